@@ -1,0 +1,423 @@
+"""The Excel source: one sheet of each ``.xlsx`` workbook is a table, whose first row is the header.
+
+openpyxl streams the cells, so memory does not grow with the sheet. Values of formulas are those
+that the workbook was saved with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import functools
+import itertools
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import pyarrow as pa
+
+from beam_tfrecord.errors import BeamTFRecordError, DataError, SchemaConflict, UsageError
+from beam_tfrecord.extras import require
+from beam_tfrecord.features.arrow_types import is_text, type_of_column
+from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Unit
+from beam_tfrecord.sources.exact_types import can_cast
+from beam_tfrecord.sources.file_parts import Ranges, incomplete, open_input
+from beam_tfrecord.sources.typed_files import (
+    Block,
+    Contents,
+    Opened,
+    TypedFiles,
+    check_names,
+    framing_bytes,
+)
+from beam_tfrecord.tables import listed, not_found
+
+# Excel's own numbers are doubles, of which these integers are exact.
+_EXACT = 2**53
+_VALUE_BYTES = 8
+_DATE, _TIMESTAMP = pa.date32(), pa.timestamp("us")
+# The kinds of values, by the type that openpyxl makes of a cell.
+_KINDS: dict[type, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    datetime.date: _DATE,
+    datetime.datetime: _TIMESTAMP,
+    datetime.time: pa.time64("us"),
+    datetime.timedelta: pa.duration("us"),
+}
+# Kinds that a column may mix, and its type then.
+_JOINED = {
+    frozenset((pa.int64(), pa.float64())): pa.float64(),
+    frozenset((_DATE, _TIMESTAMP)): _TIMESTAMP,
+}
+
+
+class ExcelUnit(NamedTuple):
+    """What is needed to read a sheet.
+
+    Attributes:
+        ranges: The bytes of the file.
+        sheet: Name of the sheet.
+        schema: Types of its columns.
+        columns: Number of each column in the sheet, from 0.
+    """
+
+    ranges: Ranges
+    sheet: str
+    schema: pa.Schema
+    columns: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sheet(Contents):
+    """The contents of a sheet; `sheet` and `columns` as in `ExcelUnit`."""
+
+    sheet: str = ""
+    columns: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Excel(TypedFiles):
+    """Excel workbooks. A sheet is one unit, because it can only be read from its start.
+
+    Attributes:
+        sheet: Name of the sheet to read; None means the only visible one.
+        types: Types of columns by name, as Arrow types or their names; others are inferred. Text
+            is the only type for a column with several kinds of values.
+        null_words: Words that mean null in every column, also errors such as ``#N/A``.
+    """
+
+    kind: ClassVar[str] = "excel"
+    suffixes: ClassVar[tuple[str, ...]] = (".xlsx", ".xlsm")
+    detail_type: ClassVar[Any] = ExcelUnit
+
+    _: dataclasses.KW_ONLY
+    sheet: str | None = None
+    types: Mapping[str, str | pa.DataType] = dataclasses.field(default_factory=dict)
+    null_words: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        types = {name: type_of_column(name, of) for name, of in (self.types or {}).items()}
+        object.__setattr__(self, "types", types)
+        object.__setattr__(self, "null_words", tuple(self.null_words))
+
+    def scan(self, chunk: Chunk) -> Scan:
+        """Read the sheet of a file, and find the types of its columns.
+
+        Raises:
+            DataError: The file is damaged, or has a value that is not supported.
+            SchemaConflict: A column has several kinds of values.
+            UsageError: There is no such sheet, or the file has several.
+        """
+        file = chunk.file
+        with _opened(file) as workbook, _opened(file, computed=False) as formulas:
+            sheet = _sheet_name(workbook, file, self.sheet)
+            rows = itertools.zip_longest(
+                _rows(workbook[sheet]), _rows(formulas[sheet]), fillvalue=()
+            )
+            names = self._header(next(rows, ((), ()))[0], _Place(file.name, sheet, 1))
+            check_names(filter(None, names), file)
+            columns = [_Column(name) for name in names]
+            count = 0
+            for count, (cells, before) in enumerate(rows, start=1):
+                place = _Place(file.name, sheet, count + 1)
+                _check_formulas(cells, before, place)
+                for at, value in enumerate(self._values(cells, place)):
+                    if value is not None:
+                        _column(columns, at, place).add(value, place, at)
+        wanted = [at for at, name in enumerate(names) if name and self._reads(name)]
+        fields = [columns[at].field(count, self.types.get(names[at])) for at in wanted]
+        row_bytes = framing_bytes(names[at] for at in wanted) + _VALUE_BYTES * len(wanted)
+        encoded = count * row_bytes + sum(columns[at].text_bytes for at in wanted)
+        whole = ((0, file.bytes),)
+        block = Block(0, 1, count, file.bytes, encoded, encoded, whole)
+        schema, known = pa.schema(fields), tuple(filter(None, names))
+        return Scan(chunk, _Sheet(schema, known, (block,), (), sheet, tuple(wanted)))
+
+    def detail(
+        self, found: Sequence[Contents], blocks: Sequence[Block], ranges: Ranges, first_row: int
+    ) -> ExcelUnit:
+        """Return the detail of the unit of a sheet."""
+        (contents,) = found
+        assert isinstance(contents, _Sheet)
+        return ExcelUnit(ranges, contents.sheet, contents.schema, contents.columns)
+
+    def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
+        """Join the schemas of all files, with the types of the user.
+
+        Raises:
+            SchemaConflict: The types of a column have no exact common type, or a file lacks a
+                column.
+            UsageError: No file has a column that is named.
+        """
+        scans = list(inferences)
+        known = [name for scan in scans for name in scan.detail.names]
+        if unknown := [name for name in self.types if name not in known]:
+            raise UsageError(not_found(unknown[0], known))
+        joined: dict[str, pa.DataType] = {}
+        for field in (field for scan in scans for field in scan.detail.schema):
+            kinds = frozenset((field.type, joined.get(field.name, field.type)))
+            joined[field.name] = _JOINED.get(kinds, field.type)
+        types = joined | dict(self.types)
+        return super().merge(_with_types(scan, types) for scan in scans)
+
+    @contextlib.contextmanager
+    def opened(self, unit: Unit) -> Iterator[Opened]:
+        """Open the sheet of a unit.
+
+        Raises:
+            DataError: The file is damaged; also while its rows are read.
+        """
+        detail: ExcelUnit = unit.detail
+        with _opened(unit.file) as workbook:
+            rows = _rows(workbook[detail.sheet])
+            next(rows, None)
+            # The first row after the header has number 2.
+            yield Opened(detail.schema, 2, functools.partial(self._batches, rows, unit))
+
+    def _batches(
+        self, rows: Iterator[Sequence[Any]], unit: Unit, columns: Sequence[str], batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        detail: ExcelUnit = unit.detail
+        places = dict(zip(detail.schema.names, detail.columns, strict=True))
+        schema = pa.schema([detail.schema.field(name) for name in columns])
+        number = 2
+        while batch := list(itertools.islice(rows, batch_rows)):
+            read = [
+                self._values(cells, _Place(unit.file.name, detail.sheet, number + index))
+                for index, cells in enumerate(batch)
+            ]
+            number += len(batch)
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.array([_as_type(_at(row, places[f.name]), f.type) for row in read], f.type)
+                    for f in schema
+                ]
+                or [pa.nulls(len(read))],
+                schema=schema if columns else pa.schema([("", pa.null())]),
+            )
+
+    def _reads(self, name: str) -> bool:
+        return self.columns is None or name in self.columns
+
+    def _header(self, cells: Sequence[Any], place: _Place) -> list[str]:
+        """Return the names of the columns, each empty if its cell in the first row is."""
+        names = ["" if value is None else _text(value) for value in self._values(cells, place)]
+        if not any(names):
+            raise DataError(
+                f"sheet {place.sheet!r} in {place.file} has no names of columns in row 1: add them"
+            )
+        return names
+
+    def _values(self, cells: Sequence[Any], place: _Place) -> list[Any]:
+        """Return the values of a row, None for an empty cell.
+
+        Raises:
+            DataError: A cell has an error.
+        """
+        values = []
+        for at, cell in enumerate(cells):
+            value = cell.value
+            if isinstance(value, str) and value in self.null_words:
+                value = None
+            elif cell.data_type == "e":
+                raise DataError(
+                    f"{place.cell(at)} is the error {value}: correct it, or pass --null '{value}'"
+                )
+            values.append(_whole(value))
+        return values
+
+
+class _Place(NamedTuple):
+    """A row of a sheet, with its number from 1."""
+
+    file: str
+    sheet: str
+    row: int
+
+    def cell(self, column: int) -> str:
+        """Return the address of a cell, such as ``cell B7 of sheet 'x' in a.xlsx``."""
+        from openpyxl.utils import get_column_letter
+
+        letter = get_column_letter(column + 1)
+        return f"cell {letter}{self.row} of sheet {self.sheet!r} in {self.file}"
+
+
+@dataclasses.dataclass
+class _Column:
+    """What is known of the values of a column so far.
+
+    Attributes:
+        name: Its name; empty if it has none.
+        first: For each kind of value, the place of the first one.
+        filled: Number of values.
+        text_bytes: Bytes of its texts.
+        largest: Largest absolute value of its integers.
+    """
+
+    name: str
+    first: dict[pa.DataType, str] = dataclasses.field(default_factory=dict)
+    filled: int = 0
+    text_bytes: int = 0
+    largest: int = 0
+
+    def add(self, value: Any, place: _Place, at: int) -> None:
+        """Take a value in."""
+        kind = _KINDS[type(value)]
+        if kind not in self.first:
+            self.first[kind] = place.cell(at)
+        self.filled += 1
+        if isinstance(value, str):
+            self.text_bytes += len(value.encode())
+        elif isinstance(value, int):
+            self.largest = max(self.largest, abs(value))
+
+    def field(self, count: int, chosen: pa.DataType | None) -> pa.Field:
+        """Return the column with the type of its values, or text if the user chose it.
+
+        Raises:
+            SchemaConflict: It has several kinds of values.
+        """
+        kinds = frozenset(self.first)
+        if chosen is not None and is_text(chosen):
+            arrow = chosen
+        elif len(kinds) < 2:
+            arrow = next(iter(kinds), pa.null())
+        elif kinds in _JOINED and self.largest <= _EXACT:
+            arrow = _JOINED[kinds]
+        else:
+            (one, here), (other, there), *_ = self.first.items()
+            raise SchemaConflict(
+                f"column {self.name!r} is {one} in {here} but {other} in {there}: correct one, "
+                f"or pass --types {self.name}=string"
+            )
+        return pa.field(self.name, arrow, nullable=self.filled < count or not kinds)
+
+
+def _with_types(scan: Scan, types: Mapping[str, pa.DataType]) -> Scan:
+    """Return a scan with `types` in place of those of its values, if they are joined exactly."""
+    fields = [
+        field.with_type(types[field.name]) if can_cast(field.type, types[field.name]) else field
+        for field in scan.detail.schema
+    ]
+    return Scan(scan.chunk, dataclasses.replace(scan.detail, schema=pa.schema(fields)))
+
+
+def _column(columns: Sequence[_Column], at: int, place: _Place) -> _Column:
+    if at < len(columns) and columns[at].name:
+        return columns[at]
+    raise DataError(f"{place.cell(at)} has a value, but its column has no name in row 1: add one")
+
+
+@contextlib.contextmanager
+def _opened(file: InputFile, *, computed: bool = True) -> Iterator[Any]:
+    """Open a workbook for streaming, with values of formulas, or with the formulas themselves.
+
+    Raises:
+        DataError: The file is not a workbook, or is damaged.
+    """
+    require("excel", "an Excel workbook")
+    import openpyxl
+
+    with contextlib.ExitStack() as stack:
+        raw = stack.enter_context(open_input(file))
+        try:
+            with warnings.catch_warnings():
+                # Of parts of a workbook that openpyxl does not read, such as charts.
+                warnings.simplefilter("ignore")
+                workbook = openpyxl.load_workbook(raw, read_only=True, data_only=computed)
+            stack.callback(workbook.close)
+            yield workbook
+        except BeamTFRecordError:
+            raise
+        # openpyxl has no class for damage: what fails is what its parsers meet.
+        except (
+            zlib.error,
+            zipfile.BadZipFile,
+            KeyError,
+            ValueError,
+            SyntaxError,
+            EOFError,
+            OSError,
+        ) as error:
+            advice = "save it as .xlsx in Excel, without a password, or leave it out"
+            raise incomplete(file, "xlsx", error, advice) from error
+
+
+def _sheet_name(workbook: Any, file: InputFile, wanted: str | None) -> str:
+    """Return the name of the sheet to read.
+
+    Raises:
+        UsageError: There is no such sheet, or several.
+    """
+    names = [sheet.title for sheet in workbook.worksheets]
+    if wanted is not None and wanted not in names:
+        raise UsageError(f"{file.name} has no sheet {wanted!r}: it has {listed(names)}")
+    if wanted is not None:
+        return wanted
+    visible = [sheet.title for sheet in workbook.worksheets if sheet.sheet_state == "visible"]
+    if len(visible) != 1:
+        raise UsageError(
+            f"{file.name} has {len(visible)} visible sheets: pass --sheet, one of {listed(names)}"
+        )
+    return str(visible[0])
+
+
+def _rows(sheet: Any) -> Iterator[Sequence[Any]]:
+    """Yield the rows of a sheet, without empty ones at its end."""
+    # Some programs write sizes of sheets that are too small.
+    sheet.reset_dimensions()
+    empty: list[Sequence[Any]] = []
+    for cells in sheet.iter_rows():
+        if all(cell.value is None for cell in cells):
+            empty.append(())
+        else:
+            yield from empty
+            empty.clear()
+            yield cells
+
+
+def _check_formulas(cells: Sequence[Any], before: Sequence[Any], place: _Place) -> None:
+    """Check that each formula of a row has a value.
+
+    Raises:
+        DataError: The program that wrote the file did not compute a formula.
+    """
+    for at, cell in enumerate(before):
+        if cell.data_type == "f" and (at >= len(cells) or cells[at].value is None):
+            raise DataError(
+                f"{place.cell(at)} is a formula without a value: open the file in Excel and save it"
+            )
+
+
+def _whole(value: Any) -> Any:
+    """Return a value of one of the kinds: a time at midnight is a date, as Excel stores both."""
+    if isinstance(value, datetime.datetime) and value.time() == datetime.time():
+        return value.date()
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
+        return float(value)
+    return value
+
+
+def _at(row: Sequence[Any], column: int) -> Any:
+    return row[column] if column < len(row) else None
+
+
+def _as_type(value: Any, arrow: pa.DataType) -> Any:
+    """Return a value of a column, whose type joins all of its kinds."""
+    if value is not None and is_text(arrow):
+        return _text(value)
+    if arrow == _TIMESTAMP and type(value) is datetime.date:
+        return datetime.datetime.combine(value, datetime.time())
+    return value
+
+
+def _text(value: Any) -> str:
+    """Return a value as text, as Excel shows it without a format."""
+    return str(value).upper() if isinstance(value, bool) else str(value)

@@ -1,0 +1,167 @@
+"""Excel workbooks: the values that pandas finds, and refusals by cell where there is no value."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
+from beam_tfrecord.inputs import make_source
+
+openpyxl = pytest.importorskip("openpyxl")
+
+DAY = datetime.date(2024, 2, 29)
+TIME = datetime.datetime(2024, 2, 29, 12, 30, 15)
+
+
+def book(path: Path, **sheets: list[list[Any]]) -> str:
+    """Write a workbook; `_hidden` sheets begin with that word."""
+    made = openpyxl.Workbook()
+    made.remove(made.active)
+    for name, rows in sheets.items():
+        sheet = made.create_sheet(name)
+        sheet.sheet_state = "hidden" if name.startswith("hidden") else "visible"
+        for row in rows:
+            sheet.append(row)
+    made.save(path)
+    return str(path)
+
+
+def rows_of(path: str, **options: Any) -> list[dict[str, Any]]:
+    source = make_source(path, options=options)
+    return [row for batch in source.batches(batch_rows=2) for row in batch.rows()]
+
+
+HEADER = ["id", "fare", "name", "paid", "day", "at", "clock", "took"]
+ROWS = [
+    [1, 2.5, "a", True, DAY, TIME, datetime.time(1, 2, 3), datetime.timedelta(hours=30)],
+    [2, 3, "", None, DAY, DAY, None, None],
+    [None, None, " b\n", False, None, None, datetime.time(), datetime.timedelta(0)],
+]
+
+
+def test_values_have_the_types_of_all_rows(tmp_path: Path) -> None:
+    path = book(tmp_path / "a.xlsx", trips=[HEADER, *ROWS], hidden=[["x"]])
+    schema = make_source(path).schema()
+    assert [field.type for field in schema] == [
+        *(pa.int64(), pa.float64(), pa.string(), pa.bool_(), pa.date32(), pa.timestamp("us")),
+        *(pa.time64("us"), pa.duration("us")),
+    ]
+    assert not schema.field("name").nullable or None in [row["name"] for row in rows_of(path)]
+    first, second, third = rows_of(path)
+    assert list(first.values()) == ROWS[0]
+    assert (second["fare"], second["at"]) == (3.0, datetime.datetime(2024, 2, 29))
+    assert (third["id"], third["name"], third["paid"]) == (None, " b\n", False)
+
+
+def test_it_has_what_pandas_finds(tmp_path: Path) -> None:
+    path = book(tmp_path / "a.xlsx", trips=[HEADER[:5], *(row[:5] for row in ROWS)])
+    frame = pandas.read_excel(path, engine="calamine")
+    for column in ("id", "fare"):
+        found = [row[column] for row in rows_of(path)]
+        assert found == [None if pandas.isna(value) else value for value in frame[column]]
+
+
+def test_a_dataset_has_the_rows(tmp_path: Path) -> None:
+    path = book(tmp_path / "a.xlsx", trips=[["id", "x"], *([i, i / 2] for i in range(100))])
+    output = tmp_path / "out"
+    assert bt.write(path, output, shards=2).examples == 100
+    assert sorted(row["id"] for row in bt.load(output).rows()) == list(range(100))
+    before = (output / "job.json").stat().st_mtime_ns
+    bt.write(path, output, shards=2)
+    assert (output / "job.json").stat().st_mtime_ns == before
+
+
+def test_one_of_several_sheets_is_named(tmp_path: Path) -> None:
+    path = book(tmp_path / "a.xlsx", one=[["x"], [1]], two=[["x"], [2]], hidden=[["x"], [3]])
+    with pytest.raises(UsageError, match="has 2 visible sheets: pass --sheet, one of one, two"):
+        rows_of(path)
+    for number, name in enumerate(("one", "two", "hidden"), start=1):
+        assert rows_of(path, sheet=name) == [{"x": number}]
+    with pytest.raises(UsageError, match="no sheet 'three'"):
+        rows_of(path, sheet="three")
+
+
+def test_kinds_that_differ_need_text(tmp_path: Path) -> None:
+    path = book(
+        tmp_path / "a.xlsx", s=[["x", "y"], [1, 1], ["a", 2], [None, 3], [True, 4], [DAY, 5]]
+    )
+    with pytest.raises(SchemaConflict) as caught:
+        rows_of(path)
+    assert str(caught.value) == (
+        "column 'x' is int64 in cell A2 of sheet 's' in a.xlsx but string in cell A3 of sheet 's' "
+        "in a.xlsx: correct one, or pass --types x=string"
+    )
+    found = [row["x"] for row in rows_of(path, types={"x": "string"})]
+    assert found == ["1", "a", None, "TRUE", "2024-02-29"]
+    assert rows_of(path, types={"x": "string", "y": "float64"})[0]["y"] == 1.0
+    with pytest.raises(UsageError, match="did you mean"):
+        rows_of(path, types={"x": "string", "yy": "int64"})
+
+
+def test_numbers_and_dates_join_across_files(tmp_path: Path) -> None:
+    book(tmp_path / "a.xlsx", s=[["x", "t"], [1, DAY]])
+    book(tmp_path / "b.xlsx", s=[["x", "t"], [1.5, TIME]])
+    midnight = datetime.datetime(2024, 2, 29)
+    expected = [{"x": 1.0, "t": midnight}, {"x": 1.5, "t": TIME}]
+    assert rows_of(str(tmp_path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([["x"], ["=1+1"]], {}, "cell A2 .* is a formula without a value: open the file in Excel"),
+        ([["x"], [1], ["=1+1"]], {}, "cell A3 .* is a formula without a value"),
+        ([["x"], ["#N/A"]], {}, r"cell A2 .* is the error #N/A: correct it, or pass --null '#N/A'"),
+        ([["x", None], [1, 2]], {}, "cell B2 .* has a value, but its column has no name in row 1"),
+        ([["x"], [1, None, 2]], {}, "cell C2 .* has a value, but its column has no name in row 1"),
+        ([["x", "x"], [1, 2]], {}, "has two columns named 'x'"),
+        ([[None], [1]], {}, "has no names of columns in row 1"),
+        ([], {}, "has no names of columns in row 1"),
+    ],
+)
+def test_what_has_no_value_is_refused_by_cell(
+    tmp_path: Path, rows: list[list[Any]], options: dict[str, Any], message: str
+) -> None:
+    path = book(tmp_path / "a.xlsx", s=rows)
+    with pytest.raises(DataError, match=message) as caught:
+        rows_of(path, **options)
+    assert "a.xlsx" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_null_words_and_empty_cells_are_null(tmp_path: Path) -> None:
+    rows = [["x", None, "y"], [1, None, "n/a"], [], ["#N/A", None, "b"], [None, None, None]]
+    path = book(tmp_path / "a.xlsx", s=rows)
+    expected = [{"x": 1, "y": None}, {"x": None, "y": None}, {"x": None, "y": "b"}]
+    assert rows_of(path, null_words=["n/a", "#N/A"]) == expected
+
+
+def test_a_size_that_is_too_small_hides_no_cells(tmp_path: Path) -> None:
+    import zipfile
+
+    path = book(tmp_path / "a.xlsx", s=[["x", "y"], [1, 2], [3, 4]])
+    with zipfile.ZipFile(path) as made:
+        parts = {name: made.read(name) for name in made.namelist()}
+    sheet = "xl/worksheets/sheet1.xml"
+    parts[sheet] = parts[sheet].replace(b'ref="A1:B3"', b'ref="A1:A1"')
+    assert b"A1:A1" in parts[sheet]
+    with zipfile.ZipFile(path, "w") as made:
+        for name, data in parts.items():
+            made.writestr(name, data)
+    assert rows_of(path) == [{"x": 1, "y": 2}, {"x": 3, "y": 4}]
+
+
+def test_a_reject_has_the_number_of_its_row(tmp_path: Path) -> None:
+    path = book(tmp_path / "a.xlsx", s=[["x"], [1], [2.5], [3]])
+    manifest = bt.write(path, tmp_path / "out", types={"x": "int64"}, max_rejects=1)
+    assert manifest.rejects["rows"] == 1
+    (reject,) = pq.read_table(tmp_path / "out" / "rejects").to_pylist()
+    assert reject["address"] == "a.xlsx row 3"

@@ -1,0 +1,153 @@
+"""WebDataset shards: samples as Python's `tarfile` writes them; what is no sample is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import tarfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.inputs import make_source
+from beam_tfrecord.sources.webdataset import WebDataset
+from beam_tfrecord.testing import Row, SourceConformance
+
+
+class SmallUnits(WebDataset):
+    """The source with units of some KB."""
+
+    unit_bytes = 8192
+
+
+def write_tar(
+    path: Path, members: Iterable[tuple[str, bytes]], format: int = tarfile.PAX_FORMAT
+) -> str:
+    with tarfile.open(path, "w", format=format) as tar:
+        for name, data in members:
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return str(path)
+
+
+def members_of(rows: Iterable[Row]) -> list[tuple[str, bytes]]:
+    return [
+        (f"{row['__key__']}.{column}", value if isinstance(value, bytes) else str(value).encode())
+        for row in rows
+        for column, value in row.items()
+        if column != "__key__" and value is not None
+    ]
+
+
+class TestConformance(SourceConformance):
+    suffix = ".tar"
+    schema = pa.schema(
+        [
+            pa.field("__key__", pa.string(), nullable=False),
+            pa.field("jpg", pa.large_binary(), nullable=False),
+            pa.field("cls", pa.int64()),
+            pa.field("seg.txt", pa.string()),
+        ]
+    )
+    damage_message = r"x\.tar is damaged or cut off at byte [0-9,]+"
+
+    def rows(self, count: int, *, first: int = 0) -> list[Row]:
+        return [
+            {
+                # Long names, and others than ASCII, have headers of their own.
+                "__key__": f"dir/{'é' * 120 if n % 20 == 7 else ''}{n:06}",
+                "jpg": bytes([n % 256]) * (n * 37 % 600),
+                "cls": None if n % 5 == 3 else n - 50,
+                "seg.txt": None if n % 7 == 4 else f"täxt {n}",
+            }
+            for n in range(first, first + count)
+        ]
+
+    def write(self, path: Path, rows: Sequence[Row]) -> None:
+        write_tar(path, members_of(rows))
+
+    def open(self, paths: Any, **options: Any) -> WebDataset:
+        return SmallUnits(paths, **options)
+
+    def damage(self, path: Path) -> None:
+        data = bytearray(path.read_bytes())
+        with tarfile.open(path) as tar:
+            data[tar.getmembers()[250].offset_data - 512 + 150] ^= 0xFF
+        path.write_bytes(data)
+
+
+def rows_of(path: str, **options: Any) -> list[Row]:
+    source = make_source(path, options=options)
+    return [row for batch in source.batches(batch_rows=2) for row in batch.rows()]
+
+
+@pytest.mark.parametrize("format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT])
+def test_a_shard_becomes_a_dataset(tmp_path: Path, format: int) -> None:
+    rows = [{"__key__": f"{n:03}", "cls": n, "txt": f"t{n}"} for n in range(100)]
+    path = write_tar(tmp_path / "a.tar", members_of(rows), format)
+    assert bt.write(path, tmp_path / "out", shards=2, key="__key__").examples == 100
+    found = sorted(bt.load(tmp_path / "out").rows(), key=lambda row: row["__key__"])
+    assert found == rows
+
+
+def test_columns_are_chosen_and_hidden_files_left_out(tmp_path: Path) -> None:
+    members = [("./d/._a.jpg", b"x"), ("d/a.jpg", b"1"), ("d/a.JSON", b"{}"), ("__meta.txt", b"y")]
+    path = write_tar(tmp_path / "a.tar", members)
+    assert rows_of(path) == [{"__key__": "d/a", "jpg": b"1", "json": "{}"}]
+    assert rows_of(path, columns=["json"]) == [{"json": "{}"}]
+    write_tar(tmp_path / "b.tar", [("d/b.jpg", b"2")])
+    with pytest.raises(bt.BeamTFRecordError, match=r"'json' is in a\.tar but not in b\.tar"):
+        rows_of(str(tmp_path))
+    assert [row["json"] for row in rows_of(str(tmp_path), union=True)] == ["{}", None]
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        (["a.jpg", "b.jpg", "a.cls"], "samples whose files are not next to each other"),
+        (["a.jpg", "a.jpg"], "has 'a.jpg' twice"),
+        (["d/noext"], "'d/noext' in x.tar has no extension"),
+        (["a.cls"], "'a.cls' in x.tar is not an integer"),
+        (["a.txt"], "'a.txt' in x.tar is not UTF-8 text"),
+    ],
+)
+def test_what_is_no_sample_is_refused(tmp_path: Path, members: list[str], message: str) -> None:
+    path = write_tar(tmp_path / "x.tar", [(name, b"\xff") for name in members])
+    with pytest.raises(DataError, match=message):
+        rows_of(path)
+
+
+def test_a_link_is_refused(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        link = tarfile.TarInfo("a.jpg")
+        link.type, link.linkname = tarfile.SYMTYPE, "b.jpg"
+        tar.addfile(link)
+    with pytest.raises(DataError, match=r"'a\.jpg' in x\.tar is a link"):
+        rows_of(str(tmp_path / "x.tar"))
+
+
+def test_no_sample_is_lost_in_a_damaged_or_cut_file(tmp_path: Path) -> None:
+    rows = [{"__key__": f"{n:03}", "jpg": bytes([n]) * (n * 7), "cls": n} for n in range(60)]
+    path = Path(write_tar(tmp_path / "x.tar", members_of(rows)))
+    data = path.read_bytes()
+    chance = random.Random(7)
+    for _ in range(100):
+        damaged = bytearray(data)
+        damaged[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        path.write_bytes(damaged)
+        found = None
+        with contextlib.suppress(DataError):
+            found = rows_of(str(path))
+        assert found is None or len(found) == 60
+    end = data.rindex(b"059.cls") + 1024
+    for size in (*range(512, end, 1777), end):
+        path.write_bytes(data[:size])
+        with pytest.raises(DataError, match=r"x\.tar"):
+            rows_of(str(path))
