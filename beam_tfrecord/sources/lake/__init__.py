@@ -1,0 +1,1 @@
+"""Reads tables of a data lake: Delta Lake and Apache Iceberg."""

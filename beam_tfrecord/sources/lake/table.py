@@ -1,0 +1,355 @@
+"""The base of sources that read one snapshot of a table whose rows are in Parquet files.
+
+The table's log lists the files of a snapshot, and says how a file becomes rows of the table: which
+column of the file is which of the table, values that all of its rows share, and rows that were
+deleted from it. The files themselves are read as `Parquet` reads them.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import datetime
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
+from beam_tfrecord.errors import DataError, InputChanged, UsageError
+from beam_tfrecord.features.arrow_arrays import Int64Array
+from beam_tfrecord.sources.base import (
+    Chunk,
+    InputFile,
+    Scan,
+    Source,
+    Unit,
+    chosen_columns,
+    version_and_state,
+    wanted_columns,
+)
+from beam_tfrecord.sources.exact_types import plain_field
+from beam_tfrecord.sources.files import as_paths
+from beam_tfrecord.sources.parquet.footer import Footer, opened
+from beam_tfrecord.sources.parquet.int96 import NS
+from beam_tfrecord.sources.parquet.source import Parquet, ParquetUnit
+from beam_tfrecord.storage import is_remote, list_files
+
+
+@dataclasses.dataclass(frozen=True)
+class DataFile(InputFile):
+    """A Parquet file of a table. Its `partitions` are the values that all of its rows share.
+
+    Attributes:
+        deleted: Positions in the file of the deleted rows, ascending, as the bytes of int64 values.
+    """
+
+    deleted: bytes = b""
+
+    def outline(self) -> DataFile:
+        """Return a copy without the positions of deleted rows."""
+        return dataclasses.replace(self, deleted=b"")
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """A version of a table.
+
+    Attributes:
+        schema: Types of its columns.
+        keys: What identifies each column in the files: a name or a number.
+        facts: What identifies the version: values for the manifest.
+        stored: Columns that every file must have or have one value of.
+    """
+
+    schema: pa.Schema
+    keys: Mapping[str, str]
+    facts: Mapping[str, Any]
+    stored: frozenset[str] = frozenset()
+
+
+class LakeScan(NamedTuple):
+    """The footer of a file, restricted to the columns to read, and their names in the file."""
+
+    footer: Footer
+    names: tuple[str, ...]
+
+
+class LakeUnit(NamedTuple):
+    """What `Parquet` needs to read a unit, and the names in the file of the columns to read."""
+
+    parquet: ParquetUnit
+    names: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class LakeTable(Source):
+    """A table of a data lake. The snapshot is chosen when the source is made.
+
+    Attributes:
+        paths: Directory, URL or name of the table; only one.
+        columns: Names of the columns to read, in order; None means all.
+        version: The snapshot to read; None means the last one.
+        as_of: Time in ISO 8601: read the snapshot that was the last one then.
+        properties: Settings of the table's storage or catalogue, which may be secret.
+    """
+
+    detail_type: ClassVar[Any] = LakeUnit
+    has_ranges: ClassVar[bool] = True
+    infers_from_scans: ClassVar[bool] = True
+    quick_scans: ClassVar[int] = 16
+
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+    _: dataclasses.KW_ONLY
+    columns: Sequence[str] | None = None
+    version: int | None = None
+    as_of: str | None = None
+    properties: Mapping[str, str] | None = dataclasses.field(default=None, repr=False)
+    snapshot: Snapshot = dataclasses.field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        paths = tuple(path.removeprefix("file://") for path in as_paths(self.paths))
+        object.__setattr__(self, "paths", paths)
+        object.__setattr__(self, "columns", wanted_columns(self.columns))
+        if self.version is not None and self.as_of is not None:
+            raise UsageError("--version and --as-of both choose the snapshot: pass one of them")
+        object.__setattr__(self, "snapshot", self.choose())
+
+    @property
+    def path(self) -> str:
+        """The directory, URL or name of the table.
+
+        Raises:
+            UsageError: There are several.
+        """
+        paths = as_paths(self.paths)
+        if len(paths) != 1:
+            raise UsageError(f"there are {len(paths)} {self.kind} tables: give one")
+        return paths[0]
+
+    @abc.abstractmethod
+    def choose(self) -> Snapshot:
+        """Return the snapshot to read.
+
+        Raises:
+            UsageError: There is no such table or snapshot, or it has a feature that is not
+                supported.
+        """
+
+    @staticmethod
+    @abc.abstractmethod
+    def key_of(field: pa.Field) -> str:
+        """Return what identifies a column of a file, as in `Snapshot.keys`; empty for nothing."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What identifies the snapshot, for the manifest."""
+        return {"snapshot": dict(self.snapshot.facts)}
+
+    def options_for(self, files: Iterable[InputFile]) -> dict[str, Any]:
+        """Return the options that decide the rows; the `facts` identify the snapshot."""
+        return {"columns": self.columns}
+
+    def to_send(self) -> tuple[Source, tuple[str, ...]]:
+        """Return this source: its snapshot is chosen already."""
+        return self, ()
+
+    def scan(self, chunk: Chunk) -> Scan:
+        """Read the footer of a file.
+
+        Raises:
+            DataError: The file is not a complete Parquet file, or lacks a column.
+        """
+        with opened(chunk.file) as reader:
+            inside = {self.key_of(field): field.name for field in reader(NS).schema_arrow}
+        shared = dict(chunk.file.partitions)
+        names = []
+        for field in self._types():
+            name = inside.get(self.snapshot.keys[field.name])
+            if name is None and field.name in self.snapshot.stored and field.name not in shared:
+                raise DataError(f"{chunk.file.name} lacks column {field.name!r} of its table")
+            # No name of a file: a dropped column may have left its name to a new one.
+            names.append(name or (field.name if field.name in shared else f"\0{field.name}"))
+        footer = self._parquet(names).scan(chunk).detail
+        return Scan(chunk, LakeScan(footer, tuple(names)))
+
+    def units(self, scans: Sequence[Scan]) -> list[Unit]:
+        """Join neighbouring row groups, as for Parquet files."""
+        (scan,) = scans
+        footer, names = scan.detail
+        # How many rows of a unit are deleted is known only when it is read.
+        is_exact = not _deleted_in(scan.chunk.file).size
+        return [
+            dataclasses.replace(
+                unit,
+                rows=unit.rows if is_exact else None,
+                detail=LakeUnit(unit.detail, names),
+            )
+            for unit in self._parquet().units([Scan(scan.chunk, footer)])
+        ]
+
+    def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
+        """Return the column chunks of a unit and, for the first unit, the footer."""
+        detail: LakeUnit = unit.detail
+        return detail.parquet.ranges
+
+    def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
+        """Return the types of the table, which its files cannot change.
+
+        A column has no nulls if the footers and the partitions of all files prove it.
+
+        Raises:
+            UsageError: The table lacks one of `columns`.
+        """
+        scans = list(inferences)
+        return pa.schema(
+            [
+                field.with_nullable(any(_may_be_null(scan, at) for scan in scans))
+                for at, field in enumerate(self._types())
+            ]
+        )
+
+    def read(
+        self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
+    ) -> Iterator[Batch]:
+        """Yield the rows of `unit` that are not deleted, as batches of exactly `schema`.
+
+        Row numbers count the deleted rows too, so a delete does not change those of other rows.
+
+        Raises:
+            DataError: The file is damaged.
+            SchemaConflict: The type of a column cannot be converted to the type in `schema`.
+        """
+        detail: LakeUnit = unit.detail
+        names = dict(zip(self._types().names, detail.names, strict=True))
+        inside = pa.schema([field.with_name(names[field.name]) for field in schema])
+        of_parquet = dataclasses.replace(unit, detail=detail.parquet)
+        deleted = _deleted_in(unit.file)
+        for batch in self._parquet().read(of_parquet, inside, batch_rows=batch_rows):
+            data = batch.data
+            if schema.names:
+                data = pa.RecordBatch.from_arrays(data.columns, schema=schema)
+            yield _without(batch.replace(data=data), deleted)
+
+    def _types(self) -> pa.Schema:
+        fields = {field.name: plain_field(field) for field in self.snapshot.schema}
+        return chosen_columns(fields, self.columns, fields)
+
+    def _parquet(self, columns: Sequence[str] | None = None) -> Parquet:
+        """Return the source that reads the files."""
+        parquet = Parquet("", columns=columns or None, union=True)
+        object.__setattr__(parquet, "unit_bytes", self.unit_bytes)
+        return parquet
+
+
+def _may_be_null(scan: Scan, at: int) -> bool:
+    footer, names = scan.detail
+    name, partitions = names[at], dict(scan.chunk.file.partitions)
+    if name in footer.schema.names:
+        return bool(footer.schema.field(name).nullable)
+    return partitions.get(name) is None
+
+
+def _deleted_in(file: InputFile) -> Int64Array:
+    return np.frombuffer(file.deleted if isinstance(file, DataFile) else b"", np.int64)
+
+
+def _without(batch: Batch, deleted: Int64Array) -> Batch:
+    """Return a batch without the rows at the positions `deleted` of its file."""
+    if not len(deleted) or batch.origin is None or batch.origin.address is None:
+        return batch
+    before = batch.origin.address[1]
+    positions = batch.origin.row_numbers(batch.num_rows) + before
+    (rows,) = np.nonzero(~_are_among(positions, deleted))
+    refused = np.array([reject.row for reject in batch.rejects], np.int64) + before
+    rejects = tuple(itertools.compress(batch.rejects, ~_are_among(refused, deleted)))
+    return batch.take(rows).replace(rejects=rejects)
+
+
+def _are_among(positions: Int64Array, deleted: Int64Array) -> npt.NDArray[np.bool_]:
+    """Return which positions are in an ascending array, without a pass over that array."""
+    found = np.searchsorted(deleted, positions)
+    return np.equal(deleted[np.minimum(found, len(deleted) - 1)], positions)
+
+
+def data_file(
+    path: str,
+    root: str,
+    *,
+    table: str,
+    nbytes: int,
+    partitions: tuple[tuple[str, str | None], ...] = (),
+    deleted: bytes = b"",
+) -> DataFile:
+    """Return a file of a table, with the times of a local one.
+
+    Args:
+        path: Path or URL of the file.
+        root: Path or URL of the table's directory.
+        table: The table, for messages.
+        nbytes: Size of the file in the table's log.
+        partitions: Values that all rows of the file share, as texts by column.
+        deleted: Positions of deleted rows; see `DataFile`.
+
+    Raises:
+        InputChanged: The file is gone, or has another size.
+    """
+    name = path.removeprefix(root.rstrip("/") + "/")
+    if is_remote(path):
+        return DataFile(path, name, nbytes, partitions=partitions, deleted=deleted)
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise InputChanged(
+            f"{path!r} of table {table!r} cannot be read ({(error.strerror or '').lower()}): if "
+            "the table was vacuumed, read a newer version"
+        ) from error
+    if status.st_size != nbytes:
+        raise InputChanged(
+            f"{path!r} has {status.st_size:,} bytes, but {nbytes:,} in the log of table {table!r}"
+        )
+    version, state = version_and_state(status)
+    return DataFile(path, name, nbytes, version, partitions, state=state, deleted=deleted)
+
+
+# Beginnings and ends of the names of log files, below the directory of a table.
+_LOGS = {"delta": ("_delta_log", ".json"), "iceberg": ("metadata", ".metadata.json")}
+
+
+def lake_kind(path: str) -> str | None:
+    """Return the kind of the table in a directory, by its log; None if it is not a table."""
+    for kind, (log, suffix) in _LOGS.items():
+        directory = os.path.join(path, log)
+        if is_remote(path):
+            names: Iterable[str] = (entry.path for entry in list_files(directory))
+        else:
+            names = os.listdir(directory) if os.path.isdir(directory) else ()
+        if any(name.endswith(suffix) for name in names):
+            return kind
+    return None
+
+
+def parse_time(text: str) -> datetime.datetime:
+    """Return the time of an ISO 8601 text, in UTC if it has no zone.
+
+    Raises:
+        UsageError: The text is not a time.
+    """
+    try:
+        time = datetime.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"--as-of {text!r} is not a time such as 2026-03-01T12:00") from error
+    return time if time.tzinfo else time.replace(tzinfo=datetime.UTC)
+
+
+def partition_text(value: Any) -> str | None:
+    """Return a partition value as text that Arrow casts to its type again."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.isoformat(" ") if isinstance(value, datetime.datetime) else str(value)

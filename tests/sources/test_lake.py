@@ -1,0 +1,455 @@
+"""Tables of Delta Lake and Iceberg: the rows of one snapshot, as their own libraries read them."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import datetime
+import decimal
+import json
+import os
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import BeamTFRecordError, InputChanged, TargetExists, UsageError
+from beam_tfrecord.inputs import detect_kind, make_source
+from beam_tfrecord.sources.base import Source
+from beam_tfrecord.sources.lake.iceberg import Iceberg
+from beam_tfrecord.sources.lake.table import LakeTable
+
+deltalake = pytest.importorskip("deltalake")
+pyiceberg_sql = pytest.importorskip("pyiceberg.catalog.sql")
+
+DAY = datetime.date(2024, 2, 29)
+TIME = datetime.datetime(2024, 2, 29, 12, 30, 15, 123456)
+Row = dict[str, Any]
+
+
+def some_rows(count: int, first: int = 0) -> list[Row]:
+    return [
+        {
+            "id": number,
+            "city": ["a b", "c/d", "100%", None, "ü+"][number % 5],
+            "day": DAY + datetime.timedelta(days=number % 2),
+            "fare": None if number % 7 == 3 else number / 4,
+            "price": decimal.Decimal(number) / 100,
+            "at": TIME + datetime.timedelta(microseconds=number),
+            "tags": ["x"] * (number % 3),
+        }
+        for number in range(first, first + count)
+    ]
+
+
+SCHEMA = pa.schema(
+    {
+        "id": pa.int64(),
+        "city": pa.string(),
+        "day": pa.date32(),
+        "fare": pa.float64(),
+        "price": pa.decimal128(10, 2),
+        "at": pa.timestamp("us"),
+        "tags": pa.list_(pa.string()),
+    }
+)
+
+
+def table_of(rows: list[Row]) -> pa.Table:
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def by_id(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: row["id"])
+
+
+def rows_of(source: Source, batch_rows: int = 7) -> list[Row]:
+    return [row for batch in source.batches(batch_rows=batch_rows) for row in batch.rows()]
+
+
+def places_of(source: Source) -> dict[int, tuple[str, int]]:
+    """Return the unit and the row number of each id."""
+    places: dict[int, tuple[str, int]] = {}
+    for batch in source.batches(batch_rows=3):
+        assert batch.origin is not None
+        numbers = batch.origin.row_numbers(batch.num_rows).tolist()
+        ids = batch.data.column("id").to_pylist()
+        places |= {i: (batch.origin.unit, number) for i, number in zip(ids, numbers, strict=True)}
+    return places
+
+
+@pytest.fixture
+def delta(tmp_path: Path) -> str:
+    """Return a partitioned table of three versions, in a directory with characters of URLs."""
+    path = str(tmp_path / "my täble +")
+    deltalake.write_deltalake(path, table_of(some_rows(40)), partition_by=["city", "day"])
+    more = table_of(some_rows(9, 40)).append_column("new", pa.array(["n"] * 9))
+    deltalake.write_deltalake(path, more, mode="append", schema_mode="merge")
+    deltalake.DeltaTable(path).delete("id % 10 = 3")
+    return path
+
+
+@pytest.mark.parametrize(("version", "count"), [(0, 40), (1, 49), (2, 44), (None, 44)])
+def test_delta_has_the_rows_of_each_version(delta: str, version: int | None, count: int) -> None:
+    expected = deltalake.DeltaTable(delta, version=version).to_pyarrow_table()
+    source = bt.ReadFromDelta(delta, version=version).source
+    assert by_id(rows_of(source)) == by_id(
+        [{name: row[name] for name in source.schema().names} for row in expected.to_pylist()]
+    )
+    assert len(rows_of(source)) == count
+
+
+def test_delta_columns_are_those_of_the_table(delta: str) -> None:
+    schema = make_source(delta).schema()
+    assert schema.remove_metadata().field("price").type == pa.decimal128(10, 2)
+    nullable = {field.name for field in schema if field.nullable}
+    assert {"city", "fare", "new"} <= nullable
+    assert {"id", "day", "price", "at"}.isdisjoint(nullable)
+    assert make_source(delta, columns=["new", "id"]).schema().names == ["new", "id"]
+    with pytest.raises(UsageError, match="did you mean 'city'"):
+        make_source(delta, columns=["citi"]).schema()
+
+
+def test_units_and_batches_have_no_influence(delta: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = make_source(delta)
+    expected = rows_of(source)
+    assert rows_of(source, batch_rows=1) == expected
+    monkeypatch.setattr(LakeTable, "unit_bytes", 100)
+    assert rows_of(source) == expected
+
+
+def test_a_delta_table_is_written_once_for_each_version(delta: str, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    manifest = bt.write(delta, output, key="id")
+    assert manifest.examples == 44
+    stored = json.loads((output / "manifest.json").read_text())
+    source = stored["generations"][0]["source"]
+    assert source["snapshot"] == {
+        "table": deltalake.DeltaTable(delta).metadata().id,
+        "version": 2,
+    }
+    assert sum(file["bytes"] for file in source["files"]) > 0
+    before = (output / "job.json").stat().st_mtime_ns
+    bt.write(delta, output, key="id")
+    assert (output / "job.json").stat().st_mtime_ns == before
+    deltalake.write_deltalake(delta, table_of(some_rows(1, 99)), mode="append", schema_mode="merge")
+    with pytest.raises(TargetExists):
+        bt.write(delta, output, key="id")
+    # The older version is still this dataset.
+    bt.write(delta, output, key="id", version=2)
+    assert (output / "job.json").stat().st_mtime_ns == before
+
+
+def test_a_delta_table_gives_the_dataset_of_its_rows(delta: str, tmp_path: Path) -> None:
+    rows = deltalake.DeltaTable(delta).to_pyarrow_table()
+    names = make_source(delta).schema().names
+    pq.write_table(rows.select(names), tmp_path / "rows.parquet")
+    options: dict[str, Any] = {"key": "id", "splits": "train=0.8,test=0.2", "shards": 2}
+    one = bt.write(delta, tmp_path / "one", **options)
+    other = bt.write(tmp_path / "rows.parquet", tmp_path / "other", **options)
+    assert [shard.xxh64 for shard in one.shards] == [shard.xxh64 for shard in other.shards]
+
+
+def test_delta_as_of_is_the_last_version_of_a_time(delta: str) -> None:
+    history = {one["version"]: one["timestamp"] for one in deltalake.DeltaTable(delta).history()}
+    at = datetime.datetime.fromtimestamp(history[2] / 1000 + 1, datetime.UTC)
+    assert len(rows_of(make_source(delta, options={"as_of": at.isoformat()}))) == 44
+    with pytest.raises(UsageError, match="no version as old as 2001-01-01"):
+        make_source(delta, options={"as_of": "2001-01-01"})
+    with pytest.raises(UsageError, match="'now' is not a time such as"):
+        make_source(delta, options={"as_of": "now"})
+    with pytest.raises(UsageError, match="no version 9: the last is 2"):
+        make_source(delta, options={"version": 9})
+    with pytest.raises(UsageError, match="--version and --as-of both"):
+        make_source(delta, options={"version": 1, "as_of": "2024-01-01"})
+
+
+def test_a_vacuumed_version_is_refused_by_its_file(delta: str) -> None:
+    source = bt.ReadFromDelta(delta, version=0).source
+    table = deltalake.DeltaTable(delta)
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    with pytest.raises(InputChanged, match=r"no such file.*vacuumed, read a newer version"):
+        list(source.files())
+
+
+def test_a_table_vacuumed_while_it_is_read_is_found(delta: str) -> None:
+    source = make_source(delta)
+    units = source.all_units(source.all_scans())
+    os.remove(units[-1].file.path)
+    with pytest.raises(InputChanged, match="was removed while it was read"):
+        list(source.read_unchanged(units[-1], source.merge(())))
+
+
+# Delta's base 85 is that of ZeroMQ, which orders its characters in another way than Python.
+_PYTHON_85 = (
+    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+)
+_DELTA_85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+
+
+def deletion_vector(rows: list[int]) -> Row:
+    """Return a deletion vector inside the log, as the protocol describes it."""
+    pyroaring = pytest.importorskip("pyroaring")
+    bitmap = pyroaring.BitMap(rows).serialize()
+    data = struct.pack("<IQI", 1681511377, 1, 0) + bitmap
+    padded = data + b"\0" * (-len(data) % 4)
+    text = base64.b85encode(padded).translate(bytes.maketrans(_PYTHON_85, _DELTA_85))
+    return {
+        "storageType": "i",
+        "pathOrInlineDv": text.decode(),
+        "sizeInBytes": len(data),
+        "cardinality": len(rows),
+    }
+
+
+def handmade_delta(directory: Path, features: list[str], **add: Any) -> str:
+    """Make a table with mapped columns and one file of 10 rows."""
+    (directory / "_delta_log").mkdir(parents=True)
+    rows = pa.table({"col-1": range(10), "id": list("abcdefghij")})
+    pq.write_table(rows, directory / "a b.parquet", row_group_size=4)
+
+    def column(name: str, of: str, number: int, stored: str) -> Row:
+        mapping = {"columnMapping.id": number, "columnMapping.physicalName": stored}
+        metadata = {f"delta.{key}": value for key, value in mapping.items()}
+        return {"name": name, "type": of, "nullable": True, "metadata": metadata}
+
+    # `id` was dropped, and its name belongs to another column now; `later` is in no file.
+    columns = [
+        column("id", "long", 1, "col-1"),
+        column("day", "date", 3, "col-3"),
+        column("later", "string", 4, "col-4"),
+    ]
+    log: list[Row] = [
+        {
+            "protocol": {
+                "minReaderVersion": 3,
+                "minWriterVersion": 7,
+                "readerFeatures": features,
+                "writerFeatures": features,
+            }
+        },
+        {
+            "metaData": {
+                "id": "made",
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": json.dumps({"type": "struct", "fields": columns}),
+                "partitionColumns": ["day"],
+                "configuration": {"delta.columnMapping.mode": "name"},
+                "createdTime": 1,
+            }
+        },
+        {
+            "add": {
+                "path": "a%20b.parquet",
+                "partitionValues": {"col-3": "2024-02-29"},
+                "size": (directory / "a b.parquet").stat().st_size,
+                "modificationTime": 1,
+                "dataChange": True,
+                "stats": json.dumps({"numRecords": 10}),
+                **add,
+            }
+        },
+    ]
+    path = directory / "_delta_log" / f"{0:020}.json"
+    path.write_text("\n".join(map(json.dumps, log)))
+    return str(directory)
+
+
+FEATURES = ["deletionVectors", "columnMapping"]
+
+
+def test_mapped_columns_and_deletion_vectors_are_honoured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deleted = [2, 4, 5, 6, 7, 9]
+    path = handmade_delta(tmp_path / "t", FEATURES, deletionVector=deletion_vector(deleted))
+    whole = handmade_delta(tmp_path / "w", FEATURES)
+    source = make_source(path)
+    expected = [{"id": i, "day": DAY, "later": None} for i in (0, 1, 3, 8)]
+    assert rows_of(source) == expected
+    # A delete does not move the other rows.
+    remaining = places_of(source)
+    assert remaining == {
+        i: place for i, place in places_of(make_source(whole)).items() if i in remaining
+    }
+    # A unit of which all rows are deleted has no rows.
+    monkeypatch.setattr(LakeTable, "unit_bytes", 1)
+    assert rows_of(source) == expected
+    assert rows_of(make_source(path, columns=["day"])) == [{"day": DAY}] * 4
+
+
+def test_another_feature_is_refused_by_its_name(tmp_path: Path) -> None:
+    path = handmade_delta(tmp_path / "t", [*FEATURES, "newFeature"])
+    with pytest.raises(UsageError, match="newFeature"):
+        make_source(path)
+
+
+def test_a_file_of_another_size_than_in_the_log_is_refused(tmp_path: Path) -> None:
+    path = handmade_delta(tmp_path / "t", FEATURES)
+    with (tmp_path / "t" / "a b.parquet").open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(InputChanged, match="in the log of table"):
+        list(make_source(path).files())
+
+
+def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
+    for kind in ("delta", "iceberg"):
+        with pytest.raises(UsageError, match=r"cannot read .* table"):
+            make_source(str(tmp_path / "none"), from_=kind)
+        with pytest.raises(UsageError, match=f"there are 2 {kind} tables: give one"):
+            make_source(["a", "b"], from_=kind)
+    deltalake.DeltaTable.create(str(tmp_path / "empty"), SCHEMA)
+    with pytest.raises(UsageError, match="has no rows"):
+        list(make_source(str(tmp_path / "empty")).files())
+
+
+@dataclasses.dataclass(frozen=True)
+class IcebergTable:
+    """A table of a catalogue in SQLite."""
+
+    catalog: Any
+    properties: dict[str, str]
+    directory: str
+
+    @property
+    def table(self) -> Any:
+        return self.catalog.load_table("ns.trips")
+
+
+@pytest.fixture
+def iceberg(tmp_path: Path) -> Iterator[IcebergTable]:
+    """Give a table of which a column was renamed, one added, and rows deleted."""
+    from pyiceberg.types import StringType
+
+    home = tmp_path / "ware house"
+    home.mkdir()
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
+    catalog = pyiceberg_sql.SqlCatalog("mine", **properties, warehouse=f"file://{home}")
+    catalog.create_namespace("ns")
+    catalog.create_table("ns.trips", schema=SCHEMA)
+    found = IcebergTable(catalog, properties, f"{home}/ns/trips")
+    with found.table.update_spec() as partition:
+        partition.add_identity("city")
+    found.table.append(table_of(some_rows(40)))
+    with found.table.update_schema() as change:
+        change.rename_column("fare", "cost")
+        change.add_column("new", StringType())
+        change.delete_column("price")
+    more = table_of(some_rows(9, 40)).drop_columns(["price"]).rename_columns({"fare": "cost"})
+    found.table.append(more.append_column("new", pa.array(["n"] * 9)))
+    found.table.delete("id in (3, 13)")
+    yield found
+    catalog.engine.dispose()
+
+
+def test_iceberg_has_the_rows_of_each_snapshot(iceberg: IcebergTable) -> None:
+    versions = [one.snapshot_id for one in iceberg.table.snapshots()]
+    assert len(versions) >= 3
+    for version in (*versions, None):
+        expected = iceberg.table.scan(snapshot_id=version).to_arrow()
+        source = make_source(iceberg.directory, options={"version": version})
+        assert by_id(rows_of(source)) == by_id(expected.to_pylist())
+    with pytest.raises(UsageError, match="has no snapshot 5"):
+        make_source(iceberg.directory, options={"version": 5})
+    with pytest.raises(UsageError, match="has no snapshot as old as 2001-01-01"):
+        make_source(iceberg.directory, options={"as_of": "2001-01-01"})
+
+
+def test_a_catalogue_and_a_directory_give_the_same_dataset(
+    iceberg: IcebergTable, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    bt.write(iceberg.directory, output, key="id")
+    before = (output / "job.json").stat().st_mtime_ns
+    named = "iceberg://mine/ns.trips"
+    assert detect_kind(named) == "iceberg"
+    manifest = bt.write(named, output, key="id", properties=iceberg.properties)
+    assert (output / "job.json").stat().st_mtime_ns == before
+    assert manifest.examples == 47
+    job = (output / "job.json").read_text()
+    assert "catalog.db" not in job
+    stored = json.loads((output / "manifest.json").read_text())["generations"][0]["source"]
+    assert stored["snapshot"] == {
+        "table": str(iceberg.table.metadata.table_uuid),
+        "version": iceberg.table.current_snapshot().snapshot_id,
+    }
+
+
+def tasks_of(table: Any, format: str, deletes: Sequence[str] = ()) -> list[SimpleNamespace]:
+    """Return the tasks of a scan as other writers could make them: of a format, with deletes."""
+    from pyiceberg.manifest import FileFormat
+
+    def file(path: str, size: int) -> SimpleNamespace:
+        known = FileFormat[format]
+        return SimpleNamespace(file_path=path, file_size_in_bytes=size, file_format=known)
+
+    return [
+        SimpleNamespace(
+            file=file(task.file.file_path, task.file.file_size_in_bytes),
+            delete_files=[file(path, 0) for path in deletes],
+        )
+        for task in table.scan().plan_files()
+    ]
+
+
+def test_position_deletes_are_honoured(
+    iceberg: IcebergTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyiceberg.table import DataScan
+
+    places = places_of(make_source(iceberg.directory))
+    tasks = tasks_of(iceberg.table, "PARQUET", [f"file://{tmp_path}/deletes.parquet"])
+    # The first two rows of each file, and one of them twice.
+    locations = [task.file.file_path for task in tasks for _ in range(3)]
+    rows = pa.table({"file_path": locations, "pos": [0, 1, 1] * len(tasks)})
+    pq.write_table(rows, tmp_path / "deletes.parquet")
+    monkeypatch.setattr(DataScan, "plan_files", lambda _: tasks)
+    source = make_source(iceberg.directory)
+    assert places_of(source) == {i: place for i, place in places.items() if place[1] > 1}
+
+
+def test_files_of_another_format_are_refused(
+    iceberg: IcebergTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyiceberg.table import DataScan
+
+    tasks = tasks_of(iceberg.table, "ORC")
+    monkeypatch.setattr(DataScan, "plan_files", lambda _: tasks)
+    with pytest.raises(UsageError, match="is a file of format ORC: only PARQUET is supported"):
+        list(make_source(iceberg.directory).files())
+
+
+def test_a_column_of_a_file_without_ids_is_refused(iceberg: IcebergTable) -> None:
+    source = make_source(iceberg.directory)
+    assert isinstance(source, Iceberg)
+    assert source.key_of(pa.field("id", pa.int64())) == ""
+
+
+def test_workers_need_no_catalogue(iceberg: IcebergTable) -> None:
+    import pickle
+
+    source = make_source("iceberg://mine/ns.trips", options={"properties": iceberg.properties})
+    sent, files = source.to_send()
+    expected = rows_of(source)
+    iceberg.table.append(iceberg.table.scan(limit=1).to_arrow())
+    os.remove(iceberg.properties["uri"].removeprefix("sqlite:///"))
+    assert not files
+    assert rows_of(pickle.loads(pickle.dumps(sent))) == expected
+
+
+@pytest.mark.parametrize("damaged", ["_delta_log/x.json", "metadata/v1.metadata.json"])
+def test_a_damaged_log_is_one_line(tmp_path: Path, damaged: str) -> None:
+    path = tmp_path / damaged
+    path.parent.mkdir()
+    path.write_text("{")
+    with pytest.raises(BeamTFRecordError, match=r"cannot read .* table") as caught:
+        make_source(str(tmp_path))
+    assert "\n" not in str(caught.value)
+    assert np.isin(detect_kind(str(tmp_path)), ["delta", "iceberg"])
