@@ -1,0 +1,173 @@
+"""The sources of input in memory: their files are temporary, so a hash of the rows identifies them.
+
+`on_disk` writes the input to a file, so that workers read only the rows that they need, and memory
+stays flat.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from beam_tfrecord.features.feature import labels_of, with_labels
+from beam_tfrecord.hashes import file_hash
+from beam_tfrecord.sources.arrow import Arrow
+from beam_tfrecord.sources.base import InputFile, Scan, Source
+from beam_tfrecord.sources.files import as_paths
+from beam_tfrecord.sources.memory.rows import next_of
+from beam_tfrecord.sources.memory.spool import spool
+from beam_tfrecord.sources.memory.tables import is_table, stream_of
+from beam_tfrecord.sources.numpy.memory import named_arrays, spill_arrays
+from beam_tfrecord.sources.numpy.source import Numpy
+
+_NAME = "data in memory"
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory(Arrow):
+    """A table or rows in memory, in a temporary Arrow file.
+
+    Attributes:
+        digest: Hash of the rows.
+    """
+
+    kind: ClassVar[str] = "memory"
+    suffixes: ClassVar[tuple[str, ...]] = (".arrow",)
+
+    digest: str = dataclasses.field(default="", kw_only=True)
+
+    def files(self) -> Iterator[InputFile]:
+        """Yield the temporary file, identified by its rows alone."""
+        return map(self._identified, super().files())
+
+    def _identified(self, file: InputFile) -> InputFile:
+        return identified(file, self.digest)
+
+    def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
+        """Return the schema of the rows, with the class names that the file has for columns."""
+        merged = super().merge(inferences)
+        with pa.OSFile(*as_paths(self.paths)) as file:
+            inside = pa.ipc.open_file(file).schema
+        return pa.schema(
+            [with_labels(field, labels_of(inside.field(field.name))) for field in merged]
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrays(Numpy):
+    """NumPy arrays in memory, in a temporary .npz file.
+
+    Attributes:
+        digest: Hash of the arrays.
+    """
+
+    digest: str = dataclasses.field(default="", kw_only=True)
+
+    def files(self) -> Iterator[InputFile]:
+        """Yield the temporary file, identified by its arrays alone."""
+        return map(self._identified, super().files())
+
+    def _identified(self, file: InputFile) -> InputFile:
+        return identified(file, self.digest)
+
+
+def identified(file: InputFile, digest: str) -> InputFile:
+    """Return a temporary file with a hash of its content in place of its name and its times."""
+    return dataclasses.replace(file, name=_NAME, version=digest, state="", digest=digest)
+
+
+@dataclasses.dataclass(frozen=True)
+class OnDisk:
+    """Files, and the source that can read them.
+
+    Attributes:
+        source: Class of the source.
+        paths: The files.
+        options: Options of the source that the user cannot choose.
+    """
+
+    source: type[Source]
+    paths: tuple[str, ...]
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def source_of(self, **options: Any) -> Source:
+        """Return the source of the files, with options that the user chose."""
+        # Any, because the base class lacks the fields: every source is a dataclass that begins with
+        # `paths`.
+        source: Any = self.source
+        made: Source = source(self.paths, **self.options, **options)
+        return made
+
+
+@contextlib.contextmanager
+def on_disk(inputs: Any, temp_dir: str | None = None) -> Iterator[Any]:
+    """Yield paths as they are; write any other input to a file that exists until the context ends.
+
+    Args:
+        inputs: Paths or URLs; or a table, arrays, or an iterable of rows.
+        temp_dir: Directory for the file, which every worker must see; None means the temporary
+            directory of this machine.
+
+    Raises:
+        UsageError: The input cannot be read.
+        DataError: Values of a column have no common type.
+        StorageError: The file cannot be written.
+    """
+    inputs, are_paths = _looked_at(inputs)
+    if are_paths:
+        yield inputs
+        return
+    directory = tempfile.mkdtemp(prefix="beam_tfrecord-rows-", dir=temp_dir)
+    try:
+        yield _written(inputs, directory)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def until_exit(inputs: Any, temp_dir: str | None = None) -> Any:
+    """Return what `on_disk` yields, for as long as this process runs."""
+    stack = contextlib.ExitStack()
+    readable = stack.enter_context(on_disk(inputs, temp_dir))
+    atexit.register(stack.close)
+    return readable
+
+
+def _looked_at(inputs: Any) -> tuple[Any, bool]:
+    """Return an input that can still be read, and whether it is paths."""
+    if isinstance(inputs, str | os.PathLike):
+        return inputs, True
+    if is_table(inputs) or not isinstance(inputs, Iterable):
+        return inputs, False
+    if isinstance(inputs, Sized) and not len(inputs):
+        # The choice of the source refuses it.
+        return (), True
+    # An iterator can be read only once.
+    iterator = iter(inputs)
+    first = next_of(iterator, 1, 0)
+    rest = itertools.chain(first, iterator)
+    if first and isinstance(first[0], str | os.PathLike):
+        return tuple(rest), True
+    return rest, False
+
+
+def _written(inputs: Any, directory: str) -> OnDisk:
+    if _are_arrays(inputs):
+        path, types = spill_arrays(named_arrays(inputs), directory)
+        return OnDisk(Arrays, (path,), {"types": types or None, "digest": file_hash(path)})
+    path, digest = spool(*stream_of(inputs), directory)
+    return OnDisk(Memory, (path,), {"digest": digest})
+
+
+def _are_arrays(inputs: Any) -> bool:
+    found = inputs.values() if isinstance(inputs, Mapping) else [inputs]
+    return any(isinstance(value, np.ndarray) for value in found)

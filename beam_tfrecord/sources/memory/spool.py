@@ -1,0 +1,230 @@
+"""Writes record batches to an Arrow IPC file whose bytes follow from the rows alone.
+
+The file has the same bytes for equal rows, however they were cut into batches. So its hash
+identifies the rows, and the units of the file, which are ranges of its batches, do not depend on
+the batches that came in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_tfrecord.errors import DataError, StorageError, UsageError
+from beam_tfrecord.features.arrow_arrays import take_values
+from beam_tfrecord.features.feature import labels_of, with_labels
+from beam_tfrecord.features.tensors import TensorType, tensor_column
+from beam_tfrecord.hashes import file_hash
+from beam_tfrecord.sources.exact_types import cast_exactly
+from beam_tfrecord.sources.memory.rows import FIRST_ROWS, NO_ROW, check_distinct, next_rows
+from beam_tfrecord.sources.memory.values import Misfit, join
+
+FILE_NAME = "rows.arrow"
+
+
+def spool(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema | None, directory: str
+) -> tuple[str, str]:
+    """Write batches to a file.
+
+    Args:
+        batches: The batches.
+        schema: Schema of all batches; None means that each has one of its own, which are joined
+            over all rows.
+        directory: Directory of the file.
+
+    Returns:
+        The path of the file, and its hash.
+
+    Raises:
+        DataError: The values of a column have no common type.
+        UsageError: Two columns have the same name, or there is no column.
+        StorageError: The file cannot be written.
+    """
+    path, pieces = os.path.join(directory, FILE_NAME), os.path.join(directory, "pieces.arrows")
+    if schema is None:
+        schema = _write_pieces(batches, pieces)
+        batches = _read_pieces(pieces, schema)
+    schema = _checked(schema)
+    # Errors of the batches themselves are not errors of the disk.
+    with _disk_errors(directory):
+        writer = pa.ipc.new_file(path, schema)
+    try:
+        for batch in recut(batches, schema):
+            with _disk_errors(directory):
+                writer.write_batch(batch)
+    finally:
+        with _disk_errors(directory):
+            writer.close()
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(pieces)
+    return path, file_hash(path)
+
+
+def _checked(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of the file: plain types, and of the metadata only class names."""
+    if not schema.names:
+        raise UsageError("no row of the input has a column: give rows with at least one value")
+    check_distinct(schema.names)
+    fields = [pa.field(field.name, _plain_type(field.type)) for field in schema]
+    return pa.schema(
+        [with_labels(plain, labels_of(field)) for plain, field in zip(fields, schema, strict=True)]
+    )
+
+
+def recut(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in batches whose sizes and bytes depend on the rows alone."""
+    held: list[pa.RecordBatch] = []
+    missing = size = FIRST_ROWS
+    for batch in batches:
+        while batch.num_rows:
+            head = batch.slice(0, missing)
+            batch = batch.slice(head.num_rows)
+            held.append(_plain_batch(head, schema))
+            missing -= head.num_rows
+            if not missing:
+                whole = _canonical(held)
+                yield whole
+                held = []
+                missing = size = next_rows(size, pa.ipc.get_record_batch_size(whole))
+    if held:
+        yield _canonical(held)
+
+
+def _canonical(held: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Join batches, and set the bytes below nulls, which Arrow leaves undefined, to zero."""
+    whole = pa.concat_batches(held)
+    every = pa.array(np.arange(whole.num_rows))
+    columns = [
+        take_values(column, every) if column.null_count or column.type.num_fields else column
+        for column in whole.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=whole.schema)
+
+
+def _plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = []
+    for field, column in zip(schema, batch.columns, strict=True):
+        try:
+            columns.append(_plain_array(column))
+        except pa.ArrowNotImplementedError as error:
+            raise DataError(
+                f"column {field.name!r} of the input is {column.type}, which Arrow cannot convert "
+                f"to {field.type}: cast it before"
+            ) from error
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _plain_array(array: pa.Array) -> pa.Array:
+    """Return an array of the type `_plain_type`."""
+    if pa.types.is_dictionary(array.type):
+        values = _plain_array(array.dictionary)
+        return pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
+    if pa.types.is_run_end_encoded(array.type):
+        return _plain_array(pc.run_end_decode(array))
+    plain = _plain_type(array.type)
+    return array if plain.equals(array.type) else array.cast(plain)
+
+
+def _plain_type(arrow: pa.DataType) -> pa.DataType:
+    """Return a type without dictionaries, runs and views.
+
+    A slice of an array with views is stored with the text of the complete array.
+    """
+    types = pa.types
+    if types.is_dictionary(arrow) or types.is_run_end_encoded(arrow):
+        return _plain_type(arrow.value_type)
+    if types.is_string_view(arrow):
+        return pa.large_string()
+    if types.is_binary_view(arrow):
+        return pa.large_binary()
+    if types.is_struct(arrow):
+        return pa.struct([field.with_type(_plain_type(field.type)) for field in arrow])
+    if types.is_fixed_size_list(arrow):
+        return pa.list_(_plain_field(arrow.value_field), arrow.list_size)
+    if types.is_list(arrow):
+        return pa.list_(_plain_field(arrow.value_field))
+    if types.is_large_list(arrow):
+        return pa.large_list(_plain_field(arrow.value_field))
+    if types.is_map(arrow):
+        return pa.map_(_plain_field(arrow.key_field), _plain_field(arrow.item_field))
+    return arrow
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_plain_type(field.type))
+
+
+def _write_pieces(batches: Iterable[pa.RecordBatch], path: str) -> pa.Schema:
+    """Write each batch as a stream of its own; return the schema of all rows."""
+    fields: dict[str, pa.Field] = {}
+    rows = 0
+    directory = os.path.dirname(path)
+    with _disk_errors(directory):
+        sink = pa.OSFile(path, "wb")
+    with sink:
+        for batch in batches:
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                field = fields.setdefault(name, batch.schema.field(name))
+                fields[name] = field.with_type(_joined(field, column, rows)).with_nullable(True)
+            with _disk_errors(directory), pa.ipc.new_stream(sink, batch.schema) as writer:
+                writer.write_batch(batch)
+            rows += batch.num_rows
+    if not rows:
+        raise UsageError(NO_ROW)
+    return pa.schema(list(fields.values()))
+
+
+def _joined(field: pa.Field, column: pa.Array, first_row: int) -> pa.DataType:
+    try:
+        return join(field.type, column.type)
+    except Misfit as error:
+        row = int(np.argmax(column.is_valid().to_numpy(zero_copy_only=False)))
+        raise DataError(f"column {field.name!r} in row {first_row + row:,}: {error}") from error
+
+
+def _read_pieces(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the batches that `_write_pieces` wrote, with the schema of all rows."""
+    rows = 0
+    with pa.OSFile(path) as source:
+        while source.tell() < source.size():
+            with pa.ipc.open_stream(source) as reader:
+                for batch in reader:
+                    yield pa.RecordBatch.from_arrays(
+                        [_cast(batch, field, rows) for field in schema], schema=schema
+                    )
+                    rows += batch.num_rows
+
+
+def _cast(batch: pa.RecordBatch, field: pa.Field, first_row: int) -> pa.Array:
+    if field.name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, field.type)
+    column = batch.column(field.name)
+    if column.type.equals(field.type):
+        return column
+    if isinstance(field.type, TensorType):
+        return tensor_column(column.to_pylist(), field.type)
+    cast, misfits = cast_exactly(column, field.type)
+    if len(misfits):
+        row = int(misfits[0])
+        raise DataError(
+            f"column {field.name!r} in row {first_row + row:,}: {column[row]} is not exactly a "
+            f"{field.type}, which other rows need: give one type"
+        )
+    return cast
+
+
+@contextlib.contextmanager
+def _disk_errors(directory: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"cannot write the rows in memory to the temporary directory {directory!r} "
+            f"({error.strerror or error}): set TMPDIR to a directory with more space"
+        ) from error

@@ -1,0 +1,279 @@
+"""Reads tables in memory, of any library, as record batches.
+
+What a library means by a missing value is decided here. NaN in a pandas column of floats is a
+number; NA, NaT and None are null. In a pandas column of objects, NaN beside numbers is a number,
+and beside anything else, such as text, it is null.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_tfrecord.batch import DEFAULT_BATCH_ROWS
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.feature import with_labels
+from beam_tfrecord.sources.memory.rows import (
+    FIRST_ROWS,
+    NO_ROW,
+    check_distinct,
+    check_name,
+    column_batches,
+    next_rows,
+    row_batches,
+)
+from beam_tfrecord.sources.memory.values import column_of, is_missing
+
+_HF_ROWS = 1000
+_HF = (("datasets", "Dataset"), ("datasets", "IterableDataset"))
+_ENCODED = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+
+
+class Stream(NamedTuple):
+    """The rows of a table in memory.
+
+    Attributes:
+        batches: The rows, in order.
+        schema: Schema of all batches; None if each has one of its own.
+    """
+
+    batches: Iterable[pa.RecordBatch]
+    schema: pa.Schema | None
+
+
+def is_table(held: Any) -> bool:
+    """Return whether `held` is a table or arrays: of one of these, iteration yields no rows."""
+    known = (("pandas", "DataFrame"), ("polars", "LazyFrame"), *_HF)
+    return (
+        isinstance(held, Mapping | np.ndarray | pa.RecordBatch)
+        or hasattr(held, "__arrow_c_stream__")
+        or any(_is(held, module, name) for module, name in known)
+    )
+
+
+def stream_of(held: Any) -> Stream:
+    """Return the rows of a table, of a dict of columns or of an iterable of rows.
+
+    Raises:
+        UsageError: It is none of these, or has no columns that can be stored.
+    """
+    if isinstance(held, pa.Table | pa.RecordBatch):
+        table = pa.table(held)
+        return Stream(table.to_batches(), table.schema)
+    if _is(held, "pandas", "DataFrame"):
+        return _of_pandas(held)
+    if _is(held, "polars", "DataFrame"):
+        return _of_polars(held)
+    if _is(held, "polars", "LazyFrame"):
+        return _of_lazy(held)
+    if any(_is(held, module, name) for module, name in _HF):
+        return _of_datasets(held)
+    if hasattr(held, "__arrow_c_stream__"):
+        return _of_arrow(held)
+    if isinstance(held, Mapping):
+        return Stream(column_batches(_columns(held)), None)
+    if isinstance(held, Iterable):
+        return Stream(row_batches(held), None)
+    raise UsageError(
+        f"cannot read an input of type {type(held).__name__}: give paths, a table (pandas, polars, "
+        "Arrow), a dict of arrays, or an iterable of dicts"
+    )
+
+
+def _is(held: Any, module: str, name: str) -> bool:
+    """Return whether `held` is of a class of a module, which need not be installed."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return isinstance(kind, type) and isinstance(held, kind)
+
+
+def _columns(held: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    if tables := [name for name, of in held.items() if hasattr(of, "column_names")]:
+        raise UsageError(
+            f"the input is a dict of {len(held):,} tables: give one of them, such as "
+            f"x[{tables[0]!r}]"
+        )
+    return held
+
+
+def _of_arrow(held: Any) -> Stream:
+    try:
+        reader = pa.RecordBatchReader.from_stream(held)
+    except Exception as error:
+        raise UsageError(
+            f"cannot read an input of type {type(held).__name__} as a table: {error}"
+        ) from error
+    # Only such a reader may have been read before.
+    is_once = isinstance(held, pa.RecordBatchReader)
+    return Stream(_with_rows(reader) if is_once else reader, reader.schema)
+
+
+def _with_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    rows = 0
+    for batch in batches:
+        yield batch
+        rows += batch.num_rows
+    if not rows:
+        raise UsageError(NO_ROW)
+
+
+def _of_polars(frame: Any) -> Stream:
+    import polars
+
+    _check_polars(frame.schema)
+
+    def table_of(part: Any) -> pa.Table:
+        # The newest level has views inside dictionaries, which Arrow cannot decode.
+        return part.to_arrow(compat_level=polars.CompatLevel.oldest())
+
+    parts = map(table_of, frame.iter_slices(DEFAULT_BATCH_ROWS))
+    batches = (batch for part in parts for batch in part.to_batches())
+    return Stream(batches, table_of(frame.clear()).schema)
+
+
+def _check_polars(schema: Mapping[str, Any]) -> None:
+    """Refuse Python objects, which polars exports as their addresses, and integers of 128 bits."""
+    for name, dtype in schema.items():
+        if str(dtype) in ("Object", "Int128", "UInt128"):
+            raise UsageError(
+                f"column {name!r} is of dtype {dtype}, which has no type here: cast it before"
+            )
+
+
+def _of_lazy(frame: Any) -> Stream:
+    """Return the rows of a LazyFrame, which polars computes into a file, in bounded memory."""
+    _check_polars(frame.collect_schema())
+    file, path = tempfile.mkstemp(prefix="beam_tfrecord-lazy-", suffix=".arrow")
+    os.close(file)
+    try:
+        oldest = sys.modules["polars"].CompatLevel.oldest()
+        frame.sink_ipc(path, compression="uncompressed", compat_level=oldest)
+        source = pa.OSFile(path)
+    finally:
+        # The open file stays readable.
+        os.remove(path)
+    reader = pa.ipc.open_file(source)
+    batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
+    return Stream(batches, reader.schema)
+
+
+def _of_datasets(dataset: Any) -> Stream:
+    """Return the rows of a `datasets.Dataset` in the order that it shows, in no format.
+
+    Pictures and sounds become their encoded bytes, and class names go into the schema.
+    """
+    from datasets.table import embed_table_storage
+
+    features: Any = dataset.features or {}
+    batches = (
+        batch
+        for table in dataset.with_format("arrow").iter(batch_size=_HF_ROWS)
+        for batch in _stored(embed_table_storage(table), features).to_batches()
+    )
+    # Without features, the types of a stream of rows can differ from batch to batch.
+    if not features or not hasattr(dataset, "data"):
+        return Stream(batches, None)
+    schema = features.arrow_schema
+    return Stream(batches, _stored(schema.empty_table(), features).schema)
+
+
+def _stored(table: pa.Table, features: Mapping[str, Any]) -> pa.Table:
+    """Return the columns of `datasets` in types that others know too."""
+    for number, field in enumerate(table.schema):
+        column = table.column(number)
+        if isinstance(field.type, pa.ExtensionType):
+            chunks = [chunk.storage for chunk in column.chunks]
+            column = pa.chunked_array(chunks, field.type.storage_type)
+        feature = features.get(field.name)
+        if getattr(feature, "pa_type", None) == _ENCODED:
+            column = pa.chunked_array([_encoded(c) for c in column.chunks], pa.binary())
+        plain = pa.field(field.name, column.type)
+        labels = getattr(feature, "names", None)
+        table = table.set_column(number, with_labels(plain, labels or ()), column)
+    return table
+
+
+def _encoded(pictures: pa.Array) -> pa.Array:
+    return pc.struct_field(pictures, "bytes")
+
+
+def _of_pandas(frame: Any) -> Stream:
+    own = [(name, frame.iloc[:, number]) for number, name in enumerate(frame.columns)]
+    pairs = [*own, *_index_of(frame.index)]
+    for name, _ in pairs:
+        check_name(name)
+    check_distinct([name for name, _ in pairs])
+    columns = dict(pairs)
+    objects = {name for name, series in columns.items() if series.dtype == object}
+    columns = {n: _with_nulls(s) if n in objects else s for n, s in columns.items()}
+    if objects:
+        return Stream(_pandas_batches(columns, len(frame)), None)
+    empty = {name: _pandas_array(name, series.iloc[:0], 0) for name, series in columns.items()}
+    return Stream(_pandas_batches(columns, len(frame)), pa.table(empty).schema)
+
+
+def _index_of(index: Any) -> list[tuple[Any, Any]]:
+    """Return the names and values of the levels of an index that are columns.
+
+    Names make them columns. Integers without a name are row numbers, which are not.
+    """
+    if list(index.names) == [None] and index.dtype.kind in "iu":
+        return []
+    if None in index.names:
+        raise UsageError(
+            "the index of the DataFrame has no name but holds values: name it by "
+            "rename_axis('name') to make it a column, or call reset_index(drop=True)"
+        )
+    levels = (index.get_level_values(number) for number in range(index.nlevels))
+    return [(level.name, level.to_series()) for level in levels]
+
+
+def _with_nulls(series: Any) -> Any:
+    """Return a column of objects in which NaN is null, unless all its values are numbers."""
+    kinds = {kind for kind in set(map(type, series)) if not is_missing(kind)} - {type(None)}
+    numbers = (int, float, np.integer, np.floating)
+    if all(issubclass(kind, numbers) and kind is not bool for kind in kinds):
+        return series
+    return series.where(series.notna(), None)
+
+
+def _pandas_batches(columns: Mapping[Any, Any], rows: int) -> Iterator[pa.RecordBatch]:
+    first, size = 0, FIRST_ROWS
+    while first < rows:
+        stop = min(rows, first + size)
+        table = pa.table(
+            {n: _pandas_array(n, s.iloc[first:stop], first) for n, s in columns.items()}
+        )
+        yield from table.to_batches()
+        size = next_rows(stop - first, table.nbytes)
+        first = stop
+
+
+def _pandas_array(name: str, series: Any, first: int) -> pa.Array | pa.ChunkedArray:
+    if series.dtype == object:
+        return column_of(name, series.tolist(), first)
+    zone = getattr(series.dtype, "tz", None)
+    try:
+        if zone is not None:
+            # pyarrow reads such columns by an attribute that pandas deprecates.
+            utc = pa.array(series.dt.tz_convert(None).to_numpy())
+            return utc.view(pa.timestamp(series.dt.unit, zone))
+        array = pa.array(series.array, from_pandas=False)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise _no_type(name, series) from error
+    if isinstance(array.type, pa.ExtensionType):
+        raise _no_type(name, series)
+    return array
+
+
+def _no_type(name: str, series: Any) -> UsageError:
+    return UsageError(
+        f"column {name!r} is of dtype {series.dtype}, which has no type here: convert it, such as "
+        "by astype(str)"
+    )
