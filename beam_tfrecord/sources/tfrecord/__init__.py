@@ -1,0 +1,1 @@
+"""Reads TFRecord files: the shards of datasets, and files of other programs."""

@@ -1,0 +1,362 @@
+"""The TFRecord source: it reads examples as columns, or passes their records on byte for byte."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, EXAMPLES_SCHEMA, Batch, Origin
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.hashes import name_hash, range_digest, sum_hashes, xxh64_text
+from beam_tfrecord.layout import ONLY_SPLIT
+from beam_tfrecord.manifest import TRANSFORM_FN, Manifest
+from beam_tfrecord.native import XXH64
+from beam_tfrecord.records.examples import (
+    Discovered,
+    ForeignRecord,
+    merge_discovered,
+    schema_of_discovered,
+    types_in,
+)
+from beam_tfrecord.records.framed import framed_batch
+from beam_tfrecord.records.tfrecord import RecordBlock
+from beam_tfrecord.sources.base import (
+    MOST_NOTES,
+    Chunk,
+    InputFile,
+    Scan,
+    Source,
+    Unit,
+    chosen_columns,
+    wanted_columns,
+)
+from beam_tfrecord.sources.files import as_paths
+from beam_tfrecord.sources.hive import add_partition_fields
+from beam_tfrecord.sources.tfrecord.listing import (
+    SUFFIXES,
+    ShardFile,
+    is_empty_dataset,
+    list_records,
+)
+from beam_tfrecord.sources.tfrecord.merge import Known, arrow_schema_of, known_records
+from beam_tfrecord.sources.tfrecord.read import RecordUnit, blocks_of, cuts_of, split_rows
+from beam_tfrecord.sources.tfrecord.rows import RowReader
+from beam_tfrecord.storage import absolute_path, is_directory, is_remote
+
+# Examples of other programs compress about so well; it only decides how units are grouped.
+_GZIP_RATIO = 3
+# A shard is cut only if it is larger than so many units.
+_SHARD_UNITS = 4
+
+
+class Found(NamedTuple):
+    """The types in a unit.
+
+    Attributes:
+        file: The file of the unit.
+        features: The features of its records, by name; empty for a shard of a dataset, whose
+            manifest says them.
+    """
+
+    file: InputFile
+    features: Mapping[str, Discovered]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tfrecord(Source):
+    """TFRecord files, plain or compressed with gzip: datasets, and files of other programs.
+
+    Attributes:
+        paths: Datasets, files, directories and globs.
+        columns: Names of the columns to read, in order; None means all.
+        union: Whether datasets may lack columns of other datasets, which are null there.
+        copies: Whether to pass records on byte for byte, instead of reading their columns.
+        keeps_splits: Whether the rows of a dataset keep their split.
+    """
+
+    kind: ClassVar[str] = "tfrecord"
+    suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
+    detail_type: ClassVar[Any] = RecordUnit
+    has_ranges: ClassVar[bool] = True
+    quick_scans: ClassVar[int] = 16
+
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+    _: dataclasses.KW_ONLY
+    columns: Sequence[str] | None = None
+    union: bool = False
+    copies: bool = dataclasses.field(default=False, init=False)
+    keeps_splits: bool = dataclasses.field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "paths", as_paths(self.paths))
+        object.__setattr__(self, "columns", wanted_columns(self.columns))
+
+    def files(self) -> Iterator[InputFile]:
+        """Yield the input files in order of their names; for a dataset, those in its manifest.
+
+        Raises:
+            UsageError: Nothing is found, or a file cannot be opened.
+            DataError: A manifest is damaged, or a shard is missing or has another size.
+        """
+        return list_records(as_paths(self.paths))
+
+    def scan(self, chunk: Chunk) -> Scan:
+        """Find out whether a file is compressed, and where it can be cut."""
+        if is_empty_dataset(chunk.file):
+            return Scan(chunk, None)
+        # A shard that is read as a unit is compared with its hash in the manifest.
+        most = self.unit_bytes * (_SHARD_UNITS if isinstance(chunk.file, ShardFile) else 1)
+        return Scan(chunk, cuts_of(chunk.file, self.unit_bytes, most))
+
+    def units(self, scans: Sequence[Scan]) -> list[Unit]:
+        """Return the units of one file: ranges of about `unit_bytes`, or all of a gzip file."""
+        (scan,) = scans
+        file, cuts = scan.chunk.file, scan.detail
+        split = file.split if self.keeps_splits and isinstance(file, ShardFile) else ""
+        if cuts is None:
+            nothing = RecordUnit("", 0, split)
+            return [Unit(file.name, file, 0, 0, 0, 0, 0, 1, nothing)]
+        stops = (*cuts.starts[1:], file.bytes)
+        ratio = _GZIP_RATIO if cuts.compression else 1
+        return [
+            Unit(
+                name=file.unit_name(index, len(cuts.starts)),
+                file=file,
+                index=index,
+                start=start,
+                stop=stop,
+                rows=None,
+                input_bytes=stop - start,
+                encoded_bytes=max(1, ratio * (stop - start)),
+                detail=RecordUnit(cuts.compression, record, split),
+            )
+            for index, (start, stop, record) in enumerate(
+                zip(cuts.starts, stops, cuts.records, strict=True)
+            )
+        ]
+
+    def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
+        """Return the range of bytes of a unit."""
+        return ((unit.start, unit.stop),)
+
+    def infer(self, of: Unit) -> Found:
+        """Return the features of all records of a unit, unless a manifest says them.
+
+        Raises:
+            DataError: A record is damaged, is no Example, or has a feature of another kind.
+        """
+        features: Mapping[str, Discovered] = {}
+        if not self.copies and not isinstance(of.file, ShardFile):
+            for block in blocks_of(of.file, of.start, of.stop, of.detail):
+                try:
+                    found = types_in(block.data, block.starts, of.file.name)
+                except ForeignRecord as error:
+                    number = block.first_record + error.index
+                    message = f"{of.file.name} record {number}: {error.reason}"
+                    raise DataError(message) from error
+                features = merge_discovered(features, found)
+        return Found(of.file, features)
+
+    def merge(self, inferences: Iterable[Found]) -> pa.Schema:
+        """Join the types of all files.
+
+        Raises:
+            DataError: A feature has two kinds.
+            SchemaConflict: Two datasets differ in a column.
+            UsageError: There are shards of datasets and other files, or no file has one of
+                `columns`.
+        """
+        if self.copies:
+            return EXAMPLES_SCHEMA
+        found = sorted(inferences, key=lambda one: one.file.name)
+        files = list({one.file.path: one.file for one in found}.values())
+        known = known_records(files, union=self.union)
+        if known is not None and known.examples and not known.schema.features:
+            raise UsageError(
+                f"{files[0].name} is of a dataset without columns, whose records are no "
+                "tf.train.Examples: they can only be copied"
+            )
+        if known is not None:
+            inside = arrow_schema_of(known.schema)
+        else:
+            features: dict[str, Discovered] = {}
+            for one in found:
+                features = merge_discovered(features, one.features)
+            inside = schema_of_discovered(features).to_arrow()
+        schema = add_partition_fields(inside, files, columns=self.columns, union=self.union)
+        names = list(schema.names)
+        return chosen_columns({field.name: field for field in schema}, self.columns, names)
+
+    def read(
+        self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
+    ) -> Iterator[Batch]:
+        """Yield the rows of `unit` in order, as batches of exactly `schema`.
+
+        Raises:
+            DataError: A record is damaged, or does not fit `schema`; or the file lacks a column.
+        """
+        yield from self._batches(unit, schema, _unit_blocks(unit), batch_rows)
+
+    def read_hashed(
+        self, unit: Unit, schema: pa.Schema, *, batch_rows: int, hashes: list[int] | None
+    ) -> Iterator[Batch]:
+        """Yield the batches of `read`; the bytes of a plain file are hashed as they are read."""
+        if hashes is None or unit.detail.compression:
+            yield from super().read_hashed(unit, schema, batch_rows=batch_rows, hashes=hashes)
+            return
+        digest = range_digest(unit.name, unit.start, unit.stop)
+        blocks = _digested(_unit_blocks(unit), digest)
+        yield from self._batches(unit, schema, blocks, batch_rows)
+        hashes.append(sum_hashes((name_hash(unit.name), digest.intdigest())))
+
+    def notes(self, files: Iterable[InputFile]) -> list[str]:
+        """Return warnings about the input: a fitted function does not go with its dataset."""
+        listed = list(files)
+        manifests = dict.fromkeys(file.manifest for file in listed if isinstance(file, ShardFile))
+        fitted = [path for path in manifests if any(map(_is_fitted, Manifest.load(path).sidecars))]
+        lines = [
+            f"the preprocessing function in {os.path.dirname(path)!r} is not copied: keep that "
+            "dataset, or copy its transform_fn/"
+            for path in fitted
+        ]
+        return [*lines[:MOST_NOTES], *super().notes(listed)]
+
+    def _batches(
+        self, unit: Unit, schema: pa.Schema, blocks: Iterator[RecordBlock], batch_rows: int
+    ) -> Iterator[Batch]:
+        first: int = unit.detail.first_record
+        convert = framed_batch
+        if not self.copies:
+            convert = RowReader(unit.file, schema, union=self.union).rows
+        for part in (part for block in blocks for part in split_rows(block, batch_rows)):
+            origin = Origin(
+                unit.name,
+                unit.index,
+                part.first_record - first,
+                address=(f"{unit.file.name} record ", first),
+            )
+            yield Batch(
+                convert(part),
+                origin,
+                split=unit.detail.split or None,
+                encoded=self.copies,
+                framed=self.copies,
+            )
+
+
+def _unit_blocks(unit: Unit) -> Iterator[RecordBlock]:
+    """Yield the blocks of a unit, at least one; check that a shard is that of its manifest."""
+    file, records, block = unit.file, unit.detail.first_record, None
+    digest = XXH64(0)
+    if not is_empty_dataset(file):
+        for block in blocks_of(file, unit.start, unit.stop, unit.detail):
+            digest.update(block.data)
+            yield block
+            records = block.first_record + len(block.starts)
+    if block is None:
+        yield RecordBlock(np.empty(0, np.uint8), np.empty(0, np.int64), 0, records)
+    elif isinstance(file, ShardFile) and unit.stop == file.bytes:
+        # Of a shard that is cut into several units, only the number of records is known.
+        is_other = not unit.start and xxh64_text(digest.intdigest()) != file.digest
+        if records != file.examples or is_other:
+            raise DataError(
+                f"{file.name} is not the shard that its manifest describes: run verify to find "
+                "out why"
+            )
+
+
+def _digested(blocks: Iterator[RecordBlock], digest: XXH64) -> Iterator[RecordBlock]:
+    for block in blocks:
+        digest.update(block.data)
+        yield block
+
+
+def _is_fitted(name: str) -> bool:
+    return name.startswith(f"{TRANSFORM_FN}/")
+
+
+def copying(source: Source) -> Source:
+    """Return a source that passes records on byte for byte, if it reads TFRecord files."""
+    return _with(source, "copies")
+
+
+def keeping_splits(source: Source) -> Source:
+    """Return a source whose rows keep the split of their dataset, if it reads TFRecord files."""
+    return _with(source, "keeps_splits")
+
+
+def _with(source: Source, switch: str) -> Source:
+    if not isinstance(source, Tfrecord):
+        return source
+    changed = copy.copy(source)
+    object.__setattr__(changed, switch, True)
+    return changed
+
+
+def known_of(source: Source, files: Iterable[InputFile]) -> Known | None:
+    """Return what manifests say of the records of a source; None if they say nothing.
+
+    Raises:
+        DataError: A manifest is damaged.
+        SchemaConflict: Two datasets differ in a column.
+        UsageError: Some files are shards of datasets and some are not.
+    """
+    return known_records(files, union=source.union) if isinstance(source, Tfrecord) else None
+
+
+def copies_records(source: Source) -> bool:
+    """Return whether the batches of a source hold the records of TFRecord files as they are."""
+    return isinstance(source, Tfrecord) and source.copies
+
+
+def splits_of(source: Source) -> tuple[str, ...]:
+    """Return the names of the splits that the rows of a source have; empty if they have none.
+
+    A dataset that is not split has a single split, of the same name as any output without splits.
+
+    Raises:
+        UsageError: There is no input.
+        DataError: A manifest is damaged, or a shard is missing.
+    """
+    if not isinstance(source, Tfrecord) or not source.keeps_splits:
+        return ()
+    known = known_of(source, list(source.files()))
+    return () if known is None or set(known.splits) <= {ONLY_SPLIT} else known.splits
+
+
+def check_apart(source: Source, files: Iterable[InputFile], directory: str) -> None:
+    """Check that a job would not write among the TFRecord files that it reads.
+
+    Args:
+        source: The source; only one of TFRecord files is checked.
+        files: Its files.
+        directory: Directory of the output.
+
+    Raises:
+        UsageError: The output is a directory of the input, or inside one.
+    """
+    if not isinstance(source, Tfrecord):
+        return
+    output = _real(directory)
+    named = [path for path in as_paths(source.paths) if is_directory(path)]
+    for inside in (*named, *{os.path.dirname(file.path) for file in files}):
+        if output == _real(inside):
+            raise UsageError(
+                f"the output {directory!r} holds the input: write to another directory"
+            )
+    for inside in named:
+        if output.startswith(f"{_real(inside)}/"):
+            raise UsageError(
+                f"{directory!r} is inside the input {inside!r}: write to another directory"
+            )
+
+
+def _real(path: str) -> str:
+    absolute = absolute_path(path)
+    return absolute if is_remote(absolute) else os.path.realpath(absolute)
