@@ -1,4 +1,4 @@
-"""What the behaviour suite needs to know of each source: how its files are made and broken.
+"""What `SourceConformance` needs to know of each source: how its files are made and broken.
 
 A new source joins the suite with one more entry in `CASES`.
 """
@@ -7,41 +7,37 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import json
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import numpy as np
+import openpyxl
 import pyarrow as pa
+import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
+from beam_tfrecord.sources.arrow import Arrow
+from beam_tfrecord.sources.avro.source import Avro
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.excel import Excel
 from beam_tfrecord.sources.images.source import Images
+from beam_tfrecord.sources.json.source import Json
 from beam_tfrecord.sources.numpy import source as numpy_module
 from beam_tfrecord.sources.numpy.source import Numpy
+from beam_tfrecord.sources.orc import Orc
 from beam_tfrecord.sources.parquet import source as parquet_module
 from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.tfrecord.source import Tfrecord
+from beam_tfrecord.testing import SCHEMA, Row
+from tests.records import damage_record, write_shard
 
-Row = dict[str, Any]
-
-# What every source can hold: a number, a fraction and a text in each row.
-TYPES = {"id": pa.int64(), "share": pa.float64(), "name": pa.string()}
-SCHEMA = pa.schema(list(TYPES.items()))
-
-
-def some_rows(count: int, *, first: int = 0) -> list[Row]:
-    """Return `count` rows with nulls, commas, quotes, line ends and letters of every length."""
-    names = ["plain", "a,b", 'say "x"', "two\nlines", "naïve", "日本語", "🦊", None, "end\r\n", " "]
-    return [
-        {
-            "id": None if number % 11 == 3 else number,
-            "share": None if number % 7 == 5 else number / 8,
-            "name": names[number % len(names)],
-        }
-        for number in range(first, first + count)
-    ]
+TYPES = {field.name: field.type for field in SCHEMA}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +48,7 @@ class Case:
         suffix: Suffix of its files.
         write: Writes rows with the columns of `SCHEMA` to a path.
         open: Makes the source of some paths, which cuts files of some KB into several units.
+        cuts_files: Whether it cuts a file into several units.
         use_small_units: Has files cut so, where no option does.
         held: What its files can hold of a row: not every kind of file has missing values.
         damage: Breaks a file of 200 rows somewhere behind its start.
@@ -63,6 +60,7 @@ class Case:
     open: Callable[..., Source]
     damage: Callable[[Path], None]
     damage_message: str
+    cuts_files: bool = True
     use_small_units: Callable[[pytest.MonkeyPatch], None] = lambda _: None
     held: Callable[[Row], Row] = lambda row: row
 
@@ -80,6 +78,16 @@ def _damage_csv(path: Path) -> None:
     path.write_bytes(b"\n".join(lines))
 
 
+def _write_json(path: Path, rows: Sequence[Row]) -> None:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def _damage_json(path: Path) -> None:
+    lines = path.read_bytes().split(b"\n")
+    lines[120] = b'{"id": 1 "share": 2}'
+    path.write_bytes(b"\n".join(lines))
+
+
 def _write_parquet(path: Path, rows: Sequence[Row]) -> None:
     table = pa.Table.from_pylist(list(rows), SCHEMA)
     pq.write_table(table, path, row_group_size=20, use_dictionary=False, write_page_checksum=True)
@@ -89,6 +97,61 @@ def _damage_parquet(path: Path) -> None:
     column = pq.ParquetFile(path).metadata.row_group(6).column(2)
     data = bytearray(path.read_bytes())
     data[column.data_page_offset + column.total_compressed_size - 5] ^= 0xFF
+    path.write_bytes(data)
+
+
+def _write_arrow(path: Path, rows: Sequence[Row]) -> None:
+    table = pa.Table.from_pylist(list(rows), SCHEMA)
+    with pa.ipc.new_file(path, SCHEMA) as writer:
+        writer.write_table(table, max_chunksize=20)
+
+
+def _damage_arrow(path: Path) -> None:
+    """Let an offset of a text lead behind all texts; nothing in the file but sense forbids it."""
+    data = pa.py_buffer(path.read_bytes())
+    offsets = pa.ipc.open_file(data).get_batch(6).column(2).buffers()[1]
+    changed = bytearray(data)
+    at = offsets.address - data.address + 4 * 5
+    changed[at : at + 4] = b"\x7f" * 4
+    path.write_bytes(changed)
+
+
+def _write_stream(path: Path, rows: Sequence[Row]) -> None:
+    table = pa.Table.from_pylist(list(rows), SCHEMA)
+    with pa.ipc.new_stream(path, SCHEMA) as writer:
+        writer.write_table(table, max_chunksize=20)
+
+
+def _damage_stream(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-600])
+
+
+def _write_orc(path: Path, rows: Sequence[Row]) -> None:
+    table = pa.Table.from_pylist(list(rows), SCHEMA)
+    pa.orc.write_table(table, path, stripe_size=1, batch_size=20)
+
+
+def _damage_orc(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    middle = pa.orc.ORCFile(path).content_length // 2
+    data[middle : middle + 600] = b"\xff" * 600
+    path.write_bytes(data)
+
+
+def _write_avro(path: Path, rows: Sequence[Row]) -> None:
+    types = {"id": ["null", "long"], "share": ["double", "null"], "name": ["null", "string"]}
+    fields = [{"name": name, "type": of} for name, of in types.items()]
+    schema = {"type": "record", "name": "row", "fields": fields}
+    with path.open("wb") as file:
+        fastavro.writer(file, schema, rows, codec="deflate", sync_interval=400, sync_marker=_SYNC)
+
+
+_SYNC = bytes(range(16))
+
+
+def _damage_avro(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[[at for at in range(len(data)) if data.startswith(_SYNC, at)][4] - 6] ^= 0xFF
     path.write_bytes(data)
 
 
@@ -113,6 +176,34 @@ def _open_images(paths: Any, **options: Any) -> Images:
     return Images(paths, path_column="file", **{"columns": columns, **options})
 
 
+def _write_excel(path: Path, rows: Sequence[Row]) -> None:
+    book = openpyxl.Workbook(write_only=True)
+    sheet = book.create_sheet("rows")
+    for row in ([*TYPES], *(list(row.values()) for row in rows)):
+        sheet.append(row)
+    book.save(path)
+
+
+def _damage_excel(path: Path) -> None:
+    """Cut the XML of the sheet off, in a container that is complete."""
+    with zipfile.ZipFile(path) as book:
+        parts = {name: book.read(name) for name in book.namelist()}
+    (sheet,) = (name for name in parts if "worksheets/" in name)
+    parts[sheet] = parts[sheet][: len(parts[sheet]) * 2 // 3]
+    with zipfile.ZipFile(path, "w") as book:
+        for name, data in parts.items():
+            book.writestr(name, data)
+
+
+def _without_returns(row: Row) -> Row:
+    # XML has no carriage returns.
+    return {**row, "name": row["name"] and row["name"].replace("\r", "")}
+
+
+def _write_shard(path: Path, rows: Sequence[Row]) -> None:
+    write_shard(path, pa.Table.from_pylist(list(rows), SCHEMA))
+
+
 CASES = {
     "csv": Case(
         suffix=".csv",
@@ -128,6 +219,55 @@ CASES = {
         damage=_damage_parquet,
         damage_message=r"cannot read row group 6 of x\.parquet \(.*CRC checksum.*\)",
         use_small_units=lambda patch: patch.setattr(parquet_module.Parquet, "unit_bytes", 1500),
+    ),
+    "arrow": Case(
+        suffix=".arrow",
+        write=_write_arrow,
+        open=Arrow,
+        damage=_damage_arrow,
+        damage_message=r"cannot read record batch 6 of x\.arrow \(.*offset.*\)",
+        use_small_units=lambda patch: patch.setattr(Arrow, "unit_bytes", 3000),
+    ),
+    "arrow stream": Case(
+        suffix=".arrows",
+        write=_write_stream,
+        open=Arrow,
+        damage=_damage_stream,
+        damage_message=r"x\.arrows is not a complete Arrow file \(it is cut off in the message at "
+        r"byte [0-9,]+\)",
+        use_small_units=lambda patch: patch.setattr(Arrow, "unit_bytes", 3000),
+    ),
+    "orc": Case(
+        suffix=".orc",
+        write=_write_orc,
+        open=Orc,
+        damage=_damage_orc,
+        damage_message=r"cannot read stripe [45] of x\.orc \(.+\): write the file again",
+        use_small_units=lambda patch: patch.setattr(Orc, "unit_bytes", 3000),
+    ),
+    "excel": Case(
+        suffix=".xlsx",
+        write=_write_excel,
+        open=lambda paths, **options: Excel(paths, types=TYPES, **options),
+        damage=_damage_excel,
+        cuts_files=False,
+        damage_message=r"x\.xlsx is not a complete xlsx file \(.*\): save it as \.xlsx",
+        held=_without_returns,
+    ),
+    "json": Case(
+        suffix=".jsonl",
+        write=_write_json,
+        open=lambda paths, **options: Json(paths, types=TYPES, chunk_bytes=1024, **options),
+        damage=_damage_json,
+        damage_message=r"the row in x\.jsonl:121 is not valid JSON \(Expecting ',', column 10\)",
+    ),
+    "avro": Case(
+        suffix=".avro",
+        write=_write_avro,
+        open=Avro,
+        damage=_damage_avro,
+        damage_message=r"cannot read the block at byte [0-9,]+ of x\.avro \(.+\): write the file",
+        use_small_units=lambda patch: patch.setattr(Avro, "unit_bytes", 700),
     ),
     "numpy": Case(
         suffix=".npy",
@@ -145,5 +285,13 @@ CASES = {
         damage=_damage_parquet,
         damage_message=r"cannot read row group 6 of x\.parquet \(.*CRC checksum.*\)",
         use_small_units=lambda patch: patch.setattr(parquet_module.Parquet, "unit_bytes", 1500),
+    ),
+    "tfrecord": Case(
+        suffix=".tfrecord",
+        write=_write_shard,
+        open=Tfrecord,
+        damage=lambda path: damage_record(path, 120),
+        damage_message=r"x\.tfrecord is damaged at byte [\d,]+ \(record 120\): the checksum",
+        use_small_units=lambda patch: patch.setattr(Tfrecord, "unit_bytes", 1500),
     ),
 }
