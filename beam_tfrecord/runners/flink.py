@@ -13,6 +13,7 @@ import contextlib
 import json
 import logging
 import os
+import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -296,23 +297,40 @@ def cancel(cluster: Cluster, name: str, result: Any) -> None:
         NoAnswer: Flink does not answer.
         TimeoutError: The job has not ended in time.
     """
-    with contextlib.suppress(Exception):
-        result.cancel()
+    # The job server may be slow to answer, and Flink ends the job without it.
+    threading.Thread(target=_cancel_in_server, args=(result,), daemon=True).start()
     if not _end_job(cluster, name):
         raise TimeoutError("it has not ended yet")
 
 
+def _cancel_in_server(result: Any) -> None:
+    with contextlib.suppress(Exception):
+        result.cancel()
+
+
 def _end_job(cluster: Cluster, name: str) -> bool:
-    """Cancel a job as soon as Flink knows it; return True if it has ended or never appeared."""
+    """Cancel a job as soon as Flink knows it; return True if it has ended or never appeared.
+
+    Raises:
+        NoAnswer: Flink does not answer, several times.
+    """
     until_s = time.monotonic() + _MAY_COME_S
-    while time.monotonic() < until_s:
-        job = cluster.find_job(name)
-        if job is not None and job["state"] in ENDED:
-            return True
-        if job is not None and job["state"] != "CANCELLING":
-            cluster.cancel_job(job["jid"])
+    while True:
+        is_last = time.monotonic() >= until_s
+        try:
+            job = cluster.find_job(name)
+            if job is not None and job["state"] in ENDED:
+                return True
+            if job is not None and job["state"] != "CANCELLING":
+                cluster.cancel_job(job["jid"])
+        except NoAnswer:
+            # A busy cluster may miss a request.
+            if is_last:
+                raise
+        else:
+            if is_last:
+                return job is None
         time.sleep(_LOOK_S)
-    return job is None
 
 
 class FlinkResult(RemoteResult):

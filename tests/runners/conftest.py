@@ -42,6 +42,9 @@ def expected(trips: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Gate:
-    """Return a map function that stops at a row until it is let go on."""
-    return Gate(tmp_path)
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    """Give a map function that stops at a row until it is let go on, or the test ends."""
+    gate = Gate(tmp_path)
+    yield gate
+    # A job that a failed test left behind would occupy the cluster.
+    gate.open()

@@ -103,10 +103,11 @@ def test_a_job_gives_the_bytes_of_this_machine_and_holds_no_credentials(
     assert ran.exit_code == 0, ran.stderr
     assert last_line(ran).startswith("wrote 1,000 rows in 2 splits, 2 shards (")
     assert run("write", local_copy(tmp_path), tmp_path / "out", *SPLIT).exit_code == 0
-    files = {path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith(".")}
+    out = tmp_path / "out"
+    files = {str(path.relative_to(out)) for path in out.rglob("[!.]*") if path.is_file()}
     assert cloud.names("out") == files  # Nothing temporary is left.
     for name in files - {"job.json"}:
-        assert read_bytes(f"{cloud.output}/{name}") == (tmp_path / "out" / name).read_bytes()
+        assert read_bytes(f"{cloud.output}/{name}") == (out / name).read_bytes()
     job = load_job(read_bytes(f"{cloud.output}/job.json").decode())
     assert job["runner"] == "dataflow"
     assert job["job"] == {"id": cloud.service.job.id, "name": cloud.service.job.description["name"]}

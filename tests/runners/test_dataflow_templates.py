@@ -73,7 +73,9 @@ def test_a_detached_job_ends_by_itself(cloud: Cloud, here: Path) -> None:
         f"us-central1/{job.id}?project=my-project\n"
     )
     assert ended(cloud) == ["JOB_STATE_DONE"]
-    assert cloud.names("out") == {path.name for path in here.iterdir() if path.name[0] != "."}
+    assert cloud.names("out") == {
+        str(path.relative_to(here)) for path in here.rglob("[!.]*") if path.is_file()
+    }
     # Whoever waits and whoever does not get the same.
     assert read_bytes(f"{cloud.output}/manifest.json") == (here / "manifest.json").read_bytes()
 

@@ -102,7 +102,7 @@ def test_ctrl_c_cancels_the_job_and_the_same_command_goes_on(
     writing = start_writing(*words, cwd=tmp_path)
     gate.met()
     writing.send_signal(signal.SIGINT)
-    code, said = finish(writing, timeout_s=60)
+    code, said = finish(writing)
     assert code == 130
     assert "is cancelled; nothing was published" in said
     assert cluster.jobs()[-1]["state"] == "CANCELED"
@@ -152,7 +152,7 @@ def test_a_worker_command_that_does_not_start_is_one_line(
     cluster: Cluster, trips: Path, tmp_path: Path
 ) -> None:
     words = (str(trips), "out", *cluster.arguments, "--worker-command", "/no/such/boot")
-    code, said = finish(start_writing(*words, cwd=tmp_path), timeout_s=30)
+    code, said = finish(start_writing(*words, cwd=tmp_path))
     assert code == 2
     assert (
         "error: cannot run the worker command '/no/such/boot' (no such file or directory)" in said

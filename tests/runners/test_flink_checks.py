@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import http.server
 import io
@@ -21,7 +22,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.progress import Progress
 from beam_tfrecord.runners import boot, flink_cluster
-from beam_tfrecord.runners.flink import FlinkResult, cache_ms, warn_of_tries
+from beam_tfrecord.runners.flink import FlinkResult, cache_ms, cancel, warn_of_tries
 from beam_tfrecord.runners.flink_cluster import Cluster, parse_address, parse_duration_ms
 from beam_tfrecord.runners.launch import Launch, RemoteJob
 
@@ -43,14 +44,23 @@ ANSWERS: dict[str, Any] = {
 }
 
 
+# What answers differently from time to time: the first answer of a list, which is then removed.
+_IN_TURN = ("/v1/jobs/overview", "/v1/jobs/7?mode=cancel")
+
+
 class _Handler(http.server.BaseHTTPRequestHandler):
     answers: ClassVar[dict[str, Any]] = {}
 
     def do_GET(self) -> None:
         answer = self.answers.get(self.path)
+        if isinstance(answer, list) and self.path in _IN_TURN:
+            answer = answer.pop(0)
         self.send_response(404 if answer is None else 200)
         self.end_headers()
         self.wfile.write(json.dumps(answer).encode())
+
+    def do_PATCH(self) -> None:
+        self.do_GET()
 
     def log_message(self, *words: Any) -> None:
         pass
@@ -136,6 +146,24 @@ def test_a_lost_task_manager_is_reported_while_the_job_waits(
             "flink: 3 of 4 slots: a TaskManager is back",
             "flink: 4 of 4 slots: a TaskManager is back",
         ]
+
+
+def test_a_job_is_cancelled_though_its_server_hangs_and_flink_misses_requests(
+    flink: tuple[Cluster, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("beam_tfrecord.runners.flink._LOOK_S", 0.0)
+
+    def overview(state: str) -> dict[str, Any]:
+        return {"jobs": [{"name": "trips", "jid": "7", "state": state}]}
+
+    states = [None, overview("RUNNING"), overview("RUNNING"), None, overview("CANCELED")]
+    flink[1]["/v1/jobs/overview"] = states
+    # The first request to cancel the job is missed.
+    flink[1]["/v1/jobs/7?mode=cancel"] = [None, {}]
+    end = threading.Event()
+    cancel(flink[0], "trips", argparse.Namespace(cancel=end.wait))
+    assert flink[1]["/v1/jobs/7?mode=cancel"] == states == []
+    end.set()
 
 
 @pytest.mark.parametrize("told", [[], [{"key": "restart-strategy.type", "value": "none"}]])

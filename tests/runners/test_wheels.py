@@ -18,6 +18,7 @@ import beam_tfrecord
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.jobs.remote import modules_of
 from beam_tfrecord.runners import wheels
+from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.user_function import load_map
 
 ROOT = Path(beam_tfrecord.__file__).parents[1]
@@ -123,6 +124,7 @@ def test_what_a_map_function_needs(here: Path) -> None:
     (here / "map_rows_two.py").write_text("import near_two\ndef keep(row):\n    return row\n")
 
     class Settings:
+        source = Csv("x.csv")
         map = load_map("map_rows_one.py:keep")
         transform = None
 
