@@ -6,6 +6,7 @@ import os
 from collections.abc import Generator
 
 import pytest
+from hypothesis import settings
 
 # Before anything imports TensorFlow: no device search, no banner, no thread for every core.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -14,6 +15,13 @@ os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 
 from beam_tfrecord.errors import options_named_by
+
+# Before anything imports it: failed comparisons show their values.
+pytest.register_assert_rewrite("beam_tfrecord.testing")
+
+# A busy machine is not a fault of the code.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 REQUIRE_ALL = os.environ.get("BEAM_TFRECORD_REQUIRE_ALL", "") not in ("", "0")
 

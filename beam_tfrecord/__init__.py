@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from beam_tfrecord.batch import Batch
     from beam_tfrecord.dataset.diff import diff
     from beam_tfrecord.dataset.load import load
+    from beam_tfrecord.dataset.make_index import index
     from beam_tfrecord.dataset.repair import repair
     from beam_tfrecord.dataset.verify import verify
     from beam_tfrecord.errors import BeamTFRecordError
@@ -31,10 +32,20 @@ if TYPE_CHECKING:
     from beam_tfrecord.transforms.read import (
         ReadFromCsv,
         ReadFromImages,
-        ReadFromJdbc,
         ReadFromNumpy,
-        ReadFromParquet,
         ReadFromSql,
+    )
+    from beam_tfrecord.transforms.read_jdbc import ReadFromJdbc
+    from beam_tfrecord.transforms.read_json import ReadFromJson
+    from beam_tfrecord.transforms.read_lake import ReadFromDelta, ReadFromIceberg
+    from beam_tfrecord.transforms.read_tfrecord import ReadFromTFRecord
+    from beam_tfrecord.transforms.read_typed import (
+        ReadFromArrow,
+        ReadFromAvro,
+        ReadFromExcel,
+        ReadFromOrc,
+        ReadFromParquet,
+        ReadFromWebDataset,
     )
     from beam_tfrecord.transforms.rows import BatchRows, EncodeExamples, ToExample, ToRows
     from beam_tfrecord.transforms.write import WriteToTFRecord
@@ -57,12 +68,21 @@ __all__ = [
     "MapBatches",
     "MapRows",
     "Preprocess",
+    "ReadFromArrow",
+    "ReadFromAvro",
     "ReadFromCsv",
+    "ReadFromDelta",
+    "ReadFromExcel",
+    "ReadFromIceberg",
     "ReadFromImages",
     "ReadFromJdbc",
+    "ReadFromJson",
     "ReadFromNumpy",
+    "ReadFromOrc",
     "ReadFromParquet",
     "ReadFromSql",
+    "ReadFromTFRecord",
+    "ReadFromWebDataset",
     "Schema",
     "ToExample",
     "ToRows",
@@ -70,6 +90,7 @@ __all__ = [
     "__version__",
     "diff",
     "extract",
+    "index",
     "load",
     "pipeline",
     "plan",
@@ -87,6 +108,7 @@ _MODULE_OF = {
     "manifest": ("Manifest",),
     "preprocess.transform": ("Preprocess",),
     "dataset.load": ("load",),
+    "dataset.make_index": ("index",),
     "dataset.repair": ("repair",),
     "runners": ("pipeline",),
     "features.feature": ("Feature",),
@@ -94,10 +116,19 @@ _MODULE_OF = {
     "transforms.extract": ("ExtractToParquet",),
     "transforms.assign_splits": ("AssignSplits",),
     "transforms.map_rows": ("MapBatches", "MapRows"),
-    "transforms.read": (
-        *("ReadFromCsv", "ReadFromImages", "ReadFromJdbc", "ReadFromNumpy", "ReadFromParquet"),
-        "ReadFromSql",
+    "transforms.read": (*("ReadFromCsv", "ReadFromImages", "ReadFromNumpy", "ReadFromSql"),),
+    "transforms.read_jdbc": ("ReadFromJdbc",),
+    "transforms.read_typed": (
+        "ReadFromArrow",
+        "ReadFromAvro",
+        "ReadFromExcel",
+        "ReadFromOrc",
+        "ReadFromParquet",
+        "ReadFromWebDataset",
     ),
+    "transforms.read_lake": ("ReadFromDelta", "ReadFromIceberg"),
+    "transforms.read_json": ("ReadFromJson",),
+    "transforms.read_tfrecord": ("ReadFromTFRecord",),
     "transforms.rows": ("BatchRows", "EncodeExamples", "ToExample", "ToRows"),
     "dataset.verify": ("verify",),
     "transforms.write": ("WriteToTFRecord",),

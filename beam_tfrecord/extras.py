@@ -20,6 +20,7 @@ _EXTRAS: dict[str, tuple[tuple[str, ...], str, str]] = {
         "beam-tfrecord[transform]",
     ),
     "torch": (("torch",), "PyTorch", "torch"),
+    "grain": (("grain",), "Grain", "grain"),
     "images": (("PIL.Image",), "Pillow", "beam-tfrecord[images]"),
     "gcp": (
         ("google.cloud.storage", "google.api_core", "google.auth"),
@@ -31,6 +32,9 @@ _EXTRAS: dict[str, tuple[tuple[str, ...], str, str]] = {
         "azure-storage-blob",
         "beam-tfrecord[azure]",
     ),
+    "delta": (("deltalake",), "deltalake", "beam-tfrecord[delta]"),
+    "iceberg": (("pyiceberg",), "pyiceberg", "beam-tfrecord[iceberg]"),
+    "excel": (("openpyxl",), "openpyxl", "beam-tfrecord[excel]"),
     "hadoop": (("hdfs",), "Beam's Hadoop extra", "apache-beam[hadoop]"),
 }
 

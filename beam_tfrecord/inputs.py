@@ -1,7 +1,8 @@
-"""Chooses the source (CSV, Parquet, SQL, NumPy, images) that can read the inputs of a user.
+"""Chooses the source (CSV, Parquet, SQL, …) that can read the inputs of a user.
 
 The choice depends on the suffix of a path, on the scheme of a URL, or on the names of the files in
-a directory. It opens no data files.
+a directory. It opens no data files. `SOURCES` are the kinds of this package; other packages may
+add kinds (see `source_packages`), which are imported if a kind or suffix is none of ours.
 """
 
 from __future__ import annotations
@@ -10,30 +11,52 @@ import dataclasses
 import difflib
 import glob
 import itertools
+import json
 import logging
 import os
+import types
+import typing
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypedDict
 
 from beam_tfrecord.errors import UsageError, did_you_mean
+from beam_tfrecord.manifest import MANIFEST_NAME
 from beam_tfrecord.options import flag_of
 from beam_tfrecord.sizes import counted
+from beam_tfrecord.source_packages import Packages
+from beam_tfrecord.sources.arrow import Arrow
+from beam_tfrecord.sources.avro.source import Avro
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv
-from beam_tfrecord.sources.files import COMPRESSION_SUFFIXES, as_paths, remote_entries
+from beam_tfrecord.sources.excel import Excel
+from beam_tfrecord.sources.files import as_paths, remote_entries, suffix_of
 from beam_tfrecord.sources.images.source import Images
+from beam_tfrecord.sources.json.source import Json
+from beam_tfrecord.sources.lake.delta import Delta
+from beam_tfrecord.sources.lake.iceberg import Iceberg
+from beam_tfrecord.sources.lake.table import lake_kind
+from beam_tfrecord.sources.memory.source import OnDisk
 from beam_tfrecord.sources.numpy.source import Numpy
+from beam_tfrecord.sources.orc import Orc
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.sources.sql.secrets import without_password
 from beam_tfrecord.sources.sql.source import Sql
+from beam_tfrecord.sources.tfrecord.listing import is_dataset, is_incomplete
+from beam_tfrecord.sources.tfrecord.source import Tfrecord
+from beam_tfrecord.sources.webdataset import WebDataset
+from beam_tfrecord.stage import is_stage
 from beam_tfrecord.storage import is_hidden
 from beam_tfrecord.tables import listed
 
 _LOGGER = logging.getLogger(__name__)
 
 SOURCES: dict[str, type[Source]] = {
-    source.kind: source for source in (Csv, Parquet, Sql, Numpy, Images)
+    source.kind: source
+    for source in (
+        *(Csv, Parquet, Arrow, Orc, Avro, Json, Excel, Delta, Iceberg),
+        *(Tfrecord, Sql, Numpy, Images, WebDataset),
+    )
 }
 
 Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -46,6 +69,12 @@ class SourceOptions(TypedDict, total=False):
     header: bool
     names: Sequence[str] | None
     null_words: Sequence[str]
+    skip_lines: int
+    comment: str | None
+    date_formats: Sequence[str]
+    null_in: Sequence[str]
+    thousands: str | None
+    decimal: str
     encoding: str
     types: Mapping[str, str] | None
     union: bool
@@ -66,6 +95,9 @@ class SourceOptions(TypedDict, total=False):
     driver: str | None
     jars: Sequence[str]
     properties: Mapping[str, str] | None
+    version: int | None
+    as_of: str | None
+    sheet: str | None
     layout: str | None
     labels: str | os.PathLike[str] | Sequence[str] | None
     base: str | None
@@ -82,13 +114,8 @@ class SourceOptions(TypedDict, total=False):
     store: str
 
 
-_KINDS_BY_SUFFIX: dict[str, str] = {
-    **dict.fromkeys((".csv", ".tsv"), "csv"),
-    **dict.fromkeys((".parquet", ".pq"), "parquet"),
-    **dict.fromkeys((".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp"), "images"),
-    **dict.fromkeys((".jpe", ".jfif", ".tif", ".tiff"), "images"),
-    **dict.fromkeys((".npy", ".npz"), "numpy"),
-    **dict.fromkeys((".db", ".sqlite", ".sqlite3"), "sql"),
+_KINDS_BY_SUFFIX = {
+    suffix: source.kind for source in SOURCES.values() for suffix in source.suffixes
 }
 _SUFFIXES = ".csv, .parquet, .jpg or another known suffix"
 _FILE_SCHEMES = ("file", "gs", "s3", "az", "hdfs", "azfs", "http", "https")
@@ -111,21 +138,22 @@ def detect_kind(inputs: Inputs, *, from_: str | None = None) -> str:
     paths = as_paths(inputs)
     if not paths:
         raise UsageError("no input: give a file, a directory or a pattern")
+    packages = _packages()
     if from_ is not None:
-        return _check_kind(from_)
+        return _check_kind(from_, packages)
     path_of: dict[str, str] = {}
     for path in paths:
-        path_of.setdefault(_kind_of(path), without_password(path))
+        path_of.setdefault(_kind_of(path, packages), without_password(path))
     if len(path_of) > 1:
         (first, one), (second, other), *_ = path_of.items()
         raise UsageError(
             f"{one!r} is {first} but {other!r} is {second}: give inputs of one kind, or pass --from"
         )
-    return _check_kind(next(iter(path_of)))
+    return _check_kind(next(iter(path_of)), packages)
 
 
 def make_source(
-    inputs: Inputs,
+    inputs: Inputs | OnDisk,
     *,
     from_: str | None = None,
     columns: Sequence[str] | None = None,
@@ -134,7 +162,7 @@ def make_source(
     """Return the source that reads some inputs.
 
     Args:
-        inputs: Paths, globs, directories or URLs.
+        inputs: Paths, globs, directories or URLs; or data in memory, as `on_disk` yields it.
         from_: Kind of the source; None finds it from the names of the inputs.
         columns: Columns to read; None means all.
         options: The options of the source, by keyword.
@@ -142,67 +170,149 @@ def make_source(
     Raises:
         UsageError: The kind is not known, or lacks one of the options.
     """
-    paths = as_paths(inputs)
-    kind = detect_kind(paths, from_=from_)
-    # Any, because the base class lacks the fields: every source is a dataclass that begins with
-    # `paths`.
-    source: Any = SOURCES[kind]
     keywords = dict(options or {})
+    if isinstance(inputs, OnDisk):
+        if from_ is not None:
+            raise UsageError("data in memory needs no kind: leave out --from")
+        kind, readable = inputs.source.kind, inputs
+    else:
+        paths = as_paths(inputs)
+        kind = detect_kind(paths, from_=from_)
+        readable = OnDisk(_source_of(kind), paths)
     if columns is not None:
         keywords["columns"] = tuple(columns)
-    known = {field.name for field in dataclasses.fields(source) if field.init} - {"paths"}
+    known = _option_names(readable.source).difference(readable.options)
     for keyword in keywords:
         if keyword not in known:
             near = difflib.get_close_matches(keyword, known, n=1)
             hint = f"did you mean {flag_of(near[0])}?" if near else "leave it out, or check --from"
             raise UsageError(f"{flag_of(keyword)} is not an option of {kind} input: {hint}")
-    made: Source = source(paths=paths, **keywords)
-    if twice := [repr(path) for path, times in Counter(paths).items() if times > 1]:
+    made = readable.source_of(**keywords)
+    if twice := [repr(path) for path, times in Counter(readable.paths).items() if times > 1]:
         _LOGGER.warning("input is named more than once, and read once: %s", listed(twice))
     return made
 
 
-def _check_kind(kind: str) -> str:
-    if kind not in SOURCES:
-        hint = did_you_mean(kind, SOURCES, f"the kinds are {', '.join(SOURCES)}")
+def parse_options(
+    pairs: Iterable[str], inputs: Inputs, *, from_: str | None = None
+) -> dict[str, Any]:
+    """Parse the texts ``name=value`` of options of a source of another package.
+
+    A value is text if the field of the source may be a `str`, and JSON for all others; a JSON array
+    becomes a tuple.
+
+    Raises:
+        UsageError: A text has another form, or the source is one of this package.
+    """
+    kind = detect_kind(inputs, from_=from_)
+    if kind in SOURCES:
+        raise UsageError(
+            f"--source-option is for sources of other packages: options of {kind} input have flags "
+            "of their own"
+        )
+    hints = typing.get_type_hints(_source_of(kind))
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or name in options:
+            problem = "is there twice" if equals else "has no value: write NAME=VALUE"
+            raise UsageError(f"--source-option {name!r} {problem}")
+        options[name] = text if _may_be_text(hints.get(name, str)) else _json(name, text)
+    return options
+
+
+def options_of_packages() -> set[str]:
+    """Return the names of the options of all sources of other packages that can be loaded."""
+    sources = [one for one in _packages().sources.values() if not isinstance(one, UsageError)]
+    return set().union(*map(_option_names, sources))
+
+
+def _option_names(source: Any) -> set[str]:
+    return {field.name for field in dataclasses.fields(source) if field.init} - {"paths"}
+
+
+def _may_be_text(hint: Any) -> bool:
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return hint is str or (is_union and str in typing.get_args(hint))
+
+
+def _json(name: str, text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"--source-option {name}={text!r} is not JSON: {error}") from error
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _source_of(kind: str) -> type[Source]:
+    # Other packages are looked up in any case, which warns of another source of one of our kinds.
+    others = _packages()
+    return SOURCES[kind] if kind not in others.entry_points else others.load(kind)
+
+
+def _packages() -> Packages:
+    return Packages(SOURCES, _KINDS_BY_SUFFIX)
+
+
+def _check_kind(kind: str, packages: Packages) -> str:
+    if kind not in SOURCES and kind not in packages.entry_points:
+        kinds = _kinds(packages)
+        hint = did_you_mean(kind, kinds, f"the kinds are {', '.join(kinds)}")
         raise UsageError(f"cannot read input of kind {kind!r}: {hint}")
     return kind
 
 
-def _kind_of(path: str) -> str:
+def _kinds(packages: Packages) -> list[str]:
+    return [*SOURCES, *packages.entry_points]
+
+
+def _kind_of_suffix(suffix: str, packages: Packages) -> str | None:
+    if not suffix or suffix in _KINDS_BY_SUFFIX:
+        return _KINDS_BY_SUFFIX.get(suffix)
+    return packages.kinds_by_suffix.get(suffix)
+
+
+def _kind_of(path: str, packages: Packages) -> str:
+    if path == "-":
+        raise UsageError("standard input cannot be read here: write it to a file first")
     scheme, colon, _ = path.partition("://")
+    if scheme == "iceberg":
+        return "iceberg"
     if path.startswith("jdbc:") or (colon and scheme not in _FILE_SCHEMES):
         return "sql"
     path = path.removeprefix("file://")
     if os.path.isdir(path):
-        from beam_tfrecord.stage import format_at
-
-        if (form := format_at(path)).startswith("beam_tfrecord-stage/"):
-            return "parquet"
-        if form.startswith("beam_tfrecord/"):
-            raise UsageError(
-                f"{path!r} is a dataset, not an input: give the files that it was written "
-                "from; the output comes last"
-            )
-        return _kind_of_files(path, _visible_files(path))
-    if kind := _KINDS_BY_SUFFIX.get(_suffix(path)):
+        return _kind_of_directory(path, packages)
+    kind = _kind_of_suffix(suffix_of(path), packages)
+    if (kind is None or path.endswith(MANIFEST_NAME)) and is_dataset(path):
+        return "tfrecord"
+    if kind is not None:
         return kind
     if colon and scheme != "file":
-        return _kind_of_files(path, (entry.path for entry in remote_entries(path)))
+        names = (entry.path for entry in remote_entries(path))
+        return lake_kind(path) or _kind_of_files(path, names, packages)
     if os.path.exists(path) or colon:
         raise UsageError(
             f"cannot tell what {path!r} holds: its name does not end in {_SUFFIXES}: "
-            f"pass --from {'|'.join(SOURCES)}"
+            f"pass --from {'|'.join(_kinds(packages))}{packages.failures}"
         )
     matches = itertools.islice(glob.iglob(path, recursive=True), _FILES_LOOKED_AT)
-    return _kind_of_files(path, (file for match in matches for file in _files_at(match)))
+    return _kind_of_files(path, (file for match in matches for file in _files_at(match)), packages)
+
+
+def _kind_of_directory(path: str, packages: Packages) -> str:
+    if is_stage(path):
+        return "parquet"
+    if is_dataset(path) or is_incomplete(path):
+        return "tfrecord"
+    return lake_kind(path) or _kind_of_files(path, _visible_files(path), packages)
 
 
 def _files_at(path: str) -> Iterator[str]:
     return _visible_files(path) if os.path.isdir(path) else iter([path])
 
 
-def _kind_of_files(where: str, files: Iterable[str]) -> str:
+def _kind_of_files(where: str, files: Iterable[str], packages: Packages) -> str:
     """Return the kind of the first files of a directory or glob, ignoring files of unknown kinds.
 
     Raises:
@@ -217,13 +327,17 @@ def _kind_of_files(where: str, files: Iterable[str]) -> str:
             else "no such file"
         )
         raise UsageError(f"cannot read {where!r}: {what}: check the path")
-    counts = Counter(kind for file in looked_at if (kind := _KINDS_BY_SUFFIX.get(_suffix(file))))
+    kinds = (_kind_of_suffix(suffix_of(file), packages) for file in looked_at)
+    counts = Counter(kind for kind in kinds if kind)
+    # JSON beside files of another kind describes these, such as labels beside images.
+    if len(counts) > 1:
+        counts.pop("json", None)
     if len(counts) == 1:
         return next(iter(counts))
     if not counts:
         raise UsageError(
             f"cannot tell what {where!r} holds: no file in it ends in {_SUFFIXES}: "
-            f"pass --from {'|'.join(SOURCES)}"
+            f"pass --from {'|'.join(_kinds(packages))}{packages.failures}"
         )
     found = " and ".join(
         f"{kind} ({counted(count, 'file')})" for kind, count in sorted(counts.items())
@@ -239,8 +353,3 @@ def _visible_files(directory: str) -> Iterator[str]:
 
 def _is_visible(name: str) -> bool:
     return not (name.startswith("_") or is_hidden(name))
-
-
-def _suffix(path: str) -> str:
-    stem, last = os.path.splitext(path.lower())
-    return os.path.splitext(stem)[1] if last in COMPRESSION_SUFFIXES else last

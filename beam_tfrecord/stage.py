@@ -26,9 +26,8 @@ from beam_tfrecord.manifest import (
     check_files,
     check_source,
     manifest_text,
-    parse_sealed,
-    sealed_lines,
 )
+from beam_tfrecord.sealed import parse_sealed, sealed_lines
 from beam_tfrecord.sizes import format_size
 from beam_tfrecord.storage import absolute_path
 from beam_tfrecord.tables import listed
@@ -247,8 +246,8 @@ class StageManifest:
             _from_json,
             where=where,
             what="the manifest of a stage",
-            file_format=STAGE_FORMAT,
-            seal=_sealed,
+            formats=(STAGE_FORMAT,),
+            command="extract",
         )
 
     @classmethod

@@ -9,13 +9,16 @@ import contextlib
 import dataclasses
 import gzip
 import io
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import numpy as np
 import pyarrow as pa
+import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
@@ -24,11 +27,17 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError
 from beam_tfrecord.jobs import run
 from beam_tfrecord.publish import last_step
+from beam_tfrecord.sources.arrow import Arrow
+from beam_tfrecord.sources.avro.source import Avro
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.images import listing
 from beam_tfrecord.sources.images.source import Images
+from beam_tfrecord.sources.json.source import Json
 from beam_tfrecord.sources.numpy.source import Numpy
+from beam_tfrecord.sources.orc import Orc
 from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.tfrecord.source import Tfrecord
+from tests.records import example, framed
 
 FILES = 2
 OLD, NEW = 1, 2
@@ -53,10 +62,54 @@ def _gzip(first: int, rows: int, state: int) -> bytes:
     return gzip.compress(_csv(first, rows, state), 0, mtime=0)
 
 
+def _jsonl(first: int, rows: int, state: int) -> bytes:
+    lines = (
+        json.dumps({"id": 100_000 + row, "state": state}) for row in range(first, first + rows)
+    )
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _json(first: int, rows: int, state: int) -> bytes:
+    return b"[%b]" % b",".join(_jsonl(first, rows, state).splitlines())
+
+
 def _parquet(first: int, rows: int, state: int) -> bytes:
     sink = io.BytesIO()
     plain: dict[str, Any] = {"compression": "none", "use_dictionary": False}
     pq.write_table(_table(first, rows, state), sink, row_group_size=max(1, rows // 3), **plain)
+    return sink.getvalue()
+
+
+def _arrow(first: int, rows: int, state: int) -> bytes:
+    return _ipc(pa.ipc.new_file, _table(first, rows, state))
+
+
+def _arrow_stream(first: int, rows: int, state: int) -> bytes:
+    return _ipc(pa.ipc.new_stream, _table(first, rows, state))
+
+
+def _ipc(make: Any, table: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    with make(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=max(1, len(table) // 3))
+    return sink.getvalue()
+
+
+def _orc(first: int, rows: int, state: int) -> bytes:
+    sink = io.BytesIO()
+    table = _table(first, rows, state)
+    # As text, because the sizes of statistics depend on numbers.
+    table = table.set_column(1, "state", table.column("state").cast(pa.string()))
+    pa.orc.write_table(table, sink, stripe_size=1, batch_size=max(1, rows // 3))
+    return sink.getvalue()
+
+
+def _avro(first: int, rows: int, state: int) -> bytes:
+    sink = io.BytesIO()
+    fields = [{"name": "id", "type": "long"}, {"name": "state", "type": "long"}]
+    schema = {"type": "record", "name": "row", "fields": fields}
+    made = _table(first, rows, state).to_pylist()
+    fastavro.writer(sink, schema, made, sync_interval=rows, sync_marker=bytes(range(16)))
     return sink.getvalue()
 
 
@@ -70,6 +123,11 @@ def _npz(first: int, rows: int, state: int) -> bytes:
     sink = io.BytesIO()
     np.savez(sink, id=np.arange(first, first + rows), state=np.full(rows, state))
     return sink.getvalue()
+
+
+def _tfrecord(first: int, rows: int, state: int) -> bytes:
+    examples = (example(id=100_000 + row, state=state) for row in range(first, first + rows))
+    return b"".join(map(framed, examples))
 
 
 def _png(first: int, rows: int, state: int) -> bytes:
@@ -101,11 +159,20 @@ INPUTS = {
     "csv": Input(Csv, ".csv", _csv),
     "csv cut inside": Input(Csv, ".csv", _csv, {"chunk_bytes": 300}),
     "csv.gz": Input(Csv, ".csv.gz", _gzip),
+    "jsonl": Input(Json, ".jsonl", _jsonl),
+    "jsonl cut inside": Input(Json, ".jsonl", _jsonl, {"chunk_bytes": 300}),
+    "json": Input(Json, ".json", _json),
     "parquet": Input(Parquet, ".parquet", _parquet),
     "parquet cut inside": Input(Parquet, ".parquet", _parquet, unit_bytes=600),
+    "arrow cut inside": Input(Arrow, ".arrow", _arrow, unit_bytes=600),
+    "arrow stream cut inside": Input(Arrow, ".arrows", _arrow_stream, unit_bytes=600),
+    "orc cut inside": Input(Orc, ".orc", _orc, unit_bytes=600),
+    "avro cut inside": Input(Avro, ".avro", _avro, unit_bytes=150),
     "npy": Input(Numpy, ".npy", _npy, {"example": "row"}),
     "npy cut inside": Input(Numpy, ".npy", _npy, {"example": "row"}, unit_bytes=500),
     "npz": Input(Numpy, ".npz", _npz, {"example": "row"}),
+    "tfrecord": Input(Tfrecord, ".tfrecord", _tfrecord),
+    "tfrecord cut inside": Input(Tfrecord, ".tfrecord", _tfrecord, unit_bytes=600),
     "pictures": Input(Images, ".png", _png),
 }
 CHANGES = ("rewritten", "replaced by mv", "replaced by cp -p", "truncated", "appended", "removed")
@@ -214,7 +281,7 @@ def rows_made(kind: str, rows: int, state: int) -> Rows:
     """Return what `rows_of` gives of an input that never changed."""
     if kind == "pictures":
         rows = 1
-    offset = 100_000 if kind.startswith("csv") else 0
+    offset = 100_000 if kind.startswith(("csv", "json", "tfrecord")) else 0
     return [(offset + row, state) for row in range(FILES * rows)]
 
 

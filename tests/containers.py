@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import json
+import os
 import random
 import sqlite3
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import fastavro
 import numpy as np
 import pyarrow as pa
+import pyarrow.orc
 import pyarrow.parquet as pq
+import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.typed_files import TypedFiles
 from tests.datasets import shard_hashes
+from tests.records import example, write_records
 
 SCHEMA = pa.schema({"id": pa.int64(), "x": pa.float64(), "count": pa.int64(), "name": pa.string()})
 # What NumPy has types for, and no nulls in.
@@ -37,7 +45,7 @@ class Filed:
     Attributes:
         inputs: What is written.
         options: Of the source.
-        unit_bytes: Bytes of a unit of Parquet; None: as always.
+        unit_bytes: Bytes of a unit of files with types; None: as always.
     """
 
     inputs: Any
@@ -126,6 +134,29 @@ def csv_utf16(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
     return Filed(path, {"encoding": "utf-16"})
 
 
+def _json(rows: list[Row], **how: Any) -> list[str]:
+    return [json.dumps(dict(zip(SCHEMA.names, row, strict=True)), **how) for row in rows]
+
+
+def json_lines_cut_inside(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    # A missing key is null, too.
+    lines = [line.replace(', "name": null', "") for line in _json(rows)]
+    text = draw.choice(("\n", "\r\n", "\n\n")).join(lines)
+    (directory / "t.jsonl").write_text(text, newline="")
+    return Filed(directory, {"chunk_bytes": draw.choice((16, 40, 300, 10**6))})
+
+
+def json_arrays(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    for number, piece in enumerate(_pieces(rows, draw)):
+        how = {"ensure_ascii": draw.random() < 0.5, "indent": draw.choice((None, 1))}
+        text = f"[{','.join(_json(piece, **how))}]".encode()
+        if draw.random() < 0.5:
+            (directory / f"{number}.json.gz").write_bytes(gzip.compress(text))
+        else:
+            (directory / f"{number}.json").write_bytes(text)
+    return Filed(directory)
+
+
 def parquet_file(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
     path = directory / "t.parquet"
     pq.write_table(
@@ -137,6 +168,42 @@ def parquet_file(directory: Path, rows: list[Row], draw: random.Random) -> Filed
         data_page_version=draw.choice(("1.0", "2.0")),
     )
     return Filed(path, unit_bytes=draw.choice((None, 1, 500)))
+
+
+def arrow_files(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    """Write files and streams, compressed and not, of plain and dictionary columns."""
+    for number, piece in enumerate(_pieces(rows, draw)):
+        table = table_of(piece)
+        if draw.random() < 0.5:
+            words = table.column("name").combine_chunks().dictionary_encode()
+            table = table.set_column(3, "name", words)
+        make = draw.choice((pa.ipc.new_file, pa.ipc.new_stream))
+        options = pa.ipc.IpcWriteOptions(compression=draw.choice((None, "lz4", "zstd")))
+        with make(directory / f"{number}.arrow", table.schema, options=options) as writer:
+            writer.write_table(table, max_chunksize=draw.randrange(1, len(piece) + 1))
+    return Filed(directory, unit_bytes=draw.choice((None, 1, 500)))
+
+
+def orc_file(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    path = directory / "t.orc"
+    codec = draw.choice(("uncompressed", "zlib", "zstd"))
+    size = draw.randrange(1, len(rows) + 1)
+    pa.orc.write_table(table_of(rows), path, compression=codec, stripe_size=1, batch_size=size)
+    return Filed(path, unit_bytes=draw.choice((None, 1, 500)))
+
+
+def avro_file(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    types = ("long", "double", ["null", "long"], ["string", "null"])
+    fields = [{"name": n, "type": of} for n, of in zip(SCHEMA.names, types, strict=True)]
+    with (directory / "t.avro").open("wb") as file:
+        fastavro.writer(
+            file,
+            {"type": "record", "name": "row", "fields": fields},
+            (dict(zip(SCHEMA.names, row, strict=True)) for row in rows),
+            codec=draw.choice(("null", "deflate", "xz")),
+            sync_interval=draw.choice((1, 100, 16_000)),
+        )
+    return Filed(directory, unit_bytes=draw.choice((None, 100, 500)))
 
 
 def parquet_of_other_types(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
@@ -160,6 +227,28 @@ def parquet_of_other_types(directory: Path, rows: list[Row], draw: random.Random
 def stage(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
     bt.extract(csv_file(directory, rows, draw).inputs, directory / "stage")
     return Filed(directory / "stage")
+
+
+def dataset(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    """Write the rows in any order, splits and number of shards first."""
+    bt.write(
+        csv_file(directory, rows, draw).inputs,
+        directory / "ds",
+        splits=draw.choice((None, {"c": 0.5, "d": 0.5})),
+        shards=draw.choice((2, 5)),
+        compression=draw.choice(("none", "gzip")),
+        seed=draw.randrange(9),
+    )
+    return Filed(directory / "ds")
+
+
+def records_of_others(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    for number, piece in enumerate(_pieces(rows, draw)):
+        named = (dict(zip(SCHEMA.names, row, strict=True)) for row in piece)
+        made = [example(**{k: v for k, v in row.items() if v is not None}) for row in named]
+        suffix = draw.choice((".tfrecord", ".tfrecord.gz", f".tfrecord-{number:05d}-of-00009"))
+        write_records(directory / f"{number}{suffix}", made)
+    return Filed(directory)
 
 
 def sqlite(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
@@ -193,19 +282,74 @@ def npz(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
     return Filed(directory, {"store": "values", "example": "row"})
 
 
+def dicts(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    return Filed([dict(zip(SCHEMA.names, row, strict=True)) for row in rows])
+
+
+def generator(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    return Filed(dict(zip(SCHEMA.names, row, strict=True)) for row in rows)
+
+
+def arrow_table(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    return Filed(pa.concat_tables(map(table_of, _pieces(rows, draw))))
+
+
+def pandas_frame(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    import pandas
+
+    return Filed(table_of(rows).to_pandas(types_mapper=pandas.ArrowDtype))
+
+
+def pandas_objects(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    import pandas
+
+    frame = pandas.DataFrame(rows, columns=SCHEMA.names, dtype=object)
+    return Filed(frame.sample(frac=1, random_state=draw.randrange(99)))
+
+
+def polars_frame(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    import polars
+
+    frame = polars.from_arrow(table_of(rows))
+    return Filed(draw.choice((frame, frame.lazy())))
+
+
+def installed_datasets() -> ModuleType:
+    """Import Hugging Face's package, and not ``datasets.py`` here, whose directory pytest adds.
+
+    Raises:
+        pytest.skip.Exception: It is not installed.
+    """
+    here = os.path.dirname(os.path.abspath(__file__))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [path for path in sys.path if os.path.abspath(path) != here])
+        module: ModuleType = pytest.importorskip("datasets")
+        return module
+
+
+def hugging_face(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    datasets = installed_datasets()
+    held = datasets.Dataset(table_of(rows)).shuffle(seed=draw.randrange(99))
+    return Filed(draw.choice((held, held.to_iterable_dataset())))
+
+
 Variant = Callable[[Path, list[Row], random.Random], Filed]
 ALL_COLUMNS: tuple[Variant, ...] = (
     *(csv_cut_inside, csv_with_semicolons, csv_directories, csv_gzip, csv_utf16),
-    *(parquet_file, parquet_of_other_types, stage, sqlite, duckdb),
+    *(json_lines_cut_inside, json_arrays),
+    *(parquet_file, parquet_of_other_types, arrow_files, orc_file, avro_file),
+    *(stage, sqlite, duckdb),
+    *(dataset, records_of_others),
+    *(dicts, generator, arrow_table, pandas_frame, pandas_objects, polars_frame, hugging_face),
 )
 VARIANTS: tuple[Variant, ...] = (*ALL_COLUMNS, npz)
 
 
 def hashes_of(directory: Path, filed: Filed, columns: tuple[str, ...]) -> dict[str, Any]:
     """Write rows under a key; return the hash of every shard, whose name has its split."""
-    before = Parquet.unit_bytes
+    before = TypedFiles.unit_bytes
     if filed.unit_bytes is not None:
-        Parquet.unit_bytes = filed.unit_bytes
+        TypedFiles.unit_bytes = filed.unit_bytes
     try:
         manifest = bt.write(
             filed.inputs,
@@ -217,7 +361,7 @@ def hashes_of(directory: Path, filed: Filed, columns: tuple[str, ...]) -> dict[s
             source_options=filed.options,
         )
     finally:
-        Parquet.unit_bytes = before
+        TypedFiles.unit_bytes = before
     hashes = shard_hashes(directory / "out")
     shards = {name: hashes[name] for name in hashes if name.endswith(".tfrecord")}
     return {"content": manifest.content, "examples": manifest.examples, **shards}

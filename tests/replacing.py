@@ -26,8 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import beam_tfrecord as bt
-from beam_tfrecord.dataset.rows import OpenedManifest
-from beam_tfrecord.dataset.values import dict_batches
+from beam_tfrecord.dataset.record_files import OpenedManifest
 from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.hashes import file_hash
 from beam_tfrecord.manifest import Manifest
@@ -92,8 +91,7 @@ def _memmap(out: Path) -> Iterator[Rows]:
 
 
 def _torch(out: Path) -> Iterator[Rows]:
-    dataset = bt.load(out)
-    for batch in dict_batches(dataset.batches(), dataset.schema, 7, {}):
+    for batch in bt.load(out).torch(7):
         yield batch["of"].tolist()
 
 
@@ -335,7 +333,7 @@ def _events(event: Callable[[], None]) -> Iterator[None]:
         # What outlasts a power cut is not the question here, and takes most of the time.
         for name in ("fsync", "fdatasync"):
             stack.enter_context(mock.patch.object(os, name))
-        spots: list[tuple[Any, str]] = [(tfrecord, "open_read"), (parquet_open, "_raw")]
+        spots: list[tuple[Any, str]] = [(tfrecord, "open_read"), (parquet_open, "open_input")]
         spots.append((OpenedManifest, "check"))
         for owner, name in spots:
             stack.enter_context(mock.patch.object(owner, name, around(getattr(owner, name))))

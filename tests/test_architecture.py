@@ -1,16 +1,11 @@
-"""The page about the architecture: its drawing and modules are the tree's, its source runs."""
+"""The page about the architecture: its drawing and modules are the tree's."""
 
 from __future__ import annotations
 
 import ast
 import re
-import shutil
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
-
-import beam_tfrecord as bt
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "beam_tfrecord"
@@ -75,24 +70,3 @@ def test_the_modules_that_the_page_names_exist() -> None:
     assert [name for name in names if not any((root / name).exists() for root in roots)] == []
     stations = re.findall(r"^(\d+)\. ", PAGE, re.MULTILINE)
     assert [int(number) for number in stations] == [*range(1, 16)]
-
-
-def test_the_source_of_the_page_runs_as_a_package_of_its_own(tmp_path: Path) -> None:
-    package = tmp_path / "text_lines"
-    package.mkdir()
-    shutil.copy(ROOT / "docs" / "own_source.py", package / "__init__.py")
-    (tmp_path / "a.txt").write_text("one\nthree\n")
-    (tmp_path / "b.txt").write_text("\n")
-    (tmp_path / "main.py").write_text(
-        "import beam_tfrecord as bt\n"
-        "from text_lines import ReadFromLines\n"
-        "with bt.pipeline() as pipeline:\n"
-        "    pipeline | ReadFromLines('*.txt') | bt.WriteToTFRecord('out/')\n"
-    )
-    subprocess.run([sys.executable, "main.py"], cwd=tmp_path, check=True, timeout=120)
-    rows = sorted(bt.load(tmp_path / "out").rows(), key=lambda row: row["line"])
-    assert rows == [
-        {"line": "", "length": 0},
-        {"line": "one", "length": 3},
-        {"line": "three", "length": 5},
-    ]

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import deltalake
 import numpy as np
 import pyarrow as pa
 import pytest
 from apache_beam.runners.runner import PipelineRunner
 from apache_beam.transforms.display import DisplayData
+from pyiceberg.catalog.sql import SqlCatalog
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import TargetExists
@@ -24,6 +26,18 @@ SECRET = "hush-hush"
 
 def double(row: dict[str, Any]) -> dict[str, Any]:
     return row
+
+
+def lake_tables(directory: Path) -> dict[str, str]:
+    """Make a table of Delta Lake and one of Iceberg; return their directories."""
+    rows = pa.table({"id": [1]})
+    deltalake.write_deltalake(str(directory / "delta"), rows)
+    properties = {"uri": f"sqlite:///{directory}/c.db", "warehouse": f"file://{directory}"}
+    catalog = SqlCatalog("mine", **properties)
+    catalog.create_namespace("ns")
+    catalog.create_table("ns.t", schema=rows.schema).append(rows)
+    catalog.engine.dispose()
+    return {"Delta": str(directory / "delta"), "Iceberg": str(directory / "ns" / "t")}
 
 
 def transforms(tmp_path: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
@@ -42,6 +56,10 @@ def transforms(tmp_path: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
     )
     signed = f"https://host/a.csv?X-Signature={SECRET}"
     return {
+        "ReadFromArrow": (
+            bt.ReadFromArrow([{"id": 1}], columns=["id"]),
+            {"kind": "memory", "columns": "id"},
+        ),
         "ReadFromCsv": (
             bt.ReadFromCsv([signed, "b.csv"], delimiter=";"),
             {"kind": "csv", "paths": "https://host/a.csv, b.csv", "delimiter": ";"},
@@ -57,6 +75,24 @@ def transforms(tmp_path: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
         "ReadFromParquet": (
             bt.ReadFromParquet("in", columns=["a", "b"]),
             {"kind": "parquet", "paths": "in", "columns": "a, b"},
+        ),
+        **{
+            f"ReadFrom{name}": (
+                getattr(bt, f"ReadFrom{name}")("in", columns=["a", "b"]),
+                {"kind": name.lower(), "paths": "in", "columns": "a, b"},
+            )
+            for name in ("Avro", "Excel", "Json", "Orc", "WebDataset")
+        },
+        **{
+            f"ReadFrom{name}": (
+                getattr(bt, f"ReadFrom{name}")(path, columns=["id"], properties={"token": SECRET}),
+                {"kind": name.lower(), "paths": path, "columns": "id"},
+            )
+            for name, path in lake_tables(tmp_path).items()
+        },
+        "ReadFromTFRecord": (
+            bt.ReadFromTFRecord("in", columns=["a", "b"]),
+            {"kind": "tfrecord", "paths": "in", "columns": "a, b"},
         ),
         "ReadFromSql": (
             bt.ReadFromSql(url, table="t", where=f"token = '{SECRET}'"),

@@ -184,7 +184,7 @@ def test_overwriting_leaves_nothing_of_what_was_there(
         bt.write(parquet, place)
     bt.write(parquet, place, overwrite=True, shards=1)
     files = ["data-00000-of-00001.tfrecord", "job.json", "manifest.json", "mine.txt"]
-    assert visible_names(place) == [*files, "schema.json", "schema.pbtxt"]
+    assert visible_names(place) == ["_index", *files, "schema.json", "schema.pbtxt"]
     bt.extract(parquet, place, columns=["id"], limit=1, overwrite=True)
     assert visible_names(place) == ["job.json", "manifest.json", "mine.txt", "part-00000.parquet"]
 

@@ -102,6 +102,9 @@ COMMANDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ),
     (("jpype",), "write jdbc:h2:mem:x out --table t", "beam-tfrecord[jdbc]"),
     (("duckdb",), "write duckdb:///a.duckdb out --table t", "beam-tfrecord[duckdb]"),
+    (("deltalake",), "write lake out", "beam-tfrecord[delta]"),
+    (("openpyxl",), "write a.xlsx out", "beam-tfrecord[excel]"),
+    (("pyiceberg",), "write iceberg://mine/db.t out", "beam-tfrecord[iceberg]"),
     (("boto3", "botocore"), "write s3://b/in.csv out", "beam-tfrecord[aws]"),
     (("boto3", "botocore"), "write in.csv s3://b/out", "beam-tfrecord[aws]"),
     (("boto3", "botocore"), "show s3://b/out", "beam-tfrecord[aws]"),
@@ -184,6 +187,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory with an input of each kind and a dataset."""
     directory = tmp_path_factory.mktemp("extras")
     (directory / "in.csv").write_text("id,name\n1,a\n2,b\n")
+    (directory / "a.xlsx").touch()
+    (directory / "lake" / "_delta_log").mkdir(parents=True)
+    (directory / "lake" / "_delta_log" / "0.json").touch()
     (directory / "a.duckdb").write_bytes(b"\0" * 8 + b"DUCK" + b"\0" * 4084)
     (directory / "f.py").write_text("def f(columns):\n    return columns\n")
     (directory / "pictures" / "cat").mkdir(parents=True)

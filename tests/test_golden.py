@@ -23,8 +23,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import numpy as np
 import pyarrow as pa
+import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
@@ -74,8 +76,26 @@ def csv(directory: Path) -> str:
     return str(directory / "*.csv")
 
 
-def parquet(directory: Path) -> str:
-    """Write the rows, with lists, structs, maps and decimals, as Parquet."""
+def json_lines(directory: Path) -> str:
+    """Write the rows, with lists and objects, as two files of JSON Lines."""
+    rows: list[dict[str, Any]] = [
+        {
+            **row,
+            "when": row["when"].isoformat(),
+            "day": str(row["day"]),
+            "list": [row["x"]] * (row["id"] % 3),
+            "struct": {"a": row["n"], "b": {"c": row["name"]}},
+        }
+        for row in _rows()
+    ]
+    for number, part in enumerate((rows[:200], rows[200:])):
+        lines = [json.dumps(row, ensure_ascii=bool(number)) for row in part]
+        (directory / f"{number}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return str(directory / "*.jsonl")
+
+
+def _table() -> pa.Table:
+    """Return the rows, with lists, structs, maps and decimals."""
     table = pa.Table.from_pylist(_rows())
     numbers = [list(range(i % 4)) if i % 5 else None for i in range(ROWS)]
     more = {
@@ -92,8 +112,58 @@ def parquet(directory: Path) -> str:
     }
     for name, column in more.items():
         table = table.append_column(name, column)
-    pq.write_table(table, directory / "a.parquet", row_group_size=130)
+    return table
+
+
+def parquet(directory: Path) -> str:
+    """Write the rows as Parquet."""
+    pq.write_table(_table(), directory / "a.parquet", row_group_size=130)
     return str(directory / "a.parquet")
+
+
+def arrow(directory: Path) -> str:
+    """Write the rows as an Arrow file and an Arrow stream."""
+    table = _table()
+    for name, make in (("0.arrow", pa.ipc.new_file), ("1.arrows", pa.ipc.new_stream)):
+        with make(directory / name, table.schema) as writer:
+            half = table.slice(0, 200) if name == "0.arrow" else table.slice(200)
+            writer.write_table(half, max_chunksize=130)
+    return str(directory)
+
+
+def orc(directory: Path) -> str:
+    """Write the rows as ORC, which has no dictionaries."""
+    table = _table()
+    words = table.column("word").cast(pa.string())
+    table = table.set_column(table.schema.get_field_index("word"), "word", words)
+    pa.orc.write_table(table, directory / "a.orc", stripe_size=1, batch_size=130)
+    return str(directory / "a.orc")
+
+
+def avro(directory: Path) -> str:
+    """Write the rows as Avro."""
+    types = {"id": "long", "x": "double", "n": ["null", "long"], "name": ["null", "string"]}
+    types |= {"flag": "boolean", "when": {"type": "long", "logicalType": "timestamp-micros"}}
+    types |= {"day": {"type": "int", "logicalType": "date"}}
+    fields = [{"name": name, "type": of} for name, of in types.items()]
+    with (directory / "a.avro").open("wb") as file:
+        schema = {"type": "record", "name": "row", "fields": fields}
+        fastavro.writer(file, schema, _rows(), codec="deflate", sync_interval=2000)
+    return str(directory / "a.avro")
+
+
+def dataset(directory: Path) -> str:
+    """Write the Parquet rows as a dataset of two splits."""
+    bt.write(parquet(directory), directory / "ds", splits={"train": 0.75, "test": 0.25}, shards=5)
+    return str(directory / "ds")
+
+
+def others(directory: Path) -> str:
+    """Copy the shards of the dataset without its manifest, as files of another program."""
+    (directory / "others").mkdir()
+    for path in Path(dataset(directory)).glob("*.tfrecord"):
+        path.rename(directory / "others" / path.name)
+    return str(directory / "others")
 
 
 def sqlite(directory: Path) -> str:
@@ -150,12 +220,17 @@ def numpy(directory: Path) -> str:
     return str(directory / "a.npz")
 
 
+def dicts(directory: Path) -> list[dict[str, Any]]:
+    """Return the rows as dicts in memory."""
+    return _rows()
+
+
 def pictures(directory: Path) -> str:
     """Return the folder of pictures beside this file, one folder a class."""
     return str(GOLDEN / "pictures")
 
 
-Make = Callable[[Path], str]
+Make = Callable[[Path], Any]
 HALVES = {"splits": {"a": 0.5, "b": 0.5}}
 
 JOBS: dict[str, tuple[Make, dict[str, Any]]] = {
@@ -164,6 +239,11 @@ JOBS: dict[str, tuple[Make, dict[str, Any]]] = {
     "csv, source order": (csv, {"shuffle": False}),
     "csv, source order, splits": (csv, {"shuffle": False, **HALVES}),
     "csv, limit, columns": (csv, {"limit": 123, "columns": ["id", "name", "day"]}),
+    "json": (json_lines, {}),
+    "json, key, types": (
+        json_lines,
+        {"key": ["id"], "source_options": {"types": {"day": "date", "x": "float32"}}, **HALVES},
+    ),
     "parquet, key, group": (parquet, {"key": ["id"], "group": ["name"], **HALVES}),
     "parquet, key": (parquet, {"key": ["name", "n"], "shards": 5, **HALVES}),
     "parquet, source order, gzip": (
@@ -172,10 +252,19 @@ JOBS: dict[str, tuple[Make, dict[str, Any]]] = {
     ),
     "parquet, group of floats": (parquet, {"group": ["x"], **HALVES}),
     "parquet, split column": (parquet, {"split_column": "flag", "columns": ["flag", "id", "word"]}),
+    "arrow, key, group": (arrow, {"key": ["id"], "group": ["name"], **HALVES}),
+    "orc": (orc, HALVES),
+    "avro": (avro, HALVES),
     "sqlite": (sqlite, {"source_options": {"table": "t"}, **HALVES}),
     "sqlite, source order": (sqlite, {"source_options": {"table": "t"}, "shuffle": False}),
     "numpy": (numpy, HALVES),
     "numpy, values": (numpy, {"source_options": {"store": "values"}, "columns": ["image", "half"]}),
+    "dataset": (dataset, {"seed": 2}),
+    "dataset, key, gzip": (dataset, {"key": ["id"], "compression": "gzip"}),
+    "dataset, source order, splits": (dataset, {"shuffle": False, **HALVES}),
+    "records of others": (others, HALVES),
+    "records of others, columns": (others, {"columns": ["word", "pair", "id"], "shards": 3}),
+    "dicts, key": (dicts, {"key": ["id"], **HALVES}),
     "pictures": (pictures, HALVES),
     "pictures, source order": (
         pictures,
@@ -196,11 +285,16 @@ TABLE: dict[str, Any] = {"source_options": {"table": "t"}}
 # Source: how it is made, its options, its column of splits, and a key.
 SOURCES: dict[str, tuple[Make, dict[str, Any], str, str]] = {
     "csv": (csv, {}, "flag", "id"),
+    "json": (json_lines, {}, "flag", "id"),
     "parquet": (parquet, {}, "flag", "id"),
+    "arrow": (arrow, {}, "flag", "id"),
+    "orc": (orc, {}, "flag", "id"),
+    "avro": (avro, {}, "flag", "id"),
     "sqlite": (flagged, TABLE, "flag", "id"),
     "duckdb": (duckdb, TABLE, "flag", "id"),
     "stage": (stage, {}, "flag", "id"),
     "numpy": (numpy, {}, "label", "label"),
+    "dataset": (dataset, {}, "flag", "id"),
     "pictures": (pictures, {}, "label_name", "path"),
 }
 ORDERS = ("shuffled", "by key", "source")
@@ -243,9 +337,9 @@ def _written(name: str, directory: Path) -> dict[str, Any]:
     source = make(directory / "in")
     bt.write(source, directory / "out", **options)
     manifest = json.loads((directory / "out" / "manifest.json").read_text())
-    for varying in ("fingerprint", "source", "xxh64"):
-        del manifest[varying]
-    return manifest
+    (generation,) = manifest.pop("generations")
+    del manifest["xxh64"]
+    return {**manifest, "rejects": generation["rejects"]}
 
 
 @pytest.mark.filterwarnings("ignore")  # tensorflow-transform warns of its own calls

@@ -3,7 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_tfrecord.sources.base import Group, InputFile, Unit, group_units, grown_bytes, one_group
+from beam_tfrecord.sources.base import InputFile, Unit
+from beam_tfrecord.sources.groups import Group, group_units, grown_bytes, one_group
 
 FILE = InputFile("/in/f", "f", 1)
 

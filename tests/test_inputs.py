@@ -34,6 +34,7 @@ class Other:
 def all_kinds(monkeypatch):
     """Every kind that detection knows, whichever are written; detection is what is tested."""
     kinds = {"csv": Text, "parquet": Table, "images": Other, "numpy": Other, "sql": Other}
+    kinds["json"] = Other
     monkeypatch.setattr(inputs, "SOURCES", kinds)
 
 
@@ -54,6 +55,9 @@ def touch(directory, *names):
         ("trips.csv.gz", "csv"),
         ("trips.csv.zst", "csv"),
         ("trips-*.csv", "csv"),
+        ("trips.jsonl", "json"),
+        ("trips.ndjson.zst", "json"),
+        ("trips.JSON.gz", "json"),
         ("trips.parquet", "parquet"),
         ("file:///data/trips.pq", "parquet"),
         ("gs://bucket/trips-*.parquet", "parquet"),
@@ -96,6 +100,13 @@ def test_glob_of_directories_and_of_files_without_suffix(tmp_path):
 def test_a_directory_is_looked_into_whatever_its_name(tmp_path):
     touch(tmp_path / "trips.csv", "part-0.parquet")
     assert detect_kind(str(tmp_path / "trips.csv")) == "parquet"
+
+
+def test_json_beside_files_of_another_kind_is_left_out(tmp_path):
+    path = touch(tmp_path, "a.parquet", "info.json", "labels.jsonl")
+    assert detect_kind(path) == "parquet"
+    assert detect_kind(path, from_="json") == "json"
+    assert detect_kind(f"{path}/*.json*") == "json"
 
 
 def test_mixed_directory_names_both_kinds(tmp_path):

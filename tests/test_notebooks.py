@@ -58,7 +58,8 @@ def test_an_edited_lambda_replaces_what_the_cell_wrote(
     )
     # Fewer shards: what only the old dataset had is gone.
     cell("bt.write('a.csv', 'out', shards=3, map=lambda row: {'y': 0} if row['x'] == 1 else None)")
-    shard, *others = visible_names(Path("out"))
+    index, shard, *others = visible_names(Path("out"))
+    assert (index, len(os.listdir("out/_index"))) == ("_index", 1)
     assert shard == "data-00000-of-00001.tfrecord"
     assert others == ["job.json", "manifest.json", "schema.json", "schema.pbtxt"]
     assert sorted(os.listdir(".")) == ["a.csv", "out"]
@@ -172,7 +173,7 @@ def test_the_session_changes_nothing_but_one_entry_of_the_job_file(
     session, program = Path("in_a_session"), Path("by_a_program")
     names = visible_names(session)
     assert names == visible_names(program)
-    for name in set(names) - {"job.json"}:
+    for name in set(names) - {"_index", "job.json"}:
         assert (session / name).read_bytes() == (program / name).read_bytes()
     jobs = [json.loads((path / "job.json").read_text()) for path in (session, program)]
     assert jobs[0].keys() - jobs[1].keys() == {WITHOUT_FUNCTIONS}

@@ -30,11 +30,20 @@ NOT_FLAGS = {"inputs", "output", "pipeline_options", "prices", "progress"}
 
 
 READERS = {
+    "arrow": bt.ReadFromArrow,
+    "avro": bt.ReadFromAvro,
     "csv": bt.ReadFromCsv,
+    "delta": bt.ReadFromDelta,
+    "excel": bt.ReadFromExcel,
+    "iceberg": bt.ReadFromIceberg,
     "images": bt.ReadFromImages,
+    "json": bt.ReadFromJson,
     "numpy": bt.ReadFromNumpy,
+    "orc": bt.ReadFromOrc,
     "parquet": bt.ReadFromParquet,
     "sql": bt.ReadFromSql,
+    "tfrecord": bt.ReadFromTFRecord,
+    "webdataset": bt.ReadFromWebDataset,
 }
 
 
@@ -84,9 +93,9 @@ def test_source_options_are_those_of_the_table():
     assert [*SourceOptions.__annotations__] == [option.keyword for option in SOURCE_OPTIONS]
 
 
-# What a reader has and its source does not, and the reverse: size of a batch, where arrays of
-# memory go, the one other way to hand over a password.
-ONLY_OF_READERS = {"batch_rows", "temp_dir", "password"}
+# What a reader has and its source does not, and the reverse: which rows it selects, size of a
+# batch, where arrays of memory go, the one other way to hand over a password.
+ONLY_OF_READERS = {"select", "batch_rows", "temp_dir", "password"}
 
 
 @pytest.mark.parametrize("kind", sorted(SOURCES))
@@ -108,7 +117,7 @@ def test_a_reader_has_the_options_of_its_source(kind):
 @pytest.mark.parametrize("reader", [*READERS.values(), bt.ReadFromJdbc])
 def test_every_keyword_of_a_reader_is_documented_in_order(reader):
     arguments = inspect.getdoc(reader).partition("Args:\n")[2].partition("\n\n")[0]
-    documented = re.findall(r"^    (\w+): ", arguments, re.MULTILINE)
+    documented = re.findall(r"^    (?:\*\*)?(\w+): ", arguments, re.MULTILINE)
     assert sorted(documented) == sorted(inspect.signature(reader).parameters)
 
 
@@ -153,10 +162,18 @@ def test_every_keyword_is_documented(function, options):
 
 def test_every_source_option_says_which_sources_have_it():
     names = {"csv": "CSV", "parquet": "Parquet", "sql": "SQL", "images": "images", "numpy": "NumPy"}
+    names |= {"delta": "Delta Lake", "iceberg": "Iceberg", "excel": "Excel"}
+    names |= {
+        "json": "JSON",
+        "tfrecord": "TFRecord",
+        "arrow": "Arrow",
+        "orc": "ORC",
+        "avro": "Avro",
+    }
     for option in SOURCE_OPTIONS:
         for kind in option.sources:
             where = f"{option.group.lower()} {option.help.lower()}"
-            assert names[kind].lower() in where, option.flag
+            assert names.get(kind, kind).lower() in where, option.flag
 
 
 ALL_OPTIONS = (*WRITE_OPTIONS, *SOURCE_OPTIONS, *RUNNER_OPTIONS)
@@ -186,7 +203,7 @@ def test_schema_has_the_flags_of_the_sources():
         if isinstance(parameter, click.Option)
         for flag in parameter.opts
     }
-    general = {"--quiet", "--verbose", "--log-file", "--debug", "--help-all"}
+    general = {"--quiet", "--verbose", "--log-file", "--debug", "--help-all", "--source-option"}
     assert flags == {FROM.flag, *general, *(option.flag for option in SOURCE_OPTIONS)}
 
 

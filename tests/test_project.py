@@ -18,7 +18,7 @@ from beam_tfrecord._version import __version__
 from tests.repository import ROOT, tracked_files
 
 PACKAGE = ROOT / "beam_tfrecord"
-SOURCE_SUFFIXES = {".py", ".pyi", ".pyx", ".pxd", ".c", ".h", ".java"}
+SOURCE_SUFFIXES = {".py", ".pyi", ".pyx", ".pxd", ".pxi", ".c", ".h", ".java"}
 
 # The brackets keep this file from holding what it forbids.
 FOREIGN = re.compile(

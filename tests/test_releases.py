@@ -93,8 +93,9 @@ def test_dataset_of_a_release_is_sound_and_reads_the_same(dataset: Path) -> None
 def test_dataset_of_a_release_feeds_tensorflow(dataset: Path) -> None:
     rows = json.loads(dataset.with_suffix(".json").read_text())
     size = (8, 8) if dataset.name == "images" else None
-    read = bt.load(dataset).tf(batch_size=7, image_size=size)
-    assert sum(tf.nest.flatten(batch)[0].shape[0] or 0 for batch in read) == len(rows)
+    splits = [bt.load(dataset, split=split) for split in bt.load(dataset).splits]
+    batches = [batch for split in splits for batch in split.tf(batch_size=7, image_size=size)]
+    assert sum(tf.nest.flatten(batch)[0].shape[0] or 0 for batch in batches) == len(rows)
 
 
 @pytest.mark.parametrize("release", sorted(RELEASES.glob("*")), ids=lambda path: path.name)

@@ -70,6 +70,7 @@ def test_your_own_dofn_that_builds_examples(parquet: str, tmp_path: Path) -> Non
         "name": "binary",
     }
     assert sorted(os.listdir(tmp_path)) == [
+        "_index",
         *(f"part-{i:05d}-of-00004" for i in range(4)),
         "part-job.json",
         "part-manifest.json",

@@ -6,14 +6,21 @@ value by value. `scripts/prove/run types` does the same for thousands of example
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord import native
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.records.encoding import Arena, Encoder
+from beam_tfrecord.sources.tfrecord.source import Tfrecord
 from tests.native import reference
+from tests.records import framed, write_shard
 from tests.type_families import FAMILIES
-from tests.type_readers import CHECKS, check_wire, write
+from tests.type_readers import CHECKS, NAME, check_wire, write
 
 QUICK = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -38,6 +45,25 @@ def test_both_kernels_write_the_same_bytes(family: str) -> None:
         by_reference = write(column, reference)
         check_wire(by_reference)
         assert by_reference.payloads == write(column, native).payloads
+
+    check()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_dataset_that_is_read_and_written_again_has_the_same_bytes(
+    family: str, tmp_path: Path
+) -> None:
+    @QUICK
+    @given(FAMILIES[family])
+    def check(column):
+        written = write(column)
+        path = tmp_path / "x.tfrecord"
+        write_shard(path, pa.table([column.array], names=[NAME]), schema=written.schema)
+        (batch,) = Tfrecord(path).batches()
+        arena = Arena()
+        assert Encoder(Schema.from_arrow(batch.data.schema)).encode(batch, arena).rejects == []
+        frames = arena.used_data().tobytes()
+        assert frames == path.read_bytes() == b"".join(map(framed, written.payloads))
 
     check()
 

@@ -59,6 +59,7 @@ def test_the_directory_holds_what_is_documented_and_nothing_else(
 ) -> None:
     bt.write(parquet, tmp_path, splits="train=0.5,test=0.5", shards=2)
     assert sorted(os.listdir(tmp_path)) == [
+        "_index",
         "job.json",
         "manifest.json",
         "schema.json",
@@ -66,6 +67,8 @@ def test_the_directory_holds_what_is_documented_and_nothing_else(
         "test-00000-of-00001.tfrecord",
         "train-00000-of-00001.tfrecord",
     ]
+    indexes = sorted(os.listdir(tmp_path / "_index"))
+    assert indexes == ["idx-test-00000-of-00001", "idx-train-00000-of-00001"]
 
 
 def test_source_order_is_the_order_of_the_input(parquet: str, tmp_path: Path) -> None:
@@ -245,9 +248,12 @@ def test_another_dataset_is_only_replaced_when_asked(parquet: str, tmp_path: Pat
         bt.write(parquet, tmp_path, shards=2)
     assert shard_hashes(tmp_path) == before
     bt.write(parquet, tmp_path, shards=2, overwrite=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [
+        "_index",
         "data-00000-of-00002.tfrecord",
         "data-00001-of-00002.tfrecord",
+        "idx-data-00000-of-00002",
+        "idx-data-00001-of-00002",
         "job.json",
         "manifest.json",
         "notes.txt",
@@ -301,12 +307,6 @@ def test_a_plan_foresees_what_is_at_the_output(
     assert same == f"{out!r} already holds this dataset: there is nothing to do"
     assert other.startswith(f"{out!r} already holds another dataset: pass --overwrite")
     assert other.endswith("(different: --seed: unset there, 1 now)")
-
-
-def test_a_dataset_is_no_input(parquet: str, tmp_path: Path) -> None:
-    bt.write(parquet, tmp_path / "a")
-    with pytest.raises(UsageError, match=r"a' is a dataset, not an input: give the files that"):
-        bt.write(tmp_path / "a", tmp_path / "b")
 
 
 def test_columns_without_values_are_named_in_one_line(
@@ -466,8 +466,16 @@ def drop_or_fail(row: dict) -> None:
     ("text", "function", "lines"),
     [
         ("id\n", None, ["the input holds no rows: the output has no files of data"]),
-        ("id\n0\n1\n", drop, ["no rows are left: the map function left out 2 of 2 rows"]),
-        ("id\n0\n1\n", drop_or_fail, ["no rows are left: the map function left out 1 of 2 rows"]),
+        (
+            "id\n0\n1\n",
+            drop,
+            ["no rows are left: a filter, a sample or the map function left out 2 of 2 rows"],
+        ),
+        (
+            "id\n0\n1\n",
+            drop_or_fail,
+            ["no rows are left: a filter, a sample or the map function left out 1 of 2 rows"],
+        ),
         ("id\n0\n0\n", drop_or_fail, []),
     ],
 )

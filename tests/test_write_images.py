@@ -84,7 +84,7 @@ def test_the_manifest_tells_packs_and_not_files(
     photos: Path, written: tuple[Path, list[str]]
 ) -> None:
     output, _ = written
-    packs = json.loads((output / "manifest.json").read_text())["source"]["files"]
+    packs = bt.load(output).manifest.source["files"]
     found = [(pack["path"], pack["files"]) for pack in packs]
     assert found == [("cat/01.jpg", 30), ("dog/16.jpg", 10)]
     total = sum(path.stat().st_size for path in photos.rglob("*.jpg"))

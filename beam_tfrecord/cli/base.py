@@ -23,6 +23,7 @@ from beam_tfrecord.cli.help import GroupedCommand, option
 from beam_tfrecord.cli.log import LOGGER, print_error
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS, Option
+from beam_tfrecord.options.option import INPUT
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -196,26 +197,49 @@ def _click_settings(option: Option) -> dict[str, Any]:
     return settings | {"type": kind}
 
 
+# The options of a source of another package, which has no flags.
+package_options = option(
+    "--source-option",
+    "package_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    group=INPUT,
+    common=False,
+    help="Option of a source of another package; may be repeated.",
+)
+
+
 def job_arguments(
-    flags: Mapping[str, Any], options: Iterable[Option] = WRITE_OPTIONS
+    flags: Mapping[str, Any],
+    options: Iterable[Option] = WRITE_OPTIONS,
+    *,
+    inputs: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the keyword arguments for `write`, `plan` or `extract` from the values of flags.
 
     Args:
         flags: Values of all flags by keyword.
         options: The options of the function. Options of sources become the `source_options`.
+        inputs: The inputs, which decide the types of options of other packages.
     """
     arguments = {option.keyword: flags[option.keyword] for option in options}
-    return arguments | {"source_options": source_options(flags)}
+    return arguments | {"source_options": source_options(flags, inputs, flags["from_"])}
 
 
-def source_options(flags: Mapping[str, Any]) -> dict[str, Any]:
+def source_options(
+    flags: Mapping[str, Any], inputs: Sequence[str], from_: str | None
+) -> dict[str, Any]:
     """Return the options of sources that differ from their defaults."""
-    return {
+    options = {
         option.keyword: flags[option.keyword]
         for option in SOURCE_OPTIONS
         if flags[option.keyword] != option.default
     }
+    if pairs := flags.get("package_options"):
+        from beam_tfrecord.inputs import parse_options
+
+        options |= parse_options(pairs, inputs, from_=from_)
+    return options
 
 
 def split_output(paths: Sequence[str]) -> tuple[list[str], str]:

@@ -50,7 +50,7 @@ def metadata() -> dict[str, Any]:
     """Return the content of the template's ``metadata.json``."""
     return {
         "name": "beam_tfrecord: write",
-        "description": "Write CSV, Parquet, images, NumPy arrays or a database as a sharded, "
+        "description": "Write CSV, JSON, Parquet, images, NumPy arrays or a database as a sharded, "
         "shuffled, split TFRecord dataset.",
         "parameters": [
             {

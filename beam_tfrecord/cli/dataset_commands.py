@@ -1,4 +1,4 @@
-"""Defines the commands on datasets: show, head, verify, diff, repair. None of them imports Beam."""
+"""Defines the commands on datasets: show, head, verify, diff, repair, index; none imports Beam."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def show(
 ) -> None:
     """Show what DATASET holds: splits, shards, and features with their ranges.
 
-    DATASET is a directory that write or extract made, or Parquet files.
+    DATASET is a directory that write or extract made, or Parquet or TFRecord files.
     """
     if code is not None:
         if as_json or counts is not None:
@@ -79,7 +79,7 @@ def show(
 def head(ctx: click.Context, dataset: str, count: int, split: str | None, as_json: bool) -> None:
     """Print the first rows of DATASET: a table as wide as the terminal, or with --json JSON Lines.
 
-    DATASET is a directory that write or extract made, or Parquet files.
+    DATASET is a directory that write or extract made, or Parquet or TFRecord files.
     """
     from beam_tfrecord.dataset import show as rendering
 
@@ -105,7 +105,10 @@ def head(ctx: click.Context, dataset: str, count: int, split: str | None, as_jso
 @log_options
 @click.pass_context
 def verify(ctx: click.Context, dataset: str, as_json: bool) -> None:
-    """Check every CRC, count, hash and value of DATASET; exit 1 if one is wrong."""
+    """Check every CRC, count, hash and value of DATASET; exit 1 if one is wrong.
+
+    DATASET may also be TFRecord files of other programs, without a manifest.
+    """
     from beam_tfrecord.dataset.verify import verify as verify_dataset
     from beam_tfrecord.progress import Progress
 
@@ -155,6 +158,28 @@ def repair(ctx: click.Context, dataset: str, output: str, as_json: bool) -> None
         ctx.exit(EXIT_BAD_DATA)
 
 
+@click.command(cls=GroupedCommand, short_help="Index older datasets and other TFRecord files.")
+@click.argument("paths", type=INPUT_PATH, nargs=-1, required=True)
+@option("--dali", metavar="DIR", type=INPUT_PATH, help="Also write indexes for NVIDIA DALI to DIR.")
+@json_option
+@log_options
+def index(paths: tuple[str, ...], dali: str | None, as_json: bool) -> None:
+    """Write the indexes of PATHS, by which single records are read: of datasets or TFRecord files.
+
+    Datasets that this version writes have indexes already. Those of TFRecord files are for DALI,
+    and for programs of your own.
+    """
+    from beam_tfrecord.dataset.make_index import index as make_index
+    from beam_tfrecord.progress import Progress
+
+    with Progress(enabled=not is_quiet()) as progress:
+        done = [one for path in paths for one in make_index(path, dali=dali, progress=progress)]
+    if as_json:
+        print_result(_json([one.to_json() for one in done]))
+    records = counted(sum(one.records for one in done), "record")
+    print_message(f"indexed {counted(len(done), 'file')}, {records}")
+
+
 def _print_report(report: Any, lines: Iterable[object], *, as_json: bool) -> None:
     """Print a report as its JSON, or line by line."""
     if as_json:
@@ -175,4 +200,4 @@ def _json(value: Any) -> str:
     return json.dumps(json_value(value), indent=2, ensure_ascii=False)
 
 
-DATASET_COMMANDS = (show, head, verify, diff, repair)
+DATASET_COMMANDS = (show, head, verify, diff, repair, index)

@@ -23,6 +23,7 @@ from beam_tfrecord.cli.base import (
     BeamCommand,
     check_beam_options,
     job_arguments,
+    package_options,
     parse_prices,
     print_message,
     print_result,
@@ -41,6 +42,7 @@ from beam_tfrecord.options.runners import (
     misplaced,
     runner_words,
 )
+from beam_tfrecord.private import remove_scratch
 from beam_tfrecord.runner_traits import check_runner_name
 from beam_tfrecord.sizes import counted
 
@@ -63,6 +65,7 @@ NOTICED_ROUNDING = 1e-4
 @click.command(cls=BeamCommand, short_help="Write files or a database as a dataset.")
 @click.argument("paths", nargs=-1, required=True, metavar="INPUT... OUTPUT", type=INPUT_PATH)
 @with_options((*WRITE_OPTIONS, *SOURCE_OPTIONS, *RUNNER_OPTIONS))
+@package_options
 @option("--dry-run", is_flag=True, group=RUNNER, help="Only say what would be done, and how.")
 @option(
     "--detach",
@@ -78,13 +81,13 @@ def write(
 ) -> None:
     """Write INPUT as a dataset into the directory OUTPUT.
 
-    INPUT is CSV, Parquet, image or NumPy files, directories or patterns of them, or the URL of a
-    database. Options of Beam itself go after a lone "--".
+    INPUT is CSV, JSON, Parquet, image or NumPy files, directories or patterns of them, the URL of a
+    database, or "-" for standard input. Options of Beam itself go after a lone "--".
 
     Example: beam-tfrecord write trips.csv trips/ --split train=0.9,test=0.1
     """
     inputs, output = split_output(paths)
-    arguments = job_arguments(flags) | _beam_arguments(ctx, flags)
+    arguments = job_arguments(flags, inputs=inputs) | _beam_arguments(ctx, flags)
     if dry_run:
         _dry_run(inputs, output, **arguments)
         return
@@ -109,12 +112,14 @@ def write(
 @click.command(cls=BeamCommand, short_help='Say what "write" would do.')
 @click.argument("paths", nargs=-1, required=True, metavar="INPUT... OUTPUT", type=INPUT_PATH)
 @with_options((*WRITE_OPTIONS, *SOURCE_OPTIONS, *RUNNER_OPTIONS))
+@package_options
 @option(
     "--price",
     "prices",
     multiple=True,
     callback=lambda ctx, param, pairs: parse_prices(pairs),
     metavar="NAME=AMOUNT",
+    common=False,
     help="Your price of a million read_requests or write_requests, or of a GB of shuffle_bytes; "
     "may be repeated.",
 )
@@ -131,7 +136,7 @@ def plan(
 ) -> None:
     """Say what "write" would do with the same arguments, and do nothing."""
     inputs, output = split_output(paths)
-    arguments = job_arguments(flags) | _beam_arguments(ctx, flags)
+    arguments = job_arguments(flags, inputs=inputs) | _beam_arguments(ctx, flags)
     from beam_tfrecord.jobs import api
 
     planned = api.plan(inputs, output, prices=prices, **arguments)
@@ -142,18 +147,20 @@ def plan(
 @click.command(cls=GroupedCommand, short_help="Print the schema of the input.")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=INPUT_PATH)
 @with_options((FROM, *SOURCE_OPTIONS))
+@package_options
 @log_options
 def schema(inputs: tuple[str, ...], from_: str | None, **flags: Any) -> None:
     """Print the schema that INPUT shows, as JSON; edited, it is for "write --schema"."""
     from beam_tfrecord.jobs import api
 
-    found = api.schema(list(inputs), from_=from_, **source_options(flags))
+    found = api.schema(list(inputs), from_=from_, **source_options(flags, inputs, from_))
     print_result(found.dumps().rstrip("\n"))
 
 
 @click.command(cls=BeamCommand, short_help="Copy the input to Parquet files.")
 @click.argument("paths", nargs=-1, required=True, metavar="INPUT... STAGE", type=INPUT_PATH)
 @with_options((*EXTRACT_OPTIONS, *SOURCE_OPTIONS, *EXTRACT_RUNNER_OPTIONS))
+@package_options
 @option("--json", "as_json", is_flag=True, help="Print a machine-readable summary as JSON.")
 @log_options
 @click.pass_context
@@ -163,7 +170,7 @@ def extract(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **flag
     "write STAGE OUTPUT" then never touches INPUT. Options of Beam itself go after a lone "--".
     """
     inputs, output = split_output(paths)
-    arguments = job_arguments(flags, EXTRACT_OPTIONS) | _beam_arguments(ctx, flags)
+    arguments = job_arguments(flags, EXTRACT_OPTIONS, inputs=inputs) | _beam_arguments(ctx, flags)
     from beam_tfrecord.jobs import api
 
     manifest, is_new, seconds = _run(api.extract, inputs, output, arguments)
@@ -202,9 +209,12 @@ def _beam_arguments(ctx: click.Context, flags: Mapping[str, Any]) -> dict[str, A
 def _dry_run(inputs: list[str], output: str, **arguments: Any) -> None:
     """Print what a job would read and write, and how its runner would run it."""
     from beam_tfrecord.jobs.settings import make_settings
+    from beam_tfrecord.jobs.stdin import stdin_as_file
     from beam_tfrecord.jobs.submit import describe
 
-    planned = describe(make_settings(inputs, output, **arguments))
+    runner, from_ = arguments["runner"], arguments["from_"]
+    with stdin_as_file(inputs, from_=from_, runner=runner) as named:
+        planned = describe(make_settings(named, output, **arguments))
     if not LOGGER.isEnabledFor(logging.DEBUG):
         planned = {key: planned[key] for key in _DRY_RUN if planned.get(key)}
     print_result("\n".join(render(planned)))
@@ -285,6 +295,7 @@ def _job_ends_at_interrupt(progress: Progress) -> Iterator[None]:
         outcome = "; ".join([*cancelled, what_is_kept() or "nothing was published"])
         LOGGER.error("interrupted: %s", outcome)
         sys.stderr.flush()
+        remove_scratch()
         os._exit(128 + number)
 
     with signal_handler(interrupt):
@@ -294,19 +305,24 @@ def _job_ends_at_interrupt(progress: Progress) -> Iterator[None]:
 def summary(manifest: Manifest, output: str, *, seconds: float) -> str:
     """Return one line such as ``wrote 1,000 rows in 2 splits, 3 shards (98.1 MB) to out/ …``.
 
-    If the map function or a step left out rows, it says ``wrote 998 of 1,000 rows``.
+    If a filter, a sample, the map function or a step left out rows, it says
+    ``wrote 998 of 1,000 rows``.
     """
     from beam_tfrecord.progress import format_seconds
 
     splits = f" in {counted(len(manifest.splits), 'split')}" if len(manifest.splits) > 1 else ""
-    read = _rows_read(output)
-    left_out = read - manifest.examples - manifest.rejects.get("rows", 0)
-    of = f"{manifest.examples:,} of {read:,} rows"
+    rows = _counted_rows(manifest.examples, manifest.rejects.get("rows", 0), output)
     return (
-        f"wrote {of if left_out > 0 else counted(manifest.examples, 'row')}{splits}, "
+        f"wrote {rows}{splits}, "
         f"{counted(len(manifest.shards), 'shard')} ({_size(manifest, output)}) "
         f"to {output} in {format_seconds(seconds)}"
     )
+
+
+def _counted_rows(rows: int, rejects: int, output: str) -> str:
+    """Return a number of written rows, and the number of all rows if some were left out."""
+    read = _rows_read(output)
+    return f"{rows:,} of {read:,} rows" if read - rows - rejects > 0 else counted(rows, "row")
 
 
 def _rows_read(output: str) -> int:
@@ -397,8 +413,9 @@ def _stage_summary(manifest: StageManifest, output: str, *, seconds: float) -> s
     from beam_tfrecord.progress import format_seconds
     from beam_tfrecord.sizes import format_size
 
+    rows = _counted_rows(manifest.rows, manifest.rejects["rows"], output)
     return (
-        f"extracted {counted(manifest.rows, 'row')} to {counted(len(manifest.files), 'file')} "
+        f"extracted {rows} to {counted(len(manifest.files), 'file')} "
         f"({format_size(manifest.bytes)}) in {output} in {format_seconds(seconds)}"
     )
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from beam_tfrecord.errors import UsageError, did_you_mean, for_caller
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.inputs import SourceOptions, make_source
+from beam_tfrecord.inputs import SourceOptions, make_source, options_of_packages
 from beam_tfrecord.jobs.settings import ExtractSettings, Inputs, make_settings
+from beam_tfrecord.jobs.stdin import stdin_as_file
 from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.options.runners import beam_words
 from beam_tfrecord.preprocess.request import Transform
 from beam_tfrecord.rejects import parse_budget
+from beam_tfrecord.selection.select import make_selection
+from beam_tfrecord.sources.base import with_selection
+from beam_tfrecord.sources.memory.source import on_disk
 from beam_tfrecord.stage import StageManifest
 from beam_tfrecord.workdir.target import directory_target
 
@@ -38,6 +43,9 @@ def write(
     shard_size: int | str | None = None,
     shuffle: bool = True,
     seed: int = 0,
+    filter: str | None = None,
+    sample: float | str | None = None,
+    sample_seed: int = 0,
     limit: int | None = None,
     compression: str = "none",
     schema: Schema | str | os.PathLike[str] | None = None,
@@ -63,7 +71,10 @@ def write(
     same call continues the job.
 
     Args:
-        inputs: Files, globs, directories, or the URL of a database.
+        inputs: Files, globs, directories, the URL of a database, or ``-`` for standard input; or
+            data in memory: a table (pandas, polars, Arrow, Hugging Face datasets, and others that
+            export Arrow), NumPy arrays by name, or an iterable of rows (dicts, NamedTuples,
+            dataclasses).
         output: Directory of the dataset.
         from_: Kind of the input if its name does not show it: ``csv``, ``parquet``.
         splits: Shares by name, such as ``{"train": .9, "test": .1}`` or ``"train=0.9,test=0.1"``.
@@ -74,7 +85,11 @@ def write(
         shard_size: Bytes of a shard before compression; by default ``"128MB"``.
         shuffle: False keeps the order of the input.
         seed: Seed of the order and of the splits, from 0 to 2^64-1.
-        limit: Read only the first rows.
+        filter: Condition in SQL on the columns of the source; only rows for which it is true are
+            read.
+        sample: Share of the rows to read, such as ``"1%"`` or ``0.01``, chosen by a hash.
+        sample_seed: Seed of the choice of the sample, from 0 to 2^64-1.
+        limit: Read only the first rows, after `filter` and `sample`.
         compression: ``none`` or ``gzip``.
         schema: Schema to enforce, or the path of its JSON.
         columns: Columns to read.
@@ -102,12 +117,14 @@ def write(
     """
     arguments = _with_source_options(**locals())
     progress = arguments.pop("progress")
-    settings = make_settings(**arguments)
     from beam_tfrecord.jobs.run import run_job
     from beam_tfrecord.progress import display_of
 
-    with display_of(progress) as display:
-        return run_job(settings, display)
+    with (
+        _readable(inputs, from_=from_, runner=runner) as arguments["inputs"],
+        display_of(progress) as display,
+    ):
+        return run_job(make_settings(**arguments), display)
 
 
 def plan(
@@ -123,6 +140,9 @@ def plan(
     shard_size: int | str | None = None,
     shuffle: bool = True,
     seed: int = 0,
+    filter: str | None = None,
+    sample: float | str | None = None,
+    sample_seed: int = 0,
     limit: int | None = None,
     compression: str = "none",
     schema: Schema | str | os.PathLike[str] | None = None,
@@ -146,7 +166,10 @@ def plan(
     All arguments except `prices` are arguments of `write`. Nothing is written.
 
     Args:
-        inputs: Files, globs, directories, or the URL of a database.
+        inputs: Files, globs, directories, the URL of a database, or ``-`` for standard input; or
+            data in memory: a table (pandas, polars, Arrow, Hugging Face datasets, and others that
+            export Arrow), NumPy arrays by name, or an iterable of rows (dicts, NamedTuples,
+            dataclasses).
         output: Directory of the dataset.
         from_: Kind of the input if its name does not show it: ``csv``, ``parquet``.
         splits: Shares by name, such as ``{"train": .9, "test": .1}`` or ``"train=0.9,test=0.1"``.
@@ -157,7 +180,11 @@ def plan(
         shard_size: Bytes of a shard before compression; by default ``"128MB"``.
         shuffle: False keeps the order of the input.
         seed: Seed of the order and of the splits, from 0 to 2^64-1.
-        limit: Read only the first rows.
+        filter: Condition in SQL on the columns of the source; only rows for which it is true are
+            read.
+        sample: Share of the rows to read, such as ``"1%"`` or ``0.01``, chosen by a hash.
+        sample_seed: Seed of the choice of the sample, from 0 to 2^64-1.
+        limit: Read only the first rows, after `filter` and `sample`.
         compression: ``none`` or ``gzip``.
         schema: Schema to enforce, or the path of its JSON.
         columns: Columns to read.
@@ -191,9 +218,10 @@ def plan(
     from beam_tfrecord.jobs.plan import plan_of
     from beam_tfrecord.jobs.run import warn_of_output
 
-    settings = make_settings(**arguments)
-    warn_of_output(settings)
-    return plan_of(settings, prices)
+    with _readable(inputs, from_=from_, runner=runner) as arguments["inputs"]:
+        settings = make_settings(**arguments)
+        warn_of_output(settings)
+        return plan_of(settings, prices)
 
 
 def schema(
@@ -202,7 +230,8 @@ def schema(
     """Infer the schema of the input from all of its rows.
 
     Args:
-        inputs: Files, globs, directories, or the URL of a database.
+        inputs: Files, globs, directories, the URL of a database, ``-`` for standard input, or data
+            in memory; see `write`.
         from_: Kind of the input if its name does not show it.
         **source_options: Options of the source, such as ``delimiter=";"``; see `SourceOptions`.
 
@@ -213,8 +242,9 @@ def schema(
         UsageError: There is no such input.
         SchemaConflict: Two files disagree about a column.
     """
-    source = make_source(inputs, from_=from_, options=source_options)
-    arrow, remarks = source.inferred()
+    with _readable(inputs, from_=from_) as readable:
+        source = make_source(readable, from_=from_, options=source_options)
+        arrow, remarks = source.inferred()
     for remark in remarks:
         _LOGGER.warning("%s", for_caller(remark))
     return Schema.from_arrow(arrow)
@@ -225,6 +255,9 @@ def extract(
     output: str | os.PathLike[str],
     *,
     from_: str | None = None,
+    filter: str | None = None,
+    sample: float | str | None = None,
+    sample_seed: int = 0,
     limit: int | None = None,
     columns: Sequence[str] | None = None,
     max_rejects: int | str = 0,
@@ -243,10 +276,17 @@ def extract(
     again by every call, because their changes cannot be detected.
 
     Args:
-        inputs: Files, globs, directories, or the URL of a database.
+        inputs: Files, globs, directories, the URL of a database, or ``-`` for standard input; or
+            data in memory: a table (pandas, polars, Arrow, Hugging Face datasets, and others that
+            export Arrow), NumPy arrays by name, or an iterable of rows (dicts, NamedTuples,
+            dataclasses).
         output: Directory of the stage.
         from_: Kind of the input if its name does not show it: ``csv``, ``parquet``.
-        limit: Read only the first rows.
+        filter: Condition in SQL on the columns of the source; only rows for which it is true are
+            read.
+        sample: Share of the rows to read, such as ``"1%"`` or ``0.01``, chosen by a hash.
+        sample_seed: Seed of the choice of the sample, from 0 to 2^64-1.
+        limit: Read only the first rows, after `filter` and `sample`.
         columns: Columns to read.
         max_rejects: Rows that may be rejected: a number, ``"1%"`` or ``"any"``.
         overwrite: Replace another stage, or a dataset, in the output.
@@ -266,21 +306,35 @@ def extract(
     source_options = _with_source_options(**locals())["source_options"]
     if limit is not None and limit < 1:
         raise UsageError(f"limit {limit} is not a number of rows")
-    source = make_source(inputs, from_=from_, columns=columns, options=source_options)
-    settings = ExtractSettings(
-        source=source,
-        target=directory_target(output),
-        limit=limit,
-        budget=parse_budget(max_rejects),
-        overwrite=overwrite,
-        runner=runner,
-        pipeline_options=tuple(beam_words(pipeline_options)),
-    )
     from beam_tfrecord.jobs.run import run_job
     from beam_tfrecord.progress import display_of
 
-    with display_of(progress) as display:
+    with (
+        _readable(inputs, from_=from_, runner=runner) as readable,
+        display_of(progress) as display,
+    ):
+        source = make_source(readable, from_=from_, columns=columns, options=source_options)
+        selection = make_selection(filter=filter, sample=sample, sample_seed=sample_seed)
+        settings = ExtractSettings(
+            source=with_selection(source, selection),
+            target=directory_target(output),
+            limit=limit,
+            budget=parse_budget(max_rejects),
+            overwrite=overwrite,
+            runner=runner,
+            pipeline_options=tuple(beam_words(pipeline_options)),
+        )
         return run_job(settings, display)
+
+
+@contextlib.contextmanager
+def _readable(inputs: Any, *, from_: str | None, runner: str = "direct") -> Iterator[Any]:
+    """Yield the inputs, with files in place of standard input and of data in memory."""
+    with (
+        stdin_as_file(inputs, from_=from_, runner=runner) as named,
+        on_disk(named) as readable,
+    ):
+        yield readable
 
 
 def _with_source_options(
@@ -292,8 +346,9 @@ def _with_source_options(
         TypeError: An option is one of no source.
     """
     known = SourceOptions.__annotations__
-    for name in options:
-        if name not in known:
+    for name in options.keys() - known.keys():
+        # The option of a source of another package; `make_source` knows which source there is.
+        if name not in options_of_packages():
             hint = did_you_mean(name, [*others, *known])
             raise TypeError(f"unexpected keyword argument {name!r}{hint and f': {hint}'}")
     return {**others, "source_options": {**(source_options or {}), **options}}

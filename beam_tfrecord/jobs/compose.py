@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import apache_beam as beam
 import pyarrow as pa
 
-from beam_tfrecord.batch import Batch
+from beam_tfrecord.batch import EXAMPLES_SCHEMA, Batch
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.plan import run_bytes_of
 from beam_tfrecord.exchange.stage_writer import FILE_BYTES
 from beam_tfrecord.extras import import_tensorflow
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.jobs.settings import ExtractSettings, JobSettings, Settings
 from beam_tfrecord.places import Inputs
 from beam_tfrecord.preprocess.transform import Preprocess
@@ -22,10 +23,14 @@ from beam_tfrecord.records.infer_row_types import returned_schema
 from beam_tfrecord.runner_traits import traits_of
 from beam_tfrecord.runners import pipeline
 from beam_tfrecord.runners.launch import say_start
-from beam_tfrecord.sources.base import GROUP_BYTES, Source
+from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv, with_texts
 from beam_tfrecord.sources.files import Listing
-from beam_tfrecord.sources.parquet.source import settled_by
+from beam_tfrecord.sources.groups import GROUP_BYTES
+from beam_tfrecord.sources.json.source import Json
+from beam_tfrecord.sources.tfrecord.merge import Known
+from beam_tfrecord.sources.tfrecord.source import copies_records, known_of
+from beam_tfrecord.sources.typed_files import settled_by
 from beam_tfrecord.storage import Lease, exists, is_remote, put, read_bytes
 from beam_tfrecord.transforms.assign_splits import AssignSplits
 from beam_tfrecord.transforms.extract import stage_job
@@ -77,15 +82,22 @@ def run_pipelines(
     if settings.schema is not None:
         source = with_texts(source, settings.schema.to_arrow())
     settings = dataclasses.replace(settings, source=source)
+    known = known_of(source, listing.outlines)
+    copies = copies_records(source)
     job = Job(
         target=settings.target,
         directory=directory,
         layout=settings.layout,
-        schema=settings.schema,
+        schema=_enforced(settings, known),
         exchange=traits_of(settings.runner).exchange,
         is_one_pass=settings.is_one_pass,
         is_resumable=bool(identity.fingerprint and lease) and settings.transform is None,
         total_bytes=listing.bytes * RECORD_BYTES_FOR_INPUT or None,
+        inputs=Inputs(
+            have_splits=bool(settings.kept_splits), examples=_what_is_known(copies, known)
+        ),
+        known=known.schema if copies and known is not None else None,
+        known_examples=0 if known is None else known.examples,
         **shared,
     )
     if traits_of(settings.runner).runs_here:
@@ -143,8 +155,7 @@ def _reader(settings: Settings, job: Job, resume: str | None, listing: Listing) 
     unmapped = None if settings.map else schema
     return ReadBatches(
         settled_by(settings.source, unmapped),
-        # CSV has no types of its own, so with a schema there is nothing to infer.
-        schema=unmapped if isinstance(settings.source, Csv) else None,
+        schema=_schema_before_reading(settings.source, unmapped),
         files=listing.sent,
         # In one pass every group is written to its own shards, so it has to fill at least one.
         group_bytes=GROUP_BYTES if job.is_one_pass else settings.source.group_bytes,
@@ -156,6 +167,30 @@ def _reader(settings: Settings, job: Job, resume: str | None, listing: Listing) 
         plans_in_launcher=traits_of(settings.runner).runs_here
         and _is_quickly_scanned(settings.source, listing),
     )
+
+
+def _schema_before_reading(source: Source, schema: pa.Schema | None) -> pa.Schema | None:
+    if copies_records(source):
+        return EXAMPLES_SCHEMA
+    # CSV and JSON have no types of their own, so with a schema there is nothing to infer.
+    return schema if isinstance(source, Csv | Json) else None
+
+
+def _what_is_known(copies: bool, known: Known | None) -> Literal["any", "found", "known"]:
+    if not copies:
+        return "any"
+    return "found" if known is None else "known"
+
+
+def _enforced(settings: Settings, known: Known | None) -> Schema | None:
+    """Return the schema that rows are encoded by: of rows of a dataset, by default the same one."""
+    if settings.schema is not None or known is None or copies_records(settings.source):
+        return settings.schema
+    if settings.map is not None or settings.transform is not None:
+        return None
+    schema = known.schema.without_observed()
+    names = getattr(settings.source, "columns", None)
+    return schema if names is None else schema.select(names)
 
 
 def hashes_input(source: Source, listing: Listing, limit: int | None) -> bool:
@@ -215,6 +250,8 @@ def _write_preprocessed(settings: Settings, job: Job, listing: Listing) -> None:
         )
         if settings.map is not None:
             rows = rows | "Map" >> _mapping(settings, job.directory, raw)
+        elif settings.source.selection is not None:
+            raw = settings.source.selection.returned(raw)
         inputs = job.inputs
         if not settings.layout.splits.is_single:
             # Before preprocessing, so that a row is in the same split with and without it.

@@ -33,7 +33,8 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.checkpoints import marked_files
 from beam_tfrecord.hashes import sum_hashes, xxh64_text
 from beam_tfrecord.manifest import FORMAT
-from beam_tfrecord.sources.base import Group, InputFile, Source
+from beam_tfrecord.sources.base import InputFile, Source
+from beam_tfrecord.sources.groups import Group
 from beam_tfrecord.storage import list_names, make_directory, put, read_bytes, remove, remove_tree
 from beam_tfrecord.type_checks import has_type
 from beam_tfrecord.user_function import MapFunction, is_interactive
@@ -75,6 +76,8 @@ def identity_of(
     if not source.is_stable:
         return Identity(source=described)
     decisive = {**decisive, "source": described, "options": source.options_for(files)}
+    if source.selection is not None:
+        decisive["selection"] = source.selection.identity()
     without = ""
     if functions and is_interactive():
         without, _ = fingerprints_of(decisive, has_functions=False)

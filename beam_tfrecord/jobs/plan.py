@@ -26,7 +26,9 @@ from beam_tfrecord.exchange.plan import (
 )
 from beam_tfrecord.records.infer_row_types import returned_schema
 from beam_tfrecord.runner_traits import traits_of
-from beam_tfrecord.sources.base import GROUP_BYTES, Unit, group_units, grown_bytes, one_group
+from beam_tfrecord.sources.base import Source, Unit
+from beam_tfrecord.sources.groups import GROUP_BYTES, group_units, grown_bytes, one_group
+from beam_tfrecord.sources.tfrecord.source import copies_records
 from beam_tfrecord.tables import html_table, outline, printable
 
 if TYPE_CHECKING:
@@ -47,7 +49,11 @@ _LARGE_INDEX = 2
 
 _FIRST_PASSES = {
     "csv": "scan for row ends",
+    "json": "scan for newlines",
     "parquet": "read footers",
+    "arrow": "read footers",
+    "orc": "read footers",
+    "avro": "find blocks",
     "sql": "ask the catalog and count",
 }
 
@@ -94,6 +100,8 @@ def plan_of(settings: Settings, prices: Mapping[str, float] | None = None) -> Pl
     source = settings.source.sized(sum(file.bytes for file in settings.source.files()))
     scans = source.all_scans()
     units = source.all_units(scans)
+    if source.selection is not None and source.infers_from_scans:
+        source.selection.check(source.schema(scans))
     settings.source.release()
     group_bytes = GROUP_BYTES if settings.is_one_pass else source.group_bytes
     groups = one_group(units) if settings.limit else group_units(units, group_bytes)
@@ -106,6 +114,7 @@ def plan_of(settings: Settings, prices: Mapping[str, float] | None = None) -> Pl
                 "files": sum({unit.file.name: unit.file.inside for unit in units}.values()),
                 "bytes": input_bytes,
                 "rows": _rows(units, settings.limit),
+                **_selected(source, units),
             },
             "units": len(units),
             "groups": len(groups),
@@ -138,7 +147,9 @@ def _movement(settings: Settings, units: list[Unit]) -> dict[str, Any]:
     elif exchange == "runner":
         # Runs are written once, after the shuffle.
         shuffled = encoded
-    passes = len(_passes(settings)) if settings.source.kind == "csv" or settings.map else 1
+    passes = (
+        len(_passes(settings)) if settings.source.kind in ("csv", "json") or settings.map else 1
+    )
     is_counted = exchange != "runner"
     reads = passes * math.ceil(input_bytes / TRANSFER_BYTES)
     reads += sum(one.reads + one.index_reads for one in rounds)
@@ -209,10 +220,21 @@ def _rows(units: list[Unit], limit: int | None) -> int | None:
     return total if limit is None else min(total, limit)
 
 
+def _selected(source: Source, units: list[Unit]) -> dict[str, Any]:
+    """Return the filter and the sample, and how much of the input is not read because of them."""
+    if source.selection is None:
+        return {}
+    pruned = {
+        "rows_not_read": sum(unit.pruned_rows for unit in units),
+        "bytes_not_read": sum(unit.pruned_bytes for unit in units),
+    }
+    return source.selection.identity() | pruned
+
+
 def _passes(settings: Settings) -> list[str]:
     """Return a description of each pass over the input, in order."""
     source = settings.source
-    infers = not source.infers_from_scans
+    infers = not source.infers_from_scans and not copies_records(source)
     passes = [_FIRST_PASSES[source.kind]] if source.kind in _FIRST_PASSES else []
     if infers and (settings.schema is None or settings.map is not None):
         passes.append("infer types")
@@ -232,6 +254,8 @@ def _splits(settings: Settings, encoded: int) -> dict[str, Any]:
     splits, shards = settings.layout.splits, settings.layout.shards
     if splits.column is not None:
         return {"by column": splits.column}
+    if settings.kept_splits:
+        return {"as in the input": list(settings.kept_splits)}
     if encoded == 0:
         return {}
     sizes = {name: max(1, math.floor(encoded * share)) for name, share in splits.fractions}

@@ -90,6 +90,11 @@ def check_reach(runner: str, source: Any, output: str) -> None:
     if source.kind == "sql":
         _check_database(runner, source)
         return
+    if getattr(source, "digest", ""):
+        raise UsageError(
+            f"{runner} workers cannot see data in memory: write it to gs:// or s3:// first, such "
+            "as by to_parquet('gs://…'), and give that path"
+        )
     for path in as_paths(source.paths):
         if not is_remote(path):
             raise UsageError(f"{runner} workers cannot see {path!r}: copy it to gs:// or s3://")
@@ -118,9 +123,10 @@ def _check_database(runner: str, source: Any) -> None:
 def modules_of(settings: Any) -> tuple[str, ...]:
     """Return the names of the user's top-level modules that remote workers need for a job.
 
-    These are the modules of the map function and of the preprocessing function, and all loaded
-    modules from the same directories, because a function may import modules of its directory. The
-    file of a function ``file.py:function`` is not included, because its text is pickled.
+    These are the modules of the map function, of the preprocessing function and of a source of
+    another package, and all loaded modules from the same directories, because a function may import
+    modules of its directory. The file of a function ``file.py:function`` is not included, because
+    its text is pickled.
 
     Args:
         settings: Settings of the job.
@@ -128,15 +134,23 @@ def modules_of(settings: Any) -> tuple[str, ...]:
     preprocessing = getattr(getattr(settings, "transform", None), "function", None)
     functions = (getattr(settings, "map", None), preprocessing)
     needed = [_needed_by(one) for one in functions if isinstance(one, MapFunction)]
-    return tuple(sorted(set().union(*needed)))
+    source = _with_neighbours(type(settings.source).__module__)
+    return tuple(sorted(source.union(*needed)))
 
 
 def _needed_by(function: MapFunction) -> set[str]:
     if function.file is not None:
         return _loaded_from(os.path.dirname(function.file[0]))
     name = getattr(function.function, "__module__", None) or type(function.function).__module__
-    top = name.partition(".")[0]
-    return set() if top == "__main__" else {top, *_loaded_from(_directory_of(top))}
+    return _with_neighbours(name)
+
+
+def _with_neighbours(module: str) -> set[str]:
+    """Return the top-level module of a module, and those that are loaded from its directory."""
+    top = module.partition(".")[0]
+    if top in ("__main__", __name__.partition(".")[0]):
+        return set()
+    return {top, *_loaded_from(_directory_of(top))}
 
 
 def _directory_of(top: str) -> str:

@@ -49,6 +49,7 @@ from beam_tfrecord.runners.launch import Launch, launching
 from beam_tfrecord.sizes import counted, format_size
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.sources.files import Listing, list_input
+from beam_tfrecord.sources.tfrecord.source import check_apart
 from beam_tfrecord.storage import (
     Lease,
     exists,
@@ -122,6 +123,7 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
         format_size(listing.bytes),
         settings.source.kind,
     )
+    check_apart(settings.source, listing.outlines, settings.target.directory)
     identity = settings.identity(listing.outlines)
     target = settings.target
     present = _same_output(settings, identity, listing)

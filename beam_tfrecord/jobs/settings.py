@@ -22,13 +22,17 @@ from beam_tfrecord.layout import (
     parse_compression,
     shard_suffix,
 )
-from beam_tfrecord.manifest import FORMAT, Manifest
+from beam_tfrecord.manifest import ASSIGNED, FIRST_FORMAT, Manifest
 from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS
 from beam_tfrecord.options.runners import beam_words
 from beam_tfrecord.preprocess.request import Request, Transform, make_request
 from beam_tfrecord.rejects import RejectBudget, parse_budget
+from beam_tfrecord.selection.select import make_selection
 from beam_tfrecord.sizes import counted
-from beam_tfrecord.sources.base import InputFile, Source
+from beam_tfrecord.sources.base import InputFile, Source, with_selection
+from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.json.source import Json
+from beam_tfrecord.sources.tfrecord.source import copying, keeping_splits, splits_of
 from beam_tfrecord.stage import STAGE_FORMAT, StageManifest
 from beam_tfrecord.storage import is_remote, read_bytes
 from beam_tfrecord.tables import listed
@@ -40,7 +44,8 @@ M = TypeVar("M", Manifest, StageManifest)
 # The shares of splits that groups decide are checked from this number of rows on, and may differ
 # from those set by this much.
 _ROWS_WITH_SHARES, _SHARE_ERROR = 100, 0.1
-Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+# Paths, or data in memory of any library.
+Inputs = Any
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,7 +55,7 @@ class JobSettings(abc.ABC, Generic[M]):
     Attributes:
         source: Source of the rows.
         target: Directory and file names of the output.
-        limit: Number of rows to read; None means all.
+        limit: Number of selected rows to read; None means all.
         budget: Number of rows that may be rejected.
         overwrite: Replace an existing output at the target.
         runner: Name of the Beam runner.
@@ -99,11 +104,13 @@ class Settings(JobSettings[Manifest]):
         layout: Settings of splits, order, shards and compression.
         schema: Schema to enforce; None uses the schema of the data.
         transform: Preprocessing; None means no preprocessing.
+        kept_splits: Names of the splits that rows already have in the input; empty for none.
     """
 
     layout: Layout
     schema: Schema | None
     transform: Request | None = None
+    kept_splits: tuple[str, ...] = ()
 
     @property
     def has_schema(self) -> bool:
@@ -115,7 +122,8 @@ class Settings(JobSettings[Manifest]):
         """Whether shards can be written in one pass, in source order."""
         layout = self.layout
         by_size = layout.shards.total is None and not layout.shards.per_split
-        return not layout.shuffle and layout.splits.is_single and by_size
+        is_split = bool(self.kept_splits) or not layout.splits.is_single
+        return not layout.shuffle and not is_split and by_size
 
     def identity(self, files: Sequence[InputFile]) -> Identity:
         """Return the identity of the dataset: its fingerprint and the description of the input.
@@ -127,7 +135,8 @@ class Settings(JobSettings[Manifest]):
         """
         transform = self.transform
         decisive = {
-            "format": FORMAT,
+            # A constant since the first release: only `rules` may change the fingerprint.
+            "format": FIRST_FORMAT,
             "layout": dataclasses.asdict(self.layout),
             "map": self.map,
             "schema": None if self.schema is None else self.schema.to_json(),
@@ -157,6 +166,8 @@ class Settings(JobSettings[Manifest]):
     def _share_remarks(self, output: Manifest) -> list[str]:
         """Return a warning about splits without rows, or with other shares because of groups."""
         splits, rows = self.layout.splits, output.examples
+        if output.split_by == ASSIGNED:
+            return []
         filled = {name for name, split in output.splits.items() if split.examples}
         if rows and (empty := [name for name in splits.filled_names if name not in filled]):
             why = ": rows with equal --group columns stay together" if splits.group else ""
@@ -203,6 +214,9 @@ def make_settings(
     shard_size: int | str | None = None,
     shuffle: bool = True,
     seed: int = 0,
+    filter: str | None = None,
+    sample: float | str | None = None,
+    sample_seed: int = 0,
     limit: int | None = None,
     compression: str = "none",
     schema: Schema | str | os.PathLike[str] | None = None,
@@ -231,11 +245,19 @@ def make_settings(
     if enforced is not None and function is None and columns is None:
         columns = enforced.names
     codec = parse_compression(compression)
+    selection = make_selection(filter=filter, sample=sample, sample_seed=sample_seed)
     if limit is not None and limit < 1:
         raise UsageError(f"limit {limit} is not a number of rows")
     source = make_source(inputs, from_=from_, columns=columns, options=source_options)
+    request = make_request(
+        transform, step=step, transform_fn=transform_fn, fit=fit, raw_too=raw_too
+    )
+    condition = None if selection is None else selection.condition
+    if not any((columns, function, request, key, group, split_column, condition)):
+        source = copying(source)
     if split_column is None and not splits:
         split_column = source.default_split_column()
+        source = keeping_splits(source)
     if group is None and splits and function is None:
         group = source.default_group
     layout = Layout(
@@ -247,9 +269,13 @@ def make_settings(
         compression=codec,
         names=ShardNames(shard_suffix(codec)),
     )
-    layout.shards.check(layout.splits.filled_names)
+    kept_splits = splits_of(source)
+    layout.shards.check(kept_splits or layout.splits.filled_names)
+    source = with_selection(source if shuffle else source.in_order(), selection)
+    if enforced is not None and function is None:
+        _check_filter(source, enforced, has_steps=request is not None)
     return Settings(
-        source=source if shuffle else source.in_order(),
+        source=source,
         target=directory_target(output),
         layout=layout,
         map=function,
@@ -260,13 +286,28 @@ def make_settings(
         overwrite=overwrite,
         runner=runner,
         pipeline_options=tuple(beam_words(pipeline_options)),
-        transform=make_request(
-            transform, step=step, transform_fn=transform_fn, fit=fit, raw_too=raw_too
-        ),
+        transform=request,
+        kept_splits=kept_splits,
     )
 
 
-_NOT_DECISIVE = ("max_rejects", "overwrite", "runner")
+def _check_filter(source: Source, schema: Schema, *, has_steps: bool) -> None:
+    """Check that the types of the columns of the filter are known, if a schema gives the types.
+
+    Raises:
+        UsageError: The schema lacks a column of the filter.
+    """
+    needed = () if source.selection is None else source.selection.needed
+    lacking = [name for name in needed if name not in schema.names]
+    if lacking and (has_steps or isinstance(source, Csv | Json)):
+        raise UsageError(
+            f"column {lacking[0]!r} of --filter is not in --schema, which gives the types of the "
+            "columns: add it there"
+        )
+
+
+# Properties of a catalogue may hold secrets.
+_NOT_DECISIVE = ("max_rejects", "overwrite", "runner", "properties")
 
 
 def _asked(arguments: Mapping[str, Any]) -> dict[str, str]:

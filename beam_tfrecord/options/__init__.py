@@ -140,9 +140,34 @@ WRITE_OPTIONS: tuple[Option, ...] = (
     ),
     Option("seed", "--seed", "Seed of the order and of the splits.", 0, "number", "N", group=ORDER),
     Option(
+        "filter",
+        "--filter",
+        "Condition in SQL; only rows for which it is true are read.",
+        metavar="CONDITION",
+        group=INPUT,
+        common=True,
+    ),
+    Option(
+        "sample",
+        "--sample",
+        "Share of the rows to read, chosen by a hash: 1% or 0.01.",
+        form="count",
+        metavar="SHARE",
+        group=INPUT,
+    ),
+    Option(
+        "sample_seed",
+        "--sample-seed",
+        "Seed of the choice of the sample.",
+        0,
+        "number",
+        "N",
+        group=INPUT,
+    ),
+    Option(
         "limit",
         "--limit",
-        "Read only the first N rows.",
+        "Read only the first N rows, after --filter and --sample.",
         form="number",
         metavar="N",
         least=1,
@@ -208,10 +233,12 @@ WRITE_OPTIONS: tuple[Option, ...] = (
 )
 
 # The options of `extract`.
+_OF_EXTRACT = (
+    *("from_", "filter", "sample", "sample_seed", "limit", "columns"),
+    *("max_rejects", "overwrite", "runner"),
+)
 EXTRACT_OPTIONS: tuple[Option, ...] = tuple(
-    option
-    for option in WRITE_OPTIONS
-    if option.keyword in ("from_", "limit", "columns", "max_rejects", "overwrite", "runner")
+    option for option in WRITE_OPTIONS if option.keyword in _OF_EXTRACT
 )
 
 

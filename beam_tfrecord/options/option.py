@@ -23,6 +23,7 @@ REJECTS = "Rejects"
 SQL = "SQL databases"
 IMAGES = "Images"
 NUMPY = "NumPy arrays"
+LAKE = "Delta Lake and Iceberg"
 RUNNER = "Runner"
 DATAFLOW = "Dataflow"
 FLINK = "Flink and job servers"
@@ -31,7 +32,7 @@ GENERAL = "General options"
 # The subjects of options, in the order of ``--help-all``.
 GROUPS = (
     *(INPUT, CSV, ORDER, OUTPUT, PREPROCESSING, REJECTS),
-    *(SQL, IMAGES, NUMPY, RUNNER, DATAFLOW, FLINK, GENERAL),
+    *(SQL, LAKE, IMAGES, NUMPY, RUNNER, DATAFLOW, FLINK, GENERAL),
 )
 
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from beam_tfrecord.exchange.checkpoints import saved_tally
 from beam_tfrecord.exchange.tally import Tally
-from beam_tfrecord.sources.base import Chunk, Group, InputFile, Scan, Source, Unit
+from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
+from beam_tfrecord.sources.groups import Group
 from beam_tfrecord.workdir.progress_files import ProgressLog
 from beam_tfrecord.workdir.stored_plan import group_key
 

@@ -23,16 +23,8 @@ from beam_tfrecord.exchange.checkpoints import Done, find_group
 from beam_tfrecord.hashes import sum_hashes
 from beam_tfrecord.job_batch import JobBatch, Part, StepPath, as_job_batch
 from beam_tfrecord.runner_traits import check_lossless
-from beam_tfrecord.sources.base import (
-    GROUP_BYTES,
-    Group,
-    InputFile,
-    Scan,
-    Source,
-    group_units,
-    grown_bytes,
-    one_group,
-)
+from beam_tfrecord.sources.base import InputFile, Scan, Source
+from beam_tfrecord.sources.groups import GROUP_BYTES, Group, group_units, grown_bytes, one_group
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.graph import inputs_of, mark_step, step_label
 from beam_tfrecord.transforms.plan_steps import (
@@ -88,7 +80,7 @@ class ReadBatches(beam.PTransform):
         group_bytes: Estimated size of the records of one group of units.
         max_group_bytes: Upper limit of the group size, which grows with the size of the input;
             None means that it does not grow.
-        limit: Number of rows to read, on one worker; None means all.
+        limit: Number of selected rows to read, on one worker; None means all.
         faults: Directory where a data error is recorded for the launcher; None means that the
             worker raises it.
         resume: Directory of a job that may be resumed. Parts of the plan are stored there, and
@@ -118,7 +110,8 @@ class ReadBatches(beam.PTransform):
 
     def display_data(self) -> dict[str, Any]:
         """Return the settings that a runner's page shows for this step."""
-        return display.of_source(self.source) | display.shown(limit=self.limit)
+        selected = {} if self.source.selection is None else self.source.selection.identity()
+        return display.of_source(self.source) | display.shown(**selected, limit=self.limit)
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
         """Add the steps that plan and read to the pipeline."""
@@ -306,11 +299,16 @@ def read_group(
         hashes: List to which the hash of the bytes of each unit is appended; None means no hashes.
     """
     for index, unit in enumerate(group.units, start=group.first_unit):
+        # Rows that a filter excludes unread count as read rows, with the first batch of the unit.
+        pruned = unit.pruned_rows
         for batch in source.read_unchanged(unit, schema, batch_rows=batch_rows, hashes=hashes):
             origin = batch.origin
             if origin is not None and origin.index != index:
                 origin = dataclasses.replace(origin, index=index)
             job_batch = as_job_batch(batch)
+            if pruned:
+                job_batch = job_batch.replace(rows_read=job_batch.rows_counted + pruned)
+                pruned = 0
             yield job_batch.replace(origin=origin, group=group.number, step_path=step_path)
 
 
@@ -345,7 +343,8 @@ def plan_reading(
     typed = ProgressLog(faults, TYPES)
     announced = functools.partial(
         AnnouncedGroups,
-        limit=reader.limit,
+        # A selection reads more rows than the limit, but nobody knows how many.
+        limit=reader.limit if source.selection is None else None,
         rows=ProgressLog(faults if reads else None, _phase_of(reader)),
         done=functools.partial(done_tally, None if reader.reads_all else resume, schema),
         types=typed if schema is None and not source.infers_from_scans else None,

@@ -59,6 +59,9 @@ class Job:
         fitted: Directory of the fitted preprocessing function, to publish with the dataset; None if
             rows were not preprocessed.
         inputs: The inputs that rows come from.
+        known: Schema of the examples that are copied from datasets, with the statistics that it has
+            if `known_examples` are written; None means that it is found in the examples.
+        known_examples: Number of examples of these datasets.
     """
 
     target: Target
@@ -77,3 +80,5 @@ class Job:
     total_bytes: int | None = None
     fitted: str | None = None
     inputs: Inputs = ONE_INPUT
+    known: Schema | None = None
+    known_examples: int = 0

@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.sources.base import Group
+from beam_tfrecord.sources.groups import Group
 from beam_tfrecord.storage import list_names, put, read_bytes
 from beam_tfrecord.workdir import object_file
 

@@ -1,0 +1,204 @@
+"""``-`` as an input: standard input, copied to a file that is removed again."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import DataError, TargetExists, UsageError
+from beam_tfrecord.inputs import detect_kind
+from beam_tfrecord.jobs import stdin as stdin_module
+
+CSV = b"id,name\n1,a\n2,b\n"
+JSON = b'{"id": 1, "name": "a"}\n{"id": 2, "name": "b"}\n'
+
+
+class _Stdin:
+    """Stands for `sys.stdin`."""
+
+    def __init__(self, data: bytes, *, is_terminal: bool = False) -> None:
+        self.buffer = io.BytesIO(data)
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        """Return whether it is a terminal."""
+        return self._is_terminal
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of temporary files."""
+    path = tmp_path / "scratch"
+    path.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(path))
+    return path
+
+
+def _pipe(monkeypatch: pytest.MonkeyPatch, data: bytes, **how: Any) -> None:
+    monkeypatch.setattr(sys, "stdin", _Stdin(data, **how))
+
+
+@pytest.mark.parametrize(
+    ("data", "from_", "name"),
+    [
+        (CSV, "csv", "stdin.csv"),
+        (JSON, None, "stdin.json"),
+        (JSON, "json", "stdin.json"),
+        (b'\n [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]', None, "stdin.json"),
+        (b"\xef\xbb\xbf" + JSON, None, "stdin.json"),
+    ],
+)
+def test_stdin_is_read_and_removed(
+    tmp_path: Path,
+    scratch: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    data: bytes,
+    from_: str | None,
+    name: str,
+) -> None:
+    _pipe(monkeypatch, data)
+    manifest = bt.write("-", tmp_path / "out", from_=from_, shuffle=False)
+    assert [row["id"] for row in bt.load(tmp_path / "out")] == [1, 2]
+    assert manifest.source is not None
+    assert [file["path"] for file in manifest.source["files"]] == [name]
+    assert not list(scratch.iterdir())
+
+
+def test_the_same_bytes_again_are_nothing_to_do(
+    tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _pipe(monkeypatch, JSON)
+    bt.write("-", tmp_path / "out")
+    manifest = tmp_path / "out" / "manifest.json"
+    before = manifest.stat().st_mtime_ns
+    _pipe(monkeypatch, JSON)
+    bt.write("-", tmp_path / "out")
+    assert manifest.stat().st_mtime_ns == before
+    _pipe(monkeypatch, JSON.replace(b'"b"', b'"c"'))
+    with pytest.raises(TargetExists, match="the input was edited since the dataset in"):
+        bt.write("-", tmp_path / "out")
+    assert not list(scratch.iterdir())
+
+
+def test_other_functions_read_stdin(
+    tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _pipe(monkeypatch, CSV)
+    assert bt.schema("-", from_="csv").names == ("id", "name")
+    _pipe(monkeypatch, JSON)
+    assert bt.plan("-", tmp_path / "out")["input"]["files"] == 1
+    _pipe(monkeypatch, JSON)
+    assert bt.extract(["-"], tmp_path / "stage").rows == 2
+    assert not list(scratch.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("inputs", "options", "message"),
+    [
+        ("-", {}, "cannot tell what standard input holds: .*: pass --from csv"),
+        (["-", "a.csv"], {}, "- is standard input, and has to be the only input: leave out"),
+        ("-", {"from_": "parquet"}, "cannot read parquet from standard input, only csv or json"),
+        ("-", {"runner": "dataflow"}, "dataflow workers cannot read standard input: write it to"),
+        ("-", {"runner": "flink"}, "flink workers cannot read standard input: write it to a file"),
+        ("-", {"runner": "zzz"}, "zzz"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_in_a_line(
+    tmp_path: Path,
+    scratch: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    inputs: Any,
+    options: dict[str, Any],
+    message: str,
+) -> None:
+    _pipe(monkeypatch, CSV)
+    with pytest.raises(UsageError, match=message) as caught:
+        bt.write(inputs, tmp_path / "out", **options)
+    assert "\n" not in str(caught.value)
+    assert not list(scratch.iterdir())
+
+
+@pytest.mark.parametrize("stream", [None, _Stdin(b"", is_terminal=True)])
+def test_a_terminal_is_refused(monkeypatch: pytest.MonkeyPatch, stream: Any) -> None:
+    monkeypatch.setattr(sys, "stdin", stream)
+    with pytest.raises(UsageError, match="- is standard input, but nothing is piped to it"):
+        bt.schema("-")
+
+
+def test_a_full_disk_is_one_line(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def copy(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(stdin_module.shutil, "copyfileobj", copy)
+    _pipe(monkeypatch, JSON)
+    with pytest.raises(DataError, match=r"cannot copy standard input to .* \(No space left"):
+        bt.schema("-")
+    assert not list(scratch.iterdir())
+
+
+def test_a_source_alone_cannot_read_stdin() -> None:
+    with pytest.raises(UsageError, match="standard input cannot be read here"):
+        detect_kind("-")
+
+
+@contextlib.contextmanager
+def _command(scratch: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    scratch.mkdir()
+    line = [sys.executable, "-m", "beam_tfrecord", *words]
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(line, env={**os.environ, "TMPDIR": str(scratch)}, **pipes) as process:
+        yield process
+
+
+def _wait_for(directory: Path, pattern: str) -> None:
+    deadline = time.monotonic() + 60
+    while not list(directory.glob(pattern)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_an_interrupt_while_stdin_is_copied_leaves_nothing(tmp_path: Path) -> None:
+    scratch, out = tmp_path / "scratch", tmp_path / "out"
+    with _command(scratch, "write", "-", str(out)) as process:
+        assert process.stdin is not None
+        process.stdin.write(JSON * 100_000)
+        process.stdin.flush()
+        _wait_for(scratch, "*/stdin.json")
+        process.send_signal(signal.SIGINT)
+    assert process.returncode == 130
+    assert not list(scratch.glob("beam-tfrecord-*"))
+    assert not out.exists()
+
+
+def test_an_interrupt_of_the_job_removes_the_copy(tmp_path: Path) -> None:
+    scratch, out = tmp_path / "scratch", tmp_path / "out"
+    slow = tmp_path / "slow.py"
+    slow.write_text("import time\n\ndef wait(row):\n    time.sleep(0.1)\n    return row\n")
+    with _command(scratch, "write", "-", str(out), "--map", f"{slow}:wait") as process:
+        assert process.stdin is not None
+        process.stdin.write(JSON * 1000)
+        process.stdin.close()
+        _wait_for(tmp_path, "out/.tmp-*/plan.json")
+        assert list(scratch.glob("*/stdin.json"))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    assert not list(scratch.glob("beam-tfrecord-*"))
+
+
+def test_the_command_line_reads_stdin(tmp_path: Path) -> None:
+    words = ("write", "-", str(tmp_path / "out"), "--split", "a=0.5,b=0.5")
+    with _command(tmp_path / "scratch", *words) as process:
+        _, errors = process.communicate(JSON, 60)
+    assert process.returncode == 0, errors
+    assert b"wrote 2 rows" in errors
