@@ -24,7 +24,10 @@ def make_files(kind: str, folder: Path, tables: tuple[str, ...]) -> tuple[str, .
     return made
 
 
-def _write(kind: str, batches: Iterator[pa.RecordBatch], schema: pa.Schema, path: str) -> None:
+def write_batches(
+    kind: str, batches: Iterator[pa.RecordBatch], schema: pa.Schema, path: str
+) -> None:
+    """Write batches to one file of a kind: arrow, orc or avro."""
     if kind == "arrow":
         with pa.ipc.new_file(path, schema) as writer:
             for batch in batches:
@@ -49,4 +52,4 @@ if __name__ == "__main__":
     for _table in _tables:
         _parquet = pq.ParquetFile(_table)
         _path = str(Path(_folder) / f"{Path(_table).stem}.{_kind}")
-        _write(_kind, _parquet.iter_batches(65_536), _parquet.schema_arrow, _path)
+        write_batches(_kind, _parquet.iter_batches(65_536), _parquet.schema_arrow, _path)
