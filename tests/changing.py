@@ -11,12 +11,15 @@ import gzip
 import io
 import json
 import os
+import tarfile
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import fastavro
 import numpy as np
+import openpyxl
 import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet as pq
@@ -30,6 +33,7 @@ from beam_tfrecord.publish import last_step
 from beam_tfrecord.sources.arrow import Arrow
 from beam_tfrecord.sources.avro.source import Avro
 from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.excel import Excel
 from beam_tfrecord.sources.images import listing
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.sources.json.source import Json
@@ -37,6 +41,7 @@ from beam_tfrecord.sources.numpy.source import Numpy
 from beam_tfrecord.sources.orc import Orc
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.sources.tfrecord.source import Tfrecord
+from beam_tfrecord.sources.webdataset import WebDataset
 from tests.records import example, framed
 
 FILES = 2
@@ -113,6 +118,31 @@ def _avro(first: int, rows: int, state: int) -> bytes:
     return sink.getvalue()
 
 
+def _xlsx(first: int, rows: int, state: int) -> bytes:
+    book = openpyxl.Workbook(write_only=True)
+    sheet = book.create_sheet("rows")
+    for row in [("id", "state"), *((100_000 + row, state) for row in range(first, first + rows))]:
+        sheet.append(row)
+    packed, plain = io.BytesIO(), io.BytesIO()
+    book.save(packed)
+    # Not compressed, so the size does not depend on the values.
+    with zipfile.ZipFile(packed) as old, zipfile.ZipFile(plain, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
+    return plain.getvalue()
+
+
+def _tar(first: int, rows: int, state: int) -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w") as tar:
+        for row in range(100_000 + first, 100_000 + first + rows):
+            for column, text in (("id", f"{row}"), ("state", f"{state}")):
+                member = tarfile.TarInfo(f"{row}.{column}")
+                member.size = len(text)
+                tar.addfile(member, io.BytesIO(text.encode()))
+    return sink.getvalue()
+
+
 def _npy(first: int, rows: int, state: int) -> bytes:
     sink = io.BytesIO()
     np.save(sink, np.stack([np.arange(first, first + rows), np.full(rows, state)], axis=1))
@@ -168,6 +198,8 @@ INPUTS = {
     "arrow stream cut inside": Input(Arrow, ".arrows", _arrow_stream, unit_bytes=600),
     "orc cut inside": Input(Orc, ".orc", _orc, unit_bytes=600),
     "avro cut inside": Input(Avro, ".avro", _avro, unit_bytes=150),
+    "excel": Input(Excel, ".xlsx", _xlsx),
+    "webdataset cut inside": Input(WebDataset, ".tar", _tar, unit_bytes=9000),
     "npy": Input(Numpy, ".npy", _npy, {"example": "row"}),
     "npy cut inside": Input(Numpy, ".npy", _npy, {"example": "row"}, unit_bytes=500),
     "npz": Input(Numpy, ".npz", _npz, {"example": "row"}),
@@ -281,7 +313,8 @@ def rows_made(kind: str, rows: int, state: int) -> Rows:
     """Return what `rows_of` gives of an input that never changed."""
     if kind == "pictures":
         rows = 1
-    offset = 100_000 if kind.startswith(("csv", "json", "tfrecord")) else 0
+    is_text = kind.startswith(("csv", "json", "tfrecord", "excel", "webdataset"))
+    offset = 100_000 if is_text else 0
     return [(offset + row, state) for row in range(FILES * rows)]
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import io
 import json
 import os
 import random
 import sqlite3
 import sys
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +22,7 @@ from typing import Any
 
 import fastavro
 import numpy as np
+import openpyxl
 import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet as pq
@@ -31,8 +34,6 @@ from tests.datasets import shard_hashes
 from tests.records import example, write_records
 
 SCHEMA = pa.schema({"id": pa.int64(), "x": pa.float64(), "count": pa.int64(), "name": pa.string()})
-# What NumPy has types for, and no nulls in.
-NUMBERS = ("id", "x")
 _LETTERS = ("a", "Z", "é", "日", "🙂", '"', ",", ";", "\n", " ", "0", "'", "\\", "\t")
 
 Row = tuple[int, float, int | None, str | None]
@@ -206,6 +207,30 @@ def avro_file(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
     return Filed(directory, unit_bytes=draw.choice((None, 100, 500)))
 
 
+def excel(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    for number, piece in enumerate(_pieces(rows, draw)):
+        book = openpyxl.Workbook(write_only=True)
+        sheet = book.create_sheet("rows")
+        for row in (SCHEMA.names, *piece):
+            sheet.append(row)
+        book.save(directory / f"{number}.xlsx")
+    return Filed(directory)
+
+
+def webdataset(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    """Write samples, in which a null is a file that is missing."""
+    kind = draw.choice((tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT))
+    for number, piece in enumerate(_pieces(rows, draw)):
+        with tarfile.open(directory / f"{number}.tar", "w", format=kind) as tar:
+            for at, (key, _, count, _) in enumerate(piece):
+                for column, value in (("id", key), ("count", count)):
+                    if value is not None:
+                        member = tarfile.TarInfo(f"{number}/{at:05}.{column}")
+                        member.size = len(str(value))
+                        tar.addfile(member, io.BytesIO(str(value).encode()))
+    return Filed(directory, {"union": True}, unit_bytes=draw.choice((None, 1, 5000)))
+
+
 def parquet_of_other_types(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
     """Write large, dictionary and chunked columns, in another order."""
     for number, piece in enumerate(_pieces(rows, draw)):
@@ -338,11 +363,26 @@ ALL_COLUMNS: tuple[Variant, ...] = (
     *(csv_cut_inside, csv_with_semicolons, csv_directories, csv_gzip, csv_utf16),
     *(json_lines_cut_inside, json_arrays),
     *(parquet_file, parquet_of_other_types, arrow_files, orc_file, avro_file),
-    *(stage, sqlite, duckdb),
+    *(stage, sqlite, duckdb, excel),
     *(dataset, records_of_others),
     *(dicts, generator, arrow_table, pandas_frame, pandas_objects, polars_frame, hugging_face),
 )
-VARIANTS: tuple[Variant, ...] = (*ALL_COLUMNS, npz)
+# What they have types for, if not for all columns.
+COLUMNS: dict[Variant, tuple[str, ...]] = {npz: ("id", "x"), webdataset: ("id", "count")}
+VARIANTS: tuple[Variant, ...] = (*ALL_COLUMNS, *COLUMNS)
+
+
+def _of_sqlite(row: Row) -> Row:
+    """Return a row as SQLite holds it: a whole number is an integer, which has no negative zero."""
+    return (row[0], row[1] + 0.0, *row[2:])
+
+
+def _of_excel(row: Row) -> Row:
+    """Return a row as openpyxl writes it: numbers of 16 digits, and no text without characters."""
+    return (row[0] % 10**9, float(f"{row[1]:.15g}") + 0.0, row[2], row[3] or None)
+
+
+HELD: dict[Variant, Callable[[Row], Row]] = {sqlite: _of_sqlite, excel: _of_excel}
 
 
 def hashes_of(directory: Path, filed: Filed, columns: tuple[str, ...]) -> dict[str, Any]:
@@ -374,11 +414,8 @@ def judge(directory: Path, variant: Variant, seed: int) -> int:
         AssertionError: The two datasets differ.
     """
     draw = random.Random(seed)
-    rows = draw_rows(draw)
-    if variant is sqlite:
-        # It stores a whole number as an integer, which has no negative zero.
-        rows = [(number, x + 0.0, *rest) for number, x, *rest in rows]
-    columns = NUMBERS if variant is npz else tuple(SCHEMA.names)
+    rows = [HELD.get(variant, lambda row: row)(row) for row in draw_rows(draw)]
+    columns = COLUMNS.get(variant, tuple(SCHEMA.names))
     found = []
     for number, way in enumerate((csv_file, variant)):
         below = directory / f"{number}"

@@ -13,11 +13,13 @@ from __future__ import annotations
 import contextlib
 import datetime
 import decimal
+import io
 import itertools
 import json
 import random
 import sqlite3
 import sys
+import tarfile
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +27,7 @@ from typing import Any
 
 import fastavro
 import numpy as np
+import openpyxl
 import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet as pq
@@ -152,6 +155,33 @@ def avro(directory: Path) -> str:
     return str(directory / "a.avro")
 
 
+def excel(directory: Path) -> str:
+    """Write the rows as an Excel workbook, whose times have no zones and no fractions."""
+    book = openpyxl.Workbook(write_only=True)
+    sheet = book.create_sheet("rows")
+    rows = _rows()
+    sheet.append(list(rows[0]))
+    for row in rows:
+        row["when"] = row["when"].replace(tzinfo=None, microsecond=0)
+        sheet.append(list(row.values()))
+    book.save(directory / "a.xlsx")
+    return str(directory / "a.xlsx")
+
+
+def webdataset(directory: Path) -> str:
+    """Write rows as the samples of two tar files."""
+    for part, rows in enumerate((_rows()[:200], _rows()[200:])):
+        with tarfile.open(directory / f"{part}.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+            for row in rows:
+                columns = {"bin": f"{row['x']}", "id": f"{row['id']}", "txt": row["name"] or ""}
+                columns["cls"] = str(row["flag"] + 0)
+                for column, text in columns.items():
+                    member = tarfile.TarInfo(f"é/{row['id']:04}.{column}")
+                    member.size = len(text.encode())
+                    tar.addfile(member, io.BytesIO(text.encode()))
+    return str(directory / "*.tar")
+
+
 def dataset(directory: Path) -> str:
     """Write the Parquet rows as a dataset of two splits."""
     bt.write(parquet(directory), directory / "ds", splits={"train": 0.75, "test": 0.25}, shards=5)
@@ -255,6 +285,8 @@ JOBS: dict[str, tuple[Make, dict[str, Any]]] = {
     "arrow, key, group": (arrow, {"key": ["id"], "group": ["name"], **HALVES}),
     "orc": (orc, HALVES),
     "avro": (avro, HALVES),
+    "excel": (excel, HALVES),
+    "webdataset, columns": (webdataset, {"columns": ["txt", "bin", "cls"], **HALVES}),
     "sqlite": (sqlite, {"source_options": {"table": "t"}, **HALVES}),
     "sqlite, source order": (sqlite, {"source_options": {"table": "t"}, "shuffle": False}),
     "numpy": (numpy, HALVES),
@@ -290,11 +322,15 @@ SOURCES: dict[str, tuple[Make, dict[str, Any], str, str]] = {
     "arrow": (arrow, {}, "flag", "id"),
     "orc": (orc, {}, "flag", "id"),
     "avro": (avro, {}, "flag", "id"),
+    "excel": (excel, {}, "flag", "id"),
+    "webdataset": (webdataset, {}, "cls", "id"),
     "sqlite": (flagged, TABLE, "flag", "id"),
     "duckdb": (duckdb, TABLE, "flag", "id"),
     "stage": (stage, {}, "flag", "id"),
     "numpy": (numpy, {}, "label", "label"),
     "dataset": (dataset, {}, "flag", "id"),
+    "records of others": (others, {}, "flag", "id"),
+    "dicts": (dicts, {}, "flag", "id"),
     "pictures": (pictures, {}, "label_name", "path"),
 }
 ORDERS = ("shuffled", "by key", "source")
