@@ -31,6 +31,7 @@ from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.excel import Excel
 from beam_tfrecord.sources.files import as_paths, remote_entries, suffix_of
+from beam_tfrecord.sources.images.listing import METADATA_NAMES
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.sources.json.source import Json
 from beam_tfrecord.sources.lake.delta import Delta
@@ -328,7 +329,12 @@ def _kind_of_files(where: str, files: Iterable[str], packages: Packages) -> str:
         )
         raise UsageError(f"cannot read {where!r}: {what}: check the path")
     kinds = (_kind_of_suffix(suffix_of(file), packages) for file in looked_at)
-    counts = Counter(kind for kind in kinds if kind)
+    kind_of = {file: kind for file, kind in zip(looked_at, kinds, strict=True) if kind}
+    if "images" in kind_of.values():
+        metadata = [file for file in kind_of if os.path.basename(file) in METADATA_NAMES]
+        for file in metadata:
+            del kind_of[file]
+    counts = Counter(kind_of.values())
     # JSON beside files of another kind describes these, such as labels beside images.
     if len(counts) > 1:
         counts.pop("json", None)

@@ -31,17 +31,19 @@ class ReadFromImages(ReadFromSource):
     """Read images (JPEG, PNG, GIF, WebP, BMP, TIFF) as `Batch`es, one image per row.
 
     Args:
-        paths: Directories, globs and files; or tables (CSV, Parquet) of paths.
+        paths: Directories, globs and files; or tables (CSV, Parquet, JSON) of paths. A
+            directory may have tables of metadata, such as ``metadata.jsonl``.
         columns: Names of the columns to read, in order; None means all.
         layout: Meaning of the folders. ``class``: the first folder is the class. ``split``: the
             first folder is the split, and the second, if there is one, the class. ``flat``: folders
-            have no meaning. None means that the names of the folders decide.
+            have no meaning. None means that tables of metadata decide, or else the names of the
+            folders.
         labels: Names of the classes in order, or a file with one name a line; None means all names
             that occur, sorted.
         base: Directory that the paths in a table are relative to; None means the directory of the
             table.
-        path_column: Column of a table that holds the paths; None means ``path``. With a name, all
-            inputs must be tables.
+        path_column: Column of a table that holds the paths; None means ``path``, or ``file_name``
+            of metadata. With a name, all inputs must be tables or have metadata.
         label_column: Column of a table that holds the classes, as names or as numbers.
         union: Accept tables that lack columns; these are null there.
         check: Check of each file. ``header``: format, size and end marks. ``decode``: all pixels.

@@ -128,3 +128,13 @@ def test_one_directory_at_a_time(bucket: Bucket, paths: list[str]) -> None:
 def test_an_empty_directory(bucket: Bucket) -> None:
     with pytest.raises(UsageError, match="no image in 'gs://x/none'"):
         list(Images("gs://x/none").files())
+
+
+def test_metadata_is_found_in_a_directory_and_its_folders(bucket: Bucket) -> None:
+    names = ("metadata.csv", "a/metadata.csv", "a/deep/metadata.csv", ".h/metadata.csv", "a/m.csv")
+    for name in names:
+        bucket.objects[f"gs://x/photos/{name}"] = b""
+    found = images_pack.find_tree(["gs://x/photos"]).metadata
+    assert found == ("gs://x/photos/a/metadata.csv", "gs://x/photos/metadata.csv")
+    assert Images("gs://x/photos").is_table
+    assert not Images("gs://x/photos", layout="flat").is_table

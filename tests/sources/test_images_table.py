@@ -212,7 +212,7 @@ def test_a_directory_may_hold_tables_and_their_pictures(table: Path) -> None:
     assert rows == rows_of(Images(table))
     write_table(table.with_name("u.csv"), ROWS)
     write_table(table.with_name("v.parquet"), ROWS)
-    with pytest.raises(UsageError, match="holds CSV and Parquet: name the tables of one kind"):
+    with pytest.raises(UsageError, match="holds csv and parquet: name the tables of one kind"):
         Images(table.parent, path_column="path").schema()
 
 

@@ -33,6 +33,9 @@ SPLIT_NAMES = frozenset(
     ("train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval", "holdout")
 )
 
+# Tables of metadata beside images.
+METADATA_NAMES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+
 PACK_BYTES = 16 * 2**20
 PACK_FILES = 4096
 
@@ -200,6 +203,7 @@ class Tree:
         has_splits: Whether the first folder names the split.
         has_labels: Whether the first folder, or the one after the split, names the class.
         classes: Names of all classes, sorted, including those of empty folders.
+        metadata: Paths of the tables of metadata in the directories and in their folders.
     """
 
     root: str
@@ -208,6 +212,7 @@ class Tree:
     has_splits: bool = False
     has_labels: bool = False
     classes: tuple[str, ...] = ()
+    metadata: tuple[str, ...] = ()
 
 
 def find_tree(paths: Sequence[str], layout: str = "auto") -> Tree:
@@ -230,7 +235,8 @@ def find_tree(paths: Sequence[str], layout: str = "auto") -> Tree:
         )
     if remote:
         root = storage.absolute_path(remote[0])
-        return _laid_out(Tree(root, ("",)), layout, _remote_folders(root).__getitem__)
+        folders, metadata = _remote_folders(root)
+        return _laid_out(Tree(root, ("",), metadata=metadata), layout, folders.__getitem__)
     found: dict[str, bool] = {}
     bases: list[str] = []
     for path in paths:
@@ -240,7 +246,8 @@ def find_tree(paths: Sequence[str], layout: str = "auto") -> Tree:
     root = os.path.commonpath(bases)
     starts = {os.path.relpath(path, root) if path != root else "": path for path in found}
     named = frozenset(start for start, path in starts.items() if found[path])
-    tree = Tree(root, _outermost(starts), named)
+    outermost = _outermost(starts)
+    tree = Tree(root, outermost, named, metadata=tuple(_local_metadata(root, outermost)))
     return _laid_out(tree, layout, functools.partial(_local_folders, tree))
 
 
@@ -300,15 +307,32 @@ def _outermost(starts: Iterable[str]) -> tuple[str, ...]:
     return ("",) if "" in outer else tuple(outer)
 
 
-def _remote_folders(root: str) -> tuple[set[str], set[str]]:
-    """Return the names of all folders one and two levels below a URL, from a single listing."""
+def _remote_folders(root: str) -> tuple[tuple[set[str], set[str]], tuple[str, ...]]:
+    """Return what a single listing of a URL shows.
+
+    Returns:
+        The names of all folders one and two levels below the URL, and the tables of metadata.
+    """
     names: tuple[set[str], set[str]] = (set(), set())
+    metadata: list[str] = []
     for entry in storage.list_files(root):
-        folders = entry.path[len(root) + 1 :].split("/")[:-1]
-        visible = itertools.takewhile(lambda name: not is_hidden(name), folders)
+        *folders, file = entry.path[len(root) + 1 :].split("/")
+        visible = list(itertools.takewhile(lambda name: not is_hidden(name), folders))
         for found, name in zip(names, visible, strict=False):
             found.add(name)
-    return names
+        if file in METADATA_NAMES and len(folders) == len(visible) < 2:
+            metadata.append(entry.path)
+    return names, tuple(sorted(metadata))
+
+
+def _local_metadata(root: str, starts: Iterable[str]) -> Iterator[str]:
+    """Yield the paths of the tables of metadata in directories and in their folders."""
+    for directory in (os.path.join(root, start) for start in starts):
+        if os.path.isdir(directory):
+            found = sorted(name for name, is_folder in _scan(directory) if is_folder)
+            for folder in ("", *(name for name in found if not is_hidden(name))):
+                paths = (os.path.join(directory, folder, name) for name in METADATA_NAMES)
+                yield from filter(os.path.isfile, paths)
 
 
 def _local_folders(tree: Tree, depth: int) -> set[str]:

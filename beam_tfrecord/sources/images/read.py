@@ -279,7 +279,7 @@ def add_images(rows: Rows, schema: pa.Schema, how: Reading) -> Batch:
     Raises:
         DataError: A column of the schema is missing.
     """
-    accepted, columns, headers = read_images(rows, how)
+    accepted, columns, headers = read_images(rows.paths, rows.sizes, rows.faults, how)
     batch = rows.batch.take(np.array(accepted, np.int64)) if rows.faults else rows.batch
     rejects = [rows.reject(index, fault) for index, fault in sorted(rows.faults.items())]
     refused = None
@@ -308,18 +308,24 @@ def with_columns(batch: Batch, more: Mapping[str, pa.Array], schema: pa.Schema) 
 
 
 def read_images(
-    rows: Rows, how: Reading
+    paths: Sequence[str], sizes: Sequence[int], faults: dict[int, Fault], how: Reading
 ) -> tuple[list[int], dict[str, pa.Array], list[Header | None]]:
-    """Read the images of rows, and add the faults that it finds to `rows.faults`.
+    """Read images, and add the faults that it finds to `faults`.
+
+    Args:
+        paths: Path or URL of each image.
+        sizes: Expected number of bytes of each.
+        faults: Faults that are known, by index; images with a fault are not read.
+        how: Settings of reading the images.
 
     Returns:
         Index of each accepted image, the columns that come from the files, and the headers.
     """
-    for index, size in enumerate(rows.sizes):
+    for index, size in enumerate(sizes):
         if size > how.max_bytes:
-            rows.faults.setdefault(index, _too_large(size, how))
-    wanted = [index for index in range(len(rows.paths)) if index not in rows.faults]
-    files = how.read(pick(rows.paths, wanted), pick(rows.sizes, wanted))
+            faults.setdefault(index, _too_large(size, how))
+    wanted = [index for index in range(len(paths)) if index not in faults]
+    files = how.read(pick(paths, wanted), pick(sizes, wanted))
     plain: Sequence[Header | None] = [None] * len(wanted)
     if how.check != "decode" and how.transform.is_none:
         plain = files.plain_jpegs(max_pixels=how.max_pixels)
@@ -331,7 +337,7 @@ def read_images(
             try:
                 checked = _checked(files, place, how)
             except Fault as fault:
-                rows.faults[wanted[place]] = fault
+                faults[wanted[place]] = fault
                 continue
             header = checked.header
             originals.append(checked.original_size)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import glob
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
@@ -56,6 +57,7 @@ from beam_tfrecord.sources.images.listing import (
     list_tree,
     pack_files,
 )
+from beam_tfrecord.sources.images.metadata import PATH_COLUMN
 from beam_tfrecord.sources.images.read import (
     CHECKS,
     Reading,
@@ -83,17 +85,20 @@ class Images(Source):
     """Images: JPEG, PNG, GIF, WebP, BMP and TIFF.
 
     Attributes:
-        paths: Directories, globs and files; or tables (CSV, Parquet) of paths.
+        paths: Directories, globs and files; or tables (CSV, Parquet, JSON) of paths. A
+            directory may have tables of metadata, such as ``metadata.jsonl``.
         columns: Names of the columns to read, in order; None means all.
         layout: Meaning of the folders. ``class``: the first folder is the class. ``split``: the
             first folder is the split, and the second, if there is one, the class. ``flat``: folders
-            have no meaning. None means that the names of the folders decide.
+            have no meaning. None means that tables of metadata decide, or else the names of the
+            folders.
         labels: Names of the classes in order, or a file with one name on each line; None means all
             names that occur, sorted.
         base: Directory that the paths in a table are relative to; None means the directory of the
             table.
-        path_column: Column of tables that contains the paths; None means ``path``. If it is set,
-            the input is read as tables; otherwise the suffixes decide.
+        path_column: Column of tables that contains the paths; None means ``path``, or
+            ``file_name`` of metadata. If it is set, the input is read as tables; otherwise the
+            suffixes and the metadata decide.
         label_column: Column of a table that contains the classes, as names or as numbers.
         union: Whether tables may lack columns of other tables, which are null there.
         check: Check of every image. ``header``: format, size and end marks. ``decode``: all
@@ -139,10 +144,18 @@ class Images(Source):
         if not 1 <= self.max_bytes <= MAX_BYTES:
             raise UsageError(f"max_bytes {self.max_bytes} is not from 1 to {MAX_BYTES}")
         make_transform(self.resize, self.format, self.quality, self.orient)
-        # A listing already contains the classes, but those in a table are known only from its rows.
-        object.__setattr__(self, "infers_from_scans", not self.is_table)
-        # Packs need no scan, so any number of them is quick.
-        object.__setattr__(self, "quick_scans", 0 if self.is_table else MOST_UNITS)
+
+    # A listing already contains the classes, but those in a table are known only from its rows.
+    @property
+    def infers_from_scans(self) -> bool:  # type: ignore[override]
+        """Whether the types come from the listing."""
+        return not self.is_table
+
+    # Packs need no scan, so any number of them is quick.
+    @property
+    def quick_scans(self) -> int:  # type: ignore[override]
+        """Number of packs that the launcher scans."""
+        return 0 if self.is_table else MOST_UNITS
 
     def sized(self, total_bytes: int) -> Source:
         """Return this source with groups of packs small enough for about 24 groups."""
@@ -156,21 +169,38 @@ class Images(Source):
     @property
     def is_table(self) -> bool:
         """Whether the paths of images come from tables."""
-        return self.path_column is not None or all(map(is_table, as_paths(self.paths)))
+        if all(map(is_table, as_paths(self.paths))):
+            return True
+        return self.path_column is not None or self._metadata is not None
+
+    @functools.cached_property
+    def _metadata(self) -> Tree | None:
+        """The directories of images, if they have tables of metadata that decide; else None."""
+        paths = as_paths(self.paths)
+        if self.layout is not None or not all(map(_is_directory, paths)):
+            return None
+        return self._tree if self._tree.metadata else None
+
+    @functools.cached_property
+    def _tree(self) -> Tree:
+        return find_tree(as_paths(self.paths), self.layout or "auto")
 
     @property
     def _table(self) -> Table | None:
         if not self.is_table:
             return None
+        beside = None if all(map(is_table, as_paths(self.paths))) else self._metadata
+        default = "path" if beside is None else PATH_COLUMN
         return Table(
-            as_paths(self.paths),
+            as_paths(self.paths) if beside is None else beside.metadata,
             columns=self.columns,
             labels=self.labels,
             base=self.base,
-            path_column=self.path_column or "path",
+            path_column=self.path_column or default,
             label_column=self.label_column,
             union=self.union,
             resizes=self.resize is not None,
+            beside=beside,
         )
 
     @property
@@ -190,7 +220,8 @@ class Images(Source):
         Raises:
             UsageError: The first folders are splits, but `columns` does not contain ``split``.
         """
-        if self.is_table or not self._tree().has_splits:
+        tree = self._metadata if self.is_table else self._tree
+        if tree is None or not tree.has_splits:
             return None
         if self.columns is not None and "split" not in self.columns:
             raise UsageError(
@@ -235,11 +266,8 @@ class Images(Source):
         self.reading(is_remote=False)
         return table.files() if (table := self._table) else self._packs()
 
-    def _tree(self) -> Tree:
-        return find_tree(as_paths(self.paths), self.layout or "auto")
-
     def _packs(self) -> Iterator[Pack]:
-        tree = self._tree()
+        tree = self._tree
         classes = classes_of_option(self.labels)
         if classes is not None and not tree.has_labels:
             raise UsageError("labels are given, but no folder names a class: leave out --labels")
@@ -307,7 +335,7 @@ class Images(Source):
             if field.name in fields and (self.columns is None or field.name in self.columns):
                 raise UsageError(
                     f"column {field.name!r} of the table has the name of one that is made from "
-                    "the images: rename it in the table"
+                    "the images: rename it in the table, or pass --columns without it"
                 )
             fields.setdefault(field.name, field)
         return chosen_columns(fields, self.columns, fields)
@@ -330,6 +358,8 @@ class Images(Source):
 
     def notes(self, files: Iterable[InputFile]) -> list[str]:
         """Return messages about the number of skipped files, and the reasons."""
+        if table := self._table:
+            return table.notes()
         packs = [file for file in files if isinstance(file, Pack)]
         counts = {
             Skipped.OTHER: sum(pack.other for pack in packs),
@@ -339,6 +369,12 @@ class Images(Source):
         total = sum(counts.values())
         were = "file was" if total == 1 else "files were"
         return [f"{total:,} {were} skipped: {' and '.join(parts)}"] if parts else []
+
+
+def _is_directory(path: str) -> bool:
+    if is_remote(path):
+        return not glob.has_magic(path)
+    return os.path.isdir(path.removeprefix("file://"))
 
 
 def _pack(file: InputFile) -> Pack:

@@ -1,27 +1,31 @@
 """Reads the images that a table names in a column of paths, with the other columns of the table.
 
-The source of the table, `Csv` or `Parquet`, lists, cuts and reads it; this module adds the images
-to its batches.
+The source of the table, `Csv`, `Parquet` or `Json`, lists, cuts and reads it; this module adds the
+images to its batches.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.images import Fault
+from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Scan, Source, Unit
 from beam_tfrecord.sources.csv import source as csv
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.csv.types import CsvInference
 from beam_tfrecord.sources.files import has_suffix, list_files
+from beam_tfrecord.sources.images import metadata
 from beam_tfrecord.sources.images.labels import (
     Inferred,
     Labels,
@@ -32,6 +36,8 @@ from beam_tfrecord.sources.images.labels import (
     label_field,
     read_as,
 )
+from beam_tfrecord.sources.images.listing import Tree
+from beam_tfrecord.sources.images.metadata import Place, PlaceOf, place_of, size_of
 from beam_tfrecord.sources.images.read import (
     Reading,
     Rows,
@@ -41,6 +47,9 @@ from beam_tfrecord.sources.images.read import (
     in_order,
     with_columns,
 )
+from beam_tfrecord.sources.json import source as json
+from beam_tfrecord.sources.json.source import Json
+from beam_tfrecord.sources.json.types import JsonInference
 from beam_tfrecord.sources.parquet import source as parquet
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.storage import is_remote
@@ -48,15 +57,11 @@ from beam_tfrecord.tables import not_found
 
 # A small size, a few thousand paths, because little text names many bytes of images.
 TABLE_CHUNK_BYTES = 2**17
-_SUFFIXES = (*csv.SUFFIXES, *parquet.SUFFIXES)
+_SOURCES = {csv.SUFFIXES: Csv, parquet.SUFFIXES: Parquet, json.SUFFIXES: Json}
+_SUFFIXES = tuple(itertools.chain(*_SOURCES))
+# In a directory, JSON beside tables describes these.
+_LISTED = (*csv.SUFFIXES, *parquet.SUFFIXES)
 _LABEL_COLUMNS = frozenset({"label", "label_name"})
-
-
-class TableUnit(NamedTuple):
-    """The detail of a unit: the unit of the table's source, and the scan if it has the types."""
-
-    unit: Unit
-    scan: Scan | None
 
 
 class TableInference(NamedTuple):
@@ -67,10 +72,10 @@ class TableInference(NamedTuple):
 
 
 class _Task(NamedTuple):
-    """Rows of a table, the path of the image of each, and the size of its file."""
+    """Rows of a table, the place of the image of each, and the size of its file."""
 
     batch: Batch
-    paths: list[str | None]
+    places: list[Place]
     sizes: list[int]
 
 
@@ -79,8 +84,8 @@ def is_table(path: str) -> bool:
     return has_suffix(path, _SUFFIXES)
 
 
-def _is_csv(path: str) -> bool:
-    return has_suffix(path, csv.SUFFIXES)
+def _source_of(path: str) -> Any:
+    return next(source for suffixes, source in _SOURCES.items() if has_suffix(path, suffixes))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +93,7 @@ class Table:
     """Tables of paths, with the options of `Images` that concern tables.
 
     Attributes:
-        paths: Files and globs of CSV or Parquet, or directories of such files.
+        paths: Files and globs of CSV, Parquet or JSON, or directories of CSV or Parquet.
         columns: Columns of the rows; None means all.
         labels: The option `labels` of `Images`.
         base: Directory that the paths in the table are relative to; None means the directory of the
@@ -97,6 +102,7 @@ class Table:
         label_column: Column of the classes.
         union: Whether tables may lack columns of other tables.
         resizes: Whether images are resized.
+        beside: The directories of images that the tables are in, if they are such metadata.
     """
 
     paths: tuple[str, ...]
@@ -107,16 +113,23 @@ class Table:
     label_column: str
     union: bool
     resizes: bool
+    beside: Tree | None = None
 
     @functools.cached_property
     def _made(self) -> frozenset[str]:
         """Names of the columns that are made from the images, the paths and the classes."""
         fields = image_fields(resizes=self.resizes)
-        return frozenset({"image", "path", "sha256", *_LABEL_COLUMNS, *fields})
+        splits = {"split"} if self._has_splits else set()
+        return frozenset({"image", "path", "sha256", *_LABEL_COLUMNS, *splits, *fields})
+
+    @property
+    def _has_splits(self) -> bool:
+        return self.beside is not None and self.beside.has_splits
 
     @property
     def _needs_paths(self) -> bool:
-        return self.columns is None or not self._made.isdisjoint(self.columns)
+        chosen = self.columns is not None and self._made.isdisjoint(self.columns)
+        return not chosen or self.beside is not None
 
     @property
     def _needs_labels(self) -> bool:
@@ -127,16 +140,19 @@ class Table:
         named = {"--path-column": self.path_column} if self._needs_paths else {}
         return named | ({"--label-column": self.label_column} if self._needs_labels else {})
 
-    def _source(self, *, of_csv: bool) -> Csv | Parquet:
-        """Return the source that reads the table."""
+    def _source(self, kind: type[Csv | Parquet | Json]) -> Csv | Parquet | Json:
+        """Return the source of a kind that reads the table."""
         columns = None
-        if self.columns is not None:
+        # Which columns of metadata name images is known only when all columns are known.
+        if self.columns is not None and self.beside is None:
             further = [name for name in self.columns if name not in self._made]
             columns = tuple(dict.fromkeys([*self._named().values(), *further]))
-        if not of_csv:
+        if kind is Parquet:
             return Parquet(self.paths, columns=columns, union=self.union)
         # Not inferred, because paths are text even if all of them look like numbers.
         types = {self.path_column: pa.string()} if self._needs_paths else {}
+        if kind is Json:
+            return Json(self.paths, columns=columns, types=types, chunk_bytes=TABLE_CHUNK_BYTES)
         return Csv(
             self.paths,
             columns=columns,
@@ -145,29 +161,31 @@ class Table:
             chunk_bytes=TABLE_CHUNK_BYTES,
         )
 
-    def _source_of(self, file: InputFile) -> Csv | Parquet:
-        return self._source(of_csv=_is_csv(file.name))
+    def _source_of(self, file: InputFile) -> Csv | Parquet | Json:
+        return self._source(_source_of(file.name))
 
     def files(self) -> Iterator[InputFile]:
         """Yield the tables, with digests that depend on the option ``labels``.
 
         Raises:
-            UsageError: There is no table, there are both CSV and Parquet, or an option is wrong.
+            UsageError: There is no table, there are tables of several kinds, or an option is wrong.
         """
         self._check_named()
         paths: Sequence[str] = self.paths
         if not all(map(is_table, paths)):
-            paths = [file.name for file in list_files(paths, _SUFFIXES, remote=True)]
+            paths = [file.name for file in list_files(paths, _LISTED, remote=True)]
             if others := [path for path in paths if not is_table(path)]:
                 raise UsageError(
                     f"cannot tell what {others[0]!r} holds from its name: name it .csv or .parquet"
                 )
-            if len(set(map(_is_csv, paths))) > 1:
-                named = " ".join(map(repr, self.paths))
-                raise UsageError(f"{named} holds CSV and Parquet: name the tables of one kind")
+        kinds = {_source_of(path): path for path in paths}
+        if len(kinds) > 1:
+            held = " and ".join(sorted(kind.kind for kind in kinds))
+            named = " ".join(map(repr, self.paths))
+            raise UsageError(f"{named} holds {held}: name the tables of one kind")
         classes = classes_of_option(self.labels)
         digest = "" if classes is None else "\n".join(classes)
-        for file in self._source(of_csv=all(map(_is_csv, paths))).files():
+        for file in self._source(next(iter(kinds))).files():
             yield dataclasses.replace(file, digest=digest)
 
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
@@ -181,11 +199,7 @@ class Table:
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         """Cut a table; the size of images is unknown, so each unit is assumed to fill a group."""
         source = self._source_of(scans[0].chunk.file)
-        scan = scans[0] if source.infers_from_scans else None
-        return [
-            dataclasses.replace(unit, detail=TableUnit(unit, scan), encoded_bytes=UNIT_BYTES)
-            for unit in source.units(scans)
-        ]
+        return [dataclasses.replace(unit, encoded_bytes=UNIT_BYTES) for unit in source.units(scans)]
 
     def infer(self, unit: Unit) -> TableInference:
         """Infer the types of a unit and the names of the classes in it."""
@@ -193,14 +207,14 @@ class Table:
         inference = _inference(source, unit)
         name = self.label_column
         has_names = self.labels is None and self._needs_labels and name in _names_in(inference)
-        if has_names and isinstance(source, Parquet):
+        if has_names and not isinstance(source, Csv):
             own = dataclasses.replace(source, columns=(name,)).merge([inference])
             has_names = is_text(own.field(name).type)
         if not has_names:
             return TableInference(inference, frozenset())
         # Read as text, because a piece of a CSV file may have only numbers and the next also names.
         only = pa.schema([pa.field(name, pa.string())])
-        columns = (batch.data.column(0) for batch in source.read(unit.detail.unit, only))
+        columns = (batch.data.column(0) for batch in source.read(unit, only))
         return TableInference(inference, classes_in(columns))
 
     def merge(self, found: Iterable[TableInference]) -> Inferred:
@@ -213,16 +227,49 @@ class Table:
         pieces = list(found)
         inferences = [piece.inference for piece in pieces]
         self._check_columns(inferences)
-        schema = self._source(of_csv=isinstance(inferences[0], CsvInference)).merge(inferences)
+        schema = self._source_of(_file_of(inferences[0])).merge(inferences)
         special = {self.path_column, self.label_column}
-        further = tuple(field for field in schema if field.name not in special)
+        fields = [field for field in schema if field.name not in special]
+        further = tuple(fields if self.beside is None else metadata.with_images(fields))
+        has_splits = self._has_splits
         if self.label_column not in schema.names:
-            return Inferred(further=further)
+            return Inferred(has_splits=has_splits, further=further)
         kind = read_as(schema.field(self.label_column))
         classes = classes_of_option(self.labels)
         if classes is None and kind == pa.string():
             classes = tuple(sorted(set().union(*(piece.classes for piece in pieces))))
-        return Inferred(label_field(kind), classes or (), classes is not None, further=further)
+        has_names = classes is not None
+        return Inferred(label_field(kind), classes or (), has_names, has_splits, further)
+
+    def notes(self) -> list[str]:
+        """Return messages about images beside metadata that no row names."""
+        if self.beside is None:
+            return []
+        count, first = metadata.images_without_row(self.beside, self._named_images())
+        if not count:
+            return []
+        return [
+            f"{counted(count, 'image')} beside the metadata {'has' if count == 1 else 'have'} no "
+            f"row there and {'was' if count == 1 else 'were'} left out, such as {first}"
+        ]
+
+    def _named_images(self) -> Iterator[str]:
+        """Yield the paths of all images that the rows of metadata name."""
+        for file in self.files():
+            source: Any = dataclasses.replace(self._source_of(file), paths=(file.path,))
+            scans = source.all_scans()
+            units = source.all_units(scans)
+            found = [source.infer(of) for of in (scans if source.infers_from_scans else units)]
+            self._check_columns(found)
+            columns = [field.name for field in metadata.naming_fields(source.merge(found))]
+            fields = [pa.field(name, metadata.text_type(name)) for name in columns]
+            only = pa.schema([pa.field(self.path_column, pa.string()), *fields])
+            folder = self._folder_of(file)
+            for batch in itertools.chain(*(source.read(unit, only) for unit in units)):
+                for column in batch.data.columns:
+                    names = column.flatten() if pa.types.is_list(column.type) else column
+                    places = (place_of(name, "", folder) for name in names.to_pylist())
+                    yield from (place.name for place in places if place.name and not place.fault)
 
     def _check_named(self) -> None:
         """Check the options of the columns of paths and classes.
@@ -241,7 +288,7 @@ class Table:
                 "correct --path-column or --label-column"
             )
 
-    def _check_columns(self, inferences: Iterable[CsvInference | Scan]) -> None:
+    def _check_columns(self, inferences: Iterable[Any]) -> None:
         """Check that the tables have the columns of paths and classes.
 
         Raises:
@@ -280,18 +327,36 @@ class Table:
         # The size of a remote file is unknown before it is read, so a batch has only one file, and
         # many batches are read at a time.
         most = 1 if how.is_remote else min(batch_rows, how.batch_files)
-        inner = self._inner_schema(source, unit, schema)
-        batches = source.read(unit.detail.unit, inner, batch_rows=most)
+        images = self._naming_columns(source, unit, schema)
+        inner = self._inner_schema(source, unit, schema, images)
+        batches = source.read(unit, inner, batch_rows=most)
         if not self._needs_paths:
             return (batch.replace(data=with_columns(batch, {}, schema)) for batch in batches)
-        tasks = self._tasks(batches, base, most)
-        return in_order(
-            functools.partial(self._batch, unit, schema, how), tasks, threads=how.threads
-        )
+        place = functools.partial(place_of, base=base, folder=self._folder_of(unit.file))
+        tasks = self._tasks(batches, place, images, most)
+        add = functools.partial(self._batch, unit, schema, how, place, images)
+        return in_order(add, tasks, threads=how.threads)
 
-    def _inner_schema(self, source: Source, unit: Unit, schema: pa.Schema) -> pa.Schema:
+    def _folder_of(self, file: InputFile) -> str | None:
+        """Return the path of the directory of metadata, relative to the directory of images."""
+        if self.beside is None:
+            return None
+        above = os.path.join(self.beside.root, "")
+        return os.path.dirname(file.path.removeprefix(above))
+
+    def _naming_columns(self, source: Source, unit: Unit, schema: pa.Schema) -> dict[str, str]:
+        """Return the columns of metadata that name further images, by the columns of these."""
+        if self.beside is None or all(field.name in self._made for field in schema):
+            return {}
+        return metadata.naming_columns(schema, _names_in(_inference(source, unit)))
+
+    def _inner_schema(
+        self, source: Source, unit: Unit, schema: pa.Schema, images: Mapping[str, str]
+    ) -> pa.Schema:
         """Return the schema of the rows of the table itself."""
-        fields = [field for field in schema if field.name not in self._made]
+        made = self._made.union(images)
+        fields = [field for field in schema if field.name not in made]
+        fields += [pa.field(name, metadata.text_type(name)) for name in images.values()]
         if self._needs_paths:
             fields.append(pa.field(self.path_column, pa.string()))
         if not _LABEL_COLUMNS.isdisjoint(schema.names):
@@ -309,29 +374,47 @@ class Table:
         known = [field for field in own if field.name == self.label_column]
         return read_as(known[0]) if known and known[0].type != pa.null() else pa.int64()
 
-    def _tasks(self, batches: Iterable[Batch], base: str, most: int) -> Iterator[_Task]:
+    def _tasks(
+        self, batches: Iterable[Batch], place: PlaceOf, images: Mapping[str, str], most: int
+    ) -> Iterator[_Task]:
         for batch in batches:
-            names = batch.data.column(self.path_column).to_pylist()
-            paths = [os.path.join(base, name) if name else None for name in names]
-            sizes = [_size_of(path) for path in paths]
-            for start, stop in cut_by_bytes(sizes, most):
-                yield _Task(batch.slice(start, stop), paths[start:stop], sizes[start:stop])
-            if not paths:
+            places = list(map(place, batch.data.column(self.path_column).to_pylist()))
+            sizes = [size_of(one.path) for one in places]
+            held = np.array(sizes)
+            for column in images.values():
+                held += metadata.further_bytes(batch.data.column(column), place)
+            for start, stop in cut_by_bytes(held.tolist(), most):
+                yield _Task(batch.slice(start, stop), places[start:stop], sizes[start:stop])
+            if not places:
                 yield _Task(batch, [], [])
 
-    def _batch(self, unit: Unit, schema: pa.Schema, how: Reading, task: _Task) -> Batch:
+    def _batch(
+        self,
+        unit: Unit,
+        schema: pa.Schema,
+        how: Reading,
+        place: PlaceOf,
+        images: Mapping[str, str],
+        task: _Task,
+    ) -> Batch:
         batch = task.batch
-        names = [name or "a row" for name in batch.data.column(self.path_column).to_pylist()]
+        names = [one.name or "a row" for one in task.places]
         labels = Labels.of(batch.data, self.label_column, schema)
         faults: dict[int, Fault] = {}
-        for index, path in enumerate(task.paths):
-            if path is None or "\0" in path:
-                faults[index] = Fault("missing", "has no path")
+        for index, one in enumerate(task.places):
+            if one.fault is not None:
+                faults[index] = one.fault
             elif labels and (fault := labels.fault(index)):
                 faults[index] = fault
         columns = {"path": pa.array(names, pa.string())} | (labels.columns() if labels else {})
+        if self._has_splits:
+            splits = [name.partition("/")[0] if "/" in name else None for name in names]
+            columns["split"] = pa.array(splits, pa.string())
         further = [field for field in batch.data.schema if field.name not in columns]
         columns |= {field.name: batch.data.column(field.name) for field in further}
+        for name, column in images.items():
+            named = batch.data.column(column)
+            columns[name] = metadata.further_images(column, named, place, faults, how)
         assert batch.origin is not None
         numbers = batch.origin.row_numbers(batch.num_rows)
 
@@ -341,24 +424,26 @@ class Table:
             return Reject(unit.name, row, "image", fault.code, message, name, name)
 
         rows = batch.replace(data=pa.RecordBatch.from_pydict(columns))
-        paths = [path or "" for path in task.paths]
+        paths = [one.path for one in task.places]
         return add_images(Rows(rows, paths, task.sizes, faults, reject), schema, how)
 
 
 def _inference(source: Source, unit: Unit) -> Any:
-    inner: TableUnit = unit.detail
-    return source.infer(inner.scan if source.infers_from_scans else inner.unit)
+    # A second look at the footer of a file is less than a stored plan that has it for every unit.
+    whole = Chunk(unit.file, 0, 0, unit.file.bytes)
+    return source.infer(source.scan(whole) if source.infers_from_scans else unit)
 
 
-def _names_in(inference: CsvInference | Scan) -> set[str]:
+def _file_of(inference: CsvInference | JsonInference | Scan) -> InputFile:
+    return inference.chunk.file if isinstance(inference, Scan) else inference.file
+
+
+def _names_in(inference: CsvInference | JsonInference | Scan) -> set[str]:
     """Return the names of all columns of one piece of a table."""
     if isinstance(inference, CsvInference):
-        return {*inference.names, *dict(inference.file.partitions)}
-    return {*inference.detail.names, *dict(inference.chunk.file.partitions)}
-
-
-def _size_of(path: str | None) -> int:
-    try:
-        return os.stat(path).st_size if path is not None else 0
-    except (OSError, ValueError):
-        return 0
+        names: Iterable[Any] = inference.names
+    elif isinstance(inference, JsonInference):
+        names = (path[0] for path in inference.kinds)
+    else:
+        names = inference.detail.names
+    return {*names, *dict(_file_of(inference).partitions)}

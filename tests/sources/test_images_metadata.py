@@ -1,0 +1,245 @@
+"""Pictures with a table of metadata beside them, as Hugging Face's ImageFolder has it."""
+
+from __future__ import annotations
+
+import csv
+import gc
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import BeamTFRecordError, UsageError
+from beam_tfrecord.inputs import detect_kind
+from beam_tfrecord.sources.images.source import Images
+from tests.containers import installed_datasets
+from tests.sources.made_images import jpeg, write_tree
+from tests.sources.test_images_table import rejects_of, rows_of
+
+SUFFIXES = (".jsonl", ".csv", ".parquet")
+
+
+def write_metadata(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rows as JSON Lines, CSV or Parquet, by the suffix."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".jsonl":
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    elif path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def hugging_face(root: Path, cache: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of each split as Hugging Face reads them, with images as bytes."""
+    datasets = installed_datasets()
+    found = datasets.load_dataset("imagefolder", data_dir=str(root), cache_dir=str(cache))
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict) and set(value) == {"bytes", "path"}:
+            return value["bytes"] or Path(value["path"]).read_bytes()
+        return [plain(one) for one in value] if isinstance(value, list) else value
+
+    splits: dict[str, list[dict[str, Any]]] = {}
+    for split, rows in found.items():
+        table = rows.with_format("arrow")[:]
+        splits[split] = [
+            {name: plain(value) for name, value in row.items()} for row in table.to_pylist()
+        ]
+    gc.collect()  # Its reader of CSV leaves files open.
+    return splits
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_rows_and_splits_are_those_of_hugging_face(tmp_path: Path, suffix: str) -> None:
+    root = tmp_path / "photos"
+    names = ("train__0", "train__deep__1", "train__2", "test__3", "test__m0", "train__m1")
+    write_tree(root, **{name: jpeg(number) for number, name in enumerate(names)})
+    train = [
+        {"file_name": "2.jpg", "caption": "two", "n": 2, "mask_file_name": "m1.jpg"},
+        {"file_name": "deep/1.jpg", "caption": "one", "n": 1, "mask_file_name": None},
+        {"file_name": "./0.jpg", "caption": 'né, "ö"', "n": 0, "mask_file_name": "2.jpg"},
+        {"file_name": "2.jpg", "caption": "again", "n": 3, "mask_file_name": "m1.jpg"},
+    ]
+    test = [{"file_name": "3.jpg", "caption": "three", "n": 4, "mask_file_name": "m0.jpg"}]
+    write_metadata(root / "train" / f"metadata{suffix}", train)
+    write_metadata(root / "test" / f"metadata{suffix}", test)
+    source = Images(root)
+    assert source.default_split_column() == "split"
+    rows = rows_of(source)
+    columns = ("image", "caption", "n", "mask")
+    ours = {
+        split: [{name: row[name] for name in columns} for row in rows if row["split"] == split]
+        for split in ("train", "test")
+    }
+    assert ours == hugging_face(root, tmp_path / "cache")
+    assert [row["path"] for row in rows][-3:] == ["train/deep/1.jpg", "train/0.jpg", "train/2.jpg"]
+    assert "label" not in source.schema().names
+
+
+def test_lists_of_images_are_those_of_hugging_face(tmp_path: Path) -> None:
+    root = tmp_path / "photos"
+    write_tree(root, **{f"p{number}": jpeg(number) for number in range(4)})
+    rows = [
+        {"file_name": "p0.jpg", "view_file_names": ["p1.jpg", "p2.jpg"]},
+        {"file_name": "p3.jpg", "view_file_names": []},
+        {"file_name": "p2.jpg", "view_file_names": ["p3.jpg"]},
+    ]
+    write_metadata(root / "metadata.jsonl", rows)
+    found = rows_of(Images(root))
+    ours = [{name: row[name] for name in ("image", "view")} for row in found]
+    assert ours == hugging_face(root, tmp_path / "cache")["train"]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_bad_rows_are_rejects_with_the_reason(tmp_path: Path, suffix: str) -> None:
+    root = tmp_path / "photos"
+    write_tree(root, a=jpeg(0), b=jpeg(1))
+    (tmp_path / "outside.jpg").write_bytes(jpeg(9))
+    rows = [
+        {"file_name": "a.jpg", "x_file_name": "b.jpg"},
+        {"file_name": "gone.jpg", "x_file_name": "b.jpg"},
+        {"file_name": None, "x_file_name": "b.jpg"},
+        {"file_name": "../outside.jpg", "x_file_name": "b.jpg"},
+        {"file_name": "c/..\\../outside.jpg", "x_file_name": "b.jpg"},
+        {"file_name": str(tmp_path / "outside.jpg"), "x_file_name": "b.jpg"},
+        {"file_name": f"file://{tmp_path}/outside.jpg", "x_file_name": "b.jpg"},
+        {"file_name": "b.jpg", "x_file_name": "gone.jpg"},
+        {"file_name": "b.jpg", "x_file_name": "../outside.jpg"},
+        {"file_name": "b.jpg", "x_file_name": "a.jpg"},
+    ]
+    write_metadata(root / f"metadata{suffix}", rows)
+    below = "is not a path below the directory of its table: correct it"
+    assert rejects_of(Images(root)) == [
+        "gone.jpg is missing",
+        "a row has no path",
+        f"../outside.jpg {below}",
+        f"c/..\\../outside.jpg {below}",
+        f"{tmp_path}/outside.jpg {below}",
+        f"file://{tmp_path}/outside.jpg {below}",
+        "b.jpg names 'gone.jpg' in x_file_name, which is missing",
+        f"b.jpg names '../outside.jpg' in x_file_name, which {below}",
+    ]
+    assert [(row["image"], row["x"]) for row in rows_of(Images(root))] == [
+        (jpeg(0), jpeg(1)),
+        (jpeg(1), jpeg(0)),
+    ]
+
+
+def test_rows_do_not_depend_on_batches(tmp_path: Path) -> None:
+    write_tree(tmp_path, **{f"p{number}": jpeg(number) for number in range(5)})
+    rows = [
+        {"file_name": f"p{n % 5}.jpg", "x_file_name": f"p{n % 3}.jpg" if n % 4 else "gone.jpg"}
+        for n in range(40)
+    ]
+    write_metadata(tmp_path / "metadata.jsonl", rows)
+    expected = [
+        (jpeg(n % 5), jpeg(n % 3)) for n, row in enumerate(rows) if row["x_file_name"] != "gone.jpg"
+    ]
+    for batch_rows in (1, 7, 100):
+        found = rows_of(Images(tmp_path), batch_rows=batch_rows)
+        assert [(row["image"], row["x"]) for row in found] == expected
+
+
+def test_columns_are_chosen_and_further_images_resized(tmp_path: Path) -> None:
+    write_tree(tmp_path, a=jpeg(0), b=jpeg(1))
+    write_metadata(
+        tmp_path / "metadata.jsonl",
+        [{"file_name": "a.jpg", "x_file_name": "b.jpg", "width": 7, "tags": ["u", "v"]}],
+    )
+    columns = ["tags", "x", "image"]
+    (row,) = rows_of(Images(tmp_path, columns=columns))
+    assert row == {"tags": ["u", "v"], "x": jpeg(1), "image": jpeg(0)}
+    with pytest.raises(UsageError, match=r"'width' of the table has the name.*--columns without"):
+        Images(tmp_path).schema()
+    (resized,) = rows_of(Images(tmp_path, columns=columns, resize="8x9", format="png"))
+    assert [resized[name][:4] for name in ("image", "x")] == [b"\x89PNG", b"\x89PNG"]
+    assert resized["image"] != resized["x"]
+
+
+def test_folders_decide_if_a_layout_says_so(tmp_path: Path) -> None:
+    write_tree(tmp_path, cat__a=jpeg(0), dog__b=jpeg(1))
+    write_metadata(tmp_path / "metadata.csv", [{"file_name": "cat/a.jpg", "label": "x"}])
+    assert [row["label_name"] for row in rows_of(Images(tmp_path))] == ["x"]
+    found = rows_of(Images(tmp_path, layout="class"))
+    assert [row["label_name"] for row in found] == ["cat", "dog"]
+
+
+def test_a_directory_with_metadata_is_images(tmp_path: Path) -> None:
+    write_tree(tmp_path, train__a=jpeg(0))
+    for suffix in SUFFIXES:
+        path = tmp_path / "train" / f"metadata{suffix}"
+        write_metadata(path, [{"file_name": "a.jpg"}])
+        assert detect_kind(tmp_path) == "images"
+        path.unlink()
+    (tmp_path / "other.csv").write_text("a\n1\n")
+    with pytest.raises(UsageError, match=r"holds csv .1 file. and images .1 file."):
+        detect_kind(tmp_path)
+
+
+def test_metadata_of_two_kinds_is_refused(tmp_path: Path) -> None:
+    write_tree(tmp_path, a=jpeg(0))
+    for suffix in (".csv", ".jsonl"):
+        write_metadata(tmp_path / f"metadata{suffix}", [{"file_name": "a.jpg"}])
+    with pytest.raises(UsageError, match="holds csv and json: name the tables of one kind"):
+        Images(tmp_path).all_scans()
+
+
+def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
+    write_tree(tmp_path, a=jpeg(0))
+    row = {"file_name": "a.jpg", "x_file_name": "a.jpg", "x": 1}
+    write_metadata(tmp_path / "metadata.jsonl", [row])
+    with pytest.raises(UsageError, match=r"'x_file_name' of the table names images for.* 'x'"):
+        Images(tmp_path).schema()
+
+
+def test_a_table_without_file_names_is_refused(tmp_path: Path) -> None:
+    write_tree(tmp_path, a=jpeg(0))
+    write_metadata(tmp_path / "metadata.jsonl", [{"image_file_name": "a.jpg"}])
+    with pytest.raises(UsageError, match="'file_name' of --path-column is not in the input: did"):
+        Images(tmp_path).schema()
+    (row,) = rows_of(Images(tmp_path, path_column="image_file_name"))
+    assert row["image"] == jpeg(0)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_dataset_of_images_with_metadata(
+    tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "photos"
+    names = ("train__0", "train__1", "train__2", "test__3", "test__4")
+    write_tree(root, **{name: jpeg(number) for number, name in enumerate(names)})
+    write_metadata(
+        root / "train" / f"metadata{suffix}",
+        [{"file_name": f"{n}.jpg", "n": n} for n in (0, 1)],
+    )
+    write_metadata(root / "test" / f"metadata{suffix}", [{"file_name": "3.jpg", "n": 3}])
+    with caplog.at_level(logging.WARNING):
+        manifest = bt.write(root, tmp_path / "out")
+    assert {name: split.examples for name, split in manifest.splits.items()} == {
+        "train": 2,
+        "test": 1,
+    }
+    assert (
+        "2 images beside the metadata have no row there and were left out, such as test/4.jpg"
+        in caplog.text
+    )
+    rows = sorted(bt.load(tmp_path / "out").rows(), key=lambda row: row["n"])
+    assert [(row["n"], row["image"]) for row in rows] == [(n, jpeg(n)) for n in (0, 1, 3)]
+
+
+def test_a_row_without_an_image_ends_the_job(tmp_path: Path) -> None:
+    root = tmp_path / "photos"
+    write_tree(root, a=jpeg(0))
+    write_metadata(root / "metadata.jsonl", [{"file_name": "b.jpg"}])
+    with pytest.raises(BeamTFRecordError, match=r"b\.jpg is missing"):
+        bt.write(root, tmp_path / "out")
