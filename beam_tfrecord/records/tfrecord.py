@@ -42,6 +42,8 @@ _CODEC_ERRORS = (EOFError, igzip.BadGzipFile, cast(type[Exception], isal_zlib.Is
 _GZIP_LEVEL = 2
 _GZIP_CONTAINER = 31
 _GZIP_PIECE_BYTES = 2**20
+# Protobuf has no longer messages.
+_MOST_BYTES = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -302,13 +304,21 @@ class _Scanner:
         return starts, records, self._check_next(data, at, records)
 
     def _check_next(self, data: UInt8Array, at: int, records: int) -> int:
-        """Check the length at `at`; return `at`, or the end of the data if it is damaged."""
+        """Check the length at `at`; return `at`, or the end of the data if it is wrong."""
         head = data[at : at + _HEADER_BYTES]
-        if len(head) == _HEADER_BYTES and not is_header(head):
-            self._report(at, "the checksum of the length does not match", records)
-            self._ended = True
-            return len(data)
-        return at
+        if len(head) < _HEADER_BYTES:
+            return at
+        length = int.from_bytes(head[:_LENGTH_BYTES].tobytes(), "little")
+        reason = ""
+        if not is_header(head):
+            reason = "the checksum of the length does not match"
+        elif length > _MOST_BYTES:
+            reason = f"it has {length:,} bytes, and an example has at most {_MOST_BYTES:,}"
+        if not reason:
+            return at
+        self._report(at, reason, records)
+        self._ended = True
+        return len(data)
 
     def _report(self, at: int, reason: str, records: int = 0) -> None:
         self._on_fault(RecordFault(self._position + at, self._record + records, reason))

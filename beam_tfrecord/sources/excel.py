@@ -1,7 +1,7 @@
 """The Excel source: one sheet of each ``.xlsx`` workbook is a table, whose first row is the header.
 
-openpyxl streams the cells, so memory does not grow with the sheet. Values of formulas are those
-that the workbook was saved with.
+openpyxl streams the cells, and holds all different texts of the workbook in memory. Values of
+formulas are those that the workbook was saved with.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from beam_tfrecord.extras import require
 from beam_tfrecord.features.arrow_types import is_text, type_of_column
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Unit
 from beam_tfrecord.sources.exact_types import can_cast
-from beam_tfrecord.sources.file_parts import Ranges, incomplete, open_input
+from beam_tfrecord.sources.file_parts import Ranges, check_size, incomplete, open_input
 from beam_tfrecord.sources.typed_files import (
     Block,
     Contents,
@@ -38,6 +38,10 @@ from beam_tfrecord.tables import listed, not_found
 # Excel's own numbers are doubles, of which these integers are exact.
 _EXACT = 2**53
 _VALUE_BYTES = 8
+# The largest part of a workbook that openpyxl reads at once: the texts of all sheets, above all.
+# In memory they take about four times as much, because a workbook is opened twice.
+_MOST_PART_BYTES = 2**29
+_SHEETS = "xl/worksheets/"
 _DATE, _TIMESTAMP = pa.date32(), pa.timestamp("us")
 # The kinds of values, by the type that openpyxl makes of a cell.
 _KINDS: dict[type, pa.DataType] = {
@@ -331,6 +335,7 @@ def _opened(file: InputFile, *, computed: bool = True) -> Iterator[Any]:
             with warnings.catch_warnings():
                 # Of parts of a workbook that openpyxl does not read, such as charts.
                 warnings.simplefilter("ignore")
+                _check_parts(raw, file)
                 workbook = openpyxl.load_workbook(raw, read_only=True, data_only=computed)
             stack.callback(workbook.close)
             yield workbook
@@ -348,6 +353,18 @@ def _opened(file: InputFile, *, computed: bool = True) -> Iterator[Any]:
         ) as error:
             advice = "save it as .xlsx in Excel, without a password, or leave it out"
             raise incomplete(file, "xlsx", error, advice) from error
+
+
+def _check_parts(raw: Any, file: InputFile) -> None:
+    """Check the sizes of the parts of a workbook that are not streamed.
+
+    Raises:
+        DataError: One is too large.
+    """
+    with zipfile.ZipFile(raw) as parts:
+        for part in parts.infolist():
+            if part.filename.endswith(".xml") and not part.filename.startswith(_SHEETS):
+                check_size(part.file_size, part.filename, file, _MOST_PART_BYTES)
 
 
 def _sheet_name(workbook: Any, file: InputFile, wanted: str | None) -> str:

@@ -124,16 +124,23 @@ def reason_of(error: Exception) -> str:
     return (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(". ")[:200]
 
 
-def check_size(nbytes: int, place: str, file: InputFile) -> None:
-    """Check that a part of a file that a library reads at once, such as ``stripe 3``, fits.
+def check_size(nbytes: int, place: str, file: InputFile, most: int | None = None) -> None:
+    """Check that a part of a file that is read at once, such as ``stripe 3``, fits into memory.
+
+    Args:
+        nbytes: Its size.
+        place: Its name.
+        file: The file.
+        most: Its largest size; None means `MOST_BYTES`.
 
     Raises:
-        DataError: It is larger than `MOST_BYTES`.
+        DataError: It is larger.
     """
-    if nbytes > MOST_BYTES:
+    most = MOST_BYTES if most is None else most
+    if nbytes > most:
         raise DataError(
             f"{place} of {file.name} has {nbytes:,} bytes, which are read at once: write the file "
-            f"again in parts of at most {MOST_BYTES:,} bytes, or read fewer columns"
+            f"again in parts of at most {most:,} bytes, or read fewer columns"
         )
 
 

@@ -39,8 +39,11 @@ _FOOTER = 2
 _STRIPES, _TYPES, _STATISTICS = 3, 4, 7
 _SUBTYPES = 2
 _HAS_NULL = 10
+# The statistics of texts and of binary values, and where in these the bytes of all values are.
+_TEXT_BYTES = {4: 3, 8: 1}
 _OFFSET, _INDEX_BYTES, _DATA_BYTES, _FOOTER_BYTES, _ROWS = 1, 2, 3, 4, 5
-# Values are assumed to become so many times larger when they are decoded, and at least these bytes.
+# Values are assumed to become so many times larger when they are decoded, and at least these bytes
+# besides their texts.
 _EXPANSION = 3
 _VALUE_BYTES = 8
 # Earlier releases read timestamps that nanoseconds cannot represent as other timestamps.
@@ -71,10 +74,13 @@ class Orc(TypedFiles):
             _check_timestamps(fields, file)
             share = len(fields) / max(1, len(inside))
             try:
-                stripes, has_null = _parsed(orc)
+                stripes, has_null, text_bytes = _parsed(orc)
                 if (rows := sum(stripe.get(_ROWS, 0) for stripe in stripes)) != orc.nrows:
                     raise ValueError(f"its stripes have {rows:,} rows and not {orc.nrows:,}")
-                blocks = [_block(*numbered, fields, share) for numbered in enumerate(stripes)]
+                per_row = sum(_VALUE_BYTES + text_bytes[f.name] / max(1, rows) for f in fields)
+                blocks = [
+                    _block(*numbered, fields, share, per_row) for numbered in enumerate(stripes)
+                ]
             except _FAULTS as error:
                 raise incomplete(file, "ORC", error) from error
             head = (min(orc.content_length, file.bytes), file.bytes)
@@ -128,8 +134,13 @@ def _check_timestamps(fields: Sequence[pa.Field], file: InputFile) -> None:
         )
 
 
-def _parsed(orc: Any) -> tuple[list[dict[int, Any]], set[str]]:
-    """Return the fields of the stripes of a file, and the names of the columns with nulls."""
+def _parsed(orc: Any) -> tuple[list[dict[int, Any]], set[str], dict[str, int]]:
+    """Return what a footer says of a file.
+
+    Returns:
+        The fields of each stripe, the names of the columns with nulls, and the bytes of the texts
+        and binary values of each column, nested ones included.
+    """
     (footer,) = (
         value for number, value in _fields(orc.reader.serialized_file_tail()) if number == _FOOTER
     )
@@ -138,14 +149,29 @@ def _parsed(orc: Any) -> tuple[list[dict[int, Any]], set[str]]:
         if number in found:
             found[number].append(dict(_fields(value)))
     # The first type is the row, a struct of the columns.
-    numbers = _varints(found[_TYPES][0].get(_SUBTYPES, b""))
+    numbers = list(_varints(found[_TYPES][0].get(_SUBTYPES, b"")))
     statistics = dict(enumerate(found[_STATISTICS]))
     has_null = {
         name
         for name, number in zip(orc.schema.names, numbers, strict=True)
         if statistics.get(number, {}).get(_HAS_NULL, True)
     }
-    return found[_STRIPES], has_null
+    # The types inside of a column come before the next column.
+    stops = [*numbers[1:], len(found[_TYPES])]
+    text_bytes = {
+        name: sum(_text_bytes_of(statistics.get(at, {})) for at in range(start, stop))
+        for name, start, stop in zip(orc.schema.names, numbers, stops, strict=True)
+    }
+    return found[_STRIPES], has_null, text_bytes
+
+
+def _text_bytes_of(statistics: dict[int, Any]) -> int:
+    """Return the bytes of all texts or binary values of a type; 0 if it has others."""
+    for kind, place in _TEXT_BYTES.items():
+        if kind in statistics:
+            value = dict(_fields(statistics[kind])).get(place, 0)
+            return int(value >> 1 ^ -(value & 1))
+    return 0
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
@@ -179,11 +205,14 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return value | data[at] << shift, at + 1
 
 
-def _block(index: int, stripe: dict[int, int], fields: Sequence[pa.Field], share: float) -> Block:
+def _block(
+    index: int, stripe: dict[int, int], fields: Sequence[pa.Field], share: float, per_row: float
+) -> Block:
+    """Return a stripe, given the share of its columns that is read, and decoded bytes of a row."""
     start, rows = stripe.get(_OFFSET, 0), stripe.get(_ROWS, 0)
     size = sum(stripe.get(part, 0) for part in (_INDEX_BYTES, _DATA_BYTES, _FOOTER_BYTES))
     read = int(share * size)
-    decoded = max(read * _EXPANSION, rows * len(fields) * _VALUE_BYTES)
+    decoded = max(read * _EXPANSION, int(rows * per_row))
     return Block(
         index,
         index + 1,

@@ -21,7 +21,7 @@ from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.hashes import name_hash
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Unit
-from beam_tfrecord.sources.file_parts import Ranges, incomplete, open_input
+from beam_tfrecord.sources.file_parts import Ranges, check_size, incomplete, open_input
 from beam_tfrecord.sources.typed_files import (
     Block,
     Contents,
@@ -90,6 +90,8 @@ class WebDataset(TypedFiles):
                     counts[_KEY] += 1
                     sizes[_KEY] += len(sample.key)
                     for column, member in sample.members.items():
+                        if self.columns is None or column in self.columns:
+                            check_size(member.size, repr(member.name), file)
                         counts[column] = counts.get(column, 0) + 1
                         sizes[column] = sizes.get(column, 0) + member.size
                 blocks.append(_block(group))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import datetime
 import decimal
 import io
+import lzma
 import math
 import struct
 import uuid
@@ -335,6 +337,33 @@ def test_a_block_that_is_too_large_is_refused(
         DataError, match=r"^the block at byte [0-9]+ of a\.avro has [0-9,]+ bytes, w"
     ):
         Avro(path).schema()
+
+
+@pytest.mark.parametrize("codec", ["deflate", "bzip2", "xz", "snappy", "zstandard"])
+def test_a_block_that_becomes_too_large_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str
+) -> None:
+    path = tmp_path / "a.avro"
+    write_avro(path, {"x": "bytes"}, [{"x": b""}])
+    plain = varint(600_000) + bytes(600_000)
+    compressed = {
+        "deflate": lambda: zlib.compress(plain)[2:-4],
+        "bzip2": lambda: bz2.compress(plain),
+        "xz": lambda: lzma.compress(plain),
+        "snappy": lambda: (
+            pa.compress(plain, codec="snappy", asbytes=True) + zlib.crc32(plain).to_bytes(4, "big")
+        ),
+        "zstandard": lambda: pa.compress(plain, codec="zstd", asbytes=True),
+    }[codec]()
+    assert len(compressed) < 50_000
+    with_blocks(path, compressed, rows=1, codec=codec)
+    assert len(read_all(Avro(path))["x"][0].as_py()) == 600_000
+    monkeypatch.setattr("beam_tfrecord.sources.avro.source.MOST_BYTES", 300_000)
+    message = (
+        r"^cannot read the block at byte [0-9]+ of a\.avro \(it has more than 300,000 bytes, wh"
+    )
+    with pytest.raises(DataError, match=message):
+        read_all(Avro(path))
 
 
 def test_large_values_are_read_a_few_at_a_time(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.inputs import make_source
+from beam_tfrecord.sources import excel
 
 openpyxl = pytest.importorskip("openpyxl")
 
@@ -165,3 +167,17 @@ def test_a_reject_has_the_number_of_its_row(tmp_path: Path) -> None:
     assert manifest.rejects["rows"] == 1
     (reject,) = pq.read_table(tmp_path / "out" / "rejects").to_pylist()
     assert reject["address"] == "a.xlsx row 3"
+
+
+def test_a_workbook_of_too_many_texts_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = book(tmp_path / "a.xlsx", rows=[["a"], *([f"text {number}"] for number in range(900))])
+    # The sheet, which is streamed, is larger.
+    monkeypatch.setattr(excel, "_MOST_PART_BYTES", 20_000)
+    assert len(rows_of(path)) == 900
+    with zipfile.ZipFile(path, "a") as parts:
+        parts.writestr("xl/sharedStrings.xml", bytes(20_001))
+    message = r"^xl/sharedStrings\.xml of a\.xlsx has 20,001 bytes, which are read at once: write"
+    with pytest.raises(DataError, match=message):
+        rows_of(path)

@@ -119,6 +119,32 @@ def test_a_stripe_that_is_too_large_is_refused(
         Orc(tmp_path / "a.orc").schema()
 
 
+@pytest.mark.parametrize(
+    ("column", "nbytes"),
+    [
+        (pa.array(["x" * 5000] * 3000), 15_024_000),
+        (pa.array([b"x" * 5000] * 3000), 15_024_000),
+        (pa.array([[{"a": "x" * 5000, "b": 1}]] * 3000), 15_024_000),
+        (pa.array([5] * 3000), 24_000),
+    ],
+)
+def test_texts_that_are_stored_once_have_their_full_size(
+    tmp_path: Path, column: pa.Array, nbytes: int
+) -> None:
+    pa.orc.write_table(
+        pa.table({"x": column}),
+        tmp_path / "a.orc",
+        compression="zstd",
+        dictionary_key_size_threshold=1.0,
+    )
+    assert (tmp_path / "a.orc").stat().st_size < 20_000
+    source = Orc(tmp_path / "a.orc")
+    (block,) = source.all_scans()[0].detail.blocks
+    assert block.uncompressed_bytes == nbytes
+    assert column.nbytes <= nbytes * 1.1
+    assert read_all(source).column("x").to_pylist() == column.to_pylist()
+
+
 def test_a_file_that_is_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
     pa.orc.write_table(_many_types(), tmp_path / "a.orc")
     data = (tmp_path / "a.orc").read_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import shutil
 import struct
@@ -23,6 +24,7 @@ from tests.records import (
     damage_record,
     example,
     framed,
+    masked_crc,
     read_records,
     write_records,
 )
@@ -359,6 +361,24 @@ def test_a_file_without_checksums_says_so(tmp_path: Path) -> None:
     )
     with pytest.raises(DataError, match=r"a\.tfrecord has no checksums \(those of record 0 are"):
         bt.write(tmp_path / "a.tfrecord", tmp_path / "out")
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("before", [0, 3])
+def test_a_record_that_no_example_can_be_is_refused_by_its_length(
+    tmp_path: Path, before: int, suffix: str
+) -> None:
+    length = struct.pack("<Q", 2**31)
+    data = b"".join(map(framed, [example(n=1)] * before))
+    data += length + struct.pack("<I", masked_crc(length)) + bytes(2**24)
+    path = tmp_path / f"a.tfrecord{suffix}"
+    path.write_bytes(gzip.compress(data, 1) if suffix else data)
+    message = (
+        rf"^a\.tfrecord{suffix} is damaged at byte \d+ \(record {before}\): it has 2,147,483,648 "
+        r"bytes, and an example has at most 2,147,483,647"
+    )
+    with pytest.raises(DataError, match=message):
+        bt.write(path, tmp_path / "out")
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])

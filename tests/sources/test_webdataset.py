@@ -16,6 +16,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.inputs import make_source
+from beam_tfrecord.sources import file_parts
 from beam_tfrecord.sources.webdataset import WebDataset
 from beam_tfrecord.testing import Row, SourceConformance
 
@@ -122,6 +123,19 @@ def test_what_is_no_sample_is_refused(tmp_path: Path, members: list[str], messag
     path = write_tar(tmp_path / "x.tar", [(name, b"\xff") for name in members])
     with pytest.raises(DataError, match=message):
         rows_of(path)
+
+
+def test_a_file_that_is_too_large_is_refused_unless_it_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_tar(tmp_path / "x.tar", [("a.txt", b"1"), ("a.bin", bytes(2000))])
+    monkeypatch.setattr(file_parts, "MOST_BYTES", 1999)
+    message = (
+        r"^'a\.bin' of x\.tar has 2,000 bytes, which are read at once: write the file again in"
+    )
+    with pytest.raises(DataError, match=message):
+        rows_of(path)
+    assert rows_of(path, columns=["txt"]) == [{"txt": "1"}]
 
 
 def test_a_link_is_refused(tmp_path: Path) -> None:

@@ -33,7 +33,13 @@ from beam_tfrecord.sources.avro.types import (
     type_of,
 )
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Unit
-from beam_tfrecord.sources.file_parts import check_size, check_values, incomplete, unreadable
+from beam_tfrecord.sources.file_parts import (
+    MOST_BYTES,
+    check_size,
+    check_values,
+    incomplete,
+    unreadable,
+)
 from beam_tfrecord.sources.typed_files import (
     Block,
     Contents,
@@ -358,13 +364,19 @@ def _records(
         yield found
 
 
-def _inflated(data: bytes) -> bytes:
-    decompressor = zlib.decompressobj(-zlib.MAX_WBITS)
-    found = decompressor.decompress(data)
+def _decompressed(decompressor: Any, data: bytes) -> bytes:
+    # A few bytes can become many GB.
+    found: bytes = decompressor.decompress(data, MOST_BYTES + 1)
+    _check_decompressed(len(found))
     # Some writers leave a part of a checksum behind the data.
     if not decompressor.eof:
         raise ValueError("its compressed data do not end where it ends")
     return found
+
+
+def _check_decompressed(nbytes: int) -> None:
+    if nbytes > MOST_BYTES:
+        raise ValueError(f"it has more than {MOST_BYTES:,} bytes, which are read at once")
 
 
 def _from_snappy(data: bytes) -> bytes:
@@ -376,6 +388,7 @@ def _from_snappy(data: bytes) -> bytes:
         at, shift = at + 1, shift + 7
         if byte < 128:
             break
+    _check_decompressed(size)
     found: bytes = pa.decompress(data[:-4], size, "snappy", asbytes=True)
     if zlib.crc32(found) != int.from_bytes(data[-4:], "big"):
         raise ValueError("its checksum differs")
@@ -383,14 +396,16 @@ def _from_snappy(data: bytes) -> bytes:
 
 
 def _from_zstandard(data: bytes) -> bytes:
-    return bytes(pa.CompressedInputStream(pa.BufferReader(data), "zstd").read())
+    found = bytes(pa.CompressedInputStream(pa.BufferReader(data), "zstd").read(MOST_BYTES + 1))
+    _check_decompressed(len(found))
+    return found
 
 
 _CODECS = {
     "null": lambda data: data,
-    "deflate": _inflated,
+    "deflate": lambda data: _decompressed(zlib.decompressobj(-zlib.MAX_WBITS), data),
     "snappy": _from_snappy,
-    "bzip2": bz2.decompress,
-    "xz": lzma.decompress,
+    "bzip2": lambda data: _decompressed(bz2.BZ2Decompressor(), data),
+    "xz": lambda data: _decompressed(lzma.LZMADecompressor(), data),
     "zstandard": _from_zstandard,
 }
