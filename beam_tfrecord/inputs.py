@@ -14,6 +14,7 @@ import itertools
 import json
 import logging
 import os
+import re
 import types
 import typing
 from collections import Counter
@@ -30,7 +31,7 @@ from beam_tfrecord.sources.avro.source import Avro
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.excel import Excel
-from beam_tfrecord.sources.files import as_paths, remote_entries, suffix_of
+from beam_tfrecord.sources.files import as_paths, remote_entries, suffix_of, with_zips
 from beam_tfrecord.sources.images.listing import METADATA_NAMES
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.sources.json.source import Json
@@ -47,7 +48,7 @@ from beam_tfrecord.sources.tfrecord.listing import is_dataset, is_incomplete
 from beam_tfrecord.sources.tfrecord.source import Tfrecord
 from beam_tfrecord.sources.webdataset import WebDataset
 from beam_tfrecord.stage import is_stage
-from beam_tfrecord.storage import is_hidden
+from beam_tfrecord.storage import is_hidden, is_in_zip, list_files, shown_path, split_zip_url
 from beam_tfrecord.tables import listed
 
 _LOGGER = logging.getLogger(__name__)
@@ -120,6 +121,8 @@ _KINDS_BY_SUFFIX = {
 }
 _SUFFIXES = ".csv, .parquet, .jpg or another known suffix"
 _FILE_SCHEMES = ("file", "gs", "s3", "az", "hdfs", "azfs", "http", "https")
+
+_TABLE_LOG = re.compile(r"/_delta_log/|/metadata/[^/]*\.metadata\.json$")
 
 # A directory may contain ten million images, so only the first files decide its kind.
 _FILES_LOOKED_AT = 1000
@@ -276,6 +279,8 @@ def _kind_of_suffix(suffix: str, packages: Packages) -> str | None:
 def _kind_of(path: str, packages: Packages) -> str:
     if path == "-":
         raise UsageError("standard input cannot be read here: write it to a file first")
+    if urls := [url for url in with_zips([path]) if is_in_zip(url)]:
+        return _kind_in_zips(path, urls, packages)
     scheme, colon, _ = path.partition("://")
     if scheme == "iceberg":
         return "iceberg"
@@ -307,6 +312,20 @@ def _kind_of_directory(path: str, packages: Packages) -> str:
     if is_dataset(path) or is_incomplete(path):
         return "tfrecord"
     return lake_kind(path) or _kind_of_files(path, _visible_files(path), packages)
+
+
+def _kind_in_zips(path: str, urls: Sequence[str], packages: Packages) -> str:
+    kind = _kind_of_suffix(suffix_of(split_zip_url(urls[0])[1]), packages)
+    if kind is not None:
+        return kind
+    for entry in (entry for url in urls for entry in list_files(url)):
+        if _TABLE_LOG.search(entry.path):
+            raise UsageError(
+                f"{shown_path(entry.path)!r} is the log of a table: unpack the zip file, and give "
+                "the directory of the table"
+            )
+    files = (entry.path for url in urls for entry in remote_entries(url))
+    return _kind_of_files(path, files, packages)
 
 
 def _files_at(path: str) -> Iterator[str]:
@@ -341,6 +360,9 @@ def _kind_of_files(where: str, files: Iterable[str], packages: Packages) -> str:
     if len(counts) == 1:
         return next(iter(counts))
     if not counts:
+        if any(suffix_of(file) == ".zip" for file in looked_at):
+            how = f"give {where + '/*.zip'!r}" if os.path.isdir(where) else "unpack it first"
+            raise UsageError(f"{where!r} holds zip files, which are not looked into: {how}")
         raise UsageError(
             f"cannot tell what {where!r} holds: no file in it ends in {_SUFFIXES}: "
             f"pass --from {'|'.join(_kinds(packages))}{packages.failures}"

@@ -166,6 +166,17 @@ def _png(first: int, rows: int, state: int) -> bytes:
     return sink.getvalue()
 
 
+def _in_zip(name: str, make: Callable[[int, int, int], bytes]) -> Callable[[int, int, int], bytes]:
+    def zipped(first: int, rows: int, state: int) -> bytes:
+        sink = io.BytesIO()
+        # Not compressed, so the size does not depend on the values; with a time of its own.
+        with zipfile.ZipFile(sink, "w") as archive:
+            archive.writestr(zipfile.ZipInfo(name), make(first, rows, state))
+        return sink.getvalue()
+
+    return zipped
+
+
 @dataclasses.dataclass(frozen=True)
 class Input:
     """A kind of input.
@@ -206,6 +217,9 @@ INPUTS = {
     "tfrecord": Input(Tfrecord, ".tfrecord", _tfrecord),
     "tfrecord cut inside": Input(Tfrecord, ".tfrecord", _tfrecord, unit_bytes=600),
     "pictures": Input(Images, ".png", _png),
+    "csv in zips": Input(Csv, ".zip", _in_zip("a.csv", _csv)),
+    "parquet in zips": Input(Parquet, ".zip", _in_zip("a.parquet", _parquet)),
+    "tfrecord in zips": Input(Tfrecord, ".zip", _in_zip("a.tfrecord", _tfrecord)),
 }
 CHANGES = ("rewritten", "replaced by mv", "replaced by cp -p", "truncated", "appended", "removed")
 MOMENTS = ("listed", "before a unit", "inside a unit", "after a unit", "before publishing")
@@ -331,11 +345,12 @@ def judge(directory: Path, kind: str, how: str, moment: str, rows: int) -> str:
 def _judged(directory: Path, kind: str, how: str, moment: str, rows: int) -> str:
     of, out = INPUTS[kind], directory / "out"
     paths = write_files(directory / "in", kind, rows)
+    inputs = directory / "in" / ("*.zip" if of.suffix == ".zip" else "")
     told, code = "", 0
     options: dict[str, Any] = {"source_options": of.options}
     with at_moment(kind, moment, lambda: change(paths, kind, rows, how)):
         try:
-            bt.write(directory / "in", out, **options)
+            bt.write(inputs, out, **options)
         except BeamTFRecordError as error:
             told, code = str(error), error.exit_code
     if told:
@@ -351,8 +366,8 @@ def _judged(directory: Path, kind: str, how: str, moment: str, rows: int) -> str
     if not told:
         # It is no more what the dataset was made from.
         with pytest.raises(BeamTFRecordError, match="the input was edited since the dataset in"):
-            bt.write(directory / "in", out, **options)
+            bt.write(inputs, out, **options)
         return "old"
-    bt.write(directory / "in", out, **options)
+    bt.write(inputs, out, **options)
     assert rows_of(out) == rows_made(kind, rows, NEW), "what an attempt left was used again"
     return "refused"

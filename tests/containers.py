@@ -15,6 +15,7 @@ import random
 import sqlite3
 import sys
 import tarfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -32,6 +33,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.sources.typed_files import TypedFiles
 from tests.datasets import shard_hashes
 from tests.records import example, write_records
+from tests.zips import zip_of
 
 SCHEMA = pa.schema({"id": pa.int64(), "x": pa.float64(), "count": pa.int64(), "name": pa.string()})
 _LETTERS = ("a", "Z", "é", "日", "🙂", '"', ",", ";", "\n", " ", "0", "'", "\\", "\t")
@@ -358,13 +360,27 @@ def hugging_face(directory: Path, rows: list[Row], draw: random.Random) -> Filed
     return Filed(draw.choice((held, held.to_iterable_dataset())))
 
 
+def zipped(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    ways = (csv_cut_inside, json_arrays, parquet_of_other_types, arrow_files, orc_file, avro_file)
+    (directory / "unzipped").mkdir()
+    filed = draw.choice((*ways, dataset, records_of_others))(directory / "unzipped", rows, draw)
+    (directory / "zips").mkdir()
+    inside = Path(filed.inputs).relative_to(directory / "unzipped")
+    zip_of(
+        directory / "unzipped",
+        directory / "zips" / "t.zip",
+        draw.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)),
+    )
+    return dataclasses.replace(filed, inputs=directory / "zips" / "t.zip" / inside)
+
+
 Variant = Callable[[Path, list[Row], random.Random], Filed]
 ALL_COLUMNS: tuple[Variant, ...] = (
     *(csv_cut_inside, csv_with_semicolons, csv_directories, csv_gzip, csv_utf16),
     *(json_lines_cut_inside, json_arrays),
     *(parquet_file, parquet_of_other_types, arrow_files, orc_file, avro_file),
     *(stage, sqlite, duckdb, excel),
-    *(dataset, records_of_others),
+    *(dataset, records_of_others, zipped),
     *(dicts, generator, arrow_table, pandas_frame, pandas_objects, polars_frame, hugging_face),
 )
 # What they have types for, if not for all columns.

@@ -31,7 +31,7 @@ from beam_tfrecord.sources.json.source import Json
 from beam_tfrecord.sources.tfrecord.merge import Known
 from beam_tfrecord.sources.tfrecord.source import copies_records, known_of
 from beam_tfrecord.sources.typed_files import settled_by
-from beam_tfrecord.storage import Lease, exists, is_remote, put, read_bytes
+from beam_tfrecord.storage import Lease, exists, is_remote, put, read_bytes, split_zip_url
 from beam_tfrecord.transforms.assign_splits import AssignSplits
 from beam_tfrecord.transforms.extract import stage_job
 from beam_tfrecord.transforms.map_rows import MapBatches, MapRows
@@ -207,7 +207,7 @@ def _is_quickly_scanned(source: Source, listing: Listing) -> bool:
     # Types that do not follow from scans follow from all bytes.
     if not source.infers_from_scans and listing.bytes > QUICK_BYTES:
         return False
-    return not any(is_remote(file.path) for file in files)
+    return not any(is_remote(split_zip_url(file.path)[0]) for file in files)
 
 
 def _mapping(

@@ -17,7 +17,14 @@ from beam_tfrecord import storage
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.base import InputFile, Source, version_and_state
 from beam_tfrecord.sources.hive import hive_partitions, partition_of
-from beam_tfrecord.storage import Entry, absolute_path, is_remote
+from beam_tfrecord.storage import (
+    Entry,
+    absolute_path,
+    is_in_zip,
+    is_remote,
+    shown_path,
+    split_zip_url,
+)
 
 
 def as_paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
@@ -58,10 +65,11 @@ def list_files(
     Raises:
         UsageError: A path does not exist, nothing matches, or a file cannot be opened.
     """
-    if any(map(is_remote, paths)):
+    if any(map(is_remote, paths := with_zips(paths))):
         if not remote:
-            kinds = " and ".join(suffixes)
-            raise UsageError(f"cannot read {kinds} files from {paths[0]!r}: copy them here first")
+            kinds, shown = " and ".join(suffixes), shown_path(paths[0])
+            how = "unpack it first" if is_in_zip(paths[0]) else "copy them here first"
+            raise UsageError(f"cannot read {kinds} files from {shown!r}: {how}")
         yield from _list_remote(paths, suffixes)
         return
     found = sorted({os.path.abspath(path) for named in paths for path in _resolve(named, suffixes)})
@@ -71,6 +79,32 @@ def list_files(
     for path in found:
         name = os.path.relpath(path, root).replace(os.sep, "/")
         yield _input_file(path, name)
+
+
+_ZIP = re.compile(r"\.zip(?=/|$)", re.IGNORECASE)
+
+
+def with_zips(paths: Iterable[str]) -> list[str]:
+    """Return paths with URLs (`storage.zip_url`) in place of zip files and of names in these.
+
+    ``a.zip`` is all that it holds, like a directory, and ``a.zip/train/*.csv`` a part. Patterns may
+    match several zip files.
+    """
+    return [url for path in paths for url in _urls_in_zips(path) or [path]]
+
+
+def _urls_in_zips(path: str) -> list[str]:
+    path = path.removeprefix("file://")
+    for end in _ZIP.finditer(path):
+        archive, inside = path[: end.end()], path[end.end() :].strip("/")
+        if is_remote(path):
+            found = [archive] if not is_in_zip(path) and storage.exists(archive) else []
+        else:
+            matches = [archive] if os.path.lexists(archive) else sorted(_visible_matches(archive))
+            found = list(filter(os.path.isfile, matches))
+        if found:
+            return [storage.zip_url(absolute_path(one), inside) for one in found]
+    return []
 
 
 def _resolve(path: str, suffixes: Sequence[str]) -> list[str]:
@@ -90,25 +124,33 @@ def _resolve(path: str, suffixes: Sequence[str]) -> list[str]:
 
 
 def _list_remote(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[InputFile]:
-    if not all(map(is_remote, paths)):
-        raise UsageError("some inputs are local and some are remote: give those of one filesystem")
+    schemes = {path.partition("://")[0] if is_remote(path) else "" for path in paths}
+    if len(schemes) > 1:
+        raise UsageError(
+            "inputs lie on several filesystems, or only some in zip files: give those of one"
+        )
     found: dict[str, Entry] = {}
     for path in paths:
         literal = absolute_path(path)
         matching = {
             entry.path: entry
             for entry in remote_entries(path)
-            if entry.path == literal or glob.has_magic(path) or has_suffix(entry.path, suffixes)
+            if entry.path == literal or is_pattern(path) or has_suffix(entry.path, suffixes)
         }
         if not matching:
-            raise UsageError(f"cannot read {path!r}: no such file: check the path, or pass --from")
+            shown = shown_path(path)
+            raise UsageError(f"cannot read {shown!r}: no such file: check the path, or pass --from")
         found |= matching
-    scheme = paths[0].partition("://")[0]
-    root = _common_directory([path.removeprefix(f"{scheme}://") for path in found])
+    # Names in a zip file begin with that of the zip file.
+    root = _common_directory([_without_scheme(split_zip_url(path)[0]) for path in found])
     for path in sorted(found):
-        name = path.removeprefix(f"{scheme}://{root}").lstrip("/")
+        name = _without_scheme(shown_path(path)).removeprefix(root).lstrip("/")
         entry = found[path]
         yield InputFile(path, name, entry.bytes, entry.version, hive_partitions(name))
+
+
+def _without_scheme(path: str) -> str:
+    return path.partition("://")[2] or path
 
 
 def _visible_matches(pattern: str) -> Iterator[str]:
@@ -202,6 +244,11 @@ def _input_file(path: str, name: str) -> InputFile:
     )
 
 
+def is_pattern(url: str) -> bool:
+    """Return whether a URL, or what follows a zip file in it, is a pattern."""
+    return glob.has_magic(split_zip_url(url)[is_in_zip(url)])
+
+
 def remote_entries(path: str) -> Iterator[Entry]:
     """Yield the visible files of a URL, which names a file, a directory or a pattern.
 
@@ -210,22 +257,25 @@ def remote_entries(path: str) -> Iterator[Entry]:
         StorageError: The filesystem cannot be reached.
     """
     path = storage.absolute_path(path)
-    bucket, _, key = path.partition("://")[2].partition("/")
-    if glob.has_magic(bucket):
+    base, _, key = path.partition("://")[2].partition("/")
+    if is_in_zip(path):
+        base, key = split_zip_url(path)
+        path = path if key else storage.zip_url(base)
+    elif glob.has_magic(base):
         raise UsageError(f"cannot read {path!r}: the name of a bucket cannot be a pattern")
     entry = storage.status(path) if key else None
     if entry is not None:
         yield entry
-    elif glob.has_magic(path):
-        yield from _matches(path)
+    elif glob.has_magic(key):
+        yield from _matches(path.removesuffix(key).rstrip("/"), key)
     else:
         yield from _visible(path, storage.list_files(path))
 
 
-def _matches(pattern: str) -> Iterator[Entry]:
+def _matches(base: str, pattern: str) -> Iterator[Entry]:
     parts = pattern.split("/")
     literal = next(at for at, part in enumerate(parts) if glob.has_magic(part))
-    root = "/".join(parts[:literal])
+    root = "/".join([base, *parts[:literal]])
     for entry in _visible(root, storage.list_files(root)):
         if _matches_parts(entry.path[len(root) + 1 :].split("/"), parts[literal:]):
             yield entry

@@ -37,6 +37,7 @@ from beam_tfrecord.sources.exact_types import can_cast, cast_exactly, join_types
 from beam_tfrecord.sources.file_parts import Ranges, changed, joined_ranges
 from beam_tfrecord.sources.files import as_paths, list_files
 from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
+from beam_tfrecord.storage import is_in_zip
 
 # Estimated bytes of the framing of a record, and of the tags and lengths of one feature.
 _RECORD_BYTES = 16
@@ -162,11 +163,16 @@ class TypedFiles(Source):
         return BlockUnit(ranges, first_row)
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Join neighbouring blocks up to `unit_bytes` of uncompressed data."""
+        """Join neighbouring blocks up to `unit_bytes` of uncompressed data.
+
+        A member of a zip file is one unit, because each unit copies it.
+        """
         file = scans[0].chunk.file
         found: list[Contents] = [scan.detail for scan in scans]
         blocks = [block for contents in found for block in contents.blocks]
-        spans = block_spans(blocks, self.unit_bytes)
+        spans = [(0, len(blocks))]
+        if not is_in_zip(file.path):
+            spans = block_spans(blocks, self.unit_bytes)
         units = []
         first_row = 0
         for index, (start, stop) in enumerate(spans):

@@ -1,5 +1,7 @@
 """Reads and writes files by path, ``gs://``, ``s3://`` or ``az://`` URL; reads Beam's other URLs.
 
+Members of zip files are read by URL, too (see `zips`).
+
 All file access of the package goes through the functions here, by path or URL. An output file is
 there completely or not at all: an error while writing leaves nothing, and on an object store an
 interrupted upload never becomes an object. After a temporary failure of the network, requests are
@@ -33,6 +35,13 @@ from beam_tfrecord.storage.paths import (
     path_text,
 )
 from beam_tfrecord.storage.s3 import AmazonStorage
+from beam_tfrecord.storage.zips import (
+    ZipFilesystem,
+    is_in_zip,
+    shown_path,
+    split_zip_url,
+    zip_url,
+)
 
 __all__ = [
     "Entry",
@@ -44,6 +53,7 @@ __all__ = [
     "file_size",
     "is_directory",
     "is_hidden",
+    "is_in_zip",
     "is_plain_name",
     "is_remote",
     "lease",
@@ -62,8 +72,11 @@ __all__ = [
     "remove",
     "remove_directory",
     "remove_tree",
+    "shown_path",
+    "split_zip_url",
     "status",
     "sync_directory",
+    "zip_url",
 ]
 
 # Large enough that the number of calls costs no time.
@@ -81,15 +94,20 @@ _OBJECT_STORES: dict[str, ObjectStore] = {
 _BEAM = BeamFilesystem()
 
 
-def _filesystem(path: str) -> LocalFilesystem | ObjectStore | BeamFilesystem:
+def _filesystem(path: str) -> LocalFilesystem | ObjectStore | BeamFilesystem | ZipFilesystem:
     if not is_remote(path):
         return _LOCAL
+    if is_in_zip(path):
+        return _ZIP
     return _OBJECT_STORES.get(path.partition("://")[0], _BEAM)
+
+
+_ZIP = ZipFilesystem(_filesystem)
 
 
 def _writable(path: str) -> LocalFilesystem | ObjectStore:
     found = _filesystem(path)
-    if isinstance(found, BeamFilesystem):
+    if isinstance(found, BeamFilesystem | ZipFilesystem):
         scheme = path.partition("://")[0]
         raise UsageError(
             f"cannot write to {os.path.dirname(path)!r}: {scheme}:// is for input only: pass "
@@ -283,7 +301,8 @@ def read_small(path: str) -> bytes:
     """Return all bytes of a file that is small unless it is damaged, such as a manifest.
 
     Raises:
-        DataError: The file is so large that it cannot be sound, and might fill the memory.
+        DataError: The file is so large that it cannot be sound, and might fill the memory; or it
+            is damaged in its zip file.
         FileNotFoundError: There is no such file.
     """
     entry = status(path)
@@ -292,7 +311,13 @@ def read_small(path: str) -> bytes:
             f"{path!r} has {entry.bytes:,} bytes, and a file of this kind at most "
             f"{_SMALL_BYTES:,}: restore the file"
         )
-    return read_bytes(path)
+    try:
+        return read_bytes(path)
+    except OSError as error:
+        # Without a number it is no error of the system, but damage in a zip file.
+        if error.errno is not None or isinstance(error, FileNotFoundError):
+            raise
+        raise DataError(f"cannot read {shown_path(path)!r} ({error}): copy it again") from error
 
 
 def read_into(path: str, start: int, out: memoryview, *, version: str = "") -> None:

@@ -48,7 +48,7 @@ from beam_tfrecord.sources.typed_files import (
     check_names,
     framing_bytes,
 )
-from beam_tfrecord.storage import open_read
+from beam_tfrecord.storage import is_in_zip, open_read
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
@@ -105,8 +105,8 @@ class Avro(TypedFiles):
     suffixes: ClassVar[tuple[str, ...]] = (".avro",)
 
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        """Yield ranges of a file of about the bytes of a unit."""
-        count = max(1, -(-file.bytes // self.unit_bytes))
+        """Yield ranges of a file of about the bytes of a unit; a member of a zip file is one."""
+        count = 1 if is_in_zip(file.path) else max(1, -(-file.bytes // self.unit_bytes))
         for index in range(count):
             ends = (file.bytes * at // count for at in (index, index + 1))
             yield Chunk(file, index, *ends)

@@ -25,7 +25,7 @@ from beam_tfrecord.native._csv import count_lines, first_row, scan
 from beam_tfrecord.native.values import COMMENT, CR, ROW_START, Dialect, Row
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.storage import is_remote, open_read
+from beam_tfrecord.storage import is_in_zip, is_remote, open_read
 
 _PIECE_BYTES = 2**20
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".xz": "xz"}
@@ -39,7 +39,8 @@ def compression_of(file: InputFile) -> str | None:
 
 def is_stream(file: InputFile, encoding: str) -> bool:
     """Return whether `file` can only be read from its beginning."""
-    return compression_of(file) is not None or not is_ascii_compatible(encoding)
+    is_packed = compression_of(file) is not None or is_in_zip(file.path)
+    return is_packed or not is_ascii_compatible(encoding)
 
 
 class Text:

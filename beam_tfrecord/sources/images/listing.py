@@ -26,7 +26,8 @@ from beam_tfrecord import storage
 from beam_tfrecord.errors import DataError, InputChanged, UsageError
 from beam_tfrecord.images.formats import SUFFIXES
 from beam_tfrecord.sources.base import InputFile, version_and_state
-from beam_tfrecord.storage import is_hidden, is_remote
+from beam_tfrecord.sources.files import is_pattern, with_zips
+from beam_tfrecord.storage import is_hidden, is_remote, shown_path
 
 LAYOUTS = ("auto", "class", "split", "flat")
 SPLIT_NAMES = frozenset(
@@ -228,10 +229,12 @@ def find_tree(paths: Sequence[str], layout: str = "auto") -> Tree:
     Raises:
         UsageError: A path does not exist, nothing matches, or there are several URLs.
     """
+    paths = with_zips(paths)
     remote = [path for path in paths if is_remote(path)]
-    if remote and (len(paths) > 1 or glob.has_magic(remote[0])):
+    if remote and (len(paths) > 1 or is_pattern(remote[0])):
         raise UsageError(
-            f"cannot read {remote[0]!r}: give one directory of images, without a pattern"
+            f"cannot read {shown_path(remote[0])!r}: give one directory of images, without a "
+            "pattern"
         )
     if remote:
         root = storage.absolute_path(remote[0])

@@ -34,7 +34,7 @@ from beam_tfrecord.sources.base import (
     Unit,
     wanted_columns,
 )
-from beam_tfrecord.sources.csv.text import compression_of, open_text
+from beam_tfrecord.sources.csv.text import compression_of, is_stream, open_text
 from beam_tfrecord.sources.files import as_paths, list_files
 from beam_tfrecord.sources.json.read import infer_unit, read_unit
 from beam_tfrecord.sources.json.text import LINES, JsonUnit, form_of
@@ -97,7 +97,7 @@ class Json(Source):
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
         """Yield ranges of `chunk_bytes`, or one range if the file is compressed."""
         chunk_bytes = self.chunk_bytes * (self.unit_bytes // UNIT_BYTES)
-        step = file.bytes if compression_of(file) else chunk_bytes
+        step = file.bytes if is_stream(file, "utf-8") else chunk_bytes
         for index, start in enumerate(range(0, max(file.bytes, 1), max(step, 1))):
             yield Chunk(file, index, start, min(start + step, file.bytes))
 
@@ -108,7 +108,7 @@ class Json(Source):
             DataError: The file cannot be read.
         """
         form = form_of(chunk.file) if chunk.index == 0 else None
-        if compression_of(chunk.file):
+        if is_stream(chunk.file, "utf-8"):
             return Scan(chunk, _ScanDetail(form, 0, -1))
         newlines, second_line, at = 0, -1, chunk.start
         with open_text(chunk.file, "utf-8", chunk.start, chunk.stop) as text:

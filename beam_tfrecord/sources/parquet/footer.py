@@ -28,7 +28,7 @@ from beam_tfrecord.sources.file_parts import (
 from beam_tfrecord.sources.parquet.statistics import pruned_groups
 from beam_tfrecord.sources.typed_files import Block, Contents, framing_bytes
 from beam_tfrecord.stage import is_stage, staged_schema_of
-from beam_tfrecord.storage import is_remote
+from beam_tfrecord.storage import is_in_zip, is_remote
 
 # The length of the footer and the magic bytes follow it at the end of the file.
 _TAIL_BYTES = 8
@@ -203,7 +203,8 @@ def opened(file: InputFile) -> Iterator[Callable[[str], pq.ParquetFile]]:
     Raises:
         OSError: The system cannot open the file.
     """
-    remote = is_remote(file.path)
+    # A member of a zip file is copied to this machine, and is a single unit of any size.
+    remote = is_remote(file.path) and not is_in_zip(file.path)
     metadata = None
 
     def reader(unit: str) -> pq.ParquetFile:

@@ -22,7 +22,7 @@ from beam_tfrecord.records.tfrecord import (
 )
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.tfrecord.listing import ShardFile
-from beam_tfrecord.storage import is_remote, open_read
+from beam_tfrecord.storage import is_in_zip, is_remote, open_read
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -86,12 +86,13 @@ def opened(file: InputFile) -> Iterator[BinaryIO]:
 def cuts_of(file: InputFile, unit_bytes: int, most_bytes: int) -> Cuts:
     """Return where a file can be cut into units of about `unit_bytes`.
 
-    A file of up to `most_bytes` and a compressed file are single units. Others are walked through,
-    record by record. At a damaged record the last unit begins, so that reading it finds the damage.
+    A file of up to `most_bytes`, a compressed file and one in a zip file are single units. Others
+    are walked through, record by record. At a damaged record the last unit begins, so that reading
+    it finds the damage.
     """
     with opened(file) as stream:
         compression = detect_compression(stream)
-        if compression or file.bytes <= most_bytes:
+        if compression or is_in_zip(file.path) or file.bytes <= most_bytes:
             return Cuts(compression, (0,), (0,))
         starts, records = [0], [0]
         for first, positions in _records(stream, file.bytes):

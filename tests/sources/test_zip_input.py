@@ -1,0 +1,307 @@
+"""A zip file is read like the directory that it holds: by every source, in parts, and if bad."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists, UsageError
+from beam_tfrecord.inputs import detect_kind, make_source
+from beam_tfrecord.sources.base import Source
+from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.images.source import Images
+from beam_tfrecord.testing import some_rows
+from tests.datasets import shard_hashes
+from tests.sources.behaviour import CASES
+from tests.zips import flip_in, make_zip, set_field, zip_of
+
+ROWS = 200
+# Sources that only read local files.
+LOCAL = ("numpy",)
+KINDS = pytest.mark.parametrize("kind", sorted(set(CASES) - {*LOCAL}))
+METHODS = pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+TABLE = "id,x\n1,2.5\n2,3.5\n"
+
+
+def rows_of(source: Source) -> list[dict[str, Any]]:
+    return [row for batch in source.batches(batch_rows=17) for row in batch.data.to_pylist()]
+
+
+@KINDS
+@METHODS
+def test_a_zip_file_has_the_rows_of_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, method: int
+) -> None:
+    case = CASES[kind]
+    case.use_small_units(monkeypatch)
+    rows = list(map(case.held, some_rows(2 * ROWS)))
+    (tmp_path / "in" / "b").mkdir(parents=True)
+    case.write(tmp_path / "in" / f"a{case.suffix}", rows[:ROWS])
+    case.write(tmp_path / "in" / "b" / f"c{case.suffix}", rows[ROWS:])
+    path = zip_of(tmp_path / "in", tmp_path / "in.zip", method)
+    of_directory, of_zip = case.open(str(tmp_path / "in")), case.open(str(path))
+    assert of_zip.schema() == of_directory.schema()
+    assert rows_of(of_zip) == rows_of(of_directory)
+    units = of_zip.all_units(of_zip.all_scans())
+    # Each unit reads from the start of a member.
+    assert [unit.name for unit in units] == [f"in.zip/a{case.suffix}", f"in.zip/b/c{case.suffix}"]
+
+
+@KINDS
+def test_damage_in_a_zip_file_is_named_as_in_a_directory(tmp_path: Path, kind: str) -> None:
+    case = CASES[kind]
+    rows = list(map(case.held, some_rows(ROWS)))
+    (tmp_path / "in").mkdir()
+    file = tmp_path / "in" / f"x{case.suffix}"
+    case.write(file, rows)
+    case.damage(file)
+    source = case.open(str(zip_of(tmp_path / "in", tmp_path / "in.zip")))
+    with pytest.raises(DataError) as raised:
+        rows_of(source)
+    message = str(raised.value)
+    assert f"in.zip/x{case.suffix}" in message
+    assert "\n" not in message
+
+
+@KINDS
+@METHODS
+def test_a_wrong_crc_is_named(tmp_path: Path, kind: str, method: int) -> None:
+    case = CASES[kind]
+    (tmp_path / "in").mkdir()
+    case.write(tmp_path / "in" / f"x{case.suffix}", list(map(case.held, some_rows(ROWS))))
+    path = zip_of(tmp_path / "in", tmp_path / "in.zip", method)
+    data = bytearray(path.read_bytes())
+    # The name ends the header that has the CRC; a manifest may be there, too.
+    data[data.rfind(f"x{case.suffix}".encode()) - 46 + 16] ^= 1
+    path.write_bytes(data)
+    # openpyxl takes any error of reading for one of its format.
+    reason = "not a zip file" if kind == "excel" else "Bad CRC-32"
+    with pytest.raises(DataError, match=rf"in\.zip/x\{case.suffix}.*{reason}") as raised:
+        rows_of(case.open(str(path)))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_bad_row_has_the_address_of_its_member(tmp_path: Path) -> None:
+    path = make_zip(tmp_path / "a.zip", {"train/x.csv": "id,x\n1,2\n3\n"})
+    with pytest.raises(DataError, match=r"in a\.zip/train/x\.csv:3 has 1 field"):
+        rows_of(Csv(str(path)))
+
+
+def names(*paths: Path | str, **options: Any) -> list[str]:
+    return [file.name for file in make_source(paths, **options).files()]
+
+
+def test_parts_of_zip_files_are_named_like_parts_of_directories(tmp_path: Path) -> None:
+    members: dict[str, bytes | str] = {
+        "train/a.csv": TABLE,
+        "train/deep/b.csv": TABLE,
+        "test.csv": TABLE,
+        "train/.DS_Store": b"\0",
+        "__MACOSX/train/._a.csv": b"\0",
+        "_tmp/x.csv": b"\0",
+        "read.me": b"\0",
+    }
+    one = make_zip(tmp_path / "one.zip", members)
+    make_zip(tmp_path / "two.ZIP", {"c.csv": TABLE})
+    make_zip(tmp_path / "data[1].zip", {"d.csv": TABLE})
+    assert names(one) == ["one.zip/test.csv", "one.zip/train/a.csv", "one.zip/train/deep/b.csv"]
+    assert names(f"{one}/train") == ["one.zip/train/a.csv", "one.zip/train/deep/b.csv"]
+    assert names(f"file://{one}/train/") == names(f"{one}/train")
+    assert names(f"{one}/train/*.csv") == ["one.zip/train/a.csv"]
+    assert names(f"{one}/**/*.csv") == names(one)
+    assert names(f"{one}/test.csv") == ["one.zip/test.csv"]
+    assert names(tmp_path / "two.ZIP", one)[-1] == "two.ZIP/c.csv"
+    assert names(tmp_path / "data[1].zip") == ["data[1].zip/d.csv"]
+    assert names(f"{tmp_path}/data[[]1].zip") == ["data[1].zip/d.csv"]
+    assert names(f"{tmp_path}/*.zip/**/?.csv") == [
+        *("data[1].zip/d.csv", "one.zip/train/a.csv", "one.zip/train/deep/b.csv")
+    ]
+
+
+def test_a_directory_may_have_the_suffix(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").mkdir()
+    (tmp_path / "x.zip" / "a.csv").write_text(TABLE)
+    assert names(tmp_path / "x.zip") == ["a.csv"]
+    make_zip(tmp_path / "x.zip" / "y.zip", {"b.csv": TABLE})
+    assert names(tmp_path / "x.zip" / "y.zip") == ["y.zip/b.csv"]
+
+
+def test_partitions_in_and_around_a_zip_file_are_columns(tmp_path: Path) -> None:
+    (tmp_path / "day=1").mkdir()
+    path = make_zip(tmp_path / "day=1" / "a.zip", {"city=Rome/a.csv": TABLE})
+    assert rows_of(Csv(str(path)))[0] == {"id": 1, "x": 2.5, "day": 1, "city": "Rome"}
+
+
+@pytest.mark.parametrize(
+    ("members", "inside", "message"),
+    [
+        ({}, "", r"cannot read '.*a\.zip': it holds no file|no such file"),
+        ({"x.txt": b"1"}, "", r"cannot tell what '.*a\.zip' holds: no file in it ends in"),
+        ({"x.csv": b"1"}, "/y*.csv", r"cannot read '.*a\.zip/y\*\.csv': no such file"),
+        ({"x.csv.zip": b"1"}, "", r"a\.zip' holds zip files, which are not looked into: unpack"),
+        ({"x.csv": b"1", "x.jpg": b"1"}, "", r"holds csv \(1 file\) and images \(1 file\)"),
+        ({"x.npy": b"1"}, "", r"cannot read \.npy and \.npz files from '.*a\.zip': unpack it"),
+        (
+            {"t/_delta_log/0.json": b"{}", "t/a.parquet": b"1"},
+            "",
+            r"a\.zip/t/_delta_log/0\.json' is the log of a table: unpack",
+        ),
+        (
+            {"t/metadata/v1.metadata.json": b"{}", "t/data/a.parquet": b"1"},
+            "",
+            r"v1\.metadata\.json' is the log of a table: unpack",
+        ),
+    ],
+)
+def test_what_cannot_be_read_gets_one_line(
+    tmp_path: Path, members: dict[str, bytes | str], inside: str, message: str
+) -> None:
+    path = make_zip(tmp_path / "a.zip", members)
+    with pytest.raises(UsageError, match=message) as raised:
+        names(f"{path}{inside}")
+    assert "\n" not in str(raised.value)
+
+
+def test_zip_files_are_not_mixed_with_others(tmp_path: Path) -> None:
+    path = make_zip(tmp_path / "a.zip", {"x.csv": TABLE})
+    (tmp_path / "b.csv").write_text(TABLE)
+    with pytest.raises(UsageError, match="or only some in zip files"):
+        names(path, tmp_path / "b.csv")
+    (tmp_path / "b.csv").unlink()
+    with pytest.raises(UsageError, match=r"holds zip files.*: give '.*/\*\.zip'"):
+        names(tmp_path)
+
+
+@pytest.mark.parametrize("how", ["torn", "locked", "method", "crc"])
+def test_a_bad_zip_file_writes_nothing_and_says_why(tmp_path: Path, how: str) -> None:
+    path = make_zip(tmp_path / "a.zip", {"t/x.csv": TABLE}, zipfile.ZIP_STORED)
+    if how == "torn":
+        path.write_bytes(path.read_bytes()[:-10])
+    elif how == "crc":
+        flip_in(path, b"1,2.5", b"1,2.6")
+    else:
+        set_field(path, "flags" if how == "locked" else "method", 1 if how == "locked" else 99)
+    message = {
+        "torn": r"a\.zip' is not a complete zip file",
+        "locked": r"a\.zip/t/x\.csv \(it is encrypted",
+        "method": r"a\.zip/t/x\.csv \(it is compressed by method 99",
+        "crc": r"a\.zip/t/x\.csv \(Bad CRC-32",
+    }[how]
+    with pytest.raises(BeamTFRecordError, match=message) as raised:
+        bt.write(path, tmp_path / "out")
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_the_dataset_is_that_of_the_directory_and_a_rerun_is_nothing(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        rows = [[f"{number + 1}{row:03d}", f"{row / 7}"] for row in range(500)]
+        with (tmp_path / "in" / f"{number}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([["id", "x"], *rows])
+    path = zip_of(tmp_path / "in", tmp_path / "in.zip")
+    options: dict[str, Any] = {"shards": 3, "splits": {"a": 0.5, "b": 0.5}}
+    first = bt.write(path, tmp_path / "zipped", **options)
+    assert first.source is not None
+    assert [file["path"] for file in first.source["files"]] == [f"in.zip/{n}.csv" for n in range(3)]
+    assert first.examples == 1500
+    keyed = options | {"key": ["id"]}
+    bt.write(path, tmp_path / "one", **keyed)
+    bt.write(tmp_path / "in", tmp_path / "two", **keyed)
+    assert shards_of(tmp_path / "one") == shards_of(tmp_path / "two")
+    before = (tmp_path / "one" / "job.json").read_bytes()
+    os.utime(path)
+    bt.write(path, tmp_path / "one", **keyed)
+    assert (tmp_path / "one" / "job.json").read_bytes() == before
+    data = bytearray((tmp_path / "in" / "1.csv").read_bytes())
+    data[20] ^= 1
+    (tmp_path / "in" / "1.csv").write_bytes(data)
+    zip_of(tmp_path / "in", path)
+    with pytest.raises(TargetExists, match="the input was edited"):
+        bt.write(path, tmp_path / "one", **keyed)
+
+
+def shards_of(out: Path) -> dict[str, str]:
+    return {k: v for k, v in shard_hashes(out).items() if k.endswith(".tfrecord")}
+
+
+def picture(shade: int) -> bytes:
+    sink = io.BytesIO()
+    Image.new("L", (4, 4), shade).save(sink, "JPEG")
+    return sink.getvalue()
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    for split in ("train", "test"):
+        for label in ("cat", "dog"):
+            below = tmp_path / "in" / split / label
+            below.mkdir(parents=True)
+            for number in range(5):
+                (below / f"{number}.jpg").write_bytes(picture(40 * number + len(label + split)))
+            (below / ".DS_Store").write_bytes(b"\0")
+    return tmp_path / "in"
+
+
+@METHODS
+def test_pictures_are_those_of_the_directory(tmp_path: Path, pictures: Path, method: int) -> None:
+    path = zip_of(pictures, tmp_path / "a.zip", method)
+    assert detect_kind(path) == "images"
+    manifest = bt.write(path, tmp_path / "one")
+    assert set(manifest.splits) == {"train", "test"}
+    bt.write(pictures, tmp_path / "two")
+    assert shards_of(tmp_path / "one") == shards_of(tmp_path / "two")
+    assert rows_of(Images(f"{path}/train")) == rows_of(Images(str(pictures / "train")))
+
+
+def test_a_bad_picture_is_a_reject(tmp_path: Path) -> None:
+    names = [f"cat/{number}.jpg" for number in range(5)]
+    members: dict[str, bytes | str] = {name: picture(40 * at) for at, name in enumerate(names)}
+    path = make_zip(tmp_path / "a.zip", members, zipfile.ZIP_STORED)
+    data = bytearray(path.read_bytes())
+    # In the table of quantization of the second picture, which is valid with any values.
+    at = data.find(b"\xff\xdb", data.find(b"cat/1.jpg")) + 20
+    data[at] ^= 1
+    path.write_bytes(data)
+    manifest = bt.write(path, tmp_path / "out", max_rejects=1)
+    assert manifest.examples == 4
+    text = "".join(p.read_text(errors="replace") for p in (tmp_path / "out/rejects").iterdir())
+    assert "cat/1.jpg cannot be read (Bad CRC-32 for file 'cat/1.jpg')" in text
+
+
+def test_pictures_of_a_table_in_a_zip_file_lie_beside_it(tmp_path: Path, pictures: Path) -> None:
+    (pictures / "labels.csv").write_text("path,label\ntrain/cat/1.jpg,x\ntest/dog/2.jpg,y\n")
+    path = zip_of(pictures, tmp_path / "a.zip")
+    found = rows_of(Images(f"{path}/labels.csv", path_column="path"))
+    assert [row["image"] for row in found] == [
+        (pictures / name).read_bytes() for name in ("train/cat/1.jpg", "test/dog/2.jpg")
+    ]
+
+
+def test_a_dataset_in_a_zip_file_keeps_its_splits(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n" + "".join(f"{row}\n" for row in range(100)))
+    bt.write(tmp_path / "a.csv", tmp_path / "ds", splits={"a": 0.5, "b": 0.5})
+    path = zip_of(tmp_path / "ds", tmp_path / "ds.zip")
+    manifest = bt.write(path, tmp_path / "out")
+    assert {name: of.examples for name, of in manifest.splits.items()} == {
+        name: of.examples for name, of in bt.load(tmp_path / "ds").manifest.splits.items()
+    }
+
+
+def test_a_large_parquet_member_is_read_by_row_groups(tmp_path: Path) -> None:
+    table = pa.table({"x": pa.array(range(100_000))})
+    sink = io.BytesIO()
+    pq.write_table(table, sink, row_group_size=1000)
+    path = make_zip(tmp_path / "a.zip", {"x.parquet": sink.getvalue()})
+    source = make_source(path)
+    assert [row["x"] for row in rows_of(source)] == list(range(100_000))
