@@ -48,7 +48,14 @@ from beam_tfrecord.sources.tfrecord.listing import is_dataset, is_incomplete
 from beam_tfrecord.sources.tfrecord.source import Tfrecord
 from beam_tfrecord.sources.webdataset import WebDataset
 from beam_tfrecord.stage import is_stage
-from beam_tfrecord.storage import is_hidden, is_in_zip, list_files, shown_path, split_zip_url
+from beam_tfrecord.storage import (
+    is_hidden,
+    is_in_zip,
+    is_web,
+    list_files,
+    shown_path,
+    split_zip_url,
+)
 from beam_tfrecord.tables import listed
 
 _LOGGER = logging.getLogger(__name__)
@@ -147,7 +154,7 @@ def detect_kind(inputs: Inputs, *, from_: str | None = None) -> str:
         return _check_kind(from_, packages)
     path_of: dict[str, str] = {}
     for path in paths:
-        path_of.setdefault(_kind_of(path, packages), without_password(path))
+        path_of.setdefault(_kind_of(path, packages), without_password(shown_path(path)))
     if len(path_of) > 1:
         (first, one), (second, other), *_ = path_of.items()
         raise UsageError(
@@ -192,7 +199,9 @@ def make_source(
             hint = f"did you mean {flag_of(near[0])}?" if near else "leave it out, or check --from"
             raise UsageError(f"{flag_of(keyword)} is not an option of {kind} input: {hint}")
     made = readable.source_of(**keywords)
-    if twice := [repr(path) for path, times in Counter(readable.paths).items() if times > 1]:
+    if twice := [
+        repr(shown_path(path)) for path, times in Counter(readable.paths).items() if times > 1
+    ]:
         _LOGGER.warning("input is named more than once, and read once: %s", listed(twice))
     return made
 
@@ -294,12 +303,12 @@ def _kind_of(path: str, packages: Packages) -> str:
         return "tfrecord"
     if kind is not None:
         return kind
-    if colon and scheme != "file":
+    if colon and scheme != "file" and not is_web(path):
         names = (entry.path for entry in remote_entries(path))
         return lake_kind(path) or _kind_of_files(path, names, packages)
     if os.path.exists(path) or colon:
         raise UsageError(
-            f"cannot tell what {path!r} holds: its name does not end in {_SUFFIXES}: "
+            f"cannot tell what {shown_path(path)!r} holds: its name does not end in {_SUFFIXES}: "
             f"pass --from {'|'.join(_kinds(packages))}{packages.failures}"
         )
     matches = itertools.islice(glob.iglob(path, recursive=True), _FILES_LOOKED_AT)

@@ -25,8 +25,10 @@ from beam_tfrecord.storage import (
     exists,
     is_directory,
     is_plain_name,
+    is_web,
     path_text,
     read_small,
+    shown_path,
 )
 from beam_tfrecord.tables import cell, html_table, listed
 from beam_tfrecord.type_checks import check_fields, has_type
@@ -288,6 +290,9 @@ def manifest_path(path: str | os.PathLike[str]) -> str:
         UsageError: The path is empty.
     """
     text = path_text(path)
+    if is_web(text) and not text.endswith(".json"):
+        # Without the query of a URL, which is for one file.
+        return f"{shown_path(text).rstrip('/')}/{MANIFEST_NAME}"
     if text.endswith(".json") and not is_directory(text):
         return text
     if not is_directory(text) and exists(f"{text}-{MANIFEST_NAME}"):

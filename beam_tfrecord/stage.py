@@ -29,7 +29,7 @@ from beam_tfrecord.manifest import (
 )
 from beam_tfrecord.sealed import parse_sealed, sealed_lines
 from beam_tfrecord.sizes import format_size
-from beam_tfrecord.storage import absolute_path
+from beam_tfrecord.storage import absolute_path, is_web
 from beam_tfrecord.tables import listed
 from beam_tfrecord.type_checks import check_fields
 
@@ -291,6 +291,8 @@ def is_stage(path: str | os.PathLike[str]) -> bool:
 
 def format_at(path: str | os.PathLike[str]) -> str:
     """Return the format that a manifest at a path names; empty if there is none."""
+    if is_web(path):
+        return ""  # The URL of a file, and some servers have an answer for any name below it.
     try:
         text = manifest_text(_manifest_file(path))
         value = None if text is None else json.loads(text)

@@ -57,7 +57,9 @@ def show(
         print_result(_json(shown))
         return
     print_result(rendering.render_show(shown).rstrip("\n"))
-    print_message(f"to read it: beam_tfrecord.load({dataset!r}), or a program from show --code")
+    print_message(
+        f"to read it: beam_tfrecord.load({shown['path']!r}), or a program from show --code"
+    )
 
 
 @click.command(cls=GroupedCommand, short_help="Print the first rows.")

@@ -32,7 +32,7 @@ from beam_tfrecord.sources.files import has_suffix
 from beam_tfrecord.sources.tfrecord.listing import SUFFIXES, ShardFile, is_incomplete, list_records
 from beam_tfrecord.sources.tfrecord.merge import known_records
 from beam_tfrecord.sources.tfrecord.read import RecordUnit, blocks_of, opened
-from beam_tfrecord.storage import exists, is_directory, list_files
+from beam_tfrecord.storage import exists, is_directory, is_web, list_files, shown_path
 
 _FAULTS_A_FILE = 100
 NO_MANIFEST = (
@@ -65,6 +65,8 @@ class _Contents:
 def is_foreign(path: str | os.PathLike[str]) -> bool:
     """Return whether a path names TFRecord files that are not read by a manifest."""
     text = os.fspath(path)
+    if is_web(text):
+        return has_suffix(text, SUFFIXES)
     if glob.has_magic(text):
         return SUFFIXES[0] in os.path.basename(text)
     if exists(manifest_path(text)):
@@ -92,6 +94,11 @@ def foreign_files(path: str | os.PathLike[str]) -> tuple[str, list[InputFile]]:
         UsageError: Nothing is found, or a file cannot be opened.
     """
     files = list(list_records([os.fspath(path)]))
+    if not files[0].path.endswith(files[0].name):
+        raise UsageError(
+            f"cannot open {shown_path(files[0].path)!r}: its URL has a query or escaped letters: "
+            "write it as a dataset first"
+        )
     return files[0].path.removesuffix(files[0].name), files
 
 

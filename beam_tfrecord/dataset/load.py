@@ -23,8 +23,9 @@ from beam_tfrecord.dataset.values import arrays_of, check_defaults, memory_mappe
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.manifest import Manifest, directory_of, manifest_path, near_datasets
+from beam_tfrecord.sources.files import suffix_of
 from beam_tfrecord.stage import is_stage
-from beam_tfrecord.storage import absolute_path, exists
+from beam_tfrecord.storage import absolute_path, exists, is_web, shown_path
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -290,7 +291,9 @@ def load(
 
 def _open(path: str | os.PathLike[str]) -> Dataset:
     """Return all splits and columns of a dataset, or of Parquet files."""
-    file = absolute_path(manifest_path(path))
+    # Below the URL of a file there is nothing to ask for: some servers forbid it.
+    is_file = is_web(path) and suffix_of(os.fspath(path)) not in ("", ".json")
+    file = "" if is_file else absolute_path(manifest_path(path))
     # Recorded before the manifest is read, to detect that it is replaced meanwhile.
     opened = OpenedManifest.of(file)
     staged = is_stage(path)
@@ -300,7 +303,7 @@ def _open(path: str | os.PathLike[str]) -> Dataset:
 
         if staged or (is_parquet(path) and not _holds_datasets(path)):
             manifest, rows = open_parquet(path, opened)
-            directory = os.path.abspath(os.fspath(path))
+            directory = shown_path(absolute_path(path))
             return Dataset(directory, manifest, tuple(manifest.splits), manifest.schema, rows)
         from beam_tfrecord.dataset.foreign import is_foreign, open_foreign
 

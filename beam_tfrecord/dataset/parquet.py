@@ -24,7 +24,7 @@ from beam_tfrecord.sources.base import InputFile, Unit
 from beam_tfrecord.sources.files import list_files
 from beam_tfrecord.sources.parquet.source import SUFFIXES, Parquet
 from beam_tfrecord.stage import StageManifest, is_stage
-from beam_tfrecord.storage import absolute_path, is_remote
+from beam_tfrecord.storage import absolute_path, is_remote, plain_path
 from beam_tfrecord.workdir.target import Target
 
 
@@ -34,7 +34,7 @@ def is_parquet(path: str | os.PathLike[str]) -> bool:
     if os.path.isdir(text):
         found = glob.iglob(os.path.join(glob.escape(text), "**", "*"), recursive=True)
         return any(name.endswith(SUFFIXES) for name in found)
-    return text.endswith(SUFFIXES)
+    return plain_path(text).endswith(SUFFIXES)
 
 
 def open_parquet(

@@ -34,6 +34,7 @@ from beam_tfrecord.images.formats import describe
 from beam_tfrecord.manifest import beside_manifest
 from beam_tfrecord.rejects import REJECTS_FILE, SCHEMA_WITHOUT_ADDRESS
 from beam_tfrecord.sizes import counted, format_size
+from beam_tfrecord.storage import shown_path
 from beam_tfrecord.tables import cell, listed, printable, text_table
 from beam_tfrecord.type_checks import has_type
 from beam_tfrecord.workdir.job_file import JOB_NAME, STORED_BYTES, read_job
@@ -59,7 +60,7 @@ def show(path: str | os.PathLike[str], *, counts: str | None = None) -> dict[str
     dataset = load(path)
     manifest = dataset.manifest
     out: dict[str, Any] = {
-        "path": os.fspath(path),
+        "path": shown_path(os.fspath(path)),
         "source": manifest.source,
         "examples": manifest.examples,
         "bytes": manifest.bytes,

@@ -22,6 +22,8 @@ from beam_tfrecord.storage import (
     absolute_path,
     is_in_zip,
     is_remote,
+    is_web,
+    plain_path,
     shown_path,
     split_zip_url,
 )
@@ -141,16 +143,24 @@ def _list_remote(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[Inpu
             shown = shown_path(path)
             raise UsageError(f"cannot read {shown!r}: no such file: check the path, or pass --from")
         found |= matching
+    plain = {path: _plain_path(path) for path in found}
+    if len(set(plain.values())) < len(plain):
+        raise UsageError(
+            "some inputs differ only in the queries of their URLs, which are not part of the names "
+            "of files: read them one by one"
+        )
     # Names in a zip file begin with that of the zip file.
-    root = _common_directory([_without_scheme(split_zip_url(path)[0]) for path in found])
-    for path in sorted(found):
-        name = _without_scheme(shown_path(path)).removeprefix(root).lstrip("/")
+    root = _common_directory([_plain_path(split_zip_url(path)[0]) for path in found])
+    for path in sorted(found, key=lambda path: plain[path]):
+        name = plain[path].removeprefix(root).lstrip("/")
         entry = found[path]
         yield InputFile(path, name, entry.bytes, entry.version, hive_partitions(name))
 
 
-def _without_scheme(path: str) -> str:
-    return path.partition("://")[2] or path
+def _plain_path(path: str) -> str:
+    """Return the path of a URL, in which names are those that a user sees."""
+    plain = shown_path(path) if is_in_zip(path) else plain_path(path)
+    return plain.partition("://")[2] or plain
 
 
 def _visible_matches(pattern: str) -> Iterator[str]:
@@ -196,13 +206,13 @@ COMPRESSION_SUFFIXES = (".gz", ".bz2", ".zst", ".xz", ".lz4")
 
 def suffix_of(name: str) -> str:
     """Return the suffix of a name in lower case, without a compression suffix or a number."""
-    stem, last = posixpath.splitext(_NUMBERED.sub(r"\1", name.lower()))
+    stem, last = posixpath.splitext(_NUMBERED.sub(r"\1", plain_path(name).lower()))
     return posixpath.splitext(stem)[1] if last in COMPRESSION_SUFFIXES else last
 
 
 def has_suffix(name: str, suffixes: Sequence[str]) -> bool:
     """Return whether `name`, without a compression suffix, ends in one of `suffixes`."""
-    name = _NUMBERED.sub(r"\1", name.lower())
+    name = _NUMBERED.sub(r"\1", plain_path(name).lower())
     stem, last = posixpath.splitext(name)
     return (stem if last in COMPRESSION_SUFFIXES else name).endswith(tuple(suffixes))
 
@@ -257,6 +267,14 @@ def remote_entries(path: str) -> Iterator[Entry]:
         StorageError: The filesystem cannot be reached.
     """
     path = storage.absolute_path(path)
+    if is_web(path):
+        if (entry := storage.status(path)) is None:
+            raise UsageError(
+                f"cannot read {shown_path(path)!r}: no such file: a URL names one file, because "
+                "web servers do not list theirs: give the URL of each file"
+            )
+        yield entry
+        return
     base, _, key = path.partition("://")[2].partition("/")
     if is_in_zip(path):
         base, key = split_zip_url(path)

@@ -1,4 +1,4 @@
-"""Reads and writes files by path, ``gs://``, ``s3://`` or ``az://`` URL; reads Beam's other URLs.
+"""Reads and writes files by path, ``gs://``, ``s3://`` or ``az://`` URL; reads other URLs.
 
 Members of zip files are read by URL, too (see `zips`).
 
@@ -23,7 +23,7 @@ from beam_tfrecord.storage.azure import AzureStorage
 from beam_tfrecord.storage.beam import BeamFilesystem
 from beam_tfrecord.storage.gcs import GoogleStorage
 from beam_tfrecord.storage.local import LocalFile, LocalFilesystem, OnceFile
-from beam_tfrecord.storage.objects import ObjectStore, ObjectWriter
+from beam_tfrecord.storage.objects import ObjectStore, ObjectWriter, ReadableStore
 from beam_tfrecord.storage.paths import (
     WRITABLE,
     Entry,
@@ -31,10 +31,13 @@ from beam_tfrecord.storage.paths import (
     is_hidden,
     is_plain_name,
     is_remote,
+    is_web,
     output_path,
     path_text,
+    plain_path,
 )
 from beam_tfrecord.storage.s3 import AmazonStorage
+from beam_tfrecord.storage.web import WebServers
 from beam_tfrecord.storage.zips import (
     ZipFilesystem,
     is_in_zip,
@@ -56,6 +59,7 @@ __all__ = [
     "is_in_zip",
     "is_plain_name",
     "is_remote",
+    "is_web",
     "lease",
     "list_files",
     "list_names",
@@ -64,6 +68,7 @@ __all__ = [
     "open_read",
     "output_path",
     "path_text",
+    "plain_path",
     "publish_files",
     "put",
     "read_bytes",
@@ -91,14 +96,19 @@ _OBJECT_STORES: dict[str, ObjectStore] = {
     "s3": AmazonStorage(),
     "az": AzureStorage(),
 }
+_WEB = WebServers()
 _BEAM = BeamFilesystem()
 
 
-def _filesystem(path: str) -> LocalFilesystem | ObjectStore | BeamFilesystem | ZipFilesystem:
+def _filesystem(
+    path: str,
+) -> LocalFilesystem | ObjectStore | WebServers | BeamFilesystem | ZipFilesystem:
     if not is_remote(path):
         return _LOCAL
     if is_in_zip(path):
         return _ZIP
+    if is_web(path):
+        return _WEB
     return _OBJECT_STORES.get(path.partition("://")[0], _BEAM)
 
 
@@ -107,11 +117,11 @@ _ZIP = ZipFilesystem(_filesystem)
 
 def _writable(path: str) -> LocalFilesystem | ObjectStore:
     found = _filesystem(path)
-    if isinstance(found, BeamFilesystem | ZipFilesystem):
+    if isinstance(found, WebServers | BeamFilesystem | ZipFilesystem):
         scheme = path.partition("://")[0]
         raise UsageError(
-            f"cannot write to {os.path.dirname(path)!r}: {scheme}:// is for input only: pass "
-            f"{WRITABLE}"
+            f"cannot write to {os.path.dirname(shown_path(path))!r}: {scheme}:// is for input "
+            f"only: pass {WRITABLE}"
         )
     return found
 
@@ -291,7 +301,7 @@ def read_bytes(path: str) -> bytes:
         FileNotFoundError: There is no such file.
     """
     filesystem = _filesystem(path)
-    if isinstance(filesystem, ObjectStore):
+    if isinstance(filesystem, ReadableStore):
         return filesystem.read_bytes(path)
     with filesystem.open(path) as file:
         return file.read()

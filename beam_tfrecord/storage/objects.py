@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, BinaryIO, TypeVar, cast
 
 from beam_tfrecord.errors import BeamTFRecordError, InputChanged, StorageError, UsageError
-from beam_tfrecord.storage.paths import Entry
+from beam_tfrecord.storage.paths import Entry, public_path
 
 # A request takes some 50 ms until its first byte arrives, which matters less in large requests.
 READ_BYTES = 8 * 2**20
@@ -57,8 +57,8 @@ class BufferSink:
         return len(data)
 
 
-class ObjectStore(abc.ABC):
-    """A store of objects by URL, over the client library of its vendor.
+class ReadableStore(abc.ABC):
+    """Files by URL that a client library reads, with the errors and retries of this package.
 
     Abstract methods are single requests, which raise the client's errors. All other methods raise
     errors of this package.
@@ -77,20 +77,124 @@ class ObjectStore(abc.ABC):
         """Return size and version of an object; None if the object stands for a directory."""
 
     @abc.abstractmethod
-    def listed(self, path: str, *, is_deep: bool) -> Iterator[Entry]:
-        """Yield all objects whose URL begins with `path`, in order.
-
-        If not `is_deep`, objects with the same name up to the next slash count as one entry, a
-        common prefix, whose path ends with that slash.
-        """
-
-    @abc.abstractmethod
     def download(
         self, path: str, sink: BufferSink | io.BytesIO, span: tuple[int, int] | None, version: str
     ) -> None:
         """Write an object to `sink`; with a `span`, only its bytes `[start, stop)`.
 
         Unless `version` is empty, the object must have this version.
+        """
+
+    def is_interrupted(self, error: Exception) -> bool:
+        """Return whether to repeat a request that failed, because the client does not repeat it."""
+        return False
+
+    @contextlib.contextmanager
+    def request(self, path: str, *, only_bucket: bool = False, version: str = "") -> Iterator[None]:
+        """Raise the client's errors as errors of this package, in one line with the URL.
+
+        Args:
+            path: URL of the object or directory of the request.
+            only_bucket: True if a 404 can only mean that the bucket is missing.
+            version: The version that the request asks for; empty for any.
+        """
+        errors = self.client_errors()
+        try:
+            yield
+        except (BeamTFRecordError, FileNotFoundError):
+            raise
+        except errors as error:
+            raise self.translate_error(error, path, only_bucket, version) from error
+
+    def translate_error(
+        self, error: Exception, path: str, only_bucket: bool, version: str
+    ) -> Exception:
+        """Return the exception of this package for an exception of the client."""
+        status = self.status_code(error)
+        if status == 404 and only_bucket:
+            return _no_bucket(path)
+        if status == 404 and not version:
+            return FileNotFoundError(f"no such object: {public_path(path)!r}")
+        if status in (404, 409, 412):
+            return ConditionFailed(f"{path!r} was replaced while it was used: run again")
+        if status == 416:
+            return EOFError(f"{path!r} ends early")
+        if status in (401, 403):
+            return StorageError(
+                f"cannot use {path!r}: permission denied: check the credentials and their "
+                "permissions on this bucket"
+            )
+        cause = getattr(error, "cause", None) or error
+        text = str(cause).strip() or type(cause).__name__
+        line = text.splitlines()[0].rstrip(".:, ")[:200]
+        return StorageError(f"cannot reach {path!r} ({line}): try again later")
+
+    def status(self, path: str) -> Entry | None:
+        """Return size and version of an object, or None if there is no such object."""
+        if not split_url(path)[1]:
+            return None  # A bucket is not an object.
+        try:
+            with self.request(path):
+                return self.head(path)
+        except FileNotFoundError:
+            return None
+
+    def open(self, path: str, buffer_bytes: int | None = None, version: str = "") -> BinaryIO:
+        """Open one version of an object; reads never return bytes of another version.
+
+        Raises:
+            FileNotFoundError: There is no such object.
+            InputChanged: The object does not have `version`.
+        """
+        entry = self.status(path)
+        if entry is None:
+            raise FileNotFoundError(f"no such object: {public_path(path)!r}")
+        if version not in ("", entry.version):
+            raise InputChanged(
+                f"{public_path(path)!r} was replaced while it was read: run the job again"
+            )
+        raw = ObjectReader(self, entry)
+        size = READ_BYTES if buffer_bytes is None else buffer_bytes
+        return cast(BinaryIO, io.BufferedReader(raw, size) if size else raw)
+
+    def read_bytes(self, path: str) -> bytes:
+        """Return all bytes of an object."""
+
+        def fetch() -> bytes:
+            sink = io.BytesIO()
+            self.download(path, sink, None, "")
+            return sink.getvalue()
+
+        with self.request(path):
+            return retried(fetch, self.is_interrupted)
+
+    def read_into(self, path: str, start: int, out: memoryview, version: str) -> None:
+        """Fill `out` completely with the bytes of an object from `start`."""
+        sink = BufferSink(out)
+
+        def fetch() -> None:
+            if sink.filled < len(out):
+                self.download(path, sink, (start + sink.filled, start + len(out)), version)
+
+        with self.request(path, version=version):
+            retried(fetch, self.is_interrupted)
+        if sink.filled < len(out):
+            raise EOFError(f"{public_path(path)!r} ends {len(out) - sink.filled} bytes early")
+
+
+class ObjectStore(ReadableStore):
+    """A store of objects by URL, over the client library of its vendor.
+
+    Abstract methods are single requests, which raise the client's errors. All other methods raise
+    errors of this package.
+    """
+
+    @abc.abstractmethod
+    def listed(self, path: str, *, is_deep: bool) -> Iterator[Entry]:
+        """Yield all objects whose URL begins with `path`, in order.
+
+        If not `is_deep`, objects with the same name up to the next slash count as one entry, a
+        common prefix, whose path ends with that slash.
         """
 
     @abc.abstractmethod
@@ -125,60 +229,6 @@ class ObjectStore(abc.ABC):
     def copy(self, source: str, target: str) -> None:
         """Copy an object within the store."""
 
-    def is_interrupted(self, error: Exception) -> bool:
-        """Return whether a download ended early in a way that the client does not retry itself."""
-        return False
-
-    @contextlib.contextmanager
-    def request(self, path: str, *, only_bucket: bool = False, version: str = "") -> Iterator[None]:
-        """Raise the client's errors as errors of this package, in one line with the URL.
-
-        Args:
-            path: URL of the object or directory of the request.
-            only_bucket: True if a 404 can only mean that the bucket is missing.
-            version: The version that the request asks for; empty for any.
-        """
-        errors = self.client_errors()
-        try:
-            yield
-        except (BeamTFRecordError, FileNotFoundError):
-            raise
-        except errors as error:
-            raise self.translate_error(error, path, only_bucket, version) from error
-
-    def translate_error(
-        self, error: Exception, path: str, only_bucket: bool, version: str
-    ) -> Exception:
-        """Return the exception of this package for an exception of the client."""
-        status = self.status_code(error)
-        if status == 404 and only_bucket:
-            return _no_bucket(path)
-        if status == 404 and not version:
-            return FileNotFoundError(f"no such object: {path!r}")
-        if status in (404, 409, 412):
-            return ConditionFailed(f"{path!r} was replaced while it was used: run again")
-        if status == 416:
-            return EOFError(f"{path!r} ends early")
-        if status in (401, 403):
-            return StorageError(
-                f"cannot use {path!r}: permission denied: check the credentials and their "
-                "permissions on this bucket"
-            )
-        cause = getattr(error, "cause", None) or error
-        text = str(cause).strip() or type(cause).__name__
-        line = text.splitlines()[0].rstrip(".:, ")[:200]
-        return StorageError(f"cannot reach {path!r} ({line}): try again later")
-
-    def status(self, path: str) -> Entry | None:
-        """Return size and version of an object, or None if there is no such object."""
-        if not split_url(path)[1]:
-            return None  # A bucket is not an object.
-        try:
-            with self.request(path):
-                return self.head(path)
-        except FileNotFoundError:
-            return None
-
     def entries(self, path: str, *, is_deep: bool = True) -> Iterator[Entry]:
         """Yield the entries of `listed`, with errors of this package."""
         with self.request(path, only_bucket=True):
@@ -198,46 +248,6 @@ class ObjectStore(abc.ABC):
     def files(self, directory: str) -> Iterator[Entry]:
         """Yield all objects below a directory."""
         return (entry for entry in self.entries(f"{directory}/") if not entry.path.endswith("/"))
-
-    def open(self, path: str, buffer_bytes: int | None = None, version: str = "") -> BinaryIO:
-        """Open one version of an object; reads never return bytes of another version.
-
-        Raises:
-            FileNotFoundError: There is no such object.
-            InputChanged: The object does not have `version`.
-        """
-        entry = self.status(path)
-        if entry is None:
-            raise FileNotFoundError(f"no such object: {path!r}")
-        if version not in ("", entry.version):
-            raise InputChanged(f"{path!r} was replaced while it was read: run the job again")
-        raw = ObjectReader(self, entry)
-        size = READ_BYTES if buffer_bytes is None else buffer_bytes
-        return cast(BinaryIO, io.BufferedReader(raw, size) if size else raw)
-
-    def read_bytes(self, path: str) -> bytes:
-        """Return all bytes of an object."""
-
-        def fetch() -> bytes:
-            sink = io.BytesIO()
-            self.download(path, sink, None, "")
-            return sink.getvalue()
-
-        with self.request(path):
-            return retried(fetch, self.is_interrupted)
-
-    def read_into(self, path: str, start: int, out: memoryview, version: str) -> None:
-        """Fill `out` completely with the bytes of an object from `start`."""
-        sink = BufferSink(out)
-
-        def fetch() -> None:
-            if sink.filled < len(out):
-                self.download(path, sink, (start + sink.filled, start + len(out)), version)
-
-        with self.request(path, version=version):
-            retried(fetch, self.is_interrupted)
-        if sink.filled < len(out):
-            raise EOFError(f"{path!r} ends {len(out) - sink.filled} bytes early")
 
     def put_matching(self, path: str, data: bytes, version: str) -> str | None:
         """Write an object only if its version is `version`; if that is empty, only if it is absent.
@@ -305,7 +315,7 @@ class ObjectStore(abc.ABC):
 class ObjectReader(io.RawIOBase):
     """A file object that reads one version of an object, and can seek."""
 
-    def __init__(self, store: ObjectStore, entry: Entry) -> None:
+    def __init__(self, store: ReadableStore, entry: Entry) -> None:
         super().__init__()
         self._store = store
         self._entry = entry
@@ -446,7 +456,8 @@ def run_all(function: Callable[[Any], Any], items: Sequence[Any]) -> None:
 def retried(function: Callable[[], _Value], is_temporary: Callable[[Exception], bool]) -> _Value:
     """Call a function until it succeeds, at growing intervals, for `RETRY_SECONDS`.
 
-    Only temporary errors lead to another call. Other errors, and the last one, are raised.
+    Only temporary errors lead to another call. Other errors, and the last one, are raised. An error
+    may have an attribute `wait_s`, the shortest time until the next call.
     """
     end = time.monotonic() + RETRY_SECONDS
     delay = FIRST_DELAY_SECONDS
@@ -454,10 +465,11 @@ def retried(function: Callable[[], _Value], is_temporary: Callable[[Exception], 
         try:
             return function()
         except Exception as error:
-            if not is_temporary(error) or time.monotonic() + delay > end:
+            wait_s = getattr(error, "wait_s", 0.0)
+            if not is_temporary(error) or time.monotonic() + max(delay, wait_s) > end:
                 raise
         # Jitter, so that many workers do not retry at the same moment.
-        time.sleep(delay * random.uniform(0.5, 1))
+        time.sleep(max(delay * random.uniform(0.5, 1), wait_s))
         delay = min(2 * delay, LONGEST_DELAY_SECONDS)
 
 

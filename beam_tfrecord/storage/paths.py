@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from urllib.parse import unquote
 
 from beam_tfrecord.errors import UsageError
 
@@ -54,6 +55,31 @@ def is_remote(path: str | os.PathLike[str]) -> bool:
     return bool(colon) and scheme != "file"
 
 
+def is_web(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is the URL of a file of a web server, which may have a query."""
+    return os.fspath(path).startswith(("http://", "https://"))
+
+
+def public_path(path: str) -> str:
+    """Return a path for messages: of the URL of a web server without what may be secret."""
+    if not is_web(path):
+        return path
+    scheme, _, rest = path.partition("://")
+    place, slash, name = rest.partition("?")[0].partition("#")[0].partition("/")
+    return f"{scheme}://{place.rpartition('@')[2]}{slash}{name}"
+
+
+def plain_path(path: str) -> str:
+    """Return a path as it is, and of the URL of a web server its host and its decoded path."""
+    if not is_web(path):
+        return path
+    return (
+        public_path(path).partition("://")[0]
+        + "://"
+        + unquote(public_path(path).partition("://")[2])
+    )
+
+
 def path_text(path: str | os.PathLike[str]) -> str:
     """Return a path or URL as text, without ``file://``.
 
@@ -69,10 +95,14 @@ def path_text(path: str | os.PathLike[str]) -> str:
 def absolute_path(path: str | os.PathLike[str]) -> str:
     """Return the absolute form of a local path, or a URL without slashes at its end.
 
+    The URL of a file of a web server is returned as it is.
+
     Raises:
         UsageError: The path is empty.
     """
     text = path_text(path)
+    if is_web(text):
+        return text
     if is_remote(text):
         scheme, _, rest = text.partition("://")
         return f"{scheme}://{rest.rstrip('/')}"
@@ -96,7 +126,7 @@ def output_path(path: str | os.PathLike[str]) -> str:
         ) from error
     scheme, colon, rest = text.partition("://")
     if colon and scheme not in OUTPUT_SCHEMES:
-        raise UsageError(f"cannot write to {text!r}: give {WRITABLE}")
+        raise UsageError(f"cannot write to {public_path(text)!r}: give {WRITABLE}")
     if colon and not rest.partition("/")[0]:
         raise UsageError(f"cannot write to {text!r}: it names no bucket")
     return text

@@ -23,7 +23,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import IO, Any, BinaryIO, cast
 
 from beam_tfrecord.errors import DataError, InputChanged, StorageError
-from beam_tfrecord.storage.paths import Entry, is_plain_name
+from beam_tfrecord.storage.paths import Entry, is_plain_name, public_path
 
 _END = "!"
 # Archives that a process keeps open, which hold about 1 kB for each of their members.
@@ -72,8 +72,9 @@ def split_zip_url(path: str) -> tuple[str, str]:
 
 
 def shown_path(path: str) -> str:
-    """Return a path or URL as a user would write it, such as ``/data/a.zip/train/1.csv``."""
-    return "/".join(filter(None, split_zip_url(path)))
+    """Return a path or URL for messages, such as ``/data/a.zip/train/1.csv``, without secrets."""
+    archive, name = split_zip_url(path)
+    return "/".join(filter(None, (public_path(archive), name)))
 
 
 class _Archive:

@@ -25,7 +25,7 @@ from beam_tfrecord.native._csv import count_lines, first_row, scan
 from beam_tfrecord.native.values import COMMENT, CR, ROW_START, Dialect, Row
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.storage import is_in_zip, is_remote, open_read
+from beam_tfrecord.storage import is_in_zip, is_remote, open_read, plain_path
 
 _PIECE_BYTES = 2**20
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".xz": "xz"}
@@ -33,7 +33,7 @@ _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".
 
 def compression_of(file: InputFile) -> str | None:
     """Return the compression of `file`, by its suffix; None if it is not compressed."""
-    name = file.path.lower()
+    name = plain_path(file.path).lower()
     return next((kind for suffix, kind in _COMPRESSIONS.items() if name.endswith(suffix)), None)
 
 

@@ -27,7 +27,7 @@ from beam_tfrecord.errors import DataError, InputChanged, UsageError
 from beam_tfrecord.images.formats import SUFFIXES
 from beam_tfrecord.sources.base import InputFile, version_and_state
 from beam_tfrecord.sources.files import is_pattern, with_zips
-from beam_tfrecord.storage import is_hidden, is_remote, shown_path
+from beam_tfrecord.storage import is_hidden, is_remote, is_web, shown_path
 
 LAYOUTS = ("auto", "class", "split", "flat")
 SPLIT_NAMES = frozenset(
@@ -231,6 +231,11 @@ def find_tree(paths: Sequence[str], layout: str = "auto") -> Tree:
     """
     paths = with_zips(paths)
     remote = [path for path in paths if is_remote(path)]
+    if remote and is_web(remote[0]):
+        raise UsageError(
+            f"cannot read {shown_path(remote[0])!r}: web servers do not list their files: "
+            "download the images first, and give their directory"
+        )
     if remote and (len(paths) > 1 or is_pattern(remote[0])):
         raise UsageError(
             f"cannot read {shown_path(remote[0])!r}: give one directory of images, without a "
