@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import datetime
+import decimal
+import itertools
+import random
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -238,6 +241,47 @@ def test_types_of_parts_merge_in_any_order() -> None:
     one = parts[0].merge(parts[1]).merge(parts[2])
     other = parts[2].merge(parts[1].merge(parts[0]))
     assert one == other == RowTypes({"x": pa.int32(), "y": pa.string()}, has_rows=True)
+
+
+# Values that Arrow joins in one way in one array, and in another way over several.
+MIXED = (
+    *(1, 300, 70_000, 2**40, 2**53 + 1, 1.5, 0.1, float("nan"), None, True, "x", b"x"),
+    *(np.float32(1.5), np.int16(300), np.array([1, 2]), np.array([1.5], np.float32)),
+    *([1], [1.5], [2**53 + 1], [], [None], [[1.5], []], {"a": 1, "b": None}, {"a": 1.5, "b": "x"}),
+    *(decimal.Decimal("1.5"), decimal.Decimal("0.05"), decimal.Decimal(1000)),
+    *(datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1)),
+)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_types_do_not_depend_on_which_rows_are_in_one_batch(count: int) -> None:
+    draw = random.Random(count)
+    every = list(itertools.product(MIXED, repeat=count))
+    for values in draw.sample(every, min(len(every), 3000)):
+        rows = [{"x": value} for value in values]
+        found = {_types_in_batches(rows, size) for size in range(1, count + 1)}
+        assert len(found) == 1, (values, found)
+
+
+def _types_in_batches(rows: list[dict], size: int) -> str:
+    joined = RowTypes()
+    try:
+        for first in range(0, len(rows), size):
+            joined = joined.merge(infer_row_types(rows[first : first + size]))
+    except SchemaConflict:
+        return "conflict"
+    return str(joined.columns["x"])
+
+
+def test_integers_and_floats_are_the_float_that_holds_both() -> None:
+    for integer, number, expected in (
+        (1, 1.5, pa.float32()),
+        (70_000, 1.5, pa.float64()),
+        (1, 0.1, pa.float64()),
+        ([1], [1.5], pa.list_(pa.float64())),
+        (decimal.Decimal("1.5"), decimal.Decimal("0.05"), pa.decimal128(3, 2)),
+    ):
+        assert infer_row_types([{"x": integer}, {"x": number}]).columns == {"x": expected}
 
 
 def test_values_of_no_single_type_are_a_conflict() -> None:

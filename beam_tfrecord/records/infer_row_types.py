@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import decimal
+import functools
 import itertools
 import types
 import typing
@@ -22,6 +23,10 @@ from beam_tfrecord.features.tensors import TensorType, is_foreign, item_type, jo
 _ARRAYS = (np.ndarray, np.generic)
 # Length of the text of a value in a message.
 _SHOWN = 40
+# Bits of integers that float32 represents exactly.
+_EXACT_IN_FLOAT32 = 16
+# Of decimal256.
+_MOST_DIGITS = 76
 _HINTS: dict[Any, pa.DataType] = {
     bool: pa.bool_(),
     int: pa.int64(),
@@ -104,7 +109,7 @@ class RowTypes:
         """
         columns = dict(self.columns)
         for name, found in other.columns.items():
-            wider = widen(columns.get(name, found), found)
+            wider = _wider(columns.get(name, found), found)
             if wider is None:
                 raise SchemaConflict(
                     f"the row function returns {columns[name]} and {found} for column {name!r}: "
@@ -207,15 +212,71 @@ def infer_row_types(mapped: Sequence[Any]) -> RowTypes:
 
 
 def _type_of(name: str, values: list[Any]) -> pa.DataType:
-    kinds = set(map(type, values))
     # Look at the few types first, since there are many values.
-    if any(issubclass(kind, _ARRAYS) for kind in kinds) and any(map(_is_tensor, values)):
+    kinds: set[Any] = set(map(type, values))
+    if np.ndarray in kinds:
+        kinds |= {value.dtype for value in values if isinstance(value, np.ndarray)}
+        kinds.remove(np.ndarray)
+    if any(map(_may_be_tensor, kinds)) and any(map(_is_tensor, values)):
         return _tensor_type_of(name, values)
+    if len(kinds - {types.NoneType}) > 1:
+        # Each kind apart: what Arrow makes of several depends on which values are in one batch.
+        by_kind: dict[Any, list[Any]] = {}
+        for value in values:
+            kind = value.dtype if isinstance(value, np.ndarray) else type(value)
+            by_kind.setdefault(kind, []).append(value)
+        joined = functools.reduce(_wider_or_none, (_type_of(name, of) for of in by_kind.values()))
+        if joined is None:
+            raise SchemaConflict(_no_type(name, values, ValueError("no type holds both")))
+        return joined
     try:
         column = pa.array(values, from_pandas=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        if (joined := _joined(values)) is not None:
+            return joined
         raise SchemaConflict(_no_type(name, values, error)) from error
     return _narrowest(column)
+
+
+def _joined(values: Sequence[Any]) -> pa.DataType | None:
+    """Return the type of values that Arrow converts one by one, but not together."""
+    if not all(_has_type([value]) for value in values):
+        return None
+    found = (_narrowest(pa.array([value], from_pandas=False)) for value in values)
+    return functools.reduce(_wider_or_none, found, pa.null())
+
+
+def _wider_or_none(one: pa.DataType | None, other: pa.DataType) -> pa.DataType | None:
+    # An Arrow type cannot be compared with None.
+    return None if one is None else _wider(one, other)
+
+
+def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return a type for the values of both types, or None if there is none.
+
+    Integers and floats become floats: the conversion of the rows refuses an integer that is not
+    exact. In lists and structs of the same fields, too.
+    """
+    if is_list(one) and is_list(other):
+        item = _wider(one.value_type, other.value_type)
+        return None if item is None else pa.list_(item)
+    if pa.types.is_struct(one) and pa.types.is_struct(other) and one.names == other.names:
+        fields = [_wider(a.type, b.type) for a, b in zip(one, other, strict=True)]
+        return None if None in fields else pa.struct(list(zip(one.names, fields, strict=True)))
+    if pa.types.is_decimal(one) and pa.types.is_decimal(other):
+        return _wider_decimal(one, other)
+    integer, number = sorted((one, other), key=pa.types.is_floating)
+    if pa.types.is_integer(integer) and pa.types.is_floating(number):
+        return number if integer.bit_width <= _EXACT_IN_FLOAT32 else pa.float64()
+    return widen(one, other)
+
+
+def _wider_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    scale = max(one.scale, other.scale)
+    digits = scale + max(one.precision - one.scale, other.precision - other.scale)
+    if digits > _MOST_DIGITS:
+        return None
+    return pa.decimal128(digits, scale) if digits <= 38 else pa.decimal256(digits, scale)
 
 
 def _no_type(name: str, values: list[Any], error: Exception) -> str:
@@ -223,7 +284,7 @@ def _no_type(name: str, values: list[Any], error: Exception) -> str:
     by_kind = {type(value): value for value in reversed(values) if value is not None}
     for pair in itertools.combinations(reversed(by_kind.values()), 2):
         # Values that go together, such as 1 and 1.5, are not at fault.
-        if all(map(_has_type, ([one] for one in pair))) and not _has_type(pair):
+        if all(_has_type([one]) for one in pair) and _joined(pair) is None:
             both = " and ".join(f"{type(one).__name__} ({repr(one)[:_SHOWN]})" for one in pair)
             return (
                 f"the row function returns values of two types for column {name!r}, {both}: "
@@ -238,6 +299,10 @@ def _has_type(values: Sequence[Any]) -> bool:
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return False
     return True
+
+
+def _may_be_tensor(kind: Any) -> bool:
+    return isinstance(kind, np.dtype) or issubclass(kind, _ARRAYS)
 
 
 def _is_tensor(value: Any) -> bool:
