@@ -29,6 +29,41 @@ class Words(Csv):
 """
 
 
+# The fewest fields that a source may have.
+PLAIN = """
+import dataclasses
+import pyarrow as pa
+from beam_tfrecord.batch import Batch, Origin
+from beam_tfrecord.sources import base, files
+
+@dataclasses.dataclass(frozen=True)
+class Words(base.Source):
+    kind = {kind!r}
+    suffixes = {suffixes!r}
+    infers_from_scans = True
+    paths: tuple[str, ...]
+
+    def files(self):
+        return files.list_files(files.as_paths(self.paths), self.suffixes)
+
+    def scan(self, chunk):
+        return base.Scan(chunk, None)
+
+    def units(self, scans):
+        (scan,) = scans
+        file = scan.chunk.file
+        return [base.Unit(file.name, file, 0, 0, file.bytes, None, file.bytes, file.bytes + 1)]
+
+    def merge(self, inferences):
+        return pa.schema([("word", pa.string()), ("length", pa.int64())])
+
+    def read(self, unit, schema, *, batch_rows=1000):
+        with open(unit.file.path) as lines:
+            rows = [dict(word=line.strip(), length=len(line.strip())) for line in lines]
+        yield Batch(pa.RecordBatch.from_pylist(rows, schema=schema), Origin(unit.name, 0, 0))
+"""
+
+
 @pytest.fixture
 def install(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A function that installs a package with a source into a directory of this test."""
@@ -79,6 +114,16 @@ def test_options_are_keywords(install: Any, tmp_path: Path) -> None:
         make_source("x.words", options={"numbr": 3})
     with pytest.raises(TypeError, match="unexpected keyword argument 'numbr'"):
         bt.plan(tmp_path / "x.words", tmp_path / "out", numbr=3)
+
+
+def test_a_source_without_columns_takes_a_schema(install: Any, tmp_path: Path) -> None:
+    install("plain-words", "words", ".words", text=PLAIN)
+    (tmp_path / "x.words").write_text("one\nthree\n")
+    schema = bt.schema(tmp_path / "x.words").select(["length"])
+    assert bt.write(tmp_path / "x.words", tmp_path / "out", schema=schema).examples == 2
+    assert sorted(row["length"] for row in bt.load(tmp_path / "out")) == [3, 5]
+    with pytest.raises(UsageError, match="--columns is not an option of words input"):
+        bt.write(tmp_path / "x.words", tmp_path / "o", columns=["word"])
 
 
 def test_nothing_is_imported_that_no_input_needs(install: Any, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, TargetExists, UsageError, options_named_by
 from beam_tfrecord.jobs.settings import make_settings
 from beam_tfrecord.jobs.submit import describe
+from beam_tfrecord.testing import SCHEMA, some_rows
 from tests.datasets import (
     ids,
     read_examples,
@@ -28,6 +29,7 @@ from tests.datasets import (
     visible_names,
     write_parquet,
 )
+from tests.sources.behaviour import CASES
 
 
 @pytest.fixture(scope="module")
@@ -361,6 +363,19 @@ def test_csv_and_parquet_copies_give_the_same_files_under_one_key(tmp_path: Path
     (x,) = (feature for feature in schemas[1]["features"] if feature["name"] == "x")
     assert 0 < x.pop("loss")["max_relative_error"] < 2**-24
     assert schemas[0] == schemas[1]
+
+
+@pytest.mark.parametrize("kind", sorted(set(CASES) - {"images", "numpy"}))
+def test_columns_choose_among_those_of_a_schema(kind: str, tmp_path: Path) -> None:
+    case = CASES[kind]
+    path = tmp_path / f"x{case.suffix}"
+    case.write(path, rows := [case.held(row) for row in some_rows(20)])
+    schema = bt.Schema.from_arrow(SCHEMA)
+    bt.write(path, tmp_path / "out", schema=schema, columns=["name", "id"], shuffle=False)
+    expected = [{"name": row["name"], "id": row["id"]} for row in rows]
+    assert list(bt.load(tmp_path / "out").rows()) == expected
+    with pytest.raises(UsageError, match="column 'name' is not in the schema: the columns are id"):
+        bt.write(path, tmp_path / "o", schema=schema.select(["id"]), columns=["name", "id"])
 
 
 def add_one(row: dict) -> dict | None:

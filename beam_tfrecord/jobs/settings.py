@@ -29,7 +29,7 @@ from beam_tfrecord.preprocess.request import Request, Transform, make_request
 from beam_tfrecord.rejects import RejectBudget, parse_budget
 from beam_tfrecord.selection.select import make_selection
 from beam_tfrecord.sizes import counted
-from beam_tfrecord.sources.base import InputFile, Source, with_selection
+from beam_tfrecord.sources.base import InputFile, Source, of_columns, with_selection
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.json.source import Json
 from beam_tfrecord.sources.tfrecord.source import copying, keeping_splits, splits_of
@@ -242,13 +242,15 @@ def make_settings(
     arguments = {**locals(), **(source_options or {})}
     enforced = _schema(schema)
     function = None if map is None else load_map(map)
-    if enforced is not None and function is None and columns is None:
-        columns = enforced.names
     codec = parse_compression(compression)
     selection = make_selection(filter=filter, sample=sample, sample_seed=sample_seed)
     if limit is not None and limit < 1:
         raise UsageError(f"limit {limit} is not a number of rows")
     source = make_source(inputs, from_=from_, columns=columns, options=source_options)
+    if enforced is not None and function is None:
+        enforced = enforced if columns is None else enforced.select(columns)
+        columns = enforced.names
+        source = of_columns(source, columns)
     request = make_request(
         transform, step=step, transform_fn=transform_fn, fit=fit, raw_too=raw_too
     )

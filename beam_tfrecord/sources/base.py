@@ -463,6 +463,15 @@ class Source(abc.ABC):
                 yield batch
 
 
+def of_columns(source: Source, names: Sequence[str]) -> Source:
+    """Return a source that reads only some columns, unless it reads all or was given columns."""
+    if getattr(source, "columns", names) is not None:
+        return source
+    made = copy.copy(source)
+    object.__setattr__(made, "columns", tuple(names))
+    return made
+
+
 def with_selection(source: Source, selection: Selection | None) -> Source:
     """Return a source that takes only the selected rows.
 
