@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_tfrecord.selection.nodes import Condition
+from beam_tfrecord.selection.nodes import Condition, columns_of
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.exact_types import plain_field
 from beam_tfrecord.sources.file_parts import (
@@ -25,7 +26,7 @@ from beam_tfrecord.sources.file_parts import (
     raise_infrastructure,
     unreadable,
 )
-from beam_tfrecord.sources.parquet.statistics import pruned_groups
+from beam_tfrecord.sources.parquet.statistics import Leaf, pruned_groups
 from beam_tfrecord.sources.typed_files import Block, Contents, framing_bytes
 from beam_tfrecord.stage import is_stage, staged_schema_of
 from beam_tfrecord.storage import is_in_zip, is_remote
@@ -80,9 +81,31 @@ def footer_of(parquet: pq.ParquetFile, file: InputFile, columns: Collection[str]
     return Footer(schema, tuple(inside.names), blocks, ((max(0, file.bytes - nbytes), file.bytes),))
 
 
-def pruned_by(condition: Condition, parquet: pq.ParquetFile, footer: Footer) -> Footer:
-    """Return a footer that notes which row groups a filter excludes."""
-    pruned = pruned_groups(parquet, condition, _leaves_by_column(parquet))
+def pruned_by(
+    condition: Condition,
+    parquet: pq.ParquetFile,
+    footer: Footer,
+    *,
+    names: Mapping[str, str] | None = None,
+    others: Mapping[str, pa.Scalar] = MappingProxyType({}),
+) -> Footer:
+    """Return a footer that notes which row groups a filter excludes.
+
+    Args:
+        condition: The filter.
+        parquet: The open file.
+        footer: Its footer.
+        names: Names in the file of the columns of the condition; None means the same names.
+        others: Columns of the condition that have a single value, which the file does not contain.
+    """
+    inside = {name: name for name in columns_of(condition)} if names is None else names
+    by_name, types = _leaves_by_column(parquet), parquet.schema_arrow
+    leaves = {
+        name: Leaf(by_name[of][0], types.field(of).type)
+        for name, of in inside.items()
+        if of in by_name
+    }
+    pruned = pruned_groups(parquet, condition, leaves, others)
     blocks = (
         dataclasses.replace(block, is_pruned=is_pruned)
         for block, is_pruned in zip(footer.blocks, pruned, strict=True)

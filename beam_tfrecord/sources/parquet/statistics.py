@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_tfrecord.selection.nodes import Condition, columns_of
-from beam_tfrecord.selection.prune import Bounds, may_match
+from beam_tfrecord.selection.nodes import Condition
+from beam_tfrecord.selection.prune import Bounds, parts_that_may_match, single_value
 
 _UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 _PHYSICAL = {
@@ -26,59 +28,85 @@ _PHYSICAL = {
 }
 
 
+class Leaf(NamedTuple):
+    """Where the values of a column are: its number among the Parquet leaf columns, and its type."""
+
+    number: int
+    type: pa.DataType
+
+
 def pruned_groups(
-    parquet: pq.ParquetFile, condition: Condition, leaves: Mapping[str, Sequence[int]]
-) -> Iterator[bool]:
-    """Yield for each row group whether the condition cannot be true for any of its rows.
+    parquet: pq.ParquetFile,
+    condition: Condition,
+    leaves: Mapping[str, Leaf],
+    others: Mapping[str, pa.Scalar],
+) -> list[bool]:
+    """Return for each row group whether the condition cannot be true for any of its rows.
 
     Args:
         parquet: An open file.
         condition: The condition.
-        leaves: Indices of the Parquet leaf columns of each top-level column.
+        leaves: Columns of the condition in the file.
+        others: Columns of the condition that have a single value, which the file does not contain.
     """
-    types = parquet.schema_arrow
-    columns = {
-        name: leaves[name][0]
-        for name in columns_of(condition)
-        if name in leaves and not types.field(name).type.num_fields
-    }
-    for index in range(parquet.num_row_groups):
-        group = parquet.metadata.row_group(index)
-        bounds = {
-            name: _bounds(group.column(leaf), types.field(name).type, group.num_rows)
-            for name, leaf in columns.items()
-        }
-        yield group.num_rows > 0 and not may_match(condition, bounds)
+    groups = [parquet.metadata.row_group(index) for index in range(parquet.num_row_groups)]
+    rows = np.array([group.num_rows for group in groups], np.int64)
+    bounds = {name: single_value(value, len(rows)) for name, value in others.items()}
+    for name, (number, of) in leaves.items():
+        if not of.num_fields:
+            physical = parquet.schema.column(number).physical_type
+            columns = [group.column(number) for group in groups]
+            bounds[name] = _bounds(columns, physical, of, rows)
+    is_pruned = (rows > 0) & ~parts_that_may_match(condition, bounds, len(rows))
+    found: list[bool] = is_pruned.tolist()
+    return found
 
 
-def _bounds(column: pq.ColumnChunkMetaData, of: pa.DataType, num_rows: int) -> Bounds:
-    statistics = column.statistics
-    if statistics is None:
-        return Bounds(None)
-    nulls = statistics.null_count if statistics.has_null_count else None
-    return Bounds(_ends(statistics, of), nulls != 0, nulls != num_rows)
+def _bounds(
+    columns: Sequence[pq.ColumnChunkMetaData],
+    physical: str,
+    of: pa.DataType,
+    rows: npt.NDArray[np.int64],
+) -> Bounds:
+    known = [column.statistics for column in columns]
+    nulls = np.array(
+        [-1 if one is None or not one.has_null_count else one.null_count for one in known], np.int64
+    )
+    ends = [_ends(one, physical, of) for one in known]
+    least, largest = (_stored([one[at] for one in ends], physical, of) for at in (0, 1))
+    return Bounds(least, largest, nulls != 0, nulls != rows)
 
 
-def _ends(statistics: pq.Statistics, of: pa.DataType) -> pa.Array | None:
-    """Return the least and the largest value as an array of the column's type, if trusted."""
-    physical = _PHYSICAL.get(statistics.physical_type)
-    if not statistics.has_min_max or physical is None or not _is_stored_as(of, statistics):
-        return None
-    raw = np.array([statistics.min_raw, statistics.max_raw], physical.to_pandas_dtype())
-    if physical in (pa.float32(), pa.float64()):
-        return None if any(map(math.isnan, raw)) else pa.array(raw, of)
-    if pa.types.is_integer(of):
-        unsigned = pa.types.is_unsigned_integer(of)
-        stored = raw.view(raw.dtype.str.replace("i", "u")) if unsigned else raw
-        return pa.array(stored.astype(of.to_pandas_dtype()), of)
-    return pa.array(raw, physical).view(of)
+def _ends(statistics: pq.Statistics | None, physical: str, of: pa.DataType) -> tuple[Any, Any]:
+    """Return the least and the largest value as they are stored, if trusted."""
+    if (
+        statistics is None
+        or not statistics.has_min_max
+        or physical not in _PHYSICAL
+        or not _is_stored_as(of, physical, statistics)
+    ):
+        return None, None
+    raw = statistics.min_raw, statistics.max_raw
+    return (None, None) if any(map(math.isnan, raw)) else raw
 
 
-def _is_stored_as(of: pa.DataType, statistics: pq.Statistics) -> bool:
+def _stored(raw: Sequence[Any], physical: str, of: pa.DataType) -> pa.Array:
+    """Return stored values as an array of a column's type."""
+    if all(value is None for value in raw):
+        return pa.nulls(len(raw), of)
+    stored = pa.array(raw, _PHYSICAL[physical])
+    if pa.types.is_unsigned_integer(of):
+        stored = stored.view(pa.uint64() if physical == "INT64" else pa.uint32())
+    return stored.cast(of, safe=False) if pa.types.is_integer(of) else stored.view(of)
+
+
+def _is_stored_as(of: pa.DataType, physical: str, statistics: pq.Statistics) -> bool:
     """Return whether the stored numbers are those of an Arrow type, with no factor in between."""
     if pa.types.is_timestamp(of):
         logical = json.loads(statistics.logical_type.to_json())
         return bool(_UNITS.get(logical.get("timeUnit")) == of.unit)
-    if pa.types.is_date32(of) or pa.types.is_integer(of):
-        return statistics.physical_type in ("INT32", "INT64")
-    return of in (pa.float32(), pa.float64()) and of == _PHYSICAL[statistics.physical_type]
+    if pa.types.is_integer(of):
+        return physical in ("INT32", "INT64")
+    if pa.types.is_date32(of):
+        return physical == "INT32"
+    return bool(pa.types.is_floating(of) and of == _PHYSICAL[physical])
