@@ -135,6 +135,14 @@ def can_cast(of: pa.DataType, to: pa.DataType) -> bool:
     return any(is_kind(of) and is_kind(to) for is_kind in _DURATIONS_TIMES_DATES)
 
 
+def always_fits(of: pa.DataType, to: pa.DataType) -> bool:
+    """Return whether every value of the type `of` has the same value of the type `to`."""
+    if any(is_kind(of) and is_kind(to) for is_kind in (is_text, is_binary)):
+        return True
+    joined = join_types(of, to)
+    return joined is not None and bool(joined.equals(to))
+
+
 def cast_exactly(values: pa.Array, to: pa.DataType) -> tuple[pa.Array, npt.NDArray[np.int64]]:
     """Cast values to a type that `can_cast` allows.
 

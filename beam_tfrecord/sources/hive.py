@@ -134,12 +134,11 @@ def with_partitions(data: pa.RecordBatch, file: InputFile, schema: pa.Schema) ->
     Raises:
         DataError: A value in the path does not fit its column's type.
     """
-    partitions = dict(file.partitions)
     present = {name: index for index, name in enumerate(data.schema.names)}
     arrays = [
         data.column(present[field.name])
         if field.name in present
-        else _constant(partitions.get(field.name), field, data.num_rows, file)
+        else pa.repeat(partition_value(file, field), data.num_rows)
         for field in schema
     ]
     # A batch that is made from no arrays loses its number of rows.
@@ -167,14 +166,19 @@ def partition_texts(
     }
 
 
-def _constant(value: str | None, field: pa.Field, num_rows: int, file: InputFile) -> pa.Array:
+def partition_value(file: InputFile, field: pa.Field) -> pa.Scalar:
+    """Return the value of a column in the path of a file; null if the path has none.
+
+    Raises:
+        DataError: The value does not fit the type of the column.
+    """
+    value = dict(file.partitions).get(field.name)
     if value is None:
-        return pa.nulls(num_rows, field.type)
+        return pa.scalar(None, field.type)
     try:
-        scalar = pa.scalar(value).cast(field.type)
+        return pa.scalar(value).cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(
             f"{field.name}={value} in the path {file.name} is not {field.type}: "
             "rename the directory, or type the column as text in --schema"
         ) from error
-    return pa.repeat(scalar, num_rows)

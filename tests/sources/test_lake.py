@@ -305,9 +305,28 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
             make_source(str(tmp_path / "none"), from_=kind)
         with pytest.raises(UsageError, match=f"there are 2 {kind} tables: give one"):
             make_source(["a", "b"], from_=kind)
-    deltalake.DeltaTable.create(str(tmp_path / "empty"), SCHEMA)
-    with pytest.raises(UsageError, match="has no rows"):
-        list(make_source(str(tmp_path / "empty")).files())
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_table_without_rows_is_a_dataset_without_rows(tmp_path: Path, kind: str) -> None:
+    path = str(tmp_path / "t")
+    if kind == "delta":
+        deltalake.DeltaTable.create(path, SCHEMA)
+    else:
+        properties = {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}"}
+        catalog = pyiceberg_sql.SqlCatalog("mine", **properties)
+        catalog.create_namespace("ns")
+        path = catalog.create_table("ns.t", schema=SCHEMA).location().removeprefix("file://")
+        catalog.engine.dispose()
+    assert make_source(path).schema().names == SCHEMA.names
+    output = tmp_path / "out"
+    for options in ({}, {"filter": "id > 1"}, {"columns": ["day"], "key": "day"}):
+        manifest = bt.write(path, output, overwrite=True, **options)
+        assert (manifest.examples, manifest.shards) == (0, ())
+    assert bt.plan(path, tmp_path / "planned")["input"]["rows"] == 0
+    before = (output / "job.json").stat().st_mtime_ns
+    bt.write(path, output, columns=["day"], key="day")
+    assert (output / "job.json").stat().st_mtime_ns == before
 
 
 @dataclasses.dataclass(frozen=True)
@@ -424,6 +443,23 @@ def test_files_of_another_format_are_refused(
     monkeypatch.setattr(DataScan, "plan_files", lambda _: tasks)
     with pytest.raises(UsageError, match="is a file of format ORC: only PARQUET is supported"):
         list(make_source(iceberg.directory).files())
+
+
+def test_a_change_of_the_columns_alone_is_another_dataset(
+    iceberg: IcebergTable, tmp_path: Path
+) -> None:
+    version = iceberg.table.current_snapshot().snapshot_id
+    bt.write(iceberg.directory, tmp_path / "out")
+    with iceberg.table.update_schema() as change:
+        change.rename_column("cost", "price")
+    assert iceberg.table.current_snapshot().snapshot_id == version
+    assert by_id(rows_of(make_source(iceberg.directory))) == by_id(
+        iceberg.table.scan().to_arrow().to_pylist()
+    )
+    with pytest.raises(TargetExists):
+        bt.write(iceberg.directory, tmp_path / "out")
+    # The snapshot has the columns that it had.
+    bt.write(iceberg.directory, tmp_path / "out", version=version)
 
 
 def test_a_column_of_a_file_without_ids_is_refused(iceberg: IcebergTable) -> None:

@@ -5,25 +5,27 @@ The format: https://iceberg.apache.org/spec/
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.file_parts import reason_of
+from beam_tfrecord.sources.lake.files import data_file
+from beam_tfrecord.sources.lake.statistics import LogColumn, of_statistics, says_all, without_nan
 from beam_tfrecord.sources.lake.table import (
     LakeTable,
     Snapshot,
-    data_file,
     parse_time,
 )
 from beam_tfrecord.storage import is_remote, list_files, open_read
@@ -54,8 +56,8 @@ class Iceberg(LakeTable):
             table = self._table()
             # Workers read this file, and need no catalogue.
             object.__setattr__(self, "metadata", table.metadata_location)
-            version = self._version(table)
-            schema = table.scan(snapshot_id=version).projection()
+            snapshot = self._snapshot(table)
+            schema = self._schema(table, snapshot and snapshot.snapshot_id)
             partitioned = frozenset(
                 schema.find_column_name(field.source_id)
                 for spec in table.specs().values()
@@ -73,7 +75,12 @@ class Iceberg(LakeTable):
                     f"column {field.name!r} of Iceberg table {self.path!r} has an initial default, "
                     "which is not supported: rewrite the files, or leave it out"
                 )
-        facts = {"table": str(table.metadata.table_uuid), "version": version}
+        facts = {"table": str(table.metadata.table_uuid), "version": None}
+        if snapshot is not None:
+            facts["version"] = snapshot.snapshot_id
+            # A change of the columns alone makes no snapshot.
+            if snapshot.schema_id != schema.schema_id:
+                facts["schema"] = schema.schema_id
         keys = {field.name: str(field.field_id) for field in schema.fields}
         return Snapshot(schema.as_arrow(), keys, facts, partitioned)
 
@@ -91,12 +98,15 @@ class Iceberg(LakeTable):
         """
         try:
             table = _static(self.metadata, self.properties)
-            tasks = list(table.scan(snapshot_id=self.snapshot.facts["version"]).plan_files())
+            scan = table.scan(snapshot_id=self.snapshot.facts["version"])
+            tasks = sorted(scan.plan_files(), key=lambda task: str(task.file.file_path))
+            schema = self._schema(table, self.snapshot.facts["version"])
         except Exception as error:
             raise self._unreadable(error) from error
-        if not tasks:
-            raise UsageError(f"Iceberg table {self.path!r} has no rows")
-        for task in sorted(tasks, key=lambda task: str(task.file.file_path)):
+        files = [task.file for task in tasks]
+        nulls = self.excluded(lambda: self._statistics(schema, files), len(files))
+        deletes = functools.cache(_positions)
+        for task, of_excluded in zip(tasks, nulls, strict=True):
             path = _plain(task.file.file_path)
             for file in (task.file, *task.delete_files):
                 if file.file_format.name != "PARQUET":
@@ -104,13 +114,40 @@ class Iceberg(LakeTable):
                         f"{file.file_path!r} of Iceberg table {self.path!r} is a file of format "
                         f"{file.file_format.name}: only PARQUET is supported"
                     )
+            deleted = b""
+            if task.delete_files and not says_all(of_excluded):
+                name, none = task.file.file_path, pa.array([], pa.int64())
+                lists = [deletes(file.file_path).get(name, none) for file in task.delete_files]
+                deleted = np.unique(pa.concat_arrays(lists)).tobytes()
             yield data_file(
                 path,
                 _plain(table.location()),
                 table=self.path,
                 nbytes=int(task.file.file_size_in_bytes),
-                deleted=_deleted_rows(task),
+                deleted=deleted,
+                excluded=of_excluded,
+                rows=None if task.delete_files else int(task.file.record_count),
             )
+
+    def _statistics(self, schema: Any, files: Sequence[Any]) -> dict[str, LogColumn]:
+        """Return what the manifests say of each column, given the files in them."""
+        rows = pa.array([file.record_count for file in files], pa.int64())
+        needed = self.selection.needed if self.selection else ()
+        found = {}
+        for field in self.types():
+            column = schema.find_field(int(self.snapshot.keys[field.name]))
+            leaves = [
+                pa.array([(file.null_value_counts or {}).get(leaf) for file in files], pa.int64())
+                for leaf in _leaves(column)
+            ]
+            ends = None
+            if field.name in needed and not pa.types.is_nested(field.type):
+                ends = (
+                    _ends([file.lower_bounds for file in files], column, field.type),
+                    _ends([file.upper_bounds for file in files], column, field.type),
+                )
+            found[field.name] = of_statistics(ends, leaves, rows)
+        return found
 
     def _table(self) -> Any:
         """Load the table from its catalogue or its metadata file."""
@@ -122,24 +159,29 @@ class Iceberg(LakeTable):
         is_file = self.path.endswith(".json")
         return _static(self.path if is_file else _last_metadata(self.path), self.properties)
 
-    def _version(self, table: Any) -> int:
-        """Return the id of the snapshot to read.
+    def _snapshot(self, table: Any) -> Any:
+        """Return the snapshot to read; None for a table to which nothing was written yet.
 
         Raises:
-            UsageError: There is none.
+            UsageError: There is no such snapshot.
         """
-        found = None
         if self.as_of is not None:
             milliseconds = int(parse_time(self.as_of).timestamp() * 1000)
             found = table.snapshot_as_of_timestamp(milliseconds)
         elif self.version is not None:
             found = table.snapshot_by_id(self.version)
         else:
-            found = table.current_snapshot()
+            return table.current_snapshot()
         if found is None:
-            wanted = f" as old as {self.as_of}" if self.as_of else f" {self.version or ''}".rstrip()
-            raise UsageError(f"Iceberg table {self.path!r} has no snapshot{wanted}")
-        return int(found.snapshot_id)
+            wanted = f"as old as {self.as_of}" if self.as_of else f"{self.version}"
+            raise UsageError(f"Iceberg table {self.path!r} has no snapshot {wanted}")
+        return found
+
+    def _schema(self, table: Any, version: int | None) -> Any:
+        """Return the columns of a snapshot that was asked for, else those that the table has."""
+        if self.version is None and self.as_of is None:
+            return table.schema()
+        return table.scan(snapshot_id=version).projection()
 
     def _unreadable(self, error: Exception) -> UsageError:
         return UsageError(f"cannot read Iceberg table {self.path!r}: {reason_of(error)}")
@@ -168,15 +210,43 @@ def _last_metadata(directory: str) -> str:
     return os.path.join(place, versions[max(versions)])
 
 
-def _deleted_rows(task: Any) -> bytes:
-    """Return the positions of the rows of a file that its position delete files list."""
-    positions = [np.empty(0, np.int64)]
-    for delete in task.delete_files:
-        with open_read(_plain(delete.file_path)) as file:
-            table = pq.read_table(file, columns=["file_path", "pos"])
-        mine = table.filter(pc.equal(table["file_path"], task.file.file_path))
-        positions.append(mine["pos"].to_numpy())
-    return np.unique(np.concatenate(positions)).astype(np.int64).tobytes()
+def _leaves(column: Any) -> list[int]:
+    """Return the ids of the columns inside of a column, but not inside of lists."""
+    from pyiceberg.types import PrimitiveType, StructType
+
+    if isinstance(column.field_type, StructType):
+        return [leaf for field in column.field_type.fields for leaf in _leaves(field)]
+    return [column.field_id] if isinstance(column.field_type, PrimitiveType) else []
+
+
+def _ends(bounds: Sequence[Any], column: Any, of: pa.DataType) -> pa.Array:
+    """Return the least or the largest values of a column, given the bounds of all of each file."""
+    from pyiceberg.conversions import from_bytes
+
+    def value(data: bytes | None) -> Any:
+        # Bounds of a type that the column had before may have other bytes.
+        with contextlib.suppress(Exception):
+            return None if data is None else from_bytes(column.field_type, data)
+        return None
+
+    values = [value((of_file or {}).get(column.field_id)) for of_file in bounds]
+    try:
+        ends = pa.array(values, of)
+    except pa.ArrowException:
+        return pa.nulls(len(values), of)
+    return without_nan(ends) if pa.types.is_floating(of) else ends
+
+
+def _positions(location: str) -> dict[str, pa.Array]:
+    """Return the positions of deleted rows in a position delete file, by the data file."""
+    with open_read(_plain(location)) as file:
+        table = pq.read_table(file, columns=["file_path", "pos"])
+    found = table.group_by("file_path").aggregate([("pos", "list")])
+    paths, positions = found.column("file_path").to_pylist(), found.column("pos_list")
+    return {
+        path: of_file.values.cast(pa.int64())
+        for path, of_file in zip(paths, positions, strict=True)
+    }
 
 
 def _plain(location: str) -> str:

@@ -12,16 +12,18 @@ import dataclasses
 import datetime
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
-from beam_tfrecord.errors import DataError, InputChanged, UsageError
+from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.arrow_arrays import Int64Array
+from beam_tfrecord.selection.nodes import columns_of
 from beam_tfrecord.sources.base import (
     Chunk,
     InputFile,
@@ -29,30 +31,18 @@ from beam_tfrecord.sources.base import (
     Source,
     Unit,
     chosen_columns,
-    version_and_state,
     wanted_columns,
 )
-from beam_tfrecord.sources.exact_types import plain_field
+from beam_tfrecord.sources.exact_types import always_fits, plain_field
 from beam_tfrecord.sources.files import as_paths
-from beam_tfrecord.sources.parquet.footer import Footer, opened
+from beam_tfrecord.sources.hive import partition_value
+from beam_tfrecord.sources.lake.files import DataFile, deleted_in, excluded_in, is_skipped
+from beam_tfrecord.sources.lake.statistics import YES, LogColumn, excluded
+from beam_tfrecord.sources.parquet.footer import Footer, opened, pruned_by
 from beam_tfrecord.sources.parquet.int96 import NS
 from beam_tfrecord.sources.parquet.source import Parquet, ParquetUnit
+from beam_tfrecord.sources.typed_files import no_rows
 from beam_tfrecord.storage import is_remote, list_files
-
-
-@dataclasses.dataclass(frozen=True)
-class DataFile(InputFile):
-    """A Parquet file of a table. Its `partitions` are the values that all of its rows share.
-
-    Attributes:
-        deleted: Positions in the file of the deleted rows, ascending, as the bytes of int64 values.
-    """
-
-    deleted: bytes = b""
-
-    def outline(self) -> DataFile:
-        """Return a copy without the positions of deleted rows."""
-        return dataclasses.replace(self, deleted=b"")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,35 +148,86 @@ class LakeTable(Source):
         """Return this source: its snapshot is chosen already."""
         return self, ()
 
+    def excluded(
+        self, statistics: Callable[[], Mapping[str, LogColumn]], count: int
+    ) -> list[bytes | None]:
+        """Return `DataFile.excluded` of each file.
+
+        Args:
+            statistics: Returns what the log says of each column that is read.
+            count: Number of files.
+        """
+        if self.selection is None or self.selection.condition is None:
+            return [None] * count
+        return excluded(self.selection.condition, statistics(), count)
+
     def scan(self, chunk: Chunk) -> Scan:
-        """Read the footer of a file.
+        """Read the footer of a file, unless a filter excludes it and the log says enough.
 
         Raises:
             DataError: The file is not a complete Parquet file, or lacks a column.
         """
-        with opened(chunk.file) as reader:
-            inside = {self.key_of(field): field.name for field in reader(NS).schema_arrow}
-        shared = dict(chunk.file.partitions)
-        names = []
-        for field in self._types():
-            name = inside.get(self.snapshot.keys[field.name])
-            if name is None and field.name in self.snapshot.stored and field.name not in shared:
-                raise DataError(f"{chunk.file.name} lacks column {field.name!r} of its table")
-            # No name of a file: a dropped column may have left its name to a new one.
-            names.append(name or (field.name if field.name in shared else f"\0{field.name}"))
-        footer = self._parquet(names).scan(chunk).detail
-        return Scan(chunk, LakeScan(footer, tuple(names)))
+        file, types = chunk.file, self.types()
+        if is_skipped(file):
+            return Scan(chunk, LakeScan(Footer(pa.schema([]), (), ()), ()))
+        with opened(file) as reader:
+            in_ns = reader(NS)
+            inside = {self.key_of(field): field.name for field in in_ns.schema_arrow}
+            shared = dict(file.partitions)
+            names = {}
+            for field in types:
+                name = inside.get(self.snapshot.keys[field.name])
+                if name is None and field.name in self.snapshot.stored and field.name not in shared:
+                    raise DataError(f"{file.name} lacks column {field.name!r} of its table")
+                # No name of a file: a dropped column may have left its name to a new one.
+                missing = field.name if field.name in shared else f"\0{field.name}"
+                names[field.name] = name or missing
+            inner = tuple(names.values())
+            footer = self._parquet(inner).scan(chunk).detail
+            return Scan(chunk, LakeScan(self._pruned(file, in_ns, footer, names), inner))
+
+    def _pruned(
+        self, file: InputFile, parquet: pq.ParquetFile, footer: Footer, names: Mapping[str, str]
+    ) -> Footer:
+        """Return a footer that notes which row groups the filter excludes.
+
+        Args:
+            file: The file.
+            parquet: The same file, open.
+            footer: Its footer.
+            names: Names in the file of the columns that are read.
+        """
+        condition = None if self.selection is None else self.selection.condition
+        if condition is None:
+            return footer
+        if excluded_in(file) is not None:
+            blocks = (dataclasses.replace(block, is_pruned=True) for block in footer.blocks)
+            return dataclasses.replace(footer, blocks=tuple(blocks))
+        fields = {names[field.name]: field for field in self.types()}
+        # Where values might not fit, a row that is not read might have to be rejected.
+        if not all(always_fits(field.type, fields[field.name].type) for field in footer.schema):
+            return footer
+        needed = {name: names[name] for name in columns_of(condition) if name in names}
+        others = {
+            name: partition_value(file, fields[inner].with_name(name))
+            for name, inner in needed.items()
+            if inner not in footer.schema.names
+        }
+        return pruned_by(condition, parquet, footer, names=needed, others=others)
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Join neighbouring row groups, as for Parquet files."""
+        """Join neighbouring row groups, as for Parquet files; a skipped file is one unit."""
         (scan,) = scans
         footer, names = scan.detail
-        # How many rows of a unit are deleted is known only when it is read.
-        is_exact = not _deleted_in(scan.chunk.file).size
+        file, deleted = scan.chunk.file, deleted_in(scan.chunk.file)
+        if is_skipped(file):
+            return [_skipped(file)]
         return [
             dataclasses.replace(
                 unit,
-                rows=unit.rows if is_exact else None,
+                # `Parquet` compares this with the number of all rows, deleted ones too.
+                rows=None if deleted.size else unit.rows,
+                pruned_rows=_pruned_rows(unit, footer, deleted),
                 detail=LakeUnit(unit.detail, names),
             )
             for unit in self._parquet().units([Scan(scan.chunk, footer)])
@@ -196,6 +237,10 @@ class LakeTable(Source):
         """Return the column chunks of a unit and, for the first unit, the footer."""
         detail: LakeUnit = unit.detail
         return detail.parquet.ranges
+
+    def content(self, unit: Unit) -> int:
+        """Return a hash of the bytes that determine the rows of a unit; of a skipped file, 0."""
+        return 0 if is_skipped(unit.file) else super().content(unit)
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         """Return the types of the table, which its files cannot change.
@@ -208,8 +253,8 @@ class LakeTable(Source):
         scans = list(inferences)
         return pa.schema(
             [
-                field.with_nullable(any(_may_be_null(scan, at) for scan in scans))
-                for at, field in enumerate(self._types())
+                field.with_nullable(not scans or any(_may_be_null(scan, at) for scan in scans))
+                for at, field in enumerate(self.types())
             ]
         )
 
@@ -224,18 +269,26 @@ class LakeTable(Source):
             DataError: The file is damaged.
             SchemaConflict: The type of a column cannot be converted to the type in `schema`.
         """
+        if is_skipped(unit.file):
+            yield no_rows(unit, schema)
+            return
         detail: LakeUnit = unit.detail
-        names = dict(zip(self._types().names, detail.names, strict=True))
+        names = dict(zip(self.types().names, detail.names, strict=True))
         inside = pa.schema([field.with_name(names[field.name]) for field in schema])
         of_parquet = dataclasses.replace(unit, detail=detail.parquet)
-        deleted = _deleted_in(unit.file)
+        deleted = deleted_in(unit.file)
         for batch in self._parquet().read(of_parquet, inside, batch_rows=batch_rows):
             data = batch.data
             if schema.names:
                 data = pa.RecordBatch.from_arrays(data.columns, schema=schema)
             yield _without(batch.replace(data=data), deleted)
 
-    def _types(self) -> pa.Schema:
+    def types(self) -> pa.Schema:
+        """Return the types of the columns that are read.
+
+        Raises:
+            UsageError: The table lacks one of `columns`.
+        """
         fields = {field.name: plain_field(field) for field in self.snapshot.schema}
         return chosen_columns(fields, self.columns, fields)
 
@@ -246,16 +299,39 @@ class LakeTable(Source):
         return parquet
 
 
+def _skipped(file: InputFile) -> Unit:
+    rows = file.rows if isinstance(file, DataFile) else None
+    return Unit(
+        name=file.name,
+        file=file,
+        index=0,
+        start=0,
+        stop=0,
+        rows=rows,
+        input_bytes=0,
+        encoded_bytes=0,
+        detail=LakeUnit(ParquetUnit((), ()), ()),
+        pruned_rows=rows or 0,
+        pruned_bytes=file.bytes,
+    )
+
+
+def _pruned_rows(unit: Unit, footer: Footer, deleted: Int64Array) -> int:
+    """Return the number of rows that a filter excludes and that were not deleted before."""
+    ends = np.cumsum([0, *(block.rows for block in footer.blocks)])
+    rows = np.diff(ends - np.searchsorted(deleted, ends))
+    groups = range(unit.start, unit.stop)
+    return int(sum(rows[at] for at in groups if footer.blocks[at].is_pruned))
+
+
 def _may_be_null(scan: Scan, at: int) -> bool:
-    footer, names = scan.detail
-    name, partitions = names[at], dict(scan.chunk.file.partitions)
+    file, (footer, names) = scan.chunk.file, scan.detail
+    if (nulls := excluded_in(file)) is not None and is_skipped(file):
+        return nulls[at] == YES
+    name, partitions = names[at], dict(file.partitions)
     if name in footer.schema.names:
         return bool(footer.schema.field(name).nullable)
     return partitions.get(name) is None
-
-
-def _deleted_in(file: InputFile) -> Int64Array:
-    return np.frombuffer(file.deleted if isinstance(file, DataFile) else b"", np.int64)
 
 
 def _without(batch: Batch, deleted: Int64Array) -> Batch:
@@ -274,46 +350,6 @@ def _are_among(positions: Int64Array, deleted: Int64Array) -> npt.NDArray[np.boo
     """Return which positions are in an ascending array, without a pass over that array."""
     found = np.searchsorted(deleted, positions)
     return np.equal(deleted[np.minimum(found, len(deleted) - 1)], positions)
-
-
-def data_file(
-    path: str,
-    root: str,
-    *,
-    table: str,
-    nbytes: int,
-    partitions: tuple[tuple[str, str | None], ...] = (),
-    deleted: bytes = b"",
-) -> DataFile:
-    """Return a file of a table, with the times of a local one.
-
-    Args:
-        path: Path or URL of the file.
-        root: Path or URL of the table's directory.
-        table: The table, for messages.
-        nbytes: Size of the file in the table's log.
-        partitions: Values that all rows of the file share, as texts by column.
-        deleted: Positions of deleted rows; see `DataFile`.
-
-    Raises:
-        InputChanged: The file is gone, or has another size.
-    """
-    name = path.removeprefix(root.rstrip("/") + "/")
-    if is_remote(path):
-        return DataFile(path, name, nbytes, partitions=partitions, deleted=deleted)
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        raise InputChanged(
-            f"{path!r} of table {table!r} cannot be read ({(error.strerror or '').lower()}): if "
-            "the table was vacuumed, read a newer version"
-        ) from error
-    if status.st_size != nbytes:
-        raise InputChanged(
-            f"{path!r} has {status.st_size:,} bytes, but {nbytes:,} in the log of table {table!r}"
-        )
-    version, state = version_and_state(status)
-    return DataFile(path, name, nbytes, version, partitions, state=state, deleted=deleted)
 
 
 # Beginnings and ends of the names of log files, below the directory of a table.
@@ -344,12 +380,3 @@ def parse_time(text: str) -> datetime.datetime:
     except ValueError as error:
         raise UsageError(f"--as-of {text!r} is not a time such as 2026-03-01T12:00") from error
     return time if time.tzinfo else time.replace(tzinfo=datetime.UTC)
-
-
-def partition_text(value: Any) -> str | None:
-    """Return a partition value as text that Arrow casts to its type again."""
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return str(value).lower()
-    return value.isoformat(" ") if isinstance(value, datetime.datetime) else str(value)
