@@ -32,39 +32,17 @@ def parse(lines: Lines, schema: pa.Schema) -> pa.Table:
     Raises:
         ValueError: A line is not right, or a value does not fit its type.
     """
-    table = _read(lines, schema)
-    table.validate(full=True)
-    return table
-
-
-def infer(lines: Lines) -> pa.Table:
-    """Return the rows of some lines, at least one, with the types that are inferred from them.
-
-    Raises:
-        ValueError: A line is not right, or values differ in type.
-    """
-    table = _read(lines, None)
-    try:
-        table.validate(full=True)
-        return table
-    except pa.ArrowInvalid:
-        # While it infers types, the parser loses the nulls at the start of lists.
-        return parse(lines, table.schema)
-
-
-def _read(lines: Lines, schema: pa.Schema | None) -> pa.Table:
     if not lines.are_objects():
         raise ValueError("a line is not an object")
     # The parser checks neither the text that it skips nor the names of columns.
     if not lines.data.isascii():
         lines.data.decode()
     read_options = pj.ReadOptions(use_threads=False, block_size=len(lines.data) + 1)
-    parse_options = None
-    if schema is not None:
-        parse_options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    parse_options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     table = pj.read_json(pa.BufferReader(lines.data), read_options, parse_options)
     if table.num_rows != len(lines):
         raise ValueError("a line is not one object")
+    table.validate(full=True)
     return table
 
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.arrow_types import (
@@ -25,9 +23,11 @@ from beam_tfrecord.features.arrow_types import (
     is_temporal,
     type_name,
 )
+from beam_tfrecord.native import _json
+from beam_tfrecord.native._json import Places
 from beam_tfrecord.sources.base import InputFile, chosen_columns
 from beam_tfrecord.sources.hive import add_partition_fields, partition_fields
-from beam_tfrecord.sources.json.parse import infer, members
+from beam_tfrecord.sources.json.parse import members
 from beam_tfrecord.sources.json.text import Lines
 from beam_tfrecord.tables import not_found
 
@@ -40,6 +40,16 @@ BOOL, INT, BIG, DOUBLE, TEXT, LIST, OBJECT = (
     "list",
     "object",
 )
+_KINDS = {bool: BOOL, int: INT, float: DOUBLE, str: TEXT, list: LIST, dict: OBJECT}
+_BITS = {
+    BOOL: _json.BOOL,
+    INT: _json.INT,
+    BIG: _json.BIG,
+    DOUBLE: _json.DOUBLE,
+    TEXT: _json.TEXT,
+    LIST: _json.LIST,
+    OBJECT: _json.OBJECT,
+}
 _SCALARS = {BOOL: pa.bool_(), TEXT: pa.string()}
 _SHOWN = {
     BOOL: "a boolean",
@@ -80,6 +90,9 @@ class JsonInference:
 class Finder:
     """Collects the kinds of values, for a `JsonInference`.
 
+    Python reads a row only if the kernel says that it may add a kind or is wrong. So the kinds are
+    those that Python's parser finds in all rows.
+
     Args:
         address: Text before the number of a row in messages.
     """
@@ -88,114 +101,44 @@ class Finder:
         self.kinds: dict[Path, Kinds] = {}
         self.fault = ""
         self._address = address
+        self._places = Places()
 
     def add(self, lines: Lines) -> None:
         """Add the kinds of all values in some lines; lines that are not right have none."""
-        if not len(lines):
-            return
+        row = self._places.next_new(lines.data, lines.starts, 0)
+        while row < len(lines):
+            self._add_line(lines.line(row), int(lines.numbers[row]))
+            row = self._places.next_new(lines.data, lines.starts, row + 1)
+
+    def _add_line(self, line: bytes, number: int) -> None:
         try:
-            table = infer(lines)
-        except ValueError:
-            self._add_each(lines, range(len(lines)))
+            found = members(line)
+        except ValueError as error:
+            self.fault = self.fault or f"{self._address}{number} {error}"
             return
-        unclear: set[int] = set()
-        for column, name in zip(table.itercolumns(), table.column_names, strict=True):
-            self._walk(column.combine_chunks(), (name,), np.arange(len(lines)), lines, unclear)
-        self._add_each(lines, sorted(unclear))
-
-    def _walk(
-        self, array: pa.Array, path: Path, rows: Any, lines: Lines, unclear: set[int]
-    ) -> None:
-        """Add the kinds in an array, whose values are in the `rows` of `lines`.
-
-        Rows with numbers whose texts decide what kind they are become members of `unclear`.
-        """
-        arrow = array.type
-        # Before the kinds are known, because columns are in the order in which they appear.
-        self.kinds.setdefault(path, {})
-        if array.null_count == len(array):
-            return
-
-        def note(kind: str, at: int) -> None:
-            self._note(path, kind, lines.numbers[rows[at]])
-
-        first = _first(array.is_valid())
-        if pa.types.is_struct(arrow):
-            note(OBJECT, first)
-            for field, child in zip(arrow, array.flatten(), strict=True):
-                self._walk(child, (*path, field.name), rows, lines, unclear)
-        elif is_list(arrow):
-            note(LIST, first)
-            parents = pc.list_parent_indices(array).to_numpy()
-            self._walk(array.flatten(), (*path, None), rows[parents], lines, unclear)
-        elif pa.types.is_integer(arrow):
-            note(INT, first)
-            beyond = pc.or_(pc.greater(array, _EXACT), pc.less(array, -_EXACT))
-            if pc.any(beyond).as_py():
-                note(BIG, _first(beyond))
-        elif pa.types.is_floating(arrow):
-            self._add_doubles(array, path, rows, note, unclear)
-        else:
-            note(BOOL if pa.types.is_boolean(arrow) else TEXT, first)
-
-    def _add_doubles(
-        self,
-        array: pa.Array,
-        path: Path,
-        rows: Any,
-        note: Callable[[str, int], None],
-        unclear: set[int],
-    ) -> None:
-        """Add the kinds of numbers that the parser made doubles, though some may be integers."""
-        values = array.to_numpy(zero_copy_only=False)
-        valid = array.is_valid().to_numpy(zero_copy_only=False)
-        with np.errstate(invalid="ignore"):
-            large = np.isfinite(values) & (np.abs(values) >= _EXACT)
-            fractions = np.flatnonzero(
-                valid & ~(np.isfinite(values) & (values == np.floor(values)))
-            )
-        if len(fractions):
-            note(DOUBLE, int(fractions[0]))
-        known = DOUBLE in self.kinds.get(path, {})
-        unclear.update(rows[large if known else valid].tolist())
-
-    def _add_each(self, lines: Lines, rows: Iterable[int]) -> None:
-        for row in rows:
-            try:
-                found = members(lines.line(row))
-            except ValueError as error:
-                self.fault = self.fault or f"{self._address}{lines.numbers[row]} {error}"
-                continue
-            for member in found:
-                self._add_value((member.name,), member.value, int(lines.numbers[row]))
+        for member in found:
+            self._add_value((member.name,), member.value, number)
 
     def _add_value(self, path: Path, value: Any, number: int) -> None:
-        if value is None:
-            self.kinds.setdefault(path, {})
-        elif isinstance(value, dict):
-            self._note(path, OBJECT, number)
+        kinds = _kinds_of(value)
+        # Columns are in the order in which they appear, those of nulls too.
+        known = self.kinds.setdefault(path, {})
+        for kind in kinds:
+            known.setdefault(kind, number)
+        self._places.add(path, sum(map(_BITS.__getitem__, kinds)))
+        if isinstance(value, dict):
             for name, inner in value.items():
                 self._add_value((*path, name), inner, number)
         elif isinstance(value, list):
-            self._note(path, LIST, number)
-            self.kinds.setdefault((*path, None), {})
-            for inner in value:
+            for inner in value or [None]:
                 self._add_value((*path, None), inner, number)
-        elif isinstance(value, bool):
-            self._note(path, BOOL, number)
-        elif isinstance(value, int):
-            self._note(path, INT, number)
-            if abs(value) > _EXACT:
-                self._note(path, BIG, number)
-        else:
-            self._note(path, DOUBLE if isinstance(value, float) else TEXT, number)
-
-    def _note(self, path: Path, kind: str, number: int) -> None:
-        self.kinds.setdefault(path, {}).setdefault(kind, int(number))
 
 
-def _first(found: pa.Array) -> int:
-    return int(found.index(True).as_py())
+def _kinds_of(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    kind = _KINDS[type(value)]
+    return (INT, BIG) if kind == INT and abs(value) > _EXACT else (kind,)
 
 
 def infer_schema(

@@ -1,0 +1,142 @@
+"""The kinds of JSON values: the kernel leaves out no row from which Python would learn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_tfrecord.native import _json
+from beam_tfrecord.sources.json import types
+from beam_tfrecord.sources.json.text import Lines
+from beam_tfrecord.sources.json.types import Finder
+
+_SCALARS = st.sampled_from(
+    [
+        *("0", "-0", "7", "-12", "01", "1.", ".5", "+1", "-", "0.5", "1e3", "-2E-7", "1e", "1e400"),
+        *("9007199254740992", "9007199254740993", "-9007199254740993", "123456789012345678"),
+        *("1234567890123456789", "9" * 30, "9" * 601, "9" * 5000, "NaN", "-NaN", "Infinity"),
+        *("-Infinity", "Inf", "null", "nul", "true", "false", "True", "nullx"),
+        *('""', '"x"', '"\\n\\"\\\\\\/"', '"\\x"', '"\\u00e9"', '"\\u12"', '"\u00e9"', '"\t"'),
+        *('"\\ud83d\\ude00"', '"\\ud83d"', '"\\ude00"', '"\\ud83d\\ud83d\\ude00"', '"\\\\ud83d"'),
+        *('"\x7f"', '"\U0001f600"', '"\ud83d"', '"a', "'a'", '"{}[],:"'),
+    ]
+)
+_KEYS = st.sampled_from(
+    [
+        *('"a"', '"b"', '"\\u0061"', '"\u00e9"', '"\\u00e9"', '"\\u00C9"', '""', '"\\\\"', '"\\""'),
+        *('"\\u20ac"', '"\u20ac"', '"\\ud83d\\ude00"', '"\U0001f600"', '"\\ud83d"', '"a', "a", "1"),
+    ]
+)
+_SPACE = st.sampled_from(["", "", "", " ", "\t", " \r ", "\x0b", "\u00a0"])
+
+
+def _joined(parts: st.SearchStrategy[str], ends: str) -> st.SearchStrategy[str]:
+    return st.tuples(st.lists(parts, max_size=4), _SPACE).map(
+        lambda of: f"{ends[0]}{of[1]}{f'{of[1]},{of[1]}'.join(of[0])}{of[1]}{ends[1]}"
+    )
+
+
+def _object(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    pairs = st.tuples(_KEYS, _SPACE, _SPACE, values)
+    return _joined(pairs.map(lambda of: f"{of[0]}{of[1]}:{of[2]}{of[3]}"), "{}")
+
+
+_VALUES = st.recursive(_SCALARS, lambda inner: _object(inner) | _joined(inner, "[]"), max_leaves=5)
+_DEEP = st.sampled_from([98, 99, 100]).map(lambda depth: f'{{"a":{"[" * depth}{"]" * depth}}}')
+_ROWS = st.one_of(
+    _object(_VALUES),
+    _object(_VALUES).map(lambda row: f"{row} "),
+    _DEEP,
+    st.tuples(_object(_VALUES), st.integers(0, 40), st.sampled_from('{}[],:"\\\n 1etn\x00')).map(
+        lambda of: of[0][: of[1]] + of[2].replace("\n", "") + of[0][of[1] + 1 :]
+    ),
+)
+
+
+def _lines(rows: Sequence[str]) -> Lines:
+    texts = [row.encode("utf-8", "surrogatepass") for row in rows]
+    return Lines.of(texts, np.arange(1, len(rows) + 1))
+
+
+def _found(rows: Sequence[str]) -> Any:
+    finder = Finder("x.jsonl:")
+    finder.add(_lines(rows))
+    # As text, for the order of places and of the first rows.
+    return str(finder.kinds), finder.fault
+
+
+class _EveryRow:
+    """Stands for the kernel, and says of every row that it may be new."""
+
+    def add(self, path: tuple[str | None, ...], kinds: int) -> None:
+        pass
+
+    def next_new(self, data: bytes, starts: Any, row: int) -> int:
+        return row
+
+
+@given(st.lists(_ROWS, min_size=1, max_size=6), st.integers(1, 3))
+@settings(max_examples=500, deadline=None)
+def test_the_kinds_are_those_that_python_finds_in_every_row(rows: list[str], times: int) -> None:
+    # The same rows again are known, unless they are wrong.
+    rows = rows * times
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(types, "Places", _EveryRow)
+        expected = _found(rows)
+    assert _found(rows) == expected
+
+
+_PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**64), 2**64)
+    | st.floats()
+    | st.text(max_size=5).filter(lambda text: text.isprintable()),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(max_size=3), _PLAIN, max_size=5), st.booleans(), st.randoms())
+@settings(max_examples=150, deadline=None)
+def test_python_reads_no_row_twice_of_the_same_kinds(
+    row: dict[str, Any], ascii_: bool, random: Any
+) -> None:
+    names = list(row)
+    random.shuffle(names)
+    shuffled = {name: row[name] for name in names}
+    texts = [json.dumps(of, ensure_ascii=ascii_) for of in (row, shuffled)]
+    finder = Finder("x.jsonl:")
+    finder.add(_lines([texts[0]]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(types, "members", None)
+        finder.add(_lines(texts * 2))
+
+
+def test_bytes_that_are_not_utf8_are_a_fault() -> None:
+    rows = [b'{"a": "x"}', b'{"a": "\xed\xa0\xbd"}', b'{"a": "\xff"}']
+    finder = Finder("x.jsonl:")
+    finder.add(Lines.of(rows, np.arange(1, 4)))
+    assert finder.fault == "x.jsonl:2 is not UTF-8 (byte 8)"
+
+
+def test_thousands_of_keys_are_found_again() -> None:
+    rows = [json.dumps({f"key{number}": number, "id": "x"}) for number in range(3000)]
+    assert _found(rows * 2) == _found(rows)
+    assert len(_found(rows)[0]) > 3000
+
+
+@pytest.mark.parametrize("starts", [[0, 4], [0, 9, 1], [-1, 9], [3, 3], [0, 99], [0, 8]], ids=str)
+def test_rows_that_are_not_in_the_data_are_not_read(starts: list[int]) -> None:
+    places = _json.Places()
+    places.add(("a",), _json.INT)
+    assert places.next_new(b'{"a": 1}\n', np.array([0, 9]), 0) == 1
+    assert places.next_new(b'{"a": 1}\n', np.array(starts), 0) <= (starts[1] == 9)
+    with pytest.raises(ValueError, match="negative"):
+        places.next_new(b'{"a": 1}\n', np.array([0, 9]), -1)
