@@ -171,6 +171,25 @@ def test_delta_as_of_is_the_last_version_of_a_time(delta: str) -> None:
         make_source(delta, options={"version": 1, "as_of": "2024-01-01"})
 
 
+def test_delta_as_of_finds_each_version(tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    for row in range(3):
+        deltalake.write_deltalake(path, pa.table({"row": [row]}), mode="append")
+    # The time of a version is that of its file in the log.
+    for version, log in enumerate(sorted(Path(path, "_delta_log").glob("*.json"))):
+        entries = [json.loads(line) for line in log.read_text().splitlines()]
+        for entry in entries:
+            if "commitInfo" in entry:
+                entry["commitInfo"]["timestamp"] = (version + 1) * 1_000_000
+        log.write_text("".join(f"{json.dumps(entry)}\n" for entry in entries))
+        os.utime(log, ((version + 1) * 1000, (version + 1) * 1000))
+    for second, rows in ((1000, 1), (1001, 1), (1999, 1), (2000, 2), (2999, 2), (3000, 3)):
+        at = datetime.datetime.fromtimestamp(second, datetime.UTC).isoformat()
+        assert len(rows_of(make_source(path, options={"as_of": at}))) == rows, second
+    with pytest.raises(UsageError, match="no version as old"):
+        make_source(path, options={"as_of": "1970-01-01T00:16:39Z"})
+
+
 def test_a_vacuumed_version_is_refused_by_its_file(delta: str) -> None:
     source = bt.ReadFromDelta(delta, version=0).source
     table = deltalake.DeltaTable(delta)

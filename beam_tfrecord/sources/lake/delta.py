@@ -80,8 +80,11 @@ class Delta(LakeTable):
         if self.as_of is not None:
             time = parse_time(self.as_of)
             self._load(table, time)
-            # The library loads the first version if none is as old.
-            if int(table.history(1)[0]["timestamp"]) > time.timestamp() * 1000:
+            # The library loads the first version if none is as old. The commits of a table with an
+            # older version loaded have wrong times.
+            most = last - table.version() + 2
+            commits = self._open().history(most)
+            if len(commits) < most and commits[-1]["timestamp"] > time.timestamp() * 1000:
                 raise UsageError(
                     f"Delta Lake table {self.path!r} has no version as old as {self.as_of}"
                 )
