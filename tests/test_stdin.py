@@ -129,6 +129,19 @@ def test_what_cannot_be_read_is_refused_in_a_line(
     assert not list(scratch.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [(b"", "standard input is empty"), (b"\x1f\x8b\x08", "standard input is compressed: pipe")],
+)
+def test_empty_and_compressed_input_is_refused(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, message: str
+) -> None:
+    _pipe(monkeypatch, data)
+    with pytest.raises((DataError, UsageError), match=message):
+        bt.schema("-", from_="csv")
+    assert not list(scratch.iterdir())
+
+
 @pytest.mark.parametrize("stream", [None, _Stdin(b"", is_terminal=True)])
 def test_a_terminal_is_refused(monkeypatch: pytest.MonkeyPatch, stream: Any) -> None:
     monkeypatch.setattr(sys, "stdin", stream)

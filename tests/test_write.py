@@ -242,6 +242,17 @@ def test_the_same_job_again_does_nothing(parquet: str, tmp_path: Path) -> None:
     assert (tmp_path / "manifest.json").stat().st_mtime_ns == before
 
 
+def test_no_rows_replace_no_dataset(parquet: str, tmp_path: Path) -> None:
+    bt.write(parquet, tmp_path / "out")
+    kept = (tmp_path / "out" / "manifest.json").read_bytes()
+    (tmp_path / "empty.csv").touch()
+    for inputs, filtered in ((tmp_path / "empty.csv", None), (parquet, "id < 0")):
+        with pytest.raises(TargetExists, match="no rows are left to replace the dataset in"):
+            bt.write(inputs, tmp_path / "out", overwrite=True, filter=filtered)
+    assert (tmp_path / "out" / "manifest.json").read_bytes() == kept
+    assert bt.verify(tmp_path / "out").ok
+
+
 def test_another_dataset_is_only_replaced_when_asked(parquet: str, tmp_path: Path) -> None:
     bt.write(parquet, tmp_path, shards=8)
     (tmp_path / "notes.txt").write_text("mine")

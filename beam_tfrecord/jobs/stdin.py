@@ -16,6 +16,7 @@ from beam_tfrecord.runner_traits import check_runner_name, traits_of
 STDIN = "-"
 _SUFFIXES = {"csv": ".csv", "json": ".json"}
 _COPY_BYTES = 2**20
+_GZIP = b"\x1f\x8b"
 _SPACE = b" \t\r\n\xef\xbb\xbf"
 
 
@@ -32,9 +33,9 @@ def stdin_as_file(inputs: Any, *, from_: str | None, runner: str = "direct") -> 
         runner: Name of the Beam runner that reads the file.
 
     Raises:
-        UsageError: ``-`` is not the only input, its kind is not known, or the workers of the runner
-            cannot read the file.
-        DataError: The file cannot be written.
+        UsageError: ``-`` is not the only input, its kind is not known, it is compressed, or the
+            workers of the runner cannot read the file.
+        DataError: Standard input is empty, or the file cannot be written.
     """
     named = [inputs] if isinstance(inputs, str) else inputs
     if not isinstance(named, list | tuple) or not any(
@@ -56,6 +57,10 @@ def stdin_as_file(inputs: Any, *, from_: str | None, runner: str = "direct") -> 
 
 def _copied(stream: BinaryIO, directory: str, from_: str | None) -> str:
     first = stream.read(_COPY_BYTES)
+    if not first:
+        raise DataError("standard input is empty: check the program that writes to it")
+    if first.startswith(_GZIP):
+        raise UsageError("standard input is compressed: pipe it through gzip -dc first")
     path = os.path.join(directory, f"stdin{_SUFFIXES[_kind_of(first, from_)]}")
     try:
         with open(path, "wb") as file:
@@ -79,5 +84,5 @@ def _kind_of(first: bytes, from_: str | None) -> str:
     if first.lstrip(_SPACE).startswith((b"{", b"[")):
         return "json"
     raise UsageError(
-        "cannot tell what standard input holds: it does not begin as JSON: pass --from csv"
+        "cannot tell what standard input holds: it is not JSON: pass --from csv for CSV"
     )

@@ -116,6 +116,12 @@ def _publish_or_finish(
     if names is not None:
         publication = f"{publication} {uuid.uuid4().hex}"
     check_free(job.target, overwrite=job.overwrite)
+    if not tally.records and exists(job.target.manifest):
+        # Most often a fault of what made the input, for which nobody wants to lose a dataset.
+        raise TargetExists(
+            f"no rows are left to replace the dataset in {job.target.output!r}: check the input, "
+            "or remove the dataset first"
+        )
     info = {**_job_info(job, tally), PUBLICATION: publication}
     publish = publish_stage if job.output == "stage" else publish_dataset
     return publish(job, tally, pieces, lease=held, info=info)

@@ -38,6 +38,7 @@ GUIDE = "see docs/filter.md"
 _MOST_EXPONENT = 500
 _MOST_CHARACTERS = 2**20
 _EPOCH = datetime.date(1970, 1, 1)
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _MOMENT = re.compile(
     r"(?P<date>\d{4}-\d\d-\d\d)"
     r"(?:[ T](?P<time>\d\d:\d\d(?::\d\d)?)(?:\.(?P<fraction>\d{1,9}))?)?"
@@ -63,6 +64,7 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = {
     "Null": (),
     "Cast": ("this", "to"),
 }
+_WORDS = ("AND", "OR", "NOT", "IN", "IS", "LIKE", "BETWEEN", "ESCAPE")
 _NAMES = {
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Mod", "IntDiv"), "arithmetic"),
     "ILike": "ILIKE",
@@ -112,15 +114,18 @@ def _tree(text: str) -> Any:
         lines = text.split("\n")[: (first["line"] or 1) - 1]
         column = (first["col"] or 1) - len(first["highlight"] or "") + 1
         place = sum(len(line) + 1 for line in lines) + column
-        raise _wrong_at(place, "is not SQL", first["highlight"]) from error
+        near = first["highlight"] or ""
+        may_be_name = near.isidentifier() and near.upper() not in _WORDS
+        hint = f'write "{near}" if it is a column' if may_be_name else GUIDE
+        raise _wrong_at(place, "is not SQL", near, hint) from error
     if len(trees) != 1 or trees[0] is None:
         raise UsageError(f"--filter {cell(text)!r} is not one condition: join them by AND")
     return trees[0]
 
 
-def _wrong_at(place: int, reason: str, near: str | None = None) -> UsageError:
+def _wrong_at(place: int, reason: str, near: str = "", hint: str = GUIDE) -> UsageError:
     near = f" ({cell(near)!r})" if near else ""
-    return UsageError(f"--filter {reason} at character {place}{near}: {GUIDE}")
+    return UsageError(f"--filter {reason} at character {place}{near}: {hint}")
 
 
 class _Parser:
@@ -279,7 +284,11 @@ class _Parser:
             raise self._wrong(node, f"cannot have {name}", is_subject=False)
         others = [name for name, value in node.args.items() if value and name not in known]
         if kind == "Column" and others:
-            raise self._wrong(node, 'has a dot: quote a name with dots, as in "a.b"')
+            raise self._wrong(
+                node,
+                "has a dot: fields of structs cannot be compared; quote a name that has a dot, as "
+                'in "a.b"',
+            )
         if others:
             raise self._wrong(node, f"cannot have {others[0]} in {kind.upper()}", is_subject=False)
         return kind
@@ -293,7 +302,9 @@ class _Parser:
         shown = repr(cell(self._text[min(starts) : max(stops) + 1]))
         if is_subject:
             return UsageError(f"--filter: {shown} at character {min(starts) + 1} {reason}")
-        return _wrong_at(min(starts) + 1, reason, self._text[min(starts) : max(stops) + 1])
+        near = self._text[min(starts) : max(stops) + 1]
+        hint = f"write DATE '{near}'" if _DAY.fullmatch(near) else GUIDE
+        return _wrong_at(min(starts) + 1, reason, near, hint)
 
 
 def _wrong_escape(escape: str) -> str:

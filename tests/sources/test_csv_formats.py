@@ -234,6 +234,14 @@ def test_words_for_null_in_one_column(tmp_path: Path) -> None:
     assert [value is None for value in column(source, "age")] == expected["age"].isna().tolist()
 
 
+def test_words_that_are_null_are_not_remarked(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.csv", ["a", "b"], ["n/a", "n/a"], ["A1", "B1"])
+    source = Csv(path, delimiter=";", null_in=["a=n/a"])
+    inferences = [source.infer(unit) for unit in source.all_units(source.all_scans())]
+    (remark,) = source.remarks(inferences, source.schema())
+    assert remark.startswith("b: 'n/a' once is text, not null")
+
+
 def test_a_column_of_other_type_is_as_without_formats(tmp_path: Path) -> None:
     rows = [["a", "b", "c", "d", "e"], ["true", "x", "", "NA", "5"], ["false", "NA", "", "", "1e3"]]
     path = tmp_path / "x.csv"

@@ -53,6 +53,7 @@ _INFERRED_ROWS = 4096
 # Kinds of values that formats of dates and numbers do not change.
 _INTEGERS = {BOOL, INT, BIG_INT, EMPTY}
 _SHOWN_CHARACTERS = 200
+_OR_SKIP = ", --skip-lines or --comment"
 _SHOWN_IN_MESSAGE = 40
 
 
@@ -165,7 +166,9 @@ def infer_unit(unit: Unit, how: Reading) -> CsvInference:
         # Whether a blank field is quoted, and which words for null there are, only fields show.
         of_fields = [one for one in kinds[column] if one.kind == EMPTY]
         kinds[column] = [*of_texts, *of_fields]
-        words[column] = words_of_texts._replace(nulls=words[column].nulls)
+        owned = {word.encode() for word in formats[names[column]].nulls}
+        nulls = {word: n for word, n in words[column].nulls.items() if word not in owned}
+        words[column] = words_of_texts._replace(nulls=nulls)
     return CsvInference(unit.file, names, tuple(map(tuple, kinds)), tuple(words))
 
 
@@ -297,6 +300,7 @@ class _UnitReader:
             if count < 0
             else f"the row in {where} has {counted(count, 'field')} but "
             f"the first line has {len(self._names)}: correct one of them, or pass --delimiter"
+            f"{_OR_SKIP if len(self._names) == 1 else ''}"
         )
         begin = window.data[fault.start : fault.start + _SHOWN_CHARACTERS].splitlines()[0]
         self._rejects[fault.row] = Reject(

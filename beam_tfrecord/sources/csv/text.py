@@ -322,8 +322,8 @@ def read_header(
     count = len(row.values)
     if b"\0" in beginning[: row.stop]:
         raise DataError(
-            f"{file.name}:{skip_lines + 1} holds NUL bytes: it is not text; for UTF-16 pass "
-            "--encoding utf-16"
+            f"{file.name}:{skip_lines + 1} holds NUL bytes: it is compressed, not text, or UTF-16 "
+            "(--encoding utf-16)"
         )
     if names is not None and len(names) != count:
         raise DataError(

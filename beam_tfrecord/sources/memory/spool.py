@@ -214,7 +214,7 @@ def _cast(batch: pa.RecordBatch, field: pa.Field, first_row: int) -> pa.Array:
         row = int(misfits[0])
         raise DataError(
             f"column {field.name!r} in row {first_row + row:,}: {column[row]} is not exactly a "
-            f"{field.type}, which other rows need: give one type"
+            f"{field.type}, which other rows need: convert them first"
         )
     return cast
 

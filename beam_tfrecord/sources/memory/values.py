@@ -117,7 +117,9 @@ def join(one: pa.DataType, other: pa.DataType) -> pa.DataType:
         one, other = (pa.timestamp(arrow.unit, "UTC") for arrow in both)
     wider = join_types(one, other)
     if wider is None:
-        raise Misfit(f"{_name_of(one)} and {_name_of(other)} have no common type: give one type")
+        raise Misfit(
+            f"{_name_of(one)} and {_name_of(other)} have no common type: convert them first"
+        )
     return wider
 
 
