@@ -27,13 +27,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
-from beam_tfrecord.duplicate_count import mark_content
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.extras import require
-from beam_tfrecord.features.feature import LABELS_FILE, labels_of, with_labels
+from beam_tfrecord.features.feature import LABELS_FILE, labels_of
 from beam_tfrecord.images import Fault
-from beam_tfrecord.images.decode import make_transform
-from beam_tfrecord.images.formats import MAX_PIXELS, SUFFIXES
+from beam_tfrecord.images.formats import SUFFIXES
 from beam_tfrecord.sources.base import (
     MOST_UNITS,
     Chunk,
@@ -41,14 +38,12 @@ from beam_tfrecord.sources.base import (
     Scan,
     Source,
     Unit,
-    chosen_columns,
-    wanted_columns,
 )
 from beam_tfrecord.sources.files import as_paths
+from beam_tfrecord.sources.images.base import ImageSource
 from beam_tfrecord.sources.images.labels import Inferred, classes_of_option, is_line
 from beam_tfrecord.sources.images.listing import (
     LAYOUTS,
-    PACK_BYTES,
     Pack,
     Skipped,
     Tree,
@@ -59,91 +54,63 @@ from beam_tfrecord.sources.images.listing import (
 )
 from beam_tfrecord.sources.images.metadata import PATH_COLUMN
 from beam_tfrecord.sources.images.read import (
-    CHECKS,
     Reading,
     Rows,
     add_images,
     cut_by_bytes,
-    image_fields,
     in_order,
-    read_local,
-    read_remote,
 )
 from beam_tfrecord.sources.images.table import Table, is_table
 from beam_tfrecord.storage import absolute_path, is_remote
 
-# An example has at most 2 GiB.
-MAX_BYTES = 2**30
-_ENOUGH_GROUPS = 24
 # Estimated bytes that the description of an image adds to a record.
 _RECORD_EXTRA_BYTES = 300
 _SHOWN_CHARACTERS = 200
 
 
 @dataclasses.dataclass(frozen=True)
-class Images(Source):
+class Images(ImageSource):
     """Images: JPEG, PNG, GIF, WebP, BMP and TIFF.
 
-    Attributes:
+    Attributes, besides those of all sources of images:
         paths: Directories, globs and files; or tables (CSV, Parquet, JSON) of paths. A
             directory may have tables of metadata, such as ``metadata.jsonl``.
-        columns: Names of the columns to read, in order; None means all.
         layout: Meaning of the folders. ``class``: the first folder is the class. ``split``: the
             first folder is the split, and the second, if there is one, the class. ``flat``: folders
             have no meaning. None means that tables of metadata decide, or else the names of the
             folders.
         labels: Names of the classes in order, or a file with one name on each line; None means all
             names that occur, sorted.
-        base: Directory that the paths in a table are relative to; None means the directory of the
-            table.
         path_column: Column of tables that contains the paths; None means ``path``, or
             ``file_name`` of metadata. If it is set, the input is read as tables; otherwise the
             suffixes and the metadata decide.
         label_column: Column of a table that contains the classes, as names or as numbers.
         union: Whether tables may lack columns of other tables, which are null there.
-        check: Check of every image. ``header``: format, size and end marks. ``decode``: all
-            pixels. ``none``: no check.
-        resize: New length of the shorter side in pixels, or ``HEIGHTxWIDTH``; None does not resize.
-        format: Format to store: ``jpeg``, ``png`` or ``webp``. None keeps JPEG, and stores other
-            images as PNG only if another option changes their pixels.
-        quality: Quality of images that are re-encoded as JPEG or WebP, from 1 to 100.
-        orient: Whether to turn the pixels by the orientation in EXIF.
-        max_pixels: Largest width times height that is accepted.
-        max_bytes: Size of the largest file that is accepted.
     """
 
     kind: ClassVar[str] = "images"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
 
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
     _: dataclasses.KW_ONLY
-    columns: Sequence[str] | None = None
     layout: str | None = None
     labels: str | os.PathLike[str] | Sequence[str] | None = None
-    base: str | None = None
     path_column: str | None = None
     label_column: str = "label"
     union: bool = False
-    check: str = "header"
-    resize: int | str | tuple[int, int] | None = None
-    format: str | None = None
-    quality: int = 90
-    orient: bool = False
-    max_pixels: int = MAX_PIXELS
-    max_bytes: int = MAX_BYTES
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "paths", as_paths(self.paths))
-        object.__setattr__(self, "columns", wanted_columns(self.columns))
+        super().__post_init__()
         if self.labels is not None and not isinstance(self.labels, str | os.PathLike):
             object.__setattr__(self, "labels", tuple(self.labels))
         if self.layout not in (None, *LAYOUTS):
             raise UsageError(f"layout {self.layout!r} is not known: use {', '.join(LAYOUTS)}")
-        if self.check not in CHECKS:
-            raise UsageError(f"check {self.check!r} is not known: use {', '.join(CHECKS)}")
-        if not 1 <= self.max_bytes <= MAX_BYTES:
-            raise UsageError(f"max_bytes {self.max_bytes} is not from 1 to {MAX_BYTES}")
-        make_transform(self.resize, self.format, self.quality, self.orient)
+
+    def to_send(self) -> tuple[Source, tuple[str, ...]]:
+        """Return this source with absolute paths, because workers may run in another directory."""
+        sent, files = super().to_send()
+        if isinstance(self.labels, str | os.PathLike):
+            object.__setattr__(sent, "labels", absolute_path(self.labels))
+        return sent, files
 
     # A listing already contains the classes, but those in a table are known only from its rows.
     @property
@@ -156,15 +123,6 @@ class Images(Source):
     def quick_scans(self) -> int:  # type: ignore[override]
         """Number of packs that the launcher scans."""
         return 0 if self.is_table else MOST_UNITS
-
-    def sized(self, total_bytes: int) -> Source:
-        """Return this source with groups of packs small enough for about 24 groups."""
-        sized = super().sized(total_bytes)
-        # Decoding takes long for the size of images, so with large groups one worker would be
-        # busy with the last group while the others are idle.
-        least = min(max(PACK_BYTES, total_bytes // _ENOUGH_GROUPS), Source.group_bytes)
-        object.__setattr__(sized, "group_bytes", least)
-        return sized
 
     @property
     def is_table(self) -> bool:
@@ -204,12 +162,6 @@ class Images(Source):
         )
 
     @property
-    def default_group(self) -> tuple[str, ...]:
-        """Column with equal values for equal images, which must not be in different splits."""
-        columns = ("sha256",) if self.columns is None else self.columns
-        return next(((name,) for name in ("sha256", "image") if name in columns), ())
-
-    @property
     def is_stable(self) -> bool:
         """False for a table, because it does not show changes of the files that it names."""
         return not self.is_table
@@ -228,33 +180,6 @@ class Images(Source):
                 "the folders name splits: add split to --columns, or pass --layout flat"
             )
         return "split"
-
-    def reading(self, *, is_remote: bool) -> Reading:
-        """Return the settings of reading images from local or remote filesystems.
-
-        Raises:
-            UsageError: Pillow is needed, but missing.
-        """
-        transform = make_transform(self.resize, self.format, self.quality, self.orient)
-        if self.check == "decode" or not transform.is_none:
-            require("images", "decoding images")
-        return Reading(
-            check=self.check,
-            transform=transform,
-            max_pixels=self.max_pixels,
-            max_bytes=self.max_bytes,
-            needs_sha256=self.columns is None or "sha256" in self.columns,
-            read=read_remote if is_remote else functools.partial(read_local, most=self.max_bytes),
-            is_remote=is_remote,
-        )
-
-    def to_send(self) -> tuple[Source, tuple[str, ...]]:
-        """Return this source with absolute paths, because workers may run in another directory."""
-        sent, files = super().to_send()
-        for name in ("base", "labels"):
-            if isinstance(path := getattr(self, name), str | os.PathLike):
-                object.__setattr__(sent, name, absolute_path(path))
-        return sent, files
 
     def files(self) -> Iterator[InputFile]:
         """Yield packs of images in order of their paths, or the tables.
@@ -319,26 +244,7 @@ class Images(Source):
         else:
             # Only the first pack has the names of the classes, and it has all of them.
             found = max(inferences, key=lambda one: len(one.classes))
-        fields = {
-            "image": pa.field("image", pa.binary()),
-            **({"label": with_labels(found.label, found.classes)} if found.label else {}),
-            **({"label_name": pa.field("label_name", pa.string())} if found.has_names else {}),
-            **({"split": pa.field("split", pa.string())} if found.has_splits else {}),
-            **{
-                name: pa.field(name, kind)
-                for name, kind in image_fields(resizes=self.resize is not None).items()
-            },
-            "path": pa.field("path", pa.string()),
-            "sha256": mark_content(pa.field("sha256", pa.string()), label="label"),
-        }
-        for field in found.further:
-            if field.name in fields and (self.columns is None or field.name in self.columns):
-                raise UsageError(
-                    f"column {field.name!r} of the table has the name of one that is made from "
-                    "the images: rename it in the table, or pass --columns without it"
-                )
-            fields.setdefault(field.name, field)
-        return chosen_columns(fields, self.columns, fields)
+        return self.schema_of(found)
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS

@@ -1,0 +1,144 @@
+"""The base of the sources of images: their options, and the columns that images are read as."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from beam_tfrecord.duplicate_count import mark_content
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.extras import require
+from beam_tfrecord.features.feature import with_labels
+from beam_tfrecord.images.decode import make_transform
+from beam_tfrecord.images.formats import MAX_PIXELS
+from beam_tfrecord.sources.base import Source, chosen_columns, wanted_columns
+from beam_tfrecord.sources.files import as_paths
+from beam_tfrecord.sources.images.labels import Inferred
+from beam_tfrecord.sources.images.listing import PACK_BYTES
+from beam_tfrecord.sources.images.read import (
+    CHECKS,
+    Reading,
+    image_fields,
+    read_local,
+    read_remote,
+)
+from beam_tfrecord.storage import absolute_path
+
+# An example has at most 2 GiB.
+MAX_BYTES = 2**30
+_ENOUGH_GROUPS = 24
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageSource(Source):
+    """Images, wherever their names come from.
+
+    Attributes:
+        paths: Files and directories.
+        columns: Names of the columns to read, in order; None means all.
+        base: Directory that the paths in a table are relative to; None means the directory of the
+            table.
+        check: Check of every image. ``header``: format, size and end marks. ``decode``: all
+            pixels. ``none``: no check.
+        resize: New length of the shorter side in pixels, or ``HEIGHTxWIDTH``; None does not resize.
+        format: Format to store: ``jpeg``, ``png`` or ``webp``. None keeps JPEG, and stores other
+            images as PNG only if another option changes their pixels.
+        quality: Quality of images that are re-encoded as JPEG or WebP, from 1 to 100.
+        orient: Whether to turn the pixels by the orientation in EXIF.
+        max_pixels: Largest width times height that is accepted.
+        max_bytes: Size of the largest file that is accepted.
+    """
+
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+    _: dataclasses.KW_ONLY
+    columns: Sequence[str] | None = None
+    base: str | None = None
+    check: str = "header"
+    resize: int | str | tuple[int, int] | None = None
+    format: str | None = None
+    quality: int = 90
+    orient: bool = False
+    max_pixels: int = MAX_PIXELS
+    max_bytes: int = MAX_BYTES
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "paths", as_paths(self.paths))
+        object.__setattr__(self, "columns", wanted_columns(self.columns))
+        if self.check not in CHECKS:
+            raise UsageError(f"check {self.check!r} is not known: use {', '.join(CHECKS)}")
+        if not 1 <= self.max_bytes <= MAX_BYTES:
+            raise UsageError(f"max_bytes {self.max_bytes} is not from 1 to {MAX_BYTES}")
+        make_transform(self.resize, self.format, self.quality, self.orient)
+
+    def sized(self, total_bytes: int) -> Source:
+        """Return this source with groups of packs small enough for about 24 groups."""
+        sized = super().sized(total_bytes)
+        # Decoding takes long for the size of images, so with large groups one worker would be
+        # busy with the last group while the others are idle.
+        least = min(max(PACK_BYTES, total_bytes // _ENOUGH_GROUPS), Source.group_bytes)
+        object.__setattr__(sized, "group_bytes", least)
+        return sized
+
+    @property
+    def default_group(self) -> tuple[str, ...]:
+        """Column with equal values for equal images, which must not be in different splits."""
+        columns = ("sha256",) if self.columns is None else self.columns
+        return next(((name,) for name in ("sha256", "image") if name in columns), ())
+
+    def reading(self, *, is_remote: bool) -> Reading:
+        """Return the settings of reading images from local or remote filesystems.
+
+        Raises:
+            UsageError: Pillow is needed, but missing.
+        """
+        transform = make_transform(self.resize, self.format, self.quality, self.orient)
+        if self.check == "decode" or not transform.is_none:
+            require("images", "decoding images")
+        return Reading(
+            check=self.check,
+            transform=transform,
+            max_pixels=self.max_pixels,
+            max_bytes=self.max_bytes,
+            needs_sha256=self.columns is None or "sha256" in self.columns,
+            read=read_remote if is_remote else functools.partial(read_local, most=self.max_bytes),
+            is_remote=is_remote,
+        )
+
+    def to_send(self) -> tuple[Source, tuple[str, ...]]:
+        """Return this source with absolute paths, because workers may run in another directory."""
+        sent, files = super().to_send()
+        if self.base is not None:
+            object.__setattr__(sent, "base", absolute_path(self.base))
+        return sent, files
+
+    def schema_of(self, found: Inferred) -> pa.Schema:
+        """Return the columns of images and of their rows.
+
+        Raises:
+            UsageError: A column of the rows has the name of one that is made from the images, or a
+                column is missing.
+        """
+        fields = {
+            "image": pa.field("image", pa.binary()),
+            **({"label": with_labels(found.label, found.classes)} if found.label else {}),
+            **({"label_name": pa.field("label_name", pa.string())} if found.has_names else {}),
+            **({"split": pa.field("split", pa.string())} if found.has_splits else {}),
+            **{
+                name: pa.field(name, kind)
+                for name, kind in image_fields(resizes=self.resize is not None).items()
+            },
+            "path": pa.field("path", pa.string()),
+            "sha256": mark_content(pa.field("sha256", pa.string()), label="label"),
+        }
+        for field in found.further:
+            if field.name in fields and (self.columns is None or field.name in self.columns):
+                raise UsageError(
+                    f"column {field.name!r} of the table has the name of one that is made from "
+                    "the images: rename it in the table, or pass --columns without it"
+                )
+            fields.setdefault(field.name, field)
+        return chosen_columns(fields, self.columns, fields)
