@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         ReadFromNumpy,
         ReadFromSql,
     )
+    from beam_tfrecord.transforms.read_coco import ReadFromCoco
     from beam_tfrecord.transforms.read_jdbc import ReadFromJdbc
     from beam_tfrecord.transforms.read_json import ReadFromJson
     from beam_tfrecord.transforms.read_lake import ReadFromDelta, ReadFromIceberg
@@ -70,6 +71,7 @@ __all__ = [
     "Preprocess",
     "ReadFromArrow",
     "ReadFromAvro",
+    "ReadFromCoco",
     "ReadFromCsv",
     "ReadFromDelta",
     "ReadFromExcel",
@@ -117,6 +119,7 @@ _MODULE_OF = {
     "transforms.assign_splits": ("AssignSplits",),
     "transforms.map_rows": ("MapBatches", "MapRows"),
     "transforms.read": (*("ReadFromCsv", "ReadFromImages", "ReadFromNumpy", "ReadFromSql"),),
+    "transforms.read_coco": ("ReadFromCoco",),
     "transforms.read_jdbc": ("ReadFromJdbc",),
     "transforms.read_typed": (
         "ReadFromArrow",

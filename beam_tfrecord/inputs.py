@@ -29,6 +29,7 @@ from beam_tfrecord.source_packages import Packages
 from beam_tfrecord.sources.arrow import Arrow
 from beam_tfrecord.sources.avro.source import Avro
 from beam_tfrecord.sources.base import Source
+from beam_tfrecord.sources.coco.source import Coco
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.excel import Excel
 from beam_tfrecord.sources.files import as_paths, remote_entries, suffix_of, with_zips
@@ -64,7 +65,7 @@ SOURCES: dict[str, type[Source]] = {
     source.kind: source
     for source in (
         *(Csv, Parquet, Arrow, Orc, Avro, Json, Excel, Delta, Iceberg),
-        *(Tfrecord, Sql, Numpy, Images, WebDataset),
+        *(Tfrecord, Sql, Numpy, Images, Coco, WebDataset),
     )
 }
 
@@ -119,6 +120,7 @@ class SourceOptions(TypedDict, total=False):
     orient: bool
     max_pixels: int
     max_bytes: int
+    masks: Sequence[str] | None
     example: str | None
     store: str
 

@@ -81,7 +81,7 @@ def transforms(tmp_path: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
                 getattr(bt, f"ReadFrom{name}")("in", columns=["a", "b"]),
                 {"kind": name.lower(), "paths": "in", "columns": "a, b"},
             )
-            for name in ("Avro", "Excel", "Json", "Orc", "WebDataset")
+            for name in ("Avro", "Coco", "Excel", "Json", "Orc", "WebDataset")
         },
         **{
             f"ReadFrom{name}": (

@@ -14,10 +14,10 @@ import beam_tfrecord as bt
 ROOT = Path(__file__).parents[1]
 PUBLIC = """
 AssignSplits Batch BatchRows BeamTFRecordError EncodeExamples ExtractToParquet Feature Manifest
-MapBatches MapRows Preprocess ReadFromArrow ReadFromAvro ReadFromCsv ReadFromDelta ReadFromExcel
-ReadFromIceberg ReadFromImages ReadFromJdbc ReadFromJson ReadFromNumpy ReadFromOrc ReadFromParquet
-ReadFromSql ReadFromTFRecord ReadFromWebDataset Schema ToExample ToRows WriteToTFRecord __version__
-diff extract index load pipeline plan repair schema verify write
+MapBatches MapRows Preprocess ReadFromArrow ReadFromAvro ReadFromCoco ReadFromCsv ReadFromDelta
+ReadFromExcel ReadFromIceberg ReadFromImages ReadFromJdbc ReadFromJson ReadFromNumpy ReadFromOrc
+ReadFromParquet ReadFromSql ReadFromTFRecord ReadFromWebDataset Schema ToExample ToRows
+WriteToTFRecord __version__ diff extract index load pipeline plan repair schema verify write
 """.split()  # noqa: SIM905
 
 

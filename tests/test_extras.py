@@ -103,6 +103,7 @@ COMMANDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("jpype",), "write jdbc:h2:mem:x out --table t", "beam-tfrecord[jdbc]"),
     (("duckdb",), "write duckdb:///a.duckdb out --table t", "beam-tfrecord[duckdb]"),
     (("deltalake",), "write lake out", "beam-tfrecord[delta]"),
+    (("pycocotools",), "write a.json out --from coco --masks objects", "beam-tfrecord[coco]"),
     (("openpyxl",), "write a.xlsx out", "beam-tfrecord[excel]"),
     (("pyiceberg",), "write iceberg://mine/db.t out", "beam-tfrecord[iceberg]"),
     (("boto3", "botocore"), "write s3://b/in.csv out", "beam-tfrecord[aws]"),

@@ -32,6 +32,7 @@ NOT_FLAGS = {"inputs", "output", "pipeline_options", "prices", "progress"}
 READERS = {
     "arrow": bt.ReadFromArrow,
     "avro": bt.ReadFromAvro,
+    "coco": bt.ReadFromCoco,
     "csv": bt.ReadFromCsv,
     "delta": bt.ReadFromDelta,
     "excel": bt.ReadFromExcel,
@@ -169,6 +170,7 @@ def test_every_source_option_says_which_sources_have_it():
         "arrow": "Arrow",
         "orc": "ORC",
         "avro": "Avro",
+        "coco": "images",
     }
     for option in SOURCE_OPTIONS:
         for kind in option.sources:

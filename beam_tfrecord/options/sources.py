@@ -5,6 +5,7 @@ from __future__ import annotations
 from beam_tfrecord.options.option import CSV, IMAGES, INPUT, LAKE, NUMPY, SQL, Option
 
 _IMAGES = ("images",)
+_ALL_IMAGES = ("images", "coco")
 _LAKE = ("delta", "iceberg")
 
 IMAGE_OPTIONS: tuple[Option, ...] = (
@@ -28,9 +29,9 @@ IMAGE_OPTIONS: tuple[Option, ...] = (
     Option(
         "base",
         "--base",
-        "Directory that relative paths of a table start from.",
+        "Directory that relative paths of a table or of a COCO file start from.",
         metavar="DIR",
-        sources=_IMAGES,
+        sources=_ALL_IMAGES,
         group=IMAGES,
     ),
     Option(
@@ -57,7 +58,7 @@ IMAGE_OPTIONS: tuple[Option, ...] = (
         "header",
         "choice",
         choices=("header", "decode", "none"),
-        sources=_IMAGES,
+        sources=_ALL_IMAGES,
         group=IMAGES,
     ),
     Option(
@@ -65,7 +66,7 @@ IMAGE_OPTIONS: tuple[Option, ...] = (
         "--resize",
         "New length of the shorter side, or HEIGHTxWIDTH.",
         metavar="SIZE",
-        sources=_IMAGES,
+        sources=_ALL_IMAGES,
         group=IMAGES,
     ),
     Option(
@@ -74,7 +75,7 @@ IMAGE_OPTIONS: tuple[Option, ...] = (
         "Format to store: jpeg, png or webp.",
         metavar="NAME",
         choices=("jpeg", "png", "webp"),
-        sources=_IMAGES,
+        sources=_ALL_IMAGES,
         group=IMAGES,
     ),
     Option(
@@ -84,7 +85,7 @@ IMAGE_OPTIONS: tuple[Option, ...] = (
         90,
         "number",
         "N",
-        sources=_IMAGES,
+        sources=_ALL_IMAGES,
         group=IMAGES,
     ),
     Option(
@@ -93,7 +94,7 @@ IMAGE_OPTIONS: tuple[Option, ...] = (
         "Turn the pixels as EXIF says.",
         False,
         "switch",
-        sources=_IMAGES,
+        sources=_ALL_IMAGES,
         group=IMAGES,
     ),
     Option(
@@ -104,7 +105,7 @@ IMAGE_OPTIONS: tuple[Option, ...] = (
         "number",
         "N",
         least=1,
-        sources=_IMAGES,
+        sources=_ALL_IMAGES,
         group=IMAGES,
     ),
     Option(
@@ -115,7 +116,16 @@ IMAGE_OPTIONS: tuple[Option, ...] = (
         "number",
         "N",
         least=1,
-        sources=_IMAGES,
+        sources=_ALL_IMAGES,
+        group=IMAGES,
+    ),
+    Option(
+        "masks",
+        "--masks",
+        "Masks to draw of COCO's objects: objects (one each), classes (one an image), or both.",
+        form="names",
+        metavar="A,B",
+        sources=("coco",),
         group=IMAGES,
     ),
 )

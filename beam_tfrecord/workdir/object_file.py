@@ -67,6 +67,7 @@ _MODULES = {
     "records.examples": ("Discovered",),
     "sources.base": ("InputFile", "Unit"),
     "sources.groups": ("Group",),
+    "sources.coco.rows": ("CocoUnit",),
     "sources.csv.read": ("CsvUnit",),
     "sources.excel": ("ExcelUnit",),
     "sources.images.listing": ("Pack",),

@@ -118,7 +118,7 @@ def test_bad_rows_are_rejects_with_the_reason(tmp_path: Path, suffix: str) -> No
         {"file_name": "b.jpg", "x_file_name": "a.jpg"},
     ]
     write_metadata(root / f"metadata{suffix}", rows)
-    below = "is not a path below the directory of its table: correct it"
+    below = "is not a path below its directory: correct it"
     assert rejects_of(Images(root)) == [
         "gone.jpg is missing",
         "a row has no path",

@@ -63,7 +63,7 @@ def place_of(name: str | None, base: str, folder: str | None) -> Place:
         return Place(name, os.path.join(base, name))
     inner = posixpath.normpath(name.replace("\\", "/"))
     if "://" in name or inner.startswith(("/", "../")) or inner in ("..", "."):
-        fault = Fault("bad-path", "is not a path below the directory of its table: correct it")
+        fault = Fault("bad-path", "is not a path below its directory: correct it")
         return Place(name, fault=fault)
     return Place(posixpath.join(folder, inner), os.path.join(base, inner))
 

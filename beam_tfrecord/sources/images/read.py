@@ -259,6 +259,10 @@ class Rows:
         sizes: Expected number of bytes of each image.
         faults: Faults that are already known, by index; images with a fault are not read.
         reject: Function that returns the reject of a row, given its index and fault.
+        expected: Width and height of each image before resizing but after any rotation; None means
+            any.
+        more: Function that returns further columns, given the indices of the accepted rows and the
+            columns of their images.
     """
 
     batch: Batch
@@ -266,6 +270,8 @@ class Rows:
     sizes: Sequence[int]
     faults: dict[int, Fault]
     reject: Callable[[int, Fault], Reject]
+    expected: Sequence[tuple[int, int]] | None = None
+    more: Callable[[list[int], dict[str, pa.Array]], dict[str, pa.Array]] | None = None
 
 
 def add_images(rows: Rows, schema: pa.Schema, how: Reading) -> Batch:
@@ -279,7 +285,11 @@ def add_images(rows: Rows, schema: pa.Schema, how: Reading) -> Batch:
     Raises:
         DataError: A column of the schema is missing.
     """
-    accepted, columns, headers = read_images(rows.paths, rows.sizes, rows.faults, how)
+    accepted, columns, headers = read_images(
+        rows.paths, rows.sizes, rows.faults, how, expected=rows.expected
+    )
+    if rows.more is not None:
+        columns |= rows.more(accepted, columns)
     batch = rows.batch.take(np.array(accepted, np.int64)) if rows.faults else rows.batch
     rejects = [rows.reject(index, fault) for index, fault in sorted(rows.faults.items())]
     refused = None
@@ -308,7 +318,12 @@ def with_columns(batch: Batch, more: Mapping[str, pa.Array], schema: pa.Schema) 
 
 
 def read_images(
-    paths: Sequence[str], sizes: Sequence[int], faults: dict[int, Fault], how: Reading
+    paths: Sequence[str],
+    sizes: Sequence[int],
+    faults: dict[int, Fault],
+    how: Reading,
+    *,
+    expected: Sequence[tuple[int, int]] | None = None,
 ) -> tuple[list[int], dict[str, pa.Array], list[Header | None]]:
     """Read images, and add the faults that it finds to `faults`.
 
@@ -317,6 +332,8 @@ def read_images(
         sizes: Expected number of bytes of each.
         faults: Faults that are known, by index; images with a fault are not read.
         how: Settings of reading the images.
+        expected: Width and height of each image before resizing but after any rotation; None means
+            any.
 
     Returns:
         Index of each accepted image, the columns that come from the files, and the headers.
@@ -333,17 +350,18 @@ def read_images(
     changed: dict[int, bytes] = {}
     originals: list[tuple[int | None, int | None]] = []
     for place, header in enumerate(plain):
-        if header is None:
-            try:
-                checked = _checked(files, place, how)
-            except Fault as fault:
-                faults[wanted[place]] = fault
-                continue
-            header = checked.header
-            originals.append(checked.original_size)
-            if checked.changed is not None:
-                changed[place] = checked.changed
-        headers[place] = header
+        checked = None if header is None else _Checked(header, None, (header.width, header.height))
+        try:
+            checked = checked or _checked(files, place, how)
+            if expected is not None:
+                _check_size(checked.original_size, expected[wanted[place]])
+        except Fault as fault:
+            faults[wanted[place]] = fault
+            continue
+        originals.append(checked.original_size)
+        if checked.changed is not None:
+            changed[place] = checked.changed
+        headers[place] = checked.header
     places, described = list(headers), list(headers.values())
     columns = _description(described)
     columns["image"] = files.array(places, changed)
@@ -401,6 +419,18 @@ def _checked(files: Files, index: int, how: Reading) -> _Checked:
         return _Checked(header, None, (header.width, header.height))
     changed, header, size = transformed(view, header, how.transform, max_pixels=how.max_pixels)
     return _Checked(header, changed, size)
+
+
+def _check_size(size: tuple[int | None, int | None], expected: tuple[int, int]) -> None:
+    """Raise `Fault` if an image has another width and height than are expected, or unknown ones."""
+    if size == expected:
+        return
+    found = "an unknown size" if None in size else f"{size[0]}x{size[1]} pixels"
+    turned = ": pass --orient if they are of the upright image" if size == expected[::-1] else ""
+    raise Fault(
+        "other-size",
+        f"has {found}, but annotations for {expected[0]}x{expected[1]} (width x height){turned}",
+    )
 
 
 def cut_by_bytes(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:

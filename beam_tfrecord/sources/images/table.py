@@ -423,9 +423,15 @@ class Table:
             message = f"{name} {fault.reason}"
             return Reject(unit.name, row, "image", fault.code, message, name, name)
 
-        rows = batch.replace(data=pa.RecordBatch.from_pydict(columns))
+        data = batch.replace(data=pa.RecordBatch.from_pydict(columns))
         paths = [one.path for one in task.places]
-        return add_images(Rows(rows, paths, task.sizes, faults, reject), schema, how)
+        rows = Rows(data, paths, task.sizes, faults, reject)
+        return add_images(self._described(rows, schema), schema, how)
+
+    def _described(self, rows: Rows, schema: pa.Schema) -> Rows:
+        """Return rows with what tables of further kinds know of their images."""
+        del schema
+        return rows
 
 
 def _inference(source: Source, unit: Unit) -> Any:

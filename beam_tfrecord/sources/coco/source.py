@@ -1,0 +1,271 @@
+"""The COCO source: one row for each image, with the objects that are annotated in it.
+
+Its file of instances (https://cocodataset.org/#format-data) is read as a table of images: see
+`beam_tfrecord.sources.images.table`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.extras import require
+from beam_tfrecord.images import Fault
+from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
+from beam_tfrecord.sources.coco.masks import MOST_CATEGORY, Masks, NoMask
+from beam_tfrecord.sources.coco.rows import (
+    AREA,
+    COLUMNS,
+    CROWD,
+    HEIGHT,
+    LABEL,
+    MOST,
+    PATH,
+    SEGMENTATION,
+    WIDTH,
+    CocoInference,
+    CocoRows,
+    CocoUnit,
+)
+from beam_tfrecord.sources.files import as_paths
+from beam_tfrecord.sources.images.base import ImageSource
+from beam_tfrecord.sources.images.labels import Inferred
+from beam_tfrecord.sources.images.read import Rows
+from beam_tfrecord.sources.images.table import Table
+
+_OF_OBJECTS, _OF_CLASSES = "image/object/mask", "mask"
+MASKS: Mapping[str, tuple[str, pa.DataType]] = {
+    "objects": (_OF_OBJECTS, pa.list_(pa.binary())),
+    "classes": (_OF_CLASSES, pa.binary()),
+}
+"""The columns of masks, and their types, by the values of the option `masks`."""
+
+
+_Size = tuple[int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class CocoTable(Table):
+    """A COCO file as a table of images.
+
+    Attributes:
+        masks: Keys of `MASKS`.
+    """
+
+    masks: Sequence[str] = ()
+
+    @property
+    def _needs_paths(self) -> bool:
+        return True
+
+    def _source_of(self, file: InputFile) -> Any:
+        return CocoRows(self.paths)
+
+    def _folder_of(self, file: InputFile) -> str:
+        # An image has to be below the directory of the images.
+        return ""
+
+    def files(self) -> Iterator[InputFile]:
+        """Yield the files of annotations."""
+        return CocoRows(self.paths).files()
+
+    def infer(self, unit: Unit) -> Any:
+        """Return what is notable about the file of a unit."""
+        return CocoRows(self.paths).infer(unit)
+
+    def merge(self, found: Iterable[Any]) -> Inferred:
+        """Return the columns of objects, which are the same for all files."""
+        del found
+        types = {**COLUMNS, **dict(map(MASKS.__getitem__, self.masks))}
+        return Inferred(further=tuple(pa.field(name, arrow) for name, arrow in types.items()))
+
+    def _inner_schema(
+        self, source: Source, unit: Unit, schema: pa.Schema, images: Mapping[str, str]
+    ) -> pa.Schema:
+        names = {name for name in schema.names if name in COLUMNS} | {PATH, WIDTH, HEIGHT}
+        if {_OF_OBJECTS, _OF_CLASSES} & {*schema.names}:
+            names |= {SEGMENTATION, LABEL, CROWD, MOST}
+        return pa.schema([field for field in source.merge([]) if field.name in names])
+
+    def _described(self, rows: Rows, schema: pa.Schema) -> Rows:
+        data = rows.batch.data
+        sizes = list(zip(*(data.column(name).to_pylist() for name in (WIDTH, HEIGHT)), strict=True))
+        masks: list[Masks | None] = [None] * len(sizes)
+        if MOST in data.schema.names:
+            for row, (width, height) in enumerate(sizes):
+                try:
+                    masks[row] = _masks(data, row, width, height, _OF_CLASSES in schema.names)
+                except NoMask as error:
+                    rows.faults.setdefault(row, Fault("bad-mask", f"has an object {error}"))
+        more = functools.partial(_more, data, sizes, masks, schema.names)
+        return dataclasses.replace(rows, expected=sizes, more=more)
+
+
+def _masks(data: pa.RecordBatch, row: int, width: int, height: int, has_classes: bool) -> Masks:
+    """Return the masks of a row.
+
+    Raises:
+        NoMask: An object has none, or the number of its category cannot be one of pixels.
+    """
+    numbers = data.column(LABEL)[row].as_py()
+    if has_classes and (wrong := [one for one in numbers if not 0 < one <= MOST_CATEGORY]):
+        raise NoMask(f"of category {wrong[0]}, and masks have 1 to {MOST_CATEGORY:,}")
+    return Masks.of(list(map(json.loads, data.column(SEGMENTATION)[row].as_py())), width, height)
+
+
+def _more(
+    data: pa.RecordBatch,
+    sizes: Sequence[tuple[int, int]],
+    masks: Sequence[Masks | None],
+    names: Sequence[str],
+    accepted: Sequence[int],
+    columns: Mapping[str, pa.Array],
+) -> dict[str, pa.Array]:
+    """Return the columns that depend on the size in which an image is stored.
+
+    Args:
+        data: The rows.
+        sizes: Annotated width and height of each row.
+        masks: Masks of each row, if they are asked for.
+        names: Columns to make.
+        accepted: The rows to make them for.
+        columns: Columns of the images of these rows.
+    """
+    old = [sizes[row] for row in accepted]
+    stored = zip(columns["width"].to_pylist(), columns["height"].to_pylist(), strict=True)
+    # Without a check, the size of an image may be unknown.
+    new = [before if None in after else after for before, after in zip(old, stored, strict=True)]
+    made: dict[str, pa.Array] = {}
+    if AREA in names:
+        areas = data.column(AREA).take(pa.array(accepted, pa.int64()))
+        made[AREA] = _scaled(areas, old, new)
+    if MOST not in data.schema.names:
+        return made
+    of = data.select([LABEL, CROWD, MOST]).take(pa.array(accepted, pa.int64())).to_pylist()
+    drawn = [masks[row] for row in accepted]
+    if _OF_OBJECTS in names:
+        found = [mask.objects(size) for mask, size in zip(drawn, new, strict=True) if mask]
+        made[_OF_OBJECTS] = pa.array(found, pa.list_(pa.binary()))
+    if _OF_CLASSES in names:
+        images = [
+            mask.classes(row[LABEL], row[CROWD], size, most=row[MOST])
+            for mask, row, size in zip(drawn, of, new, strict=True)
+            if mask
+        ]
+        made[_OF_CLASSES] = pa.array(images, pa.binary())
+    return made
+
+
+def _scaled(areas: pa.Array, old: Sequence[_Size], new: Sequence[_Size]) -> pa.Array:
+    """Return the areas of objects, in pixels of images that were resized."""
+    scales = np.array([(w * h) / (x * y) for (w, h), (x, y) in zip(new, old, strict=True)])
+    of_objects = np.repeat(scales, pc.list_value_length(areas).to_numpy())
+    values = (areas.flatten().to_numpy() * of_objects).astype(np.float32)
+    lengths = pc.list_value_length(areas).to_numpy()
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    return pa.ListArray.from_arrays(offsets, pa.array(values))
+
+
+@dataclasses.dataclass(frozen=True)
+class Coco(ImageSource):
+    """Images with annotated objects, from COCO files such as ``instances_val2017.json``.
+
+    Attributes, besides those of all sources of images:
+        masks: Masks to make, keys of `MASKS`; None means none. ``objects``: a PNG for each object.
+            ``classes``: a PNG for each image, with the numbers of categories.
+    """
+
+    kind: ClassVar[str] = "coco"
+    detail_type: ClassVar[Any] = CocoUnit
+
+    _: dataclasses.KW_ONLY
+    masks: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "masks", tuple(self.masks or ()))
+        for name in self.masks or ():
+            if name not in MASKS:
+                raise UsageError(f"masks {name!r} are not known: use {' and '.join(MASKS)}")
+
+    @property
+    def is_stable(self) -> bool:
+        """False, because the files of annotations do not show changes of the images."""
+        return False
+
+    @property
+    def _table(self) -> CocoTable:
+        return CocoTable(
+            as_paths(self.paths),
+            columns=self.columns,
+            labels=None,
+            base=self.base,
+            path_column=PATH,
+            label_column="",
+            union=False,
+            resizes=self.resize is not None,
+            masks=self.masks or (),
+        )
+
+    def files(self) -> Iterator[InputFile]:
+        """Yield the files of annotations.
+
+        Raises:
+            UsageError: Nothing is found, or Pillow or pycocotools is missing.
+        """
+        self.reading(is_remote=False)
+        if self.masks:
+            require("coco", "masks of objects")
+        return self._table.files()
+
+    def chunks(self, file: InputFile) -> Iterator[Chunk]:
+        """Yield the ranges of a file to scan: one, the complete file."""
+        return self._table.chunks(file)
+
+    def scan(self, chunk: Chunk) -> Scan:
+        """Find the images and annotations of a file.
+
+        Raises:
+            DataError: The file is damaged, or not a COCO file of instances.
+        """
+        return self._table.scan(chunk)
+
+    def units(self, scans: Sequence[Scan]) -> list[Unit]:
+        """Cut a file into units of some hundred images."""
+        return self._table.units(scans)
+
+    def infer(self, of: Unit) -> CocoInference:
+        """Return what is notable about the file of a unit."""
+        found: CocoInference = self._table.infer(of)
+        return found
+
+    def merge(self, inferences: Iterable[CocoInference]) -> pa.Schema:
+        """Return the columns of images and objects.
+
+        Raises:
+            UsageError: `columns` has others.
+        """
+        return self.schema_of(self._table.merge(inferences))
+
+    def remarks(self, inferences: Sequence[CocoInference], schema: pa.Schema) -> list[str]:
+        """Return messages about annotations and keys that are not read."""
+        return CocoRows(as_paths(self.paths)).remarks(inferences, schema)
+
+    def read(
+        self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
+    ) -> Iterator[Batch]:
+        """Yield the rows of `unit` in order, as batches of exactly `schema`.
+
+        Raises:
+            DataError: A file of annotations is not right.
+        """
+        return self._table.read(unit, schema, batch_rows=batch_rows, reading=self.reading)
