@@ -13,7 +13,6 @@ import functools
 import itertools
 import warnings
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -342,15 +341,7 @@ def _opened(file: InputFile, *, computed: bool = True) -> Iterator[Any]:
         except BeamTFRecordError:
             raise
         # openpyxl has no class for damage: what fails is what its parsers meet.
-        except (
-            zlib.error,
-            zipfile.BadZipFile,
-            KeyError,
-            ValueError,
-            SyntaxError,
-            EOFError,
-            OSError,
-        ) as error:
+        except Exception as error:
             advice = "save it as .xlsx in Excel, without a password, or leave it out"
             raise incomplete(file, "xlsx", error, advice) from error
 

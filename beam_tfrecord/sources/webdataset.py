@@ -36,6 +36,7 @@ _NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)")
 _TEXT = ("txt", "text", "transcript", "json", "jsn")
 _INTEGER = ("cls", "cls2", "count", "id", "index", "inx")
 _RECORD = tarfile.BLOCKSIZE
+_END_BYTES = 2**20
 # Samples are joined to blocks of this part of a unit, so that scans of many are small.
 _BLOCKS_IN_UNIT = 16
 # Rows are read up to this number of bytes at a time.
@@ -199,8 +200,8 @@ def _members(
 ) -> Iterator[tarfile.TarInfo]:
     """Yield the regular files that begin between two bytes.
 
-    `tarfile` takes a damaged header for the end. So the bytes after the last member have to be
-    those that mark the end of a tar file, if `stop` is the end of the file.
+    `tarfile` takes a damaged header for the end. So all bytes after the last member have to be
+    zeros, which mark the end of a tar file, if `stop` is the end of the file.
     """
     raw.seek(start)
     end = start
@@ -225,10 +226,15 @@ def _members(
     if stop < file.bytes:
         return
     raw.seek(end)
-    if raw.read(_RECORD) != bytes(_RECORD):
+    rest = raw.read(_RECORD)
+    is_end = len(rest) == _RECORD
+    while is_end and rest:
+        is_end = not any(rest)
+        rest = raw.read(_END_BYTES)
+    if not is_end:
         raise DataError(
-            f"{file.name} is damaged or cut off at byte {end:,}: there is neither a member nor the "
-            "end of a tar file: write the file again"
+            f"{file.name} is damaged or cut off at byte {end:,}, or two tar files follow each "
+            "other: there is neither a member nor the end of a tar file: write the file again"
         )
 
 

@@ -147,6 +147,17 @@ def test_a_link_is_refused(tmp_path: Path) -> None:
         rows_of(str(tmp_path / "x.tar"))
 
 
+def test_samples_behind_the_end_are_not_lost_in_silence(tmp_path: Path) -> None:
+    path = Path(write_tar(tmp_path / "x.tar", [("a.txt", b"1")]))
+    data = path.read_bytes()
+    path.write_bytes(data + bytes(2**22))
+    assert len(rows_of(str(path))) == 1
+    for behind in (data, b"x", bytes(2**21) + b"x"):
+        path.write_bytes(data + behind)
+        with pytest.raises(DataError, match=r"at byte 1,024, or two tar files follow each other"):
+            rows_of(str(path))
+
+
 def test_no_sample_is_lost_in_a_damaged_or_cut_file(tmp_path: Path) -> None:
     rows = [{"__key__": f"{n:03}", "jpg": bytes([n]) * (n * 7), "cls": n} for n in range(60)]
     path = Path(write_tar(tmp_path / "x.tar", members_of(rows)))

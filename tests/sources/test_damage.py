@@ -1,0 +1,151 @@
+"""Files with changed bytes or a cut end: as many rows as before, or one clear line."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.sources.base import Source
+from beam_tfrecord.sources.json.source import Json
+from beam_tfrecord.sources.tfrecord.source import Tfrecord
+from beam_tfrecord.sources.webdataset import WebDataset
+from beam_tfrecord.testing import some_rows
+from tests.records import example, framed
+from tests.sources.behaviour import CASES
+from tests.sources.test_webdataset import write_tar
+
+ROWS = 60
+
+
+def _rows(source: Source) -> int:
+    return sum(batch.num_rows for batch in source.batches())
+
+
+def _flip(data: bytearray, draw: random.Random) -> None:
+    """Change a byte, half of the time near the end, where the footers are."""
+    at = (
+        draw.randrange(len(data))
+        if draw.random() < 0.5
+        else -1 - draw.randrange(min(300, len(data)))
+    )
+    data[at] = draw.choice((data[at] ^ 1 << draw.randrange(8), 0, 0x7F, 0x80, 0xFF))
+
+
+def _swap(data: bytearray, draw: random.Random) -> None:
+    """Exchange two pieces."""
+    one, other = sorted(draw.sample(range(0, len(data) - 40, 8), 2))
+    data[one : one + 8], data[other : other + 8] = data[other : other + 8], data[one : one + 8]
+
+
+def _cut(data: bytearray, draw: random.Random) -> None:
+    """Cut the end off."""
+    del data[draw.randrange(len(data)) :]
+
+
+def _zero(data: bytearray, draw: random.Random) -> None:
+    """Zero a piece, as a disk may that lost a block."""
+    at = draw.randrange(len(data))
+    stop = min(at + draw.choice((1, 64, 512)), len(data))
+    data[at:stop] = bytes(stop - at)
+
+
+def _json_lines(rows: int) -> bytes:
+    # Columns that damage cannot turn into others of another type.
+    return b"".join(b'{"id": %d, "name": "n\\u00e9%d"}\n' % (row, row) for row in range(rows))
+
+
+def _made(kind: str, path: Path) -> Callable[[Path], Source]:
+    """Write a file of `ROWS` rows; return what opens it."""
+    if kind in CASES:
+        CASES[kind].write(path, some_rows(ROWS))
+        return CASES[kind].open
+    compress = {"json.gz": gzip.compress, "json.bz2": bz2.compress, "json.xz": lzma.compress}
+    if kind in compress:
+        path.write_bytes(compress[kind](_json_lines(ROWS)))
+        return Json
+    if kind == "json array":
+        path.write_bytes(b"[%b]" % b",".join(_json_lines(ROWS).splitlines()))
+        return Json
+    if kind == "webdataset":
+        # One file a sample: of two, one whose name is damaged would be a sample of its own.
+        write_tar(path, [(f"{row:03}.txt", b"text %d" % row) for row in range(ROWS)])
+        return WebDataset
+    data = b"".join(framed(example(id=row, name=f"n{row}")) for row in range(ROWS))
+    path.write_bytes(gzip.compress(data) if kind.endswith(".gz") else data)
+    return Tfrecord
+
+
+SUFFIXES = {
+    **{kind: CASES[kind].suffix for kind in ("arrow", "arrow stream", "orc", "avro", "excel")},
+    "json": ".jsonl",
+    "json array": ".json",
+    "json.gz": ".jsonl.gz",
+    "json.bz2": ".jsonl.bz2",
+    "json.xz": ".jsonl.xz",
+    "webdataset": ".tar",
+    "others": ".tfrecord",
+    "others.gz": ".tfrecord.gz",
+    "tfrecord": ".tfrecord",
+}
+
+# openpyxl is slow.
+SEEDS = {"excel": 20}
+
+
+@pytest.mark.parametrize("damage", [_flip, _swap, _zero])
+@pytest.mark.parametrize("kind", SUFFIXES)
+def test_damage_loses_no_row_in_silence(
+    tmp_path: Path, kind: str, damage: Callable[[bytearray, random.Random], None]
+) -> None:
+    path = tmp_path / f"x{SUFFIXES[kind]}"
+    open_ = _made(kind, path)
+    data = path.read_bytes()
+    messages = []
+    for seed in range(SEEDS.get(kind, 60)):
+        changed = bytearray(data)
+        damage(changed, random.Random(seed))
+        path.write_bytes(changed)
+        try:
+            assert _rows(open_(path)) == ROWS, seed
+        except DataError as error:
+            messages.append(str(error))
+    assert messages
+    assert all(path.name in message and "\n" not in message for message in messages)
+
+
+@pytest.mark.parametrize("kind", SUFFIXES)
+def test_a_file_that_is_cut_off_has_all_rows_before_the_cut_or_is_refused(
+    tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / f"x{SUFFIXES[kind]}"
+    open_ = _made(kind, path)
+    data = path.read_bytes()
+    for seed in range(SEEDS.get(kind, 40)):
+        changed = bytearray(data)
+        _cut(changed, random.Random(seed))
+        path.write_bytes(changed)
+        found = message = None
+        try:
+            found = _rows(open_(path))
+        except DataError as error:
+            message = str(error)
+        if message is None:
+            # Not all formats need the bytes that fill their end.
+            assert found in (ROWS, _complete_rows(kind, data, len(changed))), seed
+        else:
+            assert path.name in message
+            assert "\n" not in message
+
+
+def _complete_rows(kind: str, data: bytes, size: int) -> int | None:
+    """Return the rows of a part of a file, if its format has no mark of the end."""
+    if kind == "json" and b"\n" in data[size - 1 : size + 1]:
+        return data[: size + 1].count(b"\n")
+    return None if size or kind == "avro" else 0
