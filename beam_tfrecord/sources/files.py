@@ -129,7 +129,8 @@ def _list_remote(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[Inpu
     schemes = {path.partition("://")[0] if is_remote(path) else "" for path in paths}
     if len(schemes) > 1:
         raise UsageError(
-            "inputs lie on several filesystems, or only some in zip files: give those of one"
+            "inputs lie on several filesystems, or only some in zip files: give those of one "
+            "filesystem"
         )
     found: dict[str, Entry] = {}
     for path in paths:

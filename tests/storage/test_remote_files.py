@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import lzma
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import InputChanged, UsageError
 from beam_tfrecord.inputs import detect_kind
 from beam_tfrecord.sources.files import list_files
-from beam_tfrecord.storage import put
+from beam_tfrecord.storage import open_read, put
 from tests.storage.conftest import Store
+from tests.zips import make_zip
 
 FILES = (
     "a.csv",
@@ -75,6 +77,22 @@ def test_compressed_text_is_read(store: Store, suffix: str) -> None:
     put(f"{store.url}/t.csv{suffix}", data)
     batches = bt.ReadFromCsv(f"{store.url}/t.csv{suffix}").batches()
     assert [row["a"] for batch in batches for row in batch.rows()] == list(range(5000))
+
+
+def test_zip_files_are_read_without_a_copy_here(store: Store, tmp_path: Path) -> None:
+    text = "".join(f"{row},x\n" for row in range(3000))
+    path = make_zip(tmp_path / "x.zip", {"t/a.csv": f"a,b\n{text}", "__MACOSX/a.csv": b"\0"})
+    put(f"{store.url}/in/x.zip", path.read_bytes())
+    for inside in ("", "/t/*.csv"):
+        source = bt.ReadFromCsv(f"{store.url}/in/x.zip{inside}")
+        assert [row["a"] for batch in source.batches() for row in batch.rows()] == [*range(3000)]
+    url = f"{store.url}/in/x.zip/t/a.csv"
+    (file,) = list_files([url], [".csv"], remote=True)
+    assert (file.name, file.bytes) == ("x.zip/t/a.csv", 4 + len(text))
+    make_zip(path, {"t/a.csv": b"a,b\n1,2\n"})
+    put(f"{store.url}/in/x.zip", path.read_bytes())
+    with pytest.raises(InputChanged, match=r"x\.zip/t/a\.csv' was changed"):
+        open_read(file.path, version=file.version)
 
 
 def test_directories_of_partitions_make_columns(bucket: str) -> None:
