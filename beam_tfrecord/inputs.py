@@ -299,15 +299,14 @@ def _kind_of(path: str, packages: Packages) -> str:
         return "sql"
     path = path.removeprefix("file://")
     if os.path.isdir(path):
-        return _kind_of_directory(path, packages)
+        return _kind_of_directory(path, _visible_files(path), packages)
     kind = _kind_of_suffix(suffix_of(path), packages)
     if (kind is None or path.endswith(MANIFEST_NAME)) and is_dataset(path):
         return "tfrecord"
     if kind is not None:
         return kind
     if colon and scheme != "file" and not is_web(path):
-        names = (entry.path for entry in remote_entries(path))
-        return lake_kind(path) or _kind_of_files(path, names, packages)
+        return _kind_of_directory(path, (entry.path for entry in remote_entries(path)), packages)
     if os.path.exists(path) or colon:
         raise UsageError(
             f"cannot tell what {shown_path(path)!r} holds: its name does not end in {_SUFFIXES}: "
@@ -317,12 +316,12 @@ def _kind_of(path: str, packages: Packages) -> str:
     return _kind_of_files(path, (file for match in matches for file in _files_at(match)), packages)
 
 
-def _kind_of_directory(path: str, packages: Packages) -> str:
+def _kind_of_directory(path: str, files: Iterable[str], packages: Packages) -> str:
     if is_stage(path):
         return "parquet"
     if is_dataset(path) or is_incomplete(path):
         return "tfrecord"
-    return lake_kind(path) or _kind_of_files(path, _visible_files(path), packages)
+    return lake_kind(path) or _kind_of_files(path, files, packages)
 
 
 def _kind_in_zips(path: str, urls: Sequence[str], packages: Packages) -> str:

@@ -8,6 +8,7 @@ import pytest
 from beam_tfrecord import inputs
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.inputs import detect_kind, make_source
+from beam_tfrecord.sources.tfrecord.listing import is_incomplete
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +108,17 @@ def test_json_beside_files_of_another_kind_is_left_out(tmp_path):
     assert detect_kind(path) == "parquet"
     assert detect_kind(path, from_="json") == "json"
     assert detect_kind(f"{path}/*.json*") == "json"
+
+
+def test_a_schema_beside_files_makes_no_dataset_of_them(tmp_path):
+    path = touch(tmp_path, "a.csv", "schema.json")
+    assert detect_kind(path) == "csv"
+    assert not is_incomplete(path)
+    assert is_incomplete(touch(tmp_path, ".tmp-1"))
+    (tmp_path / ".tmp-1").unlink()
+    assert is_incomplete(touch(tmp_path, "job.json"))
+    (tmp_path / "job.json").unlink()
+    assert is_incomplete(touch(tmp_path, "a.tfrecord.gz"))
 
 
 def test_mixed_directory_names_both_kinds(tmp_path):

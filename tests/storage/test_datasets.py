@@ -19,11 +19,14 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord import storage
 from beam_tfrecord.errors import StorageError, TargetExists, UsageError
+from beam_tfrecord.inputs import detect_kind
 from beam_tfrecord.storage.object_lease import this_process
 from beam_tfrecord.storage.objects import ObjectWriter
 from tests.cli_stand_ins import run
+from tests.marks import slow_after
 from tests.records import example, framed
 from tests.storage.conftest import Store, give_up_soon
+from tests.storage.made_inputs import FORMATS, made
 
 ROWS = 900
 SPLITS = {"train": 0.8, "test": 0.2}
@@ -91,6 +94,34 @@ def test_a_dataset_is_the_same_as_on_a_local_disk(
     bt.write(make_input(str(tmp_path), kind), str(tmp_path / "out"), **options)
     bt.write(make_input(store.url, kind), f"{store.url}/out/", **options)
     assert dataset_files(f"{store.url}/out") == dataset_files(str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("suffix", slow_after(5, (".tar", ".xlsx", ".orc", ".jsonl", *FORMATS)))
+def test_every_format_is_read_as_a_local_file(store: Store, tmp_path: Path, suffix: str) -> None:
+    data = made(suffix, tmp_path)
+    for root in (str(tmp_path), store.url):
+        storage.make_directory(f"{root}/in/d")
+        for name in ("a", "d/b"):
+            storage.put(f"{root}/in/{name}{suffix}", data)
+    local = bt.write(tmp_path / "in", tmp_path / "local")
+    assert bt.write(f"{store.url}/in", tmp_path / "out") == local
+    assert bt.write(f"{store.url}/in/**/*{suffix}", tmp_path / "out") == local
+    assert bt.schema(f"{store.url}/in/d/b{suffix}") == bt.schema(tmp_path / "in" / f"a{suffix}")
+
+
+def test_a_directory_is_known_by_what_it_holds(store: Store, tmp_path: Path) -> None:
+    bt.write(make_input(str(tmp_path)), f"{store.url}/ds")
+    bt.extract(f"{tmp_path}/in", f"{store.url}/stage")
+    storage.remove(f"{store.url}/ds/manifest.json")
+    for entry in list(storage.list_files(f"{store.url}/ds")):
+        if entry.path.endswith((".tfrecord", "_index")):
+            storage.remove(entry.path)
+    storage.put(f"{make_input(store.url)}/schema.json", b"{}")
+    assert detect_kind(f"{store.url}/in") == "csv"
+    assert detect_kind(f"{store.url}/stage") == "parquet"
+    assert detect_kind(f"{store.url}/ds") == "tfrecord"
+    with pytest.raises(UsageError, match="no dataset at"):
+        bt.write(f"{store.url}/ds", tmp_path / "out")
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from beam_tfrecord.errors import DataError, InputChanged
 from beam_tfrecord.manifest import MANIFEST_NAME, Manifest, Shard, directory_of, manifest_path
 from beam_tfrecord.sources.base import InputFile, version_and_state
-from beam_tfrecord.sources.files import list_files
+from beam_tfrecord.sources.files import has_suffix, list_files
 from beam_tfrecord.stage import format_at
 from beam_tfrecord.storage import (
     absolute_path,
@@ -27,7 +27,7 @@ from beam_tfrecord.storage import (
 
 SUFFIXES = (".tfrecord", ".tfrecords")
 
-_OF_DATASETS = ("schema.json", "job.json")
+_OF_DATASETS = frozenset(("schema.json", "job.json"))
 _FORMATS = "beam_tfrecord/"
 
 
@@ -85,7 +85,12 @@ def is_incomplete(path: str | os.PathLike[str]) -> bool:
     text = os.fspath(path)
     if glob.has_magic(text) or not is_directory(text) or is_dataset(text):
         return False
-    return any(name in _OF_DATASETS or name.startswith(".tmp-") for name in list_names(text))
+    names = list_names(text)
+    if any(name.startswith(".tmp-") for name in names):
+        return True
+    # One of these alone may be of others, such as a schema beside CSV files.
+    found = len(_OF_DATASETS.intersection(names))
+    return found > 1 or (found > 0 and any(has_suffix(name, SUFFIXES) for name in names))
 
 
 def list_records(paths: Sequence[str]) -> Iterator[InputFile]:
