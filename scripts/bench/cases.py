@@ -15,6 +15,7 @@ from work import Bench, Measured
 
 Metric = Literal[
     "rows_per_second",
+    "rows_per_cpu_second",
     "bytes_per_row",
     "gigabytes_per_second",
     "seconds",

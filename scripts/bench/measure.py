@@ -32,6 +32,7 @@ class Outcome:
     Attributes:
         seconds: Wall time of the work itself, imports and preparation left out.
         process_seconds: Wall time from the start of the process to its end.
+        cpu_seconds: Time of processors for the work, of all its processes that have ended.
         rows: Rows that went in.
         output_bytes: Bytes that came out.
         peak_rss: Highest sum of the resident bytes of all its processes, sampled. Pages that two
@@ -43,6 +44,7 @@ class Outcome:
 
     seconds: float = 0.0
     process_seconds: float = 0.0
+    cpu_seconds: float = 0.0
     rows: int = 0
     output_bytes: int = 0
     peak_rss: int = 0
@@ -67,6 +69,11 @@ def session_rss(session: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+def _cpu_seconds() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
 @contextlib.contextmanager
 def _empty_folders(place: Path) -> Iterator[tuple[Path, Path]]:
     """Yield two empty folders of the same filesystem, which go with what was written there."""
@@ -84,15 +91,16 @@ def run_here(name: str, told: Path, place: Path, workers: int) -> dict[str, Any]
     with _empty_folders(place) as (out, scratch):
         bench = Bench(inputs=load_inputs(told), out=out, scratch=scratch, workers=workers)
         measured = CASES[name].prepare(bench)
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), _cpu_seconds()
         work = measured()
-        seconds = time.perf_counter() - start
+        seconds, cpu_seconds = time.perf_counter() - start, _cpu_seconds() - cpu_start
     largest = [
         resource.getrusage(who).ru_maxrss * MAXRSS_UNIT_BYTES
         for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     ]
     return {
         "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
         "rows": work.rows,
         "output_bytes": work.output_bytes,
         "maxrss_self": largest[0],

@@ -18,6 +18,8 @@ def figure(outcome: Outcome, metric: Metric) -> float:
     """Return one figure of one run."""
     if metric == "rows_per_second":
         return outcome.rows / outcome.seconds
+    if metric == "rows_per_cpu_second":
+        return outcome.rows / outcome.cpu_seconds
     if metric == "bytes_per_row":
         return outcome.output_bytes / outcome.rows
     if metric == "gigabytes_per_second":
@@ -104,7 +106,12 @@ def as_markdown(results: Mapping[str, Sequence[Outcome]]) -> str:
 
 def as_json(results: Mapping[str, Sequence[Outcome]], **about: Any) -> dict[str, Any]:
     """Return everything measured, with medians and bars, ready for JSON."""
-    metrics: tuple[Metric, ...] = ("seconds", "rows_per_second", "peak_rss")
+    metrics: tuple[Metric, ...] = (
+        "seconds",
+        "rows_per_second",
+        "rows_per_cpu_second",
+        "peak_rss",
+    )
     return {
         **about,
         "cases": {
@@ -113,7 +120,8 @@ def as_json(results: Mapping[str, Sequence[Outcome]], **about: Any) -> dict[str,
                 "medians": {
                     metric: median(outcomes, metric)
                     for metric in metrics
-                    if metric != "rows_per_second" or any(outcome.rows for outcome in outcomes)
+                    if not metric.startswith("rows_per")
+                    or any(outcome.rows for outcome in outcomes)
                 },
                 "runs": [dataclasses.asdict(outcome) for outcome in outcomes],
             }
