@@ -107,13 +107,11 @@ def _have_braces(text: Bytes, starts: Int64Array) -> bool:
     return bool(opens.all() and closes.all())
 
 
-def split_lines(data: bytes, first: int, *, keep_blank: bool = False) -> Lines:
-    """Return the lines of `data`, which ends with a newline; `first` is the number of the first."""
-    text = np.frombuffer(data, np.uint8)
-    ends = np.flatnonzero(text == _LF)
+def split_lines(data: bytes, ends: Int64Array, first: int, *, keep_blank: bool = False) -> Lines:
+    """Return the lines of `data`, which has newlines at `ends`; `first` numbers the first."""
     starts = np.concatenate([[0], ends + 1])
     numbers = np.arange(first, first + len(ends))
-    if _have_braces(text, starts):
+    if _have_braces(np.frombuffer(data, np.uint8), starts):
         return Lines(data, starts, numbers)
     stripped = [line.strip(_SPACE) for line in data.split(b"\n")[:-1]]
     kept = [row for row, line in enumerate(stripped) if line or keep_blank]
@@ -159,7 +157,8 @@ def read_lines(unit: Unit) -> Iterator[Lines]:
             if is_first:
                 piece, is_first = piece.removeprefix(codecs.BOM_UTF8), False
             block = rest + (piece if splitter is None else splitter.feed(piece))
-            end = block.rfind(b"\n") + 1
+            ends = np.flatnonzero(np.frombuffer(block, np.uint8) == _LF)
+            end = int(ends[-1]) + 1 if len(ends) else 0
             rest = block[end:]
             if len(rest) > MAX_ROW_BYTES:
                 raise DataError(
@@ -167,13 +166,13 @@ def read_lines(unit: Unit) -> Iterator[Lines]:
                     f"than {MAX_ROW_BYTES} bytes: check that every row is an object of its own"
                 )
             if end:
-                found = split_lines(block[:end], number, keep_blank=is_array)
-                number += block.count(b"\n", 0, end) if splitter is None else len(found)
+                found = split_lines(block[:end], ends, number, keep_blank=is_array)
+                number += len(ends) if splitter is None else len(found)
                 yield found
     rest += b"" if splitter is None else splitter.finish()
     # An array without values has only blanks between its brackets.
     if rest.strip(_SPACE) or (is_array and number):
-        yield split_lines(rest + b"\n", number, keep_blank=is_array)
+        yield split_lines(rest + b"\n", np.array([len(rest)]), number, keep_blank=is_array)
 
 
 class Splitter:
