@@ -20,10 +20,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.errors import BeamTFRecordError, InputChanged, TargetExists, UsageError
+from beam_tfrecord.errors import (
+    BeamTFRecordError,
+    DataError,
+    InputChanged,
+    TargetExists,
+    UsageError,
+)
 from beam_tfrecord.inputs import detect_kind, make_source
 from beam_tfrecord.sources.base import Source
-from beam_tfrecord.sources.lake.iceberg import Iceberg
 from beam_tfrecord.sources.lake.table import LakeTable
 
 deltalake = pytest.importorskip("deltalake")
@@ -481,10 +486,42 @@ def test_a_change_of_the_columns_alone_is_another_dataset(
     bt.write(iceberg.directory, tmp_path / "out", version=version)
 
 
-def test_a_column_of_a_file_without_ids_is_refused(iceberg: IcebergTable) -> None:
-    source = make_source(iceberg.directory)
-    assert isinstance(source, Iceberg)
-    assert source.key_of(pa.field("id", pa.int64())) == ""
+def test_files_without_ids_are_read_by_the_mapping_of_names(tmp_path: Path) -> None:
+    pq.write_table(table_of(some_rows(5)), tmp_path / "x.parquet")
+    properties = {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}"}
+    catalog = pyiceberg_sql.SqlCatalog("mine", **properties)
+    catalog.create_namespace("ns")
+    table = catalog.create_table("ns.t", schema=SCHEMA)
+    table.add_files([f"{tmp_path}/x.parquet"])
+    with table.update_schema() as change:
+        change.rename_column("fare", "cost")
+    directory = f"{tmp_path}/ns/t"
+    assert rows_of(make_source(directory)) == table.scan().to_arrow().to_pylist()
+    with table.transaction() as transaction:
+        transaction.remove_properties("schema.name-mapping.default")
+    catalog.engine.dispose()
+    with pytest.raises(DataError, match=r"x\.parquet has no ids of columns, and its table no"):
+        rows_of(make_source(directory))
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_columns_of_delta_are_found_by_ids(tmp_path: Path, has_ids: bool) -> None:
+    path = Path(handmade_delta(tmp_path / "t", FEATURES))
+    log = path / "_delta_log" / f"{0:020}.json"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    lines[1]["metaData"]["configuration"]["delta.columnMapping.mode"] = "id"
+    if has_ids:
+        # Other names than those in the log, as other formats of the same files have them.
+        file = path / "a b.parquet"
+        fields = [
+            pa.field(name, pa.int64(), metadata={"PARQUET:field_id": str(number)})
+            for number, name in ((9, "col-1"), (1, "a"))
+        ]
+        pq.write_table(pa.table([range(10, 20), range(10)], schema=pa.schema(fields)), file)
+        lines[2]["add"]["size"] = file.stat().st_size
+    log.write_text("\n".join(map(json.dumps, lines)))
+    expected = [{"id": i, "day": DAY, "later": None} for i in range(10)]
+    assert rows_of(make_source(str(path))) == expected
 
 
 def test_workers_need_no_catalogue(iceberg: IcebergTable) -> None:

@@ -40,7 +40,8 @@ from beam_tfrecord.sources.lake.table import (
 )
 from beam_tfrecord.storage import is_remote
 
-_MAPPED = "delta.columnMapping.physicalName"
+_STORED_NAME = "delta.columnMapping.physicalName"
+_STORED_ID = "delta.columnMapping.id"
 _POSITION_BYTES = 8
 # The log has texts of up to so many characters, and moments without microseconds.
 _CUT_CHARACTERS = 32
@@ -101,17 +102,16 @@ class Delta(LakeTable):
                 )
         facts = {"table": str(table.metadata().id), "version": table.version()}
         schema = pa.schema(table.schema().to_arrow())
-        mapped = table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none"
-        keys = {
-            field.name: str(field.metadata[_MAPPED]) if mapped else field.name
-            for field in table.schema().fields
-        }
-        return Snapshot(schema, keys, facts)
-
-    @staticmethod
-    def key_of(field: pa.Field) -> str:
-        """Return the name of a column in the files."""
-        return str(field.name)
+        mode = table.metadata().configuration.get("delta.columnMapping.mode", "none")
+        fields = {field.name: field.metadata for field in table.schema().fields}
+        if mode == "none":
+            return Snapshot(schema, {name: name for name in fields}, facts)
+        stored = {name: str(metadata[_STORED_NAME]) for name, metadata in fields.items()}
+        if mode == "name":
+            return Snapshot(schema, stored, facts)
+        ids = {name: str(metadata[_STORED_ID]) for name, metadata in fields.items()}
+        by_name = {stored[name]: number for name, number in ids.items()}
+        return Snapshot(schema, ids, facts, ids=by_name)
 
     def files(self) -> Iterator[InputFile]:
         """Yield the data files of the snapshot in order of their paths.
@@ -154,12 +154,15 @@ class Delta(LakeTable):
         least, largest = _columns_of(actions, "min"), _columns_of(actions, "max")
         rows = actions.column("num_records").combine_chunks()
         unknown = pa.nulls(len(actions), pa.int64())
+        # The log has the names in the files also if the files are read by ids.
+        names = {key: name for name, key in (self.snapshot.ids or {}).items()}
         found, needed = {}, self.selection.needed if self.selection else ()
         for field in self.types():
             if field.name in partitions:
                 found[field.name] = of_values(partitions[field.name].cast(field.type))
                 continue
             key = self.snapshot.keys[field.name]
+            key = names.get(key, key)
             ends = None
             if field.name in needed and not pa.types.is_nested(field.type):
                 none = pa.nulls(len(actions), field.type)

@@ -31,7 +31,6 @@ from beam_tfrecord.sources.lake.table import (
 from beam_tfrecord.storage import is_remote, list_files, open_read
 
 _SCHEME = "iceberg://"
-_FIELD_ID = b"PARQUET:field_id"
 # How writers name the metadata files of versions: v3.metadata.json or 00003-<uuid>.metadata.json.
 _METADATA = re.compile(r"v?(\d+)(?:-[^/]*)?\.metadata\.json")
 
@@ -64,6 +63,8 @@ class Iceberg(LakeTable):
                 for field in spec.fields
                 if str(field.transform) == "identity"
             )
+            mapping = table.name_mapping()
+            ids = {name: str(field.field_id) for field in mapping or () for name in field.names}
         except UsageError:
             raise
         # The library raises classes of its own and of several others.
@@ -82,12 +83,7 @@ class Iceberg(LakeTable):
             if snapshot.schema_id != schema.schema_id:
                 facts["schema"] = schema.schema_id
         keys = {field.name: str(field.field_id) for field in schema.fields}
-        return Snapshot(schema.as_arrow(), keys, facts, partitioned)
-
-    @staticmethod
-    def key_of(field: pa.Field) -> str:
-        """Return the id of a column."""
-        return str((field.metadata or {}).get(_FIELD_ID, b"").decode())
+        return Snapshot(schema.as_arrow(), keys, facts, partitioned, ids)
 
     def files(self) -> Iterator[InputFile]:
         """Yield the data files of the snapshot in order of their paths.

@@ -51,15 +51,39 @@ class Snapshot:
 
     Attributes:
         schema: Types of its columns.
-        keys: What identifies each column in the files: a name or a number.
+        keys: What identifies each column in the files: a name, or an id as text.
         facts: What identifies the version: values for the manifest.
         stored: Columns that every file must have or have one value of.
+        ids: None if keys are names; else the id of each name in files whose columns have no ids.
     """
 
     schema: pa.Schema
     keys: Mapping[str, str]
     facts: Mapping[str, Any]
     stored: frozenset[str] = frozenset()
+    ids: Mapping[str, str] | None = None
+
+    def names_in(self, file: InputFile, inside: pa.Schema) -> dict[str, str]:
+        """Return the names of the columns of a file by their keys.
+
+        Raises:
+            DataError: The columns have no ids, and their names are not known.
+        """
+        if self.ids is None:
+            return {name: name for name in inside.names}
+        ids = {(field.metadata or {}).get(_FIELD_ID, b"").decode(): field.name for field in inside}
+        if any(ids):
+            return ids
+        if inside.names and not self.ids:
+            raise DataError(
+                f"{file.name} has no ids of columns, and its table no mapping of their names: "
+                "write the file again, or add schema.name-mapping.default to the table"
+            )
+        return {self.ids[name]: name for name in inside.names if name in self.ids}
+
+
+# Metadata of a column of a Parquet file.
+_FIELD_ID = b"PARQUET:field_id"
 
 
 class LakeScan(NamedTuple):
@@ -130,11 +154,6 @@ class LakeTable(Source):
                 supported.
         """
 
-    @staticmethod
-    @abc.abstractmethod
-    def key_of(field: pa.Field) -> str:
-        """Return what identifies a column of a file, as in `Snapshot.keys`; empty for nothing."""
-
     @property
     def facts(self) -> Mapping[str, Any]:
         """What identifies the snapshot, for the manifest."""
@@ -172,7 +191,7 @@ class LakeTable(Source):
             return Scan(chunk, LakeScan(Footer(pa.schema([]), (), ()), ()))
         with opened(file) as reader:
             in_ns = reader(NS)
-            inside = {self.key_of(field): field.name for field in in_ns.schema_arrow}
+            inside = self.snapshot.names_in(file, in_ns.schema_arrow)
             shared = dict(file.partitions)
             names = {}
             for field in types:
