@@ -315,6 +315,25 @@ def test_another_feature_is_refused_by_its_name(tmp_path: Path) -> None:
         make_source(path)
 
 
+def test_columns_of_types_that_are_not_supported_can_be_left_out(tmp_path: Path) -> None:
+    path = Path(handmade_delta(tmp_path / "t", [*FEATURES, "variantType"]))
+    log = path / "_delta_log" / f"{0:020}.json"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    schema = json.loads(lines[1]["metaData"]["schemaString"])
+    schema["fields"][2]["type"] = "variant"
+    lines[1]["metaData"]["schemaString"] = json.dumps(schema)
+    log.write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises(UsageError, match="column 'later' of .* is a variant: leave it out"):
+        make_source(str(path))
+    source = make_source(str(path), columns=["id", "day"])
+    assert rows_of(source) == [{"id": i, "day": DAY} for i in range(10)]
+    rows = pa.table({"id": [1, 2], "by": [b"a", b"b"]})
+    deltalake.write_deltalake(str(tmp_path / "bytes"), rows, partition_by=["by"])
+    with pytest.raises(UsageError, match="column 'by' of .* is a partition of bytes"):
+        make_source(str(tmp_path / "bytes"))
+    assert len(rows_of(make_source(str(tmp_path / "bytes"), columns=["id"]))) == 2
+
+
 def test_a_file_of_another_size_than_in_the_log_is_refused(tmp_path: Path) -> None:
     path = handmade_delta(tmp_path / "t", FEATURES)
     with (tmp_path / "t" / "a b.parquet").open("ab") as file:

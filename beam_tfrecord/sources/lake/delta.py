@@ -95,10 +95,18 @@ class Delta(LakeTable):
                 f"Delta Lake table {self.path!r} uses {unknown[0]!r}, which is not supported: "
                 "copy the rows into a table without it"
             )
-        for field in table.schema().fields:
-            if getattr(field.type, "type", "") == "variant":
+        partitions = table.metadata().partition_columns
+        for field in filter(self.is_read, table.schema().fields):
+            of = getattr(field.type, "type", "")
+            if of == "variant":
                 raise UsageError(
                     f"column {field.name!r} of {self.path!r} is a variant: leave it out"
+                )
+            # `deltalake` returns the form that the log has, which is not that of the protocol.
+            if of == "binary" and field.name in partitions:
+                raise UsageError(
+                    f"column {field.name!r} of {self.path!r} is a partition of bytes, which is not "
+                    "supported: leave it out"
                 )
         facts = {"table": str(table.metadata().id), "version": table.version()}
         schema = pa.schema(table.schema().to_arrow())

@@ -70,7 +70,7 @@ class Iceberg(LakeTable):
         # The library raises classes of its own and of several others.
         except Exception as error:
             raise self._unreadable(error) from error
-        for field in schema.fields:
+        for field in filter(self.is_read, schema.fields):
             if field.initial_default is not None:
                 raise UsageError(
                     f"column {field.name!r} of Iceberg table {self.path!r} has an initial default, "

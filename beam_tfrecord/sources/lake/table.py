@@ -154,6 +154,10 @@ class LakeTable(Source):
                 supported.
         """
 
+    def is_read(self, field: Any) -> bool:
+        """Return whether a column is read, given its field in the table's own schema."""
+        return self.columns is None or field.name in self.columns
+
     @property
     def facts(self) -> Mapping[str, Any]:
         """What identifies the snapshot, for the manifest."""
