@@ -37,11 +37,14 @@ from beam_tfrecord.sources.excel import Excel
 from beam_tfrecord.sources.images import listing
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.sources.json.source import Json
+from beam_tfrecord.sources.lake.delta import Delta
+from beam_tfrecord.sources.lake.iceberg import Iceberg
 from beam_tfrecord.sources.numpy.source import Numpy
 from beam_tfrecord.sources.orc import Orc
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.sources.tfrecord.source import Tfrecord
 from beam_tfrecord.sources.webdataset import WebDataset
+from tests.made_tables import delta_log, iceberg_metadata
 from tests.records import example, framed
 
 FILES = 2
@@ -187,6 +190,7 @@ class Input:
         make: Bytes of a file, given its first id, how many rows it has, and their state.
         options: Of the source.
         unit_bytes: Bytes of a unit, where files are to be cut; None: as always.
+        finish: Adds what the directory of the files has besides.
     """
 
     source: type[Any]
@@ -194,6 +198,7 @@ class Input:
     make: Callable[[int, int, int], bytes]
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     unit_bytes: int | None = None
+    finish: Callable[[Path], None] = lambda _: None
 
 
 INPUTS = {
@@ -205,6 +210,8 @@ INPUTS = {
     "json": Input(Json, ".json", _json),
     "parquet": Input(Parquet, ".parquet", _parquet),
     "parquet cut inside": Input(Parquet, ".parquet", _parquet, unit_bytes=600),
+    "delta cut inside": Input(Delta, ".parquet", _parquet, unit_bytes=600, finish=delta_log),
+    "iceberg": Input(Iceberg, ".parquet", _parquet, finish=iceberg_metadata),
     "arrow cut inside": Input(Arrow, ".arrow", _arrow, unit_bytes=600),
     "arrow stream cut inside": Input(Arrow, ".arrows", _arrow_stream, unit_bytes=600),
     "orc cut inside": Input(Orc, ".orc", _orc, unit_bytes=600),
@@ -232,6 +239,7 @@ def write_files(directory: Path, kind: str, rows: int, state: int = OLD) -> list
     paths = [directory / f"{number}{of.suffix}" for number in range(FILES)]
     for number, path in enumerate(paths):
         path.write_bytes(of.make(number * rows, rows, state))
+    of.finish(directory)
     return paths
 
 

@@ -209,6 +209,36 @@ def avro_file(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
     return Filed(directory, unit_bytes=draw.choice((None, 100, 500)))
 
 
+def delta(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    """Write a file for each piece, with rows that are deleted again, in partitions or not."""
+    import deltalake
+
+    path, gone = str(directory / "t"), (7, 0.5, 7, "gone!")
+    by = draw.choice((None, ["count"]))
+    for number, piece in enumerate(_pieces(rows, draw)):
+        table = table_of([*piece, gone] if number % 2 == 0 else piece)
+        deltalake.write_deltalake(path, table, mode="append", partition_by=by)
+    deltalake.DeltaTable(path).delete("name = 'gone!'")
+    return Filed(path, unit_bytes=draw.choice((None, 1, 500)))
+
+
+def iceberg(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    """Write a file for each piece, of a table of which a column is renamed later."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    catalog = SqlCatalog("made", uri="sqlite:///:memory:", warehouse=f"file://{directory}")
+    catalog.create_namespace("ns")
+    table = catalog.create_table("ns.t", schema=SCHEMA.set(2, pa.field("was", pa.int64())))
+    first, *others = _pieces(rows, draw)
+    table.append(table_of(first).rename_columns(table.schema().as_arrow().names))
+    with table.update_schema() as change:
+        change.rename_column("was", "count")
+    for piece in others:
+        table.append(table_of(piece))
+    catalog.engine.dispose()
+    return Filed(directory / "ns" / "t", unit_bytes=draw.choice((None, 1, 500)))
+
+
 def excel(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
     for number, piece in enumerate(_pieces(rows, draw)):
         book = openpyxl.Workbook(write_only=True)
@@ -379,7 +409,7 @@ ALL_COLUMNS: tuple[Variant, ...] = (
     *(csv_cut_inside, csv_with_semicolons, csv_directories, csv_gzip, csv_utf16),
     *(json_lines_cut_inside, json_arrays),
     *(parquet_file, parquet_of_other_types, arrow_files, orc_file, avro_file),
-    *(stage, sqlite, duckdb, excel),
+    *(stage, sqlite, duckdb, excel, delta, iceberg),
     *(dataset, records_of_others, zipped),
     *(dicts, generator, arrow_table, pandas_frame, pandas_objects, polars_frame, hugging_face),
 )

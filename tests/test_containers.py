@@ -12,7 +12,9 @@ import pytest
 from tests.containers import VARIANTS, Variant, judge
 
 MODULES = {
+    "delta": "deltalake",
     "duckdb": "duckdb",
+    "iceberg": "pyiceberg",
     "pandas_frame": "pandas",
     "pandas_objects": "pandas",
     "polars_frame": "polars",

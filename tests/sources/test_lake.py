@@ -323,13 +323,13 @@ def test_columns_of_types_that_are_not_supported_can_be_left_out(tmp_path: Path)
     schema["fields"][2]["type"] = "variant"
     lines[1]["metaData"]["schemaString"] = json.dumps(schema)
     log.write_text("\n".join(map(json.dumps, lines)))
-    with pytest.raises(UsageError, match="column 'later' of .* is a variant: leave it out"):
+    with pytest.raises(UsageError, match=r"column 'later' of .* is a variant: leave it out"):
         make_source(str(path))
     source = make_source(str(path), columns=["id", "day"])
     assert rows_of(source) == [{"id": i, "day": DAY} for i in range(10)]
     rows = pa.table({"id": [1, 2], "by": [b"a", b"b"]})
     deltalake.write_deltalake(str(tmp_path / "bytes"), rows, partition_by=["by"])
-    with pytest.raises(UsageError, match="column 'by' of .* is a partition of bytes"):
+    with pytest.raises(UsageError, match=r"column 'by' of .* is a partition of bytes"):
         make_source(str(tmp_path / "bytes"))
     assert len(rows_of(make_source(str(tmp_path / "bytes"), columns=["id"]))) == 2
 
