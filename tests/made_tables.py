@@ -1,10 +1,19 @@
-"""Makes tables of Delta Lake and Iceberg from the Parquet files in a directory."""
+"""Makes tables of Delta Lake and Iceberg: from Parquet files, or by hand."""
 
 from __future__ import annotations
 
+import base64
+import json
+import struct
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+
+FEATURES = ["deletionVectors", "columnMapping"]
+Row = dict[str, Any]
 
 
 def files_in(directory: Path) -> list[Path]:
@@ -14,7 +23,7 @@ def files_in(directory: Path) -> list[Path]:
 
 def delta_log(directory: Path) -> None:
     """Write the log of a Delta Lake table with the files in a directory."""
-    from deltalake import CommitProperties, Field, Schema
+    from deltalake import Schema
     from deltalake.transaction import AddAction, create_table_with_add_actions
 
     files = files_in(directory)
@@ -34,3 +43,78 @@ def iceberg_metadata(directory: Path) -> None:
     table = catalog.create_table("ns.t", schema=schema, location=f"file://{directory}")
     table.add_files([str(path) for path in files])
     catalog.engine.dispose()
+
+
+# Delta's base 85 is that of ZeroMQ, which orders its characters in another way than Python.
+_PYTHON_85 = (
+    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+)
+_DELTA_85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+
+
+def deletion_vector(rows: list[int]) -> Row:
+    """Return a deletion vector inside the log, as the protocol describes it."""
+    pyroaring = pytest.importorskip("pyroaring")
+    bitmap = pyroaring.BitMap(rows).serialize()
+    data = struct.pack("<IQI", 1681511377, 1, 0) + bitmap
+    padded = data + b"\0" * (-len(data) % 4)
+    text = base64.b85encode(padded).translate(bytes.maketrans(_PYTHON_85, _DELTA_85))
+    return {
+        "storageType": "i",
+        "pathOrInlineDv": text.decode(),
+        "sizeInBytes": len(data),
+        "cardinality": len(rows),
+    }
+
+
+def handmade_delta(directory: Path, features: list[str], **add: Any) -> str:
+    """Make a table with mapped columns and one file of 10 rows."""
+    (directory / "_delta_log").mkdir(parents=True)
+    rows = pa.table({"col-1": range(10), "id": list("abcdefghij")})
+    pq.write_table(rows, directory / "a b.parquet", row_group_size=4)
+
+    def column(name: str, of: str, number: int, stored: str) -> Row:
+        mapping = {"columnMapping.id": number, "columnMapping.physicalName": stored}
+        metadata = {f"delta.{key}": value for key, value in mapping.items()}
+        return {"name": name, "type": of, "nullable": True, "metadata": metadata}
+
+    # `id` was dropped, and its name belongs to another column now; `later` is in no file.
+    columns = [
+        column("id", "long", 1, "col-1"),
+        column("day", "date", 3, "col-3"),
+        column("later", "string", 4, "col-4"),
+    ]
+    log: list[Row] = [
+        {
+            "protocol": {
+                "minReaderVersion": 3,
+                "minWriterVersion": 7,
+                "readerFeatures": features,
+                "writerFeatures": features,
+            }
+        },
+        {
+            "metaData": {
+                "id": "made",
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": json.dumps({"type": "struct", "fields": columns}),
+                "partitionColumns": ["day"],
+                "configuration": {"delta.columnMapping.mode": "name"},
+                "createdTime": 1,
+            }
+        },
+        {
+            "add": {
+                "path": "a%20b.parquet",
+                "partitionValues": {"col-3": "2024-02-29"},
+                "size": (directory / "a b.parquet").stat().st_size,
+                "modificationTime": 1,
+                "dataChange": True,
+                "stats": json.dumps({"numRecords": 10}),
+                **add,
+            }
+        },
+    ]
+    path = directory / "_delta_log" / f"{0:020}.json"
+    path.write_text("\n".join(map(json.dumps, log)))
+    return str(directory)
