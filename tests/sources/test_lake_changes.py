@@ -1,0 +1,299 @@
+"""Tables that change between jobs and while a job reads them; the behaviour of other sources."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import InputChanged, TargetExists
+from beam_tfrecord.inputs import make_source
+from beam_tfrecord.jobs import run
+from beam_tfrecord.sources.base import Source
+from beam_tfrecord.sources.lake.delta import Delta
+from beam_tfrecord.sources.lake.table import LakeTable
+from beam_tfrecord.testing import SCHEMA, Row, SourceConformance
+from tests.made_tables import delta_log
+
+deltalake = pytest.importorskip("deltalake")
+pyiceberg_sql = pytest.importorskip("pyiceberg.catalog.sql")
+
+
+class DeltaTable:
+    """A table of numbers, of which each commit adds a file."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = str(directory / "t")
+        self.append(0)
+
+    def append(self, first: int) -> None:
+        """Add the numbers from `first` to `first` + 9."""
+        rows = pa.table({"n": range(first, first + 10)})
+        deltalake.write_deltalake(self.path, rows, mode="append")
+
+    def version(self) -> int:
+        """Return the number of the last version."""
+        return int(deltalake.DeltaTable(self.path).version())
+
+    def time(self) -> float:
+        """Return a time just after the last version, in seconds since 1970."""
+        return float(deltalake.DeltaTable(self.path).history(1)[0]["timestamp"] / 1000 + 0.001)
+
+    def files(self) -> list[str]:
+        """Return the names of the files of the last version."""
+        return list(pa.table(deltalake.DeltaTable(self.path).get_add_actions())["path"].to_pylist())
+
+    def vacuum(self) -> None:
+        """Replace all rows, and remove the files of older versions."""
+        rows = pa.table({"n": [1]})
+        deltalake.write_deltalake(self.path, rows, mode="overwrite")
+        table = deltalake.DeltaTable(self.path)
+        table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+
+
+class IcebergTable:
+    """The same of Iceberg."""
+
+    def __init__(self, directory: Path) -> None:
+        properties = {"uri": f"sqlite:///{directory}/c.db", "warehouse": f"file://{directory}"}
+        self.catalog = pyiceberg_sql.SqlCatalog("mine", **properties)
+        self.catalog.create_namespace("ns")
+        self.catalog.create_table("ns.t", schema=pa.schema({"n": pa.int64()}))
+        self.path = str(directory / "ns" / "t")
+        self.append(0)
+
+    @property
+    def table(self) -> Any:
+        """The table as it is now."""
+        return self.catalog.load_table("ns.t")
+
+    def append(self, first: int) -> None:
+        """Add the numbers from `first` to `first` + 9."""
+        self.table.append(pa.table({"n": range(first, first + 10)}))
+        self.catalog.engine.dispose()
+
+    def version(self) -> int:
+        """Return the id of the last snapshot."""
+        return int(self.table.current_snapshot().snapshot_id)
+
+    def time(self) -> float:
+        """Return a time just after the last snapshot, in seconds since 1970."""
+        return float(self.table.current_snapshot().timestamp_ms / 1000 + 0.001)
+
+    def files(self) -> list[str]:
+        """Return the names of the files of the last snapshot."""
+        paths = [task.file.file_path for task in self.table.scan().plan_files()]
+        return [path.removeprefix(f"file://{self.path}/") for path in paths]
+
+    def vacuum(self) -> None:
+        """Replace all rows, and remove the files of older snapshots."""
+        names = self.files()
+        self.table.overwrite(pa.table({"n": [1]}))
+        for name in names:
+            os.remove(os.path.join(self.path, name))
+        self.catalog.engine.dispose()
+
+
+@pytest.fixture(params=[DeltaTable, IcebergTable])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """Make a table of each kind, with one file."""
+    (tmp_path / "in").mkdir()
+    return request.param(tmp_path / "in")
+
+
+def numbers_of(out: Path) -> list[int]:
+    return sorted(int(row["n"]) for row in bt.load(out).rows())
+
+
+def when_listed(patch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+    """Let the next job call `act` once it has listed its input."""
+    left, listing = [act], run.list_input
+
+    def listed(source: Source) -> Any:
+        found = listing(source)
+        if left:
+            left.pop()()
+        return found
+
+    patch.setattr(run, "list_input", listed)
+
+
+def test_a_commit_while_a_job_reads_is_left_to_the_next_job(
+    table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = table.version()
+    when_listed(monkeypatch, lambda: table.append(10))
+    bt.write(table.path, tmp_path / "out")
+    assert numbers_of(tmp_path / "out") == list(range(10))
+    stored = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert stored["generations"][0]["source"]["snapshot"]["version"] == version
+    bt.write(table.path, tmp_path / "out", overwrite=True)
+    assert numbers_of(tmp_path / "out") == list(range(20))
+
+
+def test_a_table_vacuumed_while_a_job_reads_is_one_line(
+    table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (name,) = table.files()
+    when_listed(monkeypatch, table.vacuum)
+    with pytest.raises(InputChanged, match="was removed while it was read") as caught:
+        bt.write(table.path, tmp_path / "out")
+    assert name in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    bt.write(table.path, tmp_path / "out")
+    assert numbers_of(tmp_path / "out") == [1]
+
+
+def test_reruns_after_a_new_version(table: Any, tmp_path: Path) -> None:
+    out, version = tmp_path / "out", table.version()
+    before = table.time()
+    bt.write(table.path, out)
+    written = (out / "job.json").stat().st_mtime_ns
+    time.sleep(max(0.0, before + 0.01 - time.time()))
+    table.append(10)
+
+    def is_same(**options: Any) -> bool:
+        bt.write(table.path, out, **options)
+        return (out / "job.json").stat().st_mtime_ns == written
+
+    as_of = datetime.datetime.fromtimestamp(before, datetime.UTC).isoformat()
+    assert is_same(version=version)
+    assert is_same(as_of=as_of)
+    for options in ({}, {"version": table.version()}):
+        with pytest.raises(TargetExists, match="input added"):
+            bt.write(table.path, out, **options)
+    bt.write(table.path, out, overwrite=True)
+    written = (out / "job.json").stat().st_mtime_ns
+    assert is_same()
+    assert is_same(version=table.version())
+    with pytest.raises(TargetExists, match="input removed"):
+        bt.write(table.path, out, as_of=as_of)
+
+
+def test_the_manifest_says_which_files_of_a_later_version_are_new(
+    table: Any, tmp_path: Path
+) -> None:
+    def listed(out: Path) -> dict[str, int]:
+        source = json.loads((out / "manifest.json").read_text())["generations"][0]["source"]
+        return {file["path"]: file["bytes"] for file in source["files"]}
+
+    first = table.files()
+    bt.write(table.path, tmp_path / "one", filter="n >= 5")
+    table.append(10)
+    second = table.files()
+    bt.write(table.path, tmp_path / "two", filter="n >= 5")
+    one, two = listed(tmp_path / "one"), listed(tmp_path / "two")
+    assert (set(one), set(two)) == (set(first), set(second))
+    # A file keeps its name and size, so that the others are those that were added.
+    assert one.items() <= two.items()
+    (new,) = two.keys() - one.keys()
+    assert new not in first
+    assert two[new] == os.path.getsize(os.path.join(table.path, new))
+    # The rows of the older file have not moved.
+    old = numbers_of(tmp_path / "one")
+    assert [n for n in numbers_of(tmp_path / "two") if n < 10] == old == [5, 6, 7, 8, 9]
+
+
+class TestTables(SourceConformance):
+    """What is asked of files is asked of the files of a table, too, but not how they are named."""
+
+    suffix = ".parquet"
+    damage_message = r"cannot read row group 6 of x\.parquet \(.*CRC checksum.*\)"
+    has_partitions = False
+
+    @pytest.fixture(autouse=True)
+    def _cut(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(LakeTable, "unit_bytes", 1500)
+
+    def write(self, path: Path, rows: Sequence[Row]) -> None:
+        pq.write_table(
+            pa.Table.from_pylist(list(rows), SCHEMA),
+            path,
+            row_group_size=20,
+            use_dictionary=False,
+            write_page_checksum=True,
+        )
+        delta_log(path.parent)
+
+    def open(self, paths: Any, **options: Any) -> Source:
+        return Delta(paths, **options)
+
+    def damage(self, path: Path) -> None:
+        column = pq.ParquetFile(path).metadata.row_group(6).column(2)
+        data = bytearray(path.read_bytes())
+        data[column.data_page_offset + column.total_compressed_size - 5] ^= 0xFF
+        path.write_bytes(data)
+
+    def _has_option(self, name: str) -> bool:
+        return name == "columns"
+
+
+_OF_FILES = (
+    "it_is_a_frozen_dataclass_with_a_kind",
+    "files_come_in_the_order_of_their_names",
+    "names_do_not_depend_on_how_files_are_named",
+    "hidden_files_are_ignored",
+    "odd_file_names_are_just_names",
+    "a_foreign_file_is_reported_by_its_name",
+)
+for _name in _OF_FILES:
+    setattr(TestTables, f"test_{_name}", None)
+
+
+def test_a_table_of_many_files_is_listed_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The work for a filter does not grow by calls of the evaluation for each file."""
+    from beam_tfrecord.selection import prune
+    from beam_tfrecord.selection.select import make_selection
+    from beam_tfrecord.sources.base import with_selection
+
+    def calls(count: int) -> int:
+        directory = tmp_path / str(count)
+        directory.mkdir()
+        pq.write_table(pa.table({"n": [0]}), directory / "0.parquet")
+        delta_log(directory)
+        log = directory / "_delta_log" / f"{1:020}.json"
+        size = (directory / "0.parquet").stat().st_size
+        adds = [
+            {
+                "path": f"{number}.parquet",
+                "partitionValues": {},
+                "size": size,
+                "modificationTime": 1,
+                "dataChange": True,
+                "stats": json.dumps(
+                    {
+                        "numRecords": 1,
+                        "minValues": {"n": number},
+                        "maxValues": {"n": number},
+                        "nullCount": {"n": 0},
+                    }
+                ),
+            }
+            for number in range(count)
+        ]
+        log.write_text("\n".join(json.dumps({"add": add}) for add in adds))
+        done: list[None] = []
+        evaluate = prune.rows_that_match
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                prune, "rows_that_match", lambda *of: (done.append(None), evaluate(*of))[1]
+            )
+            source = with_selection(make_source(str(directory)), make_selection(filter="n < 1"))
+            files = list(source.files())
+        assert [file.name for file in files if file.excluded is None] == ["0.parquet"]
+        assert len(files) == count
+        return len(done)
+
+    assert calls(10_000) == calls(10)
