@@ -92,6 +92,15 @@ def google_store(
     close_clients("gs")
 
 
+@pytest.fixture
+def amazon_store(
+    endpoints: dict[str, tuple[str, Faults]], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Store]:
+    """An empty bucket of Amazon's."""
+    yield empty_bucket("s3", endpoints, monkeypatch)
+    close_clients("s3")
+
+
 def empty_bucket(
     scheme: str, endpoints: dict[str, tuple[str, Faults]], monkeypatch: pytest.MonkeyPatch
 ) -> Store:

@@ -197,7 +197,11 @@ class Delta(LakeTable):
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> UsageError:
-        return UsageError(f"cannot read Delta Lake table {self.path!r}: {reason_of(error)}")
+        # An error of a store is a chain, of which the last part says what is wrong.
+        _, arrow, cause = str(error).replace("\x1b[0m", "").rpartition("↳")
+        because = f" ({reason_of(OSError(cause))})" if arrow else ""
+        reason = f"{reason_of(error)}{because}"
+        return UsageError(f"cannot read Delta Lake table {self.path!r}: {reason}")
 
 
 def _columns_of(actions: pa.Table, name: str) -> dict[str, pa.Array]:
