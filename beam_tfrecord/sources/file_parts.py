@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from beam_tfrecord.errors import DataError
+from beam_tfrecord.errors import BeamTFRecordError, DataError
 from beam_tfrecord.features.arrow_types import with_bytes
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.storage import is_remote, open_read
@@ -18,6 +19,23 @@ Ranges = tuple[tuple[int, int], ...]
 # The largest part of a file that is read at once.
 MOST_BYTES = 2**31
 _ADVICE = "write the file again, or leave it out"
+_FORMATS = {
+    b"PAR1": "a Parquet file",
+    b"Obj\x01": "an Avro file",
+    b"ORC": "an ORC file",
+    b"ARROW1": "an Arrow file",
+    b"PK\x03\x04": "a zip archive or an Excel workbook",
+    b"\xd0\xcf\x11\xe0": "an Excel workbook that is old or has a password",
+    b"\x1f\x8b\x08": "a gzip file",
+    b"\x28\xb5\x2f\xfd": "a zstd file",
+    b"\xfd7zXZ": "an xz file",
+    b"BZh": "a bzip2 file",
+    b"\x93NUMPY": "a NumPy array",
+    b"SQLite format 3": "a SQLite database",
+    b"\x89HDF": "an HDF5 file",
+    b"%PDF": "a PDF file",
+}
+_LONGEST_MAGIC = max(map(len, _FORMATS))
 
 
 def joined_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
@@ -96,9 +114,18 @@ def incomplete(file: InputFile, kind: str, error: Exception, advice: str = "") -
         Exception: `error` itself, if it comes from the system.
     """
     raise_infrastructure(error)
-    return DataError(
-        f"{file.name} is not a complete {kind} file ({reason_of(error)}): {advice or _ADVICE}"
-    )
+    reason = reason_of(error)
+    with contextlib.suppress(OSError, BeamTFRecordError), open_input(file) as raw:
+        found = format_of(raw.read(_LONGEST_MAGIC))
+        if found and kind.lower() not in found.lower():
+            reason = f"it begins as {found}"
+            advice = advice or "give it the suffix of what it is, or leave it out"
+    return DataError(f"{file.name} is not a complete {kind} file ({reason}): {advice or _ADVICE}")
+
+
+def format_of(head: bytes) -> str:
+    """Return which format a file has by its first bytes, such as ``a gzip file``; empty if none."""
+    return next((name for magic, name in _FORMATS.items() if head.startswith(magic)), "")
 
 
 def unreadable(file: InputFile, place: str, error: Exception, advice: str = "") -> DataError:

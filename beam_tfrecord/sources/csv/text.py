@@ -11,6 +11,7 @@ import codecs
 import contextlib
 import dataclasses
 import functools
+import json
 import lzma
 import re
 import shlex
@@ -25,6 +26,7 @@ from beam_tfrecord.native._csv import count_lines, first_row, scan
 from beam_tfrecord.native.values import COMMENT, CR, ROW_START, Dialect, Row
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.file_parts import format_of
 from beam_tfrecord.storage import is_in_zip, is_remote, open_read, plain_path
 
 _PIECE_BYTES = 2**20
@@ -320,11 +322,7 @@ def read_header(
     if row is None:
         return Header((), len(prefix) + len(beginning))
     count = len(row.values)
-    if b"\0" in beginning[: row.stop]:
-        raise DataError(
-            f"{file.name}:{skip_lines + 1} holds NUL bytes: it is compressed, not text, or UTF-16 "
-            "(--encoding utf-16)"
-        )
+    _check_text(prefix + beginning, beginning[: row.stop], f"{file.name}:{skip_lines + 1}")
     if names is not None and len(names) != count:
         raise DataError(
             f"{file.name} has {counted(count, 'column')} but --names has {len(names)}: "
@@ -333,6 +331,11 @@ def read_header(
     if not has_header:
         made = tuple(names or (f"f{i}" for i in range(count)))
         return Header(made, len(prefix), skip_lines, skipped=skip_lines)
+    if names is None and _is_json(beginning[: row.stop]):
+        raise DataError(
+            f"{file.name}:{skip_lines + 1} is JSON, and not names of columns: give the file the "
+            "suffix .json, or pass --from json"
+        )
     state, _, row_ends, _ = scan(beginning[: row.stop], dialect)[ROW_START]
     found = names if names is not None else _names_of(row, file, text.encoding)
     return Header(
@@ -342,6 +345,33 @@ def read_header(
         row_ends=row_ends + (state not in BETWEEN_ROWS),
         skipped=skip_lines,
     )
+
+
+def _check_text(head: bytes, row: bytes, where: str) -> None:
+    """Check that a file is text, given its first bytes and its first row.
+
+    Raises:
+        DataError: It is not.
+    """
+    if b"\0" not in row:
+        return
+    if found := format_of(head):
+        raise DataError(
+            f"{where} begins as {found}, and not as text: give it the suffix of what it is"
+        )
+    raise DataError(
+        f"{where} holds NUL bytes: it is compressed, not text, or UTF-16 (--encoding utf-16)"
+    )
+
+
+def _is_json(line: bytes) -> bool:
+    """Return whether a line is a JSON object or array, or begins one."""
+    if line.strip() in (b"{", b"["):
+        return True
+    try:
+        return isinstance(json.loads(line), dict | list)
+    except (ValueError, RecursionError):
+        return False
 
 
 def first_fields(

@@ -21,6 +21,7 @@ from beam_tfrecord.records.tfrecord import (
     read_part,
 )
 from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.file_parts import format_of
 from beam_tfrecord.sources.tfrecord.listing import ShardFile
 from beam_tfrecord.storage import is_in_zip, is_remote, open_read
 
@@ -154,6 +155,11 @@ def _message(file: InputFile, fault: RecordFault, compression: str) -> str:
             return (
                 f"{file.name} has no checksums (those of record 0 are zero): write it again with a "
                 "program that computes them"
+            )
+        if found := format_of(head):
+            return (
+                f"{file.name} begins as {found}, and not as a TFRecord file: give it the suffix of "
+                "what it is"
             )
         return f"{file.name} is not a TFRecord file, or is damaged at byte 0: {fault.reason}"
     cure = "restore the file, or save its intact records with repair"
