@@ -97,6 +97,11 @@ def with_zips(paths: Iterable[str]) -> list[str]:
 
 def _urls_in_zips(path: str) -> list[str]:
     path = path.removeprefix("file://")
+    if is_web(path) and "?" in path and suffix_of(path) == ".zip":
+        raise UsageError(
+            f"cannot read {shown_path(path)!r}: members of a zip file are read by its URL, so that "
+            "must have no query: download the file first, and give its path"
+        )
     for end in _ZIP.finditer(path):
         archive, inside = path[: end.end()], path[end.end() :].strip("/")
         if is_remote(path):

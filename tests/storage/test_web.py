@@ -6,7 +6,9 @@ import base64
 import datetime
 import email.utils
 import gzip
+import io
 import subprocess
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -199,6 +201,7 @@ def test_what_is_not_there_or_cannot_be_asked_is_one_line(
         (f"{server.url}/a.jpg{secret}", "web servers do not list their files"),
         (f"{server.url}/round.csv{secret}", "Exceeded 30 redirects): check the URL"),
         (f"{with_user}/a.csv", "has a user or password in it"),
+        (f"{server.url}/a.zip{secret}", "must have no query: download the file first"),
         (f"http://[::1/a.csv{secret}", "(no valid URL): check the URL"),
         (f"http://127.0.0.1:1/a.csv{secret}", "Connection refused): try again later"),
     ):
@@ -222,6 +225,17 @@ def test_redirects_are_followed(server: WebServer) -> None:
         "GET /b.csv",
         "GET /real.csv?signed",
     ]
+
+
+def test_a_zip_file_is_read_by_ranges(server: WebServer) -> None:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        archive.writestr("in/a.csv", CSV)
+        archive.writestr("in/b.csv", CSV)
+    server.put("/a.zip", sink.getvalue())
+    assert len(rows_of(f"{server.url}/a.zip")) == 1000
+    assert len(rows_of(f"{server.url}/a.zip/in/b.csv")) == 500
+    assert all(" bytes=" in request for request in server.requests)
 
 
 def test_a_gz_file_may_be_called_encoded(server: WebServer) -> None:
