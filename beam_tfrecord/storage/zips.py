@@ -8,6 +8,7 @@ memory if it is large. A wrong CRC is an error in both cases.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import shutil
@@ -77,6 +78,11 @@ def shown_path(path: str) -> str:
     return "/".join(filter(None, (public_path(archive), name)))
 
 
+def _is_of_system(error: Exception) -> bool:
+    # A damaged offset is negative, which no file has.
+    return getattr(error, "errno", None) not in (None, errno.EINVAL)
+
+
 class _Archive:
     """An open zip file.
 
@@ -95,7 +101,7 @@ class _Archive:
             self.zip = _directory(raw)
             self.members = dict(_members(self.zip, shown))
         except _FAULTS as error:
-            if getattr(error, "errno", None) is not None:
+            if _is_of_system(error):
                 raise
             raise DataError(
                 f"{shown!r} is not a complete zip file ({error}): copy it again, or leave it out"
@@ -405,7 +411,7 @@ class _Member(io.RawIOBase):
         try:
             yield
         except _FAULTS as error:
-            if getattr(error, "errno", None) is not None:
+            if _is_of_system(error):
                 raise
             if not self._is_same():
                 raise _changed(self._shown) from error

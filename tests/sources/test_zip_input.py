@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import os
+import random
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
@@ -201,6 +203,30 @@ def test_a_bad_zip_file_writes_nothing_and_says_why(tmp_path: Path, how: str) ->
         bt.write(path, tmp_path / "out")
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+@METHODS
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_random_damage_changes_no_row_and_gets_one_line(
+    tmp_path: Path, suffix: str, method: int
+) -> None:
+    table = pa.table({"a": range(60), "s": [f"t{row * row}" for row in range(60)]})
+    sink = io.BytesIO()
+    write = pq.write_table if suffix == ".parquet" else pa.csv.write_csv
+    write(table, sink)
+    path = make_zip(tmp_path / "a.zip", {f"t/x{suffix}": sink.getvalue(), "y": b"1"}, method)
+    draw, sound, refusals = random.Random(suffix), path.read_bytes(), []
+    for _ in range(150):
+        data = bytearray(sound)
+        at = draw.randrange(len(data))
+        data[at : at + draw.randrange(9)] = draw.randbytes(draw.randrange(9))
+        path.write_bytes(data)
+        try:
+            assert rows_of(make_source(path)) == table.to_pylist()
+        except BeamTFRecordError as error:
+            refusals.append(str(error))
+    assert len(refusals) > 50
+    assert all("a.zip" in line and "\n" not in line for line in refusals)
 
 
 def test_the_dataset_is_that_of_the_directory_and_a_rerun_is_nothing(tmp_path: Path) -> None:

@@ -222,6 +222,16 @@ def test_a_torn_zip_file_is_named(tmp_path: Path) -> None:
         list(storage.list_files(storage.zip_url(str(path))))
 
 
+def test_a_zip_file_that_lacks_bytes_is_damaged(tmp_path: Path) -> None:
+    """Then `zipfile` finds the first member before the start of the file."""
+    path = make_zip(tmp_path / "a.zip", {"a": b"1234567890"}, zipfile.ZIP_STORED)
+    path.write_bytes(path.read_bytes().replace(b"4567", b""))
+    with storage.open_read(url(path, "a")) as file:
+        with pytest.raises(OSError, match="Invalid argument") as raised:
+            file.read()
+        assert raised.value.errno is None
+
+
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../x", "a//b", "a\nb", "./a"])
 def test_names_that_are_not_plain_are_refused(tmp_path: Path, name: str) -> None:
     path = make_zip(tmp_path / "a.zip", {name: b"1"})
