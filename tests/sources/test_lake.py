@@ -284,9 +284,11 @@ def test_a_table_without_rows_is_a_dataset_without_rows(tmp_path: Path, kind: st
         path = catalog.create_table("ns.t", schema=SCHEMA).location().removeprefix("file://")
         catalog.engine.dispose()
     assert make_source(path).schema().names == SCHEMA.names
-    output = tmp_path / "out"
-    for options in ({}, {"filter": "id > 1"}, {"columns": ["day"], "key": "day"}):
-        manifest = bt.write(path, output, overwrite=True, **options)
+    for number, options in enumerate(
+        ({}, {"filter": "id > 1"}, {"columns": ["day"], "key": "day"})
+    ):
+        output = tmp_path / f"out{number}"
+        manifest = bt.write(path, output, **options)
         assert (manifest.examples, manifest.shards) == (0, ())
     assert bt.plan(path, tmp_path / "planned")["input"]["rows"] == 0
     before = (output / "job.json").stat().st_mtime_ns
