@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.errors import SchemaConflict, UsageError
+from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.feature import labels_of
 from beam_tfrecord.sources.images import table as images_table
 from beam_tfrecord.sources.images.source import Images
@@ -25,8 +26,10 @@ ROWS = [
 
 
 def write_table(path: Path, rows: list[dict[str, Any]]) -> Path:
-    """Write rows as CSV or Parquet, by the suffix."""
-    if path.suffix == ".parquet":
+    """Write rows as CSV, Parquet or JSON Lines, by the suffix."""
+    if path.suffix == ".jsonl":
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    elif path.suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=2)
     else:
         with path.open("w", newline="") as file:
@@ -36,7 +39,7 @@ def write_table(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-@pytest.fixture(params=["t.csv", "t.parquet"])
+@pytest.fixture(params=["t.csv", "t.parquet", "t.jsonl"])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Return a place for a table, with the pictures of `ROWS` beside it."""
     for number, row in enumerate(ROWS):
@@ -233,8 +236,13 @@ def test_a_table_without_rows_is_none_the_worse(table: Path) -> None:
     if table.suffix == ".parquet":
         empty = pa.schema([("path", pa.string()), ("label", pa.int64())]).empty_table()
         pq.write_table(empty, table)
-    else:
+    elif table.suffix == ".csv":
         table.write_text("path\n")
+    else:
+        table.write_text("\n")
+        with pytest.raises(UsageError, match="the tables are empty"):
+            Images(table).schema()
+        return
     assert rows_of(Images(table)) == []
     assert "path" in Images(table).schema().names
 
@@ -244,3 +252,24 @@ def test_one_column_cannot_be_path_and_label(table: Path) -> None:
     message = "column 'path' cannot hold both paths and classes: correct --path-column or"
     with pytest.raises(UsageError, match=message):
         source.schema()
+
+
+def test_json_that_is_not_right_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"path" 1}\n')
+    with pytest.raises(DataError, match=r"t\.jsonl:1 is not valid JSON"):
+        Images(path).schema()
+    path.write_text('{"path": "a"}\n{"path" 1}\n')
+    assert rejects_of(Images(path))[0].startswith("the row in t.jsonl:2 is not valid JSON")
+
+
+def test_a_piece_of_json_may_lack_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tree(tmp_path, a=jpeg(0))
+    monkeypatch.setattr(images_table, "TABLE_CHUNK_BYTES", 64)
+    rows: list[dict[str, Any]] = [{"path": "a.jpg", "label": "x"}, *[{"label": "y"}] * 30]
+    path = write_table(tmp_path / "t.jsonl", rows)
+    source = Images(path)
+    assert len(source.all_units(source.all_scans())) > 2
+    assert labels_of(source.schema().field("label")) == ("x", "y")
+    assert [row["label_name"] for row in rows_of(source)] == ["x"]
+    assert rejects_of(source) == ["a row has no path"] * 30

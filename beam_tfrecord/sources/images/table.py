@@ -59,8 +59,6 @@ from beam_tfrecord.tables import not_found
 TABLE_CHUNK_BYTES = 2**17
 _SOURCES = {csv.SUFFIXES: Csv, parquet.SUFFIXES: Parquet, json.SUFFIXES: Json}
 _SUFFIXES = tuple(itertools.chain(*_SOURCES))
-# In a directory, JSON beside tables describes these.
-_LISTED = (*csv.SUFFIXES, *parquet.SUFFIXES)
 _LABEL_COLUMNS = frozenset({"label", "label_name"})
 
 
@@ -93,7 +91,7 @@ class Table:
     """Tables of paths, with the options of `Images` that concern tables.
 
     Attributes:
-        paths: Files and globs of CSV, Parquet or JSON, or directories of CSV or Parquet.
+        paths: Files and globs of CSV, Parquet or JSON, or directories of such files.
         columns: Columns of the rows; None means all.
         labels: The option `labels` of `Images`.
         base: Directory that the paths in the table are relative to; None means the directory of the
@@ -172,13 +170,17 @@ class Table:
         """
         self._check_named()
         paths: Sequence[str] = self.paths
-        if not all(map(is_table, paths)):
-            paths = [file.name for file in list_files(paths, _LISTED, remote=True)]
+        are_named = all(map(is_table, paths))
+        if not are_named:
+            paths = [file.name for file in list_files(paths, _SUFFIXES, remote=True)]
             if others := [path for path in paths if not is_table(path)]:
                 raise UsageError(
                     f"cannot tell what {others[0]!r} holds from its name: name it .csv or .parquet"
                 )
         kinds = {_source_of(path): path for path in paths}
+        # In a directory, JSON beside tables describes these.
+        if len(kinds) > 1 and not are_named:
+            kinds.pop(Json, None)
         if len(kinds) > 1:
             held = " and ".join(sorted(kind.kind for kind in kinds))
             named = " ".join(map(repr, self.paths))
@@ -208,7 +210,7 @@ class Table:
         name = self.label_column
         has_names = self.labels is None and self._needs_labels and name in _names_in(inference)
         if has_names and not isinstance(source, Csv):
-            own = dataclasses.replace(source, columns=(name,)).merge([inference])
+            own = dataclasses.replace(_untyped(source), columns=(name,)).merge([inference])
             has_names = is_text(own.field(name).type)
         if not has_names:
             return TableInference(inference, frozenset())
@@ -292,10 +294,14 @@ class Table:
         """Check that the tables have the columns of paths and classes.
 
         Raises:
+            DataError: No line of JSON is right.
             UsageError: A column is missing.
         """
-        known = set().union(*map(_names_in, inferences))
+        found = list(inferences)
+        known = set().union(*map(_names_in, found))
         if not known:
+            if any(isinstance(one, JsonInference) and one.fault for one in found):
+                Json(self.paths).merge(found)
             raise UsageError("the tables are empty: give them a header that names their columns")
         named = self._named()
         # With the default options, a table need not have a column of classes.
@@ -370,7 +376,7 @@ class Table:
         if self.labels is None:
             # Only a column of text leads to rows with names but without numbers.
             return pa.string()
-        own = source.merge([_inference(source, unit)])
+        own = _untyped(source).merge([_inference(source, unit)])
         known = [field for field in own if field.name == self.label_column]
         return read_as(known[0]) if known and known[0].type != pa.null() else pa.int64()
 
@@ -432,6 +438,11 @@ class Table:
         """Return rows with what tables of further kinds know of their images."""
         del schema
         return rows
+
+
+def _untyped(source: Any) -> Any:
+    """Return a source that a single unit of JSON, which may lack the column of paths, fits too."""
+    return dataclasses.replace(source, types={}) if isinstance(source, Json) else source
 
 
 def _inference(source: Source, unit: Unit) -> Any:
