@@ -79,6 +79,12 @@ def _has_lists_of_nulls(arrow: pa.DataType) -> bool:
     return pa.types.is_null(arrow.value_type) or _has_lists_of_nulls(arrow.value_type)
 
 
+def _cast(array: pa.Array, arrow: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(arrow):
+        return pc.cast(array, arrow.value_type).dictionary_encode().cast(arrow)
+    return pc.cast(array, arrow)
+
+
 def _overflows(before: pa.Array, after: pa.Array) -> BoolArray:
     """Return which rows have a number that only a cast to float32 has made infinite."""
     bad_rows = np.zeros(len(after), bool)
@@ -146,10 +152,10 @@ class _UnitReader:
             if _has_lists_of_nulls(field.type):
                 return pa.array(parsed.to_pylist(), field.type), np.zeros(len(parsed), bool)
             found = convert(parsed, field.type)
-        except (NoConversion, pa.ArrowInvalid) as error:
+            fitting = with_nulls_at(found.array, found.bad_rows)
+            array = _cast(fitting, field.type)
+        except (NoConversion, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise not_readable(field.name, field.type) from error
-        fitting = with_nulls_at(found.array, found.bad_rows)
-        array = pc.cast(fitting, field.type)
         bad_rows = _overflows(fitting, array)
         return array, bad_rows if found.bad_rows is None else found.bad_rows | bad_rows
 

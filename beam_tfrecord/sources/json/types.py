@@ -238,7 +238,8 @@ def parsed_type(name: str, arrow: pa.DataType) -> pa.DataType:
         UsageError: JSON cannot be read as the type of the column.
     """
     types = pa.types
-    if is_numpy_tensor(arrow) or types.is_map(arrow) or types.is_union(arrow):
+    is_view = types.is_list_view(arrow) or types.is_large_list_view(arrow)
+    if is_numpy_tensor(arrow) or types.is_map(arrow) or types.is_union(arrow) or is_view:
         raise not_readable(name, arrow)
     if is_extension(arrow):
         return parsed_type(name, arrow.storage_type)
