@@ -17,6 +17,7 @@ import io
 import itertools
 import json
 import random
+import shutil
 import sqlite3
 import sys
 import tarfile
@@ -34,6 +35,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
+from tests.made_tables import delta_log, iceberg_metadata
 
 GOLDEN = Path(__file__).with_name("golden")
 EXPECTED = GOLDEN / "expected.json"
@@ -153,6 +155,23 @@ def avro(directory: Path) -> str:
         schema = {"type": "record", "name": "row", "fields": fields}
         fastavro.writer(file, schema, _rows(), codec="deflate", sync_interval=2000)
     return str(directory / "a.avro")
+
+
+def delta(directory: Path) -> str:
+    """Write the rows as two files of a Delta Lake table."""
+    table = pa.Table.from_pylist(_rows())
+    for name, part in (("0", table.slice(0, 200)), ("1", table.slice(200))):
+        pq.write_table(part, directory / f"{name}.parquet", row_group_size=130)
+    delta_log(directory)
+    return str(directory)
+
+
+def iceberg(directory: Path) -> str:
+    """Write the rows as two files of an Iceberg table."""
+    delta(directory)
+    shutil.rmtree(directory / "_delta_log")
+    iceberg_metadata(directory)
+    return str(directory)
 
 
 def excel(directory: Path) -> str:
@@ -285,6 +304,8 @@ JOBS: dict[str, tuple[Make, dict[str, Any]]] = {
     "arrow, key, group": (arrow, {"key": ["id"], "group": ["name"], **HALVES}),
     "orc": (orc, HALVES),
     "avro": (avro, HALVES),
+    "delta, filter": (delta, {"filter": "id < 150 and x > 1 or id = 499", **HALVES}),
+    "iceberg, key": (iceberg, {"key": ["id"], **HALVES}),
     "excel": (excel, HALVES),
     "webdataset, columns": (webdataset, {"columns": ["txt", "bin", "cls"], **HALVES}),
     "sqlite": (sqlite, {"source_options": {"table": "t"}, **HALVES}),
