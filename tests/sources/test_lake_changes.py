@@ -204,6 +204,33 @@ def test_the_manifest_says_which_files_of_a_later_version_are_new(
     assert [n for n in numbers_of(tmp_path / "two") if n < 10] == old == [5, 6, 7, 8, 9]
 
 
+def test_widened_columns_have_the_wider_type(tmp_path: Path) -> None:
+    from pyiceberg.types import DoubleType, LongType
+
+    properties = {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}"}
+    catalog = pyiceberg_sql.SqlCatalog("mine", **properties)
+    catalog.create_namespace("ns")
+    narrow = pa.schema({"a b": pa.int32(), "x": pa.float32()})
+    table = catalog.create_table("ns.t", schema=narrow)
+    table.append(pa.table({"a b": [1, None, 2**31 - 1], "x": [0.1, 0.5, None]}, narrow))
+    with table.update_schema() as change:
+        change.update_column("a b", LongType())
+        change.update_column("x", DoubleType())
+    wide = pa.schema({"a b": pa.int64(), "x": pa.float64()})
+    table.append(pa.table({"a b": [2**40, 7], "x": [0.1, None]}, wide))
+    source = make_source(f"{tmp_path}/ns/t")
+    assert source.schema().types == wide.types
+    rows = [row for batch in source.batches() for row in batch.rows()]
+    assert sorted(map(str, rows)) == sorted(map(str, table.scan().to_arrow().to_pylist()))
+    # The statistics of the older file have fewer bytes.
+    for text, count in (('"a b" > 2147483647', 1), ('"a b" = 2147483647', 1), ("x = 0.5", 1)):
+        output = tmp_path / "out"
+        assert bt.write(source.paths[0], output, filter=text, overwrite=True).examples == count
+        job = json.loads((output / "job.json").read_text())
+        assert job["rows_read"] == 5
+    catalog.engine.dispose()
+
+
 class TestTables(SourceConformance):
     """What is asked of files is asked of the files of a table, too, but not how they are named."""
 
