@@ -427,7 +427,8 @@ def _from_json(value: dict[str, Any]) -> Manifest:
         group=group,
         place=value["place"],
         split_by=value.get("split_by"),
-        schema=Schema.from_json(value["schema"]),
+        # Later versions add statistics.
+        schema=Schema.from_json(value["schema"], strict=False),
         source=generation["source"],
         rejects=generation["rejects"],
         sidecars=value["sidecars"],

@@ -36,4 +36,5 @@ RULES: tuple[str, ...] = (
     "generated columns of tables of SQLite are read",
     "rows of several readers that come through side inputs of other code are shuffled apart, which "
     "gives all inputs after such a side input another number",
+    "NaNs are counted in the statistics of their column",
 )

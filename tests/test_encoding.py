@@ -207,7 +207,21 @@ def test_observed_counts_only_what_was_written():
 
 def test_observed_ignores_nan_and_infinity():
     seen = encode(pa.array([float("nan"), 2.0, float("inf")]))[0].observed["c"]
-    assert (seen.min, seen.max) == (2.0, 2.0)
+    assert (seen.min, seen.max, seen.nan) == (2.0, 2.0, 1)
+
+
+def test_nan_is_counted_among_written_values():
+    nan = float("nan")
+    of_lists = encode(pa.array([[nan, 1.0], None, [nan], [float("inf"), 2.0]]))[0].observed["c"]
+    assert (of_lists.missing, of_lists.min, of_lists.max, of_lists.nan) == (1, 1.0, 2.0, 2)
+    alone = encode(pa.array([nan, None], pa.float32()))[0].observed["c"]
+    assert (alone.missing, alone.min, alone.max, alone.nan) == (1, None, None, 1)
+    # The second row is rejected: its NaN is not written.
+    values = pa.array([nan, nan], pa.float64())
+    feature = Feature("c", pa.float64())
+    lists = pa.array([[1.0], [nan, None]], pa.list_(pa.float64()))
+    assert encode(lists)[0].observed["c"].nan == 0
+    assert encode(values, feature)[0].observed["c"].nan == 2
 
 
 def test_columns_are_found_by_name_and_missing_ones_are_null():

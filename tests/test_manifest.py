@@ -145,6 +145,9 @@ def test_unknown_fields_are_ignored_unless_they_are_required() -> None:
     more = more.replace('"examples": 2,', '"examples": 2, "generation": 1,')
     assert more.count("generation") == TEXT.count("generation") + 1
     assert Manifest.loads(seal(more)) == MANIFEST
+    more = more.replace('"nullable": false', '"nullable": false, "mean": {"of": 1.5}')
+    assert more.count("mean") == 1
+    assert Manifest.loads(seal(more)) == MANIFEST
     with pytest.raises(DataError, match=r"^m requires 'strata', 'x', which this version does not"):
         Manifest.loads(
             seal(more.replace('"requires": []', '"requires": ["strata", "x"]')), where="m"

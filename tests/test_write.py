@@ -545,6 +545,31 @@ def test_writing_never_imports_tensorflow(parquet: str, tmp_path: Path) -> None:
     subprocess.run(command, check=True, cwd=Path(__file__).parent.parent)
 
 
+def test_nan_is_counted_and_gets_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nan = float("nan")
+    x = [nan if row % 3 == 0 else row / 2 for row in range(100)]
+    table = pa.table({"x": x, "y": [1.0] * 100, "v": [[value, nan] for value in x]})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=30)
+    with options_named_by("flag"):
+        seen = bt.write(tmp_path / "a.parquet", tmp_path / "out").schema
+    counts = {of.name: of.observed.nan for of in seen.features if of.observed}
+    assert counts == {"x": 34, "y": 0, "v": 134}
+    assert [record.message for record in caplog.records] == [
+        "NaN, which is not null, and from which no model learns, in 'x' (34 values): "
+        '--filter "x = x" leaves out rows with NaN in x, a step such as impute fills it, and '
+        "docs/types.md says how to make it null"
+    ]
+    # The remedy that the warning names, and a copy of the records.
+    caplog.clear()
+    left = bt.write(tmp_path / "a.parquet", tmp_path / "left", columns=["x"], filter="x = x")
+    assert left.examples == 66
+    assert not caplog.records
+    assert bt.write(tmp_path / "out", tmp_path / "copy", shards=2).schema == seen
+    assert len(caplog.records) == 1
+
+
 @pytest.mark.parametrize(
     ("options", "remarks"),
     [

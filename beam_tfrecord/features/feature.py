@@ -37,12 +37,15 @@ class ColumnStats:
         max_relative_error: Largest relative error of rounding to float32, or to float64 if the
             column is stored as float64; 0 if all values are exact. A number from text counts as
             exact if the float64 prints the same digits: see `beam_tfrecord.features.arrow_arrays`.
+        nan: Number of stored values that are NaN, those inside lists included; 0 for other columns,
+            and for floats that are stored as bytes or text.
     """
 
     missing: int = 0
     min: float | int | None = None
     max: float | int | None = None
     max_relative_error: float = 0.0
+    nan: int = 0
 
     def merge(self, other: ColumnStats) -> ColumnStats:
         """Return the statistics over two parts of the data together."""
@@ -53,11 +56,14 @@ class ColumnStats:
             min=min(lows, default=None),
             max=max(highs, default=None),
             max_relative_error=max(self.max_relative_error, other.max_relative_error),
+            nan=self.nan + other.nan,
         )
 
     def to_json(self, arrow: pa.DataType) -> dict[str, Any]:
         """Return the keys that the statistics add to the JSON of a feature of type `arrow`."""
         out: dict[str, Any] = {"missing": self.missing}
+        if self.nan:
+            out["nan"] = self.nan
         if self.min is not None:
             out |= {"min": self.min, "max": self.max}
         if self.max_relative_error:
@@ -71,7 +77,7 @@ class ColumnStats:
         if "missing" not in value:
             return None
         error = value.get("loss", {}).get("max_relative_error", 0.0)
-        return cls(value["missing"], value.get("min"), value.get("max"), error)
+        return cls(value["missing"], value.get("min"), value.get("max"), error, value.get("nan", 0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,14 +158,20 @@ class Feature:
         return out if self.observed is None else out | self.observed.to_json(self.type)
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Feature:
+    def from_json(cls, value: Mapping[str, Any], *, strict: bool = True) -> Feature:
         """Return the feature for JSON that `to_json` returned or that a user wrote.
+
+        Args:
+            value: The JSON object.
+            strict: Whether to refuse keys that do not exist; else they are ignored.
 
         Raises:
             UsageError: A key or a type does not exist, or a value has the wrong type.
         """
         if not isinstance(value, Mapping):
             raise UsageError(f"a feature in the schema is not an object: {value!r:.40}")
+        if not strict:
+            value = {key: value[key] for key in _KEY_TYPES if key in value}
         if fault := _fault_of(value):
             raise UsageError(f"feature {value.get('name', '?')!r:.80} in the schema: {fault}")
         try:
@@ -199,7 +211,7 @@ _KEY_TYPES: Mapping[str, Any] = {
     **dict.fromkeys(("default", "fill"), Any),
     "shape": Sequence[int] | None,
     "labels": Sequence[str] | None,
-    "missing": int | None,
+    **dict.fromkeys(("missing", "nan"), int | None),
     **dict.fromkeys(("min", "max"), _NUMBER),
     "loss": dict[str, str | float] | None,
 }

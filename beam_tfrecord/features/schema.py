@@ -177,8 +177,12 @@ class Schema:
         return out | {"features": [feature.to_json() for feature in self.features]}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Schema:
+    def from_json(cls, value: Mapping[str, Any], *, strict: bool = True) -> Schema:
         """Return the schema for a JSON object from `to_json`.
+
+        Args:
+            value: The JSON object.
+            strict: Whether to refuse keys of features that do not exist; else they are ignored.
 
         Raises:
             UsageError: The value is not a schema.
@@ -189,7 +193,7 @@ class Schema:
         if not isinstance(separator, str):
             raise UsageError(f"not a schema: its separator is {separator!r:.40}")
         try:
-            features = tuple(map(Feature.from_json, value["features"]))
+            features = tuple(Feature.from_json(of, strict=strict) for of in value["features"])
         except RecursionError as error:
             raise UsageError("not a schema: its types are nested too deeply") from error
         return cls(features, separator=separator)
@@ -226,7 +230,8 @@ def _described(feature: Feature) -> tuple[str, ...]:
     notes += [] if feature.default is None else [f"default {feature.default!r}"]
     notes += [] if feature.fill is None else [f"nulls in lists are {feature.fill!r}"]
     notes += [f"{len(feature.labels):,} class names"] if feature.labels else []
-    missing = 0 if feature.observed is None else feature.observed.missing
-    notes += [f"{missing:,} missing"] if missing else []
+    seen = feature.observed or ColumnStats()
+    notes += [f"{seen.missing:,} missing"] if seen.missing else []
+    notes += [f"{seen.nan:,} NaN"] if seen.nan else []
     nullable = "yes" if feature.nullable else "no"
     return feature.name, item, shape_text(shape), nullable, ", ".join(notes)

@@ -39,6 +39,7 @@ from beam_tfrecord.rejects import SAVED_FILE, join_rejects
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.stage import StageFile, StageManifest
 from beam_tfrecord.storage import Lease, read_bytes
+from beam_tfrecord.tables import listed
 from beam_tfrecord.workdir.job import Job
 from beam_tfrecord.workdir.stored_plan import load_remarks
 
@@ -93,7 +94,11 @@ def publish_dataset(
         **info,
         "rows_read": tally.rows,
         "left_out_columns": sorted(tally.left_out),
-        "remarks": [*load_remarks(job.directory), *_empty_remarks(job, tally)],
+        "remarks": [
+            *load_remarks(job.directory),
+            *_empty_remarks(job, tally),
+            *_nan_remarks(schema),
+        ],
         "copies": duplicates_to_json(tally.copies),
         "refused_pictures": refused_as_json(tally.refused),
     }
@@ -118,6 +123,22 @@ def _empty_remarks(job: Job, tally: Tally) -> list[str]:
         return ["the input holds no rows: the output has no files of data"]
     by = f"a filter, a sample{', a preprocessing step' if job.fitted else ''} or the map function"
     return [f"no rows are left: {by} left out {left_out:,} of {counted(tally.rows, 'row')}"]
+
+
+def _nan_remarks(schema: Schema) -> list[str]:
+    """Return a warning about NaN in columns of floats, where data frames often mean null."""
+    names = [
+        f"{of.name!r} ({counted(of.observed.nan, 'value')})"
+        for of in schema.features
+        if of.observed and of.observed.nan and pa.types.is_floating(of.type)
+    ]
+    if not names:
+        return []
+    return [
+        f"NaN, which is not null, and from which no model learns, in {listed(names)}: "
+        '--filter "x = x" leaves out rows with NaN in x, a step such as impute fills it, and '
+        "docs/types.md says how to make it null"
+    ]
 
 
 def _with_categories(schema: Schema, fitted: str) -> Schema:

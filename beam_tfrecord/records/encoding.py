@@ -319,12 +319,12 @@ class Encoder:
             missing = array.null_count
             if indices is not None and missing:
                 missing = pc.is_null(array).take(indices).true_count
-            low = high = None
+            low, high, nan = None, None, 0
             if (ranged := self._ranged[i]) is not None:
                 values = tf_arrays.column(self._firsts[i] + ranged)
-                low, high = value_range(values if indices is None else values.take(indices))
+                low, high, nan = value_range(values if indices is None else values.take(indices))
             name = self.schema.features[i].name
-            stats[name] = ColumnStats(missing, low, high, float(largest[i]))
+            stats[name] = ColumnStats(missing, low, high, float(largest[i]), nan)
         return stats
 
 
@@ -349,24 +349,29 @@ def _ranged_column(parts: tuple[TFColumn, ...]) -> int | None:
     return values[0] if len(values) == 1 and is_number else None
 
 
-def value_range(values: pa.Array) -> tuple[float | int | None, float | int | None]:
-    """Return the smallest and the largest finite value, as stored; both None if there is none."""
+def value_range(values: pa.Array) -> tuple[float | int | None, float | int | None, int]:
+    """Return the smallest and the largest finite value, as stored, and the number of NaNs.
+
+    Without a finite value, the first two are None.
+    """
     while pa.types.is_nested(values.type):
         values = values.flatten()
     if values.null_count:
         values = values.drop_null()
     numbers = values.to_numpy(zero_copy_only=False)
     if not len(numbers):
-        return None, None
+        return None, None, 0
     if numbers.dtype.kind != "f":
-        return int(numbers.min()), int(numbers.max())
+        return int(numbers.min()), int(numbers.max()), 0
+    nan = 0
     if not (math.isfinite(numbers.min()) and math.isfinite(numbers.max())):
+        nan = int(np.count_nonzero(np.isnan(numbers)))
         numbers = numbers[np.isfinite(numbers)]
         if not len(numbers):
-            return None, None
+            return None, None, nan
     low, high = float(numbers.min()), float(numbers.max())
     # Adding 0.0 turns -0.0 into 0.0: which of the two is found depends on the order of the rows.
-    return float(np.float32(low)) + 0.0, float(np.float32(high)) + 0.0
+    return float(np.float32(low)) + 0.0, float(np.float32(high)) + 0.0, nan
 
 
 def _exact_column(batch: Batch, feature: Feature) -> pa.Array | None:
