@@ -74,6 +74,11 @@ def test_show_and_head_need_no_manifest(made: Path) -> None:
     ran = CliRunner().invoke(cli, ["head", str(made / "below"), "-n", "1", "--json"])
     assert ran.exit_code == 0, ran.output
     assert '"text": "é200"' in ran.output
+    # No program reads files without a manifest.
+    ran = CliRunner().invoke(cli, ["show", str(made / "below")])
+    assert ran.exit_code == 0, ran.output
+    assert "to read it: beam_tfrecord.load(" in ran.output
+    assert "--code" not in ran.output
 
 
 def test_verify_reads_every_record_and_says_what_it_cannot_know(made: Path) -> None:

@@ -138,10 +138,28 @@ def test_the_input_order_and_size_of_a_dataset(tmp_path: Path) -> None:
         ({"kind": "csv", "files": [{}]}, "None"),
         ({"kind": "sql"}, "from sql"),
         ({"kind": "csv", "files": [{"files": "many"}]}, "from csv"),
+        (
+            {"kind": "delta", "files": [{"path": "p"}], "snapshot": {"table": "t", "version": 3}},
+            "from delta: version 3 of t, p",
+        ),
+        ({"kind": "iceberg", "files": [], "snapshot": {"table": "t", "version": None}}, "of t"),
     ],
 )
 def test_the_line_on_the_input(path: Path, source: dict[str, Any], line: str) -> None:
     assert render_show(show(path) | {"source": source}).splitlines()[1].endswith(line)
+
+
+def test_what_chose_the_rows_and_nan_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n1.5,nan\n2,3\n134000.5,-1\n")
+    bt.write(tmp_path / "a.csv", tmp_path / "out", filter="x > 1.6", sample="100%")
+    shown = show(tmp_path / "out")
+    assert shown["settings"] == {"--filter": "x > 1.6", "--sample": "100%"}
+    lines = render_show(shown).splitlines()
+    assert lines[1:3] == ["from csv: a.csv", "rows chosen by --filter 'x > 1.6' --sample 100%"]
+    assert lines[-2].split() == ["x", "double", "0%", "2", "134000.5"]
+    bt.write(tmp_path / "a.csv", tmp_path / "all")
+    assert "chosen" not in render_show(show(tmp_path / "all"))
+    assert render_show(show(tmp_path / "all")).splitlines()[-1].endswith(" 3  1 NaN")
 
 
 def test_types_are_text_for_people(tmp_path: Path) -> None:
@@ -257,7 +275,12 @@ def test_a_table_of_rows_leaves_out_columns_beyond_a_width() -> None:
         (np.zeros((28, 28), np.float32), "<float32[28, 28]>"),
         (np.array([1, 2]), "[1, 2]"),
         (np.array(1.5), "1.5"),
-        ([[1.23456789, 2], None], "[[1.23457, 2], null]"),
+        ([[1.23456789, 2], None], "[[1.23456789, 2], null]"),
+        (134000.5, "134000.5"),
+        (float(np.float32(39.1)), "39.1"),
+        (0.1 + 0.2, "0.30000000000000004"),
+        (-3e300, "-3e+300"),
+        (float("-inf"), "-inf"),
         ([b"\xff" * 2000, "a"], "[<2.0 kB>, a]"),
         ({"lat": 1.0, "days": [True]}, "{lat: 1, days: [true]}"),
         (list(range(10**6)), "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9…"),

@@ -51,15 +51,15 @@ def show(
     if label is not None:
         raise click.UsageError("--label is for --code keras only")
     from beam_tfrecord.dataset import show as rendering
+    from beam_tfrecord.dataset.code import has_code
 
     shown = rendering.show(dataset, counts=counts)
     if as_json:
         print_result(_json(shown))
         return
     print_result(rendering.render_show(shown).rstrip("\n"))
-    print_message(
-        f"to read it: beam_tfrecord.load({shown['path']!r}), or a program from show --code"
-    )
+    program = ", or a program from show --code" if has_code(dataset) else ""
+    print_message(f"to read it: beam_tfrecord.load({shown['path']!r}){program}")
 
 
 @click.command(cls=GroupedCommand, short_help="Print the first rows.")

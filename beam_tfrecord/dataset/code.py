@@ -20,6 +20,7 @@ from beam_tfrecord.features.tf_columns import (
     schema_tf_columns,
 )
 from beam_tfrecord.manifest import Manifest, manifest_path
+from beam_tfrecord.stage import format_at
 from beam_tfrecord.storage import is_remote
 
 FILES = Template(
@@ -205,6 +206,11 @@ for name, values in next(iter(loader)).items():
     print(name, f"list of {len(values)}" if is_list else f"{values.dtype} {tuple(values.shape)}")
 '''
 )
+
+
+def has_code(path: str | os.PathLike[str]) -> bool:
+    """Return whether `reading_code` reads a path: a local dataset with a manifest."""
+    return not is_remote(path) and format_at(path).startswith("beam_tfrecord/")
 
 
 def reading_code(

@@ -37,11 +37,13 @@ from beam_tfrecord.sizes import counted, format_size
 from beam_tfrecord.storage import shown_path
 from beam_tfrecord.tables import cell, listed, printable, text_table
 from beam_tfrecord.type_checks import has_type
-from beam_tfrecord.workdir.job_file import JOB_NAME, STORED_BYTES, read_job
+from beam_tfrecord.workdir.job_file import JOB_NAME, SETTINGS, STORED_BYTES, read_job
 
 MAX_COUNTED_VALUES = 1000
 _CELL_CHARACTERS = 30
 _ARRAY_VALUES = 4
+# Flags that choose rows of the input.
+_CHOOSING = ("--filter", "--where", "--sample", "--sample-seed", "--limit")
 _EMPTY = {None: "(missing)", "": "(empty)"}
 
 
@@ -59,12 +61,15 @@ def show(path: str | os.PathLike[str], *, counts: str | None = None) -> dict[str
     """
     dataset = load(path)
     manifest = dataset.manifest
+    # Files that no manifest describes have neither of both, and no job.json.
+    job = _job_of(path) if manifest.fingerprint or manifest.sidecars else {}
     out: dict[str, Any] = {
         "path": shown_path(os.fspath(path)),
         "source": manifest.source,
+        "settings": job[SETTINGS] if has_type(job.get(SETTINGS), dict[str, str]) else {},
         "examples": manifest.examples,
         "bytes": manifest.bytes,
-        "stored_bytes": _stored_bytes(path, dataset),
+        "stored_bytes": _stored_bytes(dataset, job),
         "order": manifest.order,
         "seed": manifest.seed,
         "compression": manifest.compression,
@@ -91,16 +96,20 @@ def _rejects_directory(path: str | os.PathLike[str]) -> str:
     return os.path.dirname(beside_manifest(path, REJECTS_FILE))
 
 
-def _stored_bytes(path: str | os.PathLike[str], dataset: Dataset) -> int | None:
+def _job_of(path: str | os.PathLike[str]) -> dict[str, Any]:
+    try:
+        return read_job(beside_manifest(path, JOB_NAME))
+    except OSError:
+        return {}
+
+
+def _stored_bytes(dataset: Dataset, job: Mapping[str, Any]) -> int | None:
     """Return the size of the TFRecord files on disk; None if it is not known or there are none."""
     if not isinstance(dataset.files, RecordFiles):
         return None
     if not dataset.manifest.compression:
         return dataset.manifest.bytes
-    try:
-        stored: Any = read_job(beside_manifest(path, JOB_NAME)).get(STORED_BYTES)
-    except OSError:
-        return None
+    stored: Any = job.get(STORED_BYTES)
     return sum(stored.values()) if has_type(stored, dict[str, int]) else None
 
 
@@ -181,6 +190,11 @@ def render_show(shown: Mapping[str, Any]) -> str:
     ]
     if shown["source"] is not None:
         lines.append(f"from {_source(shown['source'])}")
+    settings = shown["settings"]
+    if chosen := [
+        f"{flag} {shlex.quote(cell(settings[flag]))}" for flag in _CHOOSING if flag in settings
+    ]:
+        lines.append(f"rows chosen by {' '.join(chosen)}")
     parts = ["\n".join(lines)]
     if shown["rejected_rows"]:
         command = f"beam-tfrecord head {shlex.quote(shown['rejects'])}"
@@ -224,13 +238,18 @@ def render_show(shown: Mapping[str, Any]) -> str:
 
 
 def _source(source: Mapping[str, Any]) -> str:
-    """Return the kind of the input with the name of its only file or the number of its files."""
+    """Return the kind of the input, the version of a table, and its only file or their number."""
     files = source.get("files", [])
     # A pack of many small files is one entry. Anyone may have written the manifest.
     counts = [file.get("files", 1) for file in files]
     number = sum(counts) if has_type(counts, list[int]) else 0
     names = cell(str(files[0].get("path"))) if number == 1 else counted(number, "file")
-    return f"{source.get('kind')}: {names}" if number else str(source.get("kind"))
+    parts = [names] if number else []
+    table: Any = source.get("snapshot")
+    if has_type(table, dict[str, Any]):
+        version, name = (cell(str(table.get(key))) for key in ("version", "table"))
+        parts.insert(0, f"version {version} of {name}")
+    return f"{source.get('kind')}: {', '.join(parts)}" if parts else str(source.get("kind"))
 
 
 def _order(shown: Mapping[str, Any]) -> str:
@@ -268,6 +287,8 @@ def _notes(feature: Mapping[str, Any]) -> str:
         notes.append(f"default {_cell(feature['default'])}")
     if "fill" in feature:
         notes.append(f"nulls in lists are {_cell(feature['fill'])}")
+    if feature.get("nan"):
+        notes.append(f"{feature['nan']:,} NaN")
     if "loss" in feature:
         error = feature["loss"]["max_relative_error"]
         to = "" if feature.get("store") else " to float32"
@@ -284,7 +305,7 @@ def _cell(value: Any) -> str:
 def _text(value: Any) -> str:
     """Return a value as text for people; what would be cut anyway is left out."""
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return _float_text(value)
     if isinstance(value, bytes):
         return _bytes_text(value)
     if isinstance(value, np.ndarray) and value.size > _ARRAY_VALUES:
@@ -296,6 +317,14 @@ def _text(value: Any) -> str:
         return "[" + ", ".join(map(_text, value[:_CELL_CHARACTERS])) + "]"
     found = json_value(value)
     return found if isinstance(found, str) else json.dumps(found)
+
+
+def _float_text(value: float) -> str:
+    """Return the shortest text of a number that is a float32, as stored ones are, or a float64."""
+    with np.errstate(over="ignore"):
+        single = np.float32(value)
+    # NumPy would compare as float32.
+    return str(single if float(single) == value else float(value)).removesuffix(".0")
 
 
 def _bytes_text(value: bytes) -> str:
