@@ -119,6 +119,16 @@ def test_other_columns_come_along_where_they_are_named(same_size: Path) -> None:
     assert label.dtype == tf.int64
 
 
+def test_pictures_in_other_columns_are_to_be_decoded_in_map(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"jpg": [jpeg(1)], "image": [jpeg(1)]}), tmp_path / "a.parquet")
+    bt.write(tmp_path / "a.parquet", tmp_path / "jpg", columns=["jpg"])
+    with pytest.raises(UsageError, match=r"image', which this .* in tf\(…\).map\(…\), as docs/web"):
+        bt.load(tmp_path / "jpg").tf(image_size=(4, 4))
+    bt.write(tmp_path / "a.parquet", tmp_path / "image", columns=["image"])
+    batch = next(iter(bt.load(tmp_path / "image").tf(1, image_size=(4, 4))))
+    assert batch.shape == (1, 4, 4, 3)
+
+
 def test_bytes_are_given_where_they_are_wanted(same_size: Path) -> None:
     features = next(iter(bt.load(same_size).tf(5, decode=False)))
     assert sorted(features["image"].numpy()) == sorted(jpeg(number) for number in range(5))

@@ -204,8 +204,14 @@ def image_decoding(
     if image_size is not None and (not decode or IMAGE not in names):
         if not decode:
             raise UsageError("image_size has no effect with decode=False: leave one of them out")
+        if IMAGE in dataset.manifest.schema:
+            raise UsageError(
+                f"image_size needs the column {IMAGE!r}, which is not selected: leave image_size "
+                "out"
+            )
         raise UsageError(
-            f"image_size needs the column {IMAGE!r}, which is not selected: leave image_size out"
+            f"image_size is for a column {IMAGE!r}, which this dataset does not have: decode "
+            "pictures of other columns in tf(…).map(…), as docs/webdataset.md shows"
         )
     if not decode or not (has_images or image_size):
         return None
