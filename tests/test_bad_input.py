@@ -108,7 +108,10 @@ FILES: dict[str, tuple[dict[str, bytes | Callable[[], bytes]], str]] = {
     "Latin-1": ({"x.jsonl": '{"b": "é"}\n'.encode("latin-1")}, r"x\.jsonl:1 is not UTF-8 \(byte 8"),
     "Parquet as JSON": ({"x.json": lambda: _made("parquet")}, r"x\.json begins as a Parquet file"),
     "Arrow as JSON Lines": ({"x.jsonl": lambda: _made("arrow")}, r"x\.jsonl begins as an Arrow"),
-    "gzip as JSON Lines": ({"x.jsonl": gzip.compress(LINES)}, r"x\.jsonl begins as a gzip file"),
+    "gzip as JSON Lines": (
+        {"x.jsonl": gzip.compress(LINES, mtime=0)},
+        r"x\.jsonl begins as a gzip file",
+    ),
     "no gzip": ({"x.jsonl.gz": LINES}, r"cannot read x\.jsonl\.gz \("),
     "Excel as CSV": (
         {"x.csv": lambda: _made("excel")},
@@ -122,7 +125,7 @@ FILES: dict[str, tuple[dict[str, bytes | Callable[[], bytes]], str]] = {
     "Excel as Arrow": ({"x.arrow": lambda: _made("excel")}, r"x\.arrow .* begins as a zip archive"),
     "JSON as a tar file": ({"x.tar": LINES}, r"x\.tar is not a complete tar file"),
     "a compressed tar file": (
-        {"x.tar": gzip.compress(bytes(9999))},
+        {"x.tar": gzip.compress(bytes(9999), mtime=0)},
         r"tar .* begins as a gzip file",
     ),
     "Excel as TFRecord": ({"x.tfrecord": lambda: _made("excel")}, r"x\.tfrecord begins as a zip"),

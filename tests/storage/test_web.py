@@ -25,7 +25,7 @@ from tests.marks import slow_after
 from tests.storage.made_inputs import FORMATS, made
 
 CSV = b"id,name\n" + b"".join(b"%d,n%d\n" % (row, row * row) for row in range(500))
-GZIPPED = gzip.compress(CSV)
+GZIPPED = gzip.compress(CSV, mtime=0)
 
 
 @pytest.fixture
