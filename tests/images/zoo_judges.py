@@ -10,13 +10,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 from PIL import Image
 
-from beam_tfrecord.batch import Batch, Reject
-from beam_tfrecord.images import Fault, Header
+from beam_tfrecord.images import Header
 from beam_tfrecord.images.decode import Transform
-from beam_tfrecord.sources.images.read import Files, Reading, Rows, read_images
+from beam_tfrecord.sources.images.read import Files, Reading, read_images
 from tests.images.picture_zoo import varied, zoo
 
 Pixels = npt.NDArray[np.uint8]
@@ -61,13 +59,8 @@ def stored(
     def read(paths: Any, sizes: Any) -> Files:
         return Files(buffer, [len(data)], {})
 
-    def reject(index: int, fault: Fault) -> Reject:
-        return Reject("one", index, "image", fault.code, fault.reason)
-
     how = Reading(check, transform, MAX_PIXELS, 2**30, needs_sha256=False, read=read)
-    batch = Batch(pa.RecordBatch.from_pydict({"path": ["one"]}))
-    rows = Rows(batch, ["one"], [len(data)], {}, reject)
-    kept, columns, headers = read_images(rows, how)
+    kept, columns, headers = read_images(["one"], [len(data)], {}, how)
     if not kept:
         return None
     (header,) = headers
