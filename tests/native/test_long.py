@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
 
 
-def _fuzz(runs: int, seed: int) -> tuple[int, int, int]:
-    """Fuzz the readers; return how many inputs were Examples, fitted the rules, were pictures."""
+def _fuzz(runs: int, seed: int) -> tuple[int, ...]:
+    """Fuzz the readers; return how many inputs were Examples, fitted, were pictures, were JSON."""
     done = subprocess.run(
         [str(ROOT / "scripts" / "fuzz"), str(runs), str(seed)],
         capture_output=True,
@@ -26,20 +26,22 @@ def _fuzz(runs: int, seed: int) -> tuple[int, int, int]:
     )
     assert done.returncode == 0, done.stderr[-5000:]
     told = re.fullmatch(
-        rf"{runs} inputs, (\d+) of them Examples, (\d+) as the rules say, (\d+) plain JPEGs\n",
+        rf"{runs} inputs, (\d+) of them Examples, (\d+) as the rules say, (\d+) plain JPEGs, "
+        r"(\d+) rows of JSON\n",
         done.stdout,
     )
     assert told, done.stdout
-    return int(told[1]), int(told[2]), int(told[3])
+    return tuple(map(int, told.groups()))
 
 
 @needs_gcc
 def test_readers_bear_broken_bytes_under_sanitizers() -> None:
     # Enough of them must get through, or the fuzzer looks at nothing but refusals.
-    examples, fitting, pictures = _fuzz(30_000, 1)
+    examples, fitting, pictures, rows = _fuzz(30_000, 1)
     assert examples > 3_000
     assert fitting > 500
     assert pictures > 100
+    assert rows > 500
 
 
 @needs_gcc
