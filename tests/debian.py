@@ -52,8 +52,11 @@ def _unpack(package: str, root: Path) -> None:
         for file in sorted(Path(directory).glob("*.deb")):
             subprocess.run(["dpkg", "-x", file, unpacked], check=True)
         unpacked.chmod(0o755)
-        shutil.rmtree(root, ignore_errors=True)
-        unpacked.rename(root)
+        try:
+            unpacked.rename(root)
+        except OSError:
+            # Another process was faster, and may already run the program.
+            shutil.rmtree(unpacked)
 
 
 def _is_installed(package: str) -> bool:
