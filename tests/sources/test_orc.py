@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.orc
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError
@@ -63,6 +63,8 @@ def test_types_that_orc_has_come_back(
     @settings(max_examples=25, deadline=None)
     @given(FAMILIES[family])
     def check(column: Column) -> None:
+        # pyarrow reads all timestamps of ORC in nanoseconds, also those in lists.
+        assume("timestamp" not in str(column.array.type))
         try:
             pa.orc.write_table(pa.table({"x": column.array}), path)
         except pa.ArrowException:
