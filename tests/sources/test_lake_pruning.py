@@ -216,7 +216,7 @@ def test_no_file_or_row_group_with_a_matching_row_is_excluded(kept: Any) -> None
     source, places, rows = kept
     pruned = [0, 0]
 
-    @settings(max_examples=60, deadline=None, database=None)
+    @settings(max_examples=60, deadline=None, derandomize=True)
     @given(CONDITIONS)
     def check(text: str) -> None:
         matches = rows_that_match(parse_filter(text), rows).fill_null(False).to_pylist()
