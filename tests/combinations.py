@@ -698,6 +698,9 @@ def refusal_of_write(case: Case) -> str:
         return "must"
     if case.get("preprocess") and case.get("step") == "to bytes":
         return "must"
+    if case.get("overwrite") and case.get("size") == 0:
+        # A dataset of rows is not replaced by one without rows.
+        return "must"
     if case.get("preprocess") and case.get("splits"):
         # Few rows may leave out the split that statistics are made of.
         return "may"
