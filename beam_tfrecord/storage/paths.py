@@ -73,11 +73,8 @@ def plain_path(path: str) -> str:
     """Return a path as it is, and of the URL of a web server its host and its decoded path."""
     if not is_web(path):
         return path
-    return (
-        public_path(path).partition("://")[0]
-        + "://"
-        + unquote(public_path(path).partition("://")[2])
-    )
+    scheme, colon, rest = public_path(path).partition("://")
+    return f"{scheme}{colon}{unquote(rest)}"
 
 
 def path_text(path: str | os.PathLike[str]) -> str:
