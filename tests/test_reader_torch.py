@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import simplejpeg
 from PIL import Image
 
 import beam_tfrecord as bt
@@ -423,6 +424,52 @@ def test_pictures_of_one_size_need_no_size(tmp_path: Path) -> None:
         row["image"] for row in dataset[:2]
     ]
     assert next(iter(dataset.torch())).shape == images.shape[1:]
+
+
+def jpegs() -> dict[str, bytes]:
+    """Return JPEG files of one size: each way to sample colors, each mode, and damaged ones."""
+    made = {
+        f"{mode} {subsampling} {quality}": encoded(
+            picture(mode, width=33, height=18, seed=quality),
+            "JPEG",
+            quality=quality,
+            subsampling=subsampling,
+            progressive=quality == 75,
+        )
+        for mode in ("RGB", "L", "CMYK")
+        for subsampling in range(3)
+        for quality in (30, 75, 100)
+    }
+    whole = made["RGB 2 30"]
+    scan = whole.index(b"\xff\xda") + 14
+    for at in range(scan, len(whole) - 2, 7):
+        made[f"changed {at}"] = whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :]
+    return made
+
+
+def test_simplejpeg_decodes_the_pixels_of_pillow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = jpegs()
+    write_tree(tmp_path / "in", **{f"c__{n:03}": data for n, data in enumerate(files.values())})
+    bt.write(tmp_path / "in", tmp_path / "out")
+    dataset = load(tmp_path / "out")
+    assert len(dataset) == len(files)
+    decode = simplejpeg.decode_jpeg
+    decoded = []
+
+    def counted(data: bytes, colors: str) -> Any:
+        pixels = decode(data, colors)
+        decoded.append(data)
+        return pixels
+
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", counted)
+    images = torch.cat(list(dataset.torch(4, dtype=None)))
+    assert images.dtype == torch.uint8
+    assert np.array_equal(images, [by_pillow(row["image"]) for row in dataset.rows()])
+    sound = {data for name, data in files.items() if name.startswith(("RGB", "L"))}
+    assert sound <= set(decoded), "Pillow decodes CMYK and faults"
+    assert len(decoded) < len(files)
 
 
 def test_transform_makes_the_tensor(photos: Path) -> None:

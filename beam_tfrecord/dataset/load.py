@@ -149,8 +149,8 @@ class Dataset(Rows):
         batch.
 
         Images (the column ``image`` of `ReadFromImages`) are decoded to RGB of shape
-        ``[3, height, width]``, from 0 to 1, as `images.decode.rgb_image` does. If `columns` is None
-        the result has only the images and the label.
+        ``[3, height, width]``, from 0 to 1, by `images.decode.rgb_pixels`. If `columns` is None the
+        result has only the images and the label.
 
         Args:
             batch_size: Number of rows per batch, in which case a ``DataLoader`` needs

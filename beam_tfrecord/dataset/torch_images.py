@@ -1,4 +1,4 @@
-"""Decodes images to PyTorch tensors with Pillow; importing this module imports PyTorch."""
+"""Decodes images to PyTorch tensors; importing this module imports PyTorch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from beam_tfrecord.dataset.rows import Rows
 from beam_tfrecord.dataset.tf_decoding import IMAGE, image_decoding
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
-from beam_tfrecord.images.decode import rgb_image
+from beam_tfrecord.images.decode import rgb_pixels
 from beam_tfrecord.images.formats import MAX_PIXELS
 
 if TYPE_CHECKING:
@@ -44,15 +44,15 @@ class ImageTensors:
         Raises:
             Fault: The image cannot be decoded.
         """
-        from PIL.Image import Resampling
+        from PIL.Image import Resampling, fromarray
 
-        image = rgb_image(data, max_pixels=self.max_pixels)
+        array = rgb_pixels(data, max_pixels=self.max_pixels)
         if self.size is not None:
             # Pillow smooths an image that it makes smaller (antialiasing).
-            image = image.resize(self.size[::-1], Resampling.BILINEAR)
+            array = np.array(fromarray(array).resize(self.size[::-1], Resampling.BILINEAR))
         if self.transform is not None:
-            return self.transform(image)
-        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
+            return self.transform(fromarray(array))
+        pixels = torch.from_numpy(array).permute(2, 0, 1).contiguous()
         return pixels if self.dtype is None else pixels.to(self.dtype) / 255
 
     def stacked(self, tensors: list[Any]) -> torch.Tensor:
