@@ -260,6 +260,57 @@ def test_inference_never_fails_but_by_a_conflict(
     assert "x.jsonl:" in refusal
 
 
+# Objects as lists of pairs, so that a key may be there twice. A key has values of one kind.
+_PAIRS = st.recursive(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 9)), max_size=2),
+    lambda inner: st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(0, 9))
+        | st.tuples(st.sampled_from("op"), inner)
+        | st.tuples(st.sampled_from("lm"), st.lists(inner, max_size=2).map(tuple)),
+        max_size=3,
+    ),
+    max_leaves=6,
+)
+
+
+# The escapes of a letter and of a surrogate pair are text as any other.
+_NAMES = {"b": "\\u0062", "p": "\\ud83d\\ude00"}
+
+
+def _object_of(pairs: Any) -> str:
+    if isinstance(pairs, tuple):
+        return f"[{','.join(map(_object_of, pairs))}]"
+    if isinstance(pairs, int):
+        return str(pairs)
+    members = ",".join(f'"{_NAMES.get(name, name)}":{_object_of(value)}' for name, value in pairs)
+    return f"{{{members}}}"
+
+
+def _has_a_key_twice(pairs: Any) -> bool:
+    if isinstance(pairs, int):
+        return False
+    inner = pairs if isinstance(pairs, tuple) else [value for _, value in pairs]
+    is_twice = isinstance(pairs, list) and len(dict(pairs)) < len(pairs)
+    return is_twice or any(map(_has_a_key_twice, inner))
+
+
+@given(rows=st.lists(_PAIRS, min_size=1, max_size=6))
+@settings(max_examples=200, deadline=None)
+def test_no_value_of_a_row_with_a_key_twice_is_read(
+    rows: list[Any], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    lines = map(_object_of, rows)
+    path = _file(tmp_path_factory.mktemp("json"), "".join(f"{line}\n" for line in lines))
+    rejects = [reject.row for batch in _batches(Json(path)) for reject in batch.rejects]
+    assert rejects == [number for number, pairs in enumerate(rows) if _has_a_key_twice(pairs)]
+
+
+def test_a_number_too_long_for_python_is_no_row(tmp_path: Path) -> None:
+    path = _file(tmp_path, f'{{"a": 1, "b": {"9" * 5000}}}\n{{"a": 2}}\n')
+    (batch,) = _batches(Json(path))
+    assert [reject.row for reject in batch.rejects] == [0]
+
+
 # --- types --------------------------------------------------------------------------------------
 
 

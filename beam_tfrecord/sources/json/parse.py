@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -155,7 +155,31 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def keys_of(line: bytes) -> list[tuple[str | None, ...]]:
+    """Return the path of each value on a line that is not right, but that PyArrow may parse.
+
+    A path has the names of keys from the column on, and None for the values of an array.
+    """
+    try:
+        found = list(_keys_in((), _PAIRS.decode(line.decode())))
+    except (ValueError, RecursionError):
+        return []
+    # PyArrow refuses a line with half of a surrogate pair.
+    return [] if any(_HALF.search(name) for path in found for name in path if name) else found
+
+
+def _keys_in(path: tuple[str | None, ...], value: Any) -> Iterator[tuple[str | None, ...]]:
+    if path:
+        yield path
+    is_object = isinstance(value, tuple)
+    if is_object or (path and isinstance(value, list)):
+        for name, inner in value if is_object else ((None, inner) for inner in value):
+            yield from _keys_in((*path, name), inner)
+
+
 _DECODER = json.JSONDecoder(object_pairs_hook=_distinct)
+# Objects are tuples of pairs, and no number is too long.
+_PAIRS = json.JSONDecoder(object_pairs_hook=tuple, parse_int=str, strict=False)
 _KINDS = {"list": "an array", "str": "a string", "bool": "a boolean", "NoneType": "null"}
 
 

@@ -27,7 +27,7 @@ from beam_tfrecord.native import _json
 from beam_tfrecord.native._json import Places
 from beam_tfrecord.sources.base import InputFile, chosen_columns
 from beam_tfrecord.sources.hive import add_partition_fields, partition_fields
-from beam_tfrecord.sources.json.parse import members
+from beam_tfrecord.sources.json.parse import keys_of, members
 from beam_tfrecord.sources.json.text import Lines
 from beam_tfrecord.tables import not_found
 
@@ -104,7 +104,7 @@ class Finder:
         self._places = Places()
 
     def add(self, lines: Lines) -> None:
-        """Add the kinds of all values in some lines; lines that are not right have none."""
+        """Add the kinds of all values in some lines; lines that are not right have keys alone."""
         row = self._places.next_new(lines.data, lines.starts, 0)
         while row < len(lines):
             self._add_line(lines.line(row), int(lines.numbers[row]))
@@ -115,23 +115,28 @@ class Finder:
             found = members(line)
         except ValueError as error:
             self.fault = self.fault or f"{self._address}{number} {error}"
+            # PyArrow does not check keys without a column, so each key of the line needs one.
+            for path in keys_of(line):
+                self._add_kinds(path, (), number)
             return
         for member in found:
             self._add_value((member.name,), member.value, number)
 
     def _add_value(self, path: Path, value: Any, number: int) -> None:
-        kinds = _kinds_of(value)
-        # Columns are in the order in which they appear, those of nulls too.
-        known = self.kinds.setdefault(path, {})
-        for kind in kinds:
-            known.setdefault(kind, number)
-        self._places.add(path, sum(map(_BITS.__getitem__, kinds)))
+        self._add_kinds(path, _kinds_of(value), number)
         if isinstance(value, dict):
             for name, inner in value.items():
                 self._add_value((*path, name), inner, number)
         elif isinstance(value, list):
             for inner in value or [None]:
                 self._add_value((*path, None), inner, number)
+
+    def _add_kinds(self, path: Path, kinds: Sequence[str], number: int) -> None:
+        # Columns are in the order in which they appear, those of nulls too.
+        known = self.kinds.setdefault(path, {})
+        for kind in kinds:
+            known.setdefault(kind, number)
+        self._places.add(path, sum(map(_BITS.__getitem__, kinds)))
 
 
 def _kinds_of(value: Any) -> tuple[str, ...]:
