@@ -205,22 +205,26 @@ def _is_hidden(path: str) -> bool:
     return os.path.basename(path).startswith((".", "_"))
 
 
-# TensorFlow Datasets and others name files so: the number follows the suffix.
-_NUMBERED = re.compile(r"(\.tfrecords?)-\d+-of-\d+$")
 COMPRESSION_SUFFIXES = (".gz", ".bz2", ".zst", ".xz", ".lz4")
+# TensorFlow Datasets and others name files so: the number follows the suffix, and is before or
+# after the one of the compression.
+_NUMBERED = re.compile(r"(\.tfrecords?(?:\.(?:gz|bz2|zst|xz|lz4))?)-\d+-of-\d+(?=\.|$)")
 
 
 def suffix_of(name: str) -> str:
     """Return the suffix of a name in lower case, without a compression suffix or a number."""
-    stem, last = posixpath.splitext(_NUMBERED.sub(r"\1", plain_path(name).lower()))
-    return posixpath.splitext(stem)[1] if last in COMPRESSION_SUFFIXES else last
+    return posixpath.splitext(_uncompressed(name))[1]
 
 
 def has_suffix(name: str, suffixes: Sequence[str]) -> bool:
     """Return whether `name`, without a compression suffix, ends in one of `suffixes`."""
+    return _uncompressed(name).endswith(tuple(suffixes))
+
+
+def _uncompressed(name: str) -> str:
     name = _NUMBERED.sub(r"\1", plain_path(name).lower())
     stem, last = posixpath.splitext(name)
-    return (stem if last in COMPRESSION_SUFFIXES else name).endswith(tuple(suffixes))
+    return stem if last in COMPRESSION_SUFFIXES else name
 
 
 def _common_directory(paths: Sequence[str]) -> str:

@@ -300,6 +300,28 @@ def test_types_of_files_of_others_are_found_in_all_records(tmp_path: Path, name:
     assert [row for batch in source.batches() for row in batch.rows()] == ROWS
 
 
+def test_a_number_may_follow_either_suffix_in_a_directory(tmp_path: Path) -> None:
+    names = [
+        "a.tfrecord",
+        "b.tfrecord-00000-of-00001",
+        "c.tfrecord-00000-of-00001.gz",
+        "D.TFRecord.GZ-00000-of-00001",
+        "e.tfrecords.gz",
+    ]
+    for number, name in enumerate(names):
+        path = tmp_path / "in" / name
+        write_records(path, [example(n=number)])
+        if "gz" in name.lower() and path.suffix != ".gz":
+            path.write_bytes(gzip.compress(path.read_bytes()))
+    assert sorted(file.name for file in Tfrecord(tmp_path / "in").files()) == sorted(names)
+    bt.write(tmp_path / "in", tmp_path / "out")
+    assert {row["n"] for row in bt.load(tmp_path / "out").rows()} == set(range(len(names)))
+    for number, name in enumerate(names):
+        (tmp_path / f"only{number}").mkdir()
+        shutil.copy(tmp_path / "in" / name, tmp_path / f"only{number}" / name)
+        assert [row["n"] for row in bt.load(tmp_path / f"only{number}").rows()] == [number]
+
+
 @pytest.mark.parametrize("columns", [None, list(TYPES)])
 def test_files_of_others_become_a_dataset(tmp_path: Path, columns: list[str] | None) -> None:
     write_records(tmp_path / "in/a.tfrecord.gz", FOREIGN[:2])
