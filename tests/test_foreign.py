@@ -81,6 +81,20 @@ def test_show_and_head_need_no_manifest(made: Path) -> None:
     assert "--code" not in ran.output
 
 
+def test_a_glob_needs_no_suffix(made: Path, tmp_path: Path) -> None:
+    write_records(tmp_path / "odd/part-1", PAYLOADS[:2])
+    (tmp_path / "odd/notes.txt").write_text("not of this package, and no record either")
+    for pattern, rows in ((made / "*", 300), (tmp_path / "odd/p*", 2)):
+        assert show(pattern)["examples"] == rows
+        assert len(head(pattern, 1)) == 1
+        assert bt.verify(pattern).examples == rows
+        assert sum(one.records for one in bt.index(pattern)) == rows
+    with pytest.raises(UsageError, match="no file matches this pattern"):
+        bt.load(f"{tmp_path}/odd/q*")
+    with pytest.raises(UsageError, match="no dataset at"):
+        bt.load(f"{tmp_path}/odd/*.txt")
+
+
 def test_verify_reads_every_record_and_says_what_it_cannot_know(made: Path) -> None:
     found = bt.verify(made)
     assert (found.ok, found.shards, found.examples) == (True, 3, 300)
