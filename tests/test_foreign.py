@@ -81,6 +81,16 @@ def test_show_and_head_need_no_manifest(made: Path) -> None:
     assert "--code" not in ran.output
 
 
+def test_records_without_features_are_rows_without_columns(tmp_path: Path) -> None:
+    write_records(tmp_path / "in/a.tfrecord", [b"", b""])
+    assert head(tmp_path / "in") == [{}, {}]
+    ran = CliRunner().invoke(cli, ["head", str(tmp_path / "in")])
+    assert ran.output == "2 rows without columns\n"
+    bt.index(tmp_path / "in")
+    found = bt.load(tmp_path / "in")
+    assert (found[1], found[:2]) == ({}, [{}, {}])
+
+
 def test_a_glob_needs_no_suffix(made: Path, tmp_path: Path) -> None:
     write_records(tmp_path / "odd/part-1", PAYLOADS[:2])
     (tmp_path / "odd/notes.txt").write_text("not of this package, and no record either")

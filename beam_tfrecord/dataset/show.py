@@ -352,6 +352,8 @@ def render_rows(rows: Sequence[Mapping[str, Any]], *, max_width: int | None = No
     if not rows:
         return ""
     header = tuple(rows[0])
+    if not header:
+        return f"{counted(len(rows), 'row')} without columns\n"
     if set(header) >= set(SCHEMA_WITHOUT_ADDRESS.names):
         return "".join(f"{row['message']}\n" for row in rows)
     cells = [tuple(_cell(row[name]) for name in header) for row in rows]

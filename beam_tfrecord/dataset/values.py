@@ -33,6 +33,8 @@ _PLAIN_OBJECTS = (
 
 def python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Return the rows of a batch as dicts of Python values."""
+    if not batch.num_columns:
+        return [{} for _ in range(batch.num_rows)]
     columns = [python_values(column) for column in batch.columns]
     names = batch.schema.names
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
