@@ -15,6 +15,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.records.index import ShardIndex
 from tests.cli_stand_ins import run
+from tests.records import damage_record, example, write_records
 
 
 @pytest.fixture
@@ -82,6 +83,18 @@ def test_what_cannot_be_indexed(dataset: Path, tmp_path: Path) -> None:
     shutil.copy(other, shard)
     with pytest.raises(DataError, match="does not fit the manifest: run verify"):
         bt.index(dataset)
+
+
+def test_files_of_others_that_cannot_be_indexed_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "in/a.tfrecord"
+    write_records(path, [example(n=1), example(n=2)])
+    damage_record(path, 1)
+    with pytest.raises(DataError, match=r"a\.tfrecord.*record 1"):
+        bt.index(path)
+    assert [found.name for found in path.parent.iterdir()] == ["a.tfrecord"]
+    write_records(tmp_path / "in/b.tfrecord.gz", [example(n=3)])
+    with pytest.raises(UsageError, match=r"/b\.tfrecord\.gz' is compressed.* plain files alone"):
+        bt.index(tmp_path / "in")
 
 
 def test_damaged_and_missing_indexes_are_faults(dataset: Path) -> None:

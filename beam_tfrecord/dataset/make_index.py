@@ -16,7 +16,13 @@ from beam_tfrecord.manifest import Manifest, directory_of, manifest_path
 from beam_tfrecord.progress import Progress, adder
 from beam_tfrecord.records.index import IndexWriter, index_name
 from beam_tfrecord.records.tfrecord import read_blocks
-from beam_tfrecord.storage import WholeFile, file_size, make_directory
+from beam_tfrecord.storage import (
+    WholeFile,
+    file_size,
+    make_directory,
+    remove_directory,
+    shown_path,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,15 +75,16 @@ def index(
     if is_foreign(path):
         directory, files = foreign_files(path)
         shards = [(file.name, None) for file in files]
-        compression = max(map(compression_of, files), default="")
+        compressed = [file.path for file in files if compression_of(file)]
     else:
         manifest = Manifest.load(path)
-        compression, directory = manifest.compression, directory_of(manifest_path(path))
+        directory = directory_of(manifest_path(path))
         shards = [(shard.path, shard.xxh64) for shard in manifest.shards]
-    if compression:
+        compressed = [os.fspath(path)] if manifest.compression else []
+    if compressed:
         raise UsageError(
-            f"{os.fspath(path)!r} is compressed, so a reader cannot begin in the middle of it: "
-            "write it without compression to index it"
+            f"{shown_path(compressed[0])!r} is compressed, so a reader cannot begin in the middle "
+            "of it: write it without compression to index it, or name plain files alone"
         )
     advance = adder(
         progress, "indexing", sum(file_size(os.path.join(directory, name)) for name, _ in shards)
@@ -121,6 +128,7 @@ def _indexed(
             text.close()
     except BaseException:
         writer.abort()
+        remove_directory(os.path.dirname(index_path))
         if text is not None:
             text.abort()
         raise
