@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import datetime
 import decimal
 import gzip
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -86,12 +88,85 @@ def test_python_reads_the_same_dates(form: str, moment: datetime.datetime, noise
             expected: Any = datetime.datetime.strptime(text, form)
         except ValueError:
             expected = None
-        try:
-            found: Any = datetime.datetime.fromisoformat(plain)
-        except ValueError:
-            found = None
+        is_iso = re.match("[0-9]{4}-[0-9]{2}-[0-9]{2}", plain)
+        found = datetime.datetime.fromisoformat(plain) if is_iso else None
         # Python is laxer about blanks; an own form is never read as anything else.
         assert found == expected or (found is None and text not in {moment.strftime(form)})
+
+
+PAIRED = ["%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%y/%m/%d", "%d/%m/%y", "%d%m%Y", "%m%d%y"]
+PAIRED += ["%d/%m/%Y %H:%M", "%m/%d/%Y %I:%M %p", "%d%m%Y%H%M%S%f", "%H%M%d%m%y", "%d %b %Y"]
+PAIRED += ["%d/%m/%Y %H:%M:%S%z", "%m/%d/%Y %H:%M:%S%z"]
+WORDS = {
+    "Y": ["2024", "2023", "1900", "0000", "9999"],
+    "b": ["Jan", "feb", "MAY", "Sept"],
+    "p": ["am", "PM", "x"],
+    "f": ["0", "25", "123456", "1234567"],
+    "z": ["Z", "+01:30", "-0160", "+2359", "+24:00"],
+}
+NUMBERS = [*map(str, range(62)), *(f"0{digit}" for digit in range(10))]
+
+
+def in_python(text: str, formats: list[str]) -> datetime.datetime | None:
+    """Return a time by the first format with which Python can read a text."""
+    for form in formats:
+        with contextlib.suppress(ValueError):
+            return datetime.datetime.strptime(text, form)
+    return None
+
+
+def test_the_first_format_that_python_can_read_counts() -> None:
+    chosen, of_a_later_format = random.Random(7), 0
+    for _ in range(150):
+        formats = chosen.sample(PAIRED, 3)
+        texts = [
+            re.sub("%(.)", lambda part: chosen.choice(WORDS.get(part[1], NUMBERS)), form)
+            for form in formats * 50
+        ]
+        read = Format(dates=tuple(map(date_format, formats))).plain(pa.array(texts)).to_pylist()
+        for text, plain in zip(texts, read, strict=True):
+            expected = in_python(text, formats)
+            of_a_later_format += expected is not None and in_python(text, formats[:1]) is None
+            if expected is None:
+                assert plain == text, (text, formats)
+            else:
+                assert datetime.datetime.fromisoformat(plain) == expected, (text, formats)
+    assert of_a_later_format > 1000
+
+
+@pytest.mark.parametrize(
+    ("formats", "values", "expected", "arrow"),
+    [
+        (
+            ["%d/%m/%Y", "%m/%d/%Y"],
+            ["13/02/2024", "02/13/2024", "03/04/2024"],
+            ["2024-02-13", "2024-02-13", "2024-04-03"],
+            "date32[day]",
+        ),
+        (
+            ["%d/%m/%y", "%y/%m/%d"],
+            ["30/02/28", "28/02/28"],
+            ["2030-02-28", "2028-02-28"],
+            "date32[day]",
+        ),
+        (
+            ["%d/%m/%Y %H:%M", "%m/%d/%Y %I:%M %p", "%m/%d/%Y %H:%M"],
+            ["13/02/2024 10:30", "02/13/2024 23:15"],
+            ["2024-02-13T10:30:00", "2024-02-13T23:15:00"],
+            "timestamp[us]",
+        ),
+    ],
+)
+def test_formats_that_differ_in_the_order_of_fields(
+    tmp_path: Path, formats: list[str], values: list[str], expected: list[str], arrow: str
+) -> None:
+    repeated = 100
+    path = written(tmp_path / "x.csv", ["at"], *([value] for value in values * repeated))
+    for options in ({}, {"types": {"at": arrow.partition("[d")[0]}}):
+        source = Csv(path, date_formats=formats, chunk_bytes=100, **options)
+        assert len(source.all_units(source.all_scans())) > 2
+        assert str(source.schema().field("at").type) == arrow
+        assert [at.isoformat() for at in column(source, "at")] == expected * repeated
 
 
 def test_a_value_of_another_form_makes_a_column_text(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.native._csv import Filler, Typer
-from beam_tfrecord.native.values import Dialect, Target
+from beam_tfrecord.native.values import AS_DATE, AS_TIME, Dialect, Target
 from beam_tfrecord.tables import not_found
 
 _MARK = "?"
@@ -30,21 +30,22 @@ _MONTHS = (
     *("january", "february", "march", "april", "may", "june", "july"),
     *("august", "september", "october", "november", "december"),
 )
-# What each directive matches; a strict subset of Python's `strptime`, with English names.
+# What each directive matches; a strict subset of Python's `strptime`, with English names. The order
+# of alternatives matters if no character separates two directives.
 _DIRECTIVES = {
     "Y": "[0-9]{4}",
     "y": "[0-9]{2}",
-    "m": "[0-9]{1,2}",
-    "d": "[0-9]{1,2}",
+    "m": "1[0-2]|0[1-9]|[1-9]",
+    "d": "3[01]|[12][0-9]|0[1-9]|[1-9]",
     "b": f"(?i:{'|'.join(name[:3] for name in _MONTHS)})",
     "B": f"(?i:{'|'.join(_MONTHS)})",
-    "H": "[0-9]{1,2}",
-    "I": "[0-9]{1,2}",
+    "H": "2[0-3]|[01][0-9]|[0-9]",
+    "I": "1[0-2]|0[1-9]|[1-9]",
     "p": "(?i:am|pm)",
-    "M": "[0-9]{1,2}",
-    "S": "[0-9]{1,2}",
+    "M": "[0-5][0-9]|[0-9]",
+    "S": "6[01]|[0-5][0-9]|[0-9]",
     "f": "[0-9]{1,6}",
-    "z": "Z|[+-][0-9]{2}:?[0-9]{2}",
+    "z": "Z|[+-][0-9]{2}:?[0-5][0-9]",
 }
 _PIECE = re.compile("%(.?)|[^%]+", re.DOTALL)
 
@@ -55,7 +56,7 @@ class DateFormat:
 
     Attributes:
         text: The format.
-        pattern: Regular expression of all values, with a group for each directive.
+        pattern: Regular expression that all values match, with a group for each directive.
         parts: The directives.
     """
 
@@ -69,17 +70,27 @@ class DateFormat:
         return re.fullmatch("(?:%[YymdHIMSf])*[.,]?(?:%[YymdHIMSf])*", self.text) is not None
 
     def iso(self, texts: pa.Array) -> pa.Array:
-        """Return each text in the form ``2024-12-31`` or ``2024-12-31T23:59:59.5``, or null."""
+        """Return each text in the form ``2024-12-31`` or ``2024-12-31T23:59:59.5``.
+
+        A text that does not match the pattern, or is no date of the calendar, becomes null.
+        """
         found = pc.extract_regex(texts, pattern=self.pattern)
         part = {name: pc.struct_field(found, name) for name in self.parts}
         date = pc.binary_join_element_wise(_year(part), _month(part), _two(part["d"]), "-")
         if not self.parts & {"H", "I"}:
-            return date
+            return _readable(date, Target(0, AS_DATE, 4))
         seconds = _two(part["S"]) if "S" in part else "00"
         clock = pc.binary_join_element_wise(_hour(part), _two(part["M"]), seconds, ":")
         if "f" in part:
             clock = pc.binary_join_element_wise(clock, part["f"], ".")
-        return pc.binary_join_element_wise(date, "T", clock, part.get("z", ""), "")
+        time = pc.binary_join_element_wise(date, "T", clock, part.get("z", ""), "")
+        return _readable(time, Target(0, AS_TIME, 8, ticks=10**6, zoned="z" in part))
+
+
+def _readable(texts: pa.Array, target: Target) -> pa.Array:
+    """Return texts in which those are null that the kernel cannot read as the target."""
+    (_, valid, _, _), _ = parse_texts(texts, target)
+    return pc.if_else(pa.array(valid.astype(bool)), texts, pa.scalar(None, texts.type))
 
 
 def _two(digits: pa.Array) -> pa.Array:
@@ -110,9 +121,7 @@ def _hour(part: dict[str, pa.Array]) -> pa.Array:
     hour = pc.if_else(is_noon, 0, shown)
     after_noon = pc.equal(pc.ascii_lower(part["p"]), "pm")
     hour = pc.add(hour, pc.if_else(after_noon, 12, 0))
-    # No clock of twelve hours shows 0 or 13.
-    is_hour = pc.and_(pc.greater(shown, 0), pc.less(shown, 13))
-    return _two(pc.cast(pc.if_else(is_hour, hour, 99), pa.string()))
+    return _two(pc.cast(hour, pa.string()))
 
 
 @functools.lru_cache
