@@ -13,7 +13,8 @@
 
 Messages are lower case and say what happened, where, and what to do about it. Most have one line;
 two spaces indent the further lines of others. The code writes them with the flags of the command
-line. For Python callers, `for_caller` replaces flags by keywords.
+line, and values of options by `quoted` unless a digit or sign tells them from prose. For Python
+callers, `for_caller` replaces flags by keywords.
 """
 
 from __future__ import annotations
@@ -32,12 +33,15 @@ OptionName = Literal["flag", "keyword"]
 
 _named_by: OptionName = "keyword"
 
-# One shell word; it may contain brackets and quotes.
-_WORD = r"""(?:'[^']*'|"[^"]*"|\([^()]*\)|\[[^][]*\]|[^\s'"()\[\],;])+"""
+# One shell word; it may contain brackets and quotes. Punctuation behind it ends a sentence.
+_WORD = r"""(?:'[^']*'|"[^"]*"|\([^()]*\)|\[[^][]*\]|[^\s'"()\[\],;])+(?<![.:])"""
 _FLAG = (
     rf"(?<![\w'\"-])(?P<flag>--[a-z][a-z-]*)(?![\w=-])"
     rf"(?: (?!--)(?P<value>{_WORD})(?P<more>(?: (?P=flag) {_WORD})*))?"
 )
+# What is in quotes is not of the message's own words, so it stays.
+_CITED = r"""(?<!\w)(?:'[^']*'|"[^"]*")"""
+_UNPRINTABLE = re.compile(rb"[^ -~]|[\\']")
 # An error of this package in a traceback, with the further lines of its message, all indented.
 _RAISED = re.compile(r"\bbeam_tfrecord\.errors\.(\w+): (.+(?:\n {2}.+)*)")
 _STEP = re.compile(r" \[while running '[^']*'\]$")
@@ -162,41 +166,60 @@ def with_keywords(message: str) -> str:
     the option in Beam. An option after ``--`` becomes an argument ``pipeline_options``.
     """
     message = re.sub(_AFTER_DASHES, r"\1pipeline_options=['\2']", message)
-    return re.sub(_FLAG, _with_keyword, message)
+    return re.sub(f"{_CITED}|{_FLAG}", _with_keyword, message)
 
 
 def _with_keyword(match: re.Match[str]) -> str:
-    flag, value = match["flag"], match["value"] or ""
+    flag = match["flag"]
     option = _options().get(flag)
     if option is None:
         return match[0]
     is_beams = isinstance(option, RunnerOption)
     keyword = f"--{option.keyword}" if is_beams else f"{option.keyword}="
     constant = {"switch": "True", "off": "False"}.get(option.form, "")
-    if value and option.form == "words":
-        words = [value, *re.findall(rf" {flag} ({_WORD})", match["more"])]
+    words = re.findall(rf"{flag} ({_WORD})", match[0]) if match["value"] else [""]
+    if option.form == "words" and all(_is_value(option, word) for word in words):
         return f"{keyword}{[_unquoted(word) for word in words]}"
-    # Punctuation at the end of a sentence is not part of a value.
-    word = value.rstrip(".:")
-    if constant or (code := _python_value(option, word)) is None:
+    if constant or (code := _python_value(option, words[0])) is None:
         return f"{keyword}{constant}{with_keywords(match[0].removeprefix(flag))}"
-    return f"{keyword}{'=' if is_beams else ''}{code}{value.removeprefix(word)}"
+    return f"{keyword}{'=' if is_beams else ''}{code}{with_keywords(match['more'] or '')}"
+
+
+def _is_value(option: Option, word: str) -> bool:
+    """Return whether the word after a flag is a value; else it is prose.
+
+    Prose has no quotes, digits or signs. Messages have values without any of them in quotes.
+    """
+    return word in option.choices or re.search(r"""[\d=|./:'"]""", word) is not None
 
 
 def _python_value(option: Option, word: str) -> str | None:
-    """Return the word after a flag as Python code, or None if it is prose and not a value."""
+    """Return the word after a flag as Python code, or None if it is prose or has another form."""
     value = _unquoted(word)
     if option.form == "types":
         pairs = [pair.partition("=") for pair in re.split(r",(?=[^,=]+=)", value)]
         return repr({name: kind for name, _, kind in pairs}) if "=" in value else None
-    # Prose has no quotes, digits or signs, so a word with one of them is a value.
-    is_value = value in option.choices or value != word or re.search(r"[\d=|./:]", value)
-    if not is_value:
+    if option.form == "words" or not _is_value(option, word):
         return None
     return value if isinstance(option, RunnerOption) or value.isdecimal() else repr(value)
 
 
+def quoted(value: str) -> str:
+    """Return the value of an option in quotes, as messages have it and shells take it."""
+    if value.isprintable():
+        return "'" + value.replace("'", "'\"'\"'") + "'"
+    # A terminal would not show the characters.
+    encoded = value.encode("utf-8", "surrogateescape")
+    escaped = _UNPRINTABLE.sub(lambda byte: b"\\%03o" % byte[0][0], encoded)
+    return f"$'{escaped.decode()}'"
+
+
 def _unquoted(word: str) -> str:
+    """Return the value of a word of a shell, the inverse of `quoted`."""
+    if word.startswith("$'"):
+        escaped = word[2:-1].encode()
+        value = re.sub(rb"\\(\d{3})", lambda octal: bytes([int(octal[1], 8)]), escaped)
+        return value.decode("utf-8", "surrogateescape")
     return re.sub(r"'([^']*)'|\"([^\"]*)\"", r"\1\2", word)
 
 

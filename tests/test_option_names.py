@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import beam_tfrecord as bt
-from beam_tfrecord.errors import DataError, UsageError, options_named_by, with_keywords
+from beam_tfrecord.errors import DataError, UsageError, options_named_by, quoted, with_keywords
 from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS
 from tests.cli_stand_ins import run
 
@@ -33,8 +36,14 @@ def keywords():
         ("or pass --types 'my a=string'", "or pass types={'my a': 'string'}"),
         ("pass --types a=decimal(10, 2).", "pass types={'a': 'decimal(10, 2)'}."),
         ("pass --types a=timestamp[us, UTC]", "pass types={'a': 'timestamp[us, UTC]'}"),
-        ("pass --null '?' --null n.a., or", "pass null_words=['?', 'n.a.'], or"),
-        ("true or false, '-' once: --null -", "true or false, '-' once: null_words=['-']"),
+        ("pass --null '?' --null 'n.a.', or", "pass null_words=['?', 'n.a.'], or"),
+        ("true or false, '-' once: --null '-'", "true or false, '-' once: null_words=['-']"),
+        ("--null is not an option of it", "null_words= is not an option of it"),
+        ("column 'a' of --null-in is not", "column 'a' of null_in= is not"),
+        ("--date-format '%j%Y': %j is", "date_formats=['%j%Y']: %j is"),
+        ("pass --types a=int: it", "pass types={'a': 'int'}: it"),
+        ("--types a=int --types b=text", "types={'a': 'int'} types={'b': 'text'}"),
+        ("'a --null b' is not in --names", "'a --null b' is not in names="),
         ("pass --jar driver.jar or", "pass jars=['driver.jar'] or"),
         ("--format png or --format jpeg", "format='png' or format='jpeg'"),
         ("pass --example row for an example", "pass example='row' for an example"),
@@ -77,6 +86,34 @@ def test_flags_become_keywords(written: str, shown: str) -> None:
     assert with_keywords(written) == shown
     # A message may be part of another one.
     assert with_keywords(shown) == shown
+
+
+# What follows a flag in the code of a message, where it is no constant word.
+_FILLED = re.compile(r"(?<![\w'\"-])(--[a-z][a-z-]*) '?\{(?!quoted\()")
+LISTS = [one for one in [*WRITE_OPTIONS, *SOURCE_OPTIONS] if one.form == "words"]
+
+
+@pytest.mark.parametrize("option", LISTS, ids=lambda one: one.flag)
+@given(st.lists(st.text(), min_size=1, max_size=3))
+def test_quoted_values_of_every_list_are_exact(option, values: list[str]) -> None:
+    shown = " ".join(f"{option.flag} {quoted(value)}" for value in values)
+    for before, after in (("", ""), ("pass ", ": it"), ("(", ") is."), ("'a' ", ", or 'b'")):
+        expected = f"{before}{option.keyword}={values}{after}"
+        assert with_keywords(f"{before}{shown}{after}") == expected
+
+
+def test_messages_have_values_of_lists_in_quotes() -> None:
+    flags = {one.flag for one in LISTS}
+    paths = sorted((ROOT / "beam_tfrecord").rglob("*.py"))
+    found = [(path.name, flag) for path in paths for flag in _FILLED.findall(path.read_text())]
+    assert [where for where in found if where[1] in flags] == []
+
+
+@pytest.mark.parametrize("option", LISTS, ids=lambda one: one.flag)
+@pytest.mark.parametrize("word", ["is", "names", "needs", "or", "which"])
+def test_prose_behind_every_list_stays(option, word: str) -> None:
+    shown = f"column 'a' of {option.keyword}= {word} not known"
+    assert with_keywords(f"column 'a' of {option.flag} {word} not known") == shown
 
 
 @pytest.mark.parametrize("option", [*WRITE_OPTIONS, *SOURCE_OPTIONS], ids=lambda one: one.flag)

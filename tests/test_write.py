@@ -530,7 +530,7 @@ def test_words_that_decide_a_type_are_warned_of(
     assert [line for line in caplog.messages if "--null" in line] == [
         "hp: 2 of 3 values are numbers, '?' once: if it means missing, pass --null '?' "
         "(and --overwrite to write again)",
-        "sex: 'NA' once is text, not null: if it means missing, pass --null NA "
+        "sex: 'NA' once is text, not null: if it means missing, pass --null 'NA' "
         "(and --overwrite to write again)",
     ]
 

@@ -18,7 +18,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
-from beam_tfrecord.errors import BeamTFRecordError, DataError, SchemaConflict, UsageError
+from beam_tfrecord.errors import (
+    BeamTFRecordError,
+    DataError,
+    SchemaConflict,
+    UsageError,
+    quoted,
+)
 from beam_tfrecord.extras import require
 from beam_tfrecord.features.arrow_types import is_text, type_of_column
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Unit
@@ -231,7 +237,8 @@ class Excel(TypedFiles):
                 value = None
             elif cell.data_type == "e":
                 raise DataError(
-                    f"{place.cell(at)} is the error {value}: correct it, or pass --null '{value}'"
+                    f"{place.cell(at)} is the error {value}: correct it, or pass "
+                    f"--null {quoted(value)}"
                 )
             values.append(_whole(value))
         return values

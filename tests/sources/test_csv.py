@@ -149,22 +149,22 @@ def test_a_header_that_looks_like_a_row_is_remarked_on(write, text, names, remar
             ["?", *map(str, range(299)), "", "n.a.", "?"],
             [
                 "a: 299 of 302 values are numbers, '?' twice, 'n.a.' once: if they mean "
-                "@'?' --null n.a. #"
+                "@'?' --null 'n.a.' #"
             ],
         ),
         (
             ["true", "FALSE", "true", "-", "NA"],
-            ["a: 3 of 4 values are true or false, '-' once: if it means @- #"],
+            ["a: 3 of 4 values are true or false, '-' once: if it means @'-' #"],
         ),
         (
             ["2024-01-01", *["2024-01-02"] * 8, "soon"],
-            ["a: 9 of 10 values are dates, 'soon' once: if it means @soon #"],
+            ["a: 9 of 10 values are dates, 'soon' once: if it means @'soon' #"],
         ),
         (
             ["x", "NA", "NA", "y", "null"],
-            ["a: 'NA' twice, 'null' once are text, not null: if they mean @NA --null null #"],
+            ["a: 'NA' twice, 'null' once are text, not null: if they mean @'NA' --null 'null' #"],
         ),
-        (["NA", "x"], ["a: 'NA' once is text, not null: if it means @NA #"]),
+        (["NA", "x"], ["a: 'NA' once is text, not null: if it means @'NA' #"]),
         # Not words for a missing value: there are many of them, or there is no number.
         (["2024-01-01", *["2024-01-02"] * 7, "soon"], []),
         (["NaN"] * 50 + ["ok"] * 30, []),

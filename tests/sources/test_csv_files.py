@@ -114,7 +114,7 @@ def test_a_number_that_another_file_turns_to_text_is_a_conflict(write, tmp_path)
         (["2", "3", "?"], "text in 2.csv:4 but float in 1.csv:2: pass --null '?', or"),
         (
             ["?", "n.a.", "1", "2", "3"],
-            "text in 2.csv:2 but float in 1.csv:2: pass --null '?' --null n.a., or",
+            "text in 2.csv:2 but float in 1.csv:2: pass --null '?' --null 'n.a.', or",
         ),
         (["2", "3", "007"], "text in 2.csv:4 but float in 1.csv:2: pass --schema, or"),
         (["low", "mid", "low"], "text in 2.csv:2 but float in 1.csv:2: pass --schema, or"),

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import UsageError, quoted
 from beam_tfrecord.native._csv import Filler, Typer
 from beam_tfrecord.native.values import AS_DATE, AS_TIME, Dialect, Target
 from beam_tfrecord.tables import not_found
@@ -141,17 +141,17 @@ def date_format(text: str) -> DateFormat:
             pattern += f"(?P<{name}>{_DIRECTIVES[name]})"
         else:
             problem = "twice" if name in parts else f"unknown: known are %{' %'.join(_DIRECTIVES)}"
-            raise UsageError(f"--date-format {text!r}: %{name} is {problem}")
+            raise UsageError(f"--date-format {quoted(text)}: %{name} is {problem}")
     found = frozenset(parts)
     for one_of in ("Yy", "mbB", "d"):
         if len(found & set(one_of)) != 1:
-            raise UsageError(f"--date-format {text!r} needs one of %{' %'.join(one_of)}")
+            raise UsageError(f"--date-format {quoted(text)} needs one of %{' %'.join(one_of)}")
     clock = found - set("YymbBd")
     is_clock = len(clock & set("HI")) == 1 and "M" in clock and ("I" in clock) == ("p" in clock)
     if (clock and not is_clock) or ("f" in clock and "S" not in clock):
         raise UsageError(
-            f"--date-format {text!r} has a part of a time: pass hours (%H, or %I with %p) and "
-            "minutes (%M), and %f only behind seconds (%S)"
+            f"--date-format {quoted(text)} has a part of a time: pass hours (%H, or %I with %p) "
+            "and minutes (%M), and %f only behind seconds (%S)"
         )
     return DateFormat(text, f"^{pattern}$", found)
 
@@ -251,12 +251,13 @@ class Formats:
         """
         for word in self.nulls:
             if "=" not in word:
-                raise UsageError(f"--null-in {word!r} names no column: write COLUMN=WORD")
+                raise UsageError(f"--null-in {quoted(word)} names no column: write COLUMN=WORD")
         for text in self.dates:
             column, format_text = _divided(text)
             if date_format(format_text).is_like_a_number and not column:
                 raise UsageError(
-                    f"--date-format {text!r} would read integers as dates: write COLUMN={text}"
+                    f"--date-format {quoted(text)} would read integers as dates: "
+                    f"write COLUMN={text}"
                 )
         for name, character in (("thousands", self.thousands), ("decimal", self.decimal)):
             if character is not None and not _is_mark(character):

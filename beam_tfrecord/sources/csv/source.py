@@ -26,14 +26,13 @@ import functools
 import itertools
 import os
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import UsageError, quoted
 from beam_tfrecord.features.arrow_types import type_of_column
 from beam_tfrecord.features.feature import make_field
 from beam_tfrecord.native.values import Dialect
@@ -328,7 +327,7 @@ class Csv(Source):
         names = {name for one in inferences for name in one.names}
         return [
             *(
-                f"--null {shlex.quote(word)} is one word: if several are meant, repeat --null"
+                f"--null {quoted(word)} is one word: if several are meant, repeat --null"
                 for word in self.null_words
                 if "," in word
             ),

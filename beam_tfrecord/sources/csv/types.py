@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.errors import SchemaConflict, UsageError
+from beam_tfrecord.errors import SchemaConflict, UsageError, quoted
 from beam_tfrecord.features.arrow_types import type_name
 from beam_tfrecord.features.feature import field_options
 from beam_tfrecord.native import values as kinds
@@ -348,7 +348,6 @@ _REMARKS = 5
 _WORD_BYTES = 16
 _DIGIT = re.compile(rb"[0-9]")
 _LETTER = re.compile(rb"[A-Za-z\x80-\xff]")
-_ESCAPED = re.compile(rb"[^ -~]|[\\']")
 _PLURALS = {
     pa.bool_(): "true or false",
     pa.int64(): "numbers",
@@ -458,20 +457,12 @@ def _times(words: Mapping[bytes, int]) -> str:
 
 
 def _as_null(words: Mapping[bytes, int]) -> str:
-    return " ".join(f"--null {_quoted(word)}" for word, _ in _by_count(words))
+    return " ".join(f"--null {quoted(word.decode())}" for word, _ in _by_count(words))
 
 
 def _if_missing(words: Mapping[bytes, int]) -> str:
     they_mean = "it means" if sum(words.values()) == 1 else "they mean"
     return f"if {they_mean} missing, pass {_as_null(words)} (and --overwrite to write again)"
-
-
-def _quoted(word: bytes) -> str:
-    """Quote a word for a shell, and escape characters that a terminal would not show."""
-    if word.decode().isprintable():
-        return shlex.quote(word.decode())
-    escaped = _ESCAPED.sub(lambda byte: b"\\%03o" % byte[0][0], word)
-    return f"$'{escaped.decode()}'"
 
 
 def _as_text(name: str) -> str:
