@@ -110,6 +110,8 @@ class InputFile:
         digest: Hash of the names and sizes of the files in a pack; else empty.
     """
 
+    if_removed: ClassVar[str] = "put it back, or leave it out, and run the job again"
+
     path: str
     name: str
     bytes: int
@@ -131,8 +133,7 @@ class InputFile:
             status = os.stat(self.path)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise InputChanged(
-                f"{self.name} was removed while it was read: put it back, or leave it out, and "
-                "run the job again"
+                f"{self.name} was removed while it was read: {self.if_removed}"
             ) from error
         version, state = version_and_state(status)
         if status.st_size != self.bytes or not self.is_unchanged(version, state):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import os
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,6 +26,8 @@ class DataFile(InputFile):
             have nulls, as `statistics.excluded` returns it. None for other files.
         rows: Number of the rows that are not deleted, if it is known without reading.
     """
+
+    if_removed: ClassVar[str] = "if the table was vacuumed, read a newer version"
 
     deleted: bytes = b""
     excluded: bytes | None = None
@@ -78,8 +80,8 @@ def data_file(
         status = os.stat(path)
     except OSError as error:
         raise InputChanged(
-            f"{path!r} of table {table!r} cannot be read ({(error.strerror or '').lower()}): if "
-            "the table was vacuumed, read a newer version"
+            f"{path!r} of table {table!r} cannot be read ({(error.strerror or '').lower()}): "
+            f"{file.if_removed}"
         ) from error
     if status.st_size != nbytes:
         raise InputChanged(
