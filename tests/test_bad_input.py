@@ -13,6 +13,7 @@ import struct
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import fastavro
 import openpyxl
@@ -23,6 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
+from beam_tfrecord.errors import UsageError
 from beam_tfrecord.testing import some_rows
 from tests.hostile import run
 from tests.records import example, framed, masked_crc
@@ -279,3 +281,55 @@ def test_rows_are_written_or_rejected_and_none_is_lost(suffix: str, tmp_path: Pa
     assert all(path.name in reject["message"] for reject in rejects)
     ids = {row["id"] for row in bt.load(tmp_path / "out")}
     assert ids == {row for row in range(200) if row % 10 != 3}
+
+
+def _rows_without_name(row: dict[str, int]) -> dict[str, int]:
+    return {"": row["a"]}
+
+
+def _examples_without_name() -> Path:
+    path = Path("odd.tfrecord")
+    path.write_bytes(framed(example(**{"": 1, "b": 2})))
+    return path
+
+
+def _parquet_without_name() -> Path:
+    pq.write_table(pa.table({"": [1], "b": [2]}), "odd.parquet")
+    return Path("odd.parquet")
+
+
+@pytest.mark.parametrize(
+    ("made", "options"),
+    [
+        (lambda: [{"": 1, "b": 2}], {}),
+        (lambda: [{"a": 1}], {"map": _rows_without_name}),
+        (_parquet_without_name, {}),
+        (_examples_without_name, {}),
+    ],
+)
+def test_a_column_without_a_name_replaces_no_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Callable[[], Any], options: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    bt.write([{"a": 1}, {"a": 2}], "good")
+    before = sorted(Path("good").rglob("*"))
+    message = "^feature '' in the schema: it has no name: rename the column, or leave it out$"
+    with pytest.raises(UsageError, match=message):
+        bt.write(made(), "good", overwrite=True, **options)
+    assert sorted(Path("good").rglob("*")) == before
+    assert sorted(row["a"] for row in bt.load("good").rows()) == [1, 2]
+    if not options:
+        with pytest.raises(UsageError, match=message):
+            bt.schema(made())
+        bt.write(made(), "named", columns=["b"])
+        assert list(bt.load("named").rows()) == [{"b": 2}]
+
+
+def test_a_plan_refuses_a_column_without_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = _parquet_without_name()
+    with pytest.raises(UsageError, match=r"^feature '' in the schema: it has no name"):
+        bt.plan(path, "out")
+    assert bt.plan(path, "out", columns=["b"])["input"]["rows"] == 1

@@ -12,7 +12,7 @@ import pytest
 import xxhash
 
 from beam_tfrecord.batch import Reject
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.features.schema import Schema
@@ -36,10 +36,17 @@ def piece(directory: Path, split: str, order: int, examples: int = 1) -> Piece:
     return Piece(split, (order,), str(path), examples, *stream, nbytes)
 
 
-def put(out: Path, pieces: list[tuple[str, int]], layout: Layout = TWO, **more: Any) -> Manifest:
+def put(
+    out: Path,
+    pieces: list[tuple[str, int]],
+    layout: Layout = TWO,
+    *,
+    schema: Schema = SCHEMA,
+    **more: Any,
+) -> Manifest:
     (out / ".tmp-0").mkdir(parents=True, exist_ok=True)
     made = [piece(out / ".tmp-0", *one) for one in pieces]
-    tally = Tally(rows=len(made), records=len(made), schema=SCHEMA, **more)
+    tally = Tally(rows=len(made), records=len(made), schema=schema, **more)
     target = Target(str(out), layout.names.prefix)
     identity = Identity("f00d", source={"kind": "csv", "files": []})
     job = Job(target, str(out / ".tmp-0"), layout=layout, identity=identity)
@@ -176,3 +183,14 @@ def test_the_manifest_says_what_places_follow_from(tmp_path: Path) -> None:
     assert put(tmp_path, [], Layout(), places_by_bytes=True).place == "bytes"
     assert put(tmp_path, [], Layout(shuffle=False)).order == "source"
     assert REJECTS_FILE not in files(tmp_path)
+
+
+def test_a_manifest_that_cannot_be_read_replaces_no_dataset(tmp_path: Path) -> None:
+    before = put(tmp_path, [("train", 1)])
+    # Arrow takes any text for a zone.
+    odd = Schema.from_arrow(pa.schema([("x", pa.timestamp("us", "]"))]))
+    message = "^nothing was published, because its manifest could not be read: column 'x': 'timest"
+    with pytest.raises(DataError, match=message):
+        put(tmp_path, [("train", 2)], schema=odd)
+    assert Manifest.load(tmp_path) == before
+    assert (tmp_path / "train-00000-of-00001.tfrecord").read_text() == "train 1"

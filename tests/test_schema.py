@@ -1,11 +1,16 @@
+import math
 import re
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.convert_to_schema import same_values
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.tf_columns import schema_tf_columns
 from beam_tfrecord.sources.csv.source import Csv
 
 SCHEMA = Schema((Feature("a", "int64", nullable=False), Feature("b", "text", default="-")))
@@ -95,3 +100,88 @@ def test_a_shape_fixes_the_sizes_of_lists(given, expected):
 def test_a_shape_that_does_not_fit(arrow, shape):
     with pytest.raises(UsageError, match="shape"):
         Feature("x", arrow, shape=shape)
+
+
+_SCALARS = st.sampled_from(
+    [
+        *(pa.bool_(), pa.int8(), pa.uint64(), pa.float16(), pa.float64(), pa.decimal128(9, -2)),
+        *(pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.binary(3), pa.uuid()),
+        *(pa.date32(), pa.date64(), pa.time32("ms"), pa.time64("ns"), pa.duration("s")),
+        *(pa.timestamp("us"), pa.timestamp("ns", "Europe/Berlin"), pa.timestamp("s", "+01:00")),
+        *(pa.decimal32(4, 1), pa.bool8(), pa.month_day_nano_interval(), pa.null()),
+        *(pa.fixed_shape_tensor(pa.int32(), [2, 3]), pa.dictionary(pa.int8(), pa.string())),
+    ]
+)
+_TEXTS = st.text(max_size=5) | st.sampled_from(
+    ["", "\0", "\n", '"', "\\", "\ud800", "a/b", "x" * 300]
+)
+_TYPES = st.recursive(
+    _SCALARS,
+    lambda inner: st.one_of(
+        st.builds(pa.list_, inner),
+        st.builds(lambda item, size: pa.list_(item, size), inner, st.integers(0, 3)),
+        st.builds(pa.map_, st.just(pa.string()), inner),
+        st.dictionaries(_TEXTS.filter(str.isprintable), inner, max_size=3).map(
+            lambda fields: pa.struct(list(fields.items()))
+        ),
+    ),
+    max_leaves=4,
+)
+_VALUES = (
+    st.none()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.booleans()
+    | _TEXTS
+    | st.binary(max_size=2)
+    | st.lists(st.integers(), max_size=2)
+)
+_FEATURES = st.builds(
+    Feature,
+    name=_TEXTS | st.just(5),
+    type=_TYPES,
+    nullable=st.booleans() | st.just(1),
+    default=_VALUES,
+    fill=_VALUES,
+    store=st.sampled_from(["auto", "auto", "text", "bytes", "values"]),
+    dtype=st.none() | st.just(3) | _TEXTS,
+    labels=st.lists(_TEXTS | st.just(1), max_size=2).map(tuple),
+    observed=st.none() | st.builds(ColumnStats, missing=st.integers(0), min=st.integers()),
+)
+
+
+@given(st.lists(_FEATURES, max_size=2, unique_by=lambda feature: feature.name))
+def test_every_schema_that_can_be_written_is_read_back(features):
+    schema = Schema(tuple(features))
+    try:
+        schema_tf_columns(schema)
+    except UsageError:
+        return
+    read = Schema.loads(schema.dumps())
+    assert read.dumps() == schema.dumps()
+    assert read.names == schema.names
+    for old, new in zip(schema.features, read.features, strict=True):
+        assert same_values(old.type, new.type)
+        assert (old.nullable, old.labels, old.observed) == (new.nullable, new.labels, new.observed)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": ""}, "feature '' in the schema: it has no name: rename the column, or leave it"),
+        ({"default": b"-"}, "feature 'a' in the schema: JSON cannot hold its name or one of its"),
+        ({"default": 10**5000}, "feature 'a' in the schema: JSON cannot hold its name or one of"),
+        ({"name": "\ud800"}, "feature '\\\\ud800' in the schema: JSON cannot hold its name or one"),
+        ({"labels": ("x", 1)}, r"feature 'a' in the schema: invalid value \['x', 1\] for 'labels'"),
+        ({"name": 5}, "feature 5 in the schema: invalid value 5 for 'name'"),
+    ],
+)
+def test_what_the_reader_would_refuse_is_not_written(options, message):
+    schema = Schema((Feature(**{"name": "a"} | options),))
+    with pytest.raises(UsageError, match=f"^{message}"):
+        schema_tf_columns(schema)
+
+
+def test_defaults_that_are_not_finite_are_read_back():
+    schema = Schema((Feature("a", "float32", default=math.inf),))
+    assert Schema.loads(schema.dumps()) == schema

@@ -157,6 +157,22 @@ class Feature:
             out["labels"] = list(self.labels)
         return out if self.observed is None else out | self.observed.to_json(self.type)
 
+    def check(self) -> None:
+        """Check that `from_json` accepts the name and the options of the feature, if it is written.
+
+        Raises:
+            UsageError: The feature has no name, an option has the wrong type, or JSON cannot hold
+                it.
+        """
+        try:
+            text = json.dumps({name: getattr(self, name) for name in _CHECKED}, ensure_ascii=False)
+            text.encode()
+            fault = _fault_of(json.loads(text))
+        except (TypeError, ValueError) as error:
+            fault = f"JSON cannot hold its name or one of its options: {error}"
+        if fault:
+            raise UsageError(f"feature {self.name!r:.80} in the schema: {fault}")
+
     @classmethod
     def from_json(cls, value: Mapping[str, Any], *, strict: bool = True) -> Feature:
         """Return the feature for JSON that `to_json` returned or that a user wrote.
@@ -195,7 +211,7 @@ def _fault_of(value: Mapping[str, Any]) -> str:
         known = did_you_mean(str(min(unknown)), _KEY_TYPES, every)
         return f"unknown key {min(unknown)!r}: {known}"
     if not value.get("name"):
-        return "no name"
+        return "it has no name: rename the column, or leave it out"
     for key, hint in _KEY_TYPES.items():
         if not has_type(value.get(key), hint):
             return f"invalid value {value[key]!r:.40} for {key!r}"
@@ -203,6 +219,7 @@ def _fault_of(value: Mapping[str, Any]) -> str:
 
 
 _PLAIN_OPTIONS = ("name", "nullable", "default", "store", "fill", "dtype", "shape")
+_CHECKED = ("name", "nullable", "default", "store", "fill", "dtype", "labels")
 _NUMBER = float | int | None
 _KEY_TYPES: Mapping[str, Any] = {
     **dict.fromkeys(("name", "store", "dtype", "kind"), str | None),

@@ -171,6 +171,15 @@ class Schema:
     def _map(self, function: Callable[[Feature], Feature]) -> Schema:
         return dataclasses.replace(self, features=tuple(map(function, self.features)))
 
+    def check(self) -> None:
+        """Check that the names and options of the features can be read from their JSON.
+
+        Raises:
+            UsageError: A feature has no name, or JSON cannot hold an option of it.
+        """
+        for feature in self.features:
+            feature.check()
+
     def to_json(self) -> dict[str, Any]:
         """Return the schema as a JSON object."""
         out: dict[str, Any] = {} if self.separator == "/" else {"separator": self.separator}

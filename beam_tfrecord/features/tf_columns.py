@@ -53,6 +53,9 @@ class SchemaLike(Protocol):
     def separator(self) -> str:
         """Text between the parts of the name of a nested feature."""
 
+    def check(self) -> None:
+        """Check that the names and options of the features can be read from their JSON."""
+
 
 @dataclasses.dataclass(frozen=True)
 class TFColumn:
@@ -113,10 +116,13 @@ def tf_columns(feature: Feature, *, separator: str = "/") -> tuple[TFColumn, ...
 def schema_tf_columns(schema: SchemaLike) -> tuple[tuple[TFColumn, ...], ...]:
     """Return the TF columns of each feature of a schema, in order.
 
+    Every schema passes through here before a dataset is written with it.
+
     Raises:
-        UsageError: An Example cannot hold a type, `store` does not apply to it, or two columns have
-            a TF column of the same name.
+        UsageError: An Example cannot hold a type, `store` does not apply to it, two columns have a
+            TF column of the same name, or the JSON of a feature could not be read.
     """
+    schema.check()
     found = tuple(tf_columns(feature, separator=schema.separator) for feature in schema.features)
     owners: dict[str, str] = {}
     for part in (part for column in found for part in column):

@@ -239,7 +239,7 @@ def schema(
         The schema.
 
     Raises:
-        UsageError: There is no such input.
+        UsageError: There is no such input, or a column has no name.
         SchemaConflict: Two files disagree about a column.
     """
     with _readable(inputs, from_=from_) as readable:
@@ -247,7 +247,9 @@ def schema(
         arrow, remarks = source.inferred()
     for remark in remarks:
         _LOGGER.warning("%s", for_caller(remark))
-    return Schema.from_arrow(arrow)
+    found = Schema.from_arrow(arrow)
+    found.check()
+    return found
 
 
 def extract(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
@@ -24,9 +24,11 @@ from beam_tfrecord.exchange.plan import (
     run_bytes_for,
     window_bytes_for,
 )
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.tf_columns import schema_tf_columns
 from beam_tfrecord.records.infer_row_types import returned_schema
 from beam_tfrecord.runner_traits import traits_of
-from beam_tfrecord.sources.base import Source, Unit
+from beam_tfrecord.sources.base import Scan, Source, Unit
 from beam_tfrecord.sources.groups import GROUP_BYTES, group_units, grown_bytes, one_group
 from beam_tfrecord.sources.tfrecord.source import copies_records
 from beam_tfrecord.tables import html_table, outline, printable
@@ -95,13 +97,13 @@ def plan_of(settings: Settings, prices: Mapping[str, float] | None = None) -> Pl
         prices: Prices by the keys of `PRICED`, in any currency; they add a ``cost``.
 
     Raises:
-        UsageError: The key of a price is not in `PRICED`.
+        UsageError: The key of a price is not in `PRICED`, or the columns cannot be written.
     """
     source = settings.source.sized(sum(file.bytes for file in settings.source.files()))
     scans = source.all_scans()
     units = source.all_units(scans)
-    if source.selection is not None and source.infers_from_scans:
-        source.selection.check(source.schema(scans))
+    if source.infers_from_scans:
+        _check_columns(settings, source, scans)
     settings.source.release()
     group_bytes = GROUP_BYTES if settings.is_one_pass else source.group_bytes
     groups = one_group(units) if settings.limit else group_units(units, group_bytes)
@@ -129,6 +131,14 @@ def plan_of(settings: Settings, prices: Mapping[str, float] | None = None) -> Pl
         }
     )
     return planned if prices is None else Plan(planned, cost=_cost(planned, prices))
+
+
+def _check_columns(settings: Settings, source: Source, scans: Sequence[Scan]) -> None:
+    """Check that a filter fits the columns, and that a dataset can hold those that it will have."""
+    if source.selection is not None:
+        source.selection.check(source.schema(scans))
+    if not settings.has_schema and settings.transform is None:
+        schema_tf_columns(Schema.from_arrow(source.schema(scans)))
 
 
 def _movement(settings: Settings, units: list[Unit]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.duplicate_count import duplicates_to_json
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange.plan import split_order
 from beam_tfrecord.exchange.shard_writers import MASK64, Piece
 from beam_tfrecord.exchange.tally import Tally
@@ -102,9 +102,25 @@ def publish_dataset(
         "copies": duplicates_to_json(tally.copies),
         "refused_pictures": refused_as_json(tally.refused),
     }
-    publication = Publication(job, named, manifest.dumps(), sidecars, rejects, info)
+    publication = Publication(job, named, _checked_text(manifest), sidecars, rejects, info)
     put_in_place(publication, lease)
     return [name for name, _ in named]
+
+
+def _checked_text(manifest: Manifest | StageManifest) -> str:
+    """Return the text of a manifest that can be read: no other one may replace a good dataset.
+
+    Raises:
+        DataError: The text cannot be read.
+    """
+    text = manifest.dumps()
+    try:
+        type(manifest).loads(text)
+    except DataError as error:
+        raise DataError(
+            f"nothing was published, because its manifest could not be read: {error.__cause__}"
+        ) from error
+    return text
 
 
 def _schema_of(job: Job, tally: Tally) -> Schema:
@@ -255,5 +271,5 @@ def publish_stage(
         for name, seen in sorted(tally.observed.items())
     ]
     info = {**info, "remarks": [*remarks, *_empty_remarks(job, tally)]}
-    put_in_place(Publication(job, named, manifest.dumps(), {}, rejects, info), lease)
+    put_in_place(Publication(job, named, _checked_text(manifest), {}, rejects, info), lease)
     return [name for name, _ in named]
