@@ -278,6 +278,24 @@ def test_a_dataset_resumes_in_this_process(places: dict[str, Path]) -> None:
             assert ids(loader) == rest
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_has_the_position_of_its_dataset(places: dict[str, Path], workers: int) -> None:
+    dataset = bt.load(places["many"]).torch(7, shuffle=True)
+    loader, other = dataset.loader(workers, persistent_workers=workers > 0), dataset.loader()
+    epochs = {epoch: in_batches(expected(places["many"], epoch), 7) for epoch in (3, 4, 5, 7)}
+    for of in (dataset, loader, other):
+        for _ in range(2):
+            of.set_epoch(7)
+            assert ids([next(iter(loader))]) == epochs[7][:1]
+        assert of.state_dict() == loader.state_dict() == dataset.state_dict()
+        state = of.state_dict()
+        assert (state["epoch"], state["delivered"]) == (7, 7)
+        of.set_epoch(3)
+        assert [ids(one) for one in (loader, dataset, other)] == [epochs[3], epochs[4], epochs[5]]
+        of.load_state_dict(state)
+        assert ids(loader) == epochs[7][1:]
+
+
 def test_the_state_counts_what_the_loop_got(places: dict[str, Path]) -> None:
     loader = bt.load(places["many"]).torch(7, shuffle=True).loader(2, prefetch_factor=4)
     for number, _ in enumerate(itertools.islice(loader, 5), 1):

@@ -59,7 +59,7 @@ class TorchDataset(IterableDataset):
         size = 1 if batch_size is None else batch_size
         ranks = ranks or _ranks_of_torch()
         self.division = Division(len(dataset), size, *ranks, drop_remainder)
-        self._progress = Progress(len(self.division))
+        self.progress = Progress(len(self.division))
         # Iterations that this worker process has begun; and where its next one begins, if a state
         # says so.
         self._begun = 0
@@ -78,20 +78,20 @@ class TorchDataset(IterableDataset):
         if self._resumed is None:
             # The workers of an iteration have one seed, which differs in the next iteration unless
             # the workers stay.
-            epoch, first = self._progress.begin((info.seed - info.id, self._begun))
+            epoch, first = self.progress.begin((info.seed - info.id, self._begun))
             first += info.id
         else:
             epoch, first = self._resumed
         self._begun, self._resumed = self._begun + 1, None
-        self._progress.position = (epoch, first)
+        self.progress.position = (epoch, first)
         return self._counted(first, info.num_workers, epoch)
 
     def _counted(self, first: int, stride: int, epoch: int | None = None) -> Iterator[Any]:
         """Yield the batches of every `stride`-th step; without an epoch, begin the next one."""
         if epoch is None:
-            epoch, first = self._progress.begin()
+            epoch, first = self.progress.begin()
         for step, batch in zip(itertools.count(first, stride), self.read(epoch, first, stride)):
-            self._progress.position = (epoch, step + stride)
+            self.progress.position = (epoch, step + stride)
             yield batch
 
     def read(self, epoch: int, first: int = 0, stride: int = 1) -> Iterator[Any]:
@@ -143,37 +143,34 @@ class TorchDataset(IterableDataset):
                 ) from fault
         return self._images.stacked(tensors) if self._is_batch else tensors[0]
 
-    @property
-    def next_position(self) -> tuple[int, int]:
-        """Epoch and step at which the next iteration begins."""
-        return self._progress.next
-
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration read an epoch, as that of ``DistributedSampler`` does.
 
         Raises:
             UsageError: The number is out of range.
         """
-        self._progress.set_epoch(epoch)
+        self.progress.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return how many examples have been delivered, as JSON, for `load_state_dict`.
 
-        In this process these are the batches of an iteration without workers. In a worker process,
-        ``StatefulDataLoader`` calls this method.
+        In this process these are the batches of `loader`, or of an iteration without workers. In a
+        worker process, ``StatefulDataLoader`` calls this method.
 
         Raises:
             UsageError: Workers of a ``DataLoader`` read the epoch, and only they know.
         """
         info = get_worker_info()
+        epoch, step = self.progress.position
         if info is None:
-            if self._progress.is_of_workers:
+            if self.progress.is_of_workers:
                 raise UsageError(
                     "worker processes read the epoch, so only their loader knows its state: use "
                     ".torch(...).loader(num_workers=...), or StatefulDataLoader"
                 )
-            return self.state_at(*self._progress.position)
-        epoch, step = self._progress.position
+            # After the last step, the next epoch begins.
+            is_whole = step >= len(self.division)
+            return self._state(epoch + 1, 0) if is_whole else self._state(epoch, step)
         state = self._state(epoch, step)
         return {**state, "worker": info.id, "workers": info.num_workers}
 
@@ -184,7 +181,7 @@ class TorchDataset(IterableDataset):
             UsageError: The state is of another dataset, order or number of workers, or no step of
                 this batch size and number of ranks begins there.
         """
-        epoch, step = self.position_of(state)
+        epoch, step = self._position_of(state)
         info = get_worker_info()
         seen = (None, None) if info is None else (info.id, info.num_workers)
         worker, workers = state.get("worker"), state.get("workers")
@@ -196,18 +193,12 @@ class TorchDataset(IterableDataset):
                 f"StatefulDataLoader of num_workers={workers}"
             )
         if info is None:
-            self._progress.reset(epoch, step)
+            self.progress.reset(epoch, step)
         else:
             # Other workers begin this epoch by states of their own; the next one is the same for
             # all.
-            self._progress.reset(epoch + 1, 0)
+            self.progress.reset(epoch + 1, 0)
             self._resumed = (epoch, step)
-
-    def state_at(self, epoch: int, step: int) -> dict[str, Any]:
-        """Return the state before a step of an epoch; after the last step, of the next epoch."""
-        if step >= len(self.division):
-            epoch, step = epoch + 1, 0
-        return self._state(epoch, step)
 
     def _state(self, epoch: int, step: int) -> dict[str, Any]:
         return {
@@ -216,7 +207,7 @@ class TorchDataset(IterableDataset):
             "delivered": self.division.delivered(step),
         }
 
-    def position_of(self, state: Mapping[str, Any]) -> tuple[int, int]:
+    def _position_of(self, state: Mapping[str, Any]) -> tuple[int, int]:
         """Return the epoch and step at which a state lets the next iteration begin."""
         own = self._epochs.identity
         if missing := [name for name in (*own, "epoch", "delivered") if name not in state]:
@@ -236,6 +227,9 @@ class TorchDataset(IterableDataset):
         It counts the batches that the training loop got, not those that workers read in advance.
         Its state fits another number of workers, and another number of ranks if ``batch_size`` x
         ranks stays equal: the sequence of the examples is as without the stop.
+
+        Its position is that of this dataset, which all its loaders share: `set_epoch` and
+        `load_state_dict` have the same effect on this object as on a loader.
 
         Args:
             num_workers: Number of worker processes; 0 reads in this process.
@@ -286,7 +280,8 @@ class _StepSampler:
 class TorchLoader(DataLoader):
     """A ``DataLoader`` that can stop and resume at any batch; made by `TorchDataset.loader`.
 
-    Each iteration reads the next epoch. `len` is the number of batches of a full epoch.
+    Each iteration reads the next epoch. `len` is the number of batches of a full epoch. The
+    position is that of the dataset, which all its loaders share.
 
     Raises:
         UsageError: ``in_order`` is False.
@@ -297,8 +292,6 @@ class TorchLoader(DataLoader):
         if not options.get("in_order", True):
             raise UsageError("a loader that can resume reads in order: leave in_order out")
         self._whole = dataset
-        self._progress = Progress(len(dataset))
-        self._progress.reset(*dataset.next_position)
         options.setdefault("collate_fn", _unchanged)
         super().__init__(
             _Steps(dataset),
@@ -309,19 +302,20 @@ class TorchLoader(DataLoader):
         )
 
     def __iter__(self) -> Iterator[Any]:
-        epoch, first = self._progress.begin()
+        progress = self._whole.progress
+        epoch, first = progress.begin()
         self.sampler.epoch, self.sampler.first = epoch, first
         for step, batch in enumerate(super().__iter__(), first + 1):
-            self._progress.position = (epoch, step)
+            progress.position = (epoch, step)
             yield batch
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration read an epoch; see `TorchDataset.set_epoch`."""
-        self._progress.set_epoch(epoch)
+        self._whole.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return how many examples all ranks have got, as JSON, for `load_state_dict`."""
-        return self._whole.state_at(*self._progress.position)
+        return self._whole.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next iteration begin after the examples that had been delivered.
@@ -330,7 +324,7 @@ class TorchLoader(DataLoader):
             UsageError: The state is of another dataset or order, or no step of this batch size and
                 number of ranks begins there.
         """
-        self._progress.reset(*self._whole.position_of(state))
+        self._whole.load_state_dict(state)
 
 
 def _unchanged(batch: Any) -> Any:
