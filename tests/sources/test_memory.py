@@ -193,6 +193,7 @@ GO_TOGETHER: list[tuple[list[Any], pa.DataType, list[Any]]] = [
         [pd.Timestamp("2020-01-01"), pd.Timestamp("2020-01-01 00:00:00.000000001")],
     ),
     ([pd.NaT, dt.date(2020, 1, 2)], pa.date32(), [None, dt.date(2020, 1, 2)]),
+    ([np.datetime64("2020-01-02"), None], pa.date32(), [dt.date(2020, 1, 2), None]),
     ([pd.NA, 1], pa.int64(), [None, 1]),
     ([[1], [2.5], []], pa.list_(pa.float64()), [[1.0], [2.5], []]),
     ([np.array([1, 2]), [3]], pa.list_(pa.int64()), [[1, 2], [3]]),
@@ -202,6 +203,11 @@ GO_TOGETHER: list[tuple[list[Any], pa.DataType, list[Any]]] = [
         [{"b": 1.0, "a": None}, {"b": 2.5, "a": "x"}],
     ),
     ([uuid.UUID(int=5)], pa.uuid(), [uuid.UUID(int=5)]),
+    (
+        [np.datetime64("2024-01-01T00:00:01"), np.datetime64("2024-01-01T00:00:00.5")],
+        pa.timestamp("ms"),
+        [dt.datetime(2024, 1, 1, 0, 0, 1), dt.datetime(2024, 1, 1, 0, 0, 0, 500_000)],
+    ),
 ]
 APART = [
     ([True, 1], "bool and int64 have no common type"),
@@ -218,6 +224,10 @@ APART = [
     ([np.zeros((2, 2)), np.zeros(2)], "tensor<float64>.* and list"),
     ([{"a": 1}, {"a": "x"}], "int64 and string"),
     (["x", float("nan")], "string and double"),
+    (
+        [np.datetime64("2024-01-01"), np.datetime64("2024-01-01T00:00:01")],
+        "date32.* and times without a zone have no common type",
+    ),
 ]
 ALONE = [
     ({1, 2}, "a set has no order: give a sorted list"),
@@ -227,9 +237,13 @@ ALONE = [
     (1j, "complex .* has no type here"),
     ({1: 2}, "the key 1 of a dict is not text"),
     (dt.time(1, tzinfo=UTC), "a time of day with a zone has no type here"),
-    (2**63, "9223372036854775808: "),
+    (2**63, "9223372036854775808 does not fit 64 bits: convert the column, such as to text"),
     ("\ud800", "surrogates not allowed"),
-    (decimal.Decimal("NaN"), "NaN"),
+    (
+        decimal.Decimal("NaN"),
+        r"Decimal\('NaN'\) has no type here: give None for a missing value, or",
+    ),
+    (decimal.Decimal("-Infinity"), r"Decimal\('-Infinity'\) has no type here: give None"),
     (object(), "object .* has no type here"),
 ]
 
@@ -363,6 +377,13 @@ class TestPandas:
     def test_what_has_no_type_or_name_is_refused(self, frame: Any, message: str) -> None:
         with pytest.raises(UsageError, match=message):
             spooled(frame)
+
+    def test_nan_of_a_decimal_is_refused_as_in_rows(self) -> None:
+        frame = pd.DataFrame({"x": [decimal.Decimal("1.5"), decimal.Decimal("NaN")]})
+        with pytest.raises(DataError, match=r"^column 'x' in row 1: Decimal\('NaN'\) has no type"):
+            spooled(frame)
+        frame = pd.DataFrame({"x": [decimal.Decimal("1.5"), float("nan"), np.float32("nan")]})
+        assert spooled(frame)["x"].to_pylist() == [decimal.Decimal("1.5"), None, None]
 
 
 class TestTables:

@@ -1,8 +1,8 @@
 """Reads tables in memory, of any library, as record batches.
 
 What a library means by a missing value is decided here. NaN in a pandas column of floats is a
-number; NA, NaT and None are null. In a pandas column of objects, NaN beside numbers is a number,
-and beside anything else, such as text, it is null.
+number; NA, NaT and None are null. In a pandas column of objects, a float that is NaN is a number
+beside numbers, and beside anything else, such as text, it is null.
 """
 
 from __future__ import annotations
@@ -235,12 +235,13 @@ def _index_of(index: Any) -> list[tuple[Any, Any]]:
 
 
 def _with_nulls(series: Any) -> Any:
-    """Return a column of objects in which NaN is null, unless all its values are numbers."""
+    """Return a column of objects in which NaN of floats is null, unless all values are numbers."""
     kinds = {kind for kind in set(map(type, series)) if not is_missing(kind)} - {type(None)}
     numbers = (int, float, np.integer, np.floating)
     if all(issubclass(kind, numbers) and kind is not bool for kind in kinds):
         return series
-    return series.where(series.notna(), None)
+    is_nan = [isinstance(value, float | np.floating) and value != value for value in series]
+    return series.mask(np.array(is_nan, bool), None)
 
 
 def _pandas_batches(columns: Mapping[Any, Any], rows: int) -> Iterator[pa.RecordBatch]:

@@ -170,10 +170,12 @@ def _is_odd(dtype: np.dtype[Any]) -> bool:
 
 
 def _scalars(values: Sequence[np.generic]) -> pa.DataType:
-    dtype = values[0].dtype
-    if _is_odd(dtype):
-        return TensorType(dtype, ())
-    return pa.array(np.asarray(values)).type
+    # Values of one class, such as datetime64, can have several dtypes.
+    kinds = {value.dtype: value for value in values}
+    return joined(
+        TensorType(dtype, ()) if _is_odd(dtype) else pa.array(np.asarray([value])).type
+        for dtype, value in kinds.items()
+    )
 
 
 def _times(values: Sequence[datetime.datetime]) -> pa.DataType:
@@ -194,6 +196,10 @@ def _durations(values: Sequence[datetime.timedelta]) -> pa.DataType:
 
 
 def _decimals(values: Sequence[decimal.Decimal]) -> pa.DataType:
+    if odd := [value for value in values if not value.is_finite()]:
+        raise Misfit(
+            f"{odd[0]!r} has no type here: give None for a missing value, or floats for all values"
+        )
     return pa.array(values).type
 
 
@@ -212,6 +218,9 @@ _SPECIAL: tuple[tuple[type, Callable[[Any], pa.DataType]], ...] = (
 def _array_of(values: Sequence[Any], arrow: pa.DataType) -> pa.Array | pa.ChunkedArray:
     if isinstance(arrow, TensorType):
         return tensor_column(values, arrow)
+    if pa.types.is_date32(arrow):
+        # Arrow infers this type of NumPy's days, but does not convert them to it.
+        values = [one.item() if isinstance(one, np.datetime64) else one for one in values]
     return pa.array(values, arrow, from_pandas=False)
 
 
@@ -224,13 +233,19 @@ def _first_misfit(values: Sequence[Any]) -> tuple[int, str]:
             _array_of([value], own)
             arrow = join(arrow, own)
         except (Misfit, *_MISFITS) as error:
-            return row, str(error) if isinstance(error, Misfit) else f"{_shown(value)}: {error}"
+            return row, str(error) if isinstance(error, Misfit) else _why(value, error)
     for row, value in enumerate(values):
         try:
             _array_of([value], arrow)
         except _MISFITS as error:
-            return row, f"{_shown(value)}: {error}"
+            return row, _why(value, error)
     return 0, ""
+
+
+def _why(value: Any, error: Exception) -> str:
+    if isinstance(error, OverflowError):
+        return f"{_shown(value)} does not fit 64 bits: convert the column, such as to text"
+    return f"{_shown(value)}: {error}"
 
 
 def _shown(value: Any) -> str:
