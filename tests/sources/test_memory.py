@@ -436,6 +436,18 @@ class TestTables:
         with pytest.raises(UsageError, match="two columns are named 'a'"):
             spooled(doubled)
 
+    def test_an_error_of_a_reader_has_the_number_of_rows(self, tmp_path: Path) -> None:
+        def batches() -> Iterator[pa.RecordBatch]:
+            for _ in range(2):
+                yield pa.RecordBatch.from_pydict({"a": [1, 2, 3]})
+            raise RuntimeError("mine")
+
+        reader = pa.RecordBatchReader.from_batches(pa.schema([("a", pa.int64())]), batches())
+        with pytest.raises(Exception, match="mine") as caught:
+            bt.write(reader, tmp_path / "out")
+        assert caught.value.__notes__ == ["raised by the input after 6 rows"]
+        assert not (tmp_path / "out").exists()
+
 
 def in_chunks(table: pa.Table, draw: random.Random) -> pa.Table:
     """Return a table with random chunks, some of them empty, and garbage below its nulls."""

@@ -26,6 +26,7 @@ from beam_tfrecord.sources.memory.rows import (
     check_distinct,
     check_name,
     column_batches,
+    next_of,
     next_rows,
     row_batches,
 )
@@ -111,15 +112,15 @@ def _of_arrow(held: Any) -> Stream:
         ) from error
     # Only such a reader may have been read before.
     is_once = isinstance(held, pa.RecordBatchReader)
-    return Stream(_with_rows(reader) if is_once else reader, reader.schema)
+    return Stream(_batches_of(reader, is_once=is_once), reader.schema)
 
 
-def _with_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    rows = 0
-    for batch in batches:
-        yield batch
-        rows += batch.num_rows
-    if not rows:
+def _batches_of(reader: pa.RecordBatchReader, *, is_once: bool) -> Iterator[pa.RecordBatch]:
+    rows, batches = 0, iter(reader)
+    while held := next_of(batches, 1, rows):
+        yield held[0]
+        rows += held[0].num_rows
+    if is_once and not rows:
         raise UsageError(NO_ROW)
 
 
