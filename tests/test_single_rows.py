@@ -70,6 +70,17 @@ def test_a_row_that_does_not_exist(dataset: Path) -> None:
     for index in (ROWS, -ROWS - 1):
         with pytest.raises(IndexError, match=f"row {index} does not exist: there are 500 rows"):
             ds[index]
+    # These would be negative numbers in 64 bits.
+    for indices in ([2**63], [2**64 - 1], np.array([2**64 - 2, 5], np.uint64)):
+        with pytest.raises(IndexError, match=r"row (9,223|18,446),.* does not exist"):
+            ds.take(indices)
+    with pytest.raises(IndexError, match=r"row 18,446,744,073,709,551,615 does not exist"):
+        ds[2**64 - 1]
+    for dtype in (np.int8, np.uint8, np.uint64):
+        assert ds.take(np.array([5, 100], dtype)).column("id").to_pylist() == [
+            ds[5]["id"],
+            ds[100]["id"],
+        ]
     with pytest.raises(TypeError):
         ds["id"]  # type: ignore[call-overload]
 

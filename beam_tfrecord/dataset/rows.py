@@ -194,15 +194,16 @@ class Rows:
         if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
             # NumPy would make numbers of a mask, and cut off fractions.
             raise TypeError("indices must be a list or an array of integers with one axis")
-        numbers = found.astype(np.int64)
+        if not found.size:
+            return pa.RecordBatch.from_pylist([], self.files.arrow_schema(self.schema.names))
         count = len(self)
-        if numbers.size and not (-count <= numbers.min() and numbers.max() < count):
-            outside = numbers[(numbers < -count) | (numbers >= count)]
+        # In their own type: int64 would make other numbers of those from 2^63 on.
+        if not (-count <= found.min() and found.max() < count):
+            outside = found[(found < -count) | (found >= count)]
             raise IndexError(
                 f"row {outside[0]:,} does not exist: there are {counted(count, 'row')}"
             )
-        if not numbers.size:
-            return pa.RecordBatch.from_pylist([], self.files.arrow_schema(self.schema.names))
+        numbers = found.astype(np.int64)
         numbers = np.where(numbers < 0, numbers + count, numbers)
         return self.files.rows(self.shards, numbers, self.schema.names)
 
