@@ -82,6 +82,10 @@ def test_positions_outside_of_the_epoch_and_other_seeds_are_errors() -> None:
         Order(5, seed=1.5)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"seed 18446744073709551616 is out of range"):
         Order(5, seed=2**64)
+    for epoch in (-1, 2**64):
+        with pytest.raises(UsageError, match=f"epoch {epoch} is out of range: .* to 2\\^64 - 1"):
+            Order(5, seed=0, epoch=epoch)
+    assert Order(5, seed=0, epoch=2**64 - 1).indices(0, 5).max() == 4
 
 
 def test_neighbours_are_not_neighbours_any_more() -> None:

@@ -53,10 +53,13 @@ class Dataset(Rows):
 
         Args:
             seed: Seed of all epochs, 0 to 2^64 - 1.
-            epoch: Number of the epoch, from 0; each has another order.
+            epoch: Number of the epoch, 0 to 2^64 - 1; each has another order.
             window: Number of rows to mix at a time, about. Neighbouring rows then stay near each
                 other, so that a window is read in few large ranges, as object stores need it. None
                 makes a uniform permutation of all rows.
+
+        Raises:
+            UsageError: The seed or the epoch is out of range.
         """
         check_seed(seed)
         return order_of(self, seed, epoch, window)

@@ -67,10 +67,10 @@ def _mixed(values: UInt64Array) -> UInt64Array:
     return values ^ values >> np.uint64(31)
 
 
-def check_seed(seed: int) -> None:
-    """Raise `UsageError` if the seed of an order is out of range."""
+def check_seed(seed: int, name: str = "seed") -> None:
+    """Raise `UsageError` if the seed, or the epoch, of an order is out of range."""
     if not 0 <= operator.index(seed) < 2**64:
-        raise UsageError(f"seed {seed} is out of range: choose one from 0 to 2^64 - 1")
+        raise UsageError(f"{name} {seed} is out of range: choose one from 0 to 2^64 - 1")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Order:
         window: Number of chunks whose examples are mixed with each other.
 
     Raises:
-        UsageError: The seed is out of range.
+        UsageError: The seed or the epoch is out of range.
     """
 
     count: int
@@ -98,6 +98,7 @@ class Order:
     def __post_init__(self) -> None:
         if self.seed is not None:
             check_seed(self.seed)
+        check_seed(self.epoch, "epoch")
 
     def indices(self, start: int, stop: int) -> Int64Array:
         """Return the indices of the examples at the positions from `start` up to `stop`.
