@@ -96,6 +96,24 @@ class BlockUnit(NamedTuple):
     first_row: int
 
 
+class Fault(NamedTuple):
+    """A value that is not of the type of its column; it is null in its batch.
+
+    Attributes:
+        row: Number of its row in the batch.
+        column: Name of the column.
+        name: Name of the value in the file.
+        expected: What it is not, such as ``an integer``.
+        value: The value as text.
+    """
+
+    row: int
+    column: str
+    name: str
+    expected: str
+    value: str
+
+
 class Opened(NamedTuple):
     """An open unit.
 
@@ -105,12 +123,14 @@ class Opened(NamedTuple):
         batches: Returns the rows of some columns, given their names and the largest number of rows
             of a batch. No batch has rows from both sides of a gap.
         gaps: Rows that are not read: the number of the first row of each gap, and their number.
+        faults: The faults of the latest batch.
     """
 
     schema: pa.Schema
     first_row: int
     batches: Callable[[Sequence[str], int], Iterator[pa.RecordBatch]]
     gaps: Mapping[int, int] = MappingProxyType({})
+    faults: Sequence[Fault] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,7 +259,7 @@ class TypedFiles(Source):
             is_read = False
             for data in found.batches(wanted.names, batch_rows):
                 origin = Origin(unit.name, unit.index, rows, address=address)
-                yield _batch(data, unit, origin, wanted, schema)
+                yield _batch(data, unit, origin, wanted, schema, found.faults)
                 is_read = True
                 rows += data.num_rows
                 rows += found.gaps.get(rows, 0)
@@ -333,7 +353,12 @@ def _wanted(unit: Unit, inside: pa.Schema, schema: pa.Schema, union: bool) -> pa
 
 
 def _batch(
-    data: pa.RecordBatch, unit: Unit, origin: Origin, wanted: pa.Schema, schema: pa.Schema
+    data: pa.RecordBatch,
+    unit: Unit,
+    origin: Origin,
+    wanted: pa.Schema,
+    schema: pa.Schema,
+    faults: Sequence[Fault],
 ) -> Batch:
     rejects: dict[int, Reject] = {}
     arrays = []
@@ -349,6 +374,8 @@ def _batch(
         arrays.append(array)
         for row in misfits.tolist():
             rejects[row] = _reject(origin, row, field, values)
+    for fault in faults:
+        rejects[fault.row] = _reject_of(fault, origin, data.num_rows)
     if arrays:
         data = pa.RecordBatch.from_arrays(arrays, schema=wanted)
     data = with_partitions(data, unit.file, schema)
@@ -368,6 +395,17 @@ def _reject(origin: Origin, index: int, field: pa.Field, values: pa.Array) -> Re
         "correct --schema"
     )
     return Reject(origin.unit, row, field.name, "bad-value", message, text, where)
+
+
+def _reject_of(fault: Fault, origin: Origin, num_rows: int) -> Reject:
+    row = int(origin.row_numbers(num_rows)[fault.row])
+    where = origin.address_of(row)
+    message = (
+        f"{fault.name!r} in {where} is not {fault.expected}: correct it, or leave out the column "
+        f"{fault.column!r} with --columns"
+    )
+    text = fault.value[:_SHOWN_CHARACTERS]
+    return Reject(origin.unit, row, fault.column, "bad-value", message, text, where)
 
 
 def _merged_field(

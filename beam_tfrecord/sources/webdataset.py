@@ -25,6 +25,7 @@ from beam_tfrecord.sources.file_parts import Ranges, check_size, incomplete, ope
 from beam_tfrecord.sources.typed_files import (
     Block,
     Contents,
+    Fault,
     Opened,
     TypedFiles,
     framing_bytes,
@@ -154,8 +155,10 @@ class WebDataset(TypedFiles):
             DataError: The file is damaged; also while its rows are read.
         """
         schema = pa.schema([pa.field(name, _type_of(name)) for name in unit.detail.columns])
+        faults: list[Fault] = []
         with _opened(unit.file) as raw:
-            yield Opened(schema, unit.detail.first_row, functools.partial(_rows, raw, unit))
+            rows = functools.partial(_rows, raw, unit, faults)
+            yield Opened(schema, unit.detail.first_row, rows, faults=faults)
 
 
 @contextlib.contextmanager
@@ -284,18 +287,19 @@ def _block(group: Sequence[_Sample]) -> Block:
 
 
 def _rows(
-    raw: pa.NativeFile, unit: Unit, columns: Sequence[str], batch_rows: int
+    raw: pa.NativeFile, unit: Unit, faults: list[Fault], columns: Sequence[str], batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield columns of the samples of a unit."""
+    """Yield columns of the samples of a unit, while `faults` has those of the latest batch."""
     schema = pa.schema([pa.field(name, _type_of(name)) for name in columns])
     rows: list[list[Any]] = []
     nbytes = 0
     for sample in _samples(raw, unit.file, unit.start, unit.stop):
-        rows.append([_value(raw, unit.file, sample, name) for name in columns])
+        rows.append([_value(raw, sample, name, len(rows), faults) for name in columns])
         nbytes += sample.nbytes
         if len(rows) == batch_rows or nbytes >= _BATCH_BYTES:
             yield _batch(rows, schema)
             rows, nbytes = [], 0
+            faults.clear()
     if rows:
         yield _batch(rows, schema)
 
@@ -310,12 +314,8 @@ def _batch(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _value(raw: pa.NativeFile, file: InputFile, sample: _Sample, column: str) -> Any:
-    """Return the value of a column of a sample.
-
-    Raises:
-        DataError: A text is not UTF-8, or an integer is none.
-    """
+def _value(raw: pa.NativeFile, sample: _Sample, column: str, row: int, faults: list[Fault]) -> Any:
+    """Return the value of a column of a sample; for one that is not of its type, add a fault."""
     if column == _KEY:
         return sample.key
     member = sample.members.get(column)
@@ -331,9 +331,8 @@ def _value(raw: pa.NativeFile, file: InputFile, sample: _Sample, column: str) ->
         if pa.types.is_string(arrow):
             return text
         return np.int64(int(text))
-    except (ValueError, OverflowError) as error:
-        what = "an integer" if pa.types.is_int64(arrow) else "UTF-8 text"
-        raise DataError(
-            f"{member.name!r} in {file.name} is not {what}: correct it, or leave out the column "
-            f"{column!r} with --columns"
-        ) from error
+    except (ValueError, OverflowError):
+        expected = "an integer" if pa.types.is_int64(arrow) else "UTF-8 text"
+        text = data.decode(errors="backslashreplace")
+        faults.append(Fault(row, column, member.name, expected, text))
+        return None
