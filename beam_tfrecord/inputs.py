@@ -32,7 +32,13 @@ from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.coco.source import Coco
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.excel import Excel
-from beam_tfrecord.sources.files import as_paths, remote_entries, suffix_of, with_zips
+from beam_tfrecord.sources.files import (
+    as_paths,
+    remote_entries,
+    skipped_files,
+    suffix_of,
+    with_zips,
+)
 from beam_tfrecord.sources.images.listing import METADATA_NAMES
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.sources.json.source import Json
@@ -205,7 +211,27 @@ def make_source(
         repr(shown_path(path)) for path, times in Counter(readable.paths).items() if times > 1
     ]:
         _LOGGER.warning("input is named more than once, and read once: %s", listed(twice))
+    _warn_of_skipped(readable)
     return made
+
+
+def _warn_of_skipped(inputs: OnDisk) -> None:
+    """Warn of files in directories that are not read because of their names."""
+    suffixes = inputs.source.suffixes
+    # Images count theirs. A manifest lists the files of a dataset, and the log those of a table.
+    if not suffixes or inputs.source is Images:
+        return
+    directories = [path.removeprefix("file://") for path in inputs.paths]
+    directories = [path for path in directories if os.path.isdir(path)]
+    searched = [path for path in directories if not is_dataset(path) and not is_stage(path)]
+    if skipped := skipped_files(searched, suffixes):
+        _LOGGER.warning(
+            "skipped %s whose names do not end in %s: %s: name them or a pattern to read them, "
+            "with --from",
+            counted(len(skipped), "file"),
+            " or ".join(suffixes),
+            listed(skipped),
+        )
 
 
 def parse_options(

@@ -1,6 +1,7 @@
 """Kinds of input, seen from names."""
 
 import dataclasses
+from typing import ClassVar
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from beam_tfrecord.sources.tfrecord.listing import is_incomplete
 
 @dataclasses.dataclass(frozen=True)
 class Text:
+    suffixes: ClassVar[tuple[str, ...]] = (".csv",)
     paths: tuple[str, ...]
     delimiter: str = ","
     null_words: tuple[str, ...] = ()
@@ -21,6 +23,7 @@ class Text:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
+    suffixes: ClassVar[tuple[str, ...]] = (".parquet",)
     paths: tuple[str, ...]
     columns: tuple[str, ...] | None = None
     union: bool = False
@@ -28,6 +31,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Other:
+    suffixes: ClassVar[tuple[str, ...]] = ()
     paths: tuple[str, ...]
 
 
@@ -218,3 +222,17 @@ def test_an_input_that_is_named_twice_gets_a_warning(caplog):
     assert caplog.messages == []
     make_source(["a.csv", "b.csv", "a.csv"])
     assert caplog.messages == ["input is named more than once, and read once: 'a.csv'"]
+
+
+def test_files_that_a_directory_hides_get_a_warning(tmp_path, caplog):
+    path = touch(
+        tmp_path, "a.csv", "b.csv.gz", "_SUCCESS", ".hidden", "Thumbs.db", "b.json", "c.md"
+    )
+    make_source([path, f"{path}/a.csv"])
+    assert caplog.messages == []
+    touch(tmp_path, "c.csv-1", "_index/x", "below/part-00000")
+    make_source(path)
+    assert caplog.messages == [
+        "skipped 2 files whose names do not end in .csv: below/part-00000, c.csv-1: "
+        "name them or a pattern to read them, with --from"
+    ]

@@ -197,6 +197,24 @@ def _walk(directory: str, suffixes: Sequence[str]) -> Iterator[str]:
                 yield os.path.join(parent, name)
 
 
+# Files with these suffixes describe the others, as beside datasets and tables.
+_DESCRIPTIONS = (".json", ".md", ".pbtxt")
+
+
+def skipped_files(directories: Iterable[str], suffixes: Sequence[str]) -> list[str]:
+    """Return the names of files below local directories that `list_files` does not list.
+
+    Hidden files, and files that describe the others, are left out.
+    """
+    known = (*suffixes, *_DESCRIPTIONS)
+    skipped: list[str] = []
+    for directory in directories:
+        for file in _walk(directory, ("",)):
+            if not storage.is_hidden(os.path.basename(file)) and not has_suffix(file, known):
+                skipped.append(os.path.relpath(file, directory))
+    return sorted(skipped)
+
+
 def _raise_unreadable(error: OSError) -> None:
     raise UsageError(f"cannot read directory {error.filename!r}: {error.strerror}") from error
 
