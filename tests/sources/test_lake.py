@@ -22,6 +22,7 @@ from beam_tfrecord.errors import (
     BeamTFRecordError,
     DataError,
     InputChanged,
+    SchemaConflict,
     TargetExists,
     UsageError,
 )
@@ -447,6 +448,34 @@ def test_files_without_ids_are_read_by_the_mapping_of_names(tmp_path: Path) -> N
     catalog.engine.dispose()
     with pytest.raises(DataError, match=r"x\.parquet has no ids of columns, and its table no"):
         rows_of(make_source(directory))
+
+
+@pytest.mark.parametrize("place", ["struct", "list", "map"])
+def test_a_field_renamed_inside_of_a_column_is_refused(tmp_path: Path, place: str) -> None:
+    of = pa.struct([("a", pa.int32()), ("b", pa.string())])
+    value, path = {
+        "struct": ({"a": 1, "b": "x"}, "st.a"),
+        "list": ([{"a": 1, "b": "x"}], "st.element.a"),
+        "map": ([("k", {"a": 1, "b": "x"})], "st.value.a"),
+    }[place]
+    nested = {"struct": of, "list": pa.list_(of), "map": pa.map_(pa.string(), of)}[place]
+    rows = pa.table({"n": [1], "st": pa.array([value], nested)})
+    properties = {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}"}
+    catalog = pyiceberg_sql.SqlCatalog("mine", **properties)
+    catalog.create_namespace("ns")
+    table = catalog.create_table("ns.t", schema=rows.schema)
+    table.append(rows)
+    assert rows_of(make_source(f"{tmp_path}/ns/t")) == rows.to_pylist()
+    with table.update_schema() as change:
+        change.rename_column(path, "aa")
+    catalog.engine.dispose()
+    told = (
+        r"^column 'st' has the fields 'a', 'b' in data/\S+\.parquet but 'aa', 'b' in the table: "
+        "fields inside of it were renamed, added or dropped in the table, which is not supported"
+    )
+    with pytest.raises(SchemaConflict, match=told):
+        rows_of(make_source(f"{tmp_path}/ns/t"))
+    assert rows_of(make_source(f"{tmp_path}/ns/t", columns=["n"])) == [{"n": 1}]
 
 
 @pytest.mark.parametrize("has_ids", [True, False])

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
-from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.arrow_arrays import Int64Array
 from beam_tfrecord.selection.nodes import columns_of
 from beam_tfrecord.sources.base import (
@@ -189,6 +189,7 @@ class LakeTable(Source):
 
         Raises:
             DataError: The file is not a complete Parquet file, or lacks a column.
+            SchemaConflict: Fields inside of a column have other names in the table.
         """
         file, types = chunk.file, self.types()
         if is_skipped(file):
@@ -202,6 +203,8 @@ class LakeTable(Source):
                 name = inside.get(self.snapshot.keys[field.name])
                 if name is None and field.name in self.snapshot.stored and field.name not in shared:
                     raise DataError(f"{file.name} lacks column {field.name!r} of its table")
+                if name is not None:
+                    _check_fields(file, field, in_ns.schema_arrow.field(name).type)
                 # No name of a file: a dropped column may have left its name to a new one.
                 missing = field.name if field.name in shared else f"\0{field.name}"
                 names[field.name] = name or missing
@@ -320,6 +323,32 @@ class LakeTable(Source):
         parquet = Parquet("", columns=columns or None, union=True)
         object.__setattr__(parquet, "unit_bytes", self.unit_bytes)
         return parquet
+
+
+def _check_fields(file: InputFile, column: pa.Field, of: pa.DataType) -> None:
+    """Check that the structs in a column have the names of fields that those of a file have.
+
+    Raises:
+        SchemaConflict: They have others.
+    """
+    if (apart := _fields_apart(of, column.type)) is not None:
+        inside, wanted = (", ".join(map(repr, names)) for names in apart)
+        raise SchemaConflict(
+            f"column {column.name!r} has the fields {inside} in {file.name} but {wanted} in the "
+            "table: fields inside of it were renamed, added or dropped in the table, which is not "
+            "supported: write the rows into a new table, or leave the column out"
+        )
+
+
+def _fields_apart(of: pa.DataType, to: pa.DataType) -> tuple[list[str], list[str]] | None:
+    """Return the names of the fields of the first struct that has others in two types, or None."""
+    inside = [[kind.field(at) for at in range(kind.num_fields)] for kind in (of, to)]
+    names, wanted = ([field.name for field in fields] for fields in inside)
+    if pa.types.is_struct(of) and pa.types.is_struct(to) and names != wanted:
+        return names, wanted
+    pairs = zip(*inside, strict=False)
+    apart = (_fields_apart(one.type, other.type) for one, other in pairs)
+    return next((found for found in apart if found is not None), None)
 
 
 def _skipped(file: InputFile) -> Unit:
