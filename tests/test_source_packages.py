@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.inputs import detect_kind, make_source, parse_options
 from beam_tfrecord.jobs.remote import modules_of
+from tests.cli_stand_ins import run
 
 SOURCE = """
 import dataclasses
@@ -124,6 +126,19 @@ def test_a_source_without_columns_takes_a_schema(install: Any, tmp_path: Path) -
     assert sorted(row["length"] for row in bt.load(tmp_path / "out")) == [3, 5]
     with pytest.raises(UsageError, match="--columns is not an option of words input"):
         bt.write(tmp_path / "x.words", tmp_path / "o", columns=["word"])
+
+
+def test_a_source_that_fails_is_named_with_its_file(install: Any, tmp_path: Path) -> None:
+    faulty = "        if {{'a.words': 0}}[unit.file.name]:\n            pass\n        with open("
+    install("bad-words", "words", ".words", text=PLAIN.replace("        with open(", faulty))
+    for name in ("a.words", "b.words"):
+        (tmp_path / name).write_text("one\n")
+    told = r"source 'words' failed in b\.words: KeyError: 'b\.words'"
+    with pytest.raises(RuntimeError, match=told):
+        bt.write(tmp_path, tmp_path / "out")
+    ran = run("write", tmp_path, tmp_path / "out")
+    assert re.search(f"unexpected RuntimeError: {told}", ran.stderr)
+    assert ran.exit_code == 2
 
 
 def test_nothing_is_imported_that_no_input_needs(install: Any, tmp_path: Path) -> None:

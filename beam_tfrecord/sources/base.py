@@ -29,7 +29,13 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
-from beam_tfrecord.errors import DataError, InputChanged, SchemaConflict, UsageError
+from beam_tfrecord.errors import (
+    BeamTFRecordError,
+    DataError,
+    InputChanged,
+    SchemaConflict,
+    UsageError,
+)
 from beam_tfrecord.hashes import hash_ranges
 from beam_tfrecord.selection.select import Selection, refuse_unnumbered
 from beam_tfrecord.storage import absolute_path
@@ -351,6 +357,7 @@ class Source(abc.ABC):
 
         Raises:
             InputChanged: The file has changed since it was listed.
+            RuntimeError: The source has a fault.
             UsageError: The filter does not fit the columns.
         """
         selection = self.selection
@@ -363,10 +370,13 @@ class Source(abc.ABC):
                     unit.file.check()
                 yield batch if selection is None else selection.apply(batch)
             unit.file.check()
-        except Exception:
+        except Exception as error:
             # A file that another program is writing to may look damaged.
             unit.file.check()
-            raise
+            if isinstance(error, BeamTFRecordError | OSError | MemoryError):
+                raise
+            reason = f"{type(error).__name__}: {error}"
+            raise RuntimeError(f"source {self.kind!r} failed in {unit.name}: {reason}") from error
 
     def read_hashed(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int, hashes: list[int] | None
