@@ -13,7 +13,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.dataset.verify import verify
-from beam_tfrecord.errors import RejectedRows, UsageError
+from beam_tfrecord.errors import RejectedRows, TargetExists, UsageError
 from beam_tfrecord.inputs import detect_kind
 from beam_tfrecord.jobs.settings import make_settings
 from beam_tfrecord.sources.images import listing as images_pack
@@ -118,6 +118,9 @@ def test_nothing_is_done_twice_but_a_new_picture_is_seen(tmp_path: Path) -> None
     first = bt.write(tmp_path / "in", tmp_path / "out")
     assert bt.write(tmp_path / "in", tmp_path / "out").fingerprint == first.fingerprint
     write_tree(tmp_path / "in", cat__new=jpeg(99))
+    differences = r"different: input edited: some of the files from cat/a\.jpg on"
+    with pytest.raises(TargetExists, match=rf"\({differences}\)$"):
+        bt.write(tmp_path / "in", tmp_path / "out")
     second = bt.write(tmp_path / "in", tmp_path / "out", overwrite=True)
     assert second.fingerprint != first.fingerprint
     assert second.examples == 3

@@ -246,7 +246,9 @@ def _differences(settings: JobSettings[M], identity: Identity, present: M) -> st
         if files.get(name) != files_now.get(name):
             both = name in files and name in files_now
             change = "edited" if both else "added" if name in files_now else "removed"
-            changes.setdefault(f"input {change}", []).append(name)
+            inside = max(of.get(name, {}).get("files", 1) for of in (files, files_now))
+            shown = f"some of the files from {name} on" if inside > 1 else name
+            changes.setdefault(f"input {change}", []).append(shown)
     found += [f"{change}: {listed(others)}" for change, others in changes.items()]
     return f"different: {'; '.join(found)}" if found else ""
 
