@@ -317,6 +317,8 @@ def test_vectors_as_labels_train_a_categorical_model(path: Path) -> None:
         ({"weight": "pair"}, "weight 'pair' is fixed_size_list<"),
         ({"weight": "km", "label": None}, "weight 'km' without a label has no effect"),
         ({"weight": "fare"}, "weight 'fare' is a label, too: choose another column"),
+        ({"categories": {"city": "Rome"}}, "categories of 'city' is 'Rome': pass a list of"),
+        ({"categories": {"city": ["a", "a"]}}, "categories of 'city' has 'a' twice: pass each"),
         ({"nulls": "zero"}, "nulls is 'zero': pass 'mask', or replacements as defaults="),
         ({"batch_size": None}, "keras() needs a batch_size: single rows are for tf()"),
         ({"columns": ["away"]}, "column 'away' is not in the schema: the columns are km, stops"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import io
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -345,6 +346,29 @@ def test_categories_that_do_not_fit(tmp_path: Path) -> None:
             ds.torch(2, label="missing", nulls=nulls)
     with pytest.raises(UsageError, match=r"^default 'c' of 'missing' is not one of its categories"):
         ds.torch(2, categories={"missing": ["a"]}, defaults={"missing": "c"})
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("ab", "categories of 'text' is 'ab': pass a list of texts"),
+        (3, "categories of 'text' is 3: pass a list of texts"),
+        ([], "categories of 'text' has no texts: pass at least one"),
+        (["a", 1], "categories of 'text' has 1, which is no text: leave it out, and choose a"),
+        (["a", None], "categories of 'text' has None, which is no text: leave it out"),
+        (["a", "b", "a"], "categories of 'text' has 'a' twice: pass each text once"),
+    ],
+)
+def test_categories_are_different_texts(tmp_path: Path, words: Any, message: str) -> None:
+    ds = made(tmp_path, pa.table({"text": ["a", "b"]}))
+    for read in (
+        lambda: ds.torch(2, categories={"text": words}),
+        lambda: ds.class_weight("text", categories={"text": words}),
+    ):
+        with pytest.raises(UsageError, match=f"^{re.escape(message)}"):
+            read()
+    with pytest.raises(UsageError, match=r"^categories is \['text'\]: pass a dict by column"):
+        ds.torch(2, categories=["text"])  # type: ignore[arg-type]
 
 
 def test_several_splits_are_not_mixed(tmp_path: Path) -> None:

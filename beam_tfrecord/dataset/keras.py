@@ -20,6 +20,7 @@ from beam_tfrecord.dataset.keras_columns import Categories, Part, parts_of
 from beam_tfrecord.dataset.rows import Rows
 from beam_tfrecord.dataset.tf import tf_dataset
 from beam_tfrecord.dataset.tf_decoding import IMAGE, image_decoding
+from beam_tfrecord.dataset.values import checked_categories
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.extras import import_tensorflow, require
 from beam_tfrecord.features.arrow_types import is_text
@@ -104,6 +105,7 @@ def keras_dataset(
     import_tensorflow("tensorflow")
     import tensorflow as tf
 
+    known = checked_categories(categories)
     labels = [label] if isinstance(label, str) else list(label or ())
     _check_options(batch_size, labels, weight, nulls)
     targets = [*labels, *([] if weight is None else [weight])]
@@ -131,7 +133,6 @@ def keras_dataset(
         start_step=start_step,
     )
     specs = parsed.element_spec if targets else (parsed.element_spec, {})
-    known = {} if categories is None else categories
     inputs, outputs = (
         list(parts_of(dataset.manifest.schema.select(wanted), spec, known))
         for wanted, spec in zip((names, targets), specs, strict=True)
@@ -181,7 +182,7 @@ def class_weight(
     schema = dataset.manifest.schema.select([label])
     feature = schema[label]
     default = (defaults or {}).get(label, feature.default)
-    words = tuple((categories or {}).get(label, feature.labels))
+    words = checked_categories(categories).get(label, feature.labels)
     counts: collections.Counter[int] = collections.Counter()
     for batch in dataclasses.replace(dataset, schema=schema).batches():
         column = batch.column(0)

@@ -19,6 +19,7 @@ from beam_tfrecord.dataset.tf_decoding import IMAGE
 from beam_tfrecord.dataset.torch_images import ImageTensors, image_tensors
 from beam_tfrecord.dataset.torch_progress import Progress
 from beam_tfrecord.dataset.torch_values import Columns
+from beam_tfrecord.dataset.values import checked_categories
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.images import Fault
 
@@ -405,7 +406,7 @@ def torch_dataset(
         dataset.files.arrow_schema(schema.names),
         dtype=floats,
         class_ids=(label,) if isinstance(label, str) else (),
-        categories={} if categories is None else categories,
+        categories=checked_categories(categories),
         defaults=defaults,
         nulls=nulls,
     )

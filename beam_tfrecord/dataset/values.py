@@ -117,6 +117,36 @@ def check_defaults(schema: Schema, defaults: Mapping[str, Any]) -> None:
         )
 
 
+def checked_categories(categories: Mapping[str, Any] | None) -> dict[str, tuple[str, ...]]:
+    """Return the categories of text columns, by column.
+
+    Raises:
+        UsageError: They are no dict, or those of a column are no list of different texts.
+    """
+    if not isinstance(categories or {}, Mapping):
+        raise UsageError(
+            f"categories is {categories!r:.80}: pass a dict by column, as {{'city': ['Oslo']}}"
+        )
+    return {name: _words(name, words) for name, words in (categories or {}).items()}
+
+
+def _words(name: str, words: Any) -> tuple[str, ...]:
+    if isinstance(words, str) or not isinstance(words, Iterable):
+        raise UsageError(f"categories of {name!r} is {words!r:.80}: pass a list of texts")
+    known = tuple(words)
+    if not known:
+        raise UsageError(f"categories of {name!r} has no texts: pass at least one")
+    if others := [word for word in known if not isinstance(word, str)]:
+        raise UsageError(
+            f"categories of {name!r} has {others[0]!r:.80}, which is no text: leave it out, and "
+            "choose a column of text"
+        )
+    if len(set(known)) < len(known):
+        twice = next(word for word in known if known.count(word) > 1)
+        raise UsageError(f"categories of {name!r} has {twice!r:.80} twice: pass each text once")
+    return known
+
+
 def array_of_column(
     column: pa.Array | pa.ChunkedArray, feature: Feature, defaults: Mapping[str, Any]
 ) -> npt.NDArray[Any]:
