@@ -65,6 +65,11 @@ def test_rows_of_a_split_with_some_columns(dataset: Path) -> None:
     assert ds.take([]).schema == table.schema
 
 
+def test_a_dataset_has_columns(dataset: Path) -> None:
+    with pytest.raises(UsageError, match=r"^columns is empty: pass at least one name, or None"):
+        bt.load(dataset, columns=[])
+
+
 def test_a_row_that_does_not_exist(dataset: Path) -> None:
     ds = bt.load(dataset)
     for index in (ROWS, -ROWS - 1):

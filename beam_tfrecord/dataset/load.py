@@ -277,7 +277,7 @@ def load(
         The dataset, whose methods read and convert its rows.
 
     Raises:
-        UsageError: There is no dataset, or no such split or column.
+        UsageError: There is no dataset, or no such split or column, or `columns` is empty.
         DataError: The manifest or a file is damaged.
     """
     opened = _open(path)
@@ -287,9 +287,12 @@ def load(
         raise UsageError(f"split {split!r} does not exist: the splits are {known}")
     if isinstance(columns, str):
         raise UsageError(f"columns is one string, {columns!r}: pass a list of names")
-    schema = opened.schema if columns is None else opened.schema.select(list(columns))
-    names = tuple(splits) if split is None else (split,)
-    return dataclasses.replace(opened, split_names=names, schema=schema)
+    names = None if columns is None else list(columns)
+    if names == []:
+        raise UsageError("columns is empty: pass at least one name, or None for all columns")
+    schema = opened.schema if names is None else opened.schema.select(names)
+    split_names = tuple(splits) if split is None else (split,)
+    return dataclasses.replace(opened, split_names=split_names, schema=schema)
 
 
 def _open(path: str | os.PathLike[str]) -> Dataset:
