@@ -60,8 +60,8 @@ SAMPLE_SECONDS = 0.1
 TIMEOUT_S = 900.0
 PACKAGES = (
     *VERSIONS_OF,
-    "array-record", "datasets", "grain", "litdata", "mosaicml-streaming", "pillow", "simplejpeg", "torch",
-    "torchvision", "webdataset",
+    "array-record", "datasets", "grain", "litdata", "mosaicml-streaming", "pillow", "simplejpeg",
+    "torch", "torchvision", "webdataset",
 )  # fmt: skip
 
 
