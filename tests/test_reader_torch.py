@@ -447,7 +447,10 @@ def test_pictures_of_one_size_need_no_size(tmp_path: Path) -> None:
     assert next(iter(dataset.torch(2, decode=False)))["image"] == [
         row["image"] for row in dataset[:2]
     ]
-    assert next(iter(dataset.torch())).shape == images.shape[1:]
+    image = next(iter(dataset.torch()))
+    assert image.shape == images.shape[1:]
+    assert image.is_contiguous()
+    assert images.is_contiguous()
 
 
 def jpegs() -> dict[str, bytes]:

@@ -142,7 +142,7 @@ class TorchDataset(IterableDataset):
                     f"the image of {at} {fault.reason}: write the dataset again without it, with "
                     "--check decode"
                 ) from fault
-        return self._images.stacked(tensors) if self._is_batch else tensors[0]
+        return self._images.stacked(tensors) if self._is_batch else self._images.single(tensors[0])
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration read an epoch, as that of ``DistributedSampler`` does.

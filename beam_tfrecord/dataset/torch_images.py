@@ -52,8 +52,13 @@ class ImageTensors:
             array = np.array(fromarray(array).resize(self.size[::-1], Resampling.BILINEAR))
         if self.transform is not None:
             return self.transform(fromarray(array))
-        pixels = torch.from_numpy(array).permute(2, 0, 1).contiguous()
+        # A batch is a copy of its tensors, so that the order of the axes need not be copied before.
+        pixels = torch.from_numpy(array).permute(2, 0, 1)
         return pixels if self.dtype is None else pixels.to(self.dtype) / 255
+
+    def single(self, tensor: Any) -> Any:
+        """Return the tensor of one image with its axes in the order of its memory."""
+        return tensor.contiguous() if isinstance(tensor, torch.Tensor) else tensor
 
     def stacked(self, tensors: list[Any]) -> torch.Tensor:
         """Return the tensors of a batch as one.
