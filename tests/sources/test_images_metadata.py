@@ -19,7 +19,7 @@ from beam_tfrecord.inputs import detect_kind
 from beam_tfrecord.sources.images.source import Images
 from tests.containers import installed_datasets
 from tests.sources.made_images import jpeg, write_tree
-from tests.sources.test_images_table import rejects_of, rows_of
+from tests.sources.test_images_table import address, rejects_of, rows_of
 
 SUFFIXES = (".jsonl", ".csv", ".parquet")
 
@@ -121,7 +121,7 @@ def test_bad_rows_are_rejects_with_the_reason(tmp_path: Path, suffix: str) -> No
     below = "is not a path below its directory: correct it"
     assert rejects_of(Images(root)) == [
         "gone.jpg is missing",
-        "a row has no path",
+        f"{address(root / f'metadata{suffix}', 2)} has no path",
         f"../outside.jpg {below}",
         f"c/..\\../outside.jpg {below}",
         f"{tmp_path}/outside.jpg {below}",

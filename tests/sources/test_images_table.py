@@ -63,6 +63,13 @@ def rejects_of(source: Images) -> list[str]:
     return [reject.message for batch in batches_of(source) for reject in batch.rejects]
 
 
+def address(table: Path, row: int) -> str:
+    """Return the address of a row of a table that `write_table` wrote, from 0."""
+    if table.suffix == ".parquet":
+        return f"{table.name} row {row}"
+    return f"{table.name}:{row + (2 if table.suffix == '.csv' else 1)}"
+
+
 def test_rows_have_the_pictures_and_the_further_columns(table: Path) -> None:
     source = Images(write_table(table, ROWS))
     rows = rows_of(source)
@@ -153,7 +160,7 @@ def test_faults_are_rejects_of_their_rows(table: Path) -> None:
     found = [(r.row, r.code, r.message) for batch in batches for r in batch.rejects]
     assert found == [
         (3, "missing", "gone.jpg is missing"),
-        (4, "missing", "a row has no path"),
+        (4, "missing", f"{address(table, 4)} has no path"),
         (5, "no-label", "a/1.jpg has no class"),
     ]
     assert sum(batch.num_rows for batch in batches) == 3
@@ -170,7 +177,7 @@ def test_columns_that_cannot_be(table: Path) -> None:
 
 def test_a_row_with_an_empty_path_has_none(tmp_path: Path) -> None:
     table = write_table(tmp_path / "t.parquet", [{"path": "", "label": "cat"}])
-    assert rejects_of(Images(table)) == ["a row has no path"]
+    assert rejects_of(Images(table)) == ["t.parquet row 0 has no path"]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +213,7 @@ def test_a_file_may_lack_the_columns_of_another(table: Path) -> None:
     source = Images([first, second], union=True, columns=["path", "label_name", "label"])
     assert [row["label_name"] for row in rows_of(source)] == ["dog", "cat", "dog"]
     (message,) = rejects_of(source)
-    assert message == "a row has no path"
+    assert message == f"{address(second, 0)} has no path"
 
 
 def test_a_directory_may_hold_tables_and_their_pictures(table: Path) -> None:
@@ -272,4 +279,4 @@ def test_a_piece_of_json_may_lack_columns(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(source.all_units(source.all_scans())) > 2
     assert labels_of(source.schema().field("label")) == ("x", "y")
     assert [row["label_name"] for row in rows_of(source)] == ["x"]
-    assert rejects_of(source) == ["a row has no path"] * 30
+    assert rejects_of(source) == [f"t.jsonl:{line} has no path" for line in range(2, 32)]

@@ -404,7 +404,12 @@ class Table:
         task: _Task,
     ) -> Batch:
         batch = task.batch
-        names = [one.name or "a row" for one in task.places]
+        assert batch.origin is not None
+        numbers = batch.origin.row_numbers(batch.num_rows)
+        names = [
+            one.name or batch.origin.address_of(int(number))
+            for one, number in zip(task.places, numbers, strict=True)
+        ]
         labels = Labels.of(batch.data, self.label_column, schema)
         faults: dict[int, Fault] = {}
         for index, one in enumerate(task.places):
@@ -421,8 +426,6 @@ class Table:
         for name, column in images.items():
             named = batch.data.column(column)
             columns[name] = metadata.further_images(column, named, place, faults, how)
-        assert batch.origin is not None
-        numbers = batch.origin.row_numbers(batch.num_rows)
 
         def reject(index: int, fault: Fault) -> Reject:
             name, row = names[index], int(numbers[index])
