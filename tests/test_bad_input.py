@@ -128,7 +128,11 @@ FILES: dict[str, tuple[dict[str, bytes | Callable[[], bytes]], str]] = {
     "JSON as a tar file": ({"x.tar": LINES}, r"x\.tar is not a complete tar file"),
     "a compressed tar file": (
         {"x.tar": gzip.compress(bytes(9999), mtime=0)},
-        r"tar .* begins as a gzip file",
+        r"tar .* begins as a gzip file\): give it the suffix of what it is",
+    ),
+    "a compressed tar file with its suffix": (
+        {"x.tar.gz": gzip.compress(bytes(9999), mtime=0)},
+        r"x\.tar\.gz .* begins as a gzip file\): decompress it, or leave it out",
     ),
     "Excel as TFRecord": ({"x.tfrecord": lambda: _made("excel")}, r"x\.tfrecord begins as a zip"),
     "JSON as TFRecord": ({"x.tfrecord": LINES}, r"x\.tfrecord is not a TFRecord file"),

@@ -123,6 +123,9 @@ def test_unusable_divisions() -> None:
         Division(10, 1, 2, 2)
     with pytest.raises(UsageError, match=r"after 3 examples, which is no multiple of .* 2 x 1"):
         Division(10, 2).step_after(3)
+    for odd in (-2, "3", None):
+        with pytest.raises(UsageError, match=r"the state says that .* examples were delivered"):
+            Division(10, 2).step_after(odd)
 
 
 def test_seed_out_of_range(datasets: dict[Any, Path]) -> None:

@@ -517,6 +517,9 @@ def test_transform_makes_the_tensor(photos: Path) -> None:
     uneven = dataset.torch(len(rows), transform=lambda image: torch.zeros(image.size))
     with pytest.raises(UsageError, match=r"needs tensors of one shape, but its images became \["):
         next(iter(uneven))
+    arrays = dataset.torch(2, transform=np.asarray)
+    with pytest.raises(UsageError, match=r"^transform returned ndarray, but a batch needs tensors"):
+        next(iter(arrays))
 
 
 @pytest.mark.parametrize(

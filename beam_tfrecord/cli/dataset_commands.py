@@ -168,8 +168,8 @@ def repair(ctx: click.Context, dataset: str, output: str, as_json: bool) -> None
 def index(paths: tuple[str, ...], dali: str | None, as_json: bool) -> None:
     """Write the indexes of PATHS, by which single records are read: of datasets or TFRecord files.
 
-    Datasets that this version writes have indexes already. Those of TFRecord files are for DALI,
-    and for programs of your own.
+    Datasets that this version writes have indexes already. Other TFRecord files need them for
+    load(...)[i], for DALI, and for programs of your own.
     """
     from beam_tfrecord.dataset.make_index import index as make_index
     from beam_tfrecord.progress import Progress

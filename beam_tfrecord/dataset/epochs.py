@@ -111,6 +111,8 @@ class Division:
         Raises:
             UsageError: No step begins there.
         """
+        if not isinstance(delivered, int) or delivered < 0:
+            raise UsageError(f"the state says that {delivered!r:.40} examples were delivered")
         # Not `total` alone: ranks of another number repeat another number of examples at the end.
         if delivered >= min(self.count, self.total):
             return len(self)

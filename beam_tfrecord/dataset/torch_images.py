@@ -66,13 +66,18 @@ class ImageTensors:
         Raises:
             UsageError: They are no tensors, or have several shapes.
         """
+        if others := [one for one in tensors if not isinstance(one, torch.Tensor)]:
+            raise UsageError(
+                f"transform returned {type(others[0]).__name__}, but a batch needs tensors: return "
+                "a torch.Tensor"
+            )
         try:
             return torch.stack(tensors)
-        except (TypeError, RuntimeError) as error:
-            kinds = {str(list(getattr(one, "shape", ())) or type(one).__name__) for one in tensors}
+        except RuntimeError as error:
+            kinds = sorted({str(list(one.shape)) for one in tensors})
             raise UsageError(
                 "a batch needs tensors of one shape, but its images became "
-                f"{', '.join(sorted(kinds)[:3])}: pass image_size=(height, width)"
+                f"{', '.join(kinds[:3])}: pass image_size=(height, width)"
             ) from error
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from beam_tfrecord.errors import BeamTFRecordError, DataError
 from beam_tfrecord.features.arrow_types import with_bytes
 from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.files import COMPRESSION_SUFFIXES
 from beam_tfrecord.storage import is_remote, open_read
 
 Ranges = tuple[tuple[int, int], ...]
@@ -119,7 +120,9 @@ def incomplete(file: InputFile, kind: str, error: Exception, advice: str = "") -
         found = format_of(raw.read(_LONGEST_MAGIC))
         if found and kind.lower() not in found.lower():
             reason = f"it begins as {found}"
-            advice = advice or "give it the suffix of what it is, or leave it out"
+            is_named_so = file.name.lower().endswith(COMPRESSION_SUFFIXES)
+            cure = "decompress it" if is_named_so else "give it the suffix of what it is"
+            advice = advice or f"{cure}, or leave it out"
     return DataError(f"{file.name} is not a complete {kind} file ({reason}): {advice or _ADVICE}")
 
 
