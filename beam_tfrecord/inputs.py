@@ -216,14 +216,14 @@ def make_source(
 
 
 def _warn_of_skipped(inputs: OnDisk) -> None:
-    """Warn of files in directories that are not read because of their names."""
+    """Warn of files in directories and zip files that are not read because of their names."""
     suffixes = inputs.source.suffixes
     # Images count theirs. A manifest lists the files of a dataset, and the log those of a table.
     if not suffixes or inputs.source is Images:
         return
-    directories = [path.removeprefix("file://") for path in inputs.paths]
-    directories = [path for path in directories if os.path.isdir(path)]
-    searched = [path for path in directories if not is_dataset(path) and not is_stage(path)]
+    places = with_zips(path.removeprefix("file://") for path in inputs.paths)
+    places = [place for place in places if is_in_zip(place) or os.path.isdir(place)]
+    searched = [place for place in places if not is_dataset(place) and not is_stage(place)]
     if skipped := skipped_files(searched, suffixes):
         _LOGGER.warning(
             "skipped %s whose names do not end in %s: %s: name them or a pattern to read them, "

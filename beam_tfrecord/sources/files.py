@@ -201,18 +201,32 @@ def _walk(directory: str, suffixes: Sequence[str]) -> Iterator[str]:
 _DESCRIPTIONS = (".json", ".md", ".pbtxt")
 
 
-def skipped_files(directories: Iterable[str], suffixes: Sequence[str]) -> list[str]:
-    """Return the names of files below local directories that `list_files` does not list.
+def skipped_files(places: Iterable[str], suffixes: Sequence[str]) -> list[str]:
+    """Return the names of files in local directories and zip files that `list_files` does not list.
 
     Hidden files, and files that describe the others, are left out.
+
+    Args:
+        places: Local directories, and zip files or parts of these as `with_zips` returns them.
+        suffixes: Suffixes of the files that are listed.
     """
     known = (*suffixes, *_DESCRIPTIONS)
-    skipped: list[str] = []
-    for directory in directories:
-        for file in _walk(directory, ("",)):
-            if not storage.is_hidden(os.path.basename(file)) and not has_suffix(file, known):
-                skipped.append(os.path.relpath(file, directory))
-    return sorted(skipped)
+    names = sorted(name for place in places for name in _names_below(place))
+    hidden = storage.is_hidden
+    return [
+        name
+        for name in names
+        if not has_suffix(name, known) and not hidden(posixpath.basename(name))
+    ]
+
+
+def _names_below(place: str) -> Iterator[str]:
+    if not is_in_zip(place):
+        yield from (os.path.relpath(file, place) for file in _walk(place, ("",)))
+    elif not is_pattern(place):
+        inside = (entry.path for entry in remote_entries(place))
+        # A file that is named is read.
+        yield from (split_zip_url(path)[1] for path in inside if path != place)
 
 
 def _raise_unreadable(error: OSError) -> None:
