@@ -173,6 +173,7 @@ CODE: tuple[tuple[tuple[str, ...], str, str], ...] = (
         "list(bt.ReadFromImages('pictures', resize='4x4').batches())",
         "beam-tfrecord[images]",
     ),
+    (("simplejpeg",), "bt.load('photos').torch(1)", "beam-tfrecord[images]"),
     (("boto3", "botocore"), "bt.load('s3://b/out')", "beam-tfrecord[aws]"),
     (GCP, "bt.load('gs://b/out')", "beam-tfrecord[gcp]"),
     (AZURE, "bt.load('az://c/out')", "beam-tfrecord[azure]"),
@@ -195,6 +196,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (directory / "f.py").write_text("def f(columns):\n    return columns\n")
     (directory / "pictures" / "cat").mkdir(parents=True)
     (directory / "pictures" / "cat" / "a.jpg").write_bytes(jpeg())
+    bt.write(directory / "pictures", directory / "photos")
     pq.write_table(pa.table({"id": [1, 2]}), directory / "in.parquet")
     bt.write(directory / "in.parquet", directory / "dataset")
     return directory

@@ -229,7 +229,7 @@ def only_size(row: dict[str, Any]) -> dict[str, Any]:
 
 def test_pillow_is_asked_for_by_name(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    message = r"needs Pillow and simplejpeg: pip install 'beam-tfrecord\[images\]'"
+    message = r"needs Pillow: pip install 'beam-tfrecord\[images\]'"
     with pytest.raises(UsageError, match=message):
         next(Images(photos, check="decode").files())
     assert next(Images(photos).files()).inside == 40

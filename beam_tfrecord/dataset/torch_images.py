@@ -106,7 +106,7 @@ def image_tensors(
         if decoding is None:
             return None
         size = decoding.size if decoding.resize else None
-    require("images", "load(...).torch() of images")
+    require("pixels", "load(...).torch() of images")
     sides = [
         feature.observed.max
         for feature in dataset.manifest.schema.features
