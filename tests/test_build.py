@@ -14,8 +14,8 @@ import zipfile
 from pathlib import Path
 from types import ModuleType
 
-import _distutils_hack
 import pytest
+from setuptools import build_meta
 
 from beam_tfrecord._version import __version__
 from tests.repository import ROOT, tracked_files
@@ -46,8 +46,6 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         # Setting comes first, so that what the backend itself sets goes away again.
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
-    # Once any test has asked for pip, setuptools would take Python's own distutils.
-    vars(_distutils_hack.DISTUTILS_FINDER).pop("spec_for_distutils", None)
     spec = importlib.util.spec_from_file_location("backend", ROOT / "build_backend" / "backend.py")
     assert spec is not None
     assert spec.loader is not None
@@ -55,7 +53,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     spec.loader.exec_module(module)
     for kind in ("wheel", "editable"):
         name = f"get_requires_for_build_{kind}"
-        monkeypatch.setattr(module.build_meta, name, lambda _: ["from setuptools"])
+        monkeypatch.setattr(build_meta, name, lambda _: ["from setuptools"])
     return module
 
 

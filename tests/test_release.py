@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import email
 import importlib
 import os
 import re
-import runpy
 import shutil
 import subprocess
 import sys
@@ -16,7 +16,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import setuptools
 
 from beam_tfrecord._version import __version__
 from tests.repository import ROOT
@@ -39,16 +38,17 @@ def release(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("release")
 
 
-# Another test of the process may have imported Python's own distutils before setuptools.
-@pytest.mark.filterwarnings("ignore:The distutils package is deprecated")
-def test_links_of_the_readme_lead_to_this_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = {}
-    monkeypatch.setattr(setuptools, "setup", given.update)
-    monkeypatch.chdir(ROOT)
-    runpy.run_path("setup.py")
-    assert given["long_description_content_type"] == "text/markdown"
+def test_links_of_the_readme_lead_to_this_version(tmp_path: Path) -> None:
+    # A process of its own, because pip and setuptools each change what ``import distutils`` finds.
+    command = [sys.executable, "setup.py", "--quiet", "dist_info", "--output-dir", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True)
+    (metadata,) = tmp_path.glob("*/METADATA")
+    given = email.message_from_bytes(metadata.read_bytes())
+    assert given["Description-Content-Type"] == "text/markdown"
+    description = given.get_payload()
+    assert isinstance(description, str)
     code = r"^```.*?^```$|`[^`\n]*`"
-    text = re.sub(code, "", given["long_description"], flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(code, "", description, flags=re.DOTALL | re.MULTILINE)
     links = re.findall(r"\]\(([^)\s]+)|(?:src|srcset|href)=\"([^\"]+)", text)
     own = re.compile(rf"{REPOSITORY}/(?:blob|raw)/v{re.escape(__version__)}/([^#]+)")
     found = [own.match(markdown) for markdown, _ in links]
