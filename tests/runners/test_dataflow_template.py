@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import click
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, _BeamArgumentParser
 
@@ -15,6 +16,7 @@ from beam_tfrecord.cli.dataflow_template import (
     split_words,
     template_options,
 )
+from beam_tfrecord.cli.main import cli
 from beam_tfrecord.cli.write import write
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS
@@ -26,7 +28,9 @@ INPUT = {"input": "gs://lake/in/*.csv", "output": "gs://lake/out"}
 def given(**parameters: str) -> dict[str, object]:
     """Return what the command line makes of parameters."""
     words = command_words({**INPUT, **parameters})
-    return dict(write.make_context("write", words).params)
+    # A command keeps the flags of help of its first context, and other tests read its help.
+    group = click.Context(cli, **cli.context_settings)
+    return dict(write.make_context("write", words, parent=group).params)
 
 
 def beam_flags() -> list[list[str]]:
