@@ -270,10 +270,11 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
     Option(
         "types",
         "--types",
-        "Types of columns, instead of inferred ones (CSV, JSON, Excel, SQL), or of bytes (NumPy).",
+        "Types of columns, instead of inferred ones (CSV, JSON, Excel, SQL, tables of images), or "
+        "of bytes (NumPy).",
         form="types",
         metavar="col=type,…",
-        sources=("csv", "json", "excel", "sql", "numpy"),
+        sources=("csv", "json", "excel", "sql", "images", "numpy"),
         group=INPUT,
         common=True,
     ),

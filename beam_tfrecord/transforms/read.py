@@ -11,6 +11,7 @@ from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS
 from beam_tfrecord.errors import UsageError
@@ -46,6 +47,8 @@ class ReadFromImages(ReadFromSource):
             of metadata. With a name, all inputs must be tables or have metadata.
         label_column: Column of a table that holds the classes, as names or as numbers.
         union: Accept tables that lack columns; these are null there.
+        types: Types of columns of tables of CSV or JSON, as Arrow types or their names; others are
+            inferred.
         check: Check of each file. ``header``: format, size and end marks. ``decode``: all pixels.
             ``none``: no check.
         resize: New length of the shorter side in pixels, or ``HEIGHTxWIDTH``; None means no
@@ -74,6 +77,7 @@ class ReadFromImages(ReadFromSource):
         path_column: str | None = None,
         label_column: str = "label",
         union: bool = False,
+        types: Mapping[str, str | pa.DataType] | None = None,
         check: str = "header",
         resize: int | str | tuple[int, int] | None = None,
         format: str | None = None,
@@ -93,6 +97,7 @@ class ReadFromImages(ReadFromSource):
             path_column=path_column,
             label_column=label_column,
             union=union,
+            types=types or {},
             check=check,
             resize=resize,
             format=format,

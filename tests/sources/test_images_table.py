@@ -280,3 +280,47 @@ def test_a_piece_of_json_may_lack_columns(tmp_path: Path, monkeypatch: pytest.Mo
     assert labels_of(source.schema().field("label")) == ("x", "y")
     assert [row["label_name"] for row in rows_of(source)] == ["x"]
     assert rejects_of(source) == [f"t.jsonl:{line} has no path" for line in range(2, 32)]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
+def test_types_of_columns_are_stated(tmp_path: Path, name: str) -> None:
+    rows = [{"path": f"{i}.jpg", "label": 10 + i, "zip": i} for i in range(3)]
+    for i in range(3):
+        (tmp_path / f"{i}.jpg").write_bytes(jpeg(i))
+    table = write_table(tmp_path / name, rows)
+    found = rows_of(Images(table, types={"zip": "string", "label": "string"}))
+    assert [row["zip"] for row in found] == ["0", "1", "2"]
+    assert [(row["label"], row["label_name"]) for row in found] == [(0, "10"), (1, "11"), (2, "12")]
+
+
+def test_values_of_two_kinds_are_text_by_a_stated_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images_table, "TABLE_CHUNK_BYTES", 2**12)
+    count = 400
+    for i in range(2):
+        (tmp_path / f"{i}.jpg").write_bytes(jpeg(i))
+    rows = [{"path": f"{i % 2}.jpg", "label": i % 2} for i in range(count)]
+    # Only the last piece of the table has the column.
+    rows[-2] |= {"x": 1}
+    rows[-1] |= {"x": "one"}
+    table = write_table(tmp_path / "t.jsonl", rows)
+    with pytest.raises(SchemaConflict, match="--types x=string"):
+        rows_of(Images(table))
+    found = rows_of(Images(table, types={"x": "string"}, labels=["a", "b"]))
+    assert [row["x"] for row in found] == [None] * (count - 2) + ["1", "one"]
+    assert [row["label_name"] for row in found] == ["a", "b"] * (count // 2)
+
+
+def test_types_that_do_not_apply_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "0.jpg").write_bytes(jpeg(0))
+    with pytest.raises(UsageError, match="no table is given"):
+        rows_of(Images(tmp_path, types={"x": "string"}))
+    rows = [{"path": "0.jpg", "x": 1}]
+    with pytest.raises(UsageError, match="Parquet: leave it out"):
+        rows_of(Images(write_table(tmp_path / "t.parquet", rows), types={"x": "string"}))
+    table = write_table(tmp_path / "t.csv", rows)
+    with pytest.raises(UsageError, match="'path' holds paths, which are text"):
+        rows_of(Images(table, types={"path": "int64"}))
+    with pytest.raises(UsageError, match="'y' of --types is not in the input"):
+        rows_of(Images(table, types={"y": "int64"}))

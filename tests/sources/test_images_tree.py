@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -123,6 +125,25 @@ def test_folders_tell_the_layout(
     make(tmp_path, *files)
     tree = find_tree([str(tmp_path)])
     assert (tree.has_splits, tree.has_labels, tree.classes) == (has_splits, has_labels, classes)
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "warned"),
+    [
+        (["all/x/a.jpg", "all/y/b.jpg"], {}, ["'all'"]),
+        (["train/all/x/a.jpg", "test/all/y/b.jpg"], {}, ["'all'"]),
+        (["all/x/a.jpg"], {"layout": "class"}, []),
+        (["all/x/a.jpg"], {"labels": ["all"]}, []),
+        (["x/a.jpg", "y/b.jpg"], {}, []),
+        (["a.jpg"], {}, []),
+    ],
+)
+def test_a_folder_around_all_classes_is_warned_of(
+    tmp_path: Path, files: list[str], options: dict[str, Any], warned: list[str]
+) -> None:
+    make(tmp_path, *files)
+    _, remarks = Images(tmp_path, **options).inferred()
+    assert [re.findall("'[^']*'", line) for line in remarks] == [[name] for name in warned]
 
 
 def test_classes_are_sorted_by_code_points(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ import dataclasses
 import functools
 import glob
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -86,6 +86,8 @@ class Images(ImageSource):
             suffixes and the metadata decide.
         label_column: Column of a table that contains the classes, as names or as numbers.
         union: Whether tables may lack columns of other tables, which are null there.
+        types: Types of columns of tables of CSV or JSON, as Arrow types or their names; others are
+            inferred.
     """
 
     kind: ClassVar[str] = "images"
@@ -97,6 +99,7 @@ class Images(ImageSource):
     path_column: str | None = None
     label_column: str = "label"
     union: bool = False
+    types: Mapping[str, str | pa.DataType] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -159,12 +162,19 @@ class Images(ImageSource):
             union=self.union,
             resizes=self.resize is not None,
             beside=beside,
+            types=self.types,
         )
 
     @property
     def is_stable(self) -> bool:
         """False for a table, because it does not show changes of the files that it names."""
         return not self.is_table
+
+    def options_for(self, files: Iterable[InputFile]) -> dict[str, Any]:
+        """Return the options that decide the rows, without types if there are none."""
+        options = super().options_for(files)
+        # Older versions have no such option, and their fingerprints stay valid.
+        return options if self.types else {k: v for k, v in options.items() if k != "types"}
 
     def default_split_column(self) -> str | None:
         """Return ``split`` if the first folders are splits, else None.
@@ -189,7 +199,11 @@ class Images(ImageSource):
             UsageError: Nothing is found, a directory cannot be read, or Pillow is missing.
         """
         self.reading(is_remote=False)
-        return table.files() if (table := self._table) else self._packs()
+        if table := self._table:
+            return table.files()
+        if self.types:
+            raise UsageError("--types is for tables of images, and no table is given: leave it out")
+        return self._packs()
 
     def _packs(self) -> Iterator[Pack]:
         tree = self._tree
@@ -245,6 +259,17 @@ class Images(ImageSource):
             # Only the first pack has the names of the classes, and it has all of them.
             found = max(inferences, key=lambda one: len(one.classes))
         return self.schema_of(found)
+
+    def remarks(self, inferences: Sequence[Any], schema: pa.Schema) -> list[str]:
+        """Return a message if one folder, which may contain those of the classes, is the class."""
+        classes = set().union(*(one.classes for one in inferences)) if not self.is_table else ()
+        if len(classes) != 1 or self.layout is not None or self.labels is not None:
+            return []
+        (name,) = classes
+        return [
+            f"all images have the class {name!r}, the name of the only folder: if the folders in "
+            "it are the classes, name that folder as the input"
+        ]
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS

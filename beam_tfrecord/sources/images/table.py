@@ -101,6 +101,7 @@ class Table:
         union: Whether tables may lack columns of other tables.
         resizes: Whether images are resized.
         beside: The directories of images that the tables are in, if they are such metadata.
+        types: Types of columns of CSV and JSON; others are inferred.
     """
 
     paths: tuple[str, ...]
@@ -112,6 +113,7 @@ class Table:
     union: bool
     resizes: bool
     beside: Tree | None = None
+    types: Mapping[str, str | pa.DataType] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def _made(self) -> frozenset[str]:
@@ -148,7 +150,8 @@ class Table:
         if kind is Parquet:
             return Parquet(self.paths, columns=columns, union=self.union)
         # Not inferred, because paths are text even if all of them look like numbers.
-        types = {self.path_column: pa.string()} if self._needs_paths else {}
+        paths = {self.path_column: pa.string()} if self._needs_paths else {}
+        types = {**self.types, **paths}
         if kind is Json:
             return Json(self.paths, columns=columns, types=types, chunk_bytes=TABLE_CHUNK_BYTES)
         return Csv(
@@ -185,6 +188,8 @@ class Table:
             held = " and ".join(sorted(kind.kind for kind in kinds))
             named = " ".join(map(repr, self.paths))
             raise UsageError(f"{named} holds {held}: name the tables of one kind")
+        if self.types and Parquet in kinds:
+            raise UsageError("--types is not an option of tables of Parquet: leave it out")
         classes = classes_of_option(self.labels)
         digest = "" if classes is None else "\n".join(classes)
         for file in self._source(next(iter(kinds))).files():
@@ -210,7 +215,7 @@ class Table:
         name = self.label_column
         has_names = self.labels is None and self._needs_labels and name in _names_in(inference)
         if has_names and not isinstance(source, Csv):
-            own = dataclasses.replace(_untyped(source), columns=(name,)).merge([inference])
+            own = _merge_some(dataclasses.replace(source, columns=(name,)), [inference])
             has_names = is_text(own.field(name).type)
         if not has_names:
             return TableInference(inference, frozenset())
@@ -263,7 +268,8 @@ class Table:
             units = source.all_units(scans)
             found = [source.infer(of) for of in (scans if source.infers_from_scans else units)]
             self._check_columns(found)
-            columns = [field.name for field in metadata.naming_fields(source.merge(found))]
+            merged = _merge_some(source, found)
+            columns = [field.name for field in metadata.naming_fields(merged)]
             fields = [pa.field(name, metadata.text_type(name)) for name in columns]
             only = pa.schema([pa.field(self.path_column, pa.string()), *fields])
             folder = self._folder_of(file)
@@ -277,8 +283,8 @@ class Table:
         """Check the options of the columns of paths and classes.
 
         Raises:
-            UsageError: Both options name the same column, or `labels` is set and `columns` contains
-                ``label_name`` without ``label``.
+            UsageError: Both options name the same column, `types` names that of paths, or `labels`
+                is set and `columns` contains ``label_name`` without ``label``.
         """
         wanted = self.columns or ("label", "label_name")
         if self.labels is not None and "label_name" in wanted and "label" not in wanted:
@@ -288,6 +294,10 @@ class Table:
             raise UsageError(
                 f"column {self.label_column!r} cannot hold both paths and classes: "
                 "correct --path-column or --label-column"
+            )
+        if self.path_column in self.types:
+            raise UsageError(
+                f"column {self.path_column!r} holds paths, which are text: leave it out of --types"
             )
 
     def _check_columns(self, inferences: Iterable[Any]) -> None:
@@ -376,7 +386,7 @@ class Table:
         if self.labels is None:
             # Only a column of text leads to rows with names but without numbers.
             return pa.string()
-        own = _untyped(source).merge([_inference(source, unit)])
+        own = _merge_some(source, [_inference(source, unit)])
         known = [field for field in own if field.name == self.label_column]
         return read_as(known[0]) if known and known[0].type != pa.null() else pa.int64()
 
@@ -443,9 +453,13 @@ class Table:
         return rows
 
 
-def _untyped(source: Any) -> Any:
-    """Return a source that a single unit of JSON, which may lack the column of paths, fits too."""
-    return dataclasses.replace(source, types={}) if isinstance(source, Json) else source
+def _merge_some(source: Any, found: Sequence[Any]) -> pa.Schema:
+    """Merge the inferences of some units, which may lack columns that have a stated type."""
+    if not isinstance(source, Parquet):
+        names = set().union(*map(_names_in, found))
+        types = {name: arrow for name, arrow in source.types.items() if name in names}
+        source = dataclasses.replace(source, types=types)
+    return source.merge(found)
 
 
 def _inference(source: Source, unit: Unit) -> Any:
