@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import itertools
 import os
@@ -156,7 +157,16 @@ def close_clients(scheme: str) -> None:
     module.client().close()
     module._client_of.cache_clear()
     gc.collect()
-    # What has outlived this, such as TensorFlow, need not be looked at again.
+    _freeze_imports()
+
+
+@functools.cache
+def _freeze_imports() -> None:
+    """Let later collections leave out what is imported, such as TensorFlow.
+
+    Once, because what is frozen is never freed: pipelines that another thread still holds add up to
+    gigabytes.
+    """
     gc.freeze()
 
 
