@@ -121,7 +121,7 @@ def measure(rows: int, rounds: int, names: list[str], cases: Cases, *, script: s
             if kind.startswith("sqlite"):
                 places[kind] = make_sqlite(folder / f"{kind}.db", size)
                 continue
-            from tests.databases.postgres import PASSWORD, postgres_server
+            from tests.helpers.databases.postgres import PASSWORD, postgres_server
 
             server = stack.enter_context(postgres_server())
             server.run(POSTGRES_TABLE, POSTGRES_ROWS.format(rows=size), "VACUUM ANALYZE trips")

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.changing import CHANGES, INPUTS, MOMENTS, judge
+from tests.whole.changing import CHANGES, INPUTS, MOMENTS, judge
 
 
 def prove(*, rounds: int, seed: int) -> dict[str, Any]:

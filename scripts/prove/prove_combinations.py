@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.combinations import (
+from tests.images.picture_combinations import PICTURES, check_picture, is_sound_picture
+from tests.whole.combinations import (
     PIPELINES,
     REAL,
     REFUSED_PIPELINES,
@@ -24,7 +25,6 @@ from tests.combinations import (
     is_sound_write,
     whole_case,
 )
-from tests.picture_combinations import PICTURES, check_picture, is_sound_picture
 
 # What decides the order and the shards of elements: all of these with each other.
 _ORDER = ("kind", "size", "shuffle", "splits", "shards", "compression")

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.containers import VARIANTS, judge
+from tests.whole.containers import VARIANTS, judge
 
 
 def prove(*, tables: int, seed: int) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from pathlib import Path
 from beam_tfrecord import manifest
 from beam_tfrecord.errors import BeamTFRecordError
 from beam_tfrecord.exchange.spill_files import read_index
+from tests.base.test_manifest import MANIFEST
 from tests.exchange.making import write_entries
-from tests.test_manifest import MANIFEST
 
 _ENTRIES = [("a", 5, b"xx"), ("a", 300, b""), ("b", 5, b"zzz"), ("b", 2**64 - 1, b"w")]
 _TELLING = b'\0\1\x7f\x80\xff"{}[],:0-9eEnt'

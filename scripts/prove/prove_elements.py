@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from beam_tfrecord.runners.portable import find_prism
-from tests import slow_bundles
+from tests.runners import slow_bundles
 
 _SECONDS = 3.2
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import beam_tfrecord as bt
 from beam_tfrecord.dataset.verify import verify
-from tests.flipping import classes_of, flipped
-from tests.type_families import FAMILIES, Column
+from tests.dataset.flipping import classes_of, flipped
+from tests.whole.type_families import FAMILIES, Column
 
 _SPLITS = {"train": 0.5, "dev": 0.2, "test": 0.3}
 

@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import beam_tfrecord as bt
-from tests.hostile import check_writing, commands, copied, make, odd_things, run, write_changed
+from tests.whole.hostile import (
+    check_writing,
+    commands,
+    copied,
+    make,
+    odd_things,
+    run,
+    write_changed,
+)
 
 _FILES = ("manifest.json", "schema.json", "job.json", "train-00000-of-00002.tfrecord")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import beam_tfrecord as bt
-from tests.index_damage import make, read_damaged
+from tests.dataset.index_damage import make, read_damaged
 
 
 def prove(*, cases: int, seed: int) -> dict[str, Any]:

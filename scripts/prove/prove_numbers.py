@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from tests.databases import numbers as databases
-from tests.databases import partitions
-from tests.databases.jdbc_mariadb import mariadb_server
-from tests.databases.numbers import sqlite_by_jdbc, ways_through
-from tests.databases.postgres import binaries, postgres_server
-from tests.number_texts import random_texts
-from tests.number_ways import WAYS, Way, check_bytes, check_text, check_way
+from tests.helpers.databases import numbers as databases
+from tests.helpers.databases import partitions
+from tests.helpers.databases.jdbc_mariadb import mariadb_server
+from tests.helpers.databases.numbers import sqlite_by_jdbc, ways_through
+from tests.helpers.databases.postgres import binaries, postgres_server
+from tests.whole.number_texts import random_texts
+from tests.whole.number_ways import WAYS, Way, check_bytes, check_text, check_way
 
 _COLUMNS = 400
 # The row of a server has room for fewer.

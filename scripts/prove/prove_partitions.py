@@ -9,10 +9,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.databases import partitions
-from tests.databases.jdbc_mariadb import mariadb_server
-from tests.databases.partitions import KeyedDatabase, check_partitions
-from tests.databases.postgres import postgres_server
+from tests.helpers.databases import partitions
+from tests.helpers.databases.jdbc_mariadb import mariadb_server
+from tests.helpers.databases.partitions import KeyedDatabase, check_partitions
+from tests.helpers.databases.postgres import postgres_server
 
 
 def prove(*, tables: int, seed: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.damaging import HARD_KINDS, KINDS, damage_and_repair, tables
+from tests.dataset.damaging import HARD_KINDS, KINDS, damage_and_repair, tables
 
 
 def prove(*, damages: int, seed: int) -> dict[str, Any]:

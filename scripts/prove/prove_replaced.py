@@ -16,7 +16,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import beam_tfrecord as bt
-from tests.replacing import NEW, READERS, TF_READERS, WAYS, Datasets, Reader, outcome, try_reader
+from tests.dataset.replacing import (
+    NEW,
+    READERS,
+    TF_READERS,
+    WAYS,
+    Datasets,
+    Reader,
+    outcome,
+    try_reader,
+)
 
 KINDS = ("plain", "gzip", "stage")
 ROWS = 20_000

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from beam_tfrecord import native
 from tests.native import reference
-from tests.type_families import FAMILIES, Column
-from tests.type_readers import CHECKS, write
+from tests.whole.type_families import FAMILIES, Column
+from tests.whole.type_readers import CHECKS, write
 
 
 def prove(*, examples: int) -> dict[str, Any]:

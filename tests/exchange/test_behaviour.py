@@ -12,7 +12,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.exchange import merge, plan, spill, write_steps
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.transforms.reading import ReadBatches
-from tests.datasets import ids, sample_table, shard_hashes, write_parquet
+from tests.helpers.datasets import ids, sample_table, shard_hashes, write_parquet
 
 OPTIONS = {"splits": {"train": 0.7, "test": 0.3}, "shards": 6, "seed": 3}
 

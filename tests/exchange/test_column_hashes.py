@@ -20,7 +20,7 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType, tensor_column
 from beam_tfrecord.records import encoding
 from beam_tfrecord.records.encoding import Arena, Encoder
-from tests.datasets import ids
+from tests.helpers.datasets import ids
 from tests.native import reference
 
 # NaNs of either sign, quiet and signalling, with payloads.

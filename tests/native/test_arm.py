@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.debian import unpacked
+from tests.helpers.debian import unpacked
 
 ROOT = Path(__file__).parents[2]
 RUNS = 3_000

@@ -17,7 +17,7 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
-from tests.marks import slow_after
+from tests.helpers.marks import slow_after
 
 NATIVE = Path(__file__).parents[2] / "beam_tfrecord" / "native"
 FLAGS = ["-std=c11", "-O3", "-Wall", "-Wextra", "-Werror"]

@@ -11,7 +11,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.cli.main import cli
-from tests.cli_stand_ins import run
+from tests.helpers.cli_stand_ins import run
 
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_transform")

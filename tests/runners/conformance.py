@@ -22,8 +22,8 @@ from beam_tfrecord.jobs import compose
 from beam_tfrecord.runners.portable import PRISM_PACKAGE, find_prism
 from beam_tfrecord.runners.wheels import cache_directory
 from beam_tfrecord.transforms.reading import ReadBatches
-from tests.cli_stand_ins import run
-from tests.datasets import sample_table, write_parquet
+from tests.helpers.cli_stand_ins import run
+from tests.helpers.datasets import sample_table, write_parquet
 from tests.preprocess.made_rides import write_rides
 from tests.sources.made_images import jpeg, write_tree
 

@@ -13,8 +13,8 @@ import pytest
 from click.testing import Result
 
 from beam_tfrecord.storage import gcs, list_files, put, read_bytes
-from tests.cli_stand_ins import run
-from tests.emulators.servers import google_emulator, google_server
+from tests.helpers.cli_stand_ins import run
+from tests.helpers.emulators.servers import google_emulator, google_server
 from tests.runners.dataflow_service import Service, dataflow_service
 
 _NUMBERS = itertools.count(1)

@@ -22,7 +22,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from beam_tfrecord.runners import dataflow
 from beam_tfrecord.storage import read_bytes
 from beam_tfrecord.workdir.job_file import load_job
-from tests.cli_stand_ins import run
+from tests.helpers.cli_stand_ins import run
 from tests.runners.dataflow_cloud import Cloud, cloud_of, emulated_storage, last_line, local_copy
 
 GOLDEN = Path(__file__).with_name("dataflow_job.json")

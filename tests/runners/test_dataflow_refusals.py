@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from beam_tfrecord.storage import exists
-from tests.cli_stand_ins import run
+from tests.helpers.cli_stand_ins import run
 from tests.runners.dataflow_cloud import NOWHERE, Cloud, cloud_of, emulated_storage
 
 # Clients forget connections of answers that they ask for again; the emulator closes some.

@@ -13,7 +13,7 @@ import pytest
 
 from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.storage import exists, put, read_bytes
-from tests.cli_stand_ins import run
+from tests.helpers.cli_stand_ins import run
 from tests.runners.dataflow_cloud import (
     Cloud,
     cloud_of,

@@ -19,7 +19,7 @@ from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.transforms.environments import EmbeddedPythonGrpcEnvironment
 
 import beam_tfrecord as bt
-from tests import slow_bundles
+from tests.runners import slow_bundles
 
 THREADS = ["--direct_running_mode=multi_threading", "--direct_num_workers=2"]
 PROCESSES = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]

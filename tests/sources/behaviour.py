@@ -35,7 +35,7 @@ from beam_tfrecord.sources.parquet import source as parquet_module
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.sources.tfrecord.source import Tfrecord
 from beam_tfrecord.testing import SCHEMA, Row
-from tests.records import damage_record, write_shard
+from tests.helpers.records import damage_record, write_shard
 
 TYPES = {field.name: field.type for field in SCHEMA}
 

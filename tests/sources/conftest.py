@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from beam_tfrecord.sources.sql.read import release_snapshots
-from tests.databases.jdbc_mariadb import MariaDbServer, mariadb_server
-from tests.databases.postgres import PostgresServer, binaries, postgres_server
+from tests.helpers.databases.jdbc_mariadb import MariaDbServer, mariadb_server
+from tests.helpers.databases.postgres import PostgresServer, binaries, postgres_server
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from beam_tfrecord.sources.json.source import Json
 from beam_tfrecord.sources.tfrecord.source import Tfrecord
 from beam_tfrecord.sources.webdataset import WebDataset
 from beam_tfrecord.testing import some_rows
-from tests.records import example, framed
+from tests.helpers.records import example, framed
 from tests.sources.behaviour import CASES
 from tests.sources.test_webdataset import write_tar
 

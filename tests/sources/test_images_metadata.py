@@ -17,9 +17,9 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.inputs import detect_kind
 from beam_tfrecord.sources.images.source import Images
-from tests.containers import installed_datasets
 from tests.sources.made_images import jpeg, write_tree
 from tests.sources.test_images_table import address, rejects_of, rows_of
+from tests.whole.containers import installed_datasets
 
 SUFFIXES = (".jsonl", ".csv", ".parquet")
 

@@ -21,7 +21,7 @@ from beam_tfrecord.features.arrow_types import (
     is_uuid,
 )
 from beam_tfrecord.sources.json.source import Json
-from tests.type_families import FAMILIES, Column
+from tests.whole.type_families import FAMILIES, Column
 
 # What JSON cannot be read as, so that users read it as lists or structs.
 REFUSED = re.compile("list_view<|map<")

@@ -29,7 +29,7 @@ from beam_tfrecord.errors import (
 from beam_tfrecord.inputs import detect_kind, make_source
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.lake.table import LakeTable
-from tests.made_tables import FEATURES, deletion_vector, handmade_delta
+from tests.helpers.made_tables import FEATURES, deletion_vector, handmade_delta
 
 deltalake = pytest.importorskip("deltalake")
 pyiceberg_sql = pytest.importorskip("pyiceberg.catalog.sql")

@@ -29,7 +29,7 @@ from beam_tfrecord.sources.base import Source, with_selection
 from beam_tfrecord.sources.lake import table as table_module
 from beam_tfrecord.sources.lake.table import LakeTable
 from beam_tfrecord.sources.parquet import footer as footer_module
-from tests.made_tables import FEATURES, deletion_vector, handmade_delta
+from tests.helpers.made_tables import FEATURES, deletion_vector, handmade_delta
 from tests.sources.test_lake import some_rows, table_of
 
 deltalake = pytest.importorskip("deltalake")

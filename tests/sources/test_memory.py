@@ -30,9 +30,9 @@ from beam_tfrecord.sources.memory import rows as rows_module
 from beam_tfrecord.sources.memory.source import Memory, on_disk
 from beam_tfrecord.sources.memory.spool import spool
 from beam_tfrecord.sources.memory.tables import stream_of
-from tests.containers import installed_datasets
-from tests.type_families import FAMILIES
-from tests.type_oracle import features_of
+from tests.whole.containers import installed_datasets
+from tests.whole.type_families import FAMILIES
+from tests.whole.type_oracle import features_of
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")

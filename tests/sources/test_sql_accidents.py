@@ -17,10 +17,10 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError
-from tests.databases.jdbc_drivers import POSTGRES, driver_jars
-from tests.databases.postgres import PASSWORD, PostgresServer, postgres_server
-from tests.databases.proxy import Proxy
-from tests.marks import slow_after
+from tests.helpers.databases.jdbc_drivers import POSTGRES, driver_jars
+from tests.helpers.databases.postgres import PASSWORD, PostgresServer, postgres_server
+from tests.helpers.databases.proxy import Proxy
+from tests.helpers.marks import slow_after
 
 ROOT = Path(__file__).parents[2]
 ROWS = 20_000
@@ -124,7 +124,7 @@ def test_a_server_killed_amid_a_job_publishes_nothing_and_serves_the_next(
 
 START_AND_WAIT = """
 import time
-from tests.databases.postgres import postgres_server
+from tests.helpers.databases.postgres import postgres_server
 with postgres_server() as server:
     print(server._process.pid, server._directory, flush=True)
     time.sleep(600)

@@ -9,9 +9,9 @@ import pytest
 
 from beam_tfrecord.batch import Reject
 from beam_tfrecord.sources.sql.source import Sql
-from tests.databases import partitions
-from tests.databases.partitions import KeyedDatabase
-from tests.databases.postgres import PostgresServer
+from tests.helpers.databases import partitions
+from tests.helpers.databases.partitions import KeyedDatabase
+from tests.helpers.databases.postgres import PostgresServer
 
 
 @pytest.fixture(scope="module", params=["", "jdbc"])

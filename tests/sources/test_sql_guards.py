@@ -12,12 +12,12 @@ from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.sources.sql import postgres_connection
 from beam_tfrecord.sources.sql.database import trimmed
 from beam_tfrecord.sources.sql.source import Sql
-from tests.databases import partitions
-from tests.databases.jdbc_database import Database
-from tests.databases.jdbc_drivers import H2, driver_jars
-from tests.databases.jdbc_mariadb import MariaDbServer
-from tests.databases.partitions import KeyedDatabase
-from tests.databases.postgres import PostgresServer
+from tests.helpers.databases import partitions
+from tests.helpers.databases.jdbc_database import Database
+from tests.helpers.databases.jdbc_drivers import H2, driver_jars
+from tests.helpers.databases.jdbc_mariadb import MariaDbServer
+from tests.helpers.databases.partitions import KeyedDatabase
+from tests.helpers.databases.postgres import PostgresServer
 
 
 @pytest.fixture(scope="module", params=["", "jdbc"])

@@ -25,14 +25,14 @@ from beam_tfrecord.sources.sql.database import (
 from beam_tfrecord.sources.sql.jdbc import Jdbc
 from beam_tfrecord.sources.sql.plan import ranges
 from beam_tfrecord.sources.sql.source import Sql
-from tests.databases.jdbc_database import Database
-from tests.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, SQLITE, driver_jars
-from tests.databases.jdbc_mariadb import PASSWORD as MARIADB_PASSWORD
-from tests.databases.jdbc_mariadb import USER as MARIADB_USER
-from tests.databases.jdbc_mariadb import MariaDbServer
-from tests.databases.postgres import PASSWORD, PostgresServer
-from tests.databases.proxy import Proxy
-from tests.databases.server import free_port
+from tests.helpers.databases.jdbc_database import Database
+from tests.helpers.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, SQLITE, driver_jars
+from tests.helpers.databases.jdbc_mariadb import PASSWORD as MARIADB_PASSWORD
+from tests.helpers.databases.jdbc_mariadb import USER as MARIADB_USER
+from tests.helpers.databases.jdbc_mariadb import MariaDbServer
+from tests.helpers.databases.postgres import PASSWORD, PostgresServer
+from tests.helpers.databases.proxy import Proxy
+from tests.helpers.databases.server import free_port
 
 names = itertools.count()
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord.sources.sql.database import Relation
-from tests.databases import jdbc_mariadb
-from tests.databases.jdbc_cases import (
+from tests.helpers.databases import jdbc_mariadb
+from tests.helpers.databases.jdbc_cases import (
     H2_CASES,
     MARIADB_CASES,
     POSTGRES_CASES,
@@ -22,9 +22,9 @@ from tests.databases.jdbc_cases import (
     US,
     Case,
 )
-from tests.databases.jdbc_database import Database
-from tests.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, SQLITE, driver_jars
-from tests.databases.postgres import PASSWORD, PostgresServer
+from tests.helpers.databases.jdbc_database import Database
+from tests.helpers.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, SQLITE, driver_jars
+from tests.helpers.databases.postgres import PASSWORD, PostgresServer
 
 
 def values_of(array: pa.Array) -> list[Any]:

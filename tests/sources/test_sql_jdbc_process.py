@@ -15,11 +15,11 @@ import pytest
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.sql import jdbc_java as sql_jdbc_jars
 from beam_tfrecord.sources.sql.jdbc_java import local_jars
-from tests.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, driver_jars
-from tests.databases.jdbc_mariadb import PASSWORD as MARIADB_PASSWORD
-from tests.databases.jdbc_mariadb import USER as MARIADB_USER
-from tests.databases.jdbc_mariadb import MariaDbServer
-from tests.databases.postgres import PASSWORD, PostgresServer
+from tests.helpers.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, driver_jars
+from tests.helpers.databases.jdbc_mariadb import PASSWORD as MARIADB_PASSWORD
+from tests.helpers.databases.jdbc_mariadb import USER as MARIADB_USER
+from tests.helpers.databases.jdbc_mariadb import MariaDbServer
+from tests.helpers.databases.postgres import PASSWORD, PostgresServer
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,10 +11,10 @@ import pytest
 from beam_tfrecord.batch import Reject
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.sql.source import Sql
-from tests.databases import partitions
-from tests.databases.jdbc_mariadb import MariaDbServer
-from tests.databases.partitions import KeyedDatabase
-from tests.databases.postgres import PostgresServer
+from tests.helpers.databases import partitions
+from tests.helpers.databases.jdbc_mariadb import MariaDbServer
+from tests.helpers.databases.partitions import KeyedDatabase
+from tests.helpers.databases.postgres import PostgresServer
 
 ODD = 'Mixed"Case.tbl'
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.databases import numbers, partitions
-from tests.databases.jdbc_mariadb import MariaDbServer
-from tests.databases.numbers import Holds, sqlite_by_jdbc, way_through
-from tests.databases.partitions import KeyedDatabase
-from tests.databases.postgres import PostgresServer
-from tests.number_texts import random_texts
-from tests.number_ways import Way, check_way
+from tests.helpers.databases import numbers, partitions
+from tests.helpers.databases.jdbc_mariadb import MariaDbServer
+from tests.helpers.databases.numbers import Holds, sqlite_by_jdbc, way_through
+from tests.helpers.databases.partitions import KeyedDatabase
+from tests.helpers.databases.postgres import PostgresServer
+from tests.whole.number_texts import random_texts
+from tests.whole.number_ways import Way, check_way
 
 COLUMNS = 80
 ROWS = 3

@@ -22,9 +22,9 @@ from beam_tfrecord.sources.sql import read as sql_read
 from beam_tfrecord.sources.sql.database import ConnectionLost, SnapshotLost
 from beam_tfrecord.sources.sql.secrets import store_password
 from beam_tfrecord.sources.sql.source import Sql
-from tests.databases.postgres import PASSWORD, PostgresServer, postgres_server
-from tests.databases.proxy import Proxy
-from tests.databases.server import free_port
+from tests.helpers.databases.postgres import PASSWORD, PostgresServer, postgres_server
+from tests.helpers.databases.proxy import Proxy
+from tests.helpers.databases.server import free_port
 from tests.sources.made_sql import conditions, rows_of, shards_of
 
 UTC = datetime.UTC

@@ -23,7 +23,7 @@ from beam_tfrecord.sources.sql.database import SqlOptions
 from beam_tfrecord.sources.sql.postgres import Postgres
 from beam_tfrecord.sources.sql.secrets import split_password, without_password
 from beam_tfrecord.sources.sql.source import Sql
-from tests.databases.postgres import PASSWORD, PostgresServer
+from tests.helpers.databases.postgres import PASSWORD, PostgresServer
 from tests.sources.made_sql import rows_of
 
 

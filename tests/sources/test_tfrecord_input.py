@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists, UsageError
 from beam_tfrecord.sources.tfrecord.source import Tfrecord, copying
-from tests.changing import at_moment
-from tests.records import (
+from tests.helpers.records import (
     damage_record,
     example,
     framed,
@@ -28,6 +27,7 @@ from tests.records import (
     read_records,
     write_records,
 )
+from tests.whole.changing import at_moment
 
 
 def table(rows: int, first: int = 0) -> pa.Table:

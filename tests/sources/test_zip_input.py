@@ -23,9 +23,9 @@ from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.testing import some_rows
-from tests.datasets import shard_hashes
+from tests.helpers.datasets import shard_hashes
+from tests.helpers.zips import flip_in, make_zip, set_field, zip_of
 from tests.sources.behaviour import CASES
-from tests.zips import flip_in, make_zip, set_field, zip_of
 
 ROWS = 200
 # Sources that only read local files.

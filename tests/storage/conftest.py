@@ -14,15 +14,15 @@ import pytest
 
 from beam_tfrecord import storage
 from beam_tfrecord.storage import azure, gcs, objects, s3
-from tests.emulators.proxy import Faults, failing_proxy
-from tests.emulators.servers import (
+from tests.helpers.emulators.proxy import Faults, failing_proxy
+from tests.helpers.emulators.servers import (
     amazon_server,
     azure_emulator,
     azure_server,
     google_emulator,
     google_server,
 )
-from tests.marks import slow_after
+from tests.helpers.marks import slow_after
 
 _NUMBERS = itertools.count()
 # Azure's emulator comes from npm, which is not on every machine.

@@ -22,9 +22,9 @@ from beam_tfrecord.errors import StorageError, TargetExists, UsageError
 from beam_tfrecord.inputs import detect_kind
 from beam_tfrecord.storage.object_lease import this_process
 from beam_tfrecord.storage.objects import ObjectWriter
-from tests.cli_stand_ins import run
-from tests.marks import slow_after
-from tests.records import example, framed
+from tests.helpers.cli_stand_ins import run
+from tests.helpers.marks import slow_after
+from tests.helpers.records import example, framed
 from tests.storage.conftest import Store, give_up_soon
 from tests.storage.made_inputs import FORMATS, made
 

@@ -11,8 +11,8 @@ from beam_tfrecord.errors import InputChanged, UsageError
 from beam_tfrecord.inputs import detect_kind
 from beam_tfrecord.sources.files import list_files
 from beam_tfrecord.storage import open_read, put
+from tests.helpers.zips import make_zip
 from tests.storage.conftest import Store
-from tests.zips import make_zip
 
 FILES = (
     "a.csv",

@@ -19,9 +19,9 @@ from beam_tfrecord import storage
 from beam_tfrecord.errors import InputChanged, StorageError, UsageError
 from beam_tfrecord.sources.files import list_files
 from beam_tfrecord.storage import objects, web
-from tests.cli_stand_ins import run
-from tests.emulators.web import Page, WebServer, web_server
-from tests.marks import slow_after
+from tests.helpers.cli_stand_ins import run
+from tests.helpers.emulators.web import Page, WebServer, web_server
+from tests.helpers.marks import slow_after
 from tests.storage.made_inputs import FORMATS, made
 
 CSV = b"id,name\n" + b"".join(b"%d,n%d\n" % (row, row * row) for row in range(500))

@@ -19,7 +19,7 @@ import pytest
 from beam_tfrecord import storage
 from beam_tfrecord.errors import DataError, InputChanged, StorageError
 from beam_tfrecord.storage import zips
-from tests.zips import flip_in, make_zip, set_field
+from tests.helpers.zips import flip_in, make_zip, set_field
 
 METHODS = pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 TEXT = random.Random(1).randbytes(3_000_000) + bytes(3_000_000)

@@ -1,0 +1,163 @@
+"""What a schema, manifest, dataset, stage and plan look like at the end of a notebook's cell."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import beam_tfrecord as bt
+from beam_tfrecord.features.feature import ColumnStats
+from beam_tfrecord.stage import StageFile, StageManifest
+from beam_tfrecord.tables import MAX_ROWS, html_table, not_found
+from tests.helpers.cli_stand_ins import manifest_of
+
+HOSTILE = '<script>alert("1")</script>&\x1b[31m\n'
+
+
+class Shown(html.parser.HTMLParser):
+    """The tags of some HTML, and the cells of each line of its tables."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.lines: list[list[str]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        assert dict(attributes).get("style", "") in ("", "text-align: left", "text-align: right")
+        if tag == "tr":
+            self.lines.append([])
+        elif tag in ("td", "th"):
+            self.lines[-1].append("")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if self.lines and self.lines[-1]:
+            self.lines[-1][-1] += data
+
+
+def shown(value: Any) -> Shown:
+    return Shown(value._repr_html_())
+
+
+SCHEMA = bt.Schema(
+    (
+        bt.Feature("id", "int64", nullable=False),
+        bt.Feature("pixels", "uint8", nullable=False, shape=(28, 28)),
+        bt.Feature("words", pa.list_(pa.string()), fill=""),
+        bt.Feature("fare", "float64", store="bytes", default=0.5, observed=ColumnStats(1200)),
+        bt.Feature("label", "int64", labels=("cat", "dog")),
+    )
+)
+
+
+def test_a_schema_is_a_table() -> None:
+    assert repr(SCHEMA) == (
+        "Schema:\n"
+        "column  type    shape     null\n"
+        "id      int64             no\n"
+        "pixels  uint8   [28, 28]  no\n"
+        "words   string  [?]       yes   nulls in lists are ''\n"
+        "fare    double            yes   stored as bytes, default 0.5, 1,200 missing\n"
+        "label   int64             yes   2 class names"
+    )
+    lines = shown(SCHEMA).lines
+    assert lines[0] == ["column", "type", "shape", "null", ""]
+    assert lines[2] == ["pixels", "uint8", "[28, 28]", "no", ""]
+
+
+def test_a_manifest_is_one_line_and_two_tables() -> None:
+    manifest = manifest_of(schema=SCHEMA)
+    assert repr(manifest) == (
+        "<Manifest: train=700, test=300; 100.0 MB; id, pixels, words, fare, label>"
+    )
+    lines = shown(manifest).lines
+    assert lines[:3] == [
+        ["split", "examples", "shards", "size"],
+        ["train", "700", "1", "70.0 MB"],
+        ["test", "300", "1", "30.0 MB"],
+    ]
+    assert lines[3:] == shown(SCHEMA).lines
+
+
+def test_a_dataset_shows_its_splits_and_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n" + "1,2\n" * 50)
+    bt.write(tmp_path / "a.csv", tmp_path / "out", splits="train=1,test=0")
+    dataset = bt.load(tmp_path / "out", split="train", columns=["y"])
+    assert repr(dataset) == f"<Dataset {str(tmp_path / 'out')!r}: train=50; y>"
+    html = shown(dataset)
+    assert html.text.startswith(f"Dataset {str(tmp_path / 'out')!r}")
+    assert [line[0] for line in html.lines] == ["split", "train", "column", "y"]
+
+
+def test_a_plan_is_a_dict_and_a_table(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    planned = bt.plan(tmp_path / "a.csv", tmp_path / "out", prices={"read_requests": 0.4})
+    assert json.loads(json.dumps(planned)) == planned
+    assert planned["cost"] == {"read_requests": 0.0, "total": 0.0}
+    html = shown(planned)
+    assert ["input", ""] in html.lines
+    assert ["\N{NO-BREAK SPACE}" * 4 + "rows", "1"] in html.lines
+    assert ["order", "shuffled"] in html.lines
+
+
+def test_a_stage_is_one_line() -> None:
+    manifest = StageManifest("f", pa.schema({"x": "int64"}), None, {"rows": 0}, ())
+    files = (StageFile("part-00000.parquet", 1000, 2000, "0" * 16),)
+    assert repr(manifest) == "<StageManifest: rows=0, files=0; 0 B; x>"
+    manifest = StageManifest("f", pa.schema({"x": "int64"}), None, {"rows": 0}, files)
+    assert repr(manifest) == "<StageManifest: rows=1,000, files=1; 2.0 kB; x>"
+
+
+def test_hostile_names_are_escaped() -> None:
+    default = f"{HOSTILE}\udc80"
+    schema = bt.Schema((bt.Feature(HOSTILE, pa.struct({HOSTILE: pa.int64()}), default=default),))
+    manifest = manifest_of(schema=schema, splits={HOSTILE: (1, 10)})
+    for value in (schema, manifest):
+        html = shown(value)
+        assert html.tags == {"table", "thead", "tbody", "tr", "th", "td"}
+        assert '<script>alert("1")</script>&\\x1b[31m\\n' in [line[0] for line in html.lines]
+        for text in (repr(value), value._repr_html_()):
+            assert text.replace("\n", "").isprintable()
+            text.encode()
+    assert len(repr(schema).splitlines()) == 3
+    assert "\n" not in repr(manifest)
+
+
+def test_tables_of_many_columns_are_cut() -> None:
+    columns = tuple(bt.Feature(f"column_{n}_{'x' * 200}", "int64") for n in range(1000))
+    schema = bt.Schema(columns)
+    lines = repr(schema).splitlines()
+    assert len(lines) == MAX_ROWS + 3
+    assert lines[-1] == "… and 950 more"
+    assert max(map(len, lines)) < 100
+    html = shown(schema)
+    assert len(html.lines) == MAX_ROWS + 1
+    assert html.text.endswith("… and 950 more")
+    splits = {f"split_{n}": (1, 10) for n in range(1000)}
+    manifest = manifest_of(schema=schema, splits=splits)
+    assert len(repr(manifest)) < 2000
+    assert repr(manifest).count("and 990 more") == 2
+    assert len(manifest._repr_html_()) < 30_000
+
+
+def test_a_table_that_just_fits_has_no_rest() -> None:
+    rows = [("x",)] * MAX_ROWS
+    assert "more" not in html_table(("a",), rows)
+    assert "… and 1 more" in html_table(("a",), [*rows, ("x",)])
+
+
+def test_a_missing_column_names_the_most_similar_one() -> None:
+    message = not_found("agee", ["name", "age", "age"], of="--types")
+    problem, hint = message.split(": ")
+    assert problem == "column 'agee' of --types is not in the input"
+    assert hint == "did you mean 'age'? the columns are name, age"
+    many = not_found("x", [f"column_{i}" for i in range(1000)])
+    assert many.endswith(", column_9 and 990 more")
+    assert not_found("x", [], where="a.csv") == "column 'x' is not in a.csv: it has none"

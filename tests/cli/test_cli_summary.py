@@ -1,0 +1,187 @@
+"""What the commands say: summaries, warnings, plans and schemas."""
+
+import json
+import math
+
+import pytest
+
+from beam_tfrecord.cli.write import (
+    NOTICED_ROUNDING,
+    render,
+    rounding_of,
+    summary,
+    warnings_of,
+)
+from beam_tfrecord.features.feature import ColumnStats, Feature
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.jobs import api
+from tests.helpers.cli_stand_ins import FakeJob, manifest_of, run
+
+
+@pytest.fixture
+def fake_job(monkeypatch):
+    return FakeJob(monkeypatch)
+
+
+def test_write_ends_with_a_summary_on_stderr(fake_job, tmp_path):
+    ran = run("write", "a.csv", tmp_path / "out")
+    assert ran.exit_code == 0
+    assert ran.stdout == ""
+    lines = ran.stderr.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("wrote 1,000 rows in 2 splits, 2 shards (100.0 MB) to ")
+
+
+def test_a_dataset_that_is_there_already(fake_job, tmp_path):
+    (tmp_path / "manifest.json").write_text("{}")
+    ran = run("write", "a.csv", tmp_path)
+    assert ran.exit_code == 0
+    assert ran.stderr == f"{tmp_path} already holds this dataset: nothing to do\n"
+
+
+def test_a_replaced_dataset_is_not_taken_for_the_old_one(fake_job, tmp_path, monkeypatch):
+    (tmp_path / "manifest.json").write_text("{}")
+
+    def write(inputs, output, **kwargs):
+        (tmp_path / ".new").write_text("{}")
+        (tmp_path / ".new").rename(tmp_path / "manifest.json")
+        return manifest_of()
+
+    monkeypatch.setattr(api, "write", write)
+    assert run("write", "a.csv", tmp_path, "--overwrite").stderr.startswith("wrote 1,000 rows")
+
+
+def test_what_the_package_logs_comes_after_the_summary(fake_job, monkeypatch):
+    import logging
+
+    def write(inputs, output, **kwargs):
+        for _ in range(2):
+            logging.getLogger("beam_tfrecord.jobs.api").warning("column %r is left out", "x")
+        logging.getLogger("apache_beam").warning("noise")
+        return manifest_of()
+
+    monkeypatch.setattr(api, "write", write)
+    lines = run("write", "a.csv", "out").stderr.splitlines()
+    assert lines[0].startswith("wrote ")
+    assert lines[1:] == ["warning: column 'x' is left out"]
+
+
+def test_warnings_of_python_are_lines_too(fake_job, monkeypatch):
+    import warnings
+
+    def write(inputs, output, **kwargs):
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("the kernel is not built", RuntimeWarning, stacklevel=1)
+            warnings.warn("a library's own worry", DeprecationWarning, stacklevel=1)
+        return manifest_of()
+
+    monkeypatch.setattr(api, "write", write)
+    lines = run("write", "a.csv", "out").stderr.splitlines()
+    assert lines[0].startswith("wrote ")
+    assert lines[1:] == ["warning: the kernel is not built"]
+
+
+def test_summaries():
+    assert summary(manifest_of(), "out/", seconds=3.21) == (
+        "wrote 1,000 rows in 2 splits, 2 shards (100.0 MB) to out/ in 3.2 s"
+    )
+    assert summary(manifest_of(splits={"data": (1, 90)}), "o", seconds=0) == (
+        "wrote 1 row, 1 shard (90 B) to o in 0.0 s"
+    )
+
+
+def test_a_summary_says_that_rows_were_left_out(tmp_path):
+    (tmp_path / "in.csv").write_text("a\n1\n2\n3\n")
+    (tmp_path / "f.py").write_text("def f(row):\n    return row if row['a'] > 1 else None\n")
+    ran = run("write", tmp_path / "in.csv", tmp_path / "out", "--map", f"{tmp_path / 'f.py'}:f")
+    assert "wrote 2 of 3 rows, 1 shard" in ran.stderr
+
+
+def test_summary_of_compressed_shards_says_both_sizes(tmp_path):
+    (tmp_path / "data-00000-of-00001.tfrecord").write_bytes(b"x" * 25)
+    manifest = manifest_of(splits={"data": (1, 90)}, compression="GZIP")
+    assert "(25 B compressed from 90 B)" in summary(manifest, str(tmp_path), seconds=0)
+
+
+def rounded(least, most, error=2.0**-24):
+    return ColumnStats(min=least, max=most, max_relative_error=error)
+
+
+@pytest.mark.parametrize(
+    ("observed", "is_noticed"),
+    [
+        (rounded(0.0, 1.0), False),
+        (rounded(40.5, 40.9), False),  # latitudes of a city
+        (rounded(1.7e9, 1.7e9 + 30 * 86400), False),  # times of a month
+        (rounded(1.7e9, 1.7e9 + 86400), True),  # times of a day
+        (rounded(0.0, 1.0, error=0.3), False),  # one value of 1e-45
+        (rounded(0.0, 3e-44, error=0.3), True),  # only such values
+        (rounded(0.0, 1.0, error=math.inf), True),  # one value of 1e300
+        (rounded(0.1, 0.1), False),  # a constant
+        (rounded(None, None), False),
+    ],
+)
+def test_rounding_is_noticed_if_it_is_coarse_in_the_range_of_the_values(observed, is_noticed):
+    assert (rounding_of(observed) > NOTICED_ROUNDING) is is_noticed
+
+
+def test_warnings():
+    assert warnings_of(manifest_of(), "out") == []
+    assert warnings_of(manifest_of(rejects={"rows": 1}, place="bytes"), "out") == [
+        "1 row rejected: for the reasons, run beam-tfrecord head out/rejects",
+    ]
+    schema = Schema(
+        (
+            Feature("fare", "float64", observed=rounded(-5.0, 70.0)),
+            Feature("id", "int64", observed=ColumnStats(0, 1, 10**15)),
+            Feature("start", "float64", observed=rounded(1.7e9, 1.7e9 + 86400)),
+            Feature("stop", "float64", observed=rounded(-1e9, -1e9 + 3600)),
+            Feature(
+                "sum", "float64", store="bytes", observed=ColumnStats(max_relative_error=1e-16)
+            ),
+        )
+    )
+    assert warnings_of(manifest_of(schema=schema), "out") == [
+        "float32 is too coarse for 'start', 'stop': rounding moves values by more than 0.01% of "
+        'their range: "store": "bytes" or "text" in --schema keeps them exact',
+        "values of 'sum' have more digits than float64 holds (relative error at most 1.0e-16): "
+        '"store": "text" in --schema keeps them exact',
+    ]
+
+
+def test_plan_prints_lines_or_json_on_stdout(fake_job):
+    fake_job.result = {
+        "rows": None,
+        "input_bytes": 4_000_000_000,
+        "units": 1234,
+        "exact": False,
+        "splits": {"train": {"shards": 8}},
+        "columns": ["a", "b"],
+        "notes": [],
+    }
+    ran = run("plan", "a.csv", "out")
+    assert ran.stderr == ""
+    assert ran.stdout.splitlines() == [
+        "rows: unknown",
+        "input bytes: 4.0 GB",
+        "units: 1,234",
+        "exact: no",
+        "splits:",
+        "  train:",
+        "    shards: 8",
+        "columns: a, b",
+        "notes: none",
+    ]
+    assert json.loads(run("plan", "a.csv", "out", "--json").stdout) == fake_job.result
+
+
+def test_lists_of_mappings_are_laid_out_in_line():
+    assert render({"shards": [{"rows": 1000, "bytes": 10}]}) == ["shards: rows=1,000, bytes=10 B"]
+
+
+def test_schema_prints_json_that_can_be_read_back(fake_job):
+    fake_job.result = Schema((Feature("x", "int64", nullable=False), Feature("name", "text")))
+    ran = run("schema", "a.csv", "--from", "csv")
+    assert ran.stderr == ""
+    assert Schema.loads(ran.stdout) == fake_job.result

@@ -1,0 +1,79 @@
+"""One flipped bit anywhere in a dataset is found by `verify`.
+
+`scripts/prove/run flips` does the same at a thousand places, and looks for false alarms on many
+sound datasets.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.dataset.verify import verify
+from tests.dataset.flipping import classes_of, flipped
+
+CLASSES = {
+    *("record length", "length checksum", "payload", "payload checksum", "index"),
+    *("manifest.json", "schema.json", "schema.pbtxt", "job.json", "rejects-00000.parquet"),
+}
+GZIP_CLASSES = {"gzip header", "gzip stream", "gzip trailer"}
+
+
+def made(directory: Path, compression: str) -> Path:
+    """Write a dataset of two splits with rejects."""
+    rows = range(40)
+    values = [2.0**1000 if row % 13 == 5 else row / 3 for row in rows]
+    table = pa.table({"id": list(rows), "x": values, "name": [f"row {row}" for row in rows]})
+    pq.write_table(table, directory / "in.parquet")
+    out = directory / "out"
+    bt.write(
+        directory / "in.parquet",
+        out,
+        splits={"a": 0.6, "b": 0.4},
+        max_rejects="any",
+        compression=compression,
+    )
+    return out
+
+
+@pytest.fixture(scope="module", params=["none", "gzip"])
+def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made(tmp_path_factory.mktemp(request.param), request.param)
+
+
+def test_every_class_of_bytes_is_there(dataset: Path) -> None:
+    assert verify(dataset).faults == ()
+    found = set(classes_of(dataset))
+    assert found == (CLASSES if "record length" in found else CLASSES - _record() | GZIP_CLASSES)
+
+
+def _record() -> set[str]:
+    return {name for name in CLASSES if "." not in name}
+
+
+def test_one_flipped_bit_of_each_class_is_found(dataset: Path) -> None:
+    draw = random.Random(1)
+    for name, ranges in classes_of(dataset).items():
+        for _ in range(6):
+            path, start, stop = draw.choice(ranges)
+            position, bit = draw.randrange(start, stop), draw.randrange(8)
+            with flipped(path, position, bit):
+                faults = verify(dataset).faults
+            assert faults, f"bit {bit} of byte {position} of {path.name} ({name})"
+            assert path.name in {Path(fault.path).name for fault in faults}
+    assert verify(dataset).ok
+
+
+def test_every_bit_of_a_gzip_header_and_of_the_end_is_under_a_hash(tmp_path: Path) -> None:
+    dataset = made(tmp_path, "gzip")
+    shard = min(dataset.glob("*.gz"))
+    size = shard.stat().st_size
+    for position in [*range(10), *range(size - 10, size)]:
+        for bit in range(8):
+            with flipped(shard, position, bit):
+                assert not verify(dataset).ok, (position, bit)

@@ -1,0 +1,184 @@
+"""TFRecord files of other programs: `load`, `show`, `head`, `verify` and `index`."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+import beam_tfrecord as bt
+from beam_tfrecord.cli.main import cli
+from beam_tfrecord.dataset.show import head, show
+from beam_tfrecord.errors import DataError, UsageError
+from tests.helpers.records import damage_record, example, read_records, write_records
+
+PAYLOADS = [
+    example(n=number, f=[number / 2, 1.0], text=f"é{number}", image=b"\xff" * number)
+    for number in range(300)
+]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """Two files in the way of TensorFlow Datasets, and one below them."""
+    directory = tmp_path / "in"
+    write_records(directory / "x.tfrecord-00000-of-00002", PAYLOADS[:100])
+    write_records(directory / "x.tfrecord-00001-of-00002", PAYLOADS[100:200])
+    write_records(directory / "below/y.tfrecords", PAYLOADS[200:])
+    return directory
+
+
+def test_load_finds_types_and_reads_rows(made: Path) -> None:
+    found = bt.load(made)
+    assert {f.name: f.type for f in found.schema.features} == {
+        "f": pa.list_(pa.float32(), 2),
+        "image": pa.binary(),
+        "n": pa.int64(),
+        "text": pa.string(),
+    }
+    assert len(found) == 300
+    assert sorted(found.numpy()["n"].tolist()) == [*range(300)]
+    assert found.numpy()["f"].shape == (300, 2)
+    assert found.manifest.order == "source"
+    one = bt.load(made / "x.tfrecord-00001-of-00002", columns=["n"])
+    assert [row["n"] for row in one.rows()] == [*range(100, 200)]
+    assert len(bt.load(f"{made}/x.tfrecord-*")) == 200
+
+
+def test_rows_are_read_singly_after_index(made: Path) -> None:
+    with pytest.raises(UsageError, match="has no index"):
+        bt.load(made)[3]
+    assert sum(one.records for one in bt.index(made)) == 300
+    found = bt.load(made)
+    rows = list(found.rows())
+    for number in (0, 99, 150, 299):
+        assert found[number]["n"] == rows[number]["n"]
+
+
+def test_tensorflow_reads_them(made: Path) -> None:
+    pytest.importorskip("tensorflow")
+    seen = np.concatenate([batch["n"].numpy() for batch in bt.load(made).tf(batch_size=64)])
+    assert sorted(seen.tolist()) == [*range(300)]
+
+
+def test_show_and_head_need_no_manifest(made: Path) -> None:
+    shown = show(made)
+    assert (shown["examples"], shown["order"]) == (300, "source")
+    assert shown["source"]["kind"] == "tfrecord"
+    assert [row["n"] for row in head(made / "below", 2)] == [200, 201]
+    ran = CliRunner().invoke(cli, ["head", str(made / "below"), "-n", "1", "--json"])
+    assert ran.exit_code == 0, ran.output
+    assert '"text": "é200"' in ran.output
+    # No program reads files without a manifest.
+    ran = CliRunner().invoke(cli, ["show", str(made / "below")])
+    assert ran.exit_code == 0, ran.output
+    assert "to read it: beam_tfrecord.load(" in ran.output
+    assert "--code" not in ran.output
+
+
+def test_records_without_features_are_rows_without_columns(tmp_path: Path) -> None:
+    write_records(tmp_path / "in/a.tfrecord", [b"", b""])
+    assert head(tmp_path / "in") == [{}, {}]
+    ran = CliRunner().invoke(cli, ["head", str(tmp_path / "in")])
+    assert ran.output == "2 rows without columns\n"
+    bt.index(tmp_path / "in")
+    found = bt.load(tmp_path / "in")
+    assert (found[1], found[:2]) == ({}, [{}, {}])
+
+
+def test_a_glob_needs_no_suffix(made: Path, tmp_path: Path) -> None:
+    write_records(tmp_path / "odd/part-1", PAYLOADS[:2])
+    (tmp_path / "odd/notes.txt").write_text("not of this package, and no record either")
+    for pattern, rows in ((made / "*", 300), (tmp_path / "odd/p*", 2)):
+        assert show(pattern)["examples"] == rows
+        assert len(head(pattern, 1)) == 1
+        assert bt.verify(pattern).examples == rows
+        assert sum(one.records for one in bt.index(pattern)) == rows
+    with pytest.raises(UsageError, match="no file matches this pattern"):
+        bt.load(f"{tmp_path}/odd/q*")
+    with pytest.raises(UsageError, match="no dataset at"):
+        bt.load(f"{tmp_path}/odd/*.txt")
+
+
+def test_verify_reads_every_record_and_says_what_it_cannot_know(made: Path) -> None:
+    found = bt.verify(made)
+    assert (found.ok, found.shards, found.examples) == (True, 3, 300)
+    assert any("there is no manifest" in note for note in found.notes)
+    ran = CliRunner().invoke(cli, ["verify", str(made)])
+    assert ran.exit_code == 0, ran.output
+
+
+def test_verify_names_every_fault(made: Path) -> None:
+    damage_record(made / "x.tfrecord-00000-of-00002", 7)
+    damage_record(made / "x.tfrecord-00000-of-00002", 20)
+    write_records(made / "z.tfrecord", [example(n=1), b"hello"])
+    write_records(made / "zz.tfrecord", [example(n="text")])
+    faults = [str(fault) for fault in bt.verify(made).faults]
+    assert len(faults) == 4
+    assert faults[0].startswith("x.tfrecord-00000-of-00002: byte ")
+    assert "(record 7): the checksum of the payload does not match" in faults[0]
+    assert "(record 20)" in faults[1]
+    assert faults[2] == "z.tfrecord: record 1: not a plain tf.train.Example " + (
+        "(a SequenceExample, or another message)"
+    )
+    assert faults[3].startswith("zz.tfrecord: feature 'n' is bytes in zz.tfrecord but int64 in")
+    assert bt.verify(made).examples == 300 - 2 + 3
+    ran = CliRunner().invoke(cli, ["verify", str(made)])
+    assert ran.exit_code == 1
+
+
+def test_damage_is_one_line_with_the_place(made: Path) -> None:
+    damage_record(made / "below/y.tfrecords", 7)
+    with pytest.raises(DataError, match=r"below/y\.tfrecords is damaged at byte \d+ \(record 7\)"):
+        bt.load(made)
+
+
+def test_compressed_files_are_read_but_not_beside_plain_ones(tmp_path: Path) -> None:
+    write_records(tmp_path / "in/a.tfrecord.gz", PAYLOADS[:50])
+    assert [row["n"] for row in bt.load(tmp_path / "in").rows()] == [*range(50)]
+    with pytest.raises(UsageError, match="is compressed"):
+        bt.index(tmp_path / "in")
+    write_records(tmp_path / "in/b.tfrecord", PAYLOADS[50:])
+    assert bt.verify(tmp_path / "in").ok
+    with pytest.raises(
+        UsageError, match=r"a\.tfrecord\.gz and b\.tfrecord are not both compressed"
+    ):
+        bt.load(tmp_path / "in")
+
+
+def test_a_dataset_without_its_manifest_is_no_directory_of_others(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "a.parquet")
+    bt.write(tmp_path / "a.parquet", tmp_path / "ds")
+    (tmp_path / "ds/manifest.json").unlink()
+    message = "it has shards but no .*: restore the manifest from a copy"
+    for call in (bt.load, bt.verify, lambda path: bt.write(path, tmp_path / "out")):
+        with pytest.raises(UsageError, match=message):
+            call(tmp_path / "ds")
+    assert len(bt.load(f"{tmp_path}/ds/*.tfrecord")) == 2
+
+
+def test_shards_of_a_dataset_keep_its_types_and_splits(tmp_path: Path) -> None:
+    times = pa.array([1, 2, 3, 4], pa.timestamp("us"))
+    pq.write_table(pa.table({"when": times}), tmp_path / "a.parquet")
+    bt.write(tmp_path / "a.parquet", tmp_path / "ds", splits="a=0.5,b=0.5")
+    found = bt.load(f"{tmp_path}/ds/*.tfrecord")
+    assert found.schema["when"].type == pa.timestamp("us")
+    assert {row["when"] for row in found.rows()} == {
+        row["when"] for row in bt.load(tmp_path / "ds").rows()
+    }
+    assert set(found.manifest.splits) <= {"a", "b"}
+
+
+def test_foreign_files_become_the_dataset_that_load_shows(made: Path, tmp_path: Path) -> None:
+    written = bt.write(made, tmp_path / "out", shards=2)
+    shown = bt.load(made).manifest
+    assert written.content == shown.content
+    assert written.schema == shown.schema
+    shards = [tmp_path / "out" / shard.path for shard in written.shards]
+    assert sorted(p for path in shards for p in read_records(path)) == sorted(PAYLOADS)
+    shutil.rmtree(tmp_path / "out")

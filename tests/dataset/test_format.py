@@ -1,0 +1,156 @@
+"""``docs/format.md``: this reader, and one written from the page alone, do what it says."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.dataset.order import Order
+from beam_tfrecord.errors import DataError
+from tests.helpers.repository import ROOT
+from tests.whole.test_releases import RELEASES
+
+PAGE = (ROOT / "docs" / "format.md").read_text("utf-8")
+# It was written by somebody who had only the page.
+READER = Path(__file__).with_name("format_reader") / "DatasetReader.java"
+
+Run = Callable[..., list[str]]
+
+
+def vectors() -> list[tuple[list[int], list[int]]]:
+    """Return the numbers of each order in the page, and the positions 0 to 7 that it has."""
+    rows = re.findall(r"^\| ([\d, |]+) \| ((?:\d+, ){7}\d+) \|$", PAGE, re.MULTILINE)
+    return [
+        (
+            [int(one.replace(",", "")) for one in numbers.split("|")],
+            list(map(int, found.split(","))),
+        )
+        for numbers, found in rows
+    ]
+
+
+def test_orders_are_those_of_the_page() -> None:
+    assert len(vectors()) == 9
+    for numbers, expected in vectors():
+        assert Order(*numbers).indices(0, 8).tolist() == expected
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Return a function that runs the reader in Java, and returns its lines."""
+    classes = tmp_path_factory.mktemp("classes")
+    if shutil.which("javac") is None:
+        pytest.skip("needs a JDK")
+    subprocess.run(["javac", "-d", str(classes), str(READER)], check=True)
+
+    def run(*words: object) -> list[str]:
+        command = ["java", "-cp", str(classes), "DatasetReader", *map(str, words)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise DataError(done.stderr)
+        return done.stdout.splitlines()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Return datasets of all releases, and of this one: with a prefix, many sizes and zipped."""
+    directory = tmp_path_factory.mktemp("datasets")
+    table = pa.table({"número": range(900), "t": ["x" * (i * i % 4000) for i in range(900)]})
+    pq.write_table(table, directory / "in.parquet")
+    source = directory / "in.parquet"
+    bt.write(source, directory / "splits", splits="a=0.7,b=0.3", shards=4, seed=2**64 - 1)
+    bt.write(source, directory / "zipped", compression="gzip", shuffle=False, shards=3)
+    with bt.pipeline("direct") as p:
+        _ = (
+            p
+            | bt.ReadFromParquet(str(source))
+            | bt.WriteToTFRecord(str(directory / "prefixed" / "part"), num_shards=2)
+        )
+    old = [
+        Path(shutil.copytree(path, directory / f"{path.parent.name}-{path.name}"))
+        for path in sorted(RELEASES.glob("*/*"))
+        if path.is_dir() and path.name != "stage"
+    ]
+    return [*old, directory / "splits", directory / "zipped", directory / "prefixed" / "part"]
+
+
+def manifest_of(path: Path) -> Path:
+    return path if path.is_dir() else path.with_name(f"{path.name}-manifest.json")
+
+
+def test_the_reader_of_the_page_reads_every_dataset_by_index(
+    reader: Run, datasets: list[Path]
+) -> None:
+    assert len(datasets) >= 8
+    for path in datasets:
+        opened = bt.load(path)
+        assert reader("check", manifest_of(path)) == [f"ok {len(opened)}"]
+        for split, count in opened.splits.items():
+            expected = [example.hex() for example in bt.load(path, split=split).examples()]
+            assert reader("examples", manifest_of(path), split) == expected
+            numbers = [*range(0, count, 7), count - 1, 0]
+            assert reader("read", manifest_of(path), split, *numbers) == [
+                expected[number] for number in numbers
+            ]
+
+
+def test_the_reader_of_the_page_decodes_features(reader: Run, datasets: list[Path]) -> None:
+    for path in datasets[-3:]:
+        split = next(iter(bt.load(path).splits))
+        rows = bt.load(path, split=split).arrow().take([0, 5]).to_pylist()
+        for line, row in zip(
+            reader("features", manifest_of(path), split, 0, 5),
+            rows,
+            strict=True,
+        ):
+            assert json.loads(line) == {
+                "número": ["i", [str(row["número"])]],
+                "t": ["b", [row["t"].encode().hex()]],
+            }
+
+
+def test_the_reader_of_the_page_never_reads_a_wrong_record(
+    reader: Run, datasets: list[Path], tmp_path: Path
+) -> None:
+    damaged = Path(shutil.copytree(datasets[-3], tmp_path / "damaged"))
+    expected = [example.hex() for example in bt.load(damaged, split="a").examples()]
+    files = [*damaged.glob("a-*.tfrecord"), *(damaged / "_index").glob("idx-a-*")]
+    draw = random.Random(1)
+    errors = 0
+    for path in files * 3:
+        data = bytearray(path.read_bytes())
+        data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        sound = path.read_bytes()
+        path.write_bytes(data)
+        with pytest.raises(DataError, match=f"^[^\n]*{path.name}[^\n]*byte[^\n]*\n$"):
+            reader("check", damaged)
+        number = draw.randrange(len(expected))
+        try:
+            found = reader("read", damaged, "a", number)
+        except DataError:
+            errors += 1
+        else:
+            assert found == [expected[number]]
+        path.write_bytes(sound)
+    assert errors
+
+
+def test_the_reader_of_the_page_computes_the_orders(reader: Run) -> None:
+    for numbers, expected in vectors():
+        (line,) = reader("order", *numbers, 0, 8)
+        assert list(map(int, line.split())) == expected
+    order = Order(977, 5, 2, 6, 9)
+    (line,) = reader("order", 977, 5, 2, 6, 9, 0, 977)
+    assert line.split() == [str(index) for index in order.indices(0, 977)]

@@ -1,0 +1,395 @@
+"""`load`: every form in which rows come back, and what is checked on the way."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from beam_tfrecord.dataset.load import Dataset, load
+from beam_tfrecord.dataset.values import rebatch
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.schema import Schema
+from tests.helpers.made_datasets import make_dataset, write_examples
+
+ROWS = 10
+TABLE = pa.table(
+    {
+        "id": pa.array(range(ROWS), pa.int64()),
+        "x": pa.array([None if row == 3 else row / 4 for row in range(ROWS)], pa.float32()),
+        "name": pa.array([None if row == 5 else f"n{row}" for row in range(ROWS)]),
+        "tags": pa.array([list(range(row % 3)) for row in range(ROWS)], pa.list_(pa.int64())),
+        "pair": pa.array([[row, row + 0.5] for row in range(ROWS)], pa.list_(pa.float32(), 2)),
+        "at": pa.array([None, *range(1, ROWS)], pa.timestamp("us")),
+        "label": pa.array([row % 2 for row in range(ROWS)], pa.int32()),
+    }
+)
+SPLITS = {"train": range(7), "test": range(7, ROWS)}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("dataset")
+    make_dataset(directory, TABLE, splits=SPLITS)
+    return directory
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """Return a dataset that a test may damage."""
+    make_dataset(tmp_path, TABLE, splits=SPLITS)
+    return tmp_path
+
+
+def test_all_splits_come_in_order_and_one_split_alone(path: Path) -> None:
+    assert list(load(path).rows()) == TABLE.to_pylist()
+    assert load(path).splits == {"train": 7, "test": 3}
+    assert len(load(path)) == 10
+    test = load(path, split="test")
+    assert (test.splits, len(test)) == ({"test": 3}, 3)
+    assert list(test.rows()) == TABLE.slice(7).to_pylist()
+    assert test.manifest.examples == 10
+
+
+def test_columns_are_chosen_in_the_order_asked(path: Path) -> None:
+    dataset = load(path, columns=["name", "id"])
+    assert dataset.schema.names == ("name", "id")
+    assert next(dataset.rows()) == {"name": "n0", "id": 0}
+    assert dataset.arrow().column_names == ["name", "id"]
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+def test_arrow_has_the_types_and_values_that_were_written(tmp_path: Path, compression: str) -> None:
+    make_dataset(tmp_path, TABLE, splits=SPLITS, compression=compression)
+    back = load(tmp_path).arrow()
+    assert back.schema.types == TABLE.schema.types
+    assert back.to_pylist() == TABLE.to_pylist()
+
+
+def test_batches_have_the_rows_asked_for(path: Path) -> None:
+    assert [batch.num_rows for batch in load(path).batches(4)] == [4, 4, 2]
+    joined = pa.Table.from_batches(list(load(path).batches(4)))
+    assert joined["id"].to_pylist() == list(range(10))
+    with pytest.raises(UsageError, match="at least 1 row"):
+        load(path).batches(0)
+
+
+def test_rebatch_cuts_and_joins() -> None:
+    parts = [pa.record_batch({"a": list(range(a, b))}) for a, b in ((0, 5), (5, 5), (5, 6), (6, 9))]
+    assert [part.column(0).to_pylist() for part in rebatch(parts, 2)] == [
+        [0, 1],
+        [2, 3],
+        [4, 5],
+        [6, 7],
+        [8],
+    ]
+    assert list(rebatch([], 2)) == []
+
+
+def test_numpy_keeps_types_and_shapes(path: Path) -> None:
+    arrays = load(path).numpy(defaults={"x": -1})
+    assert arrays["id"].dtype == np.int64
+    assert arrays["label"].dtype == np.int32
+    assert arrays["x"].tolist() == [0, 0.25, 0.5, -1, 1, 1.25, 1.5, 1.75, 2, 2.25]
+    assert arrays["pair"].shape == (10, 2)
+    assert arrays["pair"][3].tolist() == [3, 3.5]
+    assert arrays["name"][4:6].tolist() == ["n4", None]
+    assert [values.tolist() for values in arrays["tags"][:3]] == [[], [0], [0, 1]]
+    assert arrays["at"].dtype == np.dtype("datetime64[us]")
+    assert np.isnat(arrays["at"]).tolist() == [True] + [False] * 9
+    assert arrays["at"][2] == np.datetime64("1970-01-01T00:00:00.000002")
+
+
+def test_numpy_refuses_missing_numbers_and_unknown_defaults(path: Path) -> None:
+    with pytest.raises(UsageError, match=r"column 'x' has 1 missing values.*defaults=\{'x'"):
+        load(path).numpy()
+    with pytest.raises(UsageError, match="default for 'y', but the columns are id, x"):
+        load(path).numpy(defaults={"y": 0})
+    assert load(path, columns=["id"]).numpy()["id"].tolist() == list(range(10))
+
+
+def test_all_columns_with_missing_numbers_are_named(tmp_path: Path) -> None:
+    table = pa.table({"x": [1, None, 3], "y": [1, 2, 3], "z": [None, None, 0.5]})
+    make_dataset(tmp_path, table)
+    both = (
+        r"column 'x' has 1 missing values, column 'z' has 2 missing.* defaults=\{'x': …, 'z': …\}"
+    )
+    with pytest.raises(UsageError, match=both):
+        load(tmp_path).numpy()
+
+
+@pytest.mark.parametrize("convert", ["numpy", "tf", "memmap"])
+@pytest.mark.parametrize("defaults", [0, 5, "x"])
+def test_defaults_are_a_dict(path: Path, convert: str, defaults: Any) -> None:
+    arguments = [path / "map"] if convert == "memmap" else []
+    with pytest.raises(UsageError, match=f"defaults is {defaults!r}: pass a dict by column, as"):
+        getattr(load(path, split="test"), convert)(*arguments, defaults=defaults)
+
+
+def test_numpy_gives_tensors_their_shape_and_lists_of_equal_length_stay_lists(
+    tmp_path: Path,
+) -> None:
+    grid = np.arange(12, dtype=np.int16).reshape(2, 2, 3)
+    table = pa.table(
+        {
+            "grid": pa.FixedShapeTensorArray.from_numpy_ndarray(grid),
+            "nested": pa.array([[[1, 2], [3, 4]], [[5, 6], [7, 8]]]),
+            "words": pa.array([["a", "b"], ["c", "d"]]),
+            "time": pa.array([1, None], pa.time32("s")),
+            "day": pa.array([datetime.date(2020, 1, 2), None]),
+        }
+    )
+    make_dataset(tmp_path, table, shards=1)
+    arrays = load(tmp_path).numpy()
+    assert arrays["grid"].dtype == np.int16
+    assert arrays["grid"].tolist() == grid.tolist()
+    assert arrays["nested"].shape == (2,)
+    assert arrays["nested"][1] == [[5, 6], [7, 8]]
+    assert arrays["words"].tolist() == [["a", "b"], ["c", "d"]]
+    assert str(arrays["time"].tolist()) == "[datetime.timedelta(seconds=1), None]"
+    assert arrays["day"].tolist() == [datetime.date(2020, 1, 2), None]
+
+
+def test_times_that_python_cannot_hold_come_as_numpys(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "ns": pa.array([1, None], pa.timestamp("ns")),
+            "far": pa.array([10**12, 0], pa.timestamp("s")),
+        }
+    )
+    make_dataset(tmp_path, table, shards=1)
+    first, second = load(tmp_path).rows()
+    assert first["ns"] == np.datetime64(1, "ns")
+    assert second["ns"] is None
+    assert str(first["far"]) == "33658-09-27T01:46:40"
+
+
+def test_a_dataset_that_tensorflow_wrote_is_read(tmp_path: Path) -> None:
+    tf = pytest.importorskip("tensorflow")
+
+    def feature(**lists: Any) -> Any:
+        return tf.train.Feature(**lists)
+
+    example = tf.train.Example(
+        features=tf.train.Features(
+            feature={
+                "id": feature(int64_list=tf.train.Int64List(value=[-5])),
+                "x": feature(float_list=tf.train.FloatList(value=[0.5])),
+                "name": feature(bytes_list=tf.train.BytesList(value=["ü".encode()])),
+            }
+        )
+    )
+    schema = Schema(
+        (Feature("id", pa.int64(), False), Feature("x", pa.float32()), Feature("name", "text"))
+    )
+    write_examples(tmp_path, {"data": [[example.SerializeToString()]]}, schema)
+    assert list(load(tmp_path).rows()) == [{"id": -5, "x": 0.5, "name": "ü"}]
+    (serialized,) = load(tmp_path).examples()
+    assert tf.train.Example.FromString(serialized) == example
+
+
+def test_an_empty_dataset_has_no_rows(tmp_path: Path) -> None:
+    write_examples(tmp_path, {"data": []}, Schema((Feature("a", "int64"),)))
+    dataset = load(tmp_path)
+    assert (len(dataset), list(dataset.rows()), dataset.arrow().num_rows) == (0, [], 0)
+    assert dataset.numpy()["a"].tolist() == []
+
+
+def test_what_does_not_exist_is_named(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no dataset at"):
+        load(tmp_path / "nothing")
+    with pytest.raises(UsageError, match="split 'dev' does not exist: the splits are train, test"):
+        load(path, split="dev")
+    with pytest.raises(UsageError, match="column 'y' is not in the schema"):
+        load(path, columns=["y"])
+    with pytest.raises(UsageError, match="pass a list of names"):
+        load(path, columns="id")
+
+
+def test_a_missing_shard_is_named_before_anything_is_read(own: Path) -> None:
+    os.remove(own / "test-00001-of-00002.tfrecord")
+    with pytest.raises(DataError, match=r"test-00001-of-00002\.tfrecord' is missing"):
+        next(load(own).rows())
+    assert len(list(load(own, split="train").rows())) == 7
+
+
+def test_a_shard_of_another_dataset_is_refused(own: Path) -> None:
+    first = own / "train-00000-of-00002.tfrecord"
+    os.replace(own / "train-00001-of-00002.tfrecord", first)
+    (own / "train-00001-of-00002.tfrecord").write_bytes(b"")
+    with pytest.raises(DataError, match=r"train-00000.* has [\d,]+ bytes but the manifest says"):
+        list(load(own).rows())
+
+
+def test_a_compressed_shard_of_another_dataset_is_refused(tmp_path: Path) -> None:
+    make_dataset(tmp_path, TABLE, splits=SPLITS, compression="GZIP")
+    shards = [tmp_path / f"train-0000{number}-of-00002.tfrecord.gz" for number in (0, 1)]
+    shards[0].write_bytes(shards[1].read_bytes())
+    with pytest.raises(DataError, match=r"train-00000.* has 3 examples but the manifest says 4"):
+        list(load(tmp_path).examples())
+
+
+def test_a_flipped_bit_is_found(own: Path) -> None:
+    shard = own / "train-00001-of-00002.tfrecord"
+    data = bytearray(shard.read_bytes())
+    data[-20] ^= 4
+    shard.write_bytes(data)
+    with pytest.raises(DataError, match=r"\(record 2\): the checksum of the payload"):
+        list(load(own).examples())
+
+
+def test_examples_that_do_not_fit_the_schema_are_told(tmp_path: Path) -> None:
+    manifest = make_dataset(tmp_path, TABLE, shards=1)
+    examples = list(load(tmp_path).examples())
+    other = manifest.schema.edit(id=Feature(type="text"))
+    write_examples(tmp_path / "kind", {"data": [examples]}, other)
+    with pytest.raises(DataError, match=r"does not fit the schema.*from record 0 on.*'id'"):
+        list(load(tmp_path / "kind").rows())
+    required = manifest.schema.edit(x=Feature(type=pa.float32(), nullable=False))
+    write_examples(tmp_path / "missing", {"data": [examples]}, required)
+    with pytest.raises(DataError, match="a value of column 'x' is missing"):
+        list(load(tmp_path / "missing").rows())
+
+
+def test_parts_for_workers_hold_every_shard_once(path: Path) -> None:
+    parts = [load(path).of_shards(index, 3) for index in range(3)]
+    assert [[shard.path[:11] for shard in part.shards] for part in parts] == [
+        ["train-00000", "test-00001-"],
+        ["train-00001"],
+        ["test-00000-"],
+    ]
+    assert sorted(row["id"] for part in parts for row in part.rows()) == list(range(10))
+    assert sum(len(part) for part in parts) == 10
+    with pytest.raises(UsageError, match="shard 3 of 3 does not exist"):
+        load(path).of_shards(3, 3)
+
+
+def test_more_readers_than_shards_are_refused(path: Path, tmp_path: Path) -> None:
+    for index in range(5):
+        with pytest.raises(
+            UsageError, match=r"too few shards \(4\) for 5 readers: write the datas"
+        ):
+            load(path).of_shards(index, 5)
+    with pytest.raises(UsageError, match=r"too few shards \(1\) for 2 readers: .*shards=2 or more"):
+        load(own_shard(tmp_path)).of_shards(1, 2)
+    # Where there are no rows at all, every reader has the same number of them.
+    write_examples(tmp_path / "none", {"data": []}, Schema((Feature("a", "int64"),)))
+    assert len(load(tmp_path / "none").of_shards(1, 2)) == 0
+
+
+def own_shard(directory: Path) -> Path:
+    """Return a dataset of one shard."""
+    make_dataset(directory / "one", TABLE, shards=1)
+    return directory / "one"
+
+
+def test_reading_imports_neither_beam_nor_tensorflow(path: Path) -> None:
+    code = f"""
+import sys
+from beam_tfrecord.dataset.load import load
+dataset = load({str(path)!r})
+list(dataset.rows()), list(dataset.examples()), dataset.numpy(defaults={{"x": 0}})
+print([name for name in ("apache_beam", "tensorflow", "torch") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+class TestTf:
+    """``Dataset.tf``, judged by what comes out."""
+
+    @pytest.fixture
+    def dataset(self, tmp_path: Path) -> Dataset:
+        pytest.importorskip("tensorflow")
+        make_dataset(tmp_path / "one", TABLE, shards=4)
+        return load(tmp_path / "one")
+
+    def test_batches_in_order_with_their_cardinality(self, dataset: Dataset) -> None:
+        batches = dataset.tf(4, columns=["id", "tags", "pair"])
+        assert int(batches.cardinality()) == 3
+        found = list(batches)
+        assert [value for batch in found for value in batch["id"].numpy()] == list(range(10))
+        assert found[0]["tags"].to_list() == [[], [0], [0, 1], []]
+        assert found[2]["pair"].numpy().tolist() == [[8, 8.5], [9, 9.5]]
+        assert int(dataset.tf(4, drop_remainder=True).cardinality()) == 2
+
+    def test_single_examples_where_there_is_no_batch_size(self, dataset: Dataset) -> None:
+        examples = dataset.tf(columns=["id", "tags"])
+        assert int(examples.cardinality()) == 10
+        assert [example["tags"].numpy().tolist() for example in examples][:3] == [[], [0], [0, 1]]
+
+    def test_labels_defaults_and_new_names(self, dataset: Dataset) -> None:
+        options = {"columns": ["x"], "defaults": {"x": 7.0}, "rename": {"x": "input"}}
+        features, label = next(iter(dataset.tf(10, label="label", **options)))
+        assert list(features) == ["input"]
+        assert features["input"].numpy()[2:5].tolist() == [0.5, 7, 1]
+        assert label.numpy().tolist() == [0, 1] * 5
+        _, labels = next(iter(dataset.tf(10, label=["label", "id"], **options)))
+        assert sorted(labels) == ["id", "label"]
+
+    def test_without_a_default_what_may_be_missing_is_sparse(self, dataset: Dataset) -> None:
+        batch = next(iter(dataset.tf(10, columns=["x"])))
+        assert batch["x"].indices.numpy()[:4, 0].tolist() == [0, 1, 2, 4]
+
+    def test_shuffling_mixes_anew_in_every_epoch_and_loses_nothing(self, dataset: Dataset) -> None:
+        mixed = dataset.tf(10, columns=["id"], shuffle=True, seed=3, repeat=2, cache=True)
+        assert int(mixed.cardinality()) == 2
+        first, second = [batch["id"].numpy().tolist() for batch in mixed]
+        assert first != list(range(10)) != second
+        assert first != second
+        assert sorted(first) == sorted(second) == list(range(10))
+        again = dataset.tf(10, columns=["id"], shuffle=10, seed=3, deterministic=False)
+        assert sorted(next(iter(again))["id"].numpy().tolist()) == list(range(10))
+
+    def test_without_end(self, dataset: Dataset) -> None:
+        assert int(dataset.tf(5, repeat=None, prefetch=False).cardinality()) == -1
+
+    def test_splits_are_not_mixed(self, path: Path) -> None:
+        pytest.importorskip("tensorflow")
+        with pytest.raises(UsageError, match=r"splits train, test: choose one, as load\(path, spl"):
+            load(path).tf()
+        assert len(list(load(path, split="test").tf())) == 3
+
+    def test_compressed_shards(self, tmp_path: Path) -> None:
+        make_dataset(tmp_path, TABLE, compression="GZIP")
+        batch = next(iter(load(tmp_path).tf(10, columns=["id"])))
+        assert batch["id"].numpy().tolist() == list(range(10))
+
+    def test_no_rows(self, tmp_path: Path) -> None:
+        write_examples(tmp_path, {"data": []}, Schema((Feature("a", "int64"),)))
+        assert list(load(tmp_path).tf(4)) == []
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"label": "name"}, "label 'name' has 1 missing values: pass defaults"),
+            ({"label": "y"}, "column 'y' is not in the schema"),
+            ({"columns": "id"}, "pass a list of names"),
+            ({"columns": []}, "no column to parse"),
+            ({"defaults": {"y": 0}}, "default for 'y'"),
+            ({"rename": {"y": "z"}}, "no feature 'y' to rename"),
+            ({"rename": {"id": "x"}}, "two features would be named 'x'"),
+            ({"shard": (2, 2)}, "shard 2 of 2 does not exist"),
+            ({"start_step": -1}, "start_step is -1: count steps from 0"),
+            ({"start_step": 1}, "start_step needs shards that have an index"),
+            ({"start_step": 1, "shuffle": True}, "start_step needs the seed of the order"),
+        ],
+    )
+    def test_wrong_options_are_named(
+        self, dataset: Dataset, options: dict[str, Any], message: str
+    ) -> None:
+        with pytest.raises(UsageError, match=message):
+            dataset.tf(4, **options)
+
+    def test_a_missing_shard_is_told_at_once(self, own: Path) -> None:
+        os.remove(own / "test-00001-of-00002.tfrecord")
+        with pytest.raises(DataError, match="is missing"):
+            load(own, split="test").tf(4)

@@ -1,0 +1,276 @@
+"""Readers of a dataset that is replaced meanwhile: all old rows, all new ones, or an error.
+
+`scripts/prove/run replaced` tries many more orders of the steps of reader and writer.
+"""
+
+from __future__ import annotations
+
+import collections
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from beam_tfrecord.dataset.load import load
+from beam_tfrecord.dataset.make_index import index
+from beam_tfrecord.errors import DataError, UsageError
+from tests.dataset.replacing import NEW, READERS, TF_READERS, WAYS, Datasets, Writer, try_reader
+from tests.helpers.made_datasets import make_dataset
+from tests.helpers.marks import slow_after
+
+REPLACED = "was replaced or removed after it was opened: load it again"
+
+
+@pytest.fixture(scope="module", params=["plain", "gzip", "stage"])
+def datasets(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Datasets:
+    return Datasets(tmp_path_factory.mktemp(request.param), request.param)
+
+
+@pytest.mark.parametrize("name", slow_after(4, READERS))
+def test_rows_are_never_of_two_datasets(datasets: Datasets, name: str) -> None:
+    ends = collections.Counter(
+        try_reader(datasets, new, READERS[name], seed) for new in NEW for seed in range(8)
+    )
+    assert set(ends) == {"old", "new", "error"}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", slow_after(3, TF_READERS))
+def test_tensors_are_never_of_two_datasets(datasets: Datasets, name: str) -> None:
+    pytest.importorskip("tensorflow")
+    ends = collections.Counter(
+        try_reader(datasets, new, TF_READERS[name], seed) for new in NEW for seed in range(3)
+    )
+    assert ends["error"]
+
+
+@pytest.mark.parametrize("way", WAYS[1:])
+@pytest.mark.parametrize("name", slow_after(3, READERS))
+def test_rows_are_never_of_two_datasets_where_files_are_copied(
+    datasets: Datasets, name: str, way: str
+) -> None:
+    ends = collections.Counter(
+        try_reader(datasets, "same", READERS[name], seed, way) for seed in range(24)
+    )
+    assert ends["error"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("way", WAYS[1:])
+@pytest.mark.parametrize("name", slow_after(2, TF_READERS))
+def test_tensors_are_never_of_two_datasets_where_files_are_copied(
+    datasets: Datasets, name: str, way: str
+) -> None:
+    pytest.importorskip("tensorflow")
+    ends = collections.Counter(
+        try_reader(datasets, "same", TF_READERS[name], seed, way) for seed in range(8)
+    )
+    assert ends["error"]
+
+
+def replace(out: Path, new: Path) -> None:
+    """Publish a dataset over another."""
+    Writer(new, out).finish()
+
+
+def of(value: int) -> pa.Table:
+    """Return rows that differ from those of another value in nothing that a size tells."""
+    return pa.table({"of": np.full(60, value)})
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[Path, Path]:
+    """Return a dataset of 1, and one of 2 to put in its place: files of the same sizes."""
+    make_dataset(tmp_path / "out", of(1), shards=3)
+    make_dataset(tmp_path / "new", of(2), shards=3)
+    for one in (tmp_path / "out").glob("*.tfrecord"):
+        assert one.stat().st_size == (tmp_path / "new" / one.name).stat().st_size
+    return tmp_path / "out", tmp_path / "new"
+
+
+def test_a_shard_that_is_open_is_read_to_its_end(two: tuple[Path, Path]) -> None:
+    rows = load(two[0]).rows()
+    seen = [next(rows)["of"]]
+    replace(*two)
+    seen += [next(rows)["of"] for _ in range(19)]
+    with pytest.raises(DataError, match=REPLACED):
+        next(rows)
+    assert seen == [1] * 20
+    assert {row["of"] for row in load(two[0]).rows()} == {2}
+
+
+def test_a_manifest_that_was_touched_or_copied_is_the_same(two: tuple[Path, Path]) -> None:
+    rows = load(two[0]).rows()
+    next(rows)
+    manifest = two[0] / "manifest.json"
+    shutil.copy(manifest, two[0] / "copy")
+    (two[0] / "copy").replace(manifest)
+    assert len(list(rows)) == 59
+
+
+@pytest.mark.parametrize("change", ["touched", "linked", "copied"])
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+def test_a_shard_that_says_the_same_is_the_same(
+    change: str, compression: str, tmp_path: Path
+) -> None:
+    make_dataset(tmp_path / "out", of(1), shards=3, compression=compression)
+    dataset = pickle.loads(pickle.dumps(load(tmp_path / "out")))
+    for shard in (tmp_path / "out").glob("*.tfrecord*"):
+        if change == "touched":
+            shard.touch()
+        elif change == "linked":
+            (tmp_path / shard.name).hardlink_to(shard)
+        else:
+            shutil.copy(shard, tmp_path / "copy")
+            (tmp_path / "copy").replace(shard)
+    assert len(list(dataset.rows())) == 60
+
+
+def test_a_handle_that_is_read_elsewhere_knows_what_it_opened(two: tuple[Path, Path]) -> None:
+    handle = pickle.dumps(load(two[0]))
+    shard = sorted(two[0].glob("*.tfrecord"))[1]
+    shutil.copy(two[1] / shard.name, shard)
+    rows = pickle.loads(handle).rows()
+    assert [next(rows)["of"] for _ in range(20)] == [1] * 20
+    with pytest.raises(DataError, match=rf"{shard.name}' was changed or replaced after"):
+        next(rows)
+
+
+def test_a_shard_is_compared_behind_every_block(two: tuple[Path, Path]) -> None:
+    wide = pa.table({"of": np.arange(400), "text": ["x" * 100_000] * 400})
+    make_dataset(two[0], wide, shards=1)
+    blocks = load(two[0]).blocks()
+    next(blocks)
+    (shard,) = two[0].glob("*-of-00001.tfrecord")
+    with open(shard, "r+b") as file:
+        file.seek(-100, 2)
+        file.write(b"y")
+    with pytest.raises(DataError, match="was changed or replaced after it was opened"):
+        next(blocks)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_epoch_after_the_replacement_is_an_error(two: tuple[Path, Path]) -> None:
+    tf = pytest.importorskip("tensorflow")
+    dataset = load(two[0]).tf(20)
+    assert len(list(dataset)) == 3
+    replace(*two)
+    with pytest.raises(tf.errors.UnknownError, match=REPLACED):
+        next(iter(dataset))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("change", ["published", "written over", "renamed over"])
+def test_examples_that_tensorflow_gets_by_index_are_of_one_dataset(
+    change: str, two: tuple[Path, Path]
+) -> None:
+    tf = pytest.importorskip("tensorflow")
+    for path in two:
+        index(path)
+    examples = iter(load(two[0]).tf(shuffle=1, seed=1, prefetch=False, repeat=None))
+    seen = [int(next(examples)["of"]) for _ in range(5)]
+    if change == "published":
+        replace(*two)
+    else:
+        for shard in sorted(two[1].rglob("*.tfrecord")):
+            copy = two[0] / shard.name if change == "written over" else two[0] / "copy"
+            shutil.copyfile(shard, copy)
+            copy.replace(two[0] / shard.name)
+    with pytest.raises(tf.errors.UnknownError, match=r"replaced (or removed )?after it was opened"):
+        seen += [int(next(examples)["of"]) for _ in range(500)]
+    assert set(seen) == {1}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["dataset", "parquet"])
+def test_cached_examples_are_those_of_the_dataset(
+    kind: str, two: tuple[Path, Path], tmp_path: Path
+) -> None:
+    pytest.importorskip("tensorflow")
+    out = two[0]
+    if kind == "parquet":
+        out = tmp_path / "of.parquet"
+        pq.write_table(of(1), out)
+
+    def epoch(**options: object) -> list[int]:
+        batches = load(out).tf(20, cache=str(tmp_path / "cache"), **options)
+        return [int(one) for batch in batches for one in batch["of"]]
+
+    assert epoch() == epoch(shuffle=True) == [1] * 60
+    assert len(epoch(shard=(0, 1))) == 60
+    files = sorted(path.name for path in tmp_path.glob("cache*"))
+    assert epoch() == [1] * 60
+    assert files == sorted(path.name for path in tmp_path.glob("cache*"))
+    if kind == "parquet":
+        pq.write_table(of(2), out)
+    else:
+        replace(*two)
+    assert epoch() == epoch(shuffle=True) == [2] * 60
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_cache_serves_no_other_split_part_or_order(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    table = pa.table({"id": np.arange(40)})
+    make_dataset(tmp_path / "out", table, splits={"a": range(20), "b": range(20, 40)}, shards=2)
+
+    def ids(split: str, **options: object) -> list[int]:
+        rows = load(tmp_path / "out", split=split).tf(cache=str(tmp_path / "cache"), **options)
+        return [int(row["id"]) for row in rows]
+
+    assert ids("a", interleave=2) == [0, 10, 1, 11, *ids("a", interleave=2)[4:]]
+    assert ids("a") == list(range(20))
+    assert ids("b") == list(range(20, 40))
+    assert ids("a", shard=(1, 2)) == list(range(1, 20, 2))
+    assert ids("a", shard=(0, 2)) == list(range(0, 20, 2))
+
+
+def test_parquet_files_written_over_in_place_are_an_error(tmp_path: Path) -> None:
+    for number in range(2):
+        pq.write_table(of(1), tmp_path / f"{number}.parquet")
+    rows = load(tmp_path).rows()
+    assert next(rows)["of"] == 1
+    pq.write_table(of(2), tmp_path / "1.parquet")
+    with pytest.raises(DataError, match=r"1\.parquet' was changed or removed after it was opened"):
+        list(rows)
+
+
+def test_a_stage_without_its_manifest_is_none_while_a_job_is_there(tmp_path: Path) -> None:
+    pq.write_table(of(1), tmp_path / "part-00000.parquet")
+    assert len(load(tmp_path)) == 60
+    (tmp_path / ".tmp-0123456789abcdef").mkdir()
+    with pytest.raises(UsageError, match="a job is writing there, or was stopped"):
+        load(tmp_path)
+
+
+def test_mapped_columns_stay_what_they_are(two: tuple[Path, Path], tmp_path: Path) -> None:
+    old = load(two[0]).memmap(tmp_path / "map")["of"]
+    replace(*two)
+    new = load(two[0]).memmap(tmp_path / "map")["of"]
+    assert (set(old.tolist()), set(new.tolist())) == ({1}, {2})
+
+
+def test_mapped_columns_of_changed_parquet_files_are_written_anew(tmp_path: Path) -> None:
+    for value in (1, 2):
+        pq.write_table(of(value), tmp_path / "of.parquet")
+        mapped = load(tmp_path / "of.parquet").memmap(tmp_path / "map")
+        assert set(mapped["of"].tolist()) == {value}
+
+
+@pytest.mark.parametrize("change", ["a bit", "cut", "removed"])
+def test_mapped_columns_that_were_changed_are_written_anew(
+    change: str, two: tuple[Path, Path], tmp_path: Path
+) -> None:
+    load(two[0]).memmap(tmp_path / "map")
+    file = tmp_path / "map" / "0.npy"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    if change == "removed":
+        file.unlink()
+    else:
+        file.write_bytes(data if change == "a bit" else data[:-8])
+    assert set(load(two[0]).memmap(tmp_path / "map")["of"].tolist()) == {1}

@@ -1,0 +1,185 @@
+"""The order of ``tf()``: that of `Order`, divided by records, and continued at any step."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.dataset.order import Order
+from beam_tfrecord.errors import UsageError
+from tests.helpers.made_datasets import make_dataset
+from tests.sources.made_images import jpeg, write_tree
+
+tf = pytest.importorskip("tensorflow")
+
+ROWS = 61
+TABLE = pa.table({"id": range(ROWS), "tags": [[row] * (row % 3) for row in range(ROWS)]})
+INDEXED = ("1 shard", "4 shards")
+STREAMED = ("parquet", "gzip", "no index")
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    directory = tmp_path_factory.mktemp("order")
+    pq.write_table(TABLE, directory / "in.parquet", row_group_size=7)
+    out = {name: directory / name.replace(" ", "") for name in (*INDEXED, *STREAMED)}
+    for name in INDEXED:
+        bt.write(directory / "in.parquet", out[name], shards=int(name[0]))
+    bt.write(directory / "in.parquet", out["gzip"], shards=3, compression="gzip")
+    make_dataset(out["no index"], TABLE, shards=9)
+    out["parquet"] = directory / "in.parquet"
+    return out
+
+
+def batches_of(dataset: Any) -> list[list[int]]:
+    return [np.atleast_1d(example["id"].numpy()).tolist() for example in dataset]
+
+
+def ids(dataset: Any) -> list[int]:
+    return [row for batch in batches_of(dataset) for row in batch]
+
+
+def expected_epochs(path: Path, seed: int) -> Iterator[list[int]]:
+    """Yield the rows of epoch 0, 1 and so on, read by their numbers."""
+    rows = bt.load(path)
+    for epoch in itertools.count():
+        yield rows.take(Order(ROWS, seed, epoch).indices(0, ROWS))["id"].to_pylist()
+
+
+@pytest.mark.parametrize("kind", INDEXED)
+@pytest.mark.parametrize("batch_size", [None, 8])
+def test_order_of_every_epoch_follows_from_the_seed(
+    datasets: dict[str, Path], kind: str, batch_size: int | None
+) -> None:
+    dataset = bt.load(datasets[kind]).tf(batch_size, shuffle=True, seed=5)
+    assert int(dataset.cardinality()) == (ROWS if batch_size is None else 8)
+    expected = list(itertools.islice(expected_epochs(datasets[kind], 5), 4))
+    assert [ids(dataset), ids(dataset)] == expected[:2]
+    twice = bt.load(datasets[kind]).tf(batch_size, shuffle=True, seed=5, repeat=2)
+    assert [ids(twice), ids(twice)] == [expected[0] + expected[1], expected[2] + expected[3]]
+
+
+def test_seeds(datasets: dict[str, Path]) -> None:
+    rows = bt.load(datasets["1 shard"])
+    assert ids(rows.tf(shuffle=True)) != ids(rows.tf(shuffle=True))
+    tf.random.set_seed(3)
+    first = ids(rows.tf(shuffle=True))
+    tf.random.set_seed(3)
+    assert ids(rows.tf(shuffle=True)) == first
+    assert sorted(ids(rows.tf(shuffle=True, seed=-1))) == list(range(ROWS))
+    assert sorted(ids(rows.tf(shuffle=20, seed=1))) == list(range(ROWS))
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "options"),
+    [
+        *((kind, 3, {}) for kind in (*INDEXED, *STREAMED)),
+        *((kind, 8, {"shuffle": True}) for kind in (*INDEXED, *STREAMED)),
+        *((kind, 3, {"interleave": 2}) for kind in ("4 shards", "gzip")),
+        *((kind, 3, {"shuffle": 10, "seed": 1}) for kind in ("4 shards", "gzip")),
+        ("4 shards", 3, {"shuffle": True, "cache": True, "deterministic": False}),
+    ],
+)
+def test_readers_together_read_each_example_once(
+    datasets: dict[str, Path], kind: str, count: int, options: dict[str, Any]
+) -> None:
+    rows = bt.load(datasets[kind])
+    readers = [rows.tf(2, shard=(index, count), **options) for index in range(count)]
+    parts = [batches_of(reader) for reader in readers]
+    assert [int(reader.cardinality()) for reader in readers] == [len(part) for part in parts]
+    assert sorted(row for part in parts for batch in part for row in batch) == list(range(ROWS))
+    sizes = {sum(map(len, part)) for part in parts}
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_readers_divide_each_step_of_the_order(datasets: dict[str, Path]) -> None:
+    rows = bt.load(datasets["4 shards"])
+    options: dict[str, Any] = {"shuffle": True, "seed": 2, "drop_remainder": True}
+    readers = [batches_of(rows.tf(4, shard=(index, 3), **options)) for index in range(3)]
+    joined = [row for step in zip(*readers, strict=True) for batch in step for row in batch]
+    assert joined == next(expected_epochs(datasets["4 shards"], 2))[: ROWS // 12 * 12]
+    assert ids(rows.tf(12, **options)) == joined
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"shuffle": 20}])
+@pytest.mark.parametrize("shard", [None, (0, 2)])
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_start_step_skips_what_was_read(
+    datasets: dict[str, Path], options: dict[str, Any], shard: Any, batch_size: int | None
+) -> None:
+    rows = bt.load(datasets["4 shards"])
+    options = {**options, "seed": 9, "shard": shard}
+    whole = batches_of(rows.tf(batch_size, repeat=3, **options))
+    steps = len(whole) // 3
+    for start in (1, steps, steps + 2):
+        dataset = rows.tf(batch_size, start_step=start, **options)
+        first = 2 * steps if start >= steps else steps
+        assert batches_of(dataset) == whole[start:first]
+        assert batches_of(dataset) == whole[first : first + steps]
+        assert int(dataset.cardinality()) == (steps if start == steps else -2)
+    endless = rows.tf(batch_size, start_step=2, repeat=None, **options)
+    assert int(endless.cardinality()) == -1
+    assert batches_of(endless.take(2 * steps)) == whole[2 : 2 * steps + 2]
+
+
+def test_readers_of_another_number_continue(datasets: dict[str, Path]) -> None:
+    rows = bt.load(datasets["1 shard"])
+    options: dict[str, Any] = {"shuffle": True, "seed": 4, "start_step": 3}
+    two = [batches_of(rows.tf(6, shard=(index, 2), **options)) for index in range(2)]
+    joined = [
+        row for step in itertools.zip_longest(*two, fillvalue=[]) for batch in step for row in batch
+    ]
+    assert (
+        joined == ids(rows.tf(12, **options)) == next(expected_epochs(datasets["1 shard"], 4))[36:]
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        *((kind, {}) for kind in STREAMED),
+        ("1 shard", {"cache": True}),
+        ("1 shard", {"interleave": 1}),
+    ],
+)
+def test_start_step_needs_an_index(
+    datasets: dict[str, Path], kind: str, options: dict[str, Any]
+) -> None:
+    with pytest.raises(
+        UsageError, match="start_step needs shards that have an index, and no cache"
+    ):
+        bt.load(datasets[kind]).tf(shuffle=True, seed=1, start_step=1, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": True}])
+def test_readers_of_no_examples(tmp_path: Path, options: dict[str, Any]) -> None:
+    pq.write_table(TABLE.slice(0, 2), tmp_path / "in.parquet")
+    bt.write(tmp_path / "in.parquet", tmp_path / "out")
+    rows = bt.load(tmp_path / "out")
+    last = rows.tf(4, shard=(2, 3), repeat=None, **options)
+    assert (int(last.cardinality()), list(last)) == (0, [])
+    dropped = rows.tf(4, drop_remainder=True, start_step=5, **options, seed=1)
+    assert (int(dropped.cardinality()), list(dropped)) == (0, [])
+
+
+def test_decoded_images_are_divided_and_continued(tmp_path: Path) -> None:
+    write_tree(tmp_path / "in", **{f"c{n}__{n}": jpeg(n) for n in range(7)})
+    bt.write(tmp_path / "in", tmp_path / "out")
+    rows = bt.load(tmp_path / "out")
+
+    def labels(**options: Any) -> list[list[int]]:
+        dataset = rows.tf(2, label="label", shuffle=True, seed=1, **options)
+        return [label.numpy().tolist() for _, label in dataset]
+
+    order = rows.take(Order(7, 1).indices(0, 7))["label"].to_pylist()
+    assert labels() == [order[:2], order[2:4], order[4:6], order[6:]]
+    assert labels(start_step=2) == [order[4:6], order[6:]]
+    assert labels(shard=(1, 2)) == [order[2:4], order[6:]]

@@ -1,0 +1,365 @@
+"""`repair`: what is intact becomes a sound dataset, and what is lost is told to the byte."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+import beam_tfrecord as bt
+from beam_tfrecord.cli.main import cli
+from beam_tfrecord.dataset.load import load
+from beam_tfrecord.dataset.repair import Lost, repair
+from beam_tfrecord.dataset.verify import verify
+from beam_tfrecord.errors import DataError, TargetExists, UsageError
+from tests.helpers.made_datasets import framed, make_dataset
+
+TABLE = pa.table({"id": list(range(12)), "name": [f"n{row:02d}" for row in range(12)]})
+SPLITS = {"train": list(range(8)), "test": [8, 9, 10, 11]}
+FIRST = "train-00000-of-00002.tfrecord"
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    make_dataset(tmp_path / "in", TABLE, splits=SPLITS)
+    return tmp_path / "in"
+
+
+def ids(directory: Path, split: str | None = None) -> list[int]:
+    return [row["id"] for row in load(directory, split=split).rows()]
+
+
+def record_bytes(dataset: Path) -> int:
+    return (dataset / FIRST).stat().st_size // 4
+
+
+def change(path: Path, position: int, new: bytes) -> None:
+    data = bytearray(path.read_bytes())
+    data[position : position + len(new)] = new
+    path.write_bytes(data)
+
+
+def test_a_sound_dataset_is_copied(dataset: Path, tmp_path: Path) -> None:
+    done = repair(dataset, tmp_path / "out")
+    assert done.is_whole
+    assert (done.lost, done.lost_examples) == ((), {})
+    assert verify(tmp_path / "out").faults == ()
+    assert bt.diff(dataset, tmp_path / "out").lines() == []
+    assert str(bt.diff(dataset, tmp_path / "out")) == "the data is the same"
+    assert str(done) == f"wrote {done.manifest.examples} intact examples, no example lost"
+    assert (tmp_path / "out" / FIRST).read_bytes() == (dataset / FIRST).read_bytes()
+
+
+def test_a_damaged_payload_costs_one_record(dataset: Path, tmp_path: Path) -> None:
+    size = record_bytes(dataset)
+    change(dataset / FIRST, size + 20, b"\xff")
+    done = repair(dataset, tmp_path / "out")
+    assert done.lost == (Lost(FIRST, size, 2 * size, 1, "damaged"),)
+    assert str(done).splitlines() == [str(done.lost[0]), done.summary]
+    assert str(done.lost[0]) == f"{FIRST}: bytes {size} to {2 * size}: at most 1 record lost"
+    assert done.lost_examples == {FIRST: 1}
+    assert ids(tmp_path / "out", "train") == [0, 2, 3, 4, 5, 6, 7]
+    assert ids(tmp_path / "out", "test") == [8, 9, 10, 11]
+    assert verify(tmp_path / "out").faults == ()
+    job = json.loads((tmp_path / "out" / "job.json").read_text())
+    assert job["repaired"]["lost_examples"] == {FIRST: 1}
+
+
+def test_records_behind_a_damaged_length_are_found_again(dataset: Path, tmp_path: Path) -> None:
+    size = record_bytes(dataset)
+    change(dataset / FIRST, size, b"\xff\xff")
+    done = repair(dataset, tmp_path / "out")
+    assert ids(tmp_path / "out", "train") == [0, 2, 3, 4, 5, 6, 7]
+    assert done.lost == (Lost(FIRST, size, 2 * size, 1, "damaged"),)
+
+
+def test_records_inside_of_a_damaged_record_are_not_taken_for_its_neighbours(
+    tmp_path: Path,
+) -> None:
+    inner = framed(b"inner")
+    table = pa.table({"id": [0, 1], "blob": [inner * 3, b""]})
+    make_dataset(tmp_path / "in", table, shards=1)
+    shard = tmp_path / "in" / "data-00000-of-00001.tfrecord"
+    change(shard, shard.read_bytes().index(inner) - 3, b"\0")
+    repair(tmp_path / "in", tmp_path / "out")
+    assert ids(tmp_path / "out") == [1]
+
+
+def test_bytes_missing_inside_of_a_record_cost_no_neighbour(dataset: Path, tmp_path: Path) -> None:
+    size, shard = record_bytes(dataset), dataset / FIRST
+    data = shard.read_bytes()
+    shard.write_bytes(data[: size + 20] + data[size + 25 :])
+    done = repair(dataset, tmp_path / "out")
+    assert ids(tmp_path / "out", "train") == [0, 2, 3, 4, 5, 6, 7]
+    assert done.lost == (Lost(FIRST, size, 2 * size - 5, 1, "damaged"),)
+    assert done.lost_examples == {FIRST: 1}
+
+
+def records_of(shard: Path) -> list[bytes]:
+    """Return the framed records of a shard, all of one size."""
+    data, size = shard.read_bytes(), shard.stat().st_size // 4
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+def repaired(dataset: Path) -> tuple[int, list[str], str]:
+    """Repair by the command; return its exit code, what it lists, and its last line."""
+    done = CliRunner().invoke(cli, ["repair", str(dataset), str(dataset.parent / "out")])
+    return done.exit_code, done.stdout.splitlines(), done.stderr.splitlines()[-1]
+
+
+UNLIKE = (
+    "they do not match the shard's hash; some may be missing, duplicated, or bytes inside another "
+    "record's value"
+)
+
+
+def test_a_copy_makes_no_count_deny_a_loss(dataset: Path) -> None:
+    one, two, three, four = records_of(dataset / FIRST)
+    (dataset / FIRST).write_bytes(b"".join((one, two, one, b"#" * len(three), four)))
+    size = len(one)
+    assert repaired(dataset) == (
+        1,
+        [
+            f"{FIRST}: bytes {3 * size} to {4 * size}: at most {size // 16} records lost",
+            f"{FIRST}: found 4 of 4 records, 1 of them equal to others: {UNLIKE}",
+        ],
+        "wrote 12 intact examples, at least 1 example lost",
+    )
+
+
+def test_a_record_in_the_place_of_another_is_told(dataset: Path) -> None:
+    one, two, _, four = records_of(dataset / FIRST)
+    (dataset / FIRST).write_bytes(b"".join((one, two, one, four)))
+    assert repaired(dataset) == (
+        1,
+        [f"{FIRST}: found 4 of 4 records, 1 of them equal to others: {UNLIKE}"],
+        "wrote 12 intact examples, at least 1 example lost",
+    )
+
+
+def test_more_records_than_were_written_are_told(dataset: Path) -> None:
+    one, two, three, four = records_of(dataset / FIRST)
+    (dataset / FIRST).write_bytes(b"".join((one, two, three, one, four)))
+    assert repaired(dataset) == (
+        1,
+        [f"{FIRST}: found 5 of 4 records, 1 of them equal to others: {UNLIKE}"],
+        "wrote 13 intact examples, more than the dataset originally had: some may be missing, "
+        "others duplicated",
+    )
+
+
+def test_records_in_another_order_are_no_loss(dataset: Path) -> None:
+    (dataset / FIRST).write_bytes(b"".join(reversed(records_of(dataset / FIRST))))
+    assert repaired(dataset) == (
+        1,
+        [f"{FIRST}: no record is lost, but some are not in their original position"],
+        "wrote 12 intact examples, no example lost",
+    )
+
+
+def test_records_that_are_there_twice_cost_no_others(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "in", pa.table({"id": list(range(60))}), shards=1)
+    shard = tmp_path / "in" / "data-00000-of-00001.tfrecord"
+    data = shard.read_bytes()
+    size = len(data) // 60
+    double = data[: 20 * size] + data[10 * size :]
+    at = 50 * size + 14
+    shard.write_bytes(double[:at] + double[at + 3 :])
+    repair(tmp_path / "in", tmp_path / "out")
+    assert set(ids(tmp_path / "out")) == set(range(60)) - {40}
+
+
+def blobs(directory: Path, values: list[bytes]) -> Path:
+    """Write a dataset of one shard whose values are bytes; return the shard."""
+    table = pa.table({"blob": values, "id": list(range(len(values)))})
+    make_dataset(directory, table, shards=1)
+    return directory / "data-00000-of-00001.tfrecord"
+
+
+def test_examples_inside_of_a_value_are_never_taken_for_records(tmp_path: Path) -> None:
+    other = blobs(tmp_path / "other", [b"x", b"y", b"z"]).read_bytes()
+    shard = blobs(tmp_path / "in", [b"", b"1", other, b"2", b"3"])
+    data = shard.read_bytes()
+    inside = data.index(other)
+    for number, damaged in enumerate(
+        (
+            data[: inside - 20] + b"\xff" * 9 + data[inside - 11 :],
+            data[: inside - 3] + b"new" + data[inside - 3 :],
+            data[: inside + 5] + data[inside + 9 :],
+        )
+    ):
+        shard.write_bytes(damaged)
+        done = repair(tmp_path / "in", tmp_path / f"out-{number}")
+        assert ids(tmp_path / f"out-{number}") == [0, 1, 3, 4]
+        assert done.lost_examples == {shard.name: 1}
+
+
+def test_a_shard_cut_off_inside_of_a_value_ends_before_its_record(tmp_path: Path) -> None:
+    other = blobs(tmp_path / "other", [b"x", b"y", b"z"]).read_bytes()
+    shard = blobs(tmp_path / "in", [b"", b"1", other, b"2", b"3"])
+    data = shard.read_bytes()
+    # Exactly behind the second of the records inside of the value.
+    shard.write_bytes(data[: data.index(other) + 2 * len(other) // 3])
+    done = repair(tmp_path / "in", tmp_path / "out")
+    assert ids(tmp_path / "out") == [0, 1]
+    assert done.lost_examples == {shard.name: 3}
+    assert [(lost.start, lost.stop) for lost in done.lost] == [
+        (_start_of(data, 2), shard.stat().st_size),
+        (0, 0),
+    ]
+
+
+def _start_of(data: bytes, record: int) -> int:
+    at = 0
+    for _ in range(record):
+        at += 16 + int.from_bytes(data[at : at + 8], "little")
+    return at
+
+
+def test_records_that_are_there_twice_are_written_once(dataset: Path, tmp_path: Path) -> None:
+    size, shard = record_bytes(dataset), dataset / FIRST
+    data = shard.read_bytes()
+    shard.write_bytes(data[: 3 * size] + data[size:])
+    done = repair(dataset, tmp_path / "out")
+    assert ids(tmp_path / "out", "train") == list(range(8))
+    assert done.is_whole
+    assert (tmp_path / "out" / FIRST).read_bytes() == data
+
+
+def test_bytes_between_records_cost_none(dataset: Path, tmp_path: Path) -> None:
+    size, shard = record_bytes(dataset), dataset / FIRST
+    data = shard.read_bytes()
+    shard.write_bytes(data[:size] + b"more" * 9 + data[size:])
+    assert repair(dataset, tmp_path / "out").is_whole
+    assert (tmp_path / "out" / FIRST).read_bytes() == data
+
+
+def test_whole_records_that_are_gone_are_listed(dataset: Path, tmp_path: Path) -> None:
+    size, shard = record_bytes(dataset), dataset / FIRST
+    data = shard.read_bytes()
+    shard.write_bytes(data[:size] + data[2 * size :])
+    done = repair(dataset, tmp_path / "out")
+    ends = f"the data ends at byte {len(data) - size} of {len(data)}"
+    assert [str(lost) for lost in done.lost] == [f"{FIRST}: 1 record lost: {ends}"]
+    assert done.lost_examples == {FIRST: 1}
+
+
+def test_what_may_be_part_of_a_value_is_left_out_and_listed(tmp_path: Path) -> None:
+    inside = blobs(tmp_path / "other", [b"x", b"y"]).read_bytes()
+    shard = blobs(tmp_path / "in", [inside, inside + b"1", inside, inside + b"2", b"3"])
+    data = shard.read_bytes()
+    begin, end = _start_of(data, 1), _start_of(data, 3)
+    first, last = data.index(inside, begin), data.index(inside, end)
+    # Two heads and what is before the values are gone: nothing tells what the records between are.
+    zeros = data[:begin] + bytes(first - begin) + data[first:end] + bytes(last - end + 30)
+    shard.write_bytes(zeros + data[len(zeros) :])
+    done = repair(tmp_path / "in", tmp_path / "out")
+    assert ids(tmp_path / "out") == [0, 4]
+    assert [str(lost).partition(" (")[2] for lost in done.lost] == [
+        "of these, 2 are left out because they may be part of a damaged value)",
+        "",
+    ]
+    assert str(done.lost[1]) == f"{shard.name}: found 2 of 5 records: {UNLIKE}"
+
+
+def test_a_missing_and_an_empty_shard_close_up(dataset: Path, tmp_path: Path) -> None:
+    (dataset / FIRST).unlink()
+    size = (dataset / "test-00001-of-00002.tfrecord").stat().st_size
+    (dataset / "test-00001-of-00002.tfrecord").write_bytes(b"")
+    done = repair(dataset, tmp_path / "out")
+    assert done.lost == (
+        Lost(FIRST, 0, 0, 4, "the file is missing"),
+        Lost(
+            "test-00001-of-00002.tfrecord",
+            *(0, 0, 2),
+            f"2 records lost: the data ends at byte 0 of {size}",
+        ),
+    )
+    assert done.lost_examples == {FIRST: 4, "test-00001-of-00002.tfrecord": 2}
+    assert [shard.path for shard in done.manifest.shards] == [
+        "train-00000-of-00001.tfrecord",
+        "test-00000-of-00001.tfrecord",
+    ]
+    assert verify(tmp_path / "out").ok
+
+
+def test_a_cut_shard_keeps_what_is_before_the_cut(dataset: Path, tmp_path: Path) -> None:
+    size = record_bytes(dataset)
+    (dataset / FIRST).write_bytes((dataset / FIRST).read_bytes()[: 3 * size - 1])
+    done = repair(dataset, tmp_path / "out")
+    assert done.lost == (
+        Lost(FIRST, 2 * size, 3 * size - 1, 1, "damaged"),
+        Lost(FIRST, 0, 0, 1, f"1 record lost: the data ends at byte {3 * size - 1} of {4 * size}"),
+    )
+    assert done.lost_examples == {FIRST: 2}
+
+
+def test_a_damaged_gzip_stream_keeps_what_comes_before(tmp_path: Path) -> None:
+    table = pa.table({"id": list(range(20_000))})
+    make_dataset(tmp_path / "in", table, shards=1, compression="GZIP")
+    shard = tmp_path / "in" / "data-00000-of-00001.tfrecord.gz"
+    change(shard, shard.stat().st_size // 2, b"\xff" * 8)
+    done = repair(tmp_path / "in", tmp_path / "out")
+    kept = ids(tmp_path / "out")
+    assert 0 < len(kept) < 20_000
+    assert kept == list(range(len(kept)))
+    assert done.lost_examples == {shard.name: 20_000 - len(kept)}
+    assert verify(tmp_path / "out").faults == ()
+
+
+def test_a_written_dataset_keeps_rejects_and_settings(tmp_path: Path) -> None:
+    values = [2.0**1000 if row == 5 else row / 2 for row in range(30)]
+    pq.write_table(pa.table({"id": list(range(30)), "x": values}), tmp_path / "in.parquet")
+    bt.write(tmp_path / "in.parquet", tmp_path / "in", seed=3, max_rejects=1, shards=2)
+    old = load(tmp_path / "in").manifest
+    whole = repair(tmp_path / "in", tmp_path / "copy")
+    assert whole.manifest == old
+    shard = tmp_path / "in" / old.shards[0].path
+    change(shard, 20, b"\xff")
+    (tmp_path / "in" / "schema.json").write_text("damaged")
+    done = repair(tmp_path / "in", tmp_path / "out")
+    assert (done.manifest.seed, done.manifest.order) == (3, "shuffled")
+    assert (done.manifest.rejects, done.manifest.fingerprint) == (old.rejects, "")
+    assert done.manifest.schema["x"].observed is None
+    assert verify(tmp_path / "out").faults == ()
+
+
+def test_the_output_is_never_the_input_and_never_holds_anything(
+    dataset: Path, tmp_path: Path
+) -> None:
+    for output in (dataset, dataset / "out", tmp_path / "in" / ".." / "in"):
+        with pytest.raises(UsageError, match="is inside the dataset"):
+            repair(dataset, output)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").write_text("")
+    with pytest.raises(TargetExists, match="is not empty"):
+        repair(dataset, tmp_path / "full")
+    with pytest.raises(UsageError, match="'gs://bucket/x' is remote"):
+        repair(dataset, "gs://bucket/x")
+    with pytest.raises(UsageError, match="no dataset"):
+        repair(tmp_path / "nothing", tmp_path / "out")
+    change(dataset / "manifest.json", 30, b"#")
+    with pytest.raises(DataError, match=r"manifest\.json"):
+        repair(dataset, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_lists_what_is_lost(dataset: Path, tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    sound = run(cli, ["repair", str(dataset), str(tmp_path / "copy")])
+    assert (sound.exit_code, sound.stdout) == (0, "")
+    assert "wrote 12 intact examples, no example lost" in sound.stderr
+    size = record_bytes(dataset)
+    change(dataset / FIRST, 20, b"\xff")
+    again = run(cli, ["repair", str(dataset), str(tmp_path / "out")])
+    assert again.exit_code == 1
+    assert again.stdout == f"{FIRST}: bytes 0 to {size}: at most 1 record lost\n"
+    assert "wrote 11 intact examples, at least 1 example lost" in again.stderr
+    shutil.rmtree(tmp_path / "out")
+    as_json = run(cli, ["repair", "--json", str(dataset), str(tmp_path / "out")])
+    assert json.loads(as_json.stdout)["lost_examples"] == {FIRST: 1}

@@ -1,0 +1,39 @@
+"""Random damage costs no intact record, makes up none, and is listed; hard damage is told as it is.
+
+`scripts/prove/run repair` does the same a thousand times.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.dataset.damaging import HARD_KINDS, KINDS, Repaired, damage_and_repair, tables
+
+ROUNDS = 8
+HARD_ROUNDS = 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_damage_costs_no_intact_record_and_makes_up_none(kind: str, tmp_path: Path) -> None:
+    for name, done in _repairs(kind, ROUNDS, tmp_path):
+        assert (done.lost, done.invented, done.listed) == (0, 0, True), name
+        assert done.honest, name
+
+
+@pytest.mark.parametrize("kind", HARD_KINDS)
+def test_no_count_denies_what_hard_damage_costs(kind: str, tmp_path: Path) -> None:
+    for name, done in _repairs(kind, HARD_ROUNDS, tmp_path):
+        assert done.honest, (name, done)
+
+
+def _repairs(kind: str, rounds: int, tmp_path: Path) -> Iterator[tuple[str, Repaired]]:
+    draw = random.Random(kind)
+    found = tables(draw)
+    for number, values in itertools.product(range(rounds), found):
+        name = f"{number} {values}"
+        yield name, damage_and_repair(tmp_path / name, found[values], kind, draw)

@@ -1,0 +1,24 @@
+"""The files of the repository."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def tracked_files() -> list[Path]:
+    """Return the files that git has or would add; skip the test if there is no git repository."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode != 0:
+        pytest.skip("the tree is not a git repository")
+    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]

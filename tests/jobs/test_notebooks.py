@@ -1,0 +1,275 @@
+"""Notebooks: an edited cell writes its dataset anew, and nothing else is replaced unasked."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import DataError, TargetExists, options_named_by
+from beam_tfrecord.jobs.settings import make_settings
+from beam_tfrecord.workdir.job_file import WITHOUT_FUNCTIONS, dump_job, load_job
+from tests.helpers.datasets import visible_names
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "notebooks.md").read_text(encoding="utf-8")
+Cell = Callable[[str], None]
+
+
+@pytest.fixture
+def cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cell:
+    """Give a function that runs the code of a cell in a session, in a directory with ``a.csv``."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text("x\n1\n2\n3\n")
+    monkeypatch.setattr(sys, "ps1", "In : ", raising=False)
+    names: dict[str, Any] = {"__name__": "__main__", "bt": bt}
+
+    def run(code: str) -> None:
+        exec(compile(code, "<cell>", "exec"), names)
+
+    return run
+
+
+def written(column: str = "y") -> list[Any]:
+    return sorted(row[column] for row in bt.load("out").rows())
+
+
+def test_an_edited_lambda_replaces_what_the_cell_wrote(
+    cell: Cell, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell("bt.write('a.csv', 'out', shards=3, map=lambda row: {'y': row['x'] * 2})")
+    assert written() == [2, 4, 6]
+    assert caplog.messages == []
+    cell("bt.write('a.csv', 'out', shards=3, map=lambda row: {'y': row['x'] - 1})")
+    assert written() == [0, 1, 2]
+    assert caplog.messages == []
+    assert capsys.readouterr().out == (
+        f"replaced the dataset in {os.path.abspath('out')!r}, because the function was edited\n"
+    )
+    # Fewer shards: what only the old dataset had is gone.
+    cell("bt.write('a.csv', 'out', shards=3, map=lambda row: {'y': 0} if row['x'] == 1 else None)")
+    index, shard, *others = visible_names(Path("out"))
+    assert (index, len(os.listdir("out/_index"))) == ("_index", 1)
+    assert shard == "data-00000-of-00001.tfrecord"
+    assert others == ["job.json", "manifest.json", "schema.json", "schema.pbtxt"]
+    assert sorted(os.listdir(".")) == ["a.csv", "out"]
+
+
+def test_every_kind_of_function_counts(cell: Cell) -> None:
+    Path("prep.py").write_text("def f(row):\n    return {'y': 7}\n")
+    cell("bt.write('a.csv', 'out', map='prep.py:f')")
+    cell("bt.write('a.csv', 'out', map='prep.py:f')")
+    assert written() == [7, 7, 7]
+    cell("def f(row):\n    return {'y': row['x']}\nbt.write('a.csv', 'out', map=f)")
+    assert written() == [1, 2, 3]
+
+
+def test_a_cell_can_show_progress(cell: Cell) -> None:
+    cell("bt.write('a.csv', 'out', progress=True)")
+    cell("bt.extract('a.csv', 'stage', progress=True)")
+    assert written("x") == [1, 2, 3]
+
+
+def test_a_cell_that_fails_leaves_the_old_dataset(
+    cell: Cell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell("bt.write('a.csv', 'out', map=lambda row: {'y': 1})")
+    before = bt.load("out").manifest
+    with pytest.raises(DataError, match="KeyError: 'z'"):
+        cell("bt.write('a.csv', 'out', map=lambda row: {'y': row['z']})")
+    assert bt.load("out").manifest == before
+    assert written() == [1, 1, 1]
+    assert "replaced" not in capsys.readouterr().out
+
+
+def _cell_of_another_seed() -> str:
+    return "bt.write('a.csv', 'out', map=lambda row: {'y': 2}, seed=1)"
+
+
+def _cell_without_function() -> str:
+    return "bt.write('a.csv', 'out')"
+
+
+def _cell_after_an_edit() -> str:
+    Path("a.csv").write_text("x\n7\n8\n9\n")
+    return "bt.write('a.csv', 'out', map=lambda row: {'y': 2})"
+
+
+def _cell_on_the_output_of_a_program() -> str:
+    _edit_job(lambda job: job.pop(WITHOUT_FUNCTIONS))
+    return "bt.write('a.csv', 'out', map=lambda row: {'y': 2})"
+
+
+def _cell_on_a_damaged_job_file() -> str:
+    job = Path("out/job.json")
+    job.write_text(job.read_text().replace("direct", "indirect"))
+    return "bt.write('a.csv', 'out', map=lambda row: {'y': 2})"
+
+
+def _cell_on_a_damaged_manifest() -> str:
+    Path("out/manifest.json").write_text("{}")
+    return "bt.write('a.csv', 'out', map=lambda row: {'y': 2})"
+
+
+def _edit_job(edit: Callable[[dict[str, Any]], Any]) -> None:
+    path = Path("out/job.json")
+    job = load_job(path.read_text())
+    edit(job)
+    path.write_text(dump_job(job))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        _cell_of_another_seed,
+        _cell_without_function,
+        _cell_after_an_edit,
+        _cell_on_the_output_of_a_program,
+        _cell_on_a_damaged_job_file,
+        _cell_on_a_damaged_manifest,
+    ],
+)
+def test_anything_else_is_only_replaced_when_asked(cell: Cell, other: Callable[[], str]) -> None:
+    cell("bt.write('a.csv', 'out', map=lambda row: {'y': 1})")
+    shard = Path("out/data-00000-of-00001.tfrecord").read_bytes()
+    code = other()
+    with pytest.raises(TargetExists) as refused:
+        cell(code)
+    assert refused.value.message.startswith(
+        f"{os.path.abspath('out')!r} already holds another dataset: pass --overwrite to replace "
+        "it, or choose another output"
+    )
+    with options_named_by("keyword"):
+        assert "pass overwrite=True to replace it" in str(refused.value)
+    assert Path("out/data-00000-of-00001.tfrecord").read_bytes() == shard
+    cell(code.replace("'out'", "'out', overwrite=True"))
+    assert bt.verify("out").ok
+
+
+def test_a_program_replaces_nothing(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell("bt.write('a.csv', 'out', map=lambda row: {'y': 1})")
+    monkeypatch.delattr(sys, "ps1")
+    with pytest.raises(TargetExists):
+        cell("bt.write('a.csv', 'out', map=lambda row: {'y': 2})")
+    assert written() == [1, 1, 1]
+
+
+def test_the_session_changes_nothing_but_one_entry_of_the_job_file(
+    cell: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell("bt.write('a.csv', 'in_a_session', map=lambda row: row)")
+    monkeypatch.delattr(sys, "ps1")
+    bt.write("a.csv", "by_a_program", map=lambda row: row)
+    session, program = Path("in_a_session"), Path("by_a_program")
+    names = visible_names(session)
+    assert names == visible_names(program)
+    for name in set(names) - {"_index", "job.json"}:
+        assert (session / name).read_bytes() == (program / name).read_bytes()
+    jobs = [json.loads((path / "job.json").read_text()) for path in (session, program)]
+    assert jobs[0].keys() - jobs[1].keys() == {WITHOUT_FUNCTIONS}
+    assert jobs[1].keys() <= jobs[0].keys()
+
+
+def test_functions_of_mapping_and_preprocessing_are_told_apart(cell: Cell) -> None:
+    pytest.importorskip("tensorflow_transform")
+
+    def fingerprint(**functions: Any) -> str:
+        return make_settings("a.csv", "out", **functions).identity([]).without_functions
+
+    one, other = fingerprint(transform=lambda t: t), fingerprint(transform=lambda t: dict(t))
+    assert one == other != ""
+    assert fingerprint(map=lambda row: row) not in ("", one)
+    assert fingerprint(map=lambda row: row, transform=lambda t: t) not in ("", one)
+    assert fingerprint(transform=[{"op": "zscore", "columns": "x"}]) == ""
+    assert fingerprint() == ""
+
+
+def test_writing_in_ipython_needs_none_of_the_interactive_parts_of_beam(
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in = types.ModuleType("IPython")
+    stand_in.get_ipython = lambda: types.SimpleNamespace(  # type: ignore[attr-defined]
+        config={}, execution_count=3
+    )
+    monkeypatch.setitem(sys.modules, "IPython", stand_in)
+    # The import of a module that is None fails.
+    monkeypatch.setitem(sys.modules, "apache_beam.runners.interactive", None)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    cell("bt.write('a.csv', 'out', map=lambda row: {'y': row['x']})")
+    assert written() == [1, 2, 3]
+    assert os.listdir(scratch) == []
+
+
+def prompt(code: str, *arguments: str, path: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), path)))}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        input=code,
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=300,
+    )
+
+
+@pytest.mark.slow
+def test_the_prompt_of_python_is_a_session(cell: Cell) -> None:
+    done = prompt(
+        "import beam_tfrecord as bt\n"
+        "scale = 2\n"
+        "_ = bt.write('a.csv', 'out', map=lambda row: {'y': row['x']})\n"
+        "_ = bt.write('a.csv', 'out', map=lambda row: {'y': row['x'] * scale})\n"
+        "bt.load('out')\n",
+        *("-i", "-q"),
+    )
+    assert done.stdout.splitlines() == [
+        f"replaced the dataset in {os.path.abspath('out')!r}, because the function was edited",
+        f"<Dataset {os.path.abspath('out')!r}: data=3; y>",
+    ]
+    assert written() == [2, 4, 6]
+
+
+@pytest.mark.slow
+def test_ipython_is_a_session(cell: Cell, tmp_path: Path) -> None:
+    packages = tmp_path / "packages"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(packages), "ipython"]
+    subprocess.run(pip, check=True, capture_output=True)
+    done = prompt(
+        "import sys\n"
+        f"sys.path.append({str(packages)!r})\n"
+        "from IPython.core.interactiveshell import InteractiveShell\n"
+        "shell = InteractiveShell.instance()\n"
+        "def run(cell):\n"
+        "    shell.run_cell(cell).raise_error()\n"
+        "run('import math\\nimport beam_tfrecord as bt')\n"
+        'run(\'bt.write("a.csv", "out", map=lambda row: {"y": row["x"]});\')\n'
+        'run(\'bt.write("a.csv", "out", map=lambda row: {"y": math.floor(row["x"] / 2)});\')\n'
+        "html, _ = shell.display_formatter.format(shell.ev('bt.load(\"out\")'))\n"
+        "print(sorted(html))\n",
+        "-",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("replaced the dataset in") == 1
+    assert done.stdout.splitlines()[-1] == "['text/html', 'text/plain']"
+    assert written() == [0, 1, 1]
+
+
+def test_the_page_of_notebooks_runs(cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    assert len(blocks) == PAGE.count("```python") > 3
+    for block in blocks:
+        cell(block)
+    assert capsys.readouterr().out.count("replaced the dataset in") == 2
+    assert bt.load("flights").schema.names == ("flight", "delay", "late")

@@ -1,0 +1,191 @@
+"""Messages name options by flag on the command line, and by keyword in Python."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import DataError, UsageError, options_named_by, quoted, with_keywords
+from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS
+from tests.helpers.cli_stand_ins import run
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def keywords():
+    with options_named_by("keyword"):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("pass --overwrite to replace it, or", "pass overwrite=True to replace it, or"),
+        ("keep it: --no-shuffle", "keep it: shuffle=False"),
+        ("allow them with --max-rejects; all", "allow them with max_rejects=; all"),
+        ("pass --types to name one", "pass types= to name one"),
+        ("pass --types c=text; a --schema turns", "pass types={'c': 'text'}; a schema= turns"),
+        ("or pass --types 'my a=string'", "or pass types={'my a': 'string'}"),
+        ("pass --types a=decimal(10, 2).", "pass types={'a': 'decimal(10, 2)'}."),
+        ("pass --types a=timestamp[us, UTC]", "pass types={'a': 'timestamp[us, UTC]'}"),
+        ("pass --null '?' --null 'n.a.', or", "pass null_words=['?', 'n.a.'], or"),
+        ("true or false, '-' once: --null '-'", "true or false, '-' once: null_words=['-']"),
+        ("--null is not an option of it", "null_words= is not an option of it"),
+        ("column 'a' of --null-in is not", "column 'a' of null_in= is not"),
+        ("--date-format '%j%Y': %j is", "date_formats=['%j%Y']: %j is"),
+        ("pass --types a=int: it", "pass types={'a': 'int'}: it"),
+        ("--types a=int --types b=text", "types={'a': 'int'} types={'b': 'text'}"),
+        ("'a --null b' is not in --names", "'a --null b' is not in names="),
+        ("pass --jar driver.jar or", "pass jars=['driver.jar'] or"),
+        ("--format png or --format jpeg", "format='png' or format='jpeg'"),
+        ("pass --example row for an example", "pass example='row' for an example"),
+        ("--example 'file' has no meaning", "example='file' has no meaning"),
+        ("move it, or pass --layout flat", "move it, or pass layout='flat'"),
+        (
+            "choose another --key, or pass --partitions 1",
+            "choose another key=, or pass partitions=1",
+        ),
+        ("pass --encoding utf-16", "pass encoding='utf-16'"),
+        ("pass --from csv|parquet|…", "pass from_='csv|parquet|…'"),
+        ("--password-env or --password-file", "password_env= or password_file="),
+        ("check the path, or pass --from", "check the path, or pass from_="),
+        ("--layout plain takes one array", "layout='plain' takes one array"),
+        ("--quality of --resize", "quality= of resize="),
+        (
+            "--session-init \"SET lock_timeout = '1h'\" waits longer",
+            "session_init=[\"SET lock_timeout = '1h'\"] waits longer",
+        ),
+        (
+            "--properties enable_external_access=true to",
+            "properties={'enable_external_access': 'true'} to",
+        ),
+        (
+            "fewer workers (-- --direct_num_workers=1)",
+            "fewer workers (pipeline_options=['--direct_num_workers=1'])",
+        ),
+        (
+            "runner flink needs --flink-master HOST:PORT, the",
+            "runner flink needs --flink_master=HOST:PORT, the",
+        ),
+        ("pass --max-workers", "pass --max_num_workers"),
+        # What a user typed, and flags of other programs, stay.
+        ("there is no column '--union'", "there is no column '--union'"),
+        ("pip install --force-reinstall x", "pip install --force-reinstall x"),
+        ("an option such as --types_of", "an option such as --types_of"),
+    ],
+)
+def test_flags_become_keywords(written: str, shown: str) -> None:
+    assert with_keywords(written) == shown
+    # A message may be part of another one.
+    assert with_keywords(shown) == shown
+
+
+# What follows a flag in the code of a message, where it is no constant word.
+_FILLED = re.compile(r"(?<![\w'\"-])(--[a-z][a-z-]*) '?\{(?!quoted\()")
+LISTS = [one for one in [*WRITE_OPTIONS, *SOURCE_OPTIONS] if one.form == "words"]
+
+
+@pytest.mark.parametrize("option", LISTS, ids=lambda one: one.flag)
+@given(st.lists(st.text(), min_size=1, max_size=3))
+def test_quoted_values_of_every_list_are_exact(option, values: list[str]) -> None:
+    shown = " ".join(f"{option.flag} {quoted(value)}" for value in values)
+    for before, after in (("", ""), ("pass ", ": it"), ("(", ") is."), ("'a' ", ", or 'b'")):
+        expected = f"{before}{option.keyword}={values}{after}"
+        assert with_keywords(f"{before}{shown}{after}") == expected
+
+
+def test_messages_have_values_of_lists_in_quotes() -> None:
+    flags = {one.flag for one in LISTS}
+    paths = sorted((ROOT / "beam_tfrecord").rglob("*.py"))
+    found = [(path.name, flag) for path in paths for flag in _FILLED.findall(path.read_text())]
+    assert [where for where in found if where[1] in flags] == []
+
+
+@pytest.mark.parametrize("option", LISTS, ids=lambda one: one.flag)
+@pytest.mark.parametrize("word", ["is", "names", "needs", "or", "which"])
+def test_prose_behind_every_list_stays(option, word: str) -> None:
+    shown = f"column 'a' of {option.keyword}= {word} not known"
+    assert with_keywords(f"column 'a' of {option.flag} {word} not known") == shown
+
+
+@pytest.mark.parametrize("option", [*WRITE_OPTIONS, *SOURCE_OPTIONS], ids=lambda one: one.flag)
+def test_every_flag_has_its_keyword(option) -> None:
+    constant = {"switch": "True", "off": "False"}.get(option.form, "")
+    assert with_keywords(f"pass {option.flag}") == f"pass {option.keyword}={constant}"
+
+
+def test_an_error_has_both(keywords) -> None:
+    error = UsageError("pass --union")
+    assert (str(error), error.message) == ("pass union=True", "pass --union")
+    assert repr(error) == "UsageError('pass union=True')"
+    with options_named_by("flag"):
+        assert str(error) == "pass --union"
+    assert str(error) == "pass union=True"
+
+
+def test_calls_and_commands_name_options_as_their_callers_know_them(keywords, tmp_path) -> None:
+    (tmp_path / "1.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "2.csv").write_text("a\nx\n")
+    paths = [tmp_path / "1.csv", tmp_path / "2.csv"]
+    with pytest.raises(DataError, match=r"pass union=True to fill it with nulls$"):
+        bt.write(paths, tmp_path / "out")
+    with pytest.raises(DataError, match=r"pass union=True to fill it with nulls$"):
+        bt.schema(paths)
+    with (
+        pytest.raises(DataError, match=r"pass union=True to fill it with nulls$"),
+        bt.pipeline() as root,
+    ):
+        root | bt.ReadFromCsv(paths) | bt.WriteToTFRecord(str(tmp_path / "out"))
+    ran = run("write", *paths, tmp_path / "out")
+    assert ran.stderr.endswith("pass --union to fill it with nulls\n")
+    # The command has ended: whoever called it sees keywords again.
+    with pytest.raises(DataError, match="union=True"):
+        bt.schema(paths)
+
+
+def test_remarks_about_a_schema_name_keywords(keywords, caplog, tmp_path) -> None:
+    (tmp_path / "a.csv").write_text("hp\n" + "1\n" * 99 + "?\n")
+    bt.schema(tmp_path / "a.csv")
+    (line,) = caplog.messages
+    assert "null_words=['?']" in line
+    # All functions accept what the remark shows.
+    assert bt.schema(tmp_path / "a.csv", null_words=["?"]).names == ("hp",)
+    written = bt.write(tmp_path / "a.csv", tmp_path / "out", null_words=["?"])
+    bt.extract(tmp_path / "a.csv", tmp_path / "stage", null_words=["?"])
+    planned = bt.plan(tmp_path / "a.csv", tmp_path / "new", null_words=["?"])
+    assert written.schema.names == ("hp",)
+    assert planned["settings"]["--null"] == "?"
+    assert len(caplog.messages) == 1
+    # Both forms are the same job.
+    options = {"null_words": ["?"]}
+    assert bt.write(tmp_path / "a.csv", tmp_path / "out", source_options=options) == written
+
+
+@pytest.mark.parametrize("function", [bt.write, bt.plan, bt.extract])
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("overwite", "overwrite"), ("nul_words", "null_words")]
+)
+def test_a_misspelt_keyword_gets_the_most_similar_one(function, typed: str, meant: str) -> None:
+    text = f"unexpected keyword argument '{typed}': did you mean '{meant}'"
+    with pytest.raises(TypeError, match=text):
+        function("a.csv", "out", **{typed: True})
+
+
+def test_a_program_sees_keywords(tmp_path) -> None:
+    (tmp_path / "a.csv").write_text("a\n1\n")
+    code = "import beam_tfrecord as bt; bt.schema('a.csv', delimeter=';')"
+    environment = {"PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith("beam_tfrecord.errors.UsageError: delimeter is not an option of csv")
+    assert last.endswith("did you mean delimiter=?")

@@ -1,0 +1,72 @@
+"""The page about the architecture: its drawing and modules are the tree's."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "beam_tfrecord"
+# Plain data that errors name, below all rooms.
+LOWEST = {"options"}
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+
+
+def drawn() -> set[tuple[str, str]]:
+    return set(re.findall(r"^ +(\w+) --> (\w+)$", PAGE, re.MULTILINE))
+
+
+def imports() -> dict[str, set[str]]:
+    """Return the rooms that each room imports, in functions too."""
+    rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in PACKAGE.rglob("*.py"):
+        room = path.relative_to(PACKAGE).parts[0]
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ImportFrom) or node.module is None or room not in rooms:
+                continue
+            names = [node.module]
+            if node.module == "beam_tfrecord":
+                names = [f"beam_tfrecord.{alias.name}" for alias in node.names]
+            parts = [name.split(".") for name in names if name.startswith("beam_tfrecord.")]
+            found[room] |= {part[1] for part in parts} & rooms - {room}
+    return found
+
+
+def below(room: str, edges: set[tuple[str, str]]) -> set[str]:
+    direct = {b for a, b in edges if a == room}
+    return direct.union(*(below(b, edges) for b in direct))
+
+
+def test_the_page_is_short() -> None:
+    assert len(PAGE.splitlines()) <= 120
+
+
+def test_the_drawing_has_every_room_and_no_arrow_that_the_code_has_not() -> None:
+    edges, found = drawn(), imports()
+    rooms = {*found}.union(*found.values())
+    assert {room for edge in edges for room in edge} == rooms - LOWEST
+    assert [edge for edge in edges if edge[1] not in found[edge[0]]] == []
+
+
+def test_every_import_between_rooms_goes_down_in_the_drawing() -> None:
+    edges = drawn()
+    assert edges
+    upward = [
+        (a, b)
+        for a, of in imports().items()
+        for b in of
+        if b not in LOWEST and b not in below(a, edges)
+    ]
+    assert upward == []
+
+
+def test_the_modules_that_the_page_names_exist() -> None:
+    names = set(re.findall(r"`(\w+(?:/\w+)*\.py)`", PAGE))
+    assert "publish/files.py" in names
+    roots = (PACKAGE, ROOT)
+    assert [name for name in names if not any((root / name).exists() for root in roots)] == []
+    stations = re.findall(r"^(\d+)\. ", PAGE, re.MULTILINE)
+    assert [int(number) for number in stations] == [*range(1, 16)]

@@ -1,0 +1,79 @@
+"""The public names: lazy, sorted, and the same whatever was imported before."""
+
+import ast
+import inspect
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+import beam_tfrecord as bt
+
+ROOT = Path(__file__).parents[2]
+PUBLIC = """
+AssignSplits Batch BatchRows BeamTFRecordError EncodeExamples ExtractToParquet Feature Manifest
+MapBatches MapRows Preprocess ReadFromArrow ReadFromAvro ReadFromCoco ReadFromCsv ReadFromDelta
+ReadFromExcel ReadFromIceberg ReadFromImages ReadFromJdbc ReadFromJson ReadFromNumpy ReadFromOrc
+ReadFromParquet ReadFromSql ReadFromTFRecord ReadFromWebDataset Schema ToExample ToRows
+WriteToTFRecord __version__ diff extract index load pipeline plan repair schema verify write
+""".split()  # noqa: SIM905
+
+
+def run(code):
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip()
+
+
+def test_all_is_sorted_and_is_what_is_public():
+    assert bt.__all__ == sorted(bt.__all__)
+    assert bt.__all__ == PUBLIC
+    assert set(PUBLIC) <= set(dir(bt))
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_name_is_there(name):
+    value = getattr(bt, name)
+    assert not isinstance(value, types.ModuleType)
+    assert getattr(bt, name) is value
+
+
+def test_type_checkers_see_the_same_names():
+    tree = ast.parse(inspect.getsource(bt))
+    (guarded,) = (
+        node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node)
+    )
+    seen = {
+        (alias.name, statement.module.removeprefix("beam_tfrecord."))
+        for statement in guarded.body
+        for alias in statement.names
+    }
+    assert seen == set(bt._HOME.items())
+    assert {name for name, _ in seen} == set(PUBLIC) - {"__version__"}
+
+
+def test_no_module_hides_a_function():
+    modules = {path.stem for path in (ROOT / "beam_tfrecord").iterdir()}
+    assert modules.isdisjoint(set(bt.__all__) - {"__version__"})
+
+
+def test_modules_are_still_modules():
+    assert run("from beam_tfrecord import errors, sizes; print(sizes.parse_size('1MB'))") == (
+        "1000000"
+    )
+
+
+def test_importing_the_package_costs_nothing():
+    code = (
+        "import sys, beam_tfrecord\n"
+        "heavy = 'apache_beam tensorflow pyarrow numpy click tqdm'.split()\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    assert run(code) == "[]"
+
+
+def test_a_name_that_is_not_there():
+    with pytest.raises(AttributeError, match="has no attribute 'writ'"):
+        bt.writ  # noqa: B018

@@ -1,0 +1,136 @@
+"""What importing a module must not load: Beam and TensorFlow below, nearly nothing on top."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("apache_beam", "tensorflow")
+
+# These may import Beam when they are imported; a module not named here is a lower layer.
+UPPER_LAYERS = {
+    "beam_tfrecord.beam_steps",
+    "beam_tfrecord.exchange.write_steps",
+    "beam_tfrecord.jobs.api",
+    "beam_tfrecord.jobs.compose",
+    "beam_tfrecord.preprocess.moments",
+    "beam_tfrecord.preprocess.operations",
+    "beam_tfrecord.preprocess.read_schemas",
+    "beam_tfrecord.preprocess.transform",
+    "beam_tfrecord.preprocess.write",
+    "beam_tfrecord.publish.last_step",
+    "beam_tfrecord.testing",
+    "beam_tfrecord.transforms.assign_splits",
+    "beam_tfrecord.transforms.extract",
+    "beam_tfrecord.transforms.graph",
+    "beam_tfrecord.transforms.map_rows",
+    "beam_tfrecord.transforms.read",
+    "beam_tfrecord.transforms.read_typed",
+    "beam_tfrecord.transforms.read_lake",
+    "beam_tfrecord.transforms.read_tfrecord",
+    "beam_tfrecord.transforms.read_json",
+    "beam_tfrecord.transforms.read_coco",
+    "beam_tfrecord.transforms.read_csv",
+    "beam_tfrecord.transforms.read_source",
+    "beam_tfrecord.transforms.read_jdbc",
+    "beam_tfrecord.transforms.reading",
+    "beam_tfrecord.transforms.rows",
+    "beam_tfrecord.transforms.write",
+}
+
+
+def _modules() -> list[str]:
+    """Return the names of all modules of the package, `__main__` left out: it runs."""
+    found = []
+    for path in sorted((ROOT / "beam_tfrecord").rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+    return [name for name in found if not name.endswith("__main__")]
+
+
+LOWER_LAYERS = [
+    name
+    for name in _modules()
+    if name not in UPPER_LAYERS and not name.startswith("beam_tfrecord.runners")
+]
+
+# Imports each module in turn and tells which of the packages asked about it was first to load.
+PROBE = """
+import importlib, json, sys
+modules, packages = json.loads(sys.argv[1])
+loaded = {}
+for module in modules:
+    before = set(sys.modules)
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as cause:
+        # Readers for packages that the tests do without are imported with those alone.
+        loaded[module] = [] if cause.name == "torch" else [f"cannot be imported: {cause!r}"]
+    except Exception as cause:
+        loaded[module] = [f"cannot be imported: {cause!r}"]
+    else:
+        loaded[module] = [name for name in packages if name in set(sys.modules) - before]
+print(json.dumps(loaded))
+"""
+
+# Runs the command line in this process and tells which of the packages it left loaded.
+HELP_PROBE = """
+import json, sys
+from beam_tfrecord.cli.main import cli
+packages = json.loads(sys.argv[1])
+try:
+    cli.main(["--help"], prog_name="beam-tfrecord")
+except SystemExit as stop:
+    assert not stop.code, stop.code
+print("\\n" + json.dumps([name for name in packages if name in sys.modules]))
+"""
+
+
+def _python(code: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _loaded_by(modules: list[str], packages: tuple[str, ...]) -> dict[str, list[str]]:
+    return json.loads(_python(PROBE, json.dumps([modules, packages])))
+
+
+@pytest.fixture(scope="module")
+def heavy_loads() -> dict[str, list[str]]:
+    return _loaded_by(LOWER_LAYERS, HEAVY)
+
+
+@pytest.mark.parametrize("name", LOWER_LAYERS)
+def test_lower_layers_load_neither_beam_nor_tensorflow(name, heavy_loads):
+    assert heavy_loads[name] == []
+
+
+def test_probe_sees_a_heavy_import():
+    assert _loaded_by(["json", "pyarrow"], ("pyarrow",)) == {"json": [], "pyarrow": ["pyarrow"]}
+
+
+def test_importing_the_package_is_cheap():
+    packages = (*HEAVY, "pyarrow", "numpy")
+    assert _loaded_by(["beam_tfrecord"], packages) == {"beam_tfrecord": []}
+
+
+def test_help_loads_nothing_heavy():
+    if importlib.util.find_spec("beam_tfrecord.cli.main") is None:
+        pytest.skip("there is no command line in this tree")
+    told = _python(HELP_PROBE, json.dumps([*HEAVY, "pyarrow"]))
+    assert told.startswith("Usage: beam-tfrecord")
+    assert json.loads(told.splitlines()[-1]) == []

@@ -1,0 +1,161 @@
+"""Rules of the repository itself: sizes, names and versions."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+
+import beam_tfrecord
+from beam_tfrecord._version import __version__
+from tests.helpers.repository import ROOT, tracked_files
+
+PACKAGE = ROOT / "beam_tfrecord"
+SOURCE_SUFFIXES = {".py", ".pyi", ".pyx", ".pxd", ".pxi", ".c", ".h", ".java"}
+
+# The brackets keep this file from holding what it forbids.
+FOREIGN = re.compile(
+    r"(?<![\w./~-])/(?:work|root|home)/|/opt/whee[l]s|/tmp/brie[f]"
+    r"|pypi\.or[g]|pythonhoste[d]|repo1?\.mave[n]|registry\.npmj[s]|deb\.debia[n]"
+)
+
+
+def _line_count(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def _scripts() -> list[Path]:
+    shell = [path for path in (ROOT / "scripts").rglob("*") if path.is_file() and not path.suffix]
+    return [*shell, ROOT / ".ci" / "run"]
+
+
+def test_scripts_are_short_executable_and_say_what_they_are_for():
+    for script in _scripts():
+        lines = script.read_text(encoding="utf-8").splitlines()
+        assert os.access(script, os.X_OK), script
+        assert lines[0] in ("#!/bin/sh", "#!/usr/bin/env bash"), script
+        assert lines[1].startswith("# "), script
+        assert len(lines) <= 25, script
+
+
+def test_source_files_are_at_most_500_lines():
+    sources = [path for path in PACKAGE.rglob("*") if path.suffix in SOURCE_SUFFIXES]
+    tracked = set(tracked_files())
+    too_long = {
+        str(path.relative_to(ROOT)): _line_count(path)
+        for path in sources
+        if path in tracked and _line_count(path) > 500
+    }
+    assert too_long == {}
+
+
+def test_pipelines_are_at_most_75_lines():
+    recipes = (ROOT / "pipelines").glob("*.py")
+    assert {path.name: _line_count(path) for path in recipes if _line_count(path) > 75} == {}
+
+
+def test_no_paths_or_hosts_of_one_machine():
+    found = {}
+    for path in tracked_files():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        if match := FOREIGN.search(text):
+            found[str(path.relative_to(ROOT))] = match.group()
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "foreign"),
+    [
+        (f"see /{'root'}/x", True),
+        (f"cd /{'work'}/main", True),
+        ("out/work/x, ~/work/y and ./home/z", False),
+    ],
+)
+def test_what_counts_as_a_path_of_one_machine(text, foreign):
+    assert bool(FOREIGN.search(text)) is foreign
+
+
+def test_changelog_and_version_agree():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## (.+)$", text, flags=re.MULTILINE)
+    assert headings[0] == "[Unreleased]"
+    released = [re.fullmatch(r"\[(\d+\.\d+\.\d+)\] - \d{4}-\d{2}-\d{2}", it) for it in headings[1:]]
+    assert None not in released
+    unreleased = text.split("## [Unreleased]", 1)[1].split("\n## ", 1)[0].strip()
+    # Between releases the version is either the last one told, or the one being written about.
+    assert unreleased or (released and released[0] and released[0][1] == __version__)
+    numbers = [Version(match[1]) for match in released if match]
+    assert numbers == sorted(numbers, reverse=True)
+    assert Version(__version__) >= max(numbers, default=Version("0"))
+
+
+def test_public_names_are_sorted_and_importable():
+    if not (PACKAGE / "__init__.py").exists():
+        pytest.skip("the package has no __init__.py in this tree")
+    names = beam_tfrecord.__all__
+    assert names == sorted(names)
+    assert len(names) == len(set(names))
+    assert [name for name in names if not hasattr(beam_tfrecord, name)] == []
+    assert beam_tfrecord.__version__ == __version__
+
+
+def test_installed_metadata():
+    found = importlib.metadata.metadata("beam-tfrecord")
+    assert found["Version"] == __version__
+    assert found["License-Expression"] == "Apache-2.0"
+    assert found["Requires-Python"] in ("<3.14,>=3.11", ">=3.11,<3.14")
+    assert {
+        "tensorflow",
+        "transform",
+        "images",
+        "postgres",
+        "jdbc",
+        "duckdb",
+        "gcp",
+        "aws",
+        "all",
+    } <= set(found.get_all("Provides-Extra"))
+    script = importlib.metadata.entry_points(group="console_scripts", name="beam-tfrecord")
+    assert [entry.value for entry in script] == ["beam_tfrecord.cli.main:main"]
+
+
+SKIPPING_TESTS = """
+import pytest
+
+def test_skipped():
+    pytest.skip("for a reason")
+
+@pytest.mark.xfail(strict=True)
+def test_expected_to_fail():
+    assert False
+"""
+
+
+@pytest.mark.parametrize(
+    ("flag", "exit_code", "closing"),
+    [("", 0, "2 skipped, 1 xfailed in"), ("1", 1, "1 failed, 1 xfailed, 1 error in")],
+)
+def test_required_tests_may_not_be_skipped(tmp_path, flag, exit_code, closing):
+    shutil.copy(ROOT / "conftest.py", tmp_path)
+    (tmp_path / "test_skipping.py").write_text(SKIPPING_TESTS)
+    (tmp_path / "test_absent.py").write_text("import pytest\npytest.importorskip('no_such_it')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--continue-on-collection-errors", str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "BEAM_TFRECORD_REQUIRE_ALL": flag},
+        check=False,
+    )
+    assert closing in done.stdout
+    assert done.returncode == exit_code

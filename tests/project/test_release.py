@@ -1,0 +1,171 @@
+"""A release: its version, the README on a package index, the workflows, and the files it builds."""
+
+from __future__ import annotations
+
+import email
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from beam_tfrecord._version import __version__
+from tests.helpers.repository import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+RELEASE = ROOT / "scripts" / "release"
+REPOSITORY = PROJECT["project"]["urls"]["Source"]
+WORKFLOWS = ROOT / ".github" / "workflows"
+PYTHONS = ("3.11", "3.12", "3.13")
+PLATFORMS = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28", "aarch64-apple-darwin")
+ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint"
+# Numbers of processors in the header of an ELF file.
+ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
+
+
+@pytest.fixture
+def release(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return the module behind scripts/release/build."""
+    monkeypatch.syspath_prepend(str(RELEASE))
+    return importlib.import_module("release")
+
+
+def test_links_of_the_readme_lead_to_this_version(tmp_path: Path) -> None:
+    # A process of its own, because pip and setuptools each change what ``import distutils`` finds.
+    command = [sys.executable, "setup.py", "--quiet", "dist_info", "--output-dir", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True)
+    (metadata,) = tmp_path.glob("*/METADATA")
+    given = email.message_from_bytes(metadata.read_bytes())
+    assert given["Description-Content-Type"] == "text/markdown"
+    description = given.get_payload()
+    assert isinstance(description, str)
+    code = r"^```.*?^```$|`[^`\n]*`"
+    text = re.sub(code, "", description, flags=re.DOTALL | re.MULTILINE)
+    links = re.findall(r"\]\(([^)\s]+)|(?:src|srcset|href)=\"([^\"]+)", text)
+    own = re.compile(rf"{REPOSITORY}/(?:blob|raw)/v{re.escape(__version__)}/([^#]+)")
+    found = [own.match(markdown) for markdown, _ in links]
+    assert any(found)
+    for (markdown, html), match in zip(links, found, strict=True):
+        assert (markdown or html).startswith(("https://", "#")), markdown or html
+        assert match is None or (ROOT / match[1]).exists(), match[1]
+
+
+def test_everything_names_the_same_versions_of_python(release: ModuleType) -> None:
+    classifiers = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["project"]["classifiers"]))
+    assert tuple(classifiers) == release.PYTHONS == PYTHONS
+    builds = PROJECT["tool"]["cibuildwheel"]["build"]
+    assert builds == [f"cp{python.replace('.', '')}-macosx_arm64" for python in PYTHONS]
+    for workflow in WORKFLOWS.glob("*.yml"):
+        matrices = re.findall(r"python: (\[.+\])", workflow.read_text(encoding="utf-8"))
+        assert set(matrices) <= {'["3.11", "3.12", "3.13"]'}, workflow
+
+
+def test_every_tool_of_a_release_has_one_version() -> None:
+    lines = (RELEASE / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if not line.startswith("#")]
+    assert [line for line in pins if not re.match(r"[\w.-]+==[\w.]+( ;|$)", line)] == []
+    pinned = {line.partition("==")[0] for line in pins}
+    assert set(PROJECT["dependency-groups"]["release"]) <= pinned
+
+
+@pytest.mark.parametrize(
+    ("tag", "heading", "message"),
+    [
+        (None, "## [Unreleased]", None),
+        ("v1.2.3", "## [1.2.3] - 2026-01-31", None),
+        ("v1.2.4", "## [1.2.3] - 2026-01-31", "the tag v1.2.4 does not match version 1.2.3 in"),
+        ("v1.2.3", "## [Unreleased]", r"has no heading '## \[1.2.3\] - YYYY-MM-DD'"),
+        ("v1.2.3", "## [1.2.3]", r"has no heading '## \[1.2.3\] - YYYY-MM-DD'"),
+    ],
+)
+def test_a_tag_names_the_version_and_the_changelog_has_it(
+    release: ModuleType, tmp_path: Path, tag: str | None, heading: str, message: str | None
+) -> None:
+    (tmp_path / "beam_tfrecord").mkdir()
+    (tmp_path / "beam_tfrecord" / "_version.py").write_text('__version__ = "1.2.3"\n')
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n{heading}\n")
+    person = ("-c", "user.name=A", "-c", "user.email=a@b.example")
+    for command in (
+        ("init", "--quiet"),
+        ("add", "."),
+        (*person, "commit", "--quiet", "-m", "x"),
+        *([("tag", tag)] if tag else []),
+    ):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    if message is None:
+        assert release.check_version(tmp_path) == "1.2.3"
+    else:
+        with pytest.raises(SystemExit, match=message):
+            release.check_version(tmp_path)
+
+
+def test_what_a_wheel_is_tried_with_runs() -> None:
+    done = subprocess.run(
+        [sys.executable, str(RELEASE / "smoke.py")],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("_records.abi3.so: right\n")
+
+
+@pytest.mark.slow
+def test_workflows_are_sound() -> None:
+    go = shutil.which("go", path=f"{os.environ.get('PATH', '')}:/usr/local/go/bin")
+    if go is None:
+        pytest.skip("there is no Go here, which builds actionlint")
+    (version,) = re.findall(
+        rf"{ACTIONLINT}(@\S+)", (WORKFLOWS / "test.yml").read_text(encoding="utf-8")
+    )
+    workflows = sorted(map(str, WORKFLOWS.glob("*.yml")))
+    done = subprocess.run(
+        [go, "run", ACTIONLINT + version, *workflows], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("python", PYTHONS)
+def test_every_extra_resolves(python: str, platform: str) -> None:
+    uv = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "pyproject.toml"]
+    target = ["--all-extras", "--python-version", python, "--python-platform", platform]
+    done = subprocess.run([*uv, *target], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_release_is_built_checked_and_tried() -> None:
+    programs = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
+    done = subprocess.run(
+        [RELEASE / "build"],
+        env={**os.environ, "PATH": programs, "UV_PYTHON_DOWNLOADS": "never"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"Python 3\.\d+\.\d+ on x86_64, _records\.abi3\.so: right", done.stdout)
+    (sdist,) = (ROOT / "dist").glob("*.tar.gz")
+    assert sdist.name == f"beam_tfrecord-{__version__}.tar.gz"
+    with tarfile.open(sdist) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    jar = "beam_tfrecord/java/beam-tfrecord.jar"
+    assert {"CONTRIBUTING.md", "docs/guarantees.md", jar} <= packed
+    assert [name for name in packed if name.endswith((".so", ".pyc"))] == []
+    for machine, number in ELF_MACHINES.items():
+        (wheel,) = (ROOT / "dist").glob(f"*-cp311-abi3-manylinux*_2_17_{machine}*.whl")
+        kernel = zipfile.ZipFile(wheel).read("beam_tfrecord/native/_records.abi3.so")
+        # e_machine stands behind e_ident and e_type.
+        assert int.from_bytes(kernel[18:20], "little") == number

@@ -1,0 +1,169 @@
+"""What a job killed while it published has left: ours goes, or goes back; anyone else's stays."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from beam_tfrecord import native
+from beam_tfrecord.errors import LeaseLost, StorageError
+from beam_tfrecord.publish.files import (
+    Note,
+    clear_leftovers,
+    clear_published,
+    names_at,
+    remove_replaced,
+)
+from beam_tfrecord.workdir.target import Target
+from tests.helpers.datasets import visible_names
+
+NEW = "data-00000-of-00002.tfrecord", "data-00001-of-00002.tfrecord"
+OLD = "data-00000-of-00001.tfrecord"
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Path:
+    """Return a target where a job was killed after the first of two shards had its name."""
+    directory = tmp_path / ".tmp-0a"
+    directory.mkdir()
+    for number in range(2):
+        (directory / f"shard-{number}").write_text(f"shard {number}")
+    shards = tuple((f"shard-{n}", NEW[n], len(f"shard {n}")) for n in range(2))
+    (tmp_path / OLD).write_text("old")
+    sidecars = (("labels.txt", f"{native.xxh64(b'cat', 0):016x}"),)
+    Note(shards, sidecars, frozenset([OLD])).save(str(directory))
+    os.replace(directory / "shard-0", tmp_path / NEW[0])
+    (tmp_path / "notes.txt").write_text("mine")
+    return tmp_path
+
+
+def test_another_job_removes_all_of_it(killed: Path) -> None:
+    clear_leftovers(Target(str(killed)))
+    assert os.listdir(killed) == ["notes.txt"]
+
+
+def test_the_same_job_takes_its_shards_back(killed: Path) -> None:
+    directory = killed / ".tmp-0a"
+    clear_leftovers(Target(str(killed)), keep=str(directory))
+    assert visible_names(killed) == ["notes.txt"]
+    assert (directory / "shard-0").read_text() == "shard 0"
+    assert (directory / "shard-1").read_text() == "shard 1"
+
+
+def test_a_file_that_only_has_the_name_of_a_shard_to_come_stays(killed: Path) -> None:
+    (killed / NEW[1]).write_text("shard x")
+    clear_leftovers(Target(str(killed)))
+    assert (killed / NEW[1]).read_text() == "shard x"
+
+
+def test_a_file_of_another_size_than_the_shard_stays(killed: Path) -> None:
+    (killed / NEW[0]).write_text("put there since")
+    clear_leftovers(Target(str(killed)))
+    assert (killed / NEW[0]).read_text() == "put there since"
+
+
+def test_nothing_outside_is_touched(killed: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    precious = killed.parent / "precious"
+    precious.write_text("mine")
+    replaced = frozenset([OLD, "../precious", str(precious)])
+    Note((), (), replaced).save(str(killed / ".tmp-0a"))
+    clear_leftovers(Target(str(killed)))
+    assert precious.read_text() == "mine"
+    # Nothing that such a note says is believed.
+    assert (killed / OLD).read_text() == "old"
+
+
+def test_a_note_that_is_not_whole_is_no_obstacle(killed: Path) -> None:
+    (killed / ".tmp-0a" / "publishing").write_text('{"shards": [')
+    clear_leftovers(Target(str(killed)))
+    assert visible_names(killed) == [OLD, NEW[0], "notes.txt"]
+    assert not (killed / ".tmp-0a").exists()
+
+
+def test_what_was_written_beside_the_shards_goes_too(killed: Path) -> None:
+    (killed / "labels.txt").write_text("cat")
+    clear_leftovers(Target(str(killed)))
+    assert os.listdir(killed) == ["notes.txt"]
+
+
+def test_a_file_of_that_name_that_says_something_else_stays(killed: Path) -> None:
+    (killed / "labels.txt").write_text("dog")
+    clear_leftovers(Target(str(killed)))
+    assert visible_names(killed) == ["labels.txt", "notes.txt"]
+
+
+def test_shards_of_every_try_go(killed: Path) -> None:
+    directory = killed / ".tmp-0a"
+    again = tuple((f"again-{n}", NEW[n], len(f"shard {n}")) for n in range(2))
+    for temporary, _, nbytes in again:
+        (directory / temporary).write_text("s" * nbytes)
+    Note(again, (), frozenset()).after(Note.load(str(directory))).save(str(directory))
+    clear_leftovers(Target(str(killed)), keep=str(directory))
+    assert visible_names(killed) == ["notes.txt"]
+    assert (directory / "shard-0").read_text() == "shard 0"
+    assert (directory / "again-0").read_text() == "sssssss"
+
+
+def test_what_tries_before_have_named_otherwise_goes_and_what_is_not_theirs_stays(
+    killed: Path,
+) -> None:
+    directory = str(killed / ".tmp-0a")
+    (killed / NEW[1]).write_text("mine")
+    only = (("again", OLD, 3),)
+    note = Note(only, (), frozenset()).after(Note.load(directory))
+    remove_replaced(Target(str(killed)), note, {OLD}, lambda: None)
+    assert visible_names(killed) == [OLD, NEW[1], "notes.txt"]
+
+
+def test_what_tries_before_have_written_otherwise_goes(killed: Path) -> None:
+    directory = str(killed / ".tmp-0a")
+    (killed / "labels.txt").write_text("cat")
+    note = Note((), (("labels.txt", "0" * 16),), frozenset()).after(Note.load(directory))
+    remove_replaced(Target(str(killed)), note, set(), lambda: None)
+    assert not (killed / "labels.txt").exists()
+
+
+def test_a_job_that_is_publishing_is_spared_and_one_that_may_be_at_work(killed: Path) -> None:
+    at_work = killed / ".tmp-0b" / "run-0"
+    at_work.parent.mkdir()
+    at_work.touch()
+    clear_published(Target(str(killed)), str(killed / ".tmp-0a"), lambda: None)
+    assert visible_names(killed) == [OLD, NEW[0], "notes.txt"]
+    assert Note.load(str(killed / ".tmp-0a")) is not None
+    clear_published(Target(str(killed)), str(killed / ".tmp-0c"), lambda: None)
+    assert visible_names(killed) == ["notes.txt"]
+    assert not (killed / ".tmp-0a").exists()
+    assert at_work.exists()
+
+
+def test_whoever_has_lost_the_lease_removes_nothing(killed: Path) -> None:
+    def check() -> None:
+        raise LeaseLost("another job has it")
+
+    with pytest.raises(LeaseLost):
+        clear_published(Target(str(killed)), str(killed / ".tmp-0c"), check)
+    assert visible_names(killed) == [OLD, NEW[0], "notes.txt"]
+    assert (killed / ".tmp-0a" / "shard-1").exists()
+
+
+def test_nothing_goes_where_a_manifest_cannot_be_read(killed: Path) -> None:
+    (killed / "manifest.json").write_text("edited")
+    clear_leftovers(Target(str(killed)))
+    assert visible_names(killed) == [OLD, NEW[0], "manifest.json", "notes.txt"]
+    assert names_at(str(killed / "manifest.json")) is None
+    assert names_at(str(killed / "none.json")) == set()
+
+
+def test_a_manifest_that_cannot_be_read_now_is_not_taken_for_none(
+    killed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise StorageError("try again later")
+
+    (killed / "manifest.json").touch()
+    monkeypatch.setattr("beam_tfrecord.manifest.read_small", fail)
+    with pytest.raises(StorageError, match="try again later"):
+        clear_leftovers(Target(str(killed)))
+    assert visible_names(killed) == [OLD, NEW[0], "manifest.json", "notes.txt"]

@@ -1,0 +1,187 @@
+"""Record files: against TensorFlow's reader and writer, and every way a file can be damaged."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.records.tfrecord import GzipCompressor, ShardStream, read_blocks
+from tests.helpers.made_datasets import framed, read_records, write_records
+
+# A record of b"abc", as printed from a file that tf.io.TFRecordWriter of TensorFlow 2.21 wrote.
+ABC = bytes.fromhex("0300000000000000b099490e6162636e57f121")
+RECORDS = [b"", b"abc", bytes(range(256)) * 500, b"\x00"]
+STREAM = b"".join(framed(record) for record in RECORDS)
+
+
+def test_a_record_has_the_bytes_that_tensorflow_writes(tmp_path: Path) -> None:
+    tf = pytest.importorskip("tensorflow")
+    with tf.io.TFRecordWriter(str(tmp_path / "tf")) as writer:
+        writer.write(b"abc")
+    write_records(tmp_path / "ours", [b"abc"])
+    assert (tmp_path / "tf").read_bytes() == ABC
+    assert (tmp_path / "ours").read_bytes() == ABC
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+def test_tensorflow_reads_our_files_and_we_read_its(tmp_path: Path, compression: str) -> None:
+    tf = pytest.importorskip("tensorflow")
+    write_records(tmp_path / "ours", RECORDS, compression=compression)
+    read = tf.data.TFRecordDataset(str(tmp_path / "ours"), compression_type=compression)
+    assert [record.numpy() for record in read] == RECORDS
+    with tf.io.TFRecordWriter(str(tmp_path / "tf"), options=compression) as writer:
+        for record in RECORDS:
+            writer.write(record)
+    assert list(read_records(tmp_path / "tf")) == RECORDS
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+def test_a_shard_tells_size_and_hash_of_its_record_stream(tmp_path: Path, compression: str) -> None:
+    with ShardStream(str(tmp_path / "shard"), compression) as shard:
+        shard.write(STREAM[:7])
+        shard.write(memoryview(STREAM)[7:])
+        assert os.listdir(tmp_path) != ["shard"]
+        assert shard.close() == (len(STREAM), f"{xxhash.xxh64_intdigest(STREAM):016x}")
+    stored = (tmp_path / "shard").read_bytes()
+    assert (gzip.decompress(stored) if compression else stored) == STREAM
+
+
+def test_a_shard_that_is_not_closed_leaves_nothing(tmp_path: Path) -> None:
+    with ShardStream(str(tmp_path / "shard"), "") as shard:
+        shard.write(b"half")
+        assert len(os.listdir(tmp_path)) == 1
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(ValueError, match="closed"):
+        shard.write(b"more")
+
+
+def test_a_shard_is_written_where_it_is_told_to_be_until_it_is_whole(tmp_path: Path) -> None:
+    with ShardStream(str(tmp_path / "shard"), "", temporary=str(tmp_path / "part")) as shard:
+        assert os.listdir(tmp_path) == ["part"]
+        shard.close()
+    assert os.listdir(tmp_path) == ["shard"]
+
+
+def test_gzip_has_no_name_and_no_time_and_ignores_how_data_came() -> None:
+    data = os.urandom(1_500_000) + bytes(2_000_000)
+
+    def compressed(piece_bytes: int) -> bytes:
+        codec = GzipCompressor()
+        out = b""
+        for start in range(0, len(data), piece_bytes):
+            out += b"".join(codec.compress(data[start : start + piece_bytes]))
+        return out + codec.flush()
+
+    whole = compressed(len(data))
+    assert whole[:8] == bytes.fromhex("1f8b080000000000")
+    assert gzip.decompress(whole) == data
+    assert compressed(70_001) == whole
+    assert compressed(1_048_577) == whole
+
+
+@given(records=st.lists(st.binary(max_size=300), max_size=20), block_bytes=st.integers(1, 400))
+def test_blocks_of_any_size_hold_every_record_once(
+    tmp_path_factory: pytest.TempPathFactory, records: list[bytes], block_bytes: int
+) -> None:
+    path = tmp_path_factory.mktemp("blocks") / "file"
+    stream = b"".join(framed(record) for record in records)
+    path.write_bytes(stream)
+    blocks = list(read_blocks(path, block_bytes=block_bytes))
+    assert [payload for block in blocks for payload in block.payloads()] == records
+    assert b"".join(block.data.tobytes() for block in blocks) == stream
+    passed = 0
+    for block in blocks:
+        assert block.first_record == passed
+        assert stream[block.position :].startswith(block.data.tobytes())
+        passed += len(block.starts)
+
+
+def test_several_gzip_members_are_one_file(tmp_path: Path) -> None:
+    half = len(STREAM) // 2
+    (tmp_path / "file").write_bytes(gzip.compress(STREAM[:half]) + gzip.compress(STREAM[half:]))
+    assert list(read_records(tmp_path / "file")) == RECORDS
+
+
+def test_a_plain_file_may_begin_like_gzip(tmp_path: Path) -> None:
+    # A payload of 0x088b1f bytes has the magic number of gzip as its length.
+    record = bytes(0x088B1F)
+    (tmp_path / "file").write_bytes(framed(record))
+    assert list(read_records(tmp_path / "file")) == [record]
+
+
+def _damaged(at: int) -> bytes:
+    data = bytearray(STREAM)
+    data[at] ^= 1
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (_damaged(28), r"at byte 16 \(record 1\): the checksum of the payload does not match"),
+        (_damaged(16), r"at byte 16 \(record 1\): the checksum of the length does not match"),
+        (_damaged(24), r"at byte 16 \(record 1\): the checksum of the length does not match"),
+        (_damaged(34), r"at byte 16 \(record 1\): the checksum of the payload does not match"),
+        (STREAM[:-1], r"record 3\): the file ends within this record, after 16 bytes of it"),
+        (STREAM[:21], r"at byte 16 \(record 1\): the file ends within this record, after 5 bytes"),
+        # A time in the bytes would be in the names of the tests, and differ between workers.
+        (gzip.compress(STREAM, mtime=0)[:-4], r"the gzip stream is damaged: Compressed file ended"),
+        (
+            gzip.compress(STREAM, mtime=0)[:-8] + bytes(8),
+            r"the gzip stream is damaged: CRC check failed",
+        ),
+        (b"\x1f\x8b\x08\x00" + b"\xff" * 60, r"record 0\): the gzip stream is damaged"),
+    ],
+)
+@pytest.mark.parametrize("block_bytes", [20, 10**6])
+def test_damage_is_named_by_file_byte_and_record(
+    tmp_path: Path, data: bytes, message: str, block_bytes: int
+) -> None:
+    (tmp_path / "shard").write_bytes(data)
+    with pytest.raises(DataError, match=message) as caught:
+        list(read_blocks(tmp_path / "shard", block_bytes=block_bytes))
+    assert str(caught.value).startswith(f"{str(tmp_path / 'shard')!r} is damaged at byte ")
+
+
+def test_reading_goes_on_after_a_damaged_payload_but_not_after_a_damaged_length(
+    tmp_path: Path,
+) -> None:
+    def read(data: bytes) -> tuple[list[bytes], list[tuple[int, int]]]:
+        (tmp_path / "shard").write_bytes(data)
+        faults: list[tuple[int, int]] = []
+        blocks = read_blocks(
+            tmp_path / "shard", on_fault=lambda fault: faults.append((fault.position, fault.record))
+        )
+        return [payload for block in blocks for payload in block.payloads()], faults
+
+    assert read(_damaged(28)) == ([RECORDS[0], *RECORDS[2:]], [(16, 1)])
+    assert read(_damaged(16)) == (RECORDS[:1], [(16, 1)])
+    twice = bytearray(_damaged(28))
+    twice[60] ^= 1
+    assert read(bytes(twice)) == ([RECORDS[0], RECORDS[3]], [(16, 1), (35, 2)])
+
+
+def test_a_length_that_no_file_could_have_is_a_fault(tmp_path: Path) -> None:
+    length = (2**64 - 8).to_bytes(8, "little")
+    header = length + framed(length)[-4:]
+    (tmp_path / "shard").write_bytes(header + bytes(100))
+    with pytest.raises(DataError, match="record 0"):
+        list(read_records(tmp_path / "shard"))
+
+
+def test_a_missing_file_and_an_unknown_compression_are_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nowhere' is missing"):
+        list(read_records(tmp_path / "nowhere"))
+    with pytest.raises(UsageError, match="compression 'ZLIB' is not known"):
+        write_records(tmp_path / "file", [], compression="ZLIB")
+    (tmp_path / "file").write_bytes(b"")
+    assert list(read_records(tmp_path / "file")) == []
+    with pytest.raises(UsageError, match="compression 'ZLIB' is not known"):
+        list(read_records(tmp_path / "file", compression="ZLIB"))

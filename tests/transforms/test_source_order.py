@@ -1,0 +1,166 @@
+"""Source order of elements of every kind: those that have an order, and those that have none."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.exchange import spill_files
+from beam_tfrecord.exchange.plan import plan_merges
+from beam_tfrecord.exchange.spill_files import BinCounts
+from beam_tfrecord.layout import Layout, ShardSpec
+from tests.helpers.datasets import ids, sample_table, write_parquet
+
+IN_MEMORY = ("FnApiRunner", [])
+MODES = {
+    "in_memory": IN_MEMORY,
+    "multi_threading": ("direct", []),
+    "multi_processing": (
+        "direct",
+        ["--direct_running_mode=multi_processing", "--direct_num_workers=2"],
+    ),
+}
+
+
+class Point(NamedTuple):
+    id: int
+
+
+def example_of(number: int) -> Any:
+    import tensorflow as tf
+
+    value = tf.train.Int64List(value=[number])
+    feature = {"id": tf.train.Feature(int64_list=value)}
+    return tf.train.Example(features=tf.train.Features(feature=feature))
+
+
+def serialized(row: dict[str, int]) -> bytes:
+    return example_of(row["id"]).SerializeToString()
+
+
+ELEMENTS = {
+    "dict": lambda number: {"id": number},
+    "NamedTuple": Point,
+    "Row": lambda number: beam.Row(id=number),
+    "Example": example_of,
+    "bytes": lambda number: example_of(number).SerializeToString(),
+}
+
+
+def write(elements: Iterable[Any], path: Path, mode: tuple[str, list[str]], **options: Any) -> None:
+    with bt.pipeline(mode[0], options=mode[1]) as p:
+        p | beam.Create(elements, reshuffle=False) | bt.WriteToTFRecord(f"{path}/", **options)
+
+
+@pytest.mark.parametrize("kind", ELEMENTS)
+@pytest.mark.parametrize("rows", [0, 1, 4, 1000])
+def test_elements_without_an_order_are_all_there(tmp_path: Path, kind: str, rows: int) -> None:
+    elements = [ELEMENTS[kind](number) for number in range(rows)]
+    write(elements, tmp_path, IN_MEMORY, shuffle=False, shards=2)
+    assert sorted(ids(tmp_path)) == list(range(rows))
+    manifest = bt.Manifest.load(tmp_path)
+    assert len(manifest.shards) == min(rows, 2)
+    if rows:
+        assert (manifest.order, manifest.place) == ("source", "bytes")
+
+
+@pytest.mark.parametrize(
+    "mode",
+    ["in_memory", "multi_threading", pytest.param("multi_processing", marks=pytest.mark.slow)],
+)
+def test_every_local_mode_gives_them_one_order(tmp_path: Path, mode: str) -> None:
+    rows = [{"id": number} for number in range(1000)]
+    options = {"shuffle": False, "splits": {"a": 0.5, "b": 0.5}, "compression_type": "gzip"}
+    write(rows[::-1], tmp_path / "here", IN_MEMORY, **options)
+    write(rows, tmp_path / "there", MODES[mode], **options)
+    assert sorted(ids(tmp_path / "there")) == list(range(1000))
+    assert ids(tmp_path / "there") == ids(tmp_path / "here")
+
+
+@pytest.mark.parametrize("step", [bt.ToRows(), bt.EncodeExamples()], ids=["rows", "examples"])
+def test_rows_behind_to_rows_and_encode_examples(tmp_path: Path, step: beam.PTransform) -> None:
+    parquet = write_parquet(tmp_path / "in", sample_table(1000), files=2)
+    with bt.pipeline("FnApiRunner") as p:
+        out = bt.WriteToTFRecord(f"{tmp_path / 'out'}/", shuffle=False, shards=3)
+        p | bt.ReadFromParquet(parquet) | step | out
+    assert sorted(ids(tmp_path / "out")) == list(range(1000))
+
+
+def only_even(data: pa.RecordBatch) -> pa.RecordBatch:
+    return data.filter(pa.array(data["id"].to_numpy() % 2 == 0))
+
+
+def twice(data: pa.RecordBatch) -> pa.RecordBatch:
+    return data.take(pa.array(np.repeat(np.arange(data.num_rows), 2)))
+
+
+@pytest.mark.parametrize("function", [only_even, twice])
+@pytest.mark.parametrize("batch_rows", [7, 1000])
+def test_a_batch_function_that_keeps_no_rows_keeps_the_order(
+    tmp_path: Path, function: Any, batch_rows: int
+) -> None:
+    parquet = write_parquet(tmp_path / "in", sample_table(600), files=2)
+    with bt.pipeline("FnApiRunner") as p:
+        (
+            p
+            | bt.ReadFromParquet(parquet, batch_rows=batch_rows)
+            | bt.MapBatches(function, keeps_rows=False)
+            | bt.WriteToTFRecord(f"{tmp_path / 'out'}/", shuffle=False, shards=3)
+        )
+    expected = {only_even: range(0, 600, 2), twice: [i // 2 for i in range(1200)]}[function]
+    assert ids(tmp_path / "out") == list(expected)
+    manifest = bt.Manifest.load(tmp_path / "out")
+    assert manifest.place == "bytes"
+    assert len(manifest.shards) == 3
+
+
+def places(count: int, seed: int = 0) -> np.ndarray[Any, Any]:
+    found = np.random.default_rng(seed).integers(0, 2**64, count, np.uint64)
+    # The ends of the range are where an overflow would show.
+    return np.unique(np.concatenate([found, np.array([0, 2**64 - 1], np.uint64)]))
+
+
+@pytest.mark.parametrize("shift", [0, 3, 10])
+def test_windows_cover_places_of_all_64_bits(shift: int) -> None:
+    found = places(500)
+    bins = np.unique(found >> np.uint64(shift))
+    ones = np.ones(len(bins), np.int64)
+    layout = Layout(shuffle=False, shards=ShardSpec(total=7))
+    planned = plan_merges({"data": BinCounts(bins, ones, 10 * ones, shift)}, layout)
+    windows = [window for task in planned for window in task]
+    assert len(windows) == 7
+    assert sum(window.records or 0 for window in windows) == len(bins)
+    covered = [
+        sum(window.first_place <= place <= window.last_place for place in found.tolist())
+        for window in windows
+    ]
+    assert sum(covered) == len(found)
+    assert [window.bytes for window in windows] == [10 * (w.records or 0) for w in windows]
+
+
+def test_many_bins_are_joined_whatever_the_order_of_merging(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spill_files, "MOST_BINS", 100)
+    runs = []
+    for seed in range(4):
+        bins = places(200, seed)
+        ones = np.ones(len(bins), np.int64)
+        runs.append(BinCounts(bins, ones, 3 * ones, 0))
+    merged = []
+    for order in itertools.permutations(runs):
+        total = order[0]
+        for run in order[1:]:
+            total = total.merge(run)
+        merged.append((total.shift, total.bins.tolist(), total.rows.tolist()))
+        assert total.bytes.sum() == 3 * sum(len(run.bins) for run in runs)
+    assert all(one == merged[0] for one in merged)
+    assert 50 < len(merged[0][1]) <= 100

@@ -1,0 +1,669 @@
+"""The Beam chain as people write it, by hand and with their own DoFns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, TypedDict
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.testing.util import assert_that, equal_to
+
+import beam_tfrecord as bt
+from beam_tfrecord.batch import Batch, Origin
+from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
+from beam_tfrecord.job_batch import JobBatch
+from beam_tfrecord.transforms.graph import element_kind
+from tests.helpers.datasets import ids, read_examples, sample_table, shard_hashes, write_parquet
+
+
+@pytest.fixture(scope="module")
+def parquet(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_parquet(tmp_path_factory.mktemp("input"), sample_table(300), files=2)
+
+
+def pipeline() -> beam.Pipeline:
+    return bt.pipeline("FnApiRunner")
+
+
+class RowToExample(beam.DoFn):
+    """What most Beam users write first."""
+
+    def process(self, row: dict) -> Iterator[object]:
+        import tensorflow as tf
+
+        features = {"id": tf.train.Feature(int64_list=tf.train.Int64List(value=[row["id"]]))}
+        if row["name"] is not None:
+            text = row["name"].encode()
+            features["name"] = tf.train.Feature(bytes_list=tf.train.BytesList(value=[text]))
+        yield tf.train.Example(features=tf.train.Features(feature=features))
+
+
+def test_your_own_dofn_that_builds_examples(parquet: str, tmp_path: Path) -> None:
+    with pipeline() as p:
+        names = (
+            p
+            | bt.ReadFromParquet(parquet)
+            | bt.ToRows()
+            | beam.ParDo(RowToExample())
+            | bt.WriteToTFRecord(str(tmp_path / "part"), num_shards=4)
+        )
+        expected = [str(tmp_path / f"part-{i:05d}-of-00004") for i in range(4)]
+        assert_that(names, equal_to(expected))
+    import tensorflow as tf
+
+    found = [
+        tf.train.Example.FromString(record.numpy()).features.feature["id"].int64_list.value[0]
+        for name in expected
+        for record in tf.data.TFRecordDataset(name)
+    ]
+    assert sorted(found) == list(range(300))
+    manifest = bt.Manifest.load(tmp_path / "part")
+    assert manifest.examples == 300
+    assert {f.name: str(f.type) for f in manifest.schema.features} == {
+        "id": "int64",
+        "name": "binary",
+    }
+    assert sorted(os.listdir(tmp_path)) == [
+        "_index",
+        *(f"part-{i:05d}-of-00004" for i in range(4)),
+        "part-job.json",
+        "part-manifest.json",
+        "part-schema.json",
+        "part-schema.pbtxt",
+    ]
+
+
+def test_bytes_are_written_untouched(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    records = [f"record {i}".encode() for i in range(50)]
+    with pipeline() as p:
+        p | beam.Create(records) | bt.WriteToTFRecord(str(tmp_path / "raw"), num_shards=2)
+    found = [
+        record.numpy()
+        for i in range(2)
+        for record in tf.data.TFRecordDataset(str(tmp_path / f"raw-{i:05d}-of-00002"))
+    ]
+    assert sorted(found) == sorted(records)
+
+
+def test_beams_keywords(tmp_path: Path) -> None:
+    with pipeline() as p:
+        (
+            p
+            | beam.Create(["a", "b", "c"])
+            | bt.WriteToTFRecord(
+                file_path_prefix=str(tmp_path / "x"),
+                coder=beam.coders.StrUtf8Coder(),
+                file_name_suffix=".rec.gz",
+                num_shards=1,
+                shard_name_template="_SS_NN",
+            )
+        )
+    import tensorflow as tf
+
+    files = tf.data.TFRecordDataset(str(tmp_path / "x_00_01.rec.gz"), compression_type="GZIP")
+    assert sorted(record.numpy() for record in files) == [b"a", b"b", b"c"]
+
+
+def test_the_order_of_elements_leaves_no_trace(tmp_path: Path) -> None:
+    records = [f"record {i % 90}".encode() for i in range(100)]
+    for name, given in (("a", records), ("b", records[::-1])):
+        with pipeline() as p:
+            p | beam.Create(given) | bt.WriteToTFRecord(f"{tmp_path / name}/", num_shards=3)
+    assert shard_hashes(tmp_path / "a") == shard_hashes(tmp_path / "b")
+
+
+class Point(NamedTuple):
+    id: int
+    y: float
+
+
+@pytest.mark.parametrize(
+    "elements",
+    [
+        [{"id": 1, "y": 0.5}, {"id": 2, "y": 1.5}],
+        [Point(1, 0.5), Point(2, 1.5)],
+        [beam.Row(id=1, y=0.5), beam.Row(id=2, y=1.5)],
+    ],
+    ids=["dict", "NamedTuple", "Row"],
+)
+def test_rows_of_any_kind(tmp_path: Path, elements: list) -> None:
+    with pipeline() as p:
+        p | beam.Create(elements) | bt.WriteToTFRecord(f"{tmp_path}/")
+    assert sorted(ids(tmp_path)) == [1, 2]
+    values = {e.features.feature["y"].float_list.value[0] for e in read_examples(tmp_path)}
+    assert values == {0.5, 1.5}
+
+
+def test_rows_of_a_kind_that_beam_does_not_know(tmp_path: Path) -> None:
+    with pipeline() as p:
+        rows = p | beam.Create([1, 2, 3]) | beam.Map(lambda i: {"id": i})
+        rows | bt.WriteToTFRecord(f"{tmp_path}/")
+    assert sorted(ids(tmp_path)) == [1, 2, 3]
+
+
+def test_batch_rows_under_a_schema(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string()))])
+    rows = [{"id": 1, "tags": ["a", "b"]}, {"id": 2, "tags": None}, {"id": 3, "tags": []}]
+    with pipeline() as p:
+        p | beam.Create(rows) | bt.BatchRows(schema) | bt.WriteToTFRecord(f"{tmp_path}/")
+    found = {
+        e.features.feature["id"].int64_list.value[0]: (
+            list(e.features.feature["tags"].bytes_list.value)
+            if "tags" in e.features.feature
+            else None
+        )
+        for e in read_examples(tmp_path)
+    }
+    assert found == {1: [b"a", b"b"], 2: None, 3: []}
+
+
+def test_elements_that_cannot_be_written_are_refused_at_construction(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot write elements of type int"):
+        pipeline() | beam.Create([1, 2]) | bt.WriteToTFRecord(f"{tmp_path}/")
+
+
+def test_splits_need_a_directory(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"splits need a directory: write to '.*/part/' instead"):
+        bt.WriteToTFRecord(str(tmp_path / "part"), splits={"a": 1.0})
+
+
+FEW = "1 shard is too few for 2 splits: give at least one each"
+THREE_WAYS = {"train": 0.5, "val": 0.25, "test": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_shards": 1, "splits": {"a": 0.5, "b": 0.5}}, FEW),
+        ({"shards": "2", "splits": THREE_WAYS}, "2 shards are too few for 3 splits"),
+        (
+            {"shards": {"train": 2}, "splits": {"train": 0.5, "test": 0.5}},
+            "split 'test' has no number of shards: add it to --shards",
+        ),
+        ({"num_shards": 2, "shards": 3}, "num_shards and shards exclude each other: give one"),
+    ],
+    ids=str,
+)
+def test_shards_that_do_not_suit_splits_are_refused_at_once(
+    tmp_path: Path, options: dict, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        bt.WriteToTFRecord(f"{tmp_path}/", **options)
+
+
+@pytest.mark.parametrize(
+    ("splits", "prefix", "options", "message"),
+    [
+        ({"a": 0.5, "b": 0.5}, "", {"num_shards": 1}, FEW),
+        ({"a": 0.5, "b": 0.5}, "", {"shards": {"a": 3}}, "split 'b' has no number of shards"),
+        (None, "", {"shards": {"train": 2, "test": 1}}, "split 'data' has no number of shards"),
+        ({"a": 0.5, "b": 0.5}, "part", {}, "splits need a directory: write to '.*/part/' instead"),
+    ],
+    ids=str,
+)
+def test_what_does_not_suit_assigned_splits_is_refused_when_the_pipeline_is_built(
+    parquet: str, tmp_path: Path, splits: dict | None, prefix: str, options: dict, message: str
+) -> None:
+    rows = pipeline() | bt.ReadFromParquet(parquet)
+    if splits is not None:
+        rows = rows | bt.AssignSplits(splits) | bt.MapBatches(lambda data: data)
+    with pytest.raises(UsageError, match=message):
+        rows | bt.WriteToTFRecord(f"{tmp_path}/{prefix}", **options)
+
+
+def test_a_split_of_share_zero_needs_no_shard(parquet: str, tmp_path: Path) -> None:
+    with pipeline() as p:
+        rows = p | bt.ReadFromParquet(parquet)
+        rows | "A" >> bt.WriteToTFRecord(f"{tmp_path}/a/", num_shards=1, splits={"a": 1, "b": 0})
+        split = rows | bt.AssignSplits({"a": 0, "b": 1})
+        split | "B" >> bt.WriteToTFRecord(f"{tmp_path}/b/", shards={"b": 2})
+    assert {s: bt.Manifest.load(tmp_path / s).splits.keys() for s in "ab"} == {
+        "a": {"a"},
+        "b": {"b"},
+    }
+
+
+def test_element_kinds() -> None:
+    assert element_kind(Batch) == "batches"
+    assert element_kind(bytes) == "examples"
+    assert element_kind(dict) == "rows"
+    assert element_kind(Point) == "rows"
+    assert element_kind(beam.typehints.Any) == "any"
+
+
+def double(row: dict) -> list[dict]:
+    return [row, {**row, "id": row["id"] + 1000}]
+
+
+@pytest.mark.parametrize("shuffle", [True, False], ids=["shuffled", "source"])
+def test_a_row_can_become_several(parquet: str, tmp_path: Path, shuffle: bool) -> None:
+    with pipeline() as p:
+        (
+            p
+            | bt.ReadFromParquet(parquet)
+            | bt.MapRows(double)
+            | bt.WriteToTFRecord(f"{tmp_path}/", shuffle=shuffle)
+        )
+    expected = [i + offset for i in range(300) for offset in (0, 1000)]
+    if shuffle:
+        assert sorted(ids(tmp_path)) == sorted(expected)
+    else:
+        assert ids(tmp_path) == expected
+
+
+class Mapped(TypedDict):
+    id: int
+    label: float
+
+
+def with_hint(row: dict) -> Mapped:
+    return {"id": row["id"], "label": 0.5}
+
+
+def test_a_return_hint_gives_the_types_without_a_second_pass(parquet: str, tmp_path: Path) -> None:
+    calls = beam.metrics.Metrics.counter("test", "calls")
+
+    def counted(row: dict) -> Mapped:
+        calls.inc()
+        return with_hint(row)
+
+    p = pipeline()
+    (p | bt.ReadFromParquet(parquet) | bt.MapRows(counted) | bt.WriteToTFRecord(f"{tmp_path}/"))
+    result = p.run()
+    result.wait_until_finish()
+    counters = result.metrics().query(beam.metrics.MetricsFilter().with_name("calls"))["counters"]
+    assert [counter.committed for counter in counters] == [300]
+    assert bt.Manifest.load(tmp_path).schema.names == ("id", "label")
+
+
+class KeepEven(beam.DoFn):
+    def setup(self) -> None:
+        self.divisor = 2
+
+    def process(self, row: dict) -> Iterator[dict]:
+        if row["id"] % self.divisor == 0:
+            yield row
+
+
+def test_map_rows_takes_a_dofn(parquet: str, tmp_path: Path) -> None:
+    with pipeline() as p:
+        (
+            p
+            | bt.ReadFromParquet(parquet)
+            | bt.MapRows(KeepEven())
+            | "OnlyId" >> bt.MapRows(lambda row: {"id": row["id"]})
+            | bt.WriteToTFRecord(f"{tmp_path}/")
+        )
+    assert sorted(ids(tmp_path)) == list(range(0, 300, 2))
+
+
+def test_map_rows_to_examples(parquet: str, tmp_path: Path) -> None:
+    def to_example(row: dict) -> object:
+        import tensorflow as tf
+
+        value = tf.train.Int64List(value=[row["id"]])
+        feature = {"id": tf.train.Feature(int64_list=value)}
+        return tf.train.Example(features=tf.train.Features(feature=feature))
+
+    with pipeline() as p:
+        (
+            p
+            | bt.ReadFromParquet(parquet)
+            | bt.MapRows(to_example)
+            | bt.WriteToTFRecord(f"{tmp_path}/", splits={"a": 0.5, "b": 0.5})
+        )
+    assert sorted(ids(tmp_path)) == list(range(300))
+
+
+def test_map_batches(parquet: str, tmp_path: Path) -> None:
+    def only_id(data: pa.RecordBatch) -> pa.RecordBatch:
+        return data.select(["id"])
+
+    with pipeline() as p:
+        (
+            p
+            | bt.ReadFromParquet(parquet)
+            | bt.MapBatches(only_id)
+            | bt.WriteToTFRecord(f"{tmp_path}/")
+        )
+    assert sorted(ids(tmp_path)) == list(range(300))
+    assert bt.Manifest.load(tmp_path).place == "origin"
+
+
+def test_map_batches_that_drops_rows_must_say_so(parquet: str, tmp_path: Path) -> None:
+    def first_half(data: pa.RecordBatch) -> pa.RecordBatch:
+        return data.slice(0, data.num_rows // 2)
+
+    with pytest.raises(Exception, match="pass keeps_rows=False"), pipeline() as p:
+        (
+            p
+            | bt.ReadFromParquet(parquet)
+            | bt.MapBatches(first_half)
+            | bt.WriteToTFRecord(f"{tmp_path}/")
+        )
+    with pipeline() as p:
+        (
+            p
+            | bt.ReadFromParquet(parquet)
+            | bt.MapBatches(first_half, keeps_rows=False)
+            | bt.WriteToTFRecord(f"{tmp_path}/")
+        )
+    assert 0 < len(ids(tmp_path)) < 300
+    assert bt.Manifest.load(tmp_path).place == "bytes"
+
+
+def test_assigned_splits_are_kept(parquet: str, tmp_path: Path) -> None:
+    with pipeline() as p:
+        (
+            p
+            | bt.ReadFromParquet(parquet)
+            | bt.AssignSplits({"train": 0.8, "test": 0.2}, seed=5)
+            | bt.MapBatches(lambda data: data.select(["id"]))
+            | "Assigned" >> bt.WriteToTFRecord(f"{tmp_path / 'a'}/")
+        )
+        (
+            p
+            | "Again" >> bt.ReadFromParquet(parquet)
+            | bt.WriteToTFRecord(f"{tmp_path / 'b'}/", splits={"train": 0.8, "test": 0.2}, seed=5)
+        )
+    for split in ("train", "test"):
+        assert sorted(ids(tmp_path / "a", split)) == sorted(ids(tmp_path / "b", split))
+
+
+def test_assign_splits_alone_is_enough(parquet: str, tmp_path: Path) -> None:
+    with pipeline() as p:
+        (
+            p
+            | bt.ReadFromParquet(parquet)
+            | bt.AssignSplits({"train": 0.8, "test": 0.2})
+            | bt.WriteToTFRecord(f"{tmp_path}/")
+        )
+    assert set(bt.Manifest.load(tmp_path).splits) == {"train", "test"}
+
+
+def test_encode_examples_and_to_example(parquet: str) -> None:
+    import tensorflow as tf
+
+    table = pq.read_table(parquet).slice(0, 5)
+    batch = Batch(table.to_batches()[0])
+    encoded = [batch] | bt.EncodeExamples()
+    rows = table.to_pylist() | beam.ParDo(bt.ToExample(table.schema))
+    assert [e.SerializeToString(deterministic=True) for e in rows] == encoded
+    assert tf.train.Example.FromString(encoded[3]).features.feature["id"].int64_list.value == [3]
+
+
+def test_a_batch_crosses_the_wire_whole_and_alone() -> None:
+    from beam_tfrecord.beam_steps import BatchCoder
+
+    data = pa.RecordBatch.from_pydict({"x": list(range(100_000)), "s": ["text"] * 100_000})
+    whole = JobBatch(data, Origin("u", 3, 7), group=2, split="train")
+    coder = BatchCoder()
+    assert beam.coders.registry.get_coder(Batch).__class__ is BatchCoder
+    part = whole.slice(10, 20)
+    encoded = coder.encode(part)
+    assert len(encoded) < 3_000
+    back = coder.decode(encoded)
+    assert back.data.equals(part.data)
+    assert back.origin is not None
+    assert (back.origin.unit, back.origin.index, back.origin.rows) == ("u", 3, 17)
+    assert isinstance(back, JobBatch)
+    assert (back.group, back.split) == (2, "train")
+    assert type(coder.decode(coder.encode(Batch(data)))) is Batch
+    taken = coder.decode(coder.encode(whole.take(np.array([5, 3]))))
+    assert list(taken.origin.row_numbers(2)) == [12, 10]
+
+
+def test_rejects_do_not_vanish_in_to_rows() -> None:
+    from beam_tfrecord.batch import Reject
+
+    batch = Batch(pa.RecordBatch.from_pydict({"x": [1]}), rejects=(Reject("u", 1, "", "c", "bad"),))
+    with pytest.raises(Exception, match="bad"):
+        [batch] | bt.ToRows()
+
+
+def test_an_existing_dataset_is_refused_at_construction(parquet: str, tmp_path: Path) -> None:
+    bt.write(parquet, tmp_path)
+    with pytest.raises(BeamTFRecordError, match="already holds another dataset"):
+        pipeline() | bt.ReadFromParquet(parquet) | bt.WriteToTFRecord(f"{tmp_path}/")
+
+
+def test_examples_of_two_kinds_are_an_error(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    def example(feature: tf.train.Feature) -> bytes:
+        features = tf.train.Features(feature={"x": feature})
+        return tf.train.Example(features=features).SerializeToString()
+
+    records = [
+        example(tf.train.Feature(int64_list=tf.train.Int64List(value=[1]))),
+        example(tf.train.Feature(float_list=tf.train.FloatList(value=[1.0]))),
+    ]
+    with pytest.raises(Exception, match="feature 'x'"), pipeline() as p:
+        p | beam.Create(records) | bt.WriteToTFRecord(f"{tmp_path}/")
+    assert issubclass(DataError, BeamTFRecordError)
+
+
+SPLITS = {"train": 0.8, "test": 0.2}
+LOST = "rows lost the split that AssignSplits gave them"
+
+
+def plain_rows(batch: Batch) -> list[dict]:
+    return list(batch.rows())
+
+
+@pytest.mark.parametrize(
+    ("step", "options"),
+    [
+        (bt.ToRows(), {}),
+        (bt.EncodeExamples(), {}),
+        (bt.EncodeExamples(), {"splits": SPLITS}),
+        (beam.FlatMap(plain_rows).with_output_types(dict), {}),
+    ],
+    ids=["ToRows", "EncodeExamples", "splits", "your own"],
+)
+def test_rows_that_lose_their_split_are_refused(
+    parquet: str, tmp_path: Path, step: beam.PTransform, options: dict
+) -> None:
+    split = pipeline() | bt.ReadFromParquet(parquet) | bt.AssignSplits(SPLITS)
+    sink = bt.WriteToTFRecord(f"{tmp_path}/", **options)
+    for rows in (split | step, split | "2" >> step | "Any" >> beam.Map(lambda row: row)):
+        with pytest.raises(UsageError, match=LOST):
+            rows | f"Sink {rows}" >> sink
+
+
+def test_rows_of_unknown_type_that_lose_their_split_are_refused(
+    parquet: str, tmp_path: Path
+) -> None:
+    def write(step: beam.PTransform, **options: object) -> None:
+        with pipeline() as p:
+            split = p | bt.ReadFromParquet(parquet) | bt.AssignSplits(SPLITS)
+            split | step | bt.WriteToTFRecord(f"{tmp_path}/", **options)
+
+    for step in (beam.FlatMap(lambda b: b.rows()), beam.Map(lambda b: Batch(b.data, b.origin))):
+        with pytest.raises(Exception, match=LOST):
+            write(step)
+    assert not (tmp_path / "manifest.json").exists()
+    named = beam.FlatMap(lambda b: [{**row, "split": b.split} for row in b.rows()])
+    write(named, split_column="split")
+    assert set(bt.Manifest.load(tmp_path).splits) == set(SPLITS)
+
+
+def test_splits_pass_through_other_code_that_gives_batches(parquet: str, tmp_path: Path) -> None:
+    with pipeline() as p:
+        (
+            p
+            | bt.ReadFromParquet(parquet)
+            | bt.AssignSplits(SPLITS)
+            | beam.Map(lambda batch: (batch.split, batch))
+            | beam.GroupByKey()
+            | beam.FlatMap(lambda group: group[1])
+            | bt.WriteToTFRecord(f"{tmp_path}/")
+        )
+    assert set(bt.Manifest.load(tmp_path).splits) == set(SPLITS)
+
+
+TWICE = "rows come with the split that AssignSplits gave them: leave out splits, split_column"
+PART = "some rows come with the split that AssignSplits gave them and some with none"
+
+
+def run_to(rows: beam.PCollection, directory: Path, **options: object) -> None:
+    rows | bt.WriteToTFRecord(f"{directory}/", **options)
+    rows.pipeline.run()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"splits": {"q": 0.5, "w": 0.5}},
+        {"splits": SPLITS},
+        {"split_column": "id"},
+        {"group": "id"},
+        {"splits": SPLITS, "group": "id", "seed": 3},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_splits_are_said_once(parquet: str, tmp_path: Path, options: dict, is_hidden: bool) -> None:
+    """What only the runner sees is refused by the sink, before anything is published."""
+    p = pipeline()
+    split = p | bt.ReadFromParquet(parquet) | bt.AssignSplits(SPLITS)
+    rows = split | bt.MapBatches(lambda data: data)
+    if is_hidden:
+        rows = (
+            p
+            | beam.Create([0])
+            | beam.FlatMap(lambda _, them: list(them), beam.pvalue.AsIter(rows)).with_output_types(
+                Batch
+            )
+        )
+    with pytest.raises(Exception, match=TWICE) as raised:
+        run_to(rows, tmp_path, **options)
+    assert isinstance(raised.value, UsageError) != is_hidden
+    assert not (tmp_path / "manifest.json").exists()
+
+
+def test_splits_are_assigned_once(parquet: str, tmp_path: Path) -> None:
+    p = pipeline()
+    split = p | bt.ReadFromParquet(parquet) | bt.AssignSplits(SPLITS)
+    with pytest.raises(UsageError, match=TWICE):
+        split | bt.MapBatches(lambda data: data) | "Again" >> bt.AssignSplits({"a": 1.0})
+    through = split | beam.Map(lambda batch: batch) | "Behind" >> bt.AssignSplits({"a": 1.0})
+    through | bt.WriteToTFRecord(f"{tmp_path}/")
+    with pytest.raises(Exception, match=TWICE):
+        p.run()
+    assert not (tmp_path / "manifest.json").exists()
+
+
+def test_rows_that_lost_their_split_get_a_new_one(parquet: str, tmp_path: Path) -> None:
+    with pipeline() as p:
+        (
+            p
+            | bt.ReadFromParquet(parquet)
+            | bt.AssignSplits(SPLITS)
+            | bt.ToRows()
+            | bt.BatchRows(bt.ReadFromParquet(parquet).source.schema())
+            | "Again" >> bt.AssignSplits({"a": 0.5, "b": 0.5})
+            | bt.WriteToTFRecord(f"{tmp_path}/")
+        )
+    assert set(bt.Manifest.load(tmp_path).splits) == {"a", "b"}
+
+
+@pytest.mark.parametrize("is_hidden", [False, True])
+@pytest.mark.parametrize("is_mapped", [False, True])
+def test_rows_without_a_split_do_not_go_with_rows_that_have_one(
+    parquet: str, tmp_path: Path, is_hidden: bool, is_mapped: bool
+) -> None:
+    p = pipeline()
+    split = p | "1" >> bt.ReadFromParquet(parquet) | bt.AssignSplits(SPLITS)
+    other = p | "2" >> bt.ReadFromParquet(parquet)
+    if is_mapped:
+        other = other | bt.MapBatches(lambda data: data)
+    if is_hidden:
+        other = other | beam.Map(lambda batch: batch)
+    both = (other, split) | beam.Flatten()
+    with pytest.raises(Exception, match=PART) as raised:
+        run_to(both, tmp_path)
+    assert isinstance(raised.value, UsageError) != is_hidden
+    assert not (tmp_path / "manifest.json").exists()
+
+
+def test_splits_may_be_assigned_in_parts_and_by_code_of_your_own(
+    parquet: str, tmp_path: Path
+) -> None:
+    with pipeline() as p:
+        one, two, three = (p | name >> bt.ReadFromParquet(parquet) for name in "123")
+        split = one | "A" >> bt.AssignSplits(SPLITS), two | "B" >> bt.AssignSplits({"val": 1.0})
+        own = three | beam.Map(lambda batch: batch.replace(split="own"))
+        (*split, own) | beam.Flatten() | bt.WriteToTFRecord(f"{tmp_path}/")
+    assert set(bt.Manifest.load(tmp_path).splits) == {*SPLITS, "val", "own"}
+
+
+def test_a_stage_refuses_splits(parquet: str, tmp_path: Path) -> None:
+    p = pipeline()
+    p | bt.ReadFromParquet(parquet) | bt.AssignSplits(SPLITS) | bt.ExtractToParquet(tmp_path)
+    with pytest.raises(Exception, match="a stage has no splits"):
+        p.run()
+
+
+def halved(row: dict) -> dict:
+    return {"id": row["id"], "half": row["id"] / 2}
+
+
+@pytest.mark.parametrize("is_flat", [True, False], ids=["Flatten", "Reshuffle"])
+def test_map_rows_finds_types_behind_other_code(
+    parquet: str, tmp_path: Path, is_flat: bool
+) -> None:
+    with pipeline() as p:
+        rows = p | bt.ReadFromParquet(parquet)
+        if is_flat:
+            rows = (rows, p | "2" >> bt.ReadFromParquet(parquet)) | beam.Flatten()
+        else:
+            rows = rows | beam.Reshuffle()
+        rows | bt.MapRows(halved) | bt.WriteToTFRecord(f"{tmp_path}/")
+    assert sorted(ids(tmp_path)) == sorted(list(range(300)) * (1 + is_flat))
+    types = {f.name: str(f.type) for f in bt.Manifest.load(tmp_path).schema.features}
+    assert types == {"id": "int64", "half": "float"}
+
+
+def test_a_row_function_over_readers_of_different_types(tmp_path: Path) -> None:
+    """The types found do not follow from which reader came first."""
+    tables = [
+        pa.table({"id": pa.array([1, 2], pa.int16()), "a": ["x", "y"]}),
+        pa.table({"id": pa.array([3, 4], pa.int64()), "b": [1, 2]}),
+    ]
+    for number, table in enumerate(tables):
+        pq.write_table(table, tmp_path / f"{number}.parquet")
+
+    def write(order: list[int]) -> str:
+        with pipeline() as p:
+            read = [p | f"{n}" >> bt.ReadFromParquet(f"{tmp_path}/{n}.parquet") for n in order]
+            mapped = read | beam.Flatten() | bt.MapRows(lambda row: {"a": "", "b": 0, **row})
+            mapped | bt.WriteToTFRecord(f"{tmp_path}/out{order[0]}/")
+        return bt.Manifest.load(f"{tmp_path}/out{order[0]}").schema.dumps()
+
+    assert write([0, 1]) == write([1, 0])
+
+
+def test_a_batch_without_rows_has_no_examples() -> None:
+    empty = Batch(pa.RecordBatch.from_pydict({"id": pa.array([], pa.int64())}))
+    assert [empty] | bt.EncodeExamples() == []
+
+
+@pytest.mark.parametrize("exchange", ["files", "runner"])
+def test_a_fault_of_the_data_is_told_under_every_exchange(tmp_path: Path, exchange: str) -> None:
+    p = pipeline()
+    (
+        p
+        | beam.Create([b"one", b"two"])
+        | bt.WriteToTFRecord(f"{tmp_path}/", key="id", exchange=exchange)
+    )
+    with pytest.raises(Exception, match="column 'id' does not exist: the elements are examples"):
+        p.run()

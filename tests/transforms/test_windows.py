@@ -1,0 +1,104 @@
+"""Bounded rows in windows, and under triggers, in every step that gathers rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import pytest
+from apache_beam.transforms import trigger, window
+
+import beam_tfrecord as bt
+from tests.helpers.datasets import ids
+from tests.helpers.marks import slow_after
+
+SCHEMA = pa.schema([("id", pa.int64())])
+ROWS = 60
+# How often an element is written: once for each window that it is in.
+WINDOWS: dict[str, tuple[dict[str, Any], int]] = {
+    "fixed": ({"windowfn": window.FixedWindows(10)}, 1),
+    "sliding": ({"windowfn": window.SlidingWindows(10, 5)}, 2),
+    "sessions": ({"windowfn": window.Sessions(3)}, 1),
+    "trigger": (
+        {
+            "windowfn": window.GlobalWindows(),
+            "trigger": trigger.Repeatedly(trigger.AfterCount(7)),
+            "accumulation_mode": trigger.AccumulationMode.ACCUMULATING,
+        },
+        1,
+    ),
+}
+
+
+def at_time(number: int) -> Any:
+    return window.TimestampedValue({"id": number}, number)
+
+
+def windowed(p: beam.Pipeline, name: str, kind: Any = dict) -> beam.PCollection:
+    return (
+        p
+        | beam.Create(range(ROWS))
+        | beam.Map(at_time).with_output_types(kind)
+        | beam.WindowInto(**WINDOWS[name][0])
+    )
+
+
+def expected(name: str) -> list[int]:
+    return sorted(list(range(ROWS)) * WINDOWS[name][1])
+
+
+@pytest.mark.parametrize("kind", [dict, Any], ids=["dict", "any"])
+@pytest.mark.parametrize("exchange", slow_after(1, ["files", "runner"]))
+@pytest.mark.parametrize("name", WINDOWS)
+def test_a_sink(tmp_path: Path, name: str, kind: Any, exchange: str) -> None:
+    with bt.pipeline("FnApiRunner") as p:
+        rows = windowed(p, name, kind)
+        rows | bt.WriteToTFRecord(f"{tmp_path}/", exchange=exchange, shards=2)
+    assert sorted(ids(tmp_path)) == expected(name)
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_a_stage(tmp_path: Path, name: str) -> None:
+    with bt.pipeline("FnApiRunner") as p:
+        windowed(p, name) | bt.ExtractToParquet(tmp_path)
+    batches = bt.ReadFromParquet(str(tmp_path)).batches()
+    assert sorted(row["id"] for batch in batches for row in batch.rows()) == expected(name)
+
+
+def doubled(row: dict[str, int]) -> dict[str, float]:
+    return {"id": row["id"], "half": row["id"] / 2}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_every_transform(tmp_path: Path, name: str) -> None:
+    """Types are found, and rows mapped, gathered and split, whatever the windows are."""
+    with bt.pipeline("FnApiRunner") as p:
+        (
+            windowed(p, name)
+            | bt.BatchRows(SCHEMA)
+            | "Again" >> beam.WindowInto(window.FixedWindows(10))
+            | bt.MapRows(doubled)
+            | bt.MapBatches(lambda data: data)
+            | bt.AssignSplits({"a": 0.5, "b": 0.5})
+            | bt.WriteToTFRecord(f"{tmp_path}/", shuffle=False)
+        )
+    assert sorted(ids(tmp_path)) == expected(name)
+    manifest = bt.Manifest.load(tmp_path)
+    assert set(manifest.splits) == {"a", "b"}
+    assert manifest.schema.names == ("half", "id") or manifest.schema.names == ("id", "half")
+
+
+@pytest.mark.slow
+def test_statistics(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow_transform")
+    with bt.pipeline("FnApiRunner") as p:
+        (
+            windowed(p, "fixed")
+            | bt.BatchRows(SCHEMA)
+            | "Again" >> beam.WindowInto(window.FixedWindows(10))
+            | bt.Preprocess([{"op": "zscore", "columns": ["id"]}], schema=SCHEMA)
+            | bt.WriteToTFRecord(f"{tmp_path}/")
+        )
+    assert bt.Manifest.load(tmp_path).examples == ROWS

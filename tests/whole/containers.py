@@ -1,0 +1,475 @@
+"""The same rows in other containers, orders and groupings, which give one and the same dataset.
+
+Under a key the order of a dataset follows from the rows alone. So whatever the rows are filed in,
+the shards have the same bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import io
+import json
+import os
+import random
+import sqlite3
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import fastavro
+import numpy as np
+import openpyxl
+import pyarrow as pa
+import pyarrow.orc
+import pyarrow.parquet as pq
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.sources.typed_files import TypedFiles
+from tests.helpers.datasets import shard_hashes
+from tests.helpers.records import example, write_records
+from tests.helpers.zips import zip_of
+
+SCHEMA = pa.schema({"id": pa.int64(), "x": pa.float64(), "count": pa.int64(), "name": pa.string()})
+_LETTERS = ("a", "Z", "é", "日", "🙂", '"', ",", ";", "\n", " ", "0", "'", "\\", "\t")
+
+Row = tuple[int, float, int | None, str | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Filed:
+    """Where rows lie, and how they are read.
+
+    Attributes:
+        inputs: What is written.
+        options: Of the source.
+        unit_bytes: Bytes of a unit of files with types; None: as always.
+    """
+
+    inputs: Any
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    unit_bytes: int | None = None
+
+
+def draw_rows(draw: random.Random, most: int = 120) -> list[Row]:
+    """Return random rows of `SCHEMA`; some share their id, and some are copies of others."""
+    # Text that reads as no number, and no column without a value.
+    rows: list[Row] = [(-1, 0.5, 7, "first")]
+    for _ in range(draw.randrange(most)):
+        name = "".join(draw.choices(_LETTERS, k=draw.randrange(6)))
+        rows.append(
+            (
+                draw.randrange(-(2**63), 2**63) if draw.random() < 0.2 else draw.randrange(50),
+                draw.choice((0.0, -0.0, 1e300, 5e-324, draw.uniform(-9, 9)))
+                if draw.random() < 0.5
+                else draw.gauss(0, 1e6),
+                None if draw.random() < 0.2 else draw.randrange(-9, 9),
+                None if draw.random() < 0.2 else name,
+            )
+        )
+    return [row for row in rows if abs(row[1]) < 3e38] + draw.choices(rows[:1], k=2)
+
+
+def table_of(rows: list[Row]) -> pa.Table:
+    columns = zip(*rows, strict=True)
+    return pa.table(
+        [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+    )
+
+
+def _csv(rows: list[Row], delimiter: str = ",", end: str = "\n") -> bytes:
+    lines = [delimiter.join(SCHEMA.names)]
+    for number, x, count, name in rows:
+        text = "" if name is None else '"' + name.replace('"', '""') + '"'
+        shown = "" if count is None else str(count)
+        lines.append(delimiter.join((str(number), repr(x), shown, text)))
+    return (end.join(lines) + end).encode()
+
+
+def _pieces(rows: list[Row], draw: random.Random) -> list[list[Row]]:
+    """Cut rows into one to five pieces, none of which is empty."""
+    cuts = sorted(draw.sample(range(1, len(rows)), min(len(rows) - 1, draw.randrange(5))))
+    return [rows[a:b] for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
+
+
+def csv_file(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    path = directory / "t.csv"
+    path.write_bytes(_csv(rows, end=draw.choice(("\n", "\r\n"))))
+    return Filed(path)
+
+
+def csv_cut_inside(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    path = directory / "t.csv"
+    path.write_bytes(_csv(rows))
+    return Filed(path, {"chunk_bytes": draw.choice((16, 40, 300))})
+
+
+def csv_with_semicolons(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    path = directory / "t.csv"
+    path.write_bytes(_csv(rows, ";"))
+    return Filed(path, {"delimiter": ";"})
+
+
+def csv_directories(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    # A piece alone may have no value of a column: its type is that of all files together.
+    for number, piece in enumerate(_pieces(rows, draw)):
+        below = directory / draw.choice((".", "a", "a/b", "c"))
+        below.mkdir(parents=True, exist_ok=True)
+        (below / f"{number}.csv").write_bytes(_csv(piece))
+    return Filed(directory, {"types": {"name": "string", "x": "float64"}})
+
+
+def csv_gzip(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    path, text = directory / "t.csv.gz", _csv(rows)
+    cut = draw.randrange(len(text))
+    path.write_bytes(gzip.compress(text[:cut]) + gzip.compress(text[cut:]))
+    return Filed(path)
+
+
+def csv_utf16(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    path = directory / "t.csv"
+    path.write_bytes(_csv(rows).decode().encode("utf-16"))
+    return Filed(path, {"encoding": "utf-16"})
+
+
+def _json(rows: list[Row], **how: Any) -> list[str]:
+    return [json.dumps(dict(zip(SCHEMA.names, row, strict=True)), **how) for row in rows]
+
+
+def json_lines_cut_inside(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    # A missing key is null, too.
+    lines = [line.replace(', "name": null', "") for line in _json(rows)]
+    text = draw.choice(("\n", "\r\n", "\n\n")).join(lines)
+    (directory / "t.jsonl").write_text(text, newline="")
+    return Filed(directory, {"chunk_bytes": draw.choice((16, 40, 300, 10**6))})
+
+
+def json_arrays(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    for number, piece in enumerate(_pieces(rows, draw)):
+        how = {"ensure_ascii": draw.random() < 0.5, "indent": draw.choice((None, 1))}
+        text = f"[{','.join(_json(piece, **how))}]".encode()
+        if draw.random() < 0.5:
+            (directory / f"{number}.json.gz").write_bytes(gzip.compress(text))
+        else:
+            (directory / f"{number}.json").write_bytes(text)
+    return Filed(directory)
+
+
+def parquet_file(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    path = directory / "t.parquet"
+    pq.write_table(
+        table_of(rows),
+        path,
+        row_group_size=draw.randrange(1, len(rows) + 1),
+        use_dictionary=draw.random() < 0.5,
+        compression=draw.choice(("none", "snappy", "zstd")),
+        data_page_version=draw.choice(("1.0", "2.0")),
+    )
+    return Filed(path, unit_bytes=draw.choice((None, 1, 500)))
+
+
+def arrow_files(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    """Write files and streams, compressed and not, of plain and dictionary columns."""
+    for number, piece in enumerate(_pieces(rows, draw)):
+        table = table_of(piece)
+        if draw.random() < 0.5:
+            words = table.column("name").combine_chunks().dictionary_encode()
+            table = table.set_column(3, "name", words)
+        make = draw.choice((pa.ipc.new_file, pa.ipc.new_stream))
+        options = pa.ipc.IpcWriteOptions(compression=draw.choice((None, "lz4", "zstd")))
+        with make(directory / f"{number}.arrow", table.schema, options=options) as writer:
+            writer.write_table(table, max_chunksize=draw.randrange(1, len(piece) + 1))
+    return Filed(directory, unit_bytes=draw.choice((None, 1, 500)))
+
+
+def orc_file(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    path = directory / "t.orc"
+    codec = draw.choice(("uncompressed", "zlib", "zstd"))
+    size = draw.randrange(1, len(rows) + 1)
+    pa.orc.write_table(table_of(rows), path, compression=codec, stripe_size=1, batch_size=size)
+    return Filed(path, unit_bytes=draw.choice((None, 1, 500)))
+
+
+def avro_file(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    types = ("long", "double", ["null", "long"], ["string", "null"])
+    fields = [{"name": n, "type": of} for n, of in zip(SCHEMA.names, types, strict=True)]
+    with (directory / "t.avro").open("wb") as file:
+        fastavro.writer(
+            file,
+            {"type": "record", "name": "row", "fields": fields},
+            (dict(zip(SCHEMA.names, row, strict=True)) for row in rows),
+            codec=draw.choice(("null", "deflate", "xz")),
+            sync_interval=draw.choice((1, 100, 16_000)),
+        )
+    return Filed(directory, unit_bytes=draw.choice((None, 100, 500)))
+
+
+def delta(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    """Write a file for each piece, with rows that are deleted again, in partitions or not."""
+    import deltalake
+
+    path, gone = str(directory / "t"), (7, 0.5, 7, "gone!")
+    by = draw.choice((None, ["count"]))
+    for number, piece in enumerate(_pieces(rows, draw)):
+        table = table_of([*piece, gone] if number % 2 == 0 else piece)
+        deltalake.write_deltalake(path, table, mode="append", partition_by=by)
+    deltalake.DeltaTable(path).delete("name = 'gone!'")
+    return Filed(path, unit_bytes=draw.choice((None, 1, 500)))
+
+
+def iceberg(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    """Write a file for each piece, of a table of which a column is renamed later."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    catalog = SqlCatalog("made", uri="sqlite:///:memory:", warehouse=f"file://{directory}")
+    catalog.create_namespace("ns")
+    table = catalog.create_table("ns.t", schema=SCHEMA.set(2, pa.field("was", pa.int64())))
+    first, *others = _pieces(rows, draw)
+    table.append(table_of(first).rename_columns(table.schema().as_arrow().names))
+    with table.update_schema() as change:
+        change.rename_column("was", "count")
+    for piece in others:
+        table.append(table_of(piece))
+    catalog.engine.dispose()
+    return Filed(directory / "ns" / "t", unit_bytes=draw.choice((None, 1, 500)))
+
+
+def excel(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    for number, piece in enumerate(_pieces(rows, draw)):
+        book = openpyxl.Workbook(write_only=True)
+        sheet = book.create_sheet("rows")
+        for row in (SCHEMA.names, *piece):
+            sheet.append(row)
+        book.save(directory / f"{number}.xlsx")
+    return Filed(directory)
+
+
+def webdataset(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    """Write samples, in which a null is a file that is missing."""
+    kind = draw.choice((tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT))
+    for number, piece in enumerate(_pieces(rows, draw)):
+        with tarfile.open(directory / f"{number}.tar", "w", format=kind) as tar:
+            for at, (key, _, count, _) in enumerate(piece):
+                for column, value in (("id", key), ("count", count)):
+                    if value is not None:
+                        member = tarfile.TarInfo(f"{number}/{at:05}.{column}")
+                        member.size = len(str(value))
+                        tar.addfile(member, io.BytesIO(str(value).encode()))
+    return Filed(directory, {"union": True}, unit_bytes=draw.choice((None, 1, 5000)))
+
+
+def parquet_of_other_types(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    """Write large, dictionary and chunked columns, in another order."""
+    for number, piece in enumerate(_pieces(rows, draw)):
+        table = (
+            pa.concat_tables([table_of(piece[:1]), table_of(piece[1:])])
+            if piece[1:]
+            else (table_of(piece))
+        )
+        kind = draw.choice(
+            (pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string()))
+        )
+        names = table.column("name").combine_chunks()
+        names = names.dictionary_encode() if pa.types.is_dictionary(kind) else names.cast(kind)
+        table = table.set_column(3, "name", names).select(["name", "count", "id", "x"])
+        pq.write_table(table, directory / f"{number}.parquet")
+    return Filed(directory)
+
+
+def stage(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    bt.extract(csv_file(directory, rows, draw).inputs, directory / "stage")
+    return Filed(directory / "stage")
+
+
+def dataset(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    """Write the rows in any order, splits and number of shards first."""
+    bt.write(
+        csv_file(directory, rows, draw).inputs,
+        directory / "ds",
+        splits=draw.choice((None, {"c": 0.5, "d": 0.5})),
+        shards=draw.choice((2, 5)),
+        compression=draw.choice(("none", "gzip")),
+        seed=draw.randrange(9),
+    )
+    return Filed(directory / "ds")
+
+
+def records_of_others(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    for number, piece in enumerate(_pieces(rows, draw)):
+        named = (dict(zip(SCHEMA.names, row, strict=True)) for row in piece)
+        made = [example(**{k: v for k, v in row.items() if v is not None}) for row in named]
+        suffix = draw.choice((".tfrecord", ".tfrecord.gz", f".tfrecord-{number:05d}-of-00009"))
+        write_records(directory / f"{number}{suffix}", made)
+    return Filed(directory)
+
+
+def sqlite(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    path = directory / "t.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE t (id INTEGER, x REAL, count INTEGER, name TEXT)")
+    connection.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", rows)
+    connection.commit()
+    connection.close()
+    return Filed(path, {"table": "t"})
+
+
+def duckdb(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    import duckdb
+
+    path = directory / "t.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute('CREATE TABLE t (id BIGINT, x DOUBLE, "count" BIGINT, name VARCHAR)')
+        connection.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", rows)
+    return Filed(f"duckdb:///{path}", {"table": "t"})
+
+
+def npz(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    save = draw.choice((np.savez, np.savez_compressed))
+    for number, piece in enumerate(_pieces(rows, draw)):
+        save(
+            directory / f"{number}.npz",
+            x=np.array([row[1] for row in piece], draw.choice(("<f8", ">f8"))),
+            id=np.array([row[0] for row in piece], np.int64),
+        )
+    return Filed(directory, {"store": "values", "example": "row"})
+
+
+def dicts(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    return Filed([dict(zip(SCHEMA.names, row, strict=True)) for row in rows])
+
+
+def generator(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    return Filed(dict(zip(SCHEMA.names, row, strict=True)) for row in rows)
+
+
+def arrow_table(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    return Filed(pa.concat_tables(map(table_of, _pieces(rows, draw))))
+
+
+def pandas_frame(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    import pandas
+
+    return Filed(table_of(rows).to_pandas(types_mapper=pandas.ArrowDtype))
+
+
+def pandas_objects(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    import pandas
+
+    frame = pandas.DataFrame(rows, columns=SCHEMA.names, dtype=object)
+    return Filed(frame.sample(frac=1, random_state=draw.randrange(99)))
+
+
+def polars_frame(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    import polars
+
+    frame = polars.from_arrow(table_of(rows))
+    return Filed(draw.choice((frame, frame.lazy())))
+
+
+def installed_datasets() -> ModuleType:
+    """Import Hugging Face's package, and not ``datasets.py`` here, whose directory pytest adds.
+
+    Raises:
+        pytest.skip.Exception: It is not installed.
+    """
+    here = os.path.dirname(os.path.abspath(__file__))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [path for path in sys.path if os.path.abspath(path) != here])
+        module: ModuleType = pytest.importorskip("datasets")
+        return module
+
+
+def hugging_face(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    datasets = installed_datasets()
+    held = datasets.Dataset(table_of(rows)).shuffle(seed=draw.randrange(99))
+    return Filed(draw.choice((held, held.to_iterable_dataset())))
+
+
+def zipped(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+    ways = (csv_cut_inside, json_arrays, parquet_of_other_types, arrow_files, orc_file, avro_file)
+    (directory / "unzipped").mkdir()
+    filed = draw.choice((*ways, dataset, records_of_others))(directory / "unzipped", rows, draw)
+    (directory / "zips").mkdir()
+    inside = Path(filed.inputs).relative_to(directory / "unzipped")
+    zip_of(
+        directory / "unzipped",
+        directory / "zips" / "t.zip",
+        draw.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)),
+    )
+    return dataclasses.replace(filed, inputs=directory / "zips" / "t.zip" / inside)
+
+
+Variant = Callable[[Path, list[Row], random.Random], Filed]
+ALL_COLUMNS: tuple[Variant, ...] = (
+    *(csv_cut_inside, csv_with_semicolons, csv_directories, csv_gzip, csv_utf16),
+    *(json_lines_cut_inside, json_arrays),
+    *(parquet_file, parquet_of_other_types, arrow_files, orc_file, avro_file),
+    *(stage, sqlite, duckdb, excel, delta, iceberg),
+    *(dataset, records_of_others, zipped),
+    *(dicts, generator, arrow_table, pandas_frame, pandas_objects, polars_frame, hugging_face),
+)
+# What they have types for, if not for all columns.
+COLUMNS: dict[Variant, tuple[str, ...]] = {npz: ("id", "x"), webdataset: ("id", "count")}
+VARIANTS: tuple[Variant, ...] = (*ALL_COLUMNS, *COLUMNS)
+
+
+def _of_sqlite(row: Row) -> Row:
+    """Return a row as SQLite holds it: a whole number is an integer, which has no negative zero."""
+    return (row[0], row[1] + 0.0, *row[2:])
+
+
+def _of_excel(row: Row) -> Row:
+    """Return a row as openpyxl writes it: numbers of 16 digits, and no text without characters."""
+    return (row[0] % 10**9, float(f"{row[1]:.15g}") + 0.0, row[2], row[3] or None)
+
+
+HELD: dict[Variant, Callable[[Row], Row]] = {sqlite: _of_sqlite, excel: _of_excel}
+
+
+def hashes_of(directory: Path, filed: Filed, columns: tuple[str, ...]) -> dict[str, Any]:
+    """Write rows under a key; return the hash of every shard, whose name has its split."""
+    before = TypedFiles.unit_bytes
+    if filed.unit_bytes is not None:
+        TypedFiles.unit_bytes = filed.unit_bytes
+    try:
+        manifest = bt.write(
+            filed.inputs,
+            directory / "out",
+            splits={"a": 0.6, "b": 0.4},
+            key=["id"],
+            columns=columns,
+            shards=4,
+            source_options=filed.options,
+        )
+    finally:
+        TypedFiles.unit_bytes = before
+    hashes = shard_hashes(directory / "out")
+    shards = {name: hashes[name] for name in hashes if name.endswith(".tfrecord")}
+    return {"content": manifest.content, "examples": manifest.examples, **shards}
+
+
+def judge(directory: Path, variant: Variant, seed: int) -> int:
+    """File random rows in two ways, in two orders; return how many rows there are.
+
+    Raises:
+        AssertionError: The two datasets differ.
+    """
+    draw = random.Random(seed)
+    rows = [HELD.get(variant, lambda row: row)(row) for row in draw_rows(draw)]
+    columns = COLUMNS.get(variant, tuple(SCHEMA.names))
+    found = []
+    for number, way in enumerate((csv_file, variant)):
+        below = directory / f"{number}"
+        (below / "in").mkdir(parents=True)
+        filed = way(below / "in", rows, draw)
+        found.append(hashes_of(below, filed, columns))
+        rows = draw.sample(rows, len(rows))
+    one, other = found
+    assert one == other, f"{variant.__name__}, seed {seed}"
+    assert one["examples"] == len(rows)
+    return len(rows)

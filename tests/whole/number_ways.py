@@ -1,0 +1,309 @@
+"""The ways of numbers into a dataset: random ones of `number_texts` through each of them.
+
+Each way takes columns of text and a directory, and returns what was stored of every column and
+which loss was reported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import decimal
+import sqlite3
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.features.feature import ColumnStats, Feature
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.records.encoding import Arena, Encoder
+from beam_tfrecord.records.rows import call_on_rows, mapped_batch
+from beam_tfrecord.sources.csv.source import Csv, with_texts
+from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.sql.source import Sql
+from beam_tfrecord.transforms.map_rows import map_batch
+from tests.native.reference.examples import parse_example
+from tests.whole.number_texts import check_column, check_losses, kept_as_float64
+
+Columns = Mapping[str, list[str]]
+
+
+class Written(NamedTuple):
+    """One column in a dataset."""
+
+    values: list[bytes | float]
+    reported: float
+
+
+def encoded(batches: Iterable[Batch], schema: Schema | None = None) -> dict[str, Written]:
+    """Return what encoding stores and reports, in the order of the rows."""
+    values: dict[str, list[bytes | float]] = {}
+    observed: dict[str, ColumnStats] = {}
+    for batch in batches:
+        arena = Arena()
+        encoder = Encoder(schema or Schema.from_arrow(batch.data.schema))
+        result = encoder.encode(batch, arena)
+        assert not batch.rejects
+        assert not result.rejects
+        for name, found in result.observed.items():
+            observed[name] = observed.get(name, ColumnStats()).merge(found)
+        frames, starts = arena.used_data().tobytes(), arena.used_starts().tolist()
+        for start, stop in zip(starts, [*starts[1:], len(frames)], strict=True):
+            for name, (kind, stored) in parse_example(frames[start + 12 : stop - 4]).items():
+                (value,) = stored
+                number = struct.unpack("<f", value)[0] if kind == 2 else value
+                values.setdefault(name.decode(), []).append(number)
+    return {name: Written(values[name], observed[name].max_relative_error) for name in values}
+
+
+def write_csv(columns: Columns, directory: Path) -> str:
+    """Write a file of the columns; returns its path."""
+    path = directory / "numbers.csv"
+    lines = [",".join(columns), *map(",".join, zip(*columns.values(), strict=True))]
+    path.write_text("\n".join(lines) + "\n", encoding="ascii")
+    return str(path)
+
+
+def schema_of(columns: Iterable[str], arrow: pa.DataType, store: str = "auto") -> Schema:
+    """Return a schema with one type for all columns."""
+    return Schema(tuple(Feature(name, arrow, store=store) for name in columns))
+
+
+def _csv(columns: Columns, directory: Path, arrow: pa.DataType | None = None) -> list[Batch]:
+    types = {} if arrow is None else dict.fromkeys(columns, arrow)
+    return list(Csv(write_csv(columns, directory), types=types).batches(batch_rows=2))
+
+
+def _given(columns: Columns, directory: Path, schema: Schema) -> dict[str, Written]:
+    """Read a file under a given schema, as `write` does."""
+    source = Csv(write_csv(columns, directory))
+    units = source.all_units(source.all_scans())
+    batches = (batch for unit in units for batch in source.read(unit, schema.to_arrow()))
+    return encoded(batches, schema)
+
+
+def _mapped(batches: Iterable[Batch], schema: Schema | None = None) -> Iterator[Batch]:
+    for batch in batches:
+        arrow = batch.data.schema if schema is None else schema.to_arrow()
+        yield mapped_batch(batch, call_on_rows(batch, lambda row: row), arrow)
+
+
+def csv_inferred(columns: Columns, directory: Path) -> dict[str, Written]:
+    """Types found in the file."""
+    return encoded(_csv(columns, directory))
+
+
+def csv_float32(columns: Columns, directory: Path) -> dict[str, Written]:
+    """A file that is read as float32."""
+    return encoded(_csv(columns, directory, pa.float32()))
+
+
+def csv_sliced(columns: Columns, directory: Path) -> dict[str, Written]:
+    """Parts and rows of the batches of a file."""
+    batches = [
+        part
+        for batch in _csv(columns, directory, pa.float32())
+        for row in range(batch.num_rows)
+        for part in (batch.take(pa.array([row]).to_numpy()),)
+    ]
+    return encoded(batch.slice(0, 1) for batch in batches)
+
+
+def csv_schema(columns: Columns, directory: Path) -> dict[str, Written]:
+    """A file under a schema of float32."""
+    return _given(columns, directory, schema_of(columns, pa.float32()))
+
+
+def csv_mapped_rows(columns: Columns, directory: Path) -> dict[str, Written]:
+    """Rows that a function gives back as they were."""
+    return encoded(_mapped(_csv(columns, directory, pa.float32())))
+
+
+def csv_mapped_to_float32(columns: Columns, directory: Path) -> dict[str, Written]:
+    """Rows that a function gives back as they were, under a schema of float32."""
+    schema = schema_of(columns, pa.float32())
+    return encoded(_mapped(_csv(columns, directory), schema), schema)
+
+
+def csv_mapped_in_place(columns: Columns, directory: Path) -> dict[str, Written]:
+    """Batches that a function gives back, which might have given other rows."""
+    batches = _csv(columns, directory)
+    return encoded(
+        mapped for batch in batches for mapped in map_batch(lambda data: data, False, batch)
+    )
+
+
+def csv_mapped_batches(columns: Columns, directory: Path) -> dict[str, Written]:
+    """Batches that a function gives back as they were."""
+    batches = _csv(columns, directory)
+    return encoded(
+        mapped for batch in batches for mapped in map_batch(lambda data: data, True, batch)
+    )
+
+
+def parquet_text(columns: Columns, directory: Path) -> dict[str, Written]:
+    """Text in Parquet, under a schema of float64."""
+    path = directory / "text.parquet"
+    pq.write_table(pa.table(dict(columns)), path)
+    return encoded(Parquet(str(path)).batches(), schema_of(columns, pa.float64()))
+
+
+def _decimals(columns: Columns) -> pa.Table:
+    """Return columns as decimals, those that have so many digits before or behind the point."""
+    made = {}
+    for name, texts in columns.items():
+        values = [decimal.Decimal(text) for text in texts]
+        for arrow in (pa.decimal128(38, 19), pa.decimal256(76, 50), pa.decimal256(76, 75)):
+            try:
+                column = pa.array(values, arrow)
+            except pa.ArrowInvalid:
+                continue
+            # Arrow makes 0 of a number that is 39 digits finer than the type.
+            if column.to_pylist() == values:
+                made[name] = column
+                break
+    return pa.table(made)
+
+
+def parquet_decimals(columns: Columns, directory: Path) -> dict[str, Written]:
+    """Decimals in Parquet."""
+    path = directory / "decimals.parquet"
+    pq.write_table(_decimals(columns), path)
+    return encoded(Parquet(str(path)).batches())
+
+
+def decimals_as_floats(columns: Columns, directory: Path) -> dict[str, Written]:
+    """Decimals under a schema of float32."""
+    table = _decimals(columns)
+    batches = map(Batch, table.to_batches())
+    return encoded(batches, schema_of(table.schema.names, pa.float32()))
+
+
+def duckdb_decimals(columns: Columns, directory: Path) -> dict[str, Written]:
+    """Decimals in a database."""
+    import duckdb
+
+    path = directory / "numbers.duckdb"
+    path.unlink(missing_ok=True)
+    table = _decimals(columns)
+    fits = [f.name for f in table.schema if pa.types.is_decimal128(f.type)]
+    wanted = table.select(fits)  # noqa: F841 - DuckDB finds it by its name
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE numbers AS SELECT * FROM wanted")
+    batches = list(Sql(f"duckdb:///{path}", table="numbers").batches())
+    return encoded(batches)
+
+
+def write_sqlite(declared: str, columns: Mapping[str, Sequence[object]], directory: Path) -> str:
+    """Write a database with the table ``numbers``; returns its path."""
+    path = directory / "numbers.sqlite"
+    path.unlink(missing_ok=True)
+    named = ", ".join(f"{name} {declared}" for name in columns)
+    places = ", ".join("?" for _ in columns)
+    rows = zip(*columns.values(), strict=True)
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"CREATE TABLE numbers ({named})")
+        connection.executemany(f"INSERT INTO numbers VALUES ({places})", rows)
+    return str(path)
+
+
+def as_floats(columns: Columns) -> dict[str, list[float]]:
+    """Return the numbers that the texts of `kept_as_float64` are."""
+    return {name: list(map(float, texts)) for name, texts in columns.items()}
+
+
+def sqlite_reals(columns: Columns, directory: Path) -> dict[str, Written]:
+    """Floats in SQLite."""
+    path = write_sqlite("REAL", as_floats(columns), directory)
+    return encoded(Sql(path, table="numbers").batches())
+
+
+def sqlite_mixed(columns: Columns, directory: Path) -> dict[str, Written]:
+    """Floats and integers side by side in SQLite, read as float64."""
+    mixed = {
+        name: [
+            int(number) if number.is_integer() and abs(number) < 2**63 else number
+            for number in numbers
+        ]
+        for name, numbers in as_floats(columns).items()
+    }
+    path = write_sqlite("", mixed, directory)
+    return encoded(Sql(path, table="numbers", types=dict.fromkeys(columns, "double")).batches())
+
+
+def sqlite_text(columns: Columns, directory: Path) -> dict[str, Written]:
+    """Text in SQLite, under a schema of float32."""
+    path = write_sqlite("TEXT", columns, directory)
+    return encoded(Sql(path, table="numbers").batches(), schema_of(columns, pa.float32()))
+
+
+def sqlite_decimals(columns: Columns, directory: Path) -> dict[str, Written]:
+    """Text in SQLite, read as decimals."""
+    table = _decimals(columns)
+    fits = {f.name: f.type for f in table.schema if pa.types.is_decimal128(f.type)}
+    path = write_sqlite("TEXT", {name: columns[name] for name in fits}, directory)
+    return encoded(Sql(path, table="numbers", types=fits).batches())
+
+
+class Way(NamedTuple):
+    """A way of numbers into a dataset.
+
+    Attributes:
+        written: Takes columns and a directory; returns those columns that it can take.
+        kept: What is kept of a number before it takes the way.
+    """
+
+    written: Callable[[Columns, Path], dict[str, Written]]
+    kept: Callable[[str], str] = str
+
+
+WAYS = {
+    way.written.__name__: way
+    for way in (
+        *map(Way, (csv_inferred, csv_float32, csv_sliced, csv_schema, csv_mapped_rows)),
+        *map(Way, (csv_mapped_batches, csv_mapped_to_float32, csv_mapped_in_place)),
+        *map(Way, (parquet_text, parquet_decimals, decimals_as_floats)),
+        *map(Way, (duckdb_decimals, sqlite_text, sqlite_decimals)),
+        *(Way(sqlite_reals, kept_as_float64), Way(sqlite_mixed, kept_as_float64)),
+    )
+}
+
+
+def check_way(way: Way, columns: Columns, directory: Path) -> int:
+    """Check every column that a way can take; returns how many numbers that were."""
+    given = {name: list(map(way.kept, texts)) for name, texts in columns.items()}
+    checked = 0
+    for column, written in way.written(given, directory).items():
+        check_column(given[column], [float(value) for value in written.values], written.reported)
+        checked += len(written.values)
+    return checked
+
+
+def check_bytes(columns: Columns, directory: Path) -> int:
+    """Check numbers that are kept as the bytes of a float64: the nearest, and its loss."""
+    schema = schema_of(columns, pa.float64(), "bytes")
+    for name, written in _given(columns, directory, schema).items():
+        stored = [struct.unpack("<d", bytes(value))[0] for value in written.values]
+        assert stored == [float(text) for text in columns[name]], name
+        check_losses(columns[name], stored, written.reported)
+    return sum(map(len, columns.values()))
+
+
+def check_text(columns: Columns, directory: Path) -> int:
+    """Check numbers that are kept as text: they are the text that they were."""
+    schema = schema_of(columns, pa.float64(), "text")
+    given = _given(columns, directory, schema)
+    mapped = encoded(
+        _mapped(
+            with_texts(Csv(write_csv(columns, directory)), schema.to_arrow()).batches(), schema
+        ),
+        schema,
+    )
+    for name, written in (*given.items(), *mapped.items()):
+        assert [bytes(value).decode() for value in written.values] == columns[name]
+        assert written.reported == 0
+    return 2 * sum(map(len, columns.values()))

@@ -1,0 +1,28 @@
+"""A file that changes while it is read: one dataset of one state, or one clear line."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.marks import slow_after
+from tests.whole.changing import CHANGES, INPUTS, MOMENTS, judge
+
+# Every input with every change; the moments take turns, so each pair of a change and a moment and
+# of an input and a moment comes up. `scripts/prove/run changes` tries all of them.
+TURNS = [
+    (kind, how, MOMENTS[(row + column) % len(MOMENTS)])
+    for (row, kind), (column, how) in itertools.product(enumerate(INPUTS), enumerate(CHANGES))
+]
+
+
+# By default every other one.
+@pytest.mark.parametrize(
+    ("kind", "how", "moment"), slow_after(len(TURNS) // 2, TURNS[::2] + TURNS[1::2])
+)
+def test_a_changed_input_is_one_state_or_one_line(
+    tmp_path: Path, kind: str, how: str, moment: str
+) -> None:
+    judge(tmp_path, kind, how, moment, rows=40)

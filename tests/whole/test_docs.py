@@ -1,0 +1,473 @@
+"""README.md and docs/: their snippets run, and what they name and link to exists.
+
+A page runs from top to bottom in a folder that contains only `penguins.csv`. A ``console`` block
+has commands of a shell, each with the output that the page shows for it. All ``python`` blocks
+run in one namespace; a ``text`` block after one shows its output. A block that begins with a
+comment of a file's name is saved under that name instead. A ``sh`` block needs something that a
+test does not have, such as a cluster: its commands are only parsed.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import doctest
+import inspect
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import types
+import xml.etree.ElementTree
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import click
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord import errors
+from beam_tfrecord.cli.main import cli
+from beam_tfrecord.features.arrow_types import type_from_json
+from tests.helpers.repository import ROOT, tracked_files
+
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z_-]*|(?<![\w-])-[a-z]\b")
+
+# Pages that always run, since they are read first; all others are slow.
+FAST = {"README.md", "types.md", "stop-and-resume.md"}
+# Pages that run elsewhere: cells of a session in tests/jobs/test_notebooks.py, and programs that
+# show and fix a fault of Beam in tests/runners/test_local_runner.py.
+NOT_RUN = {"notebooks.md", "upstream.md"}
+# Flags of other programs that the text names.
+FOREIGN_FLAGS = {"--artifacts-dir", "--force-reinstall", "--no-deps", "-c", "-m"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A fenced block.
+
+    Attributes:
+        language: What follows the opening fence.
+        text: What is between the fences.
+        page: Path of the page.
+        line: Number of its first line in the page, from 1.
+    """
+
+    language: str
+    text: str
+    page: Path
+    line: int
+
+    @property
+    def file(self) -> str | None:
+        """Name of the file that the block is to be saved as."""
+        named = re.match(r"# ([\w.]+\.py)\n", self.text)
+        return named and named[1]
+
+    def compiled(self) -> Any:
+        """Compile it as a file in the current directory, with the line numbers of the page.
+
+        TensorFlow reads the source of functions, and tracebacks show it.
+        """
+        file = Path(f"{self.page.stem}-{self.line}.py").absolute()
+        file.write_text("\n" * (self.line - 1) + self.text)
+        return compile(file.read_text(), str(file), "exec")
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """Return the fenced blocks of a page, in order."""
+    blocks, opened = [], None
+    lines = TEXTS[page].splitlines()
+    for number, line in enumerate(lines, 1):
+        if line.startswith("```") and opened is None:
+            opened = number
+        elif line == "```" and opened is not None:
+            text = "".join(f"{line}\n" for line in lines[opened : number - 1])
+            blocks.append(Block(lines[opened - 1][3:], text, page, opened + 1))
+            opened = None
+    assert opened is None, page
+    return blocks
+
+
+def console(block: Block) -> Iterator[tuple[str, str]]:
+    """Yield every command of a console block, and the output that is shown for it."""
+    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        command = re.match(r"(?:.*\\\n)*.*\n", part)
+        assert command is not None
+        yield command[0], part[command.end() :]
+
+
+def commands(*languages: str) -> Iterator[list[str]]:
+    """Yield the words of every command `beam-tfrecord` in blocks of the languages."""
+    for page in PAGES:
+        for block in blocks_of(page):
+            if block.language not in languages:
+                continue
+            text = "".join(command for command, _ in console(block))
+            for line in (text or block.text).replace("\\\n", " ").splitlines():
+                words = shlex.split(line, comments=True)
+                while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+                    del words[0]
+                if words[:1] == ["beam-tfrecord"]:
+                    shell = (i for i, word in enumerate(words) if re.match(r"[|>&]|\d>", word))
+                    yield words[1 : next(shell, None)]
+
+
+def assert_output(seen: str, shown: str, where: str) -> None:
+    """Compare output with the page: ``...`` matches anything, and all seconds count as equal."""
+    seen, shown = (re.sub(r"\d+\.\d+ s\b", "1.0 s", text) for text in (seen, shown))
+    shown = re.sub(r"\s*\.\.\.\s*", "...", shown)
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.REPORT_NDIFF
+    if not (checker := doctest.OutputChecker()).check_output(shown, seen, flags):
+        example = doctest.Example("", shown)
+        pytest.fail(f"{where}\n{checker.output_difference(example, seen, flags)}", pytrace=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the penguins, and the programs `beam-tfrecord` and `python` of this tree."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name, words in (("python", ""), ("beam-tfrecord", "-P -m beam_tfrecord")):
+        (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    shutil.copy(DOCS / "penguins.csv", folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    return folder
+
+
+def run_console(block: Block) -> None:
+    """Run the commands of a block: with the output shown, or with success if none is shown."""
+    for command, shown in console(block):
+        ran = subprocess.run(
+            ["sh", "-c", command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        where = f"{block.page.name}:{block.line}: $ {command}"
+        if shown:
+            assert_output(ran.stdout, shown, where)
+        else:
+            assert ran.returncode == 0, f"{where}{ran.stdout}"
+
+
+def run_python(block: Block, names: dict[str, Any], shown: str) -> None:
+    """Run a block, and compare what it prints."""
+    code = block.compiled()
+    if "import torch" in block.text:
+        # In a process that has imported TensorFlow, PyTorch's optimizers abort.
+        ran = subprocess.run(
+            [sys.executable, "-c", block.text], capture_output=True, text=True, check=False
+        )
+        assert ran.returncode == 0, f"{block.page.name}:{block.line}{ran.stderr}"
+        assert_output(ran.stdout, shown, f"{block.page.name}:{block.line}")
+        return
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(code, names)
+    assert_output(printed.getvalue(), shown, f"{block.page.name}:{block.line}")
+
+
+def rows_by_id(path: str) -> list[dict[str, Any]]:
+    return sorted(bt.load(path).rows(), key=lambda row: row["id"])
+
+
+def check_readme(names: dict[str, Any]) -> None:
+    assert names["model"].evaluate(names["test"], verbose=0)[1] > 0.85
+    assert bt.verify("rescued").ok
+    assert 344 - 10 < len(bt.load("rescued")) < 344
+    assert len(list(Path("out").glob("part-*-of-00004"))) == 4
+
+
+def check_csv(names: dict[str, Any]) -> None:
+    assert bt.diff("tabs", "others").same_data
+    assert bt.load("text").schema.names == ("species", "year")
+    assert {len(bt.load(name)) for name in ("tabs", "others", "named", "again", "piped")} == {344}
+    assert bt.load("joined").arrow()["sex"].null_count > 100
+
+
+def check_images(names: dict[str, Any]) -> None:
+    assert names["names"] == ("cat", "dog")
+    images, labels = next(iter(names["train"]))
+    assert images.shape == (32, 64, 64, 3)
+    assert set(labels.numpy()) == {0, 1}
+    assert len(bt.load("dataset")) == 80
+
+
+def check_numpy(names: dict[str, Any]) -> None:
+    features, labels = next(iter(names["batches"]))
+    assert features["image"].shape == (32, 28, 28)
+    assert set(labels.numpy()) <= set(range(10))
+    assert bt.load("memory").numpy()["image"].shape == (60, 28, 28)
+
+
+def check_databases(names: dict[str, Any]) -> None:
+    assert [row["fare"] for row in rows_by_id("large")] == [n / 2 for n in range(3, 100)]
+    assert rows_by_id("rows") == [{"id": 1, "fare": 2.5}, {"id": 2, "fare": None}]
+
+
+def check_pipelines(names: dict[str, Any]) -> None:
+    rows = list(bt.load("out").rows())
+    assert len(rows) == 342
+    assert all(r["ratio"] == pytest.approx(r["bill_length_mm"] / r["bill_depth_mm"]) for r in rows)
+    files = sorted(str(path) for path in Path("examples").glob("part-*-of-*"))
+    assert files == [f"examples/part-0000{i}-of-00008" for i in range(8)]
+    tf = names["tf"]
+    examples = map(tf.train.Example.FromString, tf.data.TFRecordDataset(files).as_numpy_iterator())
+    years = [example.features.feature["numbers"].int64_list.value[0] for example in examples]
+    assert sorted(set(years)) == [2007, 2008, 2009]
+    assert len(years) == 344
+    assert rows_by_id("rows") == [{"id": 1, "fare": 2.5}, {"id": 2, "fare": None}]
+
+
+def check_preprocessing(names: dict[str, Any]) -> None:
+    train = bt.load("steps", split="train").numpy()
+    assert train["bill_length_mm"].mean() == pytest.approx(0, abs=1e-5)
+    assert train["bill_length_mm"].std() == pytest.approx(1, abs=1e-5)
+    features, _ = next(iter(names["train"]))
+    assert features.shape == (32, 4)
+    assert names["train"].feature_names[0] == "island=Biscoe"
+    assert set(features[:, :3].numpy().sum(axis=1)) == {1.0}
+    assert len(bt.load("ratios")) == 342
+
+
+def check_reading(names: dict[str, Any]) -> None:
+    train = names["train"]
+    assert len(train) == train.splits["train"] > 200
+    assert len(list(train.rows())) == train.arrow().num_rows == len(list(train.examples()))
+    assert names["part"].splits == {"data": 172}
+    assert sum(len(batch["species"]) for batch in names["batches"]) == len(train)
+    assert sum(len(batch["species"]) for batch in names["unzipped"]) == 344
+
+
+def check_training(names: dict[str, Any]) -> None:
+    features, labels = next(iter(names["test"]))
+    assert features.shape == (32, 8)
+    assert set(features[:, 1].numpy()) <= {0.0, 1.0}
+    assert labels.shape == (32,)
+    assert sorted(names["weights"]) == [0, 1, 2]
+    columns, _ = next(iter(names["by_column"]))
+    assert set(columns["island"].numpy()) == {b"Biscoe", b"Dream", b"Torgersen"}
+    rides, _ = next(iter(names["fares"].map(names["ride_columns"])))
+    assert rides.shape == (32, 16)
+    assert set(rides[:, 3:].numpy().ravel()) == {0.0, 1.0}
+    assert names["arrays"]["year"].shape == (len(bt.load("out", split="train")),)
+
+
+def check_splits(names: dict[str, Any]) -> None:
+    rows = list(bt.load("ordered").rows())
+    assert [row["bill_length_mm"] for row in rows[:3]] == pytest.approx([39.1, 39.5, 40.3])
+    assert len(list(Path("many").glob("*.tfrecord.gz"))) == 6
+    assert set(bt.load("by-year").splits) == {"2007", "2008", "2009"}
+    of_group: dict[Any, set[str]] = {}
+    for split in ("train", "test"):
+        for row in bt.load("by-island", split=split).rows():
+            of_group.setdefault((row["species"], row["year"]), set()).add(split)
+    assert {len(splits) for splits in of_group.values()} == {1}
+
+
+# What must hold after a page has run, besides the output that it shows.
+CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
+    "README.md": check_readme,
+    "csv.md": check_csv,
+    "databases.md": check_databases,
+    "images.md": check_images,
+    "numpy.md": check_numpy,
+    "pipelines.md": check_pipelines,
+    "preprocessing.md": check_preprocessing,
+    "reading.md": check_reading,
+    "splits-and-order.md": check_splits,
+    "training.md": check_training,
+}
+
+
+def runnable() -> Iterator[Any]:
+    """Yield the pages with snippets."""
+    for page in PAGES:
+        is_run = any(block.language in ("console", "python") for block in blocks_of(page))
+        if is_run and page.name not in NOT_RUN:
+            is_fast = page.name in FAST
+            marks = [] if is_fast else [pytest.mark.slow]
+            yield pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks)
+
+
+@pytest.mark.parametrize("page", list(runnable()))
+def test_the_snippets_of_a_page_run(
+    page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tensorflow")
+    # TensorFlow finds the source of functions by their module.
+    module = types.ModuleType("page")
+    monkeypatch.setitem(sys.modules, "page", module)
+    names = vars(module)
+    blocks = blocks_of(page)
+    for block, after in zip(blocks, [*blocks[1:], None], strict=True):
+        if block.language == "console":
+            run_console(block)
+        elif block.language == "python" and block.file:
+            Path(block.file).write_text(block.text)
+        elif block.language == "python":
+            shown = after.text if after and after.language == "text" else ""
+            run_python(block, names, shown)
+    CHECKS.get(page.name, lambda names: None)(names)
+
+
+def flags_of(command: str) -> set[str]:
+    parameters = cli.commands[command].params
+    return {flag for p in parameters for flag in (*p.opts, *p.secondary_opts)} | {"--help"}
+
+
+def test_every_command_is_on_some_page_and_every_command_on_a_page_exists() -> None:
+    pattern = r"(?:^\$ |^|`)beam-tfrecord ([a-z]+)"
+    named = set(re.findall(pattern, "\n".join(TEXTS.values()), re.MULTILINE))
+    assert named == set(cli.commands)
+
+
+@pytest.mark.parametrize("words", list(commands("sh")), ids=" ".join)
+def test_commands_that_tests_cannot_run_are_parsed(words: list[str]) -> None:
+    name, *arguments = words
+    if name != "--version":
+        group = click.Context(cli, **cli.context_settings)
+        cli.commands[name].make_context(name, arguments, parent=group)
+
+
+def test_flags_in_the_text_exist() -> None:
+    text = re.sub(r"^```.*?^```$", "", "\n".join(TEXTS.values()), flags=re.DOTALL | re.MULTILINE)
+    # What follows a lone -- is Beam's.
+    spans = [re.sub(r"(^| )-- .*", "", span) for span in re.findall(r"`([^`\n]+)`", text)]
+    named = {flag for span in spans for flag in FLAG.findall(span)}
+    assert {"--no-shuffle", "--null", "--encoding", "--runner", "--schema"} <= named
+    known = set().union(*map(flags_of, cli.commands)) | FOREIGN_FLAGS
+    # So are flags with an underscore.
+    assert {flag for flag in named - known if "_" not in flag} == set()
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    page = TEXTS[DOCS / "python.md"]
+    cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    named = {name for cell in cells for name in re.findall(r"`(\w+)", cell)}
+    assert named == set(bt.__all__) - {"__version__"}
+
+
+def test_the_table_of_transforms_is_complete() -> None:
+    page = TEXTS[DOCS / "pipelines.md"]
+    rows = [line.split("|")[1] for line in page.splitlines() if re.match(r"\| `[A-Z]", line)]
+    named = {name for cell in rows for name in re.findall(r"`(\w+)", cell)}
+    public = {name: getattr(bt, name) for name in bt.__all__}
+    assert named == {
+        name
+        for name, value in public.items()
+        if inspect.isclass(value) and issubclass(value, beam.PTransform | beam.DoFn)
+    }
+
+
+def test_every_name_of_a_type_in_the_table_is_one() -> None:
+    _, section = TEXTS[DOCS / "types.md"].split("## Names of types")
+    section, _ = section.split("##", 1)
+    rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
+    names = re.findall(r"`([^`]+)`", " ".join(cell for row in rows for cell in row))
+    assert {"int64", "text", "timestamp[us]", '{"list": "int64"}'} <= set(names)
+    for name in names:
+        type_from_json(json.loads(name) if name.startswith("{") else name)
+
+
+def test_the_messages_to_search_for_are_ours() -> None:
+    nodes = (
+        node
+        for path in (ROOT / "beam_tfrecord").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+    )
+    texts = [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    page = TEXTS[DOCS / "troubleshooting.md"]
+    named = re.findall(r"^\| `([^`]+)`", page, re.MULTILINE)
+    named.remove("Python.h: No such file or directory")
+    assert len(named) > 20
+    parts = {part for message in named for part in re.split(r"…|\d+", message)}
+    assert [part for part in parts if not any(part in text for text in texts)] == []
+
+
+def test_every_error_is_in_the_table_with_its_exit_code() -> None:
+    rows = re.findall(
+        r"^\| (`[A-Z].*`) \| (\d) \|", TEXTS[DOCS / "rejects-and-errors.md"], re.MULTILINE
+    )
+    named = {name: int(code) for cell, code in rows for name in re.findall(r"`(\w+)`", cell)}
+    base = errors.BeamTFRecordError
+    found = [value for value in vars(errors).values() if inspect.isclass(value)]
+    assert named == {
+        error.__name__: error.exit_code
+        for error in found
+        if issubclass(error, base) and error is not base
+    }
+
+
+def test_names_and_files_of_the_project_exist() -> None:
+    text = "\n".join(TEXTS.values())
+    names = set(re.findall(r"\bbt\.([A-Za-z_]+)", text))
+    assert {"write", "load", "pipeline"} <= names
+    assert names - set(bt.__all__) == set()
+    paths = set(re.findall(r"`((?:scripts|tests|pipelines|beam_tfrecord)/[\w./-]+)", text))
+    assert {"scripts/demo", "pipelines/train_images.py"} <= paths
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of the headings of a page, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_link_leads_somewhere() -> None:
+    pages = [path for path in tracked_files() if path.suffix == ".md"]
+    assert set(PAGES) <= set(pages)
+    broken = []
+    for page in pages:
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+            path, _, anchor = target.partition("#")
+            file = (page.parent / path).resolve() if path else page
+            if re.match(r"[a-z]+:", target):
+                continue
+            if not file.exists() or (anchor and anchor not in anchors(file)):
+                broken.append(f"{page.relative_to(ROOT)}: {target}")
+    assert broken == []
+
+
+def test_the_index_lists_every_page() -> None:
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", TEXTS[DOCS / "README.md"]))
+    assert linked == {page.name for page in DOCS.glob("*.md")} - {"README.md"}
+
+
+def test_the_readme_is_short() -> None:
+    assert len(TEXTS[ROOT / "README.md"].splitlines()) <= 180
+
+
+def test_the_checklist_has_thirty_tasks_with_a_page_each() -> None:
+    rows = re.findall(
+        r"^\| (\d+) \| .+ \| \[.+\]\(.+\) \|$", TEXTS[DOCS / "checklist.md"], re.MULTILINE
+    )
+    assert [int(number) for number in rows] == [*range(1, 31)]
+
+
+def test_the_picture_is_an_svg_that_loads_nothing() -> None:
+    text = (DOCS / "pipeline.svg").read_text("utf-8")
+    assert xml.etree.ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
+    assert "href" not in text
+    assert "docs/pipeline.svg" in TEXTS[ROOT / "README.md"]

@@ -1,0 +1,107 @@
+"""A disk that is full at any phase of a job: one clear line, nothing published, and it goes on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import StorageError
+from tests.helpers.datasets import sample_table, shard_hashes, visible_names, write_parquet
+
+ROWS = 20_000
+SHUFFLED = {"splits": "train=0.8,test=0.2", "shards": 4}
+SOURCE = {"shuffle": False, "shard_size": "300kB"}
+KB = 1000
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_parquet(tmp_path_factory.mktemp("input"), sample_table(ROWS), group_rows=5_000)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """Yield a directory that is a disk of its own, of a size to be set."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("no disk can be mounted here: that takes root")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def resize(disk: Path, size_bytes: int) -> None:
+    command = ["mount", "-o", f"remount,size={size_bytes}", str(disk)]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def failure(work: Callable[[], object]) -> Exception | None:
+    try:
+        work()
+    except Exception as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("options", [SHUFFLED, SOURCE], ids=["shuffled", "source"])
+def test_a_full_disk_at_any_phase(
+    source: str, tmp_path: Path, disk: Path, options: dict[str, object]
+) -> None:
+    bt.write(source, tmp_path / "whole", **options)
+    whole = shard_hashes(tmp_path / "whole")
+    out = disk / "out"
+    resize(disk, 10 * 2**20)
+    old = bt.write(source, out, seed=1, **options)
+    used = shutil.disk_usage(disk).used
+    failed = 0
+    # From a disk on which nothing fits beside the old dataset to one on which all does: the job
+    # goes on each time with what it has, and ends in each of its phases.
+    for room in range(0, 4 * used, used // 6):
+        resize(disk, used + 32 * KB + room)
+        error = failure(lambda: bt.write(source, out, overwrite=True, **options))
+        if error is None:
+            break
+        failed += 1
+        assert type(error) is StorageError
+        assert error.exit_code == 1
+        assert str(error).startswith(f"no space left in {str(out)!r} (no space left on device)")
+        assert "\n" not in str(error)
+        if (out / "manifest.json").exists():
+            assert bt.load(out).manifest == old
+    else:
+        pytest.fail("there never was room enough")
+    assert failed >= 3
+    assert shard_hashes(out) == whole
+    assert not [name for name in os.listdir(out) if name.startswith(".")]
+
+
+def test_a_limit_on_the_size_of_files(source: str, tmp_path: Path) -> None:
+    code = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
+        "from beam_tfrecord.cli.main import main\n"
+        "sys.argv[0] = 'beam-tfrecord'\n"
+        "main()\n"
+    )
+    out = tmp_path / "out"
+    ran = subprocess.run(
+        [sys.executable, "-c", code, "write", source, str(out)],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith(f"error: file is too large for {str(out)!r} (file too large)")
+    assert ran.stderr.count("\n") == 1
+    assert visible_names(out) == []
+    assert bt.write(source, out).examples == ROWS

@@ -1,0 +1,228 @@
+"""Whole datasets of NumPy arrays: written by commands and pipelines, read by us and TensorFlow."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.dataset.code import reading_code
+from beam_tfrecord.dataset.show import count_values, json_lines, render_rows
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.sources.numpy import source as numpy_arrays
+from tests.helpers.datasets import shard_hashes
+
+
+@pytest.fixture(scope="module")
+def features() -> dict[str, Any]:
+    random = np.random.default_rng(5)
+    dtypes = [
+        "bool",
+        "u1",
+        "i2",
+        "u4",
+        "i8",
+        "u8",
+        "f2",
+        "f4",
+        "f8",
+        "c8",
+        "c16",
+        ml_dtypes.bfloat16,
+    ]
+    return {
+        f"{np.dtype(dtype).name}_{rank}": random.integers(0, 2, (5, 2, 3)[:rank]).astype(dtype)
+        for dtype in dtypes
+        for rank in (1, 3)
+    } | {"empty": np.zeros((5, 0, 2), "f4"), "when": np.arange(10).view("M8[s]").reshape(5, 2)}
+
+
+@pytest.fixture(scope="module")
+def dataset(features: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path: Path = tmp_path_factory.mktemp("numpy")
+    with bt.pipeline() as p:
+        p | bt.ReadFromNumpy(features) | bt.WriteToTFRecord(f"{path}/", shuffle=False)
+    return path
+
+
+class TestDatasets:
+    """By `write` and by a pipeline."""
+
+    def test_arrays_in_memory_come_back(self, features: Any, dataset: Path) -> None:
+        found = bt.load(dataset).numpy()
+        assert found.keys() == features.keys()
+        for name, array in features.items():
+            assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape), name
+            assert found[name].tobytes() == array.tobytes(), name
+        assert bt.verify(dataset).ok
+
+    def test_tensorflow_decodes_them(self, features: Any, dataset: Path) -> None:
+        pytest.importorskip("tensorflow")
+        batch = next(iter(bt.load(dataset).tf(5)))
+        singles = list(bt.load(dataset).tf())
+        assert batch.keys() == features.keys()
+        for name, array in features.items():
+            array = array.view("i8") if array.dtype.kind == "M" else array
+            found = batch[name].numpy()
+            assert np.array_equal(found, array), name
+            assert np.array_equal(np.stack([single[name].numpy() for single in singles]), array)
+            # An Example has no narrower numbers than int64 and float32: single values come so.
+            assert found.dtype == array.dtype or array.ndim == 1, name
+            assert batch[name].shape == array.shape
+
+    def test_tensorflow_alone_decodes_them(self, features: Any, dataset: Path) -> None:
+        tf = pytest.importorskip("tensorflow")
+        (shard,) = dataset.glob("*.tfrecord")
+        spec = {
+            "int16_3": tf.io.FixedLenFeature([], tf.string),
+            "int16_3/shape": tf.io.FixedLenFeature([2], tf.int64),
+            "int16_3/dtype": tf.io.FixedLenFeature([], tf.string),
+        }
+        rows = []
+        for record in tf.data.TFRecordDataset(str(shard)):
+            parsed = tf.io.parse_single_example(record, spec)
+            assert parsed["int16_3/dtype"].numpy() == b"int16"
+            flat = tf.io.decode_raw(parsed["int16_3"], tf.int16)
+            rows.append(tf.reshape(flat, parsed["int16_3/shape"]).numpy())
+        assert np.array_equal(rows, features["int16_3"])
+
+    def test_printed_code_decodes_them(
+        self, features: Any, dataset: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        pytest.importorskip("tensorflow")
+        names: dict[str, Any] = {"__name__": "printed"}
+        exec(reading_code(bt.load(dataset).manifest, "tf", dataset), names)
+        batch = next(iter(names["read"]("data")))
+        for name in ("float32_3", "complex64_3", "bool_3", "float64_1"):
+            assert np.array_equal(batch[name].numpy(), features[name])
+
+    def test_first_axes_that_differ_are_ragged(self, tmp_path: Path) -> None:
+        pytest.importorskip("tensorflow")
+        for rows in (2, 0, 3):
+            np.save(tmp_path / f"{rows}.npy", np.full((rows, 2), rows, "u2"))
+        bt.write(tmp_path, tmp_path / "out", shuffle=False, source_options={"example": "array"})
+        lists = [[], [[2, 2], [2, 2]], [[3, 3]] * 3]
+        dataset = bt.load(tmp_path / "out")
+        assert [array.tolist() for array in dataset.numpy()["data"]] == lists
+        assert next(iter(dataset.tf(3)))["data"].to_list() == lists
+        assert [single["data"].numpy().tolist() for single in dataset.tf()] == lists
+
+    def test_other_shapes_are_single_examples(self, tmp_path: Path) -> None:
+        pytest.importorskip("tensorflow")
+        np.save(tmp_path / "a.npy", np.ones((2, 2)))
+        np.save(tmp_path / "b.npy", np.ones(3))
+        bt.write(tmp_path, tmp_path / "out", shuffle=False, source_options={"example": "array"})
+        dataset = bt.load(tmp_path / "out")
+        assert [single["data"].shape.as_list() for single in dataset.tf()] == [[2, 2], [3]]
+        with pytest.raises(UsageError, match="'data' have different shapes: leave out batch_size"):
+            dataset.tf(2)
+
+    def test_arrays_are_shown_but_not_counted(self, dataset: Path) -> None:
+        rows = list(bt.load(dataset, columns=["int16_3"]).rows())[:1]
+        assert render_rows(rows) == "int16_3\n<int16[2, 3]>"
+        assert len(list(json_lines(bt.load(dataset).rows()))) == 5
+        with pytest.raises(UsageError, match="cannot be counted: choose a plain column"):
+            count_values(dataset, "int16_3")
+
+    def test_what_tutorials_write_and_read(self, tmp_path: Path) -> None:
+        tf = pytest.importorskip("tensorflow")
+        array = np.random.default_rng(1).normal(size=(4, 3, 2))
+        np.save(tmp_path / "x.npy", array)
+        bt.write(
+            tmp_path / "x.npy", tmp_path / "out", shuffle=False, source_options={"layout": "plain"}
+        )
+        (shard,) = (tmp_path / "out").glob("*.tfrecord")
+        found = []
+        for record in tf.data.TFRecordDataset(str(shard)):
+            parsed = tf.io.parse_single_example(
+                record,
+                {
+                    "shape": tf.io.VarLenFeature(tf.int64),
+                    "data": tf.io.FixedLenFeature([], tf.string),
+                },
+            )
+            shape = tf.sparse.to_dense(parsed["shape"]).numpy()
+            found.append(np.frombuffer(parsed["data"].numpy(), np.float64).reshape(shape))
+            example = tf.train.Example.FromString(record.numpy())
+            assert sorted(example.features.feature) == ["data", "shape"]
+        assert np.array_equal(found, array)
+
+    def test_the_same_bytes_for_any_number_of_workers(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(numpy_arrays.Numpy, "unit_bytes", 2000)
+        np.save(tmp_path / "x.npy", np.arange(3000, dtype="f4").reshape(300, 10))
+        for workers in ("1", "3"):
+            bt.write(
+                tmp_path / "x.npy",
+                tmp_path / workers,
+                splits={"train": 0.8, "test": 0.2},
+                pipeline_options=[f"--direct_num_workers={workers}"],
+            )
+        assert shard_hashes(tmp_path / "1") == shard_hashes(tmp_path / "3")
+        assert sum(bt.load(tmp_path / "1").splits.values()) == 300
+
+    def test_a_schema_is_written_and_given(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "x.npz", a=np.ones((2, 3)), b=np.array(["x", "yy"]), c=np.ones(2))
+        inferred = bt.schema(tmp_path / "x.npz")
+        assert Schema.loads(inferred.dumps()) == inferred
+        assert inferred["a"].to_json() == {"name": "a", "type": {"tensor": "float64", "shape": [3]}}
+        bt.write(tmp_path / "x.npz", tmp_path / "out", schema=inferred)
+        written = bt.load(tmp_path / "out")
+        assert written.schema["c"].store == "bytes"
+        assert written.numpy()["b"].dtype == np.dtype("<U2")
+        opened = inferred.edit(a=bt.Feature(type={"tensor": "float64", "shape": [None]}))
+        bt.write(tmp_path / "x.npz", tmp_path / "open", schema=opened)
+        assert [a.tolist() for a in bt.load(tmp_path / "open").numpy()["a"]] == [[1.0] * 3] * 2
+        other = inferred.edit(a=bt.Feature(type={"tensor": "float64", "shape": [4]}))
+        with pytest.raises(
+            DataError, match=r"tensor<float64>\[3\] in the data but tensor<float64>"
+        ):
+            bt.write(tmp_path / "x.npz", tmp_path / "other", schema=other)
+
+    def test_functions_on_rows_take_and_give_arrays(self, tmp_path: Path) -> None:
+        x, v = np.arange(12, dtype="f4").reshape(2, 3, 2), np.arange(6, dtype="i2").reshape(2, 3)
+        np.savez(tmp_path / "x.npz", x=x, v=v, c=v * 1j, f=np.array([0.1, 0.2]))
+
+        def mapped(row: dict[str, Any]) -> dict[str, Any]:
+            return {**row, "crop": row["x"][:2], "sum": float(row["x"].sum())}
+
+        bt.write(tmp_path / "x.npz", tmp_path / "out", shuffle=False, map=mapped)
+        found = bt.load(tmp_path / "out").numpy()
+        for name, array in {"x": x, "v": v, "c": v * 1j, "crop": x[:, :2]}.items():
+            assert found[name].dtype == array.dtype
+            assert np.array_equal(found[name], array)
+        assert found["f"].tolist() == [0.1, 0.2]
+        assert found["sum"].tolist() == [15, 51]
+
+
+class TestInMemory:
+    def test_the_pipeline_does_not_hold_the_bytes(self, tmp_path: Path) -> None:
+        read = bt.ReadFromNumpy({"data": np.zeros((1000, 1000))}, temp_dir=str(tmp_path))
+        (directory,) = tmp_path.iterdir()
+        assert sum(batch.num_rows for batch in read.batches()) == 1000
+        assert [file.name for file in directory.iterdir()] == ["arrays.npz"]
+        assert len(pickle.dumps(read.source)) < 2000
+
+    def test_one_array_is_data(self) -> None:
+        (batch,) = bt.ReadFromNumpy(np.arange(3)).batches()
+        assert batch.data.to_pydict() == {"data": [0, 1, 2]}
+
+    @pytest.mark.parametrize(
+        ("arrays", "message"),
+        [
+            ({}, "there is no array: pass at least one"),
+            ({1: np.zeros(2)}, "1 is not an array name"),
+            ({"a": np.array([{}])}, "array 'a' of the arrays in memory holds Python objects"),
+            ({"a": np.ma.masked_array([1], [True])}, "array 'a' is masked: give array.filled"),
+        ],
+    )
+    def test_what_cannot_be_stored_is_refused_at_once(self, arrays: Any, message: str) -> None:
+        with pytest.raises(UsageError, match=message):
+            bt.ReadFromNumpy(arrays)

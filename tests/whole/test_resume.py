@@ -1,0 +1,460 @@
+"""A job that ended early goes on where it was, and never with what is another job's."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord import runner_traits
+from beam_tfrecord.errors import LeaseLost, RejectedRows, StorageError, TargetExists
+from beam_tfrecord.exchange import checkpoints
+from beam_tfrecord.jobs import compose
+from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.workdir.progress_files import ProgressLog
+from tests.helpers.datasets import ids, sample_table, shard_hashes, visible_names, write_parquet
+
+ROOT = Path(__file__).parents[2]
+SHUFFLED = {"splits": "train=0.8,test=0.2", "shards": 4}
+SOURCE = {"shuffle": False}
+ORDERS = pytest.mark.parametrize("options", [SHUFFLED, SOURCE], ids=["shuffled", "source"])
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    return write_parquet(tmp_path / "in", sample_table(1000), files=4)
+
+
+@pytest.fixture(autouse=True)
+def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every file a group of its own."""
+    reader = compose._reader
+
+    def small(*arguments: Any) -> Any:
+        made = reader(*arguments)
+        made.group_bytes = 1
+        return made
+
+    monkeypatch.setattr(compose, "_reader", small)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Give the names of the files that are read for their rows, in order."""
+    seen: list[str] = []
+    read = Parquet.read
+
+    def counting(self: Parquet, unit: Any, *arguments: Any, **options: Any) -> Any:
+        seen.append(unit.file.name)
+        return read(self, unit, *arguments, **options)
+
+    monkeypatch.setattr(Parquet, "read", counting)
+    return seen
+
+
+class Stop(Exception):
+    """Ends a job at a moment of the test's choice."""
+
+
+def stop_before_publishing(source: str, out: Path, **options: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("beam_tfrecord.publish.last_step.publish_dataset", _stop)
+        with pytest.raises(Exception, match="Stop"):
+            bt.write(source, out, **options)
+    assert visible_names(out) == []
+
+
+def _stop(*_: Any, **__: Any) -> None:
+    raise Stop("Stop")
+
+
+def _interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+@ORDERS
+def test_what_is_done_is_not_read_again(
+    source: str, tmp_path: Path, reads: list[str], options: dict[str, Any]
+) -> None:
+    bt.write(source, tmp_path / "whole", **options)
+    out = tmp_path / "out"
+    stop_before_publishing(source, out, **options)
+    reads.clear()
+    bt.write(source, out, **options)
+    assert reads == []
+    assert shard_hashes(out) == shard_hashes(tmp_path / "whole")
+    assert sorted(os.listdir(out)) == sorted(os.listdir(tmp_path / "whole"))
+    assert json.loads((out / "job.json").read_text())["attempts"] == 2
+    assert json.loads((tmp_path / "whole" / "job.json").read_text())["attempts"] == 1
+
+
+def test_what_an_interrupted_job_has_done_is_said_and_shown_from_the_start(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "beam_tfrecord")
+    out, entries = tmp_path / "out", []
+    add = ProgressLog.add
+
+    def noting(log: ProgressLog, done: int = 0, *, total: int = 0, rejects: int = 0) -> None:
+        entries.append((log._phase, done, total, rejects))
+        add(log, done, total=total, rejects=rejects)
+
+    options: dict[str, Any] = {"map": fail_on_seven, "max_rejects": "any"}
+    stop_before_publishing(source, out, **options)
+    assert caplog.messages == []
+    (directory,) = out.glob(".tmp-*")
+    next(directory.glob("group-*")).unlink()
+    monkeypatch.setattr(ProgressLog, "add", noting)
+    bt.write(source, out, **options)
+    assert caplog.messages[0] == "continues an earlier attempt: 3 of 4 parts of the input done"
+    read = [entry[1:] for entry in entries if entry[0] == "reading" and any(entry[1:])]
+    done, total, rejects = zip(*read, strict=True)
+    assert (done[0], total[0], sum(done), sum(total), sum(rejects)) == (750, 1000, 1000, 1000, 10)
+    assert rejects[0] > 0
+
+
+def test_types_in_a_pipeline_of_their_own_are_found_once(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: list[str]
+) -> None:
+    options: dict[str, Any] = {"map": fail_on_seven, "max_rejects": "any"}
+    bt.write(source, tmp_path / "whole", **options)
+    traits = runner_traits.traits_of("direct")._replace(infers_apart=True)
+    monkeypatch.setitem(runner_traits._TRAITS, "direct", traits)
+    reads.clear()
+    stop_before_publishing(source, tmp_path / "out", **options)
+    assert len(reads) == 2 * 4, "each file for its types, and for its rows"
+    reads.clear()
+    bt.write(source, tmp_path / "out", **options)
+    assert reads == []
+    assert shard_hashes(tmp_path / "out") == shard_hashes(tmp_path / "whole")
+
+
+def test_an_interrupt_stops_threads_until_the_next_attempt(source: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compose, "run_pipelines", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            bt.write(source, out)
+    (directory,) = out.glob(".tmp-*")
+    assert (directory / "stopped").exists()
+    assert bt.write(source, out).examples == 1000
+
+
+@pytest.mark.parametrize(
+    ("options", "damage"),
+    [(SHUFFLED, "cut"), (SHUFFLED, "mark cut"), (SHUFFLED, "mark gone"), (SOURCE, "gone")],
+    ids=["cut", "mark cut", "mark gone", "shard gone"],
+)
+def test_work_that_is_not_whole_is_done_again(
+    source: str, tmp_path: Path, reads: list[str], options: dict[str, Any], damage: str
+) -> None:
+    bt.write(source, tmp_path / "whole", **options)
+    out = tmp_path / "out"
+    stop_before_publishing(source, out, **options)
+    (directory,) = out.glob(".tmp-*")
+    for path in directory.glob("done-*"):
+        path.unlink()
+    pattern = "group-*" if "mark" in damage else "run-*" if options is SHUFFLED else "shard-*"
+    victim = sorted(directory.glob(pattern))[0]
+    if "gone" in damage:
+        victim.unlink()
+    else:
+        os.truncate(victim, victim.stat().st_size - 1)
+    reads.clear()
+    bt.write(source, out, **options)
+    assert len(reads) == 1
+    assert shard_hashes(out) == shard_hashes(tmp_path / "whole")
+
+
+@ORDERS
+def test_only_an_edited_file_is_read_again(
+    source: str, tmp_path: Path, reads: list[str], options: dict[str, Any]
+) -> None:
+    out, edited = tmp_path / "out", Path(source) / "part-002.parquet"
+    table = pq.read_table(edited)
+    # Nothing that makes the size depend on the values.
+    plain: dict[str, Any] = {"compression": "none", "use_dictionary": False}
+    pq.write_table(table, edited, **plain)
+    stop_before_publishing(source, out, **options)
+    size = edited.stat().st_size
+    swapped = table.set_column(0, "id", pa.array(np.arange(749, 499, -1)))
+    pq.write_table(swapped, edited, **plain)
+    assert edited.stat().st_size == size, "an edit that shows in the size proves nothing here"
+    reads.clear()
+    bt.write(source, out, **options)
+    assert set(reads) == {"part-002.parquet"}
+    bt.write(source, tmp_path / "whole", **options)
+    assert shard_hashes(out) == shard_hashes(tmp_path / "whole")
+
+
+def test_an_edited_file_is_never_nothing_to_do(source: str, tmp_path: Path) -> None:
+    bt.write(source, tmp_path / "out")
+    os.utime(Path(source) / "part-000.parquet", ns=(0, 0))
+    with pytest.raises(TargetExists, match=r"the input was edited since the dataset in .* was wri"):
+        bt.write(source, tmp_path / "out")
+    before = json.loads((tmp_path / "out" / "job.json").read_text())["finished"]
+    bt.write(source, tmp_path / "out", overwrite=True)
+    assert json.loads((tmp_path / "out" / "job.json").read_text())["finished"] > before
+
+
+def _write_map(path: Path, number: int) -> str:
+    path.write_text(f"def change(row):\n    return {{**row, 'extra': {number}}}\n")
+    return f"{path}:change"
+
+
+def test_another_map_never_meets_old_work(source: str, tmp_path: Path, reads: list[str]) -> None:
+    out = tmp_path / "out"
+    function = _write_map(tmp_path / "m.py", 1)
+    stop_before_publishing(source, out, map=function)
+    (old,) = out.glob(".tmp-*")
+    reads.clear()
+    bt.write(source, out, map=_write_map(tmp_path / "m.py", 2))
+    assert len(set(reads)) == 4
+    assert {row["extra"] for row in bt.load(out).rows()} == {2}
+    assert not old.exists()
+
+
+def test_types_of_mapped_rows_are_found_once(source: str, tmp_path: Path, reads: list[str]) -> None:
+    out = tmp_path / "out"
+    function = _write_map(tmp_path / "m.py", 1)
+    stop_before_publishing(source, out, map=function)
+    # Once for the types, once for the rows.
+    assert len(reads) == 8
+    reads.clear()
+    assert bt.write(source, out, map=function).examples == 1000
+    assert reads == []
+
+
+def test_with_a_map_an_edited_file_lets_nothing_be_used_again(
+    source: str, tmp_path: Path, reads: list[str]
+) -> None:
+    out = tmp_path / "out"
+    function = _write_map(tmp_path / "m.py", 1)
+    stop_before_publishing(source, out, map=function)
+    os.utime(Path(source) / "part-000.parquet", ns=(0, 0))
+    reads.clear()
+    bt.write(source, out, map=function)
+    assert len(reads) == 8
+
+
+def test_a_lambda_keeps_nothing(source: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    stop_before_publishing(source, out, map=lambda row: row)
+    assert os.listdir(out) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("beam_tfrecord", "0.0"), ("format", "other"), ("fingerprint", "0")]
+)
+def test_work_of_another_version_is_dropped(
+    source: str, tmp_path: Path, reads: list[str], name: str, value: str
+) -> None:
+    out = tmp_path / "out"
+    stop_before_publishing(source, out)
+    (path,) = out.glob(".tmp-*/plan.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+    reads.clear()
+    bt.write(source, out)
+    assert len(reads) == 4
+
+
+def test_another_job_clears_away_what_one_has_left(source: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    stop_before_publishing(source, out)
+    bt.write(source, out, seed=1)
+    assert not [name for name in os.listdir(out) if name.startswith(".")]
+
+
+def test_a_moved_input_is_planned_anew_and_its_work_used(
+    source: str, tmp_path: Path, reads: list[str]
+) -> None:
+    out = tmp_path / "out"
+    stop_before_publishing(source, out)
+    os.rename(source, tmp_path / "moved")
+    reads.clear()
+    assert bt.write(tmp_path / "moved", out).examples == 1000
+    assert reads == []
+
+
+def test_work_survives_a_start_of_the_machine_only_if_every_checksum_is_right(
+    source: str, tmp_path: Path, reads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    stop_before_publishing(source, out)
+    (directory,) = out.glob(".tmp-*")
+    for path in directory.glob("done-*"):
+        path.unlink()
+    runs = sorted(directory.glob("run-*"))
+    data = bytearray(runs[0].read_bytes())
+    data[30] ^= 1
+    runs[0].write_bytes(data)
+    monkeypatch.setattr(checkpoints, "boot_id", lambda: "another start")
+    reads.clear()
+    assert bt.write(source, out).examples == 1000
+    assert len(reads) == 1
+
+
+def fail_on_seven(row: dict[str, Any]) -> dict[str, Any]:
+    if row["id"] % 100 == 7:
+        raise ValueError("seven")
+    return row
+
+
+def test_over_budget_all_is_listed_and_a_larger_budget_goes_on(
+    source: str, tmp_path: Path, reads: list[str]
+) -> None:
+    out = tmp_path / "out"
+    options: dict[str, Any] = {"map": fail_on_seven}
+    with pytest.raises(RejectedRows, match=r"10 of 1,000 rows ") as raised:
+        bt.write(source, out, max_rejects=9, **options)
+    *_, command = str(raised.value).rpartition("to list them: beam-tfrecord head ")
+    listed = pq.read_table(command).to_pylist()
+    assert [(row["unit"][:15], row["row"] % 100) for row in listed][:3] == [
+        ("part-000.parque", 7)
+    ] * 3
+    assert len(listed) == 10
+    assert visible_names(out) == []
+    reads.clear()
+    with pytest.raises(RejectedRows, match=r"10 of 1,000 rows .*allowed: 0.9%"):
+        bt.write(source, out, max_rejects="0.9%", **options)
+    manifest = bt.write(source, out, max_rejects="1%", **options)
+    assert reads == []
+    assert manifest.rejects["rows"] == 10
+    assert pq.read_table(out / "rejects" / "rejects-00000.parquet").to_pylist() == listed
+    assert len(ids(out)) == 990
+
+
+def drop_most(row: dict[str, Any]) -> Any:
+    if row["id"] == 500:
+        raise ValueError("x")
+    return row if row["id"] % 100 == 0 else None
+
+
+def double(row: dict[str, Any]) -> Any:
+    if row["id"] % 50 == 0:
+        raise ValueError("x")
+    return [row] * 10
+
+
+def test_a_share_of_rejects_is_of_the_rows_read(source: str, tmp_path: Path) -> None:
+    assert bt.write(source, tmp_path / "a", map=drop_most, max_rejects="0.1%").examples == 9
+    with pytest.raises(RejectedRows, match="20 of 1,000 rows"):
+        bt.write(source, tmp_path / "b", map=double, max_rejects="1.9%")
+    assert json.loads((tmp_path / "a" / "job.json").read_text())["rows_read"] == 1000
+
+
+def fail_on_a_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if batch.column("id")[0].as_py() == 250:
+        raise ValueError("this one")
+    return batch.append_column("twice", pa.array(batch.column("id").to_numpy() * 2))
+
+
+def test_a_batch_whose_function_raises_is_rejected_row_by_row(source: str, tmp_path: Path) -> None:
+    manifest = bt.write(source, tmp_path / "out", map=fail_on_a_batch, max_rejects="any")
+    rejects = pq.read_table(tmp_path / "out" / "rejects" / "rejects-00000.parquet").to_pylist()
+    assert manifest.examples + len(rejects) == 1000
+    assert manifest.schema.names == ("id", "x", "name", "twice")
+    assert len(rejects) >= 100
+    assert rejects[0]["code"] == "map-error"
+    address = rejects[0]["address"]
+    assert re.fullmatch(r"part-\d+\.parquet row \d+", address)
+    start = f"{address}: ValueError: this one (at test_resume.py:"
+    assert rejects[0]["message"].startswith(start)
+
+
+def exhaust(row: dict[str, Any]) -> dict[str, Any]:
+    if row["id"] == 600:
+        raise MemoryError
+    return row
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_no_memory_is_no_reject_and_what_is_done_is_kept(
+    source: str, tmp_path: Path, workers: str
+) -> None:
+    beam_options = [f"--direct_num_workers={workers}", "--direct_running_mode=multi_threading"]
+    with pytest.raises(StorageError, match=r"out of memory while writing .* nothing was publ"):
+        bt.write(
+            source,
+            tmp_path / "out",
+            map=exhaust,
+            schema=bt.Schema.from_arrow(sample_table(1).schema),
+            max_rejects="any",
+            pipeline_options=beam_options,
+        )
+    assert visible_names(tmp_path / "out") == []
+
+
+def test_the_lease_of_a_job_that_was_taken_over_stops_it(source: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    bt.write(source, out, seed=1)
+    before = shard_hashes(out)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "beam_tfrecord.publish.last_step.publish_dataset", _publish_after_another_took_over
+        )
+        with pytest.raises(LeaseLost, match="another job has taken the output over"):
+            bt.write(source, out, overwrite=True)
+    assert {name: digest for name, digest in shard_hashes(out).items() if name[0] != "."} == before
+
+
+def _publish_after_another_took_over(*arguments: Any, **options: Any) -> Any:
+    from beam_tfrecord.publish.outputs import publish_dataset
+
+    Path(options["lease"].path).write_text("another token")
+    return publish_dataset(*arguments, **options)
+
+
+def test_two_jobs_at_one_target(source: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (tmp_path / "slow.py").write_text(
+        "import pathlib, time\n"
+        f"here = pathlib.Path({str(tmp_path)!r})\n"
+        "def wait(row):\n"
+        "    (here / 'running').touch()\n"
+        "    while not (here / 'go').exists():\n"
+        "        time.sleep(0.01)\n"
+        "    return row\n"
+    )
+    command = [sys.executable, "-m", "beam_tfrecord", "write", source, str(out)]
+    first = subprocess.Popen(
+        [*command, "--map", f"{tmp_path / 'slow.py'}:wait"], cwd=ROOT, stderr=subprocess.PIPE
+    )
+    try:
+        while not (tmp_path / "running").exists():
+            assert first.poll() is None
+            time.sleep(0.05)
+        with pytest.raises(TargetExists, match="another job is writing to"):
+            bt.write(source, out)
+        (tmp_path / "go").touch()
+        assert first.wait() == 0
+    finally:
+        first.kill()
+        first.communicate()
+    assert bt.load(out).manifest.examples == 1000
+
+
+def test_a_killed_job_goes_on(tmp_path: Path) -> None:
+    """Kill a few times, as `scripts/prove` does at length."""
+    proof = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "prove" / "prove_kill.py"), "3"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert proof.returncode == 0, proof.stderr
+    found = json.loads(proof.stdout.splitlines()[-1])
+    assert [found[order]["equal"] for order in ("shuffle", "source")] == [3, 3]

@@ -1,0 +1,79 @@
+"""Every type of the contract, through both kernels and before four readers.
+
+Values and types are random; what is expected comes from `type_oracle`, which reads the contract
+value by value. `scripts/prove/run types` does the same for thousands of examples a family.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from beam_tfrecord import native
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.records.encoding import Arena, Encoder
+from beam_tfrecord.sources.tfrecord.source import Tfrecord
+from tests.helpers.records import framed, write_shard
+from tests.native import reference
+from tests.whole.type_families import FAMILIES
+from tests.whole.type_readers import CHECKS, NAME, check_wire, write
+
+QUICK = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_readers_see_every_value_as_the_contract_says(family: str) -> None:
+    @QUICK
+    @given(FAMILIES[family])
+    def check(column):
+        written = write(column)
+        for agrees in CHECKS.values():
+            agrees(written)
+
+    check()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_both_kernels_write_the_same_bytes(family: str) -> None:
+    @QUICK
+    @given(FAMILIES[family])
+    def check(column):
+        by_reference = write(column, reference)
+        check_wire(by_reference)
+        assert by_reference.payloads == write(column, native).payloads
+
+    check()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_dataset_that_is_read_and_written_again_has_the_same_bytes(
+    family: str, tmp_path: Path
+) -> None:
+    @QUICK
+    @given(FAMILIES[family])
+    def check(column):
+        written = write(column)
+        path = tmp_path / "x.tfrecord"
+        write_shard(path, pa.table([column.array], names=[NAME]), schema=written.schema)
+        (batch,) = Tfrecord(path).batches()
+        arena = Arena()
+        assert Encoder(Schema.from_arrow(batch.data.schema)).encode(batch, arena).rejects == []
+        frames = arena.used_data().tobytes()
+        assert frames == path.read_bytes() == b"".join(map(framed, written.payloads))
+
+    check()
+
+
+@given(st.data())
+@settings(max_examples=5, deadline=None)
+def test_the_oracle_and_a_changed_record_differ(data):
+    column = data.draw(FAMILIES["ints"].filter(lambda column: column.array[0].is_valid))
+    written = write(column)
+    changed = written._replace(payloads=[*written.payloads[1:], b""])
+    for name in ("wire", "tensorflow", "tfx_bsl"):
+        with pytest.raises(AssertionError):
+            CHECKS[name](changed)

@@ -1,0 +1,601 @@
+"""The whole way, from files to a dataset, judged by TensorFlow and by the bytes on the disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import DataError, TargetExists, UsageError, options_named_by
+from beam_tfrecord.jobs.settings import make_settings
+from beam_tfrecord.jobs.submit import describe
+from beam_tfrecord.testing import SCHEMA, some_rows
+from tests.helpers.datasets import (
+    ids,
+    read_examples,
+    sample_table,
+    shard_hashes,
+    visible_names,
+    write_parquet,
+)
+from tests.sources.behaviour import CASES
+
+
+@pytest.fixture(scope="module")
+def parquet(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_parquet(tmp_path_factory.mktemp("input"), sample_table(1000), files=3)
+
+
+def test_every_row_is_there_once_with_its_values(parquet: str, tmp_path: Path) -> None:
+    manifest = bt.write(parquet, tmp_path, splits={"train": 0.8, "test": 0.2}, shards=5)
+    found = {}
+    for example in read_examples(tmp_path):
+        feature = example.features.feature
+        name = list(feature["name"].bytes_list.value) if "name" in feature else None
+        found[feature["id"].int64_list.value[0]] = (feature["x"].float_list.value[0], name)
+    table = sample_table(1000).to_pydict()
+    expected = {
+        row: (x, None if name is None else [name.encode()])
+        for row, x, name in zip(table["id"], table["x"], table["name"], strict=True)
+    }
+    assert found == expected
+    assert manifest.examples == 1000
+    assert len(ids(tmp_path, "train")) == manifest.splits["train"].examples
+    assert 700 < manifest.splits["train"].examples < 900
+    assert len(manifest.shards) == 5
+
+
+def test_the_directory_holds_what_is_documented_and_nothing_else(
+    parquet: str, tmp_path: Path
+) -> None:
+    bt.write(parquet, tmp_path, splits="train=0.5,test=0.5", shards=2)
+    assert sorted(os.listdir(tmp_path)) == [
+        "_index",
+        "job.json",
+        "manifest.json",
+        "schema.json",
+        "schema.pbtxt",
+        "test-00000-of-00001.tfrecord",
+        "train-00000-of-00001.tfrecord",
+    ]
+    indexes = sorted(os.listdir(tmp_path / "_index"))
+    assert indexes == ["idx-test-00000-of-00001", "idx-train-00000-of-00001"]
+
+
+def test_source_order_is_the_order_of_the_input(parquet: str, tmp_path: Path) -> None:
+    bt.write(parquet, tmp_path / "one", shuffle=False)
+    assert ids(tmp_path / "one") == list(range(1000))
+    bt.write(parquet, tmp_path / "many", shuffle=False, shards=7)
+    assert ids(tmp_path / "many") == list(range(1000))
+    assert len(list((tmp_path / "many").glob("*.tfrecord"))) == 7
+    bt.write(parquet, tmp_path / "split", shuffle=False, splits="a=0.5,b=0.5")
+    assert ids(tmp_path / "split", "a") == sorted(ids(tmp_path / "split", "a"))
+    assert sorted(ids(tmp_path / "split")) == list(range(1000))
+
+
+def test_source_order_in_one_pass_cuts_shards_by_size(parquet: str, tmp_path: Path) -> None:
+    manifest = bt.write(parquet, tmp_path, shuffle=False, shard_size="10kB")
+    assert ids(tmp_path) == list(range(1000))
+    sizes = [shard.bytes for shard in manifest.shards]
+    assert len(sizes) > 3
+    assert max(sizes) <= 12_500
+
+
+def test_shuffled_order_is_not_the_order_of_the_input(parquet: str, tmp_path: Path) -> None:
+    bt.write(parquet, tmp_path)
+    order = np.array(ids(tmp_path))
+    assert sorted(order) == list(range(1000))
+    # Spearman's correlation of 1,000 shuffled ranks is within 0.16 but for one time in 10^6.
+    assert abs(np.corrcoef(order, np.arange(1000))[0, 1]) < 0.16
+
+
+def test_seed_changes_order_and_splits(parquet: str, tmp_path: Path) -> None:
+    bt.write(parquet, tmp_path / "a", splits="train=0.5,test=0.5")
+    bt.write(parquet, tmp_path / "b", splits="train=0.5,test=0.5", seed=1)
+    assert ids(tmp_path / "a") != ids(tmp_path / "b")
+    assert set(ids(tmp_path / "a", "train")) != set(ids(tmp_path / "b", "train"))
+
+
+@pytest.mark.parametrize("shuffle", [True, False], ids=["shuffled", "source"])
+def test_gzip_holds_the_same_records(parquet: str, tmp_path: Path, shuffle: bool) -> None:
+    plain = bt.write(parquet, tmp_path / "plain", shuffle=shuffle)
+    packed = bt.write(parquet, tmp_path / "packed", shuffle=shuffle, compression="gzip")
+    assert ids(tmp_path / "plain") == ids(tmp_path / "packed")
+    assert [s.xxh64 for s in plain.shards] == [s.xxh64 for s in packed.shards]
+    assert packed.shards[0].path == "data-00000-of-00001.tfrecord.gz"
+    assert (tmp_path / "packed" / packed.shards[0].path).read_bytes()[:10].hex() == (
+        "1f8b08000000000000ff"
+    )
+
+
+def test_split_by_column(tmp_path: Path) -> None:
+    table = pa.table({"id": range(10), "part": ["train", "val"] * 5})
+    pq.write_table(table, tmp_path / "t.parquet")
+    manifest = bt.write(tmp_path / "t.parquet", tmp_path / "out", split_column="part")
+    assert list(manifest.splits) == ["train", "val"]
+    assert sorted(ids(tmp_path / "out", "train")) == [0, 2, 4, 6, 8]
+    assert sorted(ids(tmp_path / "out", "val")) == [1, 3, 5, 7, 9]
+
+
+def test_a_row_without_a_split_is_a_reject(tmp_path: Path) -> None:
+    table = pa.table({"id": [0, 1, 2], "part": ["train", None, "train"]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="split column 'part' has no value"):
+        bt.write(tmp_path / "t.parquet", tmp_path / "out", split_column="part")
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    bt.write(tmp_path / "t.parquet", tmp_path / "out", split_column="part", max_rejects=1)
+    assert sorted(ids(tmp_path / "out")) == [0, 2]
+    rejects = pq.read_table(tmp_path / "out" / "rejects" / "rejects-00000.parquet").to_pylist()
+    assert [(r["unit"], r["row"], r["column"], r["code"]) for r in rejects] == [
+        ("t.parquet", 1, "part", "no-split")
+    ]
+
+
+def test_rows_of_a_group_share_a_split(tmp_path: Path) -> None:
+    table = pa.table({"id": range(1000), "user": [i % 50 for i in range(1000)]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    bt.write(tmp_path / "t.parquet", tmp_path / "out", splits="a=0.5,b=0.5", group=["user"])
+    users = [{i % 50 for i in ids(tmp_path / "out", split)} for split in ("a", "b")]
+    assert not users[0] & users[1]
+    assert min(len(users[0]), len(users[1])) > 10
+
+
+def test_equal_rows_share_a_split(tmp_path: Path) -> None:
+    table = pa.table({"id": [i % 100 for i in range(1000)]})
+    write_parquet(tmp_path / "in", table, files=4)
+    bt.write(tmp_path / "in", tmp_path / "out", splits="a=0.5,b=0.5")
+    assert not set(ids(tmp_path / "out", "a")) & set(ids(tmp_path / "out", "b"))
+    assert len(ids(tmp_path / "out")) == 1000
+
+
+def test_appended_rows_never_move_old_rows(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "old", sample_table(1000), files=2)
+    pq.write_table(sample_table(1000), tmp_path / "more.parquet")
+    bt.write(tmp_path / "old", tmp_path / "a", splits="train=0.7,test=0.3")
+    longer = pa.concat_tables([sample_table(1000), sample_table(1500).slice(1000)])
+    write_parquet(tmp_path / "new", longer, files=3)
+    bt.write(tmp_path / "new", tmp_path / "b", splits="train=0.7,test=0.3")
+    assert set(ids(tmp_path / "a", "train")) <= set(ids(tmp_path / "b", "train"))
+    assert set(ids(tmp_path / "a", "test")) <= set(ids(tmp_path / "b", "test"))
+
+
+def test_shards_of_many_rows_are_of_nearly_equal_size(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "in", sample_table(50_000), group_rows=10_000)
+    manifest = bt.write(
+        tmp_path / "in", tmp_path / "out", splits="train=0.8,test=0.2", shards="train=4,test=1"
+    )
+    for split in manifest.splits.values():
+        sizes = [shard.bytes for shard in split.shards]
+        assert max(sizes) <= 1.1 * min(sizes)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shards": 1, "splits": {"a": 0.5, "b": 0.5}}, "1 shard is too few for 2 splits"),
+        ({"shards": {"a": 1}, "splits": {"a": 0.5, "b": 0.5}}, "split 'b' has no number of shards"),
+        ({"shards": {"a": 1}}, "split 'data' has no number of shards"),
+    ],
+    ids=str,
+)
+def test_shards_that_do_not_suit_splits_are_refused_before_anything_is_read(
+    tmp_path: Path, options: dict, message: str
+) -> None:
+    (tmp_path / "in.parquet").write_bytes(b"none that could be read")
+    with pytest.raises(UsageError, match=message):
+        bt.write(tmp_path / "in.parquet", tmp_path / "out", **options)
+
+
+def test_no_rows_give_a_manifest_without_shards(tmp_path: Path) -> None:
+    pq.write_table(sample_table(0), tmp_path / "t.parquet")
+    for shuffle in (True, False):
+        out = tmp_path / f"out-{shuffle}"
+        manifest = bt.write(tmp_path / "t.parquet", out, shuffle=shuffle)
+        assert manifest.examples == 0
+        assert manifest.shards == ()
+        assert manifest.schema.names == ("id", "x", "name")
+
+
+@pytest.mark.parametrize("shuffle", [True, False], ids=["shuffled", "source"])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_fewer_rows_than_shards_leave_no_empty_shard(
+    tmp_path: Path, rows: int, shuffle: bool
+) -> None:
+    pq.write_table(sample_table(rows), tmp_path / "t.parquet")
+    manifest = bt.write(tmp_path / "t.parquet", tmp_path / "out", shards=8, shuffle=shuffle)
+    assert 1 <= len(manifest.shards) <= rows
+    assert all(shard.examples for shard in manifest.shards)
+    assert sorted(ids(tmp_path / "out")) == list(range(rows))
+
+
+def test_one_huge_row(tmp_path: Path) -> None:
+    huge = os.urandom(1_000_000) * 100
+    table = pa.table({"id": [0, 1, 2], "blob": pa.array([b"a", huge, b"c"], pa.binary())})
+    pq.write_table(table, tmp_path / "t.parquet")
+    for shuffle in (True, False):
+        out = tmp_path / f"out-{shuffle}"
+        bt.write(tmp_path / "t.parquet", out, shuffle=shuffle)
+        blobs = {
+            example.features.feature["id"].int64_list.value[0]: (
+                example.features.feature["blob"].bytes_list.value[0]
+            )
+            for example in read_examples(out)
+        }
+        assert blobs == {0: b"a", 1: huge, 2: b"c"}
+
+
+def test_the_same_job_again_does_nothing(parquet: str, tmp_path: Path) -> None:
+    first = bt.write(parquet, tmp_path)
+    before = (tmp_path / "manifest.json").stat().st_mtime_ns
+    assert bt.write(parquet, tmp_path) == first
+    assert (tmp_path / "manifest.json").stat().st_mtime_ns == before
+
+
+def test_no_rows_replace_no_dataset(parquet: str, tmp_path: Path) -> None:
+    bt.write(parquet, tmp_path / "out")
+    kept = (tmp_path / "out" / "manifest.json").read_bytes()
+    (tmp_path / "empty.csv").touch()
+    for inputs, filtered in ((tmp_path / "empty.csv", None), (parquet, "id < 0")):
+        with pytest.raises(TargetExists, match="no rows are left to replace the dataset in"):
+            bt.write(inputs, tmp_path / "out", overwrite=True, filter=filtered)
+    assert (tmp_path / "out" / "manifest.json").read_bytes() == kept
+    assert bt.verify(tmp_path / "out").ok
+
+
+def test_another_dataset_is_only_replaced_when_asked(parquet: str, tmp_path: Path) -> None:
+    bt.write(parquet, tmp_path, shards=8)
+    (tmp_path / "notes.txt").write_text("mine")
+    before = shard_hashes(tmp_path)
+    with pytest.raises(TargetExists, match="already holds another dataset: pass --overwrite"):
+        bt.write(parquet, tmp_path, shards=2)
+    assert shard_hashes(tmp_path) == before
+    bt.write(parquet, tmp_path, shards=2, overwrite=True)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [
+        "_index",
+        "data-00000-of-00002.tfrecord",
+        "data-00001-of-00002.tfrecord",
+        "idx-data-00000-of-00002",
+        "idx-data-00001-of-00002",
+        "job.json",
+        "manifest.json",
+        "notes.txt",
+        "schema.json",
+        "schema.pbtxt",
+    ]
+    assert sorted(ids(tmp_path)) == list(range(1000))
+
+
+def test_a_dataset_in_the_way_is_told_by_its_differences(tmp_path: Path) -> None:
+    source, out = tmp_path / "a.csv", tmp_path / "out"
+    source.write_text("a\n1\n2\n")
+    null = {"null_words": ["?"]}
+    bt.write(source, out, splits={"train": 0.5, "test": 0.5}, source_options=null)
+    with pytest.raises(TargetExists) as error:
+        bt.write(source, out, splits="train=0.6,test=0.4", shuffle=False)
+    assert error.value.message.endswith(
+        " (different: --split: train=0.5,test=0.5 there, train=0.6,test=0.4 now; "
+        "--null: ? there, unset now; --no-shuffle: unset there, set now)"
+    )
+    source.write_text("a\n1\n2\n3\n")
+    with pytest.raises(TargetExists, match=r" \(different: input edited: a\.csv\)$"):
+        bt.write(source, out, splits="train=0.5,test=0.5", source_options=null)
+
+
+def test_files_that_were_added_and_removed_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / "in" / name).write_text("a\n1\n")
+    bt.write(tmp_path / "in", tmp_path / "out")
+    (tmp_path / "in" / "a.csv").write_text("a\n1\n2\n")
+    (tmp_path / "in" / "b.csv").rename(tmp_path / "in" / "c.csv")
+    differences = "input edited: a.csv; input removed: b.csv; input added: c.csv"
+    with pytest.raises(TargetExists, match=rf"\(different: {differences}\)$"):
+        bt.write(tmp_path / "in", tmp_path / "out")
+
+
+def test_a_plan_foresees_what_is_at_the_output(
+    parquet: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = str(tmp_path / "out")
+    bt.plan(parquet, out)
+    assert caplog.messages == []
+    bt.write(parquet, out)
+    caplog.clear()
+    bt.plan(parquet, out, overwrite=True, seed=1)
+    assert caplog.messages == []
+    bt.plan(parquet, out)
+    describe(make_settings(parquet, out, seed=1))
+    same, other = caplog.messages
+    assert same == f"{out!r} already holds this dataset: there is nothing to do"
+    assert other.startswith(f"{out!r} already holds another dataset: pass --overwrite")
+    assert other.endswith("(different: --seed: unset there, 1 now)")
+
+
+def test_columns_without_values_are_named_in_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = [f"f{number}" for number in range(30)]
+    (tmp_path / "t.csv").write_text(f"id,{','.join(names)}\n1{',' * 30}\n")
+    bt.write(tmp_path / "t.csv", tmp_path / "out", map=dict)
+    (line,) = [text for text in caplog.messages if "left out" in text]
+    assert line.startswith("30 columns left out (no value in any row, or not in the schema): f0, ")
+    assert line.endswith(" and 20 more")
+
+
+def test_a_quoted_glob_and_its_files_are_the_same_job(parquet: str, tmp_path: Path) -> None:
+    by_glob = bt.write(f"{parquet}/*.parquet", tmp_path / "a")
+    files = sorted(str(path) for path in Path(parquet).glob("*.parquet"))
+    by_name = bt.write(list(reversed(files)), tmp_path / "b")
+    by_directory = bt.write(parquet, tmp_path / "c")
+    assert by_glob == by_name == by_directory
+    assert shard_hashes(tmp_path / "a") == shard_hashes(tmp_path / "b")
+
+
+def test_limit_reads_the_first_rows(parquet: str, tmp_path: Path) -> None:
+    bt.write(parquet, tmp_path, limit=123)
+    assert sorted(ids(tmp_path)) == list(range(123))
+
+
+def test_columns_are_projected(parquet: str, tmp_path: Path) -> None:
+    manifest = bt.write(parquet, tmp_path, columns=["id"])
+    assert manifest.schema.names == ("id",)
+    assert all(set(e.features.feature) == {"id"} for e in read_examples(tmp_path))
+
+
+def test_csv_and_parquet_copies_give_the_same_files_under_one_key(tmp_path: Path) -> None:
+    table = sample_table(2000)
+    write_parquet(tmp_path / "p", table, files=3, group_rows=77)
+    (tmp_path / "c").mkdir()
+    for number, part in enumerate((table.slice(0, 900), table.slice(900))):
+        pa.csv.write_csv(part, tmp_path / "c" / f"{number}.csv")
+    schema = bt.Schema.from_arrow(table.schema)
+    options = {"key": ["id"], "schema": schema, "splits": "train=0.7,test=0.3", "shards": 4}
+    bt.write(tmp_path / "p", tmp_path / "from-parquet", **options)
+    bt.write(tmp_path / "c", tmp_path / "from-csv", **options)
+    parquet, csv = shard_hashes(tmp_path / "from-parquet"), shard_hashes(tmp_path / "from-csv")
+    schemas = []
+    for files, name in ((parquet, "from-parquet"), (csv, "from-csv")):
+        del files["manifest.json"], files["schema.json"]
+        schemas.append(json.loads((tmp_path / name / "schema.json").read_text()))
+    assert parquet == csv
+    assert len(parquet) == 5
+    # Only of text is there anything to lose: float32 is what the Parquet files hold.
+    (x,) = (feature for feature in schemas[1]["features"] if feature["name"] == "x")
+    assert 0 < x.pop("loss")["max_relative_error"] < 2**-24
+    assert schemas[0] == schemas[1]
+
+
+@pytest.mark.parametrize("kind", sorted(set(CASES) - {"images", "numpy"}))
+def test_columns_choose_among_those_of_a_schema(kind: str, tmp_path: Path) -> None:
+    case = CASES[kind]
+    path = tmp_path / f"x{case.suffix}"
+    case.write(path, rows := [case.held(row) for row in some_rows(20)])
+    schema = bt.Schema.from_arrow(SCHEMA)
+    bt.write(path, tmp_path / "out", schema=schema, columns=["name", "id"], shuffle=False)
+    expected = [{"name": row["name"], "id": row["id"]} for row in rows]
+    assert list(bt.load(tmp_path / "out").rows()) == expected
+    with pytest.raises(UsageError, match="column 'name' is not in the schema: the columns are id"):
+        bt.write(path, tmp_path / "o", schema=schema.select(["id"]), columns=["name", "id"])
+
+
+def add_one(row: dict) -> dict | None:
+    if row["id"] % 10 == 0:
+        return None
+    return {**row, "next": row["id"] + 1}
+
+
+def test_map_drops_and_adds(parquet: str, tmp_path: Path) -> None:
+    manifest = bt.write(parquet, tmp_path, map=add_one)
+    assert manifest.schema.names == ("id", "x", "name", "next")
+    assert str(manifest.schema["x"].type) == "float"
+    assert sorted(ids(tmp_path)) == [i for i in range(1000) if i % 10]
+    for example in read_examples(tmp_path):
+        feature = example.features.feature
+        assert feature["next"].int64_list.value[0] == feature["id"].int64_list.value[0] + 1
+
+
+def fail_on_seven(row: dict) -> dict:
+    if row["id"] == 7:
+        raise ValueError("seven")
+    return row
+
+
+def test_a_failing_map_names_the_row_and_the_line(parquet: str, tmp_path: Path) -> None:
+    line = (
+        r"part-000.parquet row 7: ValueError: seven \(at test_write.py:\d+ in fail_on_seven: raise"
+    )
+    with pytest.raises(
+        DataError, match=rf"1 of 1,000 rows made the map function .*\n  1 row: {line}"
+    ):
+        bt.write(parquet, tmp_path / "out", map=fail_on_seven)
+    assert visible_names(tmp_path / "out") == []
+    bt.write(parquet, tmp_path / "out", map=fail_on_seven, max_rejects="1%")
+    assert sorted(ids(tmp_path / "out")) == [i for i in range(1000) if i != 7]
+
+
+def test_temporary_files_of_a_failed_job_are_gone(parquet: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="column 'nope' of --key is not in the rows"):
+        bt.write(parquet, tmp_path / "out", key=["nope"])
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_job_json_tells_of_the_run(parquet: str, tmp_path: Path) -> None:
+    manifest = bt.write(parquet, tmp_path, compression="gzip")
+    job = json.loads((tmp_path / "job.json").read_text())
+    assert job["runner"] == "direct"
+    assert job["rows_read"] == 1000
+    shard = manifest.shards[0].path
+    assert job["stored_bytes"] == {shard: (tmp_path / shard).stat().st_size}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"splits": "train=0.9,test=0.2"}, "splits sum to 1.1, not to 1"),
+        ({"shards": 0}, "number of shards must be at least 1"),
+        ({"shards": 2, "shard_size": "1MB"}, "exclude each other"),
+        ({"compression": "zstd"}, "'zstd' is not none or gzip"),
+        (
+            {"key": ["id"], "shuffle": False},
+            "--key decides the shuffled order: it cannot be combined with --no-shuffle",
+        ),
+        ({"seed": -1}, "not in the range"),
+        ({"max_rejects": "many"}, "cannot read reject budget"),
+        ({"columns": ["nope"]}, "nope"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_arguments_that_do_not_fit(
+    parquet: str, tmp_path: Path, options: dict, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        bt.write(parquet, tmp_path / "out", **options)
+
+
+def test_an_output_that_is_a_file(parquet: str, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    with pytest.raises(UsageError, match="is a file: give a directory"):
+        bt.write(parquet, tmp_path / "out")
+
+
+def test_a_column_without_any_value_is_left_out_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "t.csv").write_text("id,empty\n1,\n2,\n")
+    manifest = bt.write(tmp_path / "t.csv", tmp_path / "out")
+    assert manifest.schema.names == ("id",)
+    assert [
+        record.getMessage() for record in caplog.records if record.name.startswith("beam_t")
+    ] == ["1 column left out (no value in any row): empty"]
+
+
+def drop(row: dict) -> None:
+    return None
+
+
+def drop_or_fail(row: dict) -> None:
+    return None if row["id"] else row["missing"]
+
+
+@pytest.mark.parametrize(
+    ("text", "function", "lines"),
+    [
+        ("id\n", None, ["the input holds no rows: the output has no files of data"]),
+        (
+            "id\n0\n1\n",
+            drop,
+            ["no rows are left: a filter, a sample or the map function left out 2 of 2 rows"],
+        ),
+        (
+            "id\n0\n1\n",
+            drop_or_fail,
+            ["no rows are left: a filter, a sample or the map function left out 1 of 2 rows"],
+        ),
+        ("id\n0\n0\n", drop_or_fail, []),
+    ],
+)
+def test_an_empty_output_has_a_reason(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    text: str,
+    function: Callable[[dict], None] | None,
+    lines: list[str],
+) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    bt.write(tmp_path / "a.csv", tmp_path / "out", map=function, max_rejects="any")
+    assert [line for line in caplog.messages if "no rows" in line] == lines
+
+
+def hp_of(row: dict) -> dict:
+    return {"hp": row["hp"]}
+
+
+@pytest.mark.parametrize("function", [None, hp_of])
+def test_words_that_decide_a_type_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, function: Callable[[dict], dict] | None
+) -> None:
+    (tmp_path / "a.csv").write_text("hp,sex\n130,F\n165,NA\n?,M\n")
+    bt.write(tmp_path / "a.csv", tmp_path / "out", map=function)
+    assert [line for line in caplog.messages if "--null" in line] == [
+        "hp: 2 of 3 values are numbers, '?' once: if it means missing, pass --null '?' "
+        "(and --overwrite to write again)",
+        "sex: 'NA' once is text, not null: if it means missing, pass --null 'NA' "
+        "(and --overwrite to write again)",
+    ]
+
+
+def test_writing_never_imports_tensorflow(parquet: str, tmp_path: Path) -> None:
+    script = (
+        "import sys, beam_tfrecord as bt\n"
+        "bt.write(sys.argv[1], sys.argv[2], splits='a=0.5,b=0.5', compression='gzip')\n"
+        "sys.exit('tensorflow' in sys.modules)\n"
+    )
+    command = [sys.executable, "-c", script, parquet, str(tmp_path / "out")]
+    subprocess.run(command, check=True, cwd=Path(__file__).parents[2])
+
+
+def test_nan_is_counted_and_gets_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nan = float("nan")
+    x = [nan if row % 3 == 0 else row / 2 for row in range(100)]
+    table = pa.table({"x": x, "y": [1.0] * 100, "v": [[value, nan] for value in x]})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=30)
+    with options_named_by("flag"):
+        seen = bt.write(tmp_path / "a.parquet", tmp_path / "out").schema
+    counts = {of.name: of.observed.nan for of in seen.features if of.observed}
+    assert counts == {"x": 34, "y": 0, "v": 134}
+    assert [record.message for record in caplog.records] == [
+        "NaN, which is not null, and from which no model learns, in 'x' (34 values): "
+        '--filter "x = x" leaves out rows with NaN in x, a step such as impute fills it, and '
+        "docs/types.md says how to make it null"
+    ]
+    # The remedy that the warning names, and a copy of the records.
+    caplog.clear()
+    left = bt.write(tmp_path / "a.parquet", tmp_path / "left", columns=["x"], filter="x = x")
+    assert left.examples == 66
+    assert not caplog.records
+    assert bt.write(tmp_path / "out", tmp_path / "copy", shards=2).schema == seen
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "remarks"),
+    [
+        ({"group": "g"}, ["--group has no effect without --split"]),
+        (
+            {"seed": 7, "shuffle": False},
+            ["--seed has no effect with --no-shuffle unless there is a --split"],
+        ),
+        ({"seed": 7, "shuffle": False, "splits": "a=0.5,b=0.5"}, []),
+        (
+            {"shards": 5000},
+            ["there are 200 shards instead of 5,000, because the dataset has only 200 rows"],
+        ),
+        (
+            {"splits": "a=0.7,b=0.3", "group": "g"},
+            ["no row is in split 'a': rows with equal --group columns stay together"],
+        ),
+        ({"splits": "a=0.999999,b=1e-6"}, ["no row is in split 'b'"]),
+        ({"splits": "a=1,b=0"}, []),
+        ({"splits": "a=0.5,b=0.5", "group": "id"}, []),
+    ],
+)
+def test_settings_of_no_or_another_effect_are_remarked_on(
+    options: dict[str, Any], remarks: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.csv").write_text("id,g\n" + "".join(f"{i},x\n" for i in range(200)))
+    with options_named_by("flag"):
+        bt.write(tmp_path / "a.csv", tmp_path / "out", **options)
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == remarks

@@ -1,0 +1,405 @@
+"""`write` of pictures: splits, copies, labels, rejects, and the same bytes however it is run."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.dataset.verify import verify
+from beam_tfrecord.errors import RejectedRows, TargetExists, UsageError
+from beam_tfrecord.inputs import detect_kind
+from beam_tfrecord.jobs.settings import make_settings
+from beam_tfrecord.sources.images import listing as images_pack
+from beam_tfrecord.sources.images import read as images_read
+from beam_tfrecord.sources.images.source import Images
+from tests.helpers.cli_stand_ins import run
+from tests.helpers.datasets import shard_hashes
+from tests.images.picture_zoo import zoo
+from tests.sources.made_images import HEIGHT, WIDTH, encoded, exif, jpeg, picture, write_tree
+
+SPLITS = ("a", "b", "c")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory of 40 pictures in two classes, of which five are copies of others."""
+    root = tmp_path_factory.mktemp("photos") / "photos"
+    for number in range(35):
+        write_tree(root, **{f"{'cat' if number % 2 else 'dog'}__{number:02d}": jpeg(number)})
+    for number in range(5):
+        write_tree(root, **{f"cat__copy{number}": jpeg(number)})
+    return root
+
+
+@pytest.fixture(scope="module")
+def written(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """Return the dataset of those pictures in three splits, and what was told on the way."""
+    output = tmp_path_factory.mktemp("written") / "out"
+    told: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(images_pack, "PACK_FILES", 30)
+        logging.getLogger("beam_tfrecord").addHandler(handler)
+        bt.write(photos, output, splits="a=0.34,b=0.33,c=0.33")
+        logging.getLogger("beam_tfrecord").removeHandler(handler)
+    return output, told
+
+
+def rows_by_path(output: Path, **options: Any) -> dict[str, dict[str, Any]]:
+    return {row["path"]: row for row in bt.load(output, **options).rows()}
+
+
+def test_pictures_are_written_with_their_labels(
+    photos: Path, written: tuple[Path, list[str]]
+) -> None:
+    output, _ = written
+    rows = rows_by_path(output)
+    assert len(rows) == 40
+    for path, row in rows.items():
+        assert row["image"] == (photos / path).read_bytes()
+        assert row["label"] == ("cat", "dog").index(row["label_name"])
+        assert row["label_name"] == path.split("/")[0]
+    assert not verify(output).faults
+
+
+def test_labels_are_in_the_manifest_and_beside_the_data(written: tuple[Path, list[str]]) -> None:
+    output, _ = written
+    manifest = json.loads((output / "manifest.json").read_text())
+    assert (output / "labels.txt").read_text() == "cat\ndog\n"
+    assert "labels.txt" in manifest["sidecars"]
+    labels = {feature["name"]: feature.get("labels") for feature in manifest["schema"]["features"]}
+    assert labels["label"] == ["cat", "dog"]
+    assert bt.load(output).schema["label"].labels == ("cat", "dog")
+
+
+def test_the_manifest_tells_packs_and_not_files(
+    photos: Path, written: tuple[Path, list[str]]
+) -> None:
+    output, _ = written
+    packs = bt.load(output).manifest.source["files"]
+    found = [(pack["path"], pack["files"]) for pack in packs]
+    assert found == [("cat/01.jpg", 30), ("dog/16.jpg", 10)]
+    total = sum(path.stat().st_size for path in photos.rglob("*.jpg"))
+    assert sum(pack["bytes"] for pack in packs) == total
+
+
+def test_copies_share_a_split_and_are_told(written: tuple[Path, list[str]]) -> None:
+    output, told = written
+    # Number 0 is a picture of dogs and of cats, and so on.
+    assert told[-2:] == [
+        "5 rows are duplicates of others by content",
+        "3 duplicated contents have several labels: correct the wrong ones",
+    ]
+    assert json.loads((output / "manifest.json").read_text())["group"] == ["sha256"]
+    split_of: dict[str, set[str]] = {}
+    for split in SPLITS:
+        for row in bt.load(output, split=split).rows():
+            split_of.setdefault(row["sha256"], set()).add(split)
+    assert len(split_of) == 35
+    assert all(len(splits) == 1 for splits in split_of.values())
+    assert set().union(*split_of.values()) == set(SPLITS)
+    assert json.loads((output / "job.json").read_text())["copies"] == {
+        "rows": 5,
+        "exact": True,
+        "contents_of_several_labels": 3,
+    }
+
+
+def test_nothing_is_done_twice_but_a_new_picture_is_seen(tmp_path: Path) -> None:
+    write_tree(tmp_path / "in", cat__a=jpeg(), dog__b=jpeg(1))
+    first = bt.write(tmp_path / "in", tmp_path / "out")
+    assert bt.write(tmp_path / "in", tmp_path / "out").fingerprint == first.fingerprint
+    write_tree(tmp_path / "in", cat__new=jpeg(99))
+    differences = r"different: input edited: some of the files from cat/a\.jpg on"
+    with pytest.raises(TargetExists, match=rf"\({differences}\)$"):
+        bt.write(tmp_path / "in", tmp_path / "out")
+    second = bt.write(tmp_path / "in", tmp_path / "out", overwrite=True)
+    assert second.fingerprint != first.fingerprint
+    assert second.examples == 3
+
+
+def test_bytes_do_not_depend_on_workers_batches_or_threads(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"splits": "train=0.6,test=0.4", "shards": 4}
+    bt.write(photos, tmp_path / "one", pipeline_options=["--direct_num_workers=1"], **options)
+    monkeypatch.setattr(images_read, "BATCH_FILES", 3)
+    monkeypatch.setattr(images_read, "THREADS", 7)
+    bt.write(photos, tmp_path / "two", pipeline_options=["--direct_num_workers=3"], **options)
+    assert shard_hashes(tmp_path / "one") == shard_hashes(tmp_path / "two")
+
+
+def test_copies_share_a_split_without_the_hash(photos: Path, tmp_path: Path) -> None:
+    columns = ["image", "path"]
+    manifest = bt.write(photos, tmp_path / "out", splits="a=0.5,b=0.5", columns=columns)
+    assert manifest.group == ("image",)
+    images = [{r["image"] for r in bt.load(tmp_path / "out", split=s).rows()} for s in "ab"]
+    assert not images[0] & images[1]
+
+
+def test_folders_of_splits_are_splits(tmp_path: Path) -> None:
+    pictures = {f"{name}__{i}": jpeg(i) for i, name in enumerate(("train__x", "val__x", "test__y"))}
+    write_tree(tmp_path / "in", **pictures, train__y__4=jpeg(4))
+    manifest = bt.write(tmp_path / "in", tmp_path / "out")
+    counts = {name: split.examples for name, split in manifest.splits.items()}
+    assert counts == {"test": 1, "train": 2, "val": 1}
+    (row,) = bt.load(tmp_path / "out", split="val").rows()
+    assert (row["path"], row["label"], row["split"]) == ("val/x/1.jpg", 0, "val")
+    told = make_settings(str(tmp_path / "in"), tmp_path / "own", splits="a=0.5,b=0.5")
+    assert told.layout.splits.names == ("a", "b")
+
+
+def test_damaged_pictures_end_the_job_unless_they_may_be_rejected(tmp_path: Path) -> None:
+    write_tree(tmp_path / "in", cat__a=jpeg(), cat__bad=jpeg()[:-9], dog__z=b"", dog__y=jpeg(1))
+    with pytest.raises(RejectedRows, match=r"cat/bad\.jpg is cut off before its end mark"):
+        bt.write(tmp_path / "in", tmp_path / "out")
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    manifest = bt.write(tmp_path / "in", tmp_path / "out", max_rejects="any")
+    assert manifest.examples == 2
+    rejects = pq.read_table(tmp_path / "out" / "rejects").to_pylist()
+    assert [(row["code"], row["value"]) for row in rejects] == [
+        ("truncated", "cat/bad.jpg"),
+        ("empty", "dog/z.jpg"),
+    ]
+
+
+def test_pictures_are_resized_and_encoded_anew(photos: Path, tmp_path: Path) -> None:
+    options = {"resize": 8, "format": "png", "check": "decode"}
+    manifest = bt.write(photos, tmp_path / "out", source_options=options)
+    assert manifest.examples == 40
+    for row in bt.load(tmp_path / "out").rows():
+        assert (row["format"], row["height"], row["width"]) == ("png", 8, 11)
+        assert row["image"].startswith(b"\x89PNG")
+
+
+def test_the_command_line_takes_it_all(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "classes.txt").write_text("dog\ncat\n")
+    flags = ["--labels", str(tmp_path / "classes.txt"), "--check", "decode", "--resize", "16x16"]
+    flags += ["--format", "jpeg", "--quality", "80", "--orient", "--max-pixels", "500000"]
+    ran = run("write", str(photos), str(tmp_path / "out"), *flags)
+    assert ran.exit_code == 0, ran.output
+    assert bt.load(tmp_path / "out").schema["label"].labels == ("dog", "cat")
+    (size,) = {(row["height"], row["width"]) for row in bt.load(tmp_path / "out").rows()}
+    assert size == (16, 16)
+
+
+def test_plan_and_schema_on_the_command_line(photos: Path, tmp_path: Path) -> None:
+    planned = json.loads(run("plan", str(photos), str(tmp_path / "p"), "--json").stdout)
+    nbytes = sum(path.stat().st_size for path in photos.rglob("*.jpg"))
+    assert planned["input"] == {"kind": "images", "files": 40, "bytes": nbytes, "rows": 40}
+    assert planned["passes"] == ["read and encode"]
+    schema = json.loads(run("schema", str(photos)).stdout)
+    assert [f["labels"] for f in schema["features"] if f["name"] == "label"] == [["cat", "dog"]]
+
+
+def test_a_given_schema_keeps_the_labels(photos: Path, tmp_path: Path) -> None:
+    schema = bt.schema(str(photos)).select(["image", "label"])
+    bt.write(photos, tmp_path / "out", schema=schema.edit(label=bt.Feature(type="int64")))
+    assert (tmp_path / "out" / "labels.txt").read_text() == "cat\ndog\n"
+    assert bt.load(tmp_path / "out").schema.names == ("image", "label")
+
+
+def test_a_table_of_paths(photos: Path, written: tuple[Path, list[str]], tmp_path: Path) -> None:
+    lines = [f"{path.relative_to(photos)},{path.parent.name}\n" for path in photos.rglob("*.jpg")]
+    (tmp_path / "t.csv").write_text("path,label\n" + "".join(sorted(lines)))
+    options = {"base": str(photos)}
+    bt.write(tmp_path / "t.csv", tmp_path / "out", from_="images", source_options=options)
+    assert rows_by_path(tmp_path / "out") == rows_by_path(written[0])
+    assert (tmp_path / "out" / "labels.txt").read_text() == "cat\ndog\n"
+    # Its text says nothing about the pictures: a second run looks at them again.
+    assert bt.load(tmp_path / "out").manifest.fingerprint == ""
+
+
+def test_a_map_need_not_keep_what_the_split_would_use(photos: Path, tmp_path: Path) -> None:
+    bt.write(photos, tmp_path / "out", map=only_size, splits="a=0.5,b=0.5")
+    assert set(bt.load(tmp_path / "out").schema.names) == {"size", "label"}
+
+
+def only_size(row: dict[str, Any]) -> dict[str, Any]:
+    return {"size": len(row["image"]), "label": row["label"]}
+
+
+def test_pillow_is_asked_for_by_name(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    message = r"needs Pillow: pip install 'beam-tfrecord\[images\]'"
+    with pytest.raises(UsageError, match=message):
+        next(Images(photos, check="decode").files())
+    assert next(Images(photos).files()).inside == 40
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "JPEG", "png", "gif", "webp", "bmp", "tif", "tiff"])
+def test_the_kind_is_seen_from_the_suffix(tmp_path: Path, suffix: str) -> None:
+    write_tree(tmp_path, cat__a=jpeg())
+    (tmp_path / "cat" / "a.jpg").rename(tmp_path / "cat" / f"a.{suffix}")
+    assert detect_kind(str(tmp_path)) == "images"
+
+
+def odd_pictures(root: Path) -> None:
+    """Write pictures in two classes, three of which TensorFlow refuses."""
+    odd = zoo()
+    for number, name in enumerate(("webp-animated", "bmp-1-40", "png-header-twice", "gif-87a")):
+        suffix = name.partition("-")[0]
+        path = root / ("cat", "dog")[number % 2] / f"{name}.{suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(odd[name])
+    write_tree(root, cat__plain=jpeg())
+
+
+@pytest.mark.parametrize("way", ["folders", "table"])
+def test_pictures_that_tensorflow_refuses_are_counted(
+    tmp_path: Path, way: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images_pack, "PACK_FILES", 2)
+    monkeypatch.setattr(images_read, "BATCH_FILES", 1)
+    odd_pictures(tmp_path / "in")
+    source, options = tmp_path / "in", {}
+    if way == "table":
+        paths = sorted(path.relative_to(source) for path in source.rglob("*.*"))
+        rows = "".join(f"{path},{path.parts[0]}\n" for path in paths)
+        source = tmp_path / "table.csv"
+        source.write_text("path,label\n" + rows)
+        options = {"from_": "images", "source_options": {"base": str(tmp_path / "in")}}
+    bt.write(source, tmp_path / "out", **options)
+    told = json.loads((tmp_path / "out" / "job.json").read_text())["refused_pictures"]
+    assert told == {
+        "rows": 3,
+        "path": "cat/png-header-twice.png",
+        "reason": "has two headers",
+        "cure": "--format png or --format jpeg",
+    }
+    assert [record.message for record in caplog.records if "TensorFlow" in record.message] == [
+        "TensorFlow, and so .tf(), fails on 3 stored images or decodes them wrongly: "
+        "the first, cat/png-header-twice.png, has two headers: to convert them, pass --format png "
+        "or --format jpeg"
+    ]
+
+
+@pytest.mark.parametrize("format", ["png", "jpeg"])
+def test_counted_pictures_are_read_once_they_are_encoded_anew(tmp_path: Path, format: str) -> None:
+    pytest.importorskip("tensorflow")
+    odd_pictures(tmp_path / "in")
+    bt.write(tmp_path / "in", tmp_path / "out", source_options={"format": format})
+    assert json.loads((tmp_path / "out" / "job.json").read_text())["refused_pictures"] is None
+    batches = list(bt.load(tmp_path / "out").tf(batch_size=2, image_size=(4, 4)))
+    assert sum(batch.shape[0] for batch in batches) == 5
+    assert len(list(bt.load(tmp_path / "out", columns=["path"]).rows())) == 5
+
+
+def test_nothing_is_counted_of_pictures_that_are_not_stored(tmp_path: Path) -> None:
+    odd_pictures(tmp_path / "in")
+    bt.write(tmp_path / "in", tmp_path / "out", columns=["label", "path"])
+    assert json.loads((tmp_path / "out" / "job.json").read_text())["refused_pictures"] is None
+
+
+def test_what_is_counted_travels_to_the_sink_through_every_step(tmp_path: Path) -> None:
+    odd_pictures(tmp_path / "in")
+
+    def same(row: dict[str, Any]) -> dict[str, Any]:
+        return row
+
+    with bt.pipeline() as root:
+        rows = root | bt.ReadFromImages(tmp_path / "in") | bt.MapRows(same)
+        split = rows | bt.AssignSplits("a=0.5,b=0.5")
+        split | bt.WriteToTFRecord(f"{tmp_path}/out/")
+    told = json.loads((tmp_path / "out" / "job.json").read_text())["refused_pictures"]
+    assert told["rows"] == 3
+
+
+def test_gifs_of_one_frame_size_need_no_size(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    for number, name in enumerate(("animated-larger-second", "larger-frame")):
+        path = tmp_path / "in" / "a" / f"{number}.gif"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(zoo()[f"gif-{name}"])
+    bt.write(tmp_path / "in", tmp_path / "out")
+    rows = list(bt.load(tmp_path / "out").rows())
+    # The screen is 11 x 7 pixels; the largest frame of each is what TensorFlow decodes.
+    assert {(row["width"], row["height"]) for row in rows} == {(15, 9)}
+    (batch,) = bt.load(tmp_path / "out").tf(batch_size=2)
+    assert batch.shape == (2, 9, 15, 3)
+
+
+def test_a_resized_gif_keeps_the_shape_of_what_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "in" / "a" / "0.gif"
+    path.parent.mkdir(parents=True)
+    # A frame of 4 x 3 pixels on a screen of 11 x 7, which is what viewers show.
+    path.write_bytes(zoo()["gif-smaller-frame"])
+    bt.write(tmp_path / "in", tmp_path / "out", source_options={"resize": 14})
+    (row,) = bt.load(tmp_path / "out").rows()
+    assert (row["width"], row["height"], row["format"]) == (22, 14, "png")
+
+
+@pytest.mark.parametrize("orient", [False, True])
+@pytest.mark.parametrize("check", ["header", "decode", "none"])
+def test_the_size_before_resizing_is_stored(tmp_path: Path, orient: bool, check: str) -> None:
+    turned = encoded(picture(width=40, height=20), "JPEG", exif=exif(6))
+    write_tree(
+        tmp_path / "in", a__large=jpeg(width=60, height=30), a__same=jpeg(width=12, height=8)
+    )
+    write_tree(tmp_path / "in", a__turned=turned)
+    options = {"resize": 8, "orient": orient, "check": check}
+    bt.write(tmp_path / "in", tmp_path / "out", source_options=options)
+    sizes = {
+        row["path"]: (
+            *(row["width"], row["height"]),
+            *(row["original_width"], row["original_height"]),
+        )
+        for row in bt.load(tmp_path / "out").rows()
+    }
+    # A box scales by the width over the original width, in the picture as it is stored.
+    assert sizes == {
+        "a/large.jpg": (16, 8, 60, 30),
+        "a/same.jpg": (12, 8, 12, 8),
+        "a/turned.jpg": (8, 16, 20, 40) if orient else (16, 8, 40, 20),
+    }
+
+
+def test_without_resizing_there_is_no_other_size(tmp_path: Path) -> None:
+    write_tree(tmp_path / "in", a__x=jpeg())
+    bt.write(tmp_path / "in", tmp_path / "out", source_options={"format": "png"})
+    assert not [name for name in bt.load(tmp_path / "out").schema.names if "original" in name]
+
+
+def test_a_table_may_have_sizes_of_its_own_where_nothing_is_resized(tmp_path: Path) -> None:
+    write_tree(tmp_path / "in", x=jpeg())
+    (tmp_path / "t.csv").write_text("path,original_width\nx.jpg,99\n")
+    options: dict[str, Any] = {"base": str(tmp_path / "in")}
+    bt.write(tmp_path / "t.csv", tmp_path / "out", from_="images", source_options=options)
+    (row,) = bt.load(tmp_path / "out").rows()
+    assert row["original_width"] == 99
+    with pytest.raises(UsageError, match="'original_width' of the table has the name of one that"):
+        bt.write(
+            tmp_path / "t.csv",
+            tmp_path / "resized",
+            from_="images",
+            source_options={**options, "resize": 8},
+        )
+    columns = ["original_width", "original_height"]
+    bt.write(
+        tmp_path / "t.csv",
+        tmp_path / "sizes",
+        from_="images",
+        columns=columns,
+        source_options={**options, "resize": 8},
+    )
+    assert list(bt.load(tmp_path / "sizes").rows()) == [
+        {"original_width": WIDTH, "original_height": HEIGHT}
+    ]
+
+
+def test_a_reject_names_its_own_file(tmp_path: Path) -> None:
+    write_tree(tmp_path / "in", a__0=jpeg(), a__1=b"no picture", b__2=jpeg(2), b__3=b"neither")
+    bt.write(tmp_path / "in", tmp_path / "out", max_rejects=2)
+    rejects = pq.read_table(tmp_path / "out" / "rejects").to_pylist()
+    assert [(row["unit"], row["row"], row["value"]) for row in rejects] == [
+        ("a/1.jpg", 0, "a/1.jpg"),
+        ("b/3.jpg", 0, "b/3.jpg"),
+    ]
