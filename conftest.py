@@ -1,9 +1,6 @@
 """What holds for every test: a quiet TensorFlow, messages with flags, and no skipping by a flag."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
@@ -28,18 +25,18 @@ settings.load_profile("ours")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _options_named_by_flag() -> Generator[None]:
+def _options_named_by_flag():
     """Name options in messages by flag, as the code does; test_option_names.py checks both."""
     with options_named_by("flag"):
         yield
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     """Let tests name their group also where nothing runs tests side by side."""
     config.addinivalue_line("markers", "xdist_group(name): tests that share what takes long")
 
 
-def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
+def _fail_if_skipped(report):
     """Turn a skip into a failure under ``BEAM_TFRECORD_REQUIRE_ALL``; an expected failure stays."""
     if REQUIRE_ALL and report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
@@ -48,7 +45,7 @@ def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport():
     """Judge the report of every phase of a test."""
     report = yield
     _fail_if_skipped(report)
@@ -56,7 +53,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+def pytest_make_collect_report():
     """Judge modules that skip themselves whole, as importorskip does."""
     report = yield
     _fail_if_skipped(report)

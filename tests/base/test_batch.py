@@ -10,7 +10,7 @@ from beam_tfrecord.job_batch import JobBatch, as_job_batch
 REJECT = Reject("u", 9, "x", "bad-value", "no number")
 
 
-def batch(origin: Origin | None = None) -> JobBatch:
+def batch(origin=None):
     data = pa.record_batch({"x": [0, 10, 20, 30], "y": ["a", None, "c", "d"]})
     return JobBatch(data, origin or Origin("u", 2, 100), group=4, split="train", rejects=(REJECT,))
 
@@ -24,7 +24,7 @@ def numbers(of: Batch) -> tuple[list[int], list[int] | None]:
 SUB = Origin("u", 2, np.array([7, 7, 8, 9]), np.array([0, 1, 0, 0]))
 
 
-def test_taken_rows_keep_their_numbers() -> None:
+def test_taken_rows_keep_their_numbers():
     taken = batch().take(np.array([2, 0]))
     assert taken.data.to_pydict() == {"x": [20, 0], "y": ["c", "a"]}
     assert numbers(taken) == ([102, 100], None)
@@ -33,7 +33,7 @@ def test_taken_rows_keep_their_numbers() -> None:
     assert numbers(batch().take(np.array([], np.int64))) == ([], None)
 
 
-def test_a_slice_keeps_its_numbers() -> None:
+def test_a_slice_keeps_its_numbers():
     part = batch().slice(1, 3)
     assert part.data.to_pydict() == {"x": [10, 20], "y": [None, "c"]}
     assert numbers(part) == ([101, 102], None)
@@ -41,12 +41,12 @@ def test_a_slice_keeps_its_numbers() -> None:
     assert numbers(batch(SUB).slice(1, 4).slice(1, 3)) == ([8, 9], [0, 0])
 
 
-def test_rejects_are_in_one_slice_alone() -> None:
+def test_rejects_are_in_one_slice_alone():
     rejects = [batch().slice(start, start + 2).rejects for start in (0, 2)]
     assert rejects == [(REJECT,), ()]
 
 
-def test_rows_read_are_counted_once() -> None:
+def test_rows_read_are_counted_once():
     read = batch().replace(rows_read=9)
     assert [read.slice(start, start + 2).rows_counted for start in (0, 2)] == [9, 0]
     assert read.take(np.array([1])).rows_counted == 0
@@ -54,7 +54,7 @@ def test_rows_read_are_counted_once() -> None:
     assert batch().rows_counted == 5
 
 
-def test_a_plain_batch_gets_default_book_keeping() -> None:
+def test_a_plain_batch_gets_default_book_keeping():
     plain = Batch(pa.record_batch({"x": [1, 2]}), split="train", rejects=(REJECT,))
     job_batch = as_job_batch(plain)
     assert (job_batch.data, job_batch.split, job_batch.rejects) == (plain.data, "train", (REJECT,))
@@ -65,7 +65,7 @@ def test_a_plain_batch_gets_default_book_keeping() -> None:
     assert as_job_batch(job_batch) is job_batch
 
 
-def test_a_batch_without_origin_stays_without() -> None:
+def test_a_batch_without_origin_stays_without():
     plain = Batch(pa.record_batch({"x": [1, 2]}))
     assert plain.take(np.array([1])).origin is None
     assert plain.slice(0, 1).origin is None
@@ -74,16 +74,16 @@ def test_a_batch_without_origin_stays_without() -> None:
 @pytest.mark.parametrize(
     "origin", [Origin("u", 0, np.arange(3)), Origin("u", 0, 0, np.zeros(5, np.int64))]
 )
-def test_an_origin_of_other_rows_is_refused(origin: Origin) -> None:
+def test_an_origin_of_other_rows_is_refused(origin):
     with pytest.raises(ValueError, match=r"origin has \d row numbers for 4 rows"):
         batch(origin)
 
 
-def test_rows_are_dicts() -> None:
+def test_rows_are_dicts():
     assert list(batch().rows())[:2] == [{"x": 0, "y": "a"}, {"x": 10, "y": None}]
 
 
-def test_batches_of_examples_are_marked() -> None:
+def test_batches_of_examples_are_marked():
     made = batch_of_examples([b"one", b""], origin=Origin("u", 0, 5))
     assert made.encoded
     assert made.data.column(0).to_pylist() == [b"one", b""]

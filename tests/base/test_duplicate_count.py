@@ -21,7 +21,7 @@ def of(*texts: str | None) -> DuplicateCount:
     return DuplicateCount.of(pa.array(texts, pa.string()))
 
 
-def test_copies_are_counted_across_parts_in_any_order() -> None:
+def test_copies_are_counted_across_parts_in_any_order():
     parts = [of("a", "b", "a"), of("c"), of(), of("b", "a", None)]
     for seed in range(5):
         total = DuplicateCount()
@@ -30,12 +30,12 @@ def test_copies_are_counted_across_parts_in_any_order() -> None:
         assert (total.number, total.is_exact) == (3, True)
 
 
-def test_merging_is_associative() -> None:
+def test_merging_is_associative():
     one, two, three = of("a", "b"), of("b", "c"), of("c", "c")
     assert one.merge(two).merge(three) == one.merge(two.merge(three))
 
 
-def labelled(*rows: tuple[str | None, int | None]) -> DuplicateCount:
+def labelled(*rows):
     texts, labels = zip(*rows, strict=True)
     schema = pa.schema(
         [mark_content(pa.field("x", pa.string()), label="y"), pa.field("y", pa.int64())]
@@ -47,7 +47,7 @@ def labelled(*rows: tuple[str | None, int | None]) -> DuplicateCount:
     return found
 
 
-def test_content_under_several_labels_is_counted_across_parts_in_any_order() -> None:
+def test_content_under_several_labels_is_counted_across_parts_in_any_order():
     parts = [
         labelled(("a", 1), ("b", 2), ("b", 2), (None, 5)),
         labelled(("a", 2), ("c", 0), ("d", -1)),
@@ -77,12 +77,12 @@ def test_content_under_several_labels_is_counted_across_parts_in_any_order() -> 
         ),
     ],
 )
-def test_lines_are_grammatical(rows: int, exact: bool, mixed: int | None, lines: list[str]) -> None:
+def test_lines_are_grammatical(rows, exact, mixed, lines):
     told = {"rows": rows, "exact": exact, "contents_of_several_labels": mixed}
     assert duplicate_lines(told) == lines
 
 
-def test_beyond_the_limit_the_number_is_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_the_limit_the_number_is_an_estimate(monkeypatch):
     monkeypatch.setattr(copies_module, "MAX_HASHES", 1000)
     # 20,000 contents, every fourth of them twice.
     texts = [str(i) for i in range(20_000)] + [str(i) for i in range(0, 20_000, 4)]
@@ -95,7 +95,7 @@ def test_beyond_the_limit_the_number_is_an_estimate(monkeypatch: pytest.MonkeyPa
     assert total == of(*texts)
 
 
-def test_only_a_marked_column_is_counted() -> None:
+def test_only_a_marked_column_is_counted():
     column = pa.array(["a", "a", "b"])
     plain = pa.RecordBatch.from_arrays([column], names=["x"])
     assert count_duplicates(plain) is None

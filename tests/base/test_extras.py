@@ -64,7 +64,7 @@ POSTGRES = ("adbc_driver_postgresql", "adbc_driver_manager")
 GCP = ("google.cloud", "google.auth", "google.api_core")
 AZURE = ("azure",)
 
-COMMANDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
+COMMANDS = (
     (TRANSFORM, "write in.csv out --step zscore=id", "beam-tfrecord[transform]"),
     (
         TENSORFLOW,
@@ -125,7 +125,7 @@ COMMANDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("hdfs",), "write hdfs://in.csv out", "apache-beam[hadoop]"),
 )
 
-CODE: tuple[tuple[tuple[str, ...], str, str], ...] = (
+CODE = (
     (TENSORFLOW, "bt.load('dataset').tf()", "beam-tfrecord[tensorflow]"),
     (
         TENSORFLOW,
@@ -185,7 +185,7 @@ HIDDEN = sorted({",".join(case[0]) for case in [*COMMANDS, *CODE]})
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory):
     """Return a directory with an input of each kind and a dataset."""
     directory = tmp_path_factory.mktemp("extras")
     (directory / "in.csv").write_text("id,name\n1,a\n2,b\n")
@@ -216,11 +216,10 @@ def without(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found: list[tuple[int | str, list[str]]] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return json.loads(done.stdout.splitlines()[-1])
 
 
-def one_line(place: Path, found: tuple[int | str, list[str]]) -> str:
+def one_line(place, found):
     """Return the error of a command that published nothing."""
     code, lines = found
     assert code == 2, lines
@@ -232,7 +231,7 @@ def one_line(place: Path, found: tuple[int | str, list[str]]) -> str:
 
 
 @pytest.mark.parametrize("hidden", slow_after(3, HIDDEN))
-def test_each_feature_names_what_to_install(place: Path, hidden: str) -> None:
+def test_each_feature_names_what_to_install(place, hidden):
     packages = tuple(hidden.split(","))
     commands = [(text, "", package) for names, text, package in COMMANDS if names == packages]
     codes = [("", text, package) for names, text, package in CODE if names == packages]
@@ -242,7 +241,7 @@ def test_each_feature_names_what_to_install(place: Path, hidden: str) -> None:
         assert f"pip install '{package}'" in one_line(place, result), command or code
 
 
-def test_the_command_of_messages_works_without_a_package_index() -> None:
+def test_the_command_of_messages_works_without_a_package_index():
     # The core is there already, from wherever it was installed.
     install = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index"]
     done = subprocess.run(
@@ -251,7 +250,7 @@ def test_the_command_of_messages_works_without_a_package_index() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_what_needs_no_extra_works_without_all(place: Path) -> None:
+def test_what_needs_no_extra_works_without_all(place):
     hidden = {one for case in [*COMMANDS, *CODE] for one in case[0]} | {"pandas", "scipy"}
     np.savez(place / "arrays.npz", x=np.zeros((3, 2, 2), np.uint8), y=np.arange(3))
     commands = [
@@ -274,8 +273,8 @@ def test_what_needs_no_extra_works_without_all(place: Path) -> None:
 
 @pytest.mark.parametrize("level", [None, "0"])
 def test_tensorflow_is_imported_quietly_unless_its_log_is_wanted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], level: str
-) -> None:
+    tmp_path, monkeypatch, capfd, level
+):
     # Stands for a C++ library, which writes past Python.
     (tmp_path / "noisy.py").write_text("import os\nos.write(2, b'I0000 a device\\n')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -292,7 +291,7 @@ def test_tensorflow_is_imported_quietly_unless_its_log_is_wanted(
 
 
 @pytest.mark.slow
-def test_a_dataset_for_tensorflow_is_made_without_its_log(tmp_path: Path) -> None:
+def test_a_dataset_for_tensorflow_is_made_without_its_log(tmp_path):
     pytest.importorskip("tensorflow")
     (tmp_path / "a.csv").write_text("id\n1\n")
     bt.write(tmp_path / "a.csv", tmp_path / "out")
@@ -309,7 +308,7 @@ def test_a_dataset_for_tensorflow_is_made_without_its_log(tmp_path: Path) -> Non
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "1\n", "")
 
 
-def test_beam_does_not_warn_of_its_missing_extra(caplog: pytest.LogCaptureFixture) -> None:
+def test_beam_does_not_warn_of_its_missing_extra(caplog):
     logging.warning("apitools not found, and bigquery client libraries are not available")
     logging.warning("something else")
     assert caplog.messages == ["something else"]

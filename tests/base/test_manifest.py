@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil
@@ -65,23 +63,23 @@ TEXT = """{
 """
 
 
-def seal(text: str) -> str:
+def seal(text):
     """Return the text of a manifest with its hash, by another library."""
     return text.replace('"xxh64": ""', f'"xxh64": "{xxhash.xxh64_hexdigest(text.encode())}"')
 
 
-def test_the_text_is_as_documented_with_the_hash_of_itself() -> None:
+def test_the_text_is_as_documented_with_the_hash_of_itself():
     assert MANIFEST.dumps() == seal(TEXT)
 
 
-def test_what_was_written_is_read() -> None:
+def test_what_was_written_is_read():
     assert Manifest.loads(MANIFEST.dumps()) == MANIFEST
     empty = dataclasses.replace(MANIFEST, splits={}, source=None, key=None, group=("a", "b"))
     assert Manifest.loads(empty.dumps()) == empty
     assert json.loads(empty.dumps())["splits"] == {}
 
 
-def test_the_first_format_is_read() -> None:
+def test_the_first_format_is_read():
     text = TEXT.replace("beam_tfrecord/2", "beam_tfrecord/1").replace('  "requires": [],\n', "")
     text = text.replace('  "content"', '  "fingerprint": "f00d",\n  "content"')
     lines = text.splitlines()
@@ -95,13 +93,13 @@ def test_the_first_format_is_read() -> None:
     assert Manifest.loads(first.dumps()) == first
 
 
-def test_sums() -> None:
+def test_sums():
     assert (MANIFEST.examples, MANIFEST.bytes) == (3, 80)
     assert [shard.path for shard in MANIFEST.shards] == ["train-0", "train-1"]
 
 
 @given(st.integers(0, len(MANIFEST.dumps()) - 1), st.characters(codec="utf-8"))
-def test_a_changed_character_is_noticed(position: int, character: str) -> None:
+def test_a_changed_character_is_noticed(position, character):
     text = MANIFEST.dumps()
     changed = text[:position] + character + text[position + 1 :]
     if changed != text:
@@ -116,7 +114,7 @@ def test_a_changed_character_is_noticed(position: int, character: str) -> None:
         ("{}", "it has no 'format'"),
     ],
 )
-def test_the_error_says_what_to_do(text: str, reason: str) -> None:
+def test_the_error_says_what_to_do(text, reason):
     with pytest.raises(DataError) as raised:
         Manifest.loads(text, where="m")
     advice = "restore it from a copy, or run write again"
@@ -124,23 +122,23 @@ def test_the_error_says_what_to_do(text: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 1, 100, -1, -2])
-def test_a_cut_manifest_is_noticed(cut: int) -> None:
+def test_a_cut_manifest_is_noticed(cut):
     with pytest.raises(DataError, match=r"^manifest.json (is not a manifest|was changed)"):
         Manifest.loads(MANIFEST.dumps()[:cut])
 
 
 @pytest.mark.parametrize("text", ["[]", "3", "null", '"x"', "{}"])
-def test_other_json_is_no_manifest(text: str) -> None:
+def test_other_json_is_no_manifest(text):
     with pytest.raises(DataError, match="m is not a manifest"):
         Manifest.loads(text, where="m")
 
 
-def test_a_later_format_is_named() -> None:
+def test_a_later_format_is_named():
     with pytest.raises(DataError, match="has format 'beam_tfrecord/3', not 'beam_tfrecord/2'"):
         Manifest.loads(MANIFEST.dumps().replace("beam_tfrecord/2", "beam_tfrecord/3"))
 
 
-def test_unknown_fields_are_ignored_unless_they_are_required() -> None:
+def test_unknown_fields_are_ignored_unless_they_are_required():
     more = TEXT.replace('"seed": 7,', '"seed": 7,\n"strata": {"a": 1},')
     more = more.replace('"examples": 2,', '"examples": 2, "generation": 1,')
     assert more.count("generation") == TEXT.count("generation") + 1
@@ -154,13 +152,13 @@ def test_unknown_fields_are_ignored_unless_they_are_required() -> None:
         )
 
 
-def test_several_generations_need_a_newer_version() -> None:
+def test_several_generations_need_a_newer_version():
     line = next(line for line in TEXT.splitlines() if "fingerprint" in line)
     with pytest.raises(DataError, match="it has 2 generations: read it with a newer version"):
         Manifest.loads(seal(TEXT.replace(line, f"{line},\n{line}")))
 
 
-def test_manifests_are_found_by_directory_prefix_or_name(tmp_path: Path) -> None:
+def test_manifests_are_found_by_directory_prefix_or_name(tmp_path):
     (tmp_path / "manifest.json").write_text(MANIFEST.dumps(), encoding="utf-8")
     (tmp_path / "part-manifest.json").write_text(MANIFEST.dumps(), encoding="utf-8")
     assert manifest_path(tmp_path) == str(tmp_path / "manifest.json")
@@ -170,13 +168,13 @@ def test_manifests_are_found_by_directory_prefix_or_name(tmp_path: Path) -> None
         assert Manifest.load(path) == MANIFEST
 
 
-def test_a_directory_may_be_named_like_a_file(tmp_path: Path) -> None:
+def test_a_directory_may_be_named_like_a_file(tmp_path):
     (tmp_path / "data.json").mkdir()
     (tmp_path / "data.json" / "manifest.json").write_text(MANIFEST.dumps(), encoding="utf-8")
     assert Manifest.load(tmp_path / "data.json") == MANIFEST
 
 
-def test_no_dataset(tmp_path: Path) -> None:
+def test_no_dataset(tmp_path):
     with pytest.raises(UsageError, match=r"no dataset at '.*': there is no '.*manifest.json'"):
         Manifest.load(tmp_path)
     (tmp_path / "file").touch()
@@ -199,8 +197,8 @@ def test_no_dataset(tmp_path: Path) -> None:
     ],
 )
 def test_the_dataset_that_a_wrong_path_may_stand_for_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manifest: str, path: str, meant: str
-) -> None:
+    tmp_path, monkeypatch, manifest, path, meant
+):
     monkeypatch.chdir(tmp_path)
     Path(manifest).parent.mkdir(parents=True, exist_ok=True)
     Path(manifest).touch()
@@ -211,13 +209,13 @@ def test_the_dataset_that_a_wrong_path_may_stand_for_is_named(
     assert str(raised.value) == f"no dataset at {path!r}: did you mean {meant!r}?"
 
 
-def test_a_dataset_without_rejects(tmp_path: Path) -> None:
+def test_a_dataset_without_rejects(tmp_path):
     (tmp_path / "manifest.json").touch()
     with pytest.raises(UsageError, match=f"no dataset at .*: '{tmp_path}' has no rejects$"):
         Manifest.load(tmp_path / "rejects")
 
 
-def test_many_datasets_in_a_directory_are_listed(tmp_path: Path) -> None:
+def test_many_datasets_in_a_directory_are_listed(tmp_path):
     for number in range(12):
         (tmp_path / f"out{number:02}").mkdir()
         (tmp_path / f"out{number:02}" / "manifest.json").touch()
@@ -225,13 +223,13 @@ def test_many_datasets_in_a_directory_are_listed(tmp_path: Path) -> None:
         Manifest.load(tmp_path)
 
 
-def test_a_manifest_that_is_not_text(tmp_path: Path) -> None:
+def test_a_manifest_that_is_not_text(tmp_path):
     (tmp_path / "manifest.json").write_bytes(b"\xff\xfe")
     with pytest.raises(DataError, match="is not a manifest"):
         Manifest.load(tmp_path)
 
 
-def as_first_format(directory: Path) -> None:
+def as_first_format(directory):
     """Rewrite the manifest of a dataset in the first format, without indexes."""
     shutil.rmtree(directory / "_index")
     value = json.loads((directory / "manifest.json").read_text())
@@ -244,7 +242,7 @@ def as_first_format(directory: Path) -> None:
     (directory / "manifest.json").write_text(seal(text))
 
 
-def test_a_rerun_over_the_first_format_is_nothing_to_do(tmp_path: Path) -> None:
+def test_a_rerun_over_the_first_format_is_nothing_to_do(tmp_path):
     (tmp_path / "in.csv").write_text("a\n1\n2\n3\n")
     out = tmp_path / "out"
     written = bt.write(tmp_path / "in.csv", out, splits="x=0.5,y=0.5")

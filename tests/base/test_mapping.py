@@ -13,7 +13,6 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.user_function import load_map, source_sha256
 
 DOUBLE = """\
-from __future__ import annotations
 import dataclasses
 
 FACTOR = 2

@@ -37,7 +37,7 @@ def run_in(folder: Path, *words: str, ends: int = 0) -> subprocess.CompletedProc
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A folder with some lines, and the package installed."""
     folder = tmp_path_factory.mktemp("own_source")
     # A copy, because the build leaves files beside the sources.
@@ -50,12 +50,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(folder: Path) -> Run:
+def run(folder):
     """The function `run_in` for the folder."""
     return functools.partial(run_in, folder)
 
 
-def test_its_files_are_known_by_their_suffix(run: Run, folder: Path) -> None:
+def test_its_files_are_known_by_their_suffix(run, folder):
     ran = run("beam_tfrecord", "write", "a.lines", "out/")
     assert "wrote 2 rows" in ran.stderr
     rows = [(row["line"], row["length"]) for row in bt.load(folder / "out").rows()]
@@ -63,14 +63,14 @@ def test_its_files_are_known_by_their_suffix(run: Run, folder: Path) -> None:
     assert "nothing to do" in run("beam_tfrecord", "write", "a.lines", "out/").stderr
 
 
-def test_it_is_a_kind_of_input(run: Run, folder: Path) -> None:
+def test_it_is_a_kind_of_input(run, folder):
     run("beam_tfrecord", "write", "b.txt", "from/", "--from", "lines", "--columns", "line")
     assert [*bt.load(folder / "from").rows()] == [{"line": ""}]
     wrong = run("beam_tfrecord", "schema", "b.txt", "--from", "line", ends=2)
     assert "did you mean 'lines'?" in wrong.stderr
 
 
-def test_its_options_are_those_of_its_fields(run: Run) -> None:
+def test_its_options_are_those_of_its_fields(run):
     option = "--source-option"
     wrong = run("beam_tfrecord", "write", "a.lines", "no/", option, "longest=5", ends=1)
     assert "the line at byte 4 of a.lines has more than 5 bytes" in wrong.stderr
@@ -78,12 +78,12 @@ def test_its_options_are_those_of_its_fields(run: Run) -> None:
     assert "--source-option longest='six' is not JSON: " in wrong.stderr
 
 
-def test_it_passes_the_tests_of_all_sources(run: Run) -> None:
+def test_it_passes_the_tests_of_all_sources(run):
     words = ("pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "--rootdir=project")
     ran = run(*words, "project/test_lines_source.py")
     assert int(re.findall(r"(\d+) passed", ran.stdout)[0]) > 20
     assert "skipped" not in ran.stdout
 
 
-def test_it_is_short() -> None:
+def test_it_is_short():
     assert len((PROJECT / "lines_source.py").read_text().splitlines()) < 100

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import struct
 
 import numpy as np
@@ -23,7 +21,7 @@ from tests.helpers.made_datasets import framed
 ALL = np.arange(3)
 
 
-def test_places_of_rows_as_xxhash_computes_them() -> None:
+def test_places_of_rows_as_xxhash_computes_them():
     places = places_by_origin(Origin("f.csv#1", 5, 10), np.array([0, 2]), 3, 99)
     unit = xxhash.xxh64_intdigest(b"f.csv#1", 99)
     assert places.tolist() == [
@@ -31,12 +29,12 @@ def test_places_of_rows_as_xxhash_computes_them() -> None:
     ]
 
 
-def test_seeds_of_purposes_as_xxhash_computes_them() -> None:
+def test_seeds_of_purposes_as_xxhash_computes_them():
     assert purpose_seed(7, "place") == xxhash.xxh64_intdigest(b"place", 7)
     assert len({purpose_seed(0, purpose) for purpose in ("place", "split", "content")}) == 3
 
 
-def test_a_place_does_not_depend_on_the_shape_of_the_batch() -> None:
+def test_a_place_does_not_depend_on_the_shape_of_the_batch():
     whole = places_by_origin(Origin("u", 0, 4), ALL, 3, 1).tolist()
     numbered = Origin("u", 3, np.array([4, 5, 6]))
     assert places_by_origin(numbered, ALL, 3, 1).tolist() == whole
@@ -50,17 +48,17 @@ def test_a_place_does_not_depend_on_the_shape_of_the_batch() -> None:
     [Origin("v", 0, 4), Origin("u", 0, 104), Origin("u", 0, 4, sub=np.ones(3, np.int64))],
     ids=["unit", "row", "sub-index"],
 )
-def test_unit_row_and_sub_index_decide_a_place(other: Origin) -> None:
+def test_unit_row_and_sub_index_decide_a_place(other):
     places = places_by_origin(Origin("u", 0, 4), ALL, 3, 1)
     assert not set(places.tolist()) & set(places_by_origin(other, ALL, 3, 1).tolist())
 
 
-def test_a_seed_changes_every_place() -> None:
+def test_a_seed_changes_every_place():
     one, two = (places_by_origin(Origin("u", 0, 4), ALL, 3, seed) for seed in (1, 2))
     assert not set(one.tolist()) & set(two.tolist())
 
 
-def test_places_by_bytes_are_hashes_of_the_payload() -> None:
+def test_places_by_bytes_are_hashes_of_the_payload():
     payloads = [b"abc", b"", b"x" * 1000]
     frames = [framed(payload) for payload in payloads]
     starts = np.array([0, len(frames[0]), len(frames[0]) + len(frames[1])], np.int64)
@@ -68,7 +66,7 @@ def test_places_by_bytes_are_hashes_of_the_payload() -> None:
     assert places.tolist() == [xxhash.xxh64_intdigest(payload, 3) for payload in payloads]
 
 
-def test_source_order_is_unit_then_row() -> None:
+def test_source_order_is_unit_then_row():
     assert places_in_source_order(Origin("u", 3, 7), ALL, 3).tolist() == [
         (3 << 40) + 7,
         (3 << 40) + 8,
@@ -79,12 +77,12 @@ def test_source_order_is_unit_then_row() -> None:
 
 
 @pytest.mark.parametrize("origin", [Origin("u", 2**24, 0), Origin("u", 0, 2**40 - 1)])
-def test_what_source_order_cannot_hold_is_refused(origin: Origin) -> None:
+def test_what_source_order_cannot_hold_is_refused(origin):
     with pytest.raises(DataError, match="unit 'u' is out of the range of source order"):
         places_in_source_order(origin, ALL, 3)
 
 
-def test_every_split_is_spread_evenly_over_the_places() -> None:
+def test_every_split_is_spread_evenly_over_the_places():
     rows = 40_000
     places = places_by_origin(Origin("u", 0, 0), np.arange(rows), rows, purpose_seed(0, "place"))
     hashes = places_by_origin(Origin("u", 0, 0), np.arange(rows), rows, purpose_seed(0, "split"))
@@ -95,7 +93,7 @@ def test_every_split_is_spread_evenly_over_the_places() -> None:
         assert np.abs(eighths - expected).max() < 350
 
 
-def test_few_records_in_source_order_can_be_cut_anywhere() -> None:
+def test_few_records_in_source_order_can_be_cut_anywhere():
     assert [bin_shift(False, n) for n in (0, 1023, 1024, 2048, 10**6, 10**12)] == [
         *(0, 0, 1, 2, 10, 10)
     ]
@@ -103,5 +101,5 @@ def test_few_records_in_source_order_can_be_cut_anywhere() -> None:
 
 
 @given(st.integers(0, 2**50), st.integers(0, 2**50))
-def test_bins_only_grow_with_the_records(one: int, more: int) -> None:
+def test_bins_only_grow_with_the_records(one, more):
     assert bin_shift(False, one) <= bin_shift(False, one + more)

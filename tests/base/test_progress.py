@@ -1,7 +1,5 @@
 """Progress: a bar on a terminal, lines where there is none."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import io
@@ -11,9 +9,6 @@ import os
 import struct
 import termios
 import threading
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TextIO
 
 import pytest
 
@@ -213,8 +208,8 @@ def test_a_line_is_never_glued_to_the_bar():
     ],
 )
 def test_a_log_on_the_terminal_gets_lines_instead_of_a_bar(
-    kind: str, level: int, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    kind, level, shown, tmp_path, monkeypatch
+):
     handler = logging.FileHandler(tmp_path / "log") if kind == "file" else logging.StreamHandler()
     monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
     logger, before = logging.getLogger("beam_tfrecord"), logging.getLogger("beam_tfrecord").level
@@ -231,7 +226,7 @@ def test_a_log_on_the_terminal_gets_lines_instead_of_a_bar(
 
 
 @pytest.fixture(params=[(0, 0), (24, 100)])
-def terminal(request: pytest.FixtureRequest) -> Iterator[tuple[TextIO, int, int]]:
+def terminal(request):
     """Yield a real terminal of some size, its other end, and the width to expect."""
     rows, columns = request.param
     other, own = os.openpty()
@@ -241,7 +236,7 @@ def terminal(request: pytest.FixtureRequest) -> Iterator[tuple[TextIO, int, int]
     os.close(other)
 
 
-def test_a_real_terminal_even_without_a_size(terminal: tuple[TextIO, int, int]) -> None:
+def test_a_real_terminal_even_without_a_size(terminal):
     stream, other, columns = terminal
     clock = Clock()
     with Progress(stream=stream, clock=clock) as progress:

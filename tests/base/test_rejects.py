@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -45,12 +42,12 @@ REJECTS = [
         ("100 %", RejectBudget(percent=100.0)),
     ],
 )
-def test_budgets_are_parsed(text: int | str, budget: RejectBudget) -> None:
+def test_budgets_are_parsed(text, budget):
     assert parse_budget(text) == budget
 
 
 @pytest.mark.parametrize("text", ["", "-1", -1, "x", "1.5", "101%", "-1%", "nan%", "%", "ANY"])
-def test_other_budgets_are_refused(text: int | str) -> None:
+def test_other_budgets_are_refused(text):
     with pytest.raises(UsageError, match=r"cannot read reject budget .*: write 10, 0\.5% or any"):
         parse_budget(text)
 
@@ -70,12 +67,12 @@ def test_other_budgets_are_refused(text: int | str) -> None:
         ("100%", 7, 7, True),
     ],
 )
-def test_budgets(budget: str, rejects: int, rows: int, is_allowed: bool) -> None:
+def test_budgets(budget, rejects, rows, is_allowed):
     assert parse_budget(budget).allows(rejects, rows) is is_allowed
     assert str(parse_budget(budget)) == budget
 
 
-def test_rejects_are_in_order_of_origin_whoever_wrote_them(tmp_path: Path) -> None:
+def test_rejects_are_in_order_of_origin_whoever_wrote_them(tmp_path):
     for number, order in enumerate(itertools.permutations(REJECTS)):
         if number % 20:
             continue
@@ -85,9 +82,7 @@ def test_rejects_are_in_order_of_origin_whoever_wrote_them(tmp_path: Path) -> No
         assert [Reject(**row) for row in merge_rejects(paths)] == REJECTS
 
 
-def test_more_files_than_may_be_open_are_merged_in_rounds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_files_than_may_be_open_are_merged_in_rounds(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MERGED_FILES", 3)
     monkeypatch.setattr(module, "MERGED_ROWS", 2)
     paths = []
@@ -98,14 +93,14 @@ def test_more_files_than_may_be_open_are_merged_in_rounds(
     assert [row["row"] for row in merge_rejects(paths)] == list(range(55))
 
 
-def test_no_rejects_leave_no_file(tmp_path: Path) -> None:
+def test_no_rejects_leave_no_file(tmp_path):
     saved = join_rejects([], str(tmp_path / "r.parquet"))
     # The hash is that of the two bytes "[]".
     assert saved == SavedRejects(0, xxhash.xxh64_hexdigest(b"[]"), "")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_hash_is_that_of_the_json_of_all_rows(tmp_path: Path) -> None:
+def test_the_hash_is_that_of_the_json_of_all_rows(tmp_path):
     write_rejects(str(tmp_path / "a"), REJECTS)
     saved = join_rejects([str(tmp_path / "a")], str(tmp_path / "r.parquet"))
     table = pq.read_table(tmp_path / "r.parquet")
@@ -118,7 +113,7 @@ def test_the_hash_is_that_of_the_json_of_all_rows(tmp_path: Path) -> None:
     assert rejects_hash(table) == saved.xxh64
 
 
-def test_rejects_are_saved_as_parquet(tmp_path: Path) -> None:
+def test_rejects_are_saved_as_parquet(tmp_path):
     write_rejects(str(tmp_path / "a"), REJECTS[:1])
     join_rejects([str(tmp_path / "a")], str(tmp_path / "r.parquet"))
     assert pq.read_table(tmp_path / "r.parquet").to_pylist() == [
@@ -135,19 +130,19 @@ def test_rejects_are_saved_as_parquet(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "r.parquet"]
 
 
-def error_of(*rejects: Reject, budget: RejectBudget = RejectBudget()) -> list[str]:  # noqa: B008
+def error_of(*rejects, budget=RejectBudget()):  # noqa: B008
     error = rejected(budget, 50_000, map(dataclasses.asdict, rejects), "out/a b/rejects.parquet")
     assert isinstance(error, RejectedRows)
     return error.message.splitlines()
 
 
-def misfit(line: int, value: str, column: str = "x") -> Reject:
+def misfit(line, value, column="x"):
     where = f"a.csv:{line}"
     message = f"column {column!r} is {value!r} in {where}: correct it"
     return Reject("a.csv", line - 2, column, "bad-value", message, value, where)
 
 
-def test_the_error_shows_each_cause_once() -> None:
+def test_the_error_shows_each_cause_once():
     rejects = [
         misfit(2, "n/a", "y"),
         *(misfit(3 + i, f"{i} m") for i in range(1230)),
@@ -167,7 +162,7 @@ def test_the_error_shows_each_cause_once() -> None:
     ]
 
 
-def test_the_error_says_if_the_function_is_at_fault() -> None:
+def test_the_error_says_if_the_function_is_at_fault():
     failed = Reject(
         "u", 0, "", "map-error", "a.csv:2: KeyError: 'x' (at f.py:1 in f)", "", "a.csv:2"
     )
@@ -178,7 +173,7 @@ def test_the_error_says_if_the_function_is_at_fault() -> None:
     assert error_of(failed, misfit(3, "?"))[0] == "2 of 50,000 rows cannot be written (allowed: 0):"
 
 
-def test_the_error_stays_small_whatever_the_messages_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_stays_small_whatever_the_messages_are(monkeypatch):
     monkeypatch.setattr(module, "MAX_CAUSES", 3)
     rejects = [Reject("u", i, "", "bad-value", "x" * i, "", f"a.csv:{i}") for i in range(10)]
     lines = error_of(*rejects)
@@ -186,7 +181,7 @@ def test_the_error_stays_small_whatever_the_messages_are(monkeypatch: pytest.Mon
     assert lines[-2] == "  1 row for other reasons"
 
 
-def test_datasets_without_addresses_of_rejects_are_intact(tmp_path: Path) -> None:
+def test_datasets_without_addresses_of_rejects_are_intact(tmp_path):
     before = pq.ParquetWriter(tmp_path / "r.parquet", module.SCHEMA_WITHOUT_ADDRESS)
     with before:
         rows = [dataclasses.asdict(reject) for reject in REJECTS]

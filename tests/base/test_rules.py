@@ -1,9 +1,5 @@
 """A dataset that older writing rules made is never taken for what the same job writes today."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 import beam_tfrecord as bt
@@ -15,7 +11,7 @@ BEFORE_ALL_RULES = "209a1aeed4c7f09a2bf71bb6c78744e5"
 STAGE_BEFORE_ALL_RULES = "b5e9ee6be8883978fc689f2488f4609a"
 
 
-def _job(directory: Path, **options: object) -> bt.Manifest:
+def _job(directory, **options):
     (directory / "in").mkdir(exist_ok=True)
     table = directory / "in" / "a.csv"
     if not table.exists():

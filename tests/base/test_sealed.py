@@ -40,12 +40,12 @@ from beam_tfrecord.workdir import object_file, stored_plan
 STRUCTURED = np.dtype([("a", "<f4"), ("b", [("c", ">i2", (2, 3)), ("d", "S3")])])
 
 
-def stored(tmp_path: Path, value: Any) -> Any:
+def stored(tmp_path, value):
     object_file.save(str(tmp_path / "stored"), value)
     return object_file.load(str(tmp_path / "stored"))
 
 
-def forged(tmp_path: Path, form: Any, parts: bytes = b"") -> Any:
+def forged(tmp_path, form, parts=b""):
     """Load a file of any content under a right hash."""
     text = form if isinstance(form, bytes) else json.dumps(form).encode()
     payload = struct.pack("<Q", len(text)) + text + parts
@@ -90,20 +90,20 @@ def forged(tmp_path: Path, form: Any, parts: bytes = b"") -> Any:
         StoredArray("a", STRUCTURED, (4,), is_fortran=True, start=80, member="a.npy"),
     ],
 )
-def test_values_come_back(value: Any, tmp_path: Path) -> None:
+def test_values_come_back(value, tmp_path):
     found = stored(tmp_path, value)
     assert found == value
     assert repr(found) == repr(value)
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "int4"])
-def test_dtypes_of_ml_dtypes_come_back(name: str, tmp_path: Path) -> None:
+def test_dtypes_of_ml_dtypes_come_back(name, tmp_path):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     dtype = np.dtype(getattr(ml_dtypes, name))
     assert stored(tmp_path, [dtype]) == [dtype]
 
 
-def test_arrays_come_back(tmp_path: Path) -> None:
+def test_arrays_come_back(tmp_path):
     counts = BinCounts(np.array([1, 2**63], np.uint64), np.array([3, 4]), np.array([5, 6]), 48)
     found = stored(tmp_path, [Run("run-1", {"train": counts, "test": counts})])[0].counts
     assert found["train"].bins.tolist() == [1, 2**63]
@@ -111,7 +111,7 @@ def test_arrays_come_back(tmp_path: Path) -> None:
     assert found["train"].bins.dtype == np.uint64
 
 
-def test_units_share_their_file_as_before(tmp_path: Path) -> None:
+def test_units_share_their_file_as_before(tmp_path):
     file = InputFile("/in/a", "a", 9, "1", (("k", None), ("l", "v")))
     units = tuple(
         Unit(f"a:{i}", file, i, i, i + 1, None, 3, 4, CsvUnit(("x",), i, True)) for i in (0, 1)
@@ -124,18 +124,18 @@ def test_units_share_their_file_as_before(tmp_path: Path) -> None:
     assert found[1].units[0].file.files() == (["a\udcff.png"], [7])
 
 
-def test_what_cannot_be_stored_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_stored_is_refused(tmp_path):
     for value in (object(), np.zeros((2, 2)), np.array([None]), {1j}, os.path.join, Path("a")):
         with pytest.raises(TypeError, match="cannot be stored"):
             object_file.save(str(tmp_path / "x"), [value])
         assert not (tmp_path / "x").exists()
 
 
-def test_nothing_of_the_former_format_is_read(tmp_path: Path) -> None:
+def test_nothing_of_the_former_format_is_read(tmp_path):
     """Pickles under a right seal: an array of objects, a callable dataclass, a plain list."""
 
     class Trap:
-        def __reduce__(self) -> Any:
+        def __reduce__(self):
             return os.mkdir, (str(tmp_path / "trapped"),)
 
     overwriting = io.BytesIO()
@@ -194,17 +194,17 @@ def test_nothing_of_the_former_format_is_read(tmp_path: Path) -> None:
         b"\xff",
     ],
 )
-def test_anything_else_is_as_good_as_nothing(form: Any, tmp_path: Path) -> None:
+def test_anything_else_is_as_good_as_nothing(form, tmp_path):
     assert forged(tmp_path, form, bytes(8)) is None
 
 
-def test_a_forged_value_is_read_where_it_is_plain(tmp_path: Path) -> None:
+def test_a_forged_value_is_read_where_it_is_plain(tmp_path):
     # Else the cases above would show nothing.
     assert forged(tmp_path, {"Refused": [[0], [[2], ["a"], ["b"], ["c"]]]}).rows == 2
     assert forged(tmp_path, {"(": [[2], {"b": [1, [1, 2]]}]}, b"abcd") == (b"b", b"cd")
 
 
-def test_a_damaged_file_is_as_good_as_none(tmp_path: Path) -> None:
+def test_a_damaged_file_is_as_good_as_none(tmp_path):
     path = tmp_path / "stored"
     object_file.save(str(path), [1, "two", b"three"])
     data = path.read_bytes()
@@ -215,7 +215,7 @@ def test_a_damaged_file_is_as_good_as_none(tmp_path: Path) -> None:
         assert object_file.load(str(path)) is None
 
 
-def test_names_in_a_pack_are_bounded_and_those_that_were_listed(tmp_path: Path) -> None:
+def test_names_in_a_pack_are_bounded_and_those_that_were_listed(tmp_path):
     (pack,) = pack_files([Found(b"a.png", 7, 1)], root="/in", classes=())
     bomb = dataclasses.replace(pack, names=zlib.compress(bytes(2**31), 1))
     for forged_pack in (bomb, dataclasses.replace(pack, names=zlib.compress(b"../../etc/passwd"))):
@@ -225,11 +225,11 @@ def test_names_in_a_pack_are_bounded_and_those_that_were_listed(tmp_path: Path) 
 
 def made(**changes: Any) -> checkpoints.Done:
     counts = BinCounts(np.array([1], np.uint64), np.array([3]), np.array([60]), 48)
-    values: dict[str, Any] = {"tally": Tally(), "runs": (Run("run-1", {"a": counts}),)}
+    values = {"tally": Tally(), "runs": (Run("run-1", {"a": counts}),)}
     return checkpoints.Done(**{**values, "sizes": (0,), **changes})
 
 
-def zeros(*lengths: int) -> Any:
+def zeros(*lengths):
     return (np.zeros(n, dtype) for n, dtype in zip(lengths, ("u8", "i8", "i8"), strict=True))
 
 
@@ -247,7 +247,7 @@ def zeros(*lengths: int) -> Any:
         made(pieces=(Piece("a", (0,), "/etc/passwd", 1, 1, "0", 0, 1),)),
     ],
 )
-def test_a_mark_leads_nowhere_else(done: checkpoints.Done, tmp_path: Path) -> None:
+def test_a_mark_leads_nowhere_else(done, tmp_path):
     object_file.save(str(tmp_path / "group-k"), done)
     assert object_file.load(str(tmp_path / "group-k")) is not None
     assert checkpoints.find_group(str(tmp_path), "k") is None
@@ -256,14 +256,14 @@ def test_a_mark_leads_nowhere_else(done: checkpoints.Done, tmp_path: Path) -> No
     assert checkpoints.find_merged(str(tmp_path), "k") is None
 
 
-def test_a_stored_plan_reads_the_listed_files_alone(tmp_path: Path) -> None:
+def test_a_stored_plan_reads_the_listed_files_alone(tmp_path):
     (tmp_path / "in.csv").write_text("a\n1\n2\n")
     source = Csv(str(tmp_path / "in.csv"))
     files = list_input(source).outlines
     directory = str(tmp_path / "job")
     plan = os.path.join(directory, stored_plan.GROUPS)
 
-    def begun(groups: list[Any]) -> bool:
+    def begun(groups):
         identity.begin(directory, "f", files, source=source, is_mapped=False)
         object_file.save(plan, groups)
         identity.begin(directory, "f", files, source=source, is_mapped=False)
@@ -278,7 +278,7 @@ def test_a_stored_plan_reads_the_listed_files_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"attempts": "x"}', "[" * 10**5, "5", '{"attempts": 1e9}', ""])
-def test_a_plan_of_any_content_begins_anew(text: str, tmp_path: Path) -> None:
+def test_a_plan_of_any_content_begins_anew(text, tmp_path):
     source = Csv(str(tmp_path / "in.csv"))
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "plan.json").write_text(text)
@@ -287,7 +287,7 @@ def test_a_plan_of_any_content_begins_anew(text: str, tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path / "job")) == ["plan.json"]
 
 
-def test_an_attempt_of_the_former_format_is_removed(tmp_path: Path) -> None:
+def test_an_attempt_of_the_former_format_is_removed(tmp_path):
     source = Csv(str(tmp_path / "in.csv"))
     directory = tmp_path / "job"
     identity.begin(str(directory), "f", (), source=source, is_mapped=False)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pytest
 from apache_beam.io.filebasedsink import FileBasedSink
@@ -28,25 +26,25 @@ def cut(nbytes: list[int], count: int) -> list[tuple[int, int]]:
     return [(c.first, c.last) for c in cut_bins(bins, np.ones_like(sizes), sizes, count)]
 
 
-def test_equal_bins_are_cut_evenly() -> None:
+def test_equal_bins_are_cut_evenly():
     assert cut([10] * 6, 3) == [(0, 1), (2, 3), (4, 5)]
     assert cut([10] * 6, 1) == [(0, 5)]
     assert cut([10] * 6, 6) == [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 5)]
 
 
-def test_a_cut_falls_on_the_nearer_side_of_its_share() -> None:
+def test_a_cut_falls_on_the_nearer_side_of_its_share():
     assert cut([6, 8, 6], 2) == [(0, 1), (2, 2)]
     assert cut([9, 8, 3], 2) == [(0, 0), (1, 2)]
     assert cut([3, 8, 9], 2) == [(0, 1), (2, 2)]
 
 
-def test_ranges_without_a_bin_are_dropped() -> None:
+def test_ranges_without_a_bin_are_dropped():
     assert cut([10, 10], 5) == [(0, 0), (1, 1)]
     assert cut([1, 1, 100, 1, 1], 4) == [(0, 1), (2, 2), (3, 4)]
     assert cut([], 3) == []
 
 
-def test_a_cut_tells_what_it_holds() -> None:
+def test_a_cut_tells_what_it_holds():
     bins = np.array([3, 7, 2**64 - 1], np.uint64)
     rows = np.array([1, 2, 4], np.int64)
     nbytes = np.array([10, 20, 30], np.int64)
@@ -57,7 +55,7 @@ def test_a_cut_tells_what_it_holds() -> None:
 
 
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=60), st.integers(1, 80))
-def test_cuts_are_contiguous_whole_and_balanced(nbytes: list[int], count: int) -> None:
+def test_cuts_are_contiguous_whole_and_balanced(nbytes, count):
     sizes = np.array(nbytes, np.int64)
     rows = np.arange(1, len(sizes) + 1, dtype=np.int64)
     bins = np.arange(len(sizes), dtype=np.uint64) * np.uint64(7)
@@ -87,9 +85,7 @@ def test_cuts_are_contiguous_whole_and_balanced(nbytes: list[int], count: int) -
         (7, {}, {}),
     ],
 )
-def test_shards_are_divided_by_bytes(
-    total: int, split_bytes: dict[str, int], counts: dict[str, int]
-) -> None:
+def test_shards_are_divided_by_bytes(total, split_bytes, counts):
     assert apportion(total, split_bytes) == counts
 
 
@@ -97,9 +93,7 @@ def test_shards_are_divided_by_bytes(
     st.dictionaries(st.text(max_size=3), st.integers(1, 10**15), min_size=1, max_size=8),
     st.integers(0, 1000),
 )
-def test_every_split_gets_a_shard_and_nearly_its_share(
-    split_bytes: Mapping[str, int], more: int
-) -> None:
+def test_every_split_gets_a_shard_and_nearly_its_share(split_bytes, more):
     total = len(split_bytes) + more
     counts = apportion(total, split_bytes)
     assert list(counts) == list(split_bytes)
@@ -111,17 +105,17 @@ def test_every_split_gets_a_shard_and_nearly_its_share(
         assert counts[name] <= max(1, -(-total * nbytes // whole))
 
 
-def test_more_splits_than_shards_are_refused() -> None:
+def test_more_splits_than_shards_are_refused():
     with pytest.raises(UsageError, match="2 shards are too few for 3 splits: give at least one"):
         apportion(2, {"a": 1, "b": 1, "c": 1})
 
 
-def test_counts_by_size() -> None:
+def test_counts_by_size():
     spec = ShardSpec(shard_bytes=100)
     assert spec.counts({"a": 1, "b": 149, "c": 151, "d": 0}) == {"a": 1, "b": 1, "c": 2}
 
 
-def test_counts_as_given() -> None:
+def test_counts_as_given():
     spec = make_shard_spec("train=64, test=8", None)
     assert spec.counts({"train": 5, "test": 0}) == {"train": 64}
     with pytest.raises(
@@ -137,7 +131,7 @@ def test_counts_as_given() -> None:
     assert make_shard_spec({"train": 64, "test": 8}, None) == spec
 
 
-def test_default_size_is_128_mb() -> None:
+def test_default_size_is_128_mb():
     assert make_shard_spec(None, None).counts({"a": 10**9}) == {"a": 8}
     assert make_shard_spec(None, "250MB").counts({"a": 10**9}) == {"a": 4}
 
@@ -154,14 +148,12 @@ def test_default_size_is_128_mb() -> None:
         ({"a": -1}, None, "the number of shards must be at least 1, not -1"),
     ],
 )
-def test_wrong_numbers_of_shards_are_refused(
-    shards: int | str | dict[str, int], size: str | None, message: str
-) -> None:
+def test_wrong_numbers_of_shards_are_refused(shards, size, message):
     with pytest.raises(UsageError, match=message):
         make_shard_spec(shards, size)
 
 
-def test_names() -> None:
+def test_names():
     assert ShardNames()("train", 3, 64) == "train-00003-of-00064.tfrecord"
     assert ShardNames(".gz", "part")("data", 0, 1) == "part-00000-of-00001.gz"
     assert ShardNames("", "part", "-SS-NN-S")("data", 7, 123456) == "part-07-123456-7"
@@ -170,7 +162,7 @@ def test_names() -> None:
 
 
 @pytest.mark.parametrize("template", ["-SSSSS-of-NNNNN", "", "S", "-S-NNN", "_SSof", "-NNSS"])
-def test_templates_are_filled_as_beam_does(template: str) -> None:
+def test_templates_are_filled_as_beam_does(template):
     beam = FileBasedSink._template_to_format(template)
     for number, count in ((0, 1), (7, 12), (123456, 200000)):
         expected = beam % {"shard_num": number, "num_shards": count} if template else ""

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from beam_tfrecord.errors import UsageError
@@ -24,23 +22,23 @@ from beam_tfrecord.sizes import counted, format_size, parse_size
         ("1.1", 1),
     ],
 )
-def test_sizes_are_decimal_unless_they_say_i(text: str | int, nbytes: int) -> None:
+def test_sizes_are_decimal_unless_they_say_i(text, nbytes):
     assert parse_size(text) == nbytes
 
 
 @pytest.mark.parametrize("text", ["", "MB", "-1MB", "1e6", "1XB", "1 M B", "1,5MB", "inf", "1MBs"])
-def test_other_forms_are_refused(text: str) -> None:
+def test_other_forms_are_refused(text):
     with pytest.raises(UsageError, match=r"cannot read size .*: write 128MB or 64MiB"):
         parse_size(text)
 
 
 @pytest.mark.parametrize("text", ["0", 0, "0GB", "0.4"])
-def test_nothing_is_no_size(text: str | int) -> None:
+def test_nothing_is_no_size(text):
     with pytest.raises(UsageError, match="is not positive"):
         parse_size(text)
 
 
-def test_a_number_beyond_any_float_is_read_exactly() -> None:
+def test_a_number_beyond_any_float_is_read_exactly():
     assert parse_size("1" + "0" * 400) == 10**400
 
 
@@ -56,12 +54,12 @@ def test_a_number_beyond_any_float_is_read_exactly() -> None:
         (2.5e15, "2500.00 TB"),
     ],
 )
-def test_sizes_for_a_human(nbytes: float, text: str) -> None:
+def test_sizes_for_a_human(nbytes, text):
     assert format_size(nbytes) == text
 
 
 @pytest.mark.parametrize(
     ("number", "text"), [(0, "0 rows"), (1, "1 row"), (2, "2 rows"), (2000, "2,000 rows")]
 )
-def test_counted(number: int, text: str) -> None:
+def test_counted(number, text):
     assert counted(number, "row") == text

@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -67,11 +65,11 @@ class Words(base.Source):
 
 
 @pytest.fixture
-def install(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Any:
+def install(tmp_path_factory, monkeypatch):
     """A function that installs a package with a source into a directory of this test."""
     site = tmp_path_factory.mktemp("site")
     monkeypatch.syspath_prepend(site)
-    made: list[str] = []
+    made = []
 
     def install(
         package: str, kind: str, *suffixes: str, text: str = SOURCE, declared: str | None = None
@@ -90,7 +88,7 @@ def install(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
         sys.modules.pop(module, None)
 
 
-def test_kind_and_suffix_are_known(install: Any, tmp_path: Path) -> None:
+def test_kind_and_suffix_are_known(install, tmp_path):
     install("our-words", "words", ".words")
     (tmp_path / "x.words").write_text("a\n1\n")
     (tmp_path / "notes.md").touch()
@@ -104,7 +102,7 @@ def test_kind_and_suffix_are_known(install: Any, tmp_path: Path) -> None:
         detect_kind(tmp_path)
 
 
-def test_options_are_keywords(install: Any, tmp_path: Path) -> None:
+def test_options_are_keywords(install, tmp_path):
     install("our-words", "words", ".words")
     (tmp_path / "x.words").write_text("a\n1\n")
     assert bt.schema(tmp_path / "x.words", number=3).names == ("a",)
@@ -118,7 +116,7 @@ def test_options_are_keywords(install: Any, tmp_path: Path) -> None:
         bt.plan(tmp_path / "x.words", tmp_path / "out", numbr=3)
 
 
-def test_a_source_without_columns_takes_a_schema(install: Any, tmp_path: Path) -> None:
+def test_a_source_without_columns_takes_a_schema(install, tmp_path):
     install("plain-words", "words", ".words", text=PLAIN)
     (tmp_path / "x.words").write_text("one\nthree\n")
     schema = bt.schema(tmp_path / "x.words").select(["length"])
@@ -128,7 +126,7 @@ def test_a_source_without_columns_takes_a_schema(install: Any, tmp_path: Path) -
         bt.write(tmp_path / "x.words", tmp_path / "o", columns=["word"])
 
 
-def test_a_source_that_fails_is_named_with_its_file(install: Any, tmp_path: Path) -> None:
+def test_a_source_that_fails_is_named_with_its_file(install, tmp_path):
     faulty = "        if {{'a.words': 0}}[unit.file.name]:\n            pass\n        with open("
     install("bad-words", "words", ".words", text=PLAIN.replace("        with open(", faulty))
     for name in ("a.words", "b.words"):
@@ -141,7 +139,7 @@ def test_a_source_that_fails_is_named_with_its_file(install: Any, tmp_path: Path
     assert ran.exit_code == 2
 
 
-def test_nothing_is_imported_that_no_input_needs(install: Any, tmp_path: Path) -> None:
+def test_nothing_is_imported_that_no_input_needs(install, tmp_path):
     install("our-words", "words", ".words")
     install("other-words", "others", ".other")
     (tmp_path / "x.csv").touch()
@@ -151,7 +149,7 @@ def test_nothing_is_imported_that_no_input_needs(install: Any, tmp_path: Path) -
     assert "other_words" not in sys.modules
 
 
-def test_texts_of_options_follow_the_types_of_fields(install: Any) -> None:
+def test_texts_of_options_follow_the_types_of_fields(install):
     install("our-words", "words", ".words")
     texts = ["number=5", "word=5", 'pair=["a","b"]', "header=false", "delimiter=;", "wrong=1"]
     assert parse_options(texts, "x.words") == {
@@ -174,7 +172,7 @@ def test_texts_of_options_follow_the_types_of_fields(install: Any) -> None:
         parse_options(["delimiter=;"], "x.csv")
 
 
-def test_ours_come_first_with_a_warning(install: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_ours_come_first_with_a_warning(install, caplog):
     install("a-words", "words", ".words", ".csv")
     install("b-words", "words", ".words")
     install("c-words", "csv", ".csv")
@@ -220,9 +218,7 @@ def test_ours_come_first_with_a_warning(install: Any, caplog: pytest.LogCaptureF
         ),
     ],
 )
-def test_a_defective_package_matters_only_if_it_is_needed(
-    install: Any, tmp_path: Path, changes: dict[str, str], message: str
-) -> None:
+def test_a_defective_package_matters_only_if_it_is_needed(install, tmp_path, changes, message):
     install("bad-words", **{"kind": "words", **changes})
     install("good-words", "good", ".good")
     (tmp_path / "x.words").touch()
@@ -236,7 +232,7 @@ def test_a_defective_package_matters_only_if_it_is_needed(
     assert str(error.value).endswith(f"|words|good; {message}")
 
 
-def test_remote_workers_get_its_module(install: Any) -> None:
+def test_remote_workers_get_its_module(install):
     install("our-words", "words", ".words")
     settings = SimpleNamespace(source=make_source("x.words"))
     assert modules_of(settings) == ("our_words",)

@@ -15,16 +15,16 @@ def numbers(splits: Splits, hashes: list[int]) -> list[int]:
     return splits.assign(np.array(hashes, np.uint64)).tolist()
 
 
-def test_hashes_are_divided_at_the_cumulated_shares() -> None:
+def test_hashes_are_divided_at_the_cumulated_shares():
     hashes = [0, 2**63 - 1, 2**63, 2**63 + 2**62 - 1, 2**63 + 2**62, 2**64 - 1]
     assert numbers(THREE, hashes) == [0, 0, 1, 1, 2, 2]
 
 
-def test_split_numbers_are_small_integers() -> None:
+def test_split_numbers_are_small_integers():
     assert THREE.assign(np.array([1], np.uint64)).dtype == np.uint16
 
 
-def test_a_split_of_share_zero_gets_nothing() -> None:
+def test_a_split_of_share_zero_gets_nothing():
     hashes = [0, 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2]
     first = Splits((("none", 0.0), ("all", 1.0)))
     assert numbers(first, hashes) == [1, 1, 1, 1, 1, 1]
@@ -34,7 +34,7 @@ def test_a_split_of_share_zero_gets_nothing() -> None:
     assert numbers(last, hashes) == [0, 0, 0, 0, 0, 0]
 
 
-def test_one_split_takes_all() -> None:
+def test_one_split_takes_all():
     assert numbers(Splits(), [0, 2**63, 2**64 - 1]) == [0, 0, 0]
     assert Splits().is_single
     assert Splits().names == ("data",)
@@ -42,7 +42,7 @@ def test_one_split_takes_all() -> None:
     assert THREE.names == ("train", "val", "test")
 
 
-def test_renaming_and_dividing_the_rest_moves_no_row_of_the_first_split() -> None:
+def test_renaming_and_dividing_the_rest_moves_no_row_of_the_first_split():
     hashes = np.random.default_rng(0).integers(0, 2**64, 10_000, np.uint64, endpoint=False)
     two = Splits((("train", 0.8), ("test", 0.2))).assign(hashes)
     three = Splits((("learn", 0.8), ("val", 0.1), ("test", 0.1))).assign(hashes)
@@ -52,12 +52,12 @@ def test_renaming_and_dividing_the_rest_moves_no_row_of_the_first_split() -> Non
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=50), st.lists(st.integers(0, 9), min_size=1))
-def test_assignment_follows_from_the_hash_alone(hashes: list[int], more: list[int]) -> None:
+def test_assignment_follows_from_the_hash_alone(hashes, more):
     assert numbers(THREE, hashes + more)[: len(hashes)] == numbers(THREE, hashes)
     assert numbers(THREE, hashes[::-1]) == numbers(THREE, hashes)[::-1]
 
 
-def test_shares_are_parsed() -> None:
+def test_shares_are_parsed():
     assert parse_shares("train=0.9, test=.1") == {"train": 0.9, "test": 0.1}
     assert make_splits("train=0.9,test=0.1") == make_splits({"train": 0.9, "test": 0.1})
     assert make_splits({"b": 0.5, "a": 0.5}).names == ("b", "a")
@@ -65,7 +65,7 @@ def test_shares_are_parsed() -> None:
 
 
 @pytest.mark.parametrize("text", ["train", "train=", "train=x", "a=0.5,a=0.5", "a=0.5,,b=0.5"])
-def test_shares_of_another_form_are_refused(text: str) -> None:
+def test_shares_of_another_form_are_refused(text):
     with pytest.raises(UsageError, match=f"cannot read splits '{text}': write train=0.9,test=0.1"):
         parse_shares(text)
 
@@ -80,18 +80,18 @@ def test_shares_of_another_form_are_refused(text: str) -> None:
         ({"": 1.0}, "split name '' cannot be part of a file name"),
     ],
 )
-def test_wrong_shares_are_refused(splits: dict[str, float], message: str) -> None:
+def test_wrong_shares_are_refused(splits, message):
     with pytest.raises(UsageError) as caught:
         make_splits(splits)
     assert message in str(caught.value)
 
 
-def test_shares_that_sum_to_one_but_for_rounding_are_taken() -> None:
+def test_shares_that_sum_to_one_but_for_rounding_are_taken():
     splits = make_splits(dict.fromkeys("abcdefghij", 0.1))
     assert numbers(splits, [2**64 - 1]) == [9]
 
 
-def test_a_split_column_excludes_shares_and_groups() -> None:
+def test_a_split_column_excludes_shares_and_groups():
     splits = make_splits(None, column="part")
     assert splits.names == ()
     assert not splits.is_single
@@ -101,16 +101,16 @@ def test_a_split_column_excludes_shares_and_groups() -> None:
 
 
 @pytest.mark.parametrize("name", ["train", "2024", "a.b", "a-b_c+d", "A" * 100])
-def test_names_that_can_begin_a_file_name(name: str) -> None:
+def test_names_that_can_begin_a_file_name(name):
     assert is_split_name(name)
 
 
 @pytest.mark.parametrize("name", ["", ".hidden", "_x", "-x", "a b", "a/b", "é", "a\n", "A" * 101])
-def test_names_that_cannot_begin_a_file_name(name: str) -> None:
+def test_names_that_cannot_begin_a_file_name(name):
     assert not is_split_name(name)
 
 
-def test_a_lone_name_is_one_column() -> None:
+def test_a_lone_name_is_one_column():
     assert make_splits({"a": 0.5, "b": 0.5}, group="customer").group == ("customer",)
     assert make_splits(None, group=["a", "b"]).group == ("a", "b")
     assert as_columns(None) == ()

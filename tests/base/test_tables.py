@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import html.parser
 import json
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -23,8 +21,8 @@ class Shown(html.parser.HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.tags: set[str] = set()
-        self.lines: list[list[str]] = []
+        self.tags = set()
+        self.lines = []
         self.text = ""
         self.feed(text)
 
@@ -42,7 +40,7 @@ class Shown(html.parser.HTMLParser):
             self.lines[-1][-1] += data
 
 
-def shown(value: Any) -> Shown:
+def shown(value):
     return Shown(value._repr_html_())
 
 
@@ -57,7 +55,7 @@ SCHEMA = bt.Schema(
 )
 
 
-def test_a_schema_is_a_table() -> None:
+def test_a_schema_is_a_table():
     assert repr(SCHEMA) == (
         "Schema:\n"
         "column  type    shape     null\n"
@@ -72,7 +70,7 @@ def test_a_schema_is_a_table() -> None:
     assert lines[2] == ["pixels", "uint8", "[28, 28]", "no", ""]
 
 
-def test_a_manifest_is_one_line_and_two_tables() -> None:
+def test_a_manifest_is_one_line_and_two_tables():
     manifest = manifest_of(schema=SCHEMA)
     assert repr(manifest) == (
         "<Manifest: train=700, test=300; 100.0 MB; id, pixels, words, fare, label>"
@@ -86,7 +84,7 @@ def test_a_manifest_is_one_line_and_two_tables() -> None:
     assert lines[3:] == shown(SCHEMA).lines
 
 
-def test_a_dataset_shows_its_splits_and_columns(tmp_path: Path) -> None:
+def test_a_dataset_shows_its_splits_and_columns(tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n" + "1,2\n" * 50)
     bt.write(tmp_path / "a.csv", tmp_path / "out", splits="train=1,test=0")
     dataset = bt.load(tmp_path / "out", split="train", columns=["y"])
@@ -96,7 +94,7 @@ def test_a_dataset_shows_its_splits_and_columns(tmp_path: Path) -> None:
     assert [line[0] for line in html.lines] == ["split", "train", "column", "y"]
 
 
-def test_a_plan_is_a_dict_and_a_table(tmp_path: Path) -> None:
+def test_a_plan_is_a_dict_and_a_table(tmp_path):
     (tmp_path / "a.csv").write_text("x\n1\n")
     planned = bt.plan(tmp_path / "a.csv", tmp_path / "out", prices={"read_requests": 0.4})
     assert json.loads(json.dumps(planned)) == planned
@@ -107,7 +105,7 @@ def test_a_plan_is_a_dict_and_a_table(tmp_path: Path) -> None:
     assert ["order", "shuffled"] in html.lines
 
 
-def test_a_stage_is_one_line() -> None:
+def test_a_stage_is_one_line():
     manifest = StageManifest("f", pa.schema({"x": "int64"}), None, {"rows": 0}, ())
     files = (StageFile("part-00000.parquet", 1000, 2000, "0" * 16),)
     assert repr(manifest) == "<StageManifest: rows=0, files=0; 0 B; x>"
@@ -115,7 +113,7 @@ def test_a_stage_is_one_line() -> None:
     assert repr(manifest) == "<StageManifest: rows=1,000, files=1; 2.0 kB; x>"
 
 
-def test_hostile_names_are_escaped() -> None:
+def test_hostile_names_are_escaped():
     default = f"{HOSTILE}\udc80"
     schema = bt.Schema((bt.Feature(HOSTILE, pa.struct({HOSTILE: pa.int64()}), default=default),))
     manifest = manifest_of(schema=schema, splits={HOSTILE: (1, 10)})
@@ -130,7 +128,7 @@ def test_hostile_names_are_escaped() -> None:
     assert "\n" not in repr(manifest)
 
 
-def test_tables_of_many_columns_are_cut() -> None:
+def test_tables_of_many_columns_are_cut():
     columns = tuple(bt.Feature(f"column_{n}_{'x' * 200}", "int64") for n in range(1000))
     schema = bt.Schema(columns)
     lines = repr(schema).splitlines()
@@ -147,13 +145,13 @@ def test_tables_of_many_columns_are_cut() -> None:
     assert len(manifest._repr_html_()) < 30_000
 
 
-def test_a_table_that_just_fits_has_no_rest() -> None:
+def test_a_table_that_just_fits_has_no_rest():
     rows = [("x",)] * MAX_ROWS
     assert "more" not in html_table(("a",), rows)
     assert "… and 1 more" in html_table(("a",), [*rows, ("x",)])
 
 
-def test_a_missing_column_names_the_most_similar_one() -> None:
+def test_a_missing_column_names_the_most_similar_one():
     message = not_found("agee", ["name", "age", "age"], of="--types")
     problem, hint = message.split(": ")
     assert problem == "column 'agee' of --types is not in the input"

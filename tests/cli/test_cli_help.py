@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import click
 import pytest
@@ -21,13 +20,13 @@ from tests.helpers.repository import ROOT
 PAGE = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
 
 
-def help_of(*words: str) -> str:
+def help_of(*words):
     ran = CliRunner().invoke(cli, words, prog_name="beam-tfrecord", env={"COLUMNS": "100"})
     assert ran.exit_code == 0, ran.output
     return ran.stdout
 
 
-def flags_in(text: str) -> list[str]:
+def flags_in(text):
     listed = text[re.search(r"^\w.*:$", text, re.MULTILINE).start() :]
     return re.findall(r"^  (?:-\w, )?(--[\w-]+)", listed, re.MULTILINE)
 
@@ -116,7 +115,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
         (["completion", "f"], ["fish"]),
     ],
 )
-def test_bash_completes_commands_flags_values_and_paths(words, completed, tmp_path: Path):
+def test_bash_completes_commands_flags_values_and_paths(words, completed, tmp_path):
     program = tmp_path / "beam-tfrecord"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m beam_tfrecord "$@"\n')
     program.chmod(0o755)

@@ -1,7 +1,5 @@
 """How much a command says, and where: --quiet, --verbose, --debug and --log-file."""
 
-from __future__ import annotations
-
 import logging
 import os
 import warnings

@@ -87,7 +87,7 @@ def _doubled_header(folder: Path) -> list[str]:
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
-def test_errors_are_clear(tmp_path: Path, make: object, code: int, words: list[str]) -> None:
+def test_errors_are_clear(tmp_path, make, code, words):
     arguments = make(tmp_path)  # type: ignore[operator]
     out = tmp_path / "out"
     result = CliRunner().invoke(cli, ["write", *arguments[:1], str(out), *arguments[1:]])

@@ -48,7 +48,7 @@ def flips(data: bytes, draw: random.Random) -> Damage:
     return _flipped(data, draw, draw.randint(2, 9))
 
 
-def _flipped(data: bytes, draw: random.Random, count: int) -> Damage:
+def _flipped(data, draw, count):
     new, origins = bytearray(data), list[int | None](range(len(data)))
     for position in draw.sample(range(len(data)), count):
         new[position] ^= 1 << draw.randrange(8)
@@ -143,7 +143,7 @@ def thin(data: bytes, draw: random.Random) -> Damage:
 Kind = Callable[[bytes, random.Random], Damage]
 
 
-def _both(first: Kind, second: Kind) -> Kind:
+def _both(first, second):
     def both(data: bytes, draw: random.Random) -> Damage:
         one = first(data, draw)
         other = second(one.data, draw)
@@ -155,10 +155,10 @@ def _both(first: Kind, second: Kind) -> Kind:
 
 
 # One place is damaged, or single bits are: everything that is promised holds.
-KINDS: dict[str, Kind] = {one.__name__: one for one in (flip, flips, zero, cut, insert, delete)}
+KINDS = {one.__name__: one for one in (flip, flips, zero, cut, insert, delete)}
 # Blocks are where they do not belong, or many places are damaged: bytes alone do not tell what
 # the records were, but what is told of them is right.
-HARD_KINDS: dict[str, Kind] = {
+HARD_KINDS = {
     one.__name__: one
     for one in (
         double,
@@ -177,17 +177,17 @@ HARD_KINDS: dict[str, Kind] = {
 }
 
 
-def _size(data: bytes, draw: random.Random) -> int:
+def _size(data, draw):
     return min(len(data), draw.choice((1, draw.randint(1, 16), draw.randint(1, len(data) // 8))))
 
 
-def _range(data: bytes, draw: random.Random) -> tuple[int, int]:
+def _range(data, draw):
     size = _size(data, draw)
     start = draw.randrange(len(data) - size + 1)
     return start, start + size
 
 
-def intact(damage: Damage, payloads: list[bytes]) -> list[bytes]:
+def intact(damage, payloads):
     """Return the payloads of the records of which all bytes are there in a row."""
     found, at = [], 0
     whole = _runs(damage.origins)
@@ -199,7 +199,7 @@ def intact(damage: Damage, payloads: list[bytes]) -> list[bytes]:
     return found
 
 
-def _record_ends(data: bytes) -> list[int]:
+def _record_ends(data):
     ends = [0]
     while ends[-1] < len(data):
         at = ends[-1]
@@ -207,9 +207,9 @@ def _record_ends(data: bytes) -> list[int]:
     return ends[1:]
 
 
-def _runs(origins: Origins) -> list[tuple[int, int]]:
+def _runs(origins):
     """Return the ranges of positions of the sound stream that are there in a row."""
-    runs: list[tuple[int, int]] = []
+    runs = []
     start = stop = -1
     for origin in (*origins, None):
         if origin is None or origin != stop:
@@ -221,7 +221,7 @@ def _runs(origins: Origins) -> list[tuple[int, int]]:
     return runs
 
 
-def tables(draw: random.Random) -> dict[str, list[bytes]]:
+def tables(draw):
     """Return the examples of datasets by the kind of their values, some 60 each."""
 
     def rows(blobs: list[bytes], first_id: int = 0) -> list[bytes]:
@@ -237,7 +237,7 @@ def tables(draw: random.Random) -> dict[str, list[bytes]]:
 
     plain = rows([draw.randbytes(draw.randrange(120)) for _ in range(60)])
 
-    def frames_of(payloads: list[bytes], count: int) -> bytes:
+    def frames_of(payloads, count):
         return b"".join(framed(draw.choice(payloads)) for _ in range(count))
 
     small = [draw.randbytes(draw.randrange(20)) for _ in range(20)]
@@ -282,9 +282,7 @@ class Repaired:
     withheld: int
 
 
-def damage_and_repair(
-    directory: Path, payloads: list[bytes], kind: str, draw: random.Random
-) -> Repaired:
+def damage_and_repair(directory, payloads, kind, draw):
     """Write a dataset of two shards, damage one, and look at what repair makes of it."""
     source, target = directory / "in", directory / "out"
     shards = [payloads[: len(payloads) // 2], payloads[len(payloads) // 2 :]]

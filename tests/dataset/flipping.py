@@ -16,11 +16,11 @@ Range = tuple[Path, int, int]
 _GZIP_HEADER, _GZIP_TRAILER = 10, 8
 
 
-def classes_of(dataset: Path) -> dict[str, list[Range]]:
+def classes_of(dataset):
     """Return the bytes of a dataset by class; every byte of every file is in one."""
-    found: dict[str, list[Range]] = {}
+    found = {}
 
-    def add(name: str, path: Path, start: int, stop: int) -> None:
+    def add(name, path, start, stop):
         if stop > start:
             found.setdefault(name, []).append((path, start, stop))
 
@@ -41,7 +41,7 @@ def classes_of(dataset: Path) -> dict[str, list[Range]]:
     return found
 
 
-def _record_parts(data: bytes) -> Iterator[tuple[str, int, int]]:
+def _record_parts(data):
     at = 0
     while at < len(data):
         end = at + 12 + int.from_bytes(data[at : at + 8], "little")

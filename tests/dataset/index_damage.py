@@ -96,8 +96,8 @@ def shift(data: bytes, draw: random.Random) -> bytes:
 
 # Without the hash of the index, such a change could only be found by reading all of the shard.
 CONSISTENT = (shift,)
-ANY: tuple[Change, ...] = (flip, word, rubbish, cut, extend)
-OF_INDEX: tuple[Change, ...] = (*ANY, drop, double, reorder)
+ANY = (flip, word, rubbish, cut, extend)
+OF_INDEX = (*ANY, drop, double, reorder)
 
 
 def make(directory: Path) -> dict[str, bytes]:
@@ -111,7 +111,7 @@ def make(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory / "out")): path.read_bytes() for path in sorted(paths)}
 
 
-def age(*paths: Path) -> None:
+def age(*paths):
     """Give files an old time, so that a change directly afterwards makes another one for sure."""
     for path in paths:
         os.utime(path, (1, 1))
@@ -126,7 +126,7 @@ def put(path: Path, data: bytes, draw: random.Random) -> None:
         path.with_name("new").replace(path)
 
 
-def read_damaged(out: Path, files: dict[str, bytes], ids: list[int], draw: random.Random) -> str:
+def read_damaged(out, files, ids, draw):
     """Damage a file before or after it is opened, and read rows.
 
     Args:
@@ -178,7 +178,7 @@ def read(ds: Any, ids: list[int], draw: random.Random) -> str:
     return message
 
 
-def unlisted(out: Path, target: Path) -> Path:
+def unlisted(out, target):
     """Copy a dataset; its manifest does not list the indexes, as if they were made later."""
     shutil.copytree(out, target)
     manifest = Manifest.load(target)

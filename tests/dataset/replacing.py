@@ -16,7 +16,7 @@ import os
 import random
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -135,13 +135,13 @@ class Datasets:
         kind: ``plain``, ``gzip`` or ``stage``.
     """
 
-    def __init__(self, directory: Path, kind: str) -> None:
+    def __init__(self, directory, kind):
         self.directory = directory
         self.kind = kind
         self.old = self._make("old", 1, OLD_ROWS, OLD_SHARDS)
         self.new = {name: self._make(name, 2, *size) for name, size in NEW.items()}
 
-    def _make(self, name: str, value: int, rows: int, shards: int) -> Path:
+    def _make(self, name, value, rows, shards):
         table = pa.table({"number": np.arange(rows), "of": np.full(rows, value)})
         out = self.directory / name
         if self.kind == "stage":
@@ -152,7 +152,7 @@ class Datasets:
         return out
 
 
-def _make_stage(out: Path, table: pa.Table, count: int) -> None:
+def _make_stage(out, table, count):
     out.mkdir(parents=True)
     files, rows = [], table.num_rows // count
     for number in range(count):
@@ -172,13 +172,13 @@ WAYS = ("published", "written over", "renamed over", "written over, but for the 
 class Writer:
     """Puts a dataset in the place of another, a step at a time."""
 
-    def __init__(self, new: Path, out: Path, way: str = "published") -> None:
+    def __init__(self, new, out, way="published"):
         self._turns = threading.Semaphore(0)
         self._stands = threading.Semaphore(0)
         self._lock = threading.Lock()
         self._way = way
         self._thread = threading.Thread(target=self._run, args=(new, out), daemon=True)
-        self.error: BaseException | None = None
+        self.error = None
         self.is_done = False
         self._thread.start()
         self._stands.acquire()
@@ -188,7 +188,7 @@ class Writer:
         self._stands.release()
         self._turns.acquire()
 
-    def advance(self, steps: int) -> None:
+    def advance(self, steps):
         """Let it take some steps."""
         with self._lock:
             while steps and not self.is_done:
@@ -196,7 +196,7 @@ class Writer:
                 self._stands.acquire()
                 steps -= 1
 
-    def finish(self) -> None:
+    def finish(self):
         """Let it end."""
         self.advance(10_000)
         self._thread.join(60)
@@ -233,22 +233,20 @@ class Writer:
             self._stands.release()
 
 
-def _files(made: Path) -> list[tuple[int, str]]:
+def _files(made):
     if list(made.glob("*.parquet")):
         return list(enumerate(file.path for file in StageManifest.load(made).files))
     return list(enumerate(shard.path for shard in Manifest.load(made).shards))
 
 
-def _piece(path: Path, directory: Path, number: int) -> Piece:
+def _piece(path, directory, number):
     copy = directory / f"shard-{number}"
     shutil.copy(path, copy)
     size, digest = path.stat().st_size, file_hash(str(path))
     return Piece("data", (number,), str(copy), 1, size, digest, 0, size, digest)
 
 
-def try_reader(
-    datasets: Datasets, new: str, reader: Reader, seed: int, way: str = "published"
-) -> str:
+def try_reader(datasets, new, reader, seed, way="published"):
     """Read a dataset that is replaced meanwhile; return ``old``, ``new`` or ``error``.
 
     Raises:
@@ -266,8 +264,8 @@ def try_reader(
         if draw.random() < chance:
             writer.advance(draw.choice([1, 1, 2, 3, 100]))
 
-    seen: collections.Counter[int] = collections.Counter()
-    error: Exception | None = None
+    seen = collections.Counter()
+    error = None
     with _events(event):
         writer = Writer(datasets.new[new], out, way)
         # Some are opened in the middle of it, or after it. Files that are copied without a sign to
@@ -284,11 +282,11 @@ def try_reader(
 
 
 def outcome(
-    reader: Reader,
-    seen: collections.Counter[int],
-    error: Exception | None,
-    expected: Mapping[int, int],
-) -> str:
+    reader,
+    seen,
+    error,
+    expected,
+):
     """Return how a reader ended: ``old``, ``new`` or ``error``.
 
     Args:
@@ -316,10 +314,10 @@ def outcome(
 
 
 @contextlib.contextmanager
-def _events(event: Callable[[], None]) -> Iterator[None]:
+def _events(event):
     """Call a function before and after files are opened and the manifest is looked at."""
 
-    def around(function: Any) -> Any:
+    def around(function):
         @functools.wraps(function)
         def called(*arguments: Any, **options: Any) -> Any:
             event()
@@ -333,7 +331,7 @@ def _events(event: Callable[[], None]) -> Iterator[None]:
         # What outlasts a power cut is not the question here, and takes most of the time.
         for name in ("fsync", "fdatasync"):
             stack.enter_context(mock.patch.object(os, name))
-        spots: list[tuple[Any, str]] = [(tfrecord, "open_read"), (parquet_open, "open_input")]
+        spots = [(tfrecord, "open_read"), (parquet_open, "open_input")]
         spots.append((OpenedManifest, "check"))
         for owner, name in spots:
             stack.enter_context(mock.patch.object(owner, name, around(getattr(owner, name))))

@@ -6,8 +6,6 @@ import ast
 import dataclasses
 import re
 import warnings
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +16,6 @@ from beam_tfrecord.dataset.code_text import feature_lines
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.manifest import Manifest
 from tests.helpers.made_datasets import make_dataset, write_examples
 
 ROWS = 12
@@ -36,14 +33,12 @@ SPLITS = {"train": list(range(9)), "test": [9, 10, 11]}
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-def test_tf_code_runs_and_reads_every_row(
-    tmp_path: Path, compression: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tf_code_runs_and_reads_every_row(tmp_path, compression, capsys):
     pytest.importorskip("tensorflow")
     manifest = make_dataset(tmp_path, TABLE, splits=SPLITS, compression=compression)
     code = reading_code(manifest, "tf", tmp_path)
     assert "beam_tfrecord" not in code.replace(str(tmp_path), "")
-    found: dict[str, Any] = {}
+    found = {}
     exec(compile(code, "tf_code", "exec"), found)
     printed = capsys.readouterr().out.splitlines()
     assert "id int64 (9,)" in printed
@@ -56,7 +51,7 @@ def test_tf_code_runs_and_reads_every_row(
     assert [len(batch["id"]) for batch in found["read"]("test", 2)] == [2, 1]
 
 
-def test_the_feature_spec_in_the_code_is_that_of_the_schema() -> None:
+def test_the_feature_spec_in_the_code_is_that_of_the_schema():
     tf = pytest.importorskip("tensorflow")
     schema = Schema(
         (
@@ -79,7 +74,7 @@ def test_the_feature_spec_in_the_code_is_that_of_the_schema() -> None:
     assert literal == schema.feature_spec()
 
 
-def test_keras_code_trains(tmp_path: Path) -> None:
+def test_keras_code_trains(tmp_path):
     pytest.importorskip("tensorflow")
     manifest = make_dataset(tmp_path, TABLE, splits=SPLITS)
     code = reading_code(manifest, "keras", tmp_path)
@@ -87,7 +82,7 @@ def test_keras_code_trains(tmp_path: Path) -> None:
     assert 'LABEL = "label"' in code
     assert "binary_crossentropy" in code
     assert "default_value=0.0),  # stands for a missing value" in code
-    found: dict[str, Any] = {}
+    found = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # Keras warns if it cannot shuffle.
@@ -102,7 +97,7 @@ def test_keras_code_trains(tmp_path: Path) -> None:
     ]
 
 
-def test_the_model_suits_the_label(tmp_path: Path) -> None:
+def test_the_model_suits_the_label(tmp_path):
     table = TABLE.set_column(0, "id", pa.array([row % 5 for row in range(ROWS)]))
     manifest = make_dataset(tmp_path, table)
 
@@ -118,8 +113,8 @@ def test_the_model_suits_the_label(tmp_path: Path) -> None:
         code("tags")
 
 
-def executed_keras_code(code: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def executed_keras_code(code):
+    found = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         exec(compile(code, "keras_code", "exec"), found)
@@ -129,7 +124,7 @@ def executed_keras_code(code: str) -> dict[str, Any]:
 VECTOR = pa.list_(pa.float32(), 3)
 
 
-def labelled(path: Path, **labels: tuple[str, ...]) -> Manifest:
+def labelled(path, **labels):
     """Write a dataset with vectors, whose columns `labels` have class names."""
     table = TABLE.append_column("class_vector", pa.array([[0.0, 1.0, 0.0]] * ROWS, VECTOR))
     table = table.append_column("sort", pa.array([["b", "a"][row % 2] for row in range(ROWS)]))
@@ -139,19 +134,17 @@ def labelled(path: Path, **labels: tuple[str, ...]) -> Manifest:
     return dataclasses.replace(manifest, schema=schema.edit(**named))
 
 
-def test_the_label_is_the_column_with_class_names(tmp_path: Path) -> None:
+def test_the_label_is_the_column_with_class_names(tmp_path):
     manifest = labelled(tmp_path, id=("a", "b"))
     assert 'LABEL = "id"\n' in reading_code(manifest, "keras", tmp_path)
 
 
-def test_the_name_of_a_column_decides_among_several_with_class_names(tmp_path: Path) -> None:
+def test_the_name_of_a_column_decides_among_several_with_class_names(tmp_path):
     manifest = labelled(tmp_path, id=("a", "b"), x=("a", "b"))
     assert 'LABEL = "label"\n' in reading_code(manifest, "keras", tmp_path)
 
 
-def test_another_label_is_a_guess_and_the_program_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_label_is_a_guess_and_the_program_says_so(tmp_path, capsys):
     pytest.importorskip("tensorflow")
     manifest = make_dataset(tmp_path, TABLE.rename_columns([*TABLE.column_names[:-1], "last"]))
     code = reading_code(manifest, "keras", tmp_path)
@@ -162,7 +155,7 @@ def test_another_label_is_a_guess_and_the_program_says_so(
 
 
 @pytest.mark.parametrize("label", ["name", "x", "sort", "class_vector"])
-def test_every_kind_of_label_is_learned(tmp_path: Path, label: str) -> None:
+def test_every_kind_of_label_is_learned(tmp_path, label):
     """Text and numbers, some of them missing, and a one-hot vector."""
     pytest.importorskip("tensorflow")
     manifest = labelled(tmp_path, class_vector=("a", "b", "c"))
@@ -184,17 +177,15 @@ def test_every_kind_of_label_is_learned(tmp_path: Path, label: str) -> None:
         assert texts == [values[row] for row in present]
 
 
-def _executed_torch_code(code: str) -> dict[str, Any]:
+def _executed_torch_code(code):
     pytest.importorskip("torch")
-    found: dict[str, Any] = {}
+    found = {}
     exec(compile(code, "torch_code", "exec"), found)
     return found
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-def test_torch_code_reads_every_row(
-    tmp_path: Path, compression: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_torch_code_reads_every_row(tmp_path, compression, capsys):
     manifest = make_dataset(tmp_path, TABLE, splits=SPLITS, compression=compression)
     found = _executed_torch_code(reading_code(manifest, "torch", tmp_path))
     printed = capsys.readouterr().out
@@ -213,13 +204,13 @@ def test_torch_code_reads_every_row(
     assert batch["name"][:2] == ["ñ0", "ñ1"]
 
 
-def test_the_parser_in_the_torch_code_agrees_with_protobuf(tmp_path: Path) -> None:
+def test_the_parser_in_the_torch_code_agrees_with_protobuf(tmp_path):
     tf = pytest.importorskip("tensorflow")
     manifest = make_dataset(tmp_path, TABLE)
     tree = ast.parse(reading_code(manifest, "torch", tmp_path))
     wanted = {"varint", "fields", "integers", "parse"}
     tree.body = [node for node in tree.body if getattr(node, "name", None) in wanted]
-    found: dict[str, Any] = {"np": np}
+    found = {"np": np}
     exec(compile(tree, "parser", "exec"), found)
     integers = [0, -1, 2**63 - 1, -(2**63), 300]
     floats = [0.5, float("inf"), -0.0]
@@ -237,8 +228,8 @@ def test_the_parser_in_the_torch_code_agrees_with_protobuf(tmp_path: Path) -> No
     assert found["parse"](unpacked)["id"].tolist() == [5]
 
 
-def test_code_needs_examples_and_a_known_kind(tmp_path: Path) -> None:
-    manifest: Manifest = make_dataset(tmp_path / "a", TABLE.select(["id", "name"]))
+def test_code_needs_examples_and_a_known_kind(tmp_path):
+    manifest = make_dataset(tmp_path / "a", TABLE.select(["id", "name"]))
     with pytest.raises(UsageError, match="no code for 'jax': choose one of tf, keras, torch"):
         reading_code(manifest, "jax", tmp_path)
     with pytest.raises(UsageError, match="no column of numbers is there as input: use --c"):

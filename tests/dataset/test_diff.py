@@ -1,13 +1,10 @@
 """`diff`: the same rows are the same data, whatever their order and files."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import json
 import shutil
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -27,19 +24,19 @@ SPLITS = {"train": list(range(7)), "test": [7, 8, 9]}
 
 
 @pytest.fixture
-def first(tmp_path: Path) -> Path:
+def first(tmp_path):
     make_dataset(tmp_path / "a", TABLE, splits=SPLITS)
     return tmp_path / "a"
 
 
-def test_a_dataset_does_not_differ_from_itself(first: Path) -> None:
+def test_a_dataset_does_not_differ_from_itself(first):
     found = diff(first, first)
     assert found.same_data
     assert found.lines() == []
     assert json.loads(json.dumps(found.to_json()))["same_data"] is True
 
 
-def test_reordered_and_resharded_copies_are_the_same_data(first: Path, tmp_path: Path) -> None:
+def test_reordered_and_resharded_copies_are_the_same_data(first, tmp_path):
     other = {"train": SPLITS["train"][::-1], "test": [9, 7, 8]}
     make_dataset(tmp_path / "b", TABLE, splits=other, shards=3, compression="GZIP")
     found = diff(first, tmp_path / "b")
@@ -51,7 +48,7 @@ def test_reordered_and_resharded_copies_are_the_same_data(first: Path, tmp_path:
     ]
 
 
-def test_one_split_of_equal_content_is_not_read(tmp_path: Path) -> None:
+def test_one_split_of_equal_content_is_not_read(tmp_path):
     make_dataset(tmp_path / "a", TABLE)
     make_dataset(tmp_path / "b", TABLE, splits={"data": range(9, -1, -1)}, shards=5)
     for shard in load(tmp_path / "b").shards:
@@ -59,7 +56,7 @@ def test_one_split_of_equal_content_is_not_read(tmp_path: Path) -> None:
     assert diff(tmp_path / "a", tmp_path / "b").same_data
 
 
-def test_a_missing_or_shortened_shard_is_an_error(first: Path, tmp_path: Path) -> None:
+def test_a_missing_or_shortened_shard_is_an_error(first, tmp_path):
     shutil.copytree(first, tmp_path / "b")
     shard = tmp_path / "b" / load(first).shards[-1].path
     shard.write_bytes(b"")
@@ -70,7 +67,7 @@ def test_a_missing_or_shortened_shard_is_an_error(first: Path, tmp_path: Path) -
         diff(tmp_path / "b", first)
 
 
-def test_rows_are_counted_as_often_as_they_are_there(first: Path, tmp_path: Path) -> None:
+def test_rows_are_counted_as_often_as_they_are_there(first, tmp_path):
     make_dataset(tmp_path / "b", TABLE, splits={"train": [0, 0, 0, 2, 3, 4, 5], "test": [7, 8, 9]})
     found = diff(first, tmp_path / "b")
     assert not found.same_data
@@ -89,7 +86,7 @@ def test_rows_are_counted_as_often_as_they_are_there(first: Path, tmp_path: Path
     assert str(found) == "\n".join([*found.lines(), "the data differs"])
 
 
-def test_only_the_first_five_rows_of_a_side_are_shown(first: Path, tmp_path: Path) -> None:
+def test_only_the_first_five_rows_of_a_side_are_shown(first, tmp_path):
     make_dataset(tmp_path / "b", TABLE.slice(7), splits={"train": [], "test": [0, 1, 2]})
     (train, _) = diff(first, tmp_path / "b").splits
     assert (train.removed, train.added) == (7, 0)
@@ -97,7 +94,7 @@ def test_only_the_first_five_rows_of_a_side_are_shown(first: Path, tmp_path: Pat
     assert train.lines(max_width=8)[1:3] == ["   id", "A   0"]
 
 
-def test_rows_of_different_columns_are_shown_in_one_table(tmp_path: Path) -> None:
+def test_rows_of_different_columns_are_shown_in_one_table(tmp_path):
     day = pa.array([datetime.date(2026, 1, 2)])
     make_dataset(tmp_path / "a", pa.table({"id": [1], "day": day}), splits={"data": [0]})
     make_dataset(tmp_path / "b", pa.table({"id": [1], "size": [2.5]}), splits={"data": [0]})
@@ -111,7 +108,7 @@ def test_rows_of_different_columns_are_shown_in_one_table(tmp_path: Path) -> Non
     assert split["removed_rows"] == [{"id": 1, "day": "2026-01-02"}]
 
 
-def test_rows_that_moved_between_splits_are_told(first: Path, tmp_path: Path) -> None:
+def test_rows_that_moved_between_splits_are_told(first, tmp_path):
     make_dataset(tmp_path / "b", TABLE, splits={"train": [0, 1, 2, 3, 4, 5, 7], "test": [6, 8, 9]})
     found = diff(first, tmp_path / "b")
     assert not found.same_data
@@ -119,7 +116,7 @@ def test_rows_that_moved_between_splits_are_told(first: Path, tmp_path: Path) ->
     assert "rows in both, but in different splits: 2" in found.lines()
 
 
-def test_a_split_that_only_one_has(first: Path, tmp_path: Path) -> None:
+def test_a_split_that_only_one_has(first, tmp_path):
     make_dataset(tmp_path / "b", TABLE, splits={"train": list(range(7)), "dev": [], "eval": [1]})
     assert diff(first, tmp_path / "b").splits == (
         SplitDifference("train", 7, 7, 0, 0),
@@ -128,7 +125,7 @@ def test_a_split_that_only_one_has(first: Path, tmp_path: Path) -> None:
     )
 
 
-def test_schemas_differ_by_type_store_and_columns(tmp_path: Path) -> None:
+def test_schemas_differ_by_type_store_and_columns(tmp_path):
     features = [Feature("id", "int64"), Feature("name", "text", default="-")]
     make_dataset(tmp_path / "a", TABLE, features=features)
     examples = list(load(tmp_path / "a").examples())
@@ -149,7 +146,7 @@ def test_schemas_differ_by_type_store_and_columns(tmp_path: Path) -> None:
     assert "default of column 'name' is - in A, none in B" in found.notes
 
 
-def test_only_settings_of_users_are_notes(first: Path, tmp_path: Path) -> None:
+def test_only_settings_of_users_are_notes(first, tmp_path):
     manifest = Manifest.load(first)
     changed = dataclasses.replace(
         manifest,
@@ -172,7 +169,7 @@ def test_only_settings_of_users_are_notes(first: Path, tmp_path: Path) -> None:
     )
 
 
-def test_many_different_columns_are_cut(tmp_path: Path) -> None:
+def test_many_different_columns_are_cut(tmp_path):
     make_dataset(tmp_path / "a", TABLE)
     wide = pa.table({f"c{number}": [1] for number in range(60)})
     make_dataset(tmp_path / "b", wide, splits={"data": [0]})
@@ -181,7 +178,7 @@ def test_many_different_columns_are_cut(tmp_path: Path) -> None:
     assert found.lines()[49:51] == ["column 'c47' (int64) is only in B", "… and 12 more"]
 
 
-def test_the_order_of_columns_is_a_note(tmp_path: Path) -> None:
+def test_the_order_of_columns_is_a_note(tmp_path):
     make_dataset(tmp_path / "a", TABLE)
     make_dataset(tmp_path / "b", TABLE.select(["name", "id"]))
     found = diff(tmp_path / "a", tmp_path / "b")
@@ -189,7 +186,7 @@ def test_the_order_of_columns_is_a_note(tmp_path: Path) -> None:
     assert found.notes == ("the columns are in another order",)
 
 
-def test_examples_are_compared_in_canonical_form(tmp_path: Path) -> None:
+def test_examples_are_compared_in_canonical_form(tmp_path):
     make_dataset(tmp_path / "a", TABLE.select(["id"]), splits={"x": [5], "y": [6]})
     schema = load(tmp_path / "a").schema
     (six,) = load(tmp_path / "a", split="y").examples()
@@ -201,12 +198,12 @@ def test_examples_are_compared_in_canonical_form(tmp_path: Path) -> None:
 
 
 @given(a=st.lists(st.integers(0, 5)), b=st.lists(st.integers(0, 5)))
-def test_multiset_difference_is_that_of_counters(a: list[int], b: list[int]) -> None:
+def test_multiset_difference_is_that_of_counters(a, b):
     only_a, only_b = multiset_difference(np.array(a, np.uint64), np.array(b, np.uint64))
     assert Counter(only_a.tolist()) == Counter(a) - Counter(b)
     assert Counter(only_b.tolist()) == Counter(b) - Counter(a)
 
 
-def test_no_dataset(first: Path, tmp_path: Path) -> None:
+def test_no_dataset(first, tmp_path):
     with pytest.raises(UsageError, match="no dataset"):
         diff(first, tmp_path)

@@ -1,10 +1,5 @@
 """Division of epochs between ranks and workers: each example once, also after a stop."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,10 +15,10 @@ SHARDS = (1, 3, 20)
 
 
 @pytest.fixture(scope="module")
-def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Path]:
+def datasets(tmp_path_factory):
     directory = tmp_path_factory.mktemp("epochs")
     pq.write_table(pa.table({"id": range(ROWS)}), directory / "in.parquet")
-    out: dict[Any, Path] = {"parquet": directory / "in.parquet"}
+    out = {"parquet": directory / "in.parquet"}
     for shards in SHARDS:
         out[shards] = directory / f"out{shards}"
         bt.write(directory / "in.parquet", out[shards], shards=shards)
@@ -32,12 +27,10 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Path]:
     return out
 
 
-def epoch_of(
-    epochs: Epochs, epoch: int, division: Division, workers: int, first: int = 0, last: int = 10**9
-) -> list[list[int]]:
+def epoch_of(epochs, epoch, division, workers, first=0, last=10**9):
     """Return the batches of the steps `first` to `last` of a rank, which its workers read."""
     steps = range(first, min(last, len(division)))
-    batches: dict[int, list[int]] = {}
+    batches = {}
     for worker in range(workers):
         own = steps[worker::workers]
         read = epochs.batches(epoch, [division.positions(step) for step in own])
@@ -45,16 +38,14 @@ def epoch_of(
     return [batches[step] for step in steps]
 
 
-def joined(ranks: list[list[list[int]]]) -> list[int]:
+def joined(ranks):
     """Return the examples of all ranks in the order of the steps."""
     return [row for step in zip(*ranks, strict=True) for batch in step for row in batch]
 
 
 @settings(max_examples=1000, deadline=None)
 @given(data=st.data())
-def test_any_division_reads_each_example_once_and_resumes(
-    datasets: dict[Any, Path], data: st.DataObject
-) -> None:
+def test_any_division_reads_each_example_once_and_resumes(datasets, data):
     kind = data.draw(st.sampled_from([*SHARDS, "gzip", "parquet"]))
     shuffle = data.draw(st.sampled_from([False, True, 40]))
     seed = data.draw(st.integers(0, 2**64 - 1))
@@ -64,7 +55,7 @@ def test_any_division_reads_each_example_once_and_resumes(
     worlds = [world for world in range(1, 41) if step_examples % world == 0]
     epochs = Epochs(bt.load(datasets[kind]), shuffle=shuffle, seed=seed)
 
-    def ranks(first: int = 0, last: int = 10**9) -> list[list[list[int]]]:
+    def ranks(first=0, last=10**9):
         world = data.draw(st.sampled_from(worlds))
         divisions = [
             Division(ROWS, step_examples // world, rank, world, drop_remainder)
@@ -88,14 +79,14 @@ def test_any_division_reads_each_example_once_and_resumes(
     assert resumed[:ROWS] == once
 
 
-def test_all_ranks_have_equal_numbers_of_examples() -> None:
+def test_all_ranks_have_equal_numbers_of_examples():
     divisions = [Division(10, 2, rank, 3) for rank in range(3)]
     assert [
         [division.positions(step) for step in range(len(division))] for division in divisions
     ] == [[(0, 2), (6, 8)], [(2, 4), (8, 10)], [(4, 6), (10, 12)]]
 
 
-def test_without_padding_each_position_is_read_once() -> None:
+def test_without_padding_each_position_is_read_once():
     divisions = [Division(10, 2, rank, 3, pad=False) for rank in range(3)]
     assert [
         [division.positions(step) for step in range(len(division))] for division in divisions
@@ -103,7 +94,7 @@ def test_without_padding_each_position_is_read_once() -> None:
     assert [division.examples for division in divisions] == [4, 3, 3]
 
 
-def test_epochs_differ_and_repeat(datasets: dict[Any, Path]) -> None:
+def test_epochs_differ_and_repeat(datasets):
     for kind in (3, "gzip"):
         rows = bt.load(datasets[kind])
         division = Division(ROWS, 10)
@@ -116,7 +107,7 @@ def test_epochs_differ_and_repeat(datasets: dict[Any, Path]) -> None:
         assert first != list(rows.arrow()["id"].to_pylist())
 
 
-def test_unusable_divisions() -> None:
+def test_unusable_divisions():
     with pytest.raises(UsageError, match="a batch must have at least 1 row, not 0"):
         Division(10, 0)
     with pytest.raises(UsageError, match=r"rank 2 of 2 does not exist"):
@@ -128,12 +119,12 @@ def test_unusable_divisions() -> None:
             Division(10, 2).step_after(odd)
 
 
-def test_seed_out_of_range(datasets: dict[Any, Path]) -> None:
+def test_seed_out_of_range(datasets):
     with pytest.raises(UsageError, match="seed -1 is out of range"):
         Epochs(bt.load(datasets[1]), shuffle=True, seed=-1)
 
 
-def test_an_order_is_that_of_the_epochs(datasets: dict[Any, Path]) -> None:
+def test_an_order_is_that_of_the_epochs(datasets):
     rows = bt.load(datasets[3])
     order = rows.order(5, 2)
     assert sorted(order.indices(0, ROWS)) == list(range(ROWS))
@@ -144,9 +135,7 @@ def test_an_order_is_that_of_the_epochs(datasets: dict[Any, Path]) -> None:
     assert not batch.equals(rows.take(order.indices(10, 30)))
 
 
-def test_a_large_dataset_is_mixed_by_windows(
-    datasets: dict[Any, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_dataset_is_mixed_by_windows(datasets, monkeypatch):
     rows = bt.load(datasets[3])
     assert Epochs(rows, shuffle=True).order(1).chunk == 1
     monkeypatch.setattr("beam_tfrecord.dataset.epochs._UNIFORM_BYTES", 100)

@@ -42,21 +42,21 @@ def made(directory: Path, compression: str) -> Path:
 
 
 @pytest.fixture(scope="module", params=["none", "gzip"])
-def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dataset(request, tmp_path_factory):
     return made(tmp_path_factory.mktemp(request.param), request.param)
 
 
-def test_every_class_of_bytes_is_there(dataset: Path) -> None:
+def test_every_class_of_bytes_is_there(dataset):
     assert verify(dataset).faults == ()
     found = set(classes_of(dataset))
     assert found == (CLASSES if "record length" in found else CLASSES - _record() | GZIP_CLASSES)
 
 
-def _record() -> set[str]:
+def _record():
     return {name for name in CLASSES if "." not in name}
 
 
-def test_one_flipped_bit_of_each_class_is_found(dataset: Path) -> None:
+def test_one_flipped_bit_of_each_class_is_found(dataset):
     draw = random.Random(1)
     for name, ranges in classes_of(dataset).items():
         for _ in range(6):
@@ -69,7 +69,7 @@ def test_one_flipped_bit_of_each_class_is_found(dataset: Path) -> None:
     assert verify(dataset).ok
 
 
-def test_every_bit_of_a_gzip_header_and_of_the_end_is_under_a_hash(tmp_path: Path) -> None:
+def test_every_bit_of_a_gzip_header_and_of_the_end_is_under_a_hash(tmp_path):
     dataset = made(tmp_path, "gzip")
     shard = min(dataset.glob("*.gz"))
     size = shard.stat().st_size

@@ -1,9 +1,6 @@
 """TFRecord files of other programs: `load`, `show`, `head`, `verify` and `index`."""
 
-from __future__ import annotations
-
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +21,7 @@ PAYLOADS = [
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Path:
+def made(tmp_path):
     """Two files in the way of TensorFlow Datasets, and one below them."""
     directory = tmp_path / "in"
     write_records(directory / "x.tfrecord-00000-of-00002", PAYLOADS[:100])
@@ -33,7 +30,7 @@ def made(tmp_path: Path) -> Path:
     return directory
 
 
-def test_load_finds_types_and_reads_rows(made: Path) -> None:
+def test_load_finds_types_and_reads_rows(made):
     found = bt.load(made)
     assert {f.name: f.type for f in found.schema.features} == {
         "f": pa.list_(pa.float32(), 2),
@@ -50,7 +47,7 @@ def test_load_finds_types_and_reads_rows(made: Path) -> None:
     assert len(bt.load(f"{made}/x.tfrecord-*")) == 200
 
 
-def test_rows_are_read_singly_after_index(made: Path) -> None:
+def test_rows_are_read_singly_after_index(made):
     with pytest.raises(UsageError, match="has no index"):
         bt.load(made)[3]
     assert sum(one.records for one in bt.index(made)) == 300
@@ -60,13 +57,13 @@ def test_rows_are_read_singly_after_index(made: Path) -> None:
         assert found[number]["n"] == rows[number]["n"]
 
 
-def test_tensorflow_reads_them(made: Path) -> None:
+def test_tensorflow_reads_them(made):
     pytest.importorskip("tensorflow")
     seen = np.concatenate([batch["n"].numpy() for batch in bt.load(made).tf(batch_size=64)])
     assert sorted(seen.tolist()) == [*range(300)]
 
 
-def test_show_and_head_need_no_manifest(made: Path) -> None:
+def test_show_and_head_need_no_manifest(made):
     shown = show(made)
     assert (shown["examples"], shown["order"]) == (300, "source")
     assert shown["source"]["kind"] == "tfrecord"
@@ -81,7 +78,7 @@ def test_show_and_head_need_no_manifest(made: Path) -> None:
     assert "--code" not in ran.output
 
 
-def test_records_without_features_are_rows_without_columns(tmp_path: Path) -> None:
+def test_records_without_features_are_rows_without_columns(tmp_path):
     write_records(tmp_path / "in/a.tfrecord", [b"", b""])
     assert head(tmp_path / "in") == [{}, {}]
     ran = CliRunner().invoke(cli, ["head", str(tmp_path / "in")])
@@ -91,7 +88,7 @@ def test_records_without_features_are_rows_without_columns(tmp_path: Path) -> No
     assert (found[1], found[:2]) == ({}, [{}, {}])
 
 
-def test_a_glob_needs_no_suffix(made: Path, tmp_path: Path) -> None:
+def test_a_glob_needs_no_suffix(made, tmp_path):
     write_records(tmp_path / "odd/part-1", PAYLOADS[:2])
     (tmp_path / "odd/notes.txt").write_text("not of this package, and no record either")
     for pattern, rows in ((made / "*", 300), (tmp_path / "odd/p*", 2)):
@@ -105,7 +102,7 @@ def test_a_glob_needs_no_suffix(made: Path, tmp_path: Path) -> None:
         bt.load(f"{tmp_path}/odd/*.txt")
 
 
-def test_verify_reads_every_record_and_says_what_it_cannot_know(made: Path) -> None:
+def test_verify_reads_every_record_and_says_what_it_cannot_know(made):
     found = bt.verify(made)
     assert (found.ok, found.shards, found.examples) == (True, 3, 300)
     assert any("there is no manifest" in note for note in found.notes)
@@ -113,7 +110,7 @@ def test_verify_reads_every_record_and_says_what_it_cannot_know(made: Path) -> N
     assert ran.exit_code == 0, ran.output
 
 
-def test_verify_names_every_fault(made: Path) -> None:
+def test_verify_names_every_fault(made):
     damage_record(made / "x.tfrecord-00000-of-00002", 7)
     damage_record(made / "x.tfrecord-00000-of-00002", 20)
     write_records(made / "z.tfrecord", [example(n=1), b"hello"])
@@ -132,13 +129,13 @@ def test_verify_names_every_fault(made: Path) -> None:
     assert ran.exit_code == 1
 
 
-def test_damage_is_one_line_with_the_place(made: Path) -> None:
+def test_damage_is_one_line_with_the_place(made):
     damage_record(made / "below/y.tfrecords", 7)
     with pytest.raises(DataError, match=r"below/y\.tfrecords is damaged at byte \d+ \(record 7\)"):
         bt.load(made)
 
 
-def test_compressed_files_are_read_but_not_beside_plain_ones(tmp_path: Path) -> None:
+def test_compressed_files_are_read_but_not_beside_plain_ones(tmp_path):
     write_records(tmp_path / "in/a.tfrecord.gz", PAYLOADS[:50])
     assert [row["n"] for row in bt.load(tmp_path / "in").rows()] == [*range(50)]
     with pytest.raises(UsageError, match="is compressed"):
@@ -151,7 +148,7 @@ def test_compressed_files_are_read_but_not_beside_plain_ones(tmp_path: Path) -> 
         bt.load(tmp_path / "in")
 
 
-def test_a_dataset_without_its_manifest_is_no_directory_of_others(tmp_path: Path) -> None:
+def test_a_dataset_without_its_manifest_is_no_directory_of_others(tmp_path):
     pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "a.parquet")
     bt.write(tmp_path / "a.parquet", tmp_path / "ds")
     (tmp_path / "ds/manifest.json").unlink()
@@ -162,7 +159,7 @@ def test_a_dataset_without_its_manifest_is_no_directory_of_others(tmp_path: Path
     assert len(bt.load(f"{tmp_path}/ds/*.tfrecord")) == 2
 
 
-def test_shards_of_a_dataset_keep_its_types_and_splits(tmp_path: Path) -> None:
+def test_shards_of_a_dataset_keep_its_types_and_splits(tmp_path):
     times = pa.array([1, 2, 3, 4], pa.timestamp("us"))
     pq.write_table(pa.table({"when": times}), tmp_path / "a.parquet")
     bt.write(tmp_path / "a.parquet", tmp_path / "ds", splits="a=0.5,b=0.5")
@@ -174,7 +171,7 @@ def test_shards_of_a_dataset_keep_its_types_and_splits(tmp_path: Path) -> None:
     assert set(found.manifest.splits) <= {"a", "b"}
 
 
-def test_foreign_files_become_the_dataset_that_load_shows(made: Path, tmp_path: Path) -> None:
+def test_foreign_files_become_the_dataset_that_load_shows(made, tmp_path):
     written = bt.write(made, tmp_path / "out", shards=2)
     shown = bt.load(made).manifest
     assert written.content == shown.content

@@ -27,7 +27,7 @@ READER = Path(__file__).with_name("format_reader") / "DatasetReader.java"
 Run = Callable[..., list[str]]
 
 
-def vectors() -> list[tuple[list[int], list[int]]]:
+def vectors():
     """Return the numbers of each order in the page, and the positions 0 to 7 that it has."""
     rows = re.findall(r"^\| ([\d, |]+) \| ((?:\d+, ){7}\d+) \|$", PAGE, re.MULTILINE)
     return [
@@ -39,14 +39,14 @@ def vectors() -> list[tuple[list[int], list[int]]]:
     ]
 
 
-def test_orders_are_those_of_the_page() -> None:
+def test_orders_are_those_of_the_page():
     assert len(vectors()) == 9
     for numbers, expected in vectors():
         assert Order(*numbers).indices(0, 8).tolist() == expected
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def reader(tmp_path_factory):
     """Return a function that runs the reader in Java, and returns its lines."""
     classes = tmp_path_factory.mktemp("classes")
     if shutil.which("javac") is None:
@@ -64,7 +64,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="module")
-def datasets(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def datasets(tmp_path_factory):
     """Return datasets of all releases, and of this one: with a prefix, many sizes and zipped."""
     directory = tmp_path_factory.mktemp("datasets")
     table = pa.table({"número": range(900), "t": ["x" * (i * i % 4000) for i in range(900)]})
@@ -86,13 +86,11 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [*old, directory / "splits", directory / "zipped", directory / "prefixed" / "part"]
 
 
-def manifest_of(path: Path) -> Path:
+def manifest_of(path):
     return path if path.is_dir() else path.with_name(f"{path.name}-manifest.json")
 
 
-def test_the_reader_of_the_page_reads_every_dataset_by_index(
-    reader: Run, datasets: list[Path]
-) -> None:
+def test_the_reader_of_the_page_reads_every_dataset_by_index(reader, datasets):
     assert len(datasets) >= 8
     for path in datasets:
         opened = bt.load(path)
@@ -106,7 +104,7 @@ def test_the_reader_of_the_page_reads_every_dataset_by_index(
             ]
 
 
-def test_the_reader_of_the_page_decodes_features(reader: Run, datasets: list[Path]) -> None:
+def test_the_reader_of_the_page_decodes_features(reader, datasets):
     for path in datasets[-3:]:
         split = next(iter(bt.load(path).splits))
         rows = bt.load(path, split=split).arrow().take([0, 5]).to_pylist()
@@ -121,9 +119,7 @@ def test_the_reader_of_the_page_decodes_features(reader: Run, datasets: list[Pat
             }
 
 
-def test_the_reader_of_the_page_never_reads_a_wrong_record(
-    reader: Run, datasets: list[Path], tmp_path: Path
-) -> None:
+def test_the_reader_of_the_page_never_reads_a_wrong_record(reader, datasets, tmp_path):
     damaged = Path(shutil.copytree(datasets[-3], tmp_path / "damaged"))
     expected = [example.hex() for example in bt.load(damaged, split="a").examples()]
     files = [*damaged.glob("a-*.tfrecord"), *(damaged / "_index").glob("idx-a-*")]
@@ -147,7 +143,7 @@ def test_the_reader_of_the_page_never_reads_a_wrong_record(
     assert errors
 
 
-def test_the_reader_of_the_page_computes_the_orders(reader: Run) -> None:
+def test_the_reader_of_the_page_computes_the_orders(reader):
     for numbers, expected in vectors():
         (line,) = reader("order", *numbers, 0, 8)
         assert list(map(int, line.split())) == expected

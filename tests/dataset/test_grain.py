@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ ROWS = 97
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(tmp_path_factory):
     directory = tmp_path_factory.mktemp("grain")
     table = {
         "id": range(ROWS),
@@ -44,11 +43,11 @@ def ids(batches: Any) -> list[list[int]]:
     return [batch["id"].tolist() for batch in batches]
 
 
-def flat(batches: list[list[int]]) -> list[int]:
+def flat(batches):
     return [row for batch in batches for row in batch]
 
 
-def test_a_dataset_is_a_source(directory: Path) -> None:
+def test_a_dataset_is_a_source(directory):
     ds = bt.load(directory / "out", columns=["id", "x", "text"])
     source = grain.MapDataset.source(ds)
     expected = ds.arrow()["id"].to_pylist()
@@ -59,9 +58,9 @@ def test_a_dataset_is_a_source(directory: Path) -> None:
     assert batches[0]["text"].tolist() == [f"row {row}" for row in batches[0]["id"]]
 
 
-def test_a_source_reads_batches_at_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_reads_batches_at_once(directory, monkeypatch):
     ds = bt.load(directory / "out", columns=["id"])
-    calls: list[int] = []
+    calls = []
     take = type(ds).take
     monkeypatch.setattr(
         type(ds), "take", lambda self, indices: calls.append(len(indices)) or take(self, indices)
@@ -72,8 +71,8 @@ def test_a_source_reads_batches_at_once(directory: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("workers", slow_after(1, [0, 2]))
-def test_a_data_loader_resumes(directory: Path, workers: int) -> None:
-    def loader() -> Any:
+def test_a_data_loader_resumes(directory, workers):
+    def loader():
         sampler = grain.samplers.IndexSampler(ROWS, shuffle=True, seed=3, num_epochs=2)
         ds = bt.load(directory / "out", columns=["id"])
         return grain.DataLoader(data_source=ds, sampler=sampler, worker_count=workers)
@@ -91,7 +90,7 @@ def test_a_data_loader_resumes(directory: Path, workers: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["out", "gzip"])
-def test_batches_are_those_of_all_readers(directory: Path, name: str) -> None:
+def test_batches_are_those_of_all_readers(directory, name):
     ds = bt.load(directory / name)
     epochs = Epochs(ds, shuffle=True, seed=5)
     expected = [next(epochs.batches(epoch, [(0, ROWS)]))["id"].to_pylist() for epoch in (0, 1)]
@@ -105,7 +104,7 @@ def test_batches_are_those_of_all_readers(directory: Path, name: str) -> None:
         ]
 
 
-def test_values_are_those_of_numpy(directory: Path) -> None:
+def test_values_are_those_of_numpy(directory):
     ds = bt.load(directory / "out")
     arrays = ds.numpy(defaults={"maybe": -1})
     batches = list(ds.grain(40, defaults={"maybe": -1}))
@@ -117,12 +116,10 @@ def test_values_are_those_of_numpy(directory: Path) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_any_processes_read_each_example_once_and_resume(
-    directory: Path, data: st.DataObject
-) -> None:
+def test_any_processes_read_each_example_once_and_resume(directory, data):
     step = data.draw(st.integers(1, 30))
     worlds = [world for world in range(1, 31) if step % world == 0]
-    options: dict[str, Any] = {
+    options = {
         "shuffle": data.draw(st.sampled_from([False, True, 40])),
         "seed": data.draw(st.integers(0, 2**64 - 1)),
         "repeat": data.draw(st.integers(1, 3)),
@@ -130,16 +127,16 @@ def test_any_processes_read_each_example_once_and_resume(
     }
     ds = bt.load(directory / data.draw(st.sampled_from(["out", "gzip"])), columns=["id"])
 
-    def iterators() -> list[Any]:
+    def iterators():
         world = data.draw(st.sampled_from(worlds))
         return [
             iter(ds.grain(step // world, shard=(rank, world), **options)) for rank in range(world)
         ]
 
-    def one(batch: Any) -> list[int]:
+    def one(batch):
         return batch["id"].tolist()
 
-    def some(ranks: list[Any], most: int) -> list[list[int]]:
+    def some(ranks, most):
         read = [[one(next(rank)) for _ in range(most)] for rank in ranks]
         return [flat(list(batches)) for batches in zip(*read, strict=True)]
 
@@ -166,8 +163,8 @@ def test_any_processes_read_each_example_once_and_resume(
         assert found[:most] == expected[:most]
 
 
-def test_worker_processes_keep_the_order_and_resume(directory: Path) -> None:
-    def batches(workers: int) -> Any:
+def test_worker_processes_keep_the_order_and_resume(directory):
+    def batches(workers):
         ds = bt.load(directory / "out", columns=["id", "text"])
         options = grain.MultiprocessingOptions(num_workers=workers)
         return ds.grain(10, shuffle=True, seed=2, repeat=2).mp_prefetch(options)
@@ -184,7 +181,7 @@ def test_worker_processes_keep_the_order_and_resume(directory: Path) -> None:
     assert ids(resumed) == everything[7:]
 
 
-def test_grain_transforms_the_batches(directory: Path) -> None:
+def test_grain_transforms_the_batches(directory):
     ds = bt.load(directory / "out", columns=["id"])
     doubled = ds.grain(10, repeat=None).map(lambda batch: {"id": batch["id"] * 2})
     iterator = iter(doubled)
@@ -196,13 +193,13 @@ def test_grain_transforms_the_batches(directory: Path) -> None:
     assert next(iterator)["id"].tolist() == after["id"].tolist()
 
 
-def test_no_rows_end_at_once(directory: Path) -> None:
+def test_no_rows_end_at_once(directory):
     ds = bt.load(directory / "out", columns=["id"])
     assert list(ds.grain(ROWS + 1, drop_remainder=True, repeat=None)) == []
     assert list(ds.grain(10, repeat=0)) == []
 
 
-def test_unusable_arguments(directory: Path) -> None:
+def test_unusable_arguments(directory):
     ds = bt.load(directory / "out")
     with pytest.raises(UsageError, match="maybe"):
         ds.grain(10)
@@ -215,7 +212,7 @@ def test_unusable_arguments(directory: Path) -> None:
         ds.grain(1, repeat=-1)
 
 
-def test_states_of_other_readers_are_refused(directory: Path) -> None:
+def test_states_of_other_readers_are_refused(directory):
     ds = bt.load(directory / "out", columns=["id"])
     iterator = iter(ds.grain(10, shuffle=True, seed=1))
     next(iterator)

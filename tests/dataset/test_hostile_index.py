@@ -3,8 +3,6 @@
 `scripts/prove/run index` does the same at many more places.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil
@@ -34,7 +32,7 @@ MOST_BYTES = 4 * 2**20
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, bytes], list[int]]:
+def dataset(tmp_path_factory):
     directory = tmp_path_factory.mktemp("hostile")
     files = make(directory)
     return directory / "out", files, bt.load(directory / "out").arrow()["id"].to_pylist()
@@ -42,14 +40,12 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, b
 
 @settings(max_examples=600, deadline=None)
 @given(seed=st.integers(0, 2**64 - 1), is_listed=st.booleans())
-def test_a_damaged_file_gives_the_right_rows_or_one_line(
-    dataset: tuple[Path, dict[str, bytes], list[int]], seed: int, is_listed: bool
-) -> None:
+def test_a_damaged_file_gives_the_right_rows_or_one_line(dataset, seed, is_listed):
     out, *sound = dataset
     read_damaged(out if is_listed else out.with_name("unlisted"), *sound, random.Random(seed))
 
 
-def damaged(out: Path, files: dict[str, bytes], name: str, data: bytes) -> str:
+def damaged(out, files, name, data):
     """Return the error of reading all rows of a dataset with a damaged file."""
     (out / name).write_bytes(data)
     tracemalloc.start()
@@ -64,8 +60,8 @@ def damaged(out: Path, files: dict[str, bytes], name: str, data: bytes) -> str:
 
 
 def test_a_damaged_index_names_itself(
-    dataset: tuple[Path, dict[str, bytes], list[int]],
-) -> None:
+    dataset,
+):
     out, files, _ = dataset
     shard = max(files)
     index = f"_index/idx-{shard.removesuffix('.tfrecord')}"
@@ -89,9 +85,7 @@ def test_a_damaged_index_names_itself(
     )
 
 
-def test_an_index_that_contradicts_itself_says_where(
-    dataset: tuple[Path, dict[str, bytes], list[int]], tmp_path: Path
-) -> None:
+def test_an_index_that_contradicts_itself_says_where(dataset, tmp_path):
     directory = tmp_path / "out"
     out = unlisted(dataset[0], directory)
     index = min(name for name in dataset[1] if name.startswith("_index"))
@@ -112,9 +106,7 @@ def test_an_index_that_contradicts_itself_says_where(
     )
 
 
-def test_an_index_is_checked_again_after_a_change(
-    dataset: tuple[Path, dict[str, bytes], list[int]], tmp_path: Path
-) -> None:
+def test_an_index_is_checked_again_after_a_change(dataset, tmp_path):
     out = Path(shutil.copytree(dataset[0], tmp_path / "out"))
     ds = bt.load(out)
     ds.take(range(ROWS))

@@ -1,7 +1,5 @@
 """``index``: indexes of older datasets and of TFRecord files that other programs wrote."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -19,18 +17,18 @@ from tests.helpers.records import damage_record, example, write_records
 
 
 @pytest.fixture
-def dataset(tmp_path: Path) -> Path:
+def dataset(tmp_path):
     table = pa.table({"id": range(300), "text": ["x" * (row % 50) for row in range(300)]})
     pq.write_table(table, tmp_path / "in.parquet")
     bt.write(tmp_path / "in.parquet", tmp_path / "out", splits="a=0.6,b=0.4", shards="a=3,b=3")
     return tmp_path / "out"
 
 
-def contents(directory: Path) -> dict[str, bytes]:
+def contents(directory):
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def test_indexes_of_a_dataset_are_those_that_it_was_written_with(dataset: Path) -> None:
+def test_indexes_of_a_dataset_are_those_that_it_was_written_with(dataset):
     before = contents(dataset / "_index")
     assert len(before) == 6
     shutil.rmtree(dataset / "_index")
@@ -43,7 +41,7 @@ def test_indexes_of_a_dataset_are_those_that_it_was_written_with(dataset: Path) 
     assert not bt.verify(dataset).faults
 
 
-def test_a_file_of_another_program_is_indexed(tmp_path: Path) -> None:
+def test_a_file_of_another_program_is_indexed(tmp_path):
     payloads = [bytes([number]) * number for number in range(200)]
     path = tmp_path / "foreign.tfrecord"
     with tf.io.TFRecordWriter(str(path)) as writer:
@@ -64,7 +62,7 @@ def test_a_file_of_another_program_is_indexed(tmp_path: Path) -> None:
     assert found == payloads
 
 
-def test_what_cannot_be_indexed(dataset: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_indexed(dataset, tmp_path):
     for path in (tmp_path / "missing", tmp_path):
         with pytest.raises(UsageError, match="no dataset at"):
             bt.index(path)
@@ -85,7 +83,7 @@ def test_what_cannot_be_indexed(dataset: Path, tmp_path: Path) -> None:
         bt.index(dataset)
 
 
-def test_files_of_others_that_cannot_be_indexed_are_named(tmp_path: Path) -> None:
+def test_files_of_others_that_cannot_be_indexed_are_named(tmp_path):
     path = tmp_path / "in/a.tfrecord"
     write_records(path, [example(n=1), example(n=2)])
     damage_record(path, 1)
@@ -97,7 +95,7 @@ def test_files_of_others_that_cannot_be_indexed_are_named(tmp_path: Path) -> Non
         bt.index(tmp_path / "in")
 
 
-def test_damaged_and_missing_indexes_are_faults(dataset: Path) -> None:
+def test_damaged_and_missing_indexes_are_faults(dataset):
     (dataset / "_index" / "idx-b-00000-of-00003").unlink()
     broken = dataset / "_index" / "idx-a-00002-of-00003"
     data = bytearray(broken.read_bytes())
@@ -109,12 +107,12 @@ def test_damaged_and_missing_indexes_are_faults(dataset: Path) -> None:
     assert not bt.verify(dataset.parent / "repaired").faults
 
 
-def test_patterns_of_shards_do_not_match_indexes(dataset: Path) -> None:
+def test_patterns_of_shards_do_not_match_indexes(dataset):
     for pattern in ("a-*", "*.tfrecord*", "**/a-*", "**/*.tfrecord*", "*-00000-of-*"):
         assert all(path.parent == dataset for path in dataset.glob(pattern))
 
 
-def test_the_command_prints_what_it_did(dataset: Path) -> None:
+def test_the_command_prints_what_it_did(dataset):
     assert run("index", str(dataset)).stderr.endswith("indexed 6 files, 300 records\n")
     done = json.loads(run("index", str(dataset), "--json").stdout)
     assert sum(one["records"] for one in done) == 300

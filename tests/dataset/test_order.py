@@ -1,7 +1,5 @@
 """The order of an epoch is a permutation, and looks like one drawn at random."""
 
-from __future__ import annotations
-
 import collections
 
 import numpy as np
@@ -24,7 +22,7 @@ ORDERS = st.builds(
 
 @settings(deadline=None)
 @given(ORDERS)
-def test_every_example_is_there_once(order: Order) -> None:
+def test_every_example_is_there_once(order):
     indices = order.indices(0, order.count)
     assert sorted(indices.tolist()) == list(range(order.count))
     if order.seed is None:
@@ -33,13 +31,13 @@ def test_every_example_is_there_once(order: Order) -> None:
 
 @settings(deadline=None)
 @given(ORDERS, st.data())
-def test_a_part_of_an_epoch_is_a_part_of_all_of_it(order: Order, data: st.DataObject) -> None:
+def test_a_part_of_an_epoch_is_a_part_of_all_of_it(order, data):
     start = data.draw(st.integers(0, order.count))
     stop = data.draw(st.integers(start, order.count))
     assert order.indices(start, stop).tolist() == order.indices(0, order.count)[start:stop].tolist()
 
 
-def test_a_large_epoch_needs_no_memory_for_all_of_it() -> None:
+def test_a_large_epoch_needs_no_memory_for_all_of_it():
     order = Order(2**52 - 1, seed=3)
     found = order.indices(2**51, 2**51 + 1000)
     assert len(set(found.tolist())) == 1000
@@ -48,7 +46,7 @@ def test_a_large_epoch_needs_no_memory_for_all_of_it() -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 5, 8, 13, 100])
 @pytest.mark.parametrize("chunk", [1, 4])
-def test_every_example_comes_at_every_position_equally_often(count: int, chunk: int) -> None:
+def test_every_example_comes_at_every_position_equally_often(count, chunk):
     epochs = 2000
     seen = np.zeros((count, count))
     for epoch in range(epochs):
@@ -61,7 +59,7 @@ def test_every_example_comes_at_every_position_equally_often(count: int, chunk: 
     assert chi_squared < freedom + 6 * np.sqrt(2 * freedom)
 
 
-def test_every_permutation_of_four_comes_equally_often() -> None:
+def test_every_permutation_of_four_comes_equally_often():
     epochs = 12_000
     seen = collections.Counter(
         tuple(Order(4, seed=1, epoch=epoch).indices(0, 4).tolist()) for epoch in range(epochs)
@@ -72,7 +70,7 @@ def test_every_permutation_of_four_comes_equally_often() -> None:
     assert chi_squared < 23 + 6 * np.sqrt(2 * 23)
 
 
-def test_positions_outside_of_the_epoch_and_other_seeds_are_errors() -> None:
+def test_positions_outside_of_the_epoch_and_other_seeds_are_errors():
     order = Order(2012, seed=1)
     assert order.indices(2000, 2012).max() < 2012
     for start, stop in ((2000, 2100), (-5, 5), (5, 2), (0, 2013)):
@@ -88,7 +86,7 @@ def test_positions_outside_of_the_epoch_and_other_seeds_are_errors() -> None:
     assert Order(5, seed=0, epoch=2**64 - 1).indices(0, 5).max() == 4
 
 
-def test_neighbours_are_not_neighbours_any_more() -> None:
+def test_neighbours_are_not_neighbours_any_more():
     indices = Order(100_000, seed=5).indices(0, 100_000)
     gaps = np.abs(np.diff(indices))
     # The mean distance of two numbers drawn at random is a third of the range.

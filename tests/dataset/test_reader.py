@@ -1,19 +1,15 @@
 """`load`: every form in which rows come back, and what is checked on the way."""
 
-from __future__ import annotations
-
 import datetime
 import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.dataset.load import Dataset, load
+from beam_tfrecord.dataset.load import load
 from beam_tfrecord.dataset.values import rebatch
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import Feature
@@ -36,20 +32,20 @@ SPLITS = {"train": range(7), "test": range(7, ROWS)}
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def path(tmp_path_factory):
     directory = tmp_path_factory.mktemp("dataset")
     make_dataset(directory, TABLE, splits=SPLITS)
     return directory
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Path:
+def own(tmp_path):
     """Return a dataset that a test may damage."""
     make_dataset(tmp_path, TABLE, splits=SPLITS)
     return tmp_path
 
 
-def test_all_splits_come_in_order_and_one_split_alone(path: Path) -> None:
+def test_all_splits_come_in_order_and_one_split_alone(path):
     assert list(load(path).rows()) == TABLE.to_pylist()
     assert load(path).splits == {"train": 7, "test": 3}
     assert len(load(path)) == 10
@@ -59,7 +55,7 @@ def test_all_splits_come_in_order_and_one_split_alone(path: Path) -> None:
     assert test.manifest.examples == 10
 
 
-def test_columns_are_chosen_in_the_order_asked(path: Path) -> None:
+def test_columns_are_chosen_in_the_order_asked(path):
     dataset = load(path, columns=["name", "id"])
     assert dataset.schema.names == ("name", "id")
     assert next(dataset.rows()) == {"name": "n0", "id": 0}
@@ -67,14 +63,14 @@ def test_columns_are_chosen_in_the_order_asked(path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-def test_arrow_has_the_types_and_values_that_were_written(tmp_path: Path, compression: str) -> None:
+def test_arrow_has_the_types_and_values_that_were_written(tmp_path, compression):
     make_dataset(tmp_path, TABLE, splits=SPLITS, compression=compression)
     back = load(tmp_path).arrow()
     assert back.schema.types == TABLE.schema.types
     assert back.to_pylist() == TABLE.to_pylist()
 
 
-def test_batches_have_the_rows_asked_for(path: Path) -> None:
+def test_batches_have_the_rows_asked_for(path):
     assert [batch.num_rows for batch in load(path).batches(4)] == [4, 4, 2]
     joined = pa.Table.from_batches(list(load(path).batches(4)))
     assert joined["id"].to_pylist() == list(range(10))
@@ -82,7 +78,7 @@ def test_batches_have_the_rows_asked_for(path: Path) -> None:
         load(path).batches(0)
 
 
-def test_rebatch_cuts_and_joins() -> None:
+def test_rebatch_cuts_and_joins():
     parts = [pa.record_batch({"a": list(range(a, b))}) for a, b in ((0, 5), (5, 5), (5, 6), (6, 9))]
     assert [part.column(0).to_pylist() for part in rebatch(parts, 2)] == [
         [0, 1],
@@ -94,7 +90,7 @@ def test_rebatch_cuts_and_joins() -> None:
     assert list(rebatch([], 2)) == []
 
 
-def test_numpy_keeps_types_and_shapes(path: Path) -> None:
+def test_numpy_keeps_types_and_shapes(path):
     arrays = load(path).numpy(defaults={"x": -1})
     assert arrays["id"].dtype == np.int64
     assert arrays["label"].dtype == np.int32
@@ -108,7 +104,7 @@ def test_numpy_keeps_types_and_shapes(path: Path) -> None:
     assert arrays["at"][2] == np.datetime64("1970-01-01T00:00:00.000002")
 
 
-def test_numpy_refuses_missing_numbers_and_unknown_defaults(path: Path) -> None:
+def test_numpy_refuses_missing_numbers_and_unknown_defaults(path):
     with pytest.raises(UsageError, match=r"column 'x' has 1 missing values.*defaults=\{'x'"):
         load(path).numpy()
     with pytest.raises(UsageError, match="default for 'y', but the columns are id, x"):
@@ -116,7 +112,7 @@ def test_numpy_refuses_missing_numbers_and_unknown_defaults(path: Path) -> None:
     assert load(path, columns=["id"]).numpy()["id"].tolist() == list(range(10))
 
 
-def test_all_columns_with_missing_numbers_are_named(tmp_path: Path) -> None:
+def test_all_columns_with_missing_numbers_are_named(tmp_path):
     table = pa.table({"x": [1, None, 3], "y": [1, 2, 3], "z": [None, None, 0.5]})
     make_dataset(tmp_path, table)
     both = (
@@ -128,15 +124,15 @@ def test_all_columns_with_missing_numbers_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("convert", ["numpy", "tf", "memmap"])
 @pytest.mark.parametrize("defaults", [0, 5, "x"])
-def test_defaults_are_a_dict(path: Path, convert: str, defaults: Any) -> None:
+def test_defaults_are_a_dict(path, convert, defaults):
     arguments = [path / "map"] if convert == "memmap" else []
     with pytest.raises(UsageError, match=f"defaults is {defaults!r}: pass a dict by column, as"):
         getattr(load(path, split="test"), convert)(*arguments, defaults=defaults)
 
 
 def test_numpy_gives_tensors_their_shape_and_lists_of_equal_length_stay_lists(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     grid = np.arange(12, dtype=np.int16).reshape(2, 2, 3)
     table = pa.table(
         {
@@ -158,7 +154,7 @@ def test_numpy_gives_tensors_their_shape_and_lists_of_equal_length_stay_lists(
     assert arrays["day"].tolist() == [datetime.date(2020, 1, 2), None]
 
 
-def test_times_that_python_cannot_hold_come_as_numpys(tmp_path: Path) -> None:
+def test_times_that_python_cannot_hold_come_as_numpys(tmp_path):
     table = pa.table(
         {
             "ns": pa.array([1, None], pa.timestamp("ns")),
@@ -172,10 +168,10 @@ def test_times_that_python_cannot_hold_come_as_numpys(tmp_path: Path) -> None:
     assert str(first["far"]) == "33658-09-27T01:46:40"
 
 
-def test_a_dataset_that_tensorflow_wrote_is_read(tmp_path: Path) -> None:
+def test_a_dataset_that_tensorflow_wrote_is_read(tmp_path):
     tf = pytest.importorskip("tensorflow")
 
-    def feature(**lists: Any) -> Any:
+    def feature(**lists):
         return tf.train.Feature(**lists)
 
     example = tf.train.Example(
@@ -196,14 +192,14 @@ def test_a_dataset_that_tensorflow_wrote_is_read(tmp_path: Path) -> None:
     assert tf.train.Example.FromString(serialized) == example
 
 
-def test_an_empty_dataset_has_no_rows(tmp_path: Path) -> None:
+def test_an_empty_dataset_has_no_rows(tmp_path):
     write_examples(tmp_path, {"data": []}, Schema((Feature("a", "int64"),)))
     dataset = load(tmp_path)
     assert (len(dataset), list(dataset.rows()), dataset.arrow().num_rows) == (0, [], 0)
     assert dataset.numpy()["a"].tolist() == []
 
 
-def test_what_does_not_exist_is_named(path: Path, tmp_path: Path) -> None:
+def test_what_does_not_exist_is_named(path, tmp_path):
     with pytest.raises(UsageError, match="no dataset at"):
         load(tmp_path / "nothing")
     with pytest.raises(UsageError, match="split 'dev' does not exist: the splits are train, test"):
@@ -214,14 +210,14 @@ def test_what_does_not_exist_is_named(path: Path, tmp_path: Path) -> None:
         load(path, columns="id")
 
 
-def test_a_missing_shard_is_named_before_anything_is_read(own: Path) -> None:
+def test_a_missing_shard_is_named_before_anything_is_read(own):
     os.remove(own / "test-00001-of-00002.tfrecord")
     with pytest.raises(DataError, match=r"test-00001-of-00002\.tfrecord' is missing"):
         next(load(own).rows())
     assert len(list(load(own, split="train").rows())) == 7
 
 
-def test_a_shard_of_another_dataset_is_refused(own: Path) -> None:
+def test_a_shard_of_another_dataset_is_refused(own):
     first = own / "train-00000-of-00002.tfrecord"
     os.replace(own / "train-00001-of-00002.tfrecord", first)
     (own / "train-00001-of-00002.tfrecord").write_bytes(b"")
@@ -229,7 +225,7 @@ def test_a_shard_of_another_dataset_is_refused(own: Path) -> None:
         list(load(own).rows())
 
 
-def test_a_compressed_shard_of_another_dataset_is_refused(tmp_path: Path) -> None:
+def test_a_compressed_shard_of_another_dataset_is_refused(tmp_path):
     make_dataset(tmp_path, TABLE, splits=SPLITS, compression="GZIP")
     shards = [tmp_path / f"train-0000{number}-of-00002.tfrecord.gz" for number in (0, 1)]
     shards[0].write_bytes(shards[1].read_bytes())
@@ -237,7 +233,7 @@ def test_a_compressed_shard_of_another_dataset_is_refused(tmp_path: Path) -> Non
         list(load(tmp_path).examples())
 
 
-def test_a_flipped_bit_is_found(own: Path) -> None:
+def test_a_flipped_bit_is_found(own):
     shard = own / "train-00001-of-00002.tfrecord"
     data = bytearray(shard.read_bytes())
     data[-20] ^= 4
@@ -246,7 +242,7 @@ def test_a_flipped_bit_is_found(own: Path) -> None:
         list(load(own).examples())
 
 
-def test_examples_that_do_not_fit_the_schema_are_told(tmp_path: Path) -> None:
+def test_examples_that_do_not_fit_the_schema_are_told(tmp_path):
     manifest = make_dataset(tmp_path, TABLE, shards=1)
     examples = list(load(tmp_path).examples())
     other = manifest.schema.edit(id=Feature(type="text"))
@@ -259,7 +255,7 @@ def test_examples_that_do_not_fit_the_schema_are_told(tmp_path: Path) -> None:
         list(load(tmp_path / "missing").rows())
 
 
-def test_parts_for_workers_hold_every_shard_once(path: Path) -> None:
+def test_parts_for_workers_hold_every_shard_once(path):
     parts = [load(path).of_shards(index, 3) for index in range(3)]
     assert [[shard.path[:11] for shard in part.shards] for part in parts] == [
         ["train-00000", "test-00001-"],
@@ -272,7 +268,7 @@ def test_parts_for_workers_hold_every_shard_once(path: Path) -> None:
         load(path).of_shards(3, 3)
 
 
-def test_more_readers_than_shards_are_refused(path: Path, tmp_path: Path) -> None:
+def test_more_readers_than_shards_are_refused(path, tmp_path):
     for index in range(5):
         with pytest.raises(
             UsageError, match=r"too few shards \(4\) for 5 readers: write the datas"
@@ -285,13 +281,13 @@ def test_more_readers_than_shards_are_refused(path: Path, tmp_path: Path) -> Non
     assert len(load(tmp_path / "none").of_shards(1, 2)) == 0
 
 
-def own_shard(directory: Path) -> Path:
+def own_shard(directory):
     """Return a dataset of one shard."""
     make_dataset(directory / "one", TABLE, shards=1)
     return directory / "one"
 
 
-def test_reading_imports_neither_beam_nor_tensorflow(path: Path) -> None:
+def test_reading_imports_neither_beam_nor_tensorflow(path):
     code = f"""
 import sys
 from beam_tfrecord.dataset.load import load
@@ -307,12 +303,12 @@ class TestTf:
     """``Dataset.tf``, judged by what comes out."""
 
     @pytest.fixture
-    def dataset(self, tmp_path: Path) -> Dataset:
+    def dataset(self, tmp_path):
         pytest.importorskip("tensorflow")
         make_dataset(tmp_path / "one", TABLE, shards=4)
         return load(tmp_path / "one")
 
-    def test_batches_in_order_with_their_cardinality(self, dataset: Dataset) -> None:
+    def test_batches_in_order_with_their_cardinality(self, dataset):
         batches = dataset.tf(4, columns=["id", "tags", "pair"])
         assert int(batches.cardinality()) == 3
         found = list(batches)
@@ -321,12 +317,12 @@ class TestTf:
         assert found[2]["pair"].numpy().tolist() == [[8, 8.5], [9, 9.5]]
         assert int(dataset.tf(4, drop_remainder=True).cardinality()) == 2
 
-    def test_single_examples_where_there_is_no_batch_size(self, dataset: Dataset) -> None:
+    def test_single_examples_where_there_is_no_batch_size(self, dataset):
         examples = dataset.tf(columns=["id", "tags"])
         assert int(examples.cardinality()) == 10
         assert [example["tags"].numpy().tolist() for example in examples][:3] == [[], [0], [0, 1]]
 
-    def test_labels_defaults_and_new_names(self, dataset: Dataset) -> None:
+    def test_labels_defaults_and_new_names(self, dataset):
         options = {"columns": ["x"], "defaults": {"x": 7.0}, "rename": {"x": "input"}}
         features, label = next(iter(dataset.tf(10, label="label", **options)))
         assert list(features) == ["input"]
@@ -335,11 +331,11 @@ class TestTf:
         _, labels = next(iter(dataset.tf(10, label=["label", "id"], **options)))
         assert sorted(labels) == ["id", "label"]
 
-    def test_without_a_default_what_may_be_missing_is_sparse(self, dataset: Dataset) -> None:
+    def test_without_a_default_what_may_be_missing_is_sparse(self, dataset):
         batch = next(iter(dataset.tf(10, columns=["x"])))
         assert batch["x"].indices.numpy()[:4, 0].tolist() == [0, 1, 2, 4]
 
-    def test_shuffling_mixes_anew_in_every_epoch_and_loses_nothing(self, dataset: Dataset) -> None:
+    def test_shuffling_mixes_anew_in_every_epoch_and_loses_nothing(self, dataset):
         mixed = dataset.tf(10, columns=["id"], shuffle=True, seed=3, repeat=2, cache=True)
         assert int(mixed.cardinality()) == 2
         first, second = [batch["id"].numpy().tolist() for batch in mixed]
@@ -349,21 +345,21 @@ class TestTf:
         again = dataset.tf(10, columns=["id"], shuffle=10, seed=3, deterministic=False)
         assert sorted(next(iter(again))["id"].numpy().tolist()) == list(range(10))
 
-    def test_without_end(self, dataset: Dataset) -> None:
+    def test_without_end(self, dataset):
         assert int(dataset.tf(5, repeat=None, prefetch=False).cardinality()) == -1
 
-    def test_splits_are_not_mixed(self, path: Path) -> None:
+    def test_splits_are_not_mixed(self, path):
         pytest.importorskip("tensorflow")
         with pytest.raises(UsageError, match=r"splits train, test: choose one, as load\(path, spl"):
             load(path).tf()
         assert len(list(load(path, split="test").tf())) == 3
 
-    def test_compressed_shards(self, tmp_path: Path) -> None:
+    def test_compressed_shards(self, tmp_path):
         make_dataset(tmp_path, TABLE, compression="GZIP")
         batch = next(iter(load(tmp_path).tf(10, columns=["id"])))
         assert batch["id"].numpy().tolist() == list(range(10))
 
-    def test_no_rows(self, tmp_path: Path) -> None:
+    def test_no_rows(self, tmp_path):
         write_examples(tmp_path, {"data": []}, Schema((Feature("a", "int64"),)))
         assert list(load(tmp_path).tf(4)) == []
 
@@ -383,13 +379,11 @@ class TestTf:
             ({"start_step": 1, "shuffle": True}, "start_step needs the seed of the order"),
         ],
     )
-    def test_wrong_options_are_named(
-        self, dataset: Dataset, options: dict[str, Any], message: str
-    ) -> None:
+    def test_wrong_options_are_named(self, dataset, options, message):
         with pytest.raises(UsageError, match=message):
             dataset.tf(4, **options)
 
-    def test_a_missing_shard_is_told_at_once(self, own: Path) -> None:
+    def test_a_missing_shard_is_told_at_once(self, own):
         os.remove(own / "test-00001-of-00002.tfrecord")
         with pytest.raises(DataError, match="is missing"):
             load(own, split="test").tf(4)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,14 +22,14 @@ KERAS = [
 
 
 @pytest.fixture(scope="module")
-def mixed(photos: Path) -> Path:
+def mixed(photos):
     """Return the dataset of those pictures."""
     bt.write(photos, photos.parent / "out", shards=2)
     return photos.parent / "out"
 
 
 @pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def photos(tmp_path_factory):
     """Return a directory of pictures of many sizes, formats and modes in three classes."""
     root = tmp_path_factory.mktemp("mixed") / "photos"
     for number, name in enumerate(KERAS):
@@ -46,7 +45,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def same_size(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def same_size(tmp_path_factory):
     """Return a dataset of five pictures of one size."""
     tmp_path = tmp_path_factory.mktemp("same")
     write_tree(tmp_path / "in", **{f"c{n % 2}__{n}": jpeg(n) for n in range(5)})
@@ -54,7 +53,7 @@ def same_size(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path / "out"
 
 
-def pairs(dataset: Any) -> list[tuple[int, bytes]]:
+def pairs(dataset):
     """Return label and pixels of every picture, sorted."""
     return sorted(
         (int(label), image.tobytes())
@@ -63,7 +62,7 @@ def pairs(dataset: Any) -> list[tuple[int, bytes]]:
     )
 
 
-def test_pixels_and_labels_are_those_of_keras(photos: Path, mixed: Path) -> None:
+def test_pixels_and_labels_are_those_of_keras(photos, mixed):
     ours = bt.load(mixed).tf(batch_size=4, image_size=(20, 28), label="label")
     theirs = tf.keras.utils.image_dataset_from_directory(
         photos, image_size=(20, 28), batch_size=4, shuffle=False
@@ -76,7 +75,7 @@ def test_pixels_and_labels_are_those_of_keras(photos: Path, mixed: Path) -> None
     assert labels == theirs.class_names
 
 
-def test_mixed_sizes_are_refused_in_one_line(mixed: Path) -> None:
+def test_mixed_sizes_are_refused_in_one_line(mixed):
     with pytest.raises(BeamTFRecordError) as caught:
         bt.load(mixed).tf(batch_size=4, label="label")
     assert str(caught.value) == (
@@ -85,7 +84,7 @@ def test_mixed_sizes_are_refused_in_one_line(mixed: Path) -> None:
     )
 
 
-def test_pictures_of_one_size_need_none(same_size: Path) -> None:
+def test_pictures_of_one_size_need_none(same_size):
     dataset = bt.load(same_size).tf(batch_size=2, label="label")
     assert dataset.element_spec[0].shape.as_list() == [None, 17, 23, 3]
     expected = {
@@ -95,14 +94,14 @@ def test_pictures_of_one_size_need_none(same_size: Path) -> None:
     assert {pixels for _, pixels in pairs(dataset)} == expected
 
 
-def test_pictures_alone_and_one_by_one(same_size: Path) -> None:
+def test_pictures_alone_and_one_by_one(same_size):
     (first, *_) = bt.load(same_size).tf()
     assert (first.shape, first.dtype) == ((17, 23, 3), tf.float32)
     batches = list(bt.load(same_size).tf(batch_size=2, drop_remainder=True, repeat=2))
     assert [batch.shape[0] for batch in batches] == [2, 2, 2, 2]
 
 
-def test_other_columns_come_along_where_they_are_named(same_size: Path) -> None:
+def test_other_columns_come_along_where_they_are_named(same_size):
     features, label = next(
         iter(
             bt.load(same_size).tf(
@@ -119,7 +118,7 @@ def test_other_columns_come_along_where_they_are_named(same_size: Path) -> None:
     assert label.dtype == tf.int64
 
 
-def test_pictures_in_other_columns_are_to_be_decoded_in_map(tmp_path: Path) -> None:
+def test_pictures_in_other_columns_are_to_be_decoded_in_map(tmp_path):
     pq.write_table(pa.table({"jpg": [jpeg(1)], "image": [jpeg(1)]}), tmp_path / "a.parquet")
     bt.write(tmp_path / "a.parquet", tmp_path / "jpg", columns=["jpg"])
     with pytest.raises(UsageError, match=r"image', which this .* in tf\(…\).map\(…\), as docs/web"):
@@ -129,7 +128,7 @@ def test_pictures_in_other_columns_are_to_be_decoded_in_map(tmp_path: Path) -> N
     assert batch.shape == (1, 4, 4, 3)
 
 
-def test_bytes_are_given_where_they_are_wanted(same_size: Path) -> None:
+def test_bytes_are_given_where_they_are_wanted(same_size):
     features = next(iter(bt.load(same_size).tf(5, decode=False)))
     assert sorted(features["image"].numpy()) == sorted(jpeg(number) for number in range(5))
     paths = next(iter(bt.load(same_size).tf(5, columns=["path"])))
@@ -143,20 +142,18 @@ def test_bytes_are_given_where_they_are_wanted(same_size: Path) -> None:
         ({"decode": False}, "image_size has no effect with decode=False: leave one of them out"),
     ],
 )
-def test_a_size_of_no_picture_is_refused(
-    same_size: Path, options: dict[str, Any], message: str
-) -> None:
+def test_a_size_of_no_picture_is_refused(same_size, options, message):
     with pytest.raises(UsageError, match=message):
         bt.load(same_size).tf(image_size=(4, 4), **options)
 
 
 @pytest.mark.parametrize("size", [5, (5,), (0, 5), (4, 4, 3), ("a", 4), (4.5, 4)])
-def test_what_is_no_size_is_refused(same_size: Path, size: Any) -> None:
+def test_what_is_no_size_is_refused(same_size, size):
     with pytest.raises(UsageError, match=r"is not a size: pass \(height, width\) in pixels"):
         bt.load(same_size).tf(image_size=size)
 
 
-def test_shuffled_pictures_are_the_same(same_size: Path) -> None:
+def test_shuffled_pictures_are_the_same(same_size):
     plain = bt.load(same_size).tf(batch_size=2, label="label")
     mixed = bt.load(same_size).tf(batch_size=2, label="label", shuffle=True, seed=3)
     assert pairs(plain) == pairs(mixed)
@@ -164,7 +161,7 @@ def test_shuffled_pictures_are_the_same(same_size: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tagged(tmp_path_factory):
     """Return a dataset of six pictures of one size, with lists of several lengths beside them."""
     directory = tmp_path_factory.mktemp("tagged")
     write_tree(directory / "in", **{f"c__{n}": jpeg(n) for n in range(6)})
@@ -195,7 +192,7 @@ def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "out"
 
 
-def plain(value: Any) -> Any:
+def plain(value):
     """Return what a tensor of any kind holds."""
     if isinstance(value, tf.SparseTensor):
         return tf.sparse.to_dense(value, default_value=-1).numpy().tolist()
@@ -214,9 +211,7 @@ def plain(value: Any) -> Any:
         {"interleave": 2, "shard": (0, 1)},
     ],
 )
-def test_lists_beside_decoded_pictures_are_those_beside_their_bytes(
-    tagged: Path, options: dict[str, Any]
-) -> None:
+def test_lists_beside_decoded_pictures_are_those_beside_their_bytes(tagged, options):
     columns = ["image", "label", "tags", "words", "boxes", "deep", "maybe_words", "maybe"]
     size = options.pop("image_size", None)
     decoded = bt.load(tagged).tf(4, columns=columns, image_size=size, **options)
@@ -250,11 +245,11 @@ def without_image(*parts: Any) -> Any:
     ]
 
 
-def decoded_size(size: tuple[int, int] | None) -> tuple[int, int]:
+def decoded_size(size):
     """Return height and width of a picture that is resized, or of those of `jpeg`."""
     return size or tf.io.decode_jpeg(jpeg(0)).shape[:2]
 
 
-def test_single_examples_have_lists_as_they_are(tagged: Path) -> None:
+def test_single_examples_have_lists_as_they_are(tagged):
     examples = list(bt.load(tagged).tf(columns=["image", "tags"]))
     assert sorted(len(example["tags"]) for example in examples) == [0, 0, 1, 1, 2, 2]

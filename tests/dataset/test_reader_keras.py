@@ -1,11 +1,7 @@
 """`Dataset.keras`: what `fit` gets for every kind of column, against the rows and NumPy."""
 
-from __future__ import annotations
-
 import datetime
 import io
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +27,7 @@ WORDS = ["night", "airport"]
 NO_TIP = range(32, 64)
 
 
-def made_rows() -> pa.Table:
+def made_rows():
     """Return a column of every kind."""
     i = np.arange(ROWS)
     tips = [None if row in NO_TIP or row % 5 == 0 else row / 4 for row in range(ROWS)]
@@ -72,7 +68,7 @@ NUMBERS = ["km", "stops", "exact", "price", "paid", "pair", "grid", "place"]
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def path(tmp_path_factory):
     directory = tmp_path_factory.mktemp("keras")
     source = write_parquet(directory / "input", made_rows())
     schema = bt.schema(source).edit(exact=Feature(type="double", store="bytes"))
@@ -80,7 +76,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "out"
 
 
-def numbers_of(table: pa.Table, names: list[str]) -> Any:
+def numbers_of(table, names):
     """Return columns side by side as float32, from Python values."""
     flat = []
     for row in table.select(names).to_pylist():
@@ -88,15 +84,15 @@ def numbers_of(table: pa.Table, names: list[str]) -> Any:
     return np.array(flat, np.float32)
 
 
-def list_of(value: Any) -> Any:
+def list_of(value):
     return list(value.values()) if isinstance(value, dict) else value
 
 
-def joined(batches: Any, part: int = 0) -> Any:
+def joined(batches, part=0):
     return np.concatenate([batch[part].numpy() for batch in batches])
 
 
-def test_x_is_all_numbers_side_by_side(path: Path) -> None:
+def test_x_is_all_numbers_side_by_side(path):
     data = bt.load(path)
     batches = data.keras(label="fare", columns=NUMBERS, defaults=PLACED)
     assert batches.element_spec == (
@@ -113,13 +109,13 @@ def test_x_is_all_numbers_side_by_side(path: Path) -> None:
     ]
 
 
-def test_the_columns_are_in_the_order_that_is_asked_for(path: Path) -> None:
+def test_the_columns_are_in_the_order_that_is_asked_for(path):
     data = bt.load(path)
     x = joined(data.keras(label="fare", columns=["stops", "fare", "pair", "km"]))
     np.testing.assert_array_equal(x, numbers_of(data.arrow(), ["stops", "pair", "km"]))
 
 
-def test_a_sequential_model_fits_and_predicts(path: Path) -> None:
+def test_a_sequential_model_fits_and_predicts(path):
     data = bt.load(path)
     batches = data.keras(
         label="fare", columns=NUMBERS, defaults=PLACED, weight="share", shuffle=True, seed=1
@@ -133,7 +129,7 @@ def test_a_sequential_model_fits_and_predicts(path: Path) -> None:
     assert model.predict(data.keras(columns=NUMBERS, defaults=PLACED), verbose=0).shape == (ROWS, 1)
 
 
-def test_the_weights_are_those_of_the_rows(path: Path) -> None:
+def test_the_weights_are_those_of_the_rows(path):
     data = bt.load(path)
     batches = data.keras(label="fare", columns=["km"], weight="share")
     np.testing.assert_array_equal(joined(batches, 2), data.arrow()["share"].to_numpy())
@@ -146,7 +142,7 @@ def test_the_weights_are_those_of_the_rows(path: Path) -> None:
     assert model.evaluate(batches.take(1), verbose=0) == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_label_and_the_weight_are_not_in_x(path: Path) -> None:
+def test_the_label_and_the_weight_are_not_in_x(path):
     data = bt.load(path, columns=["km", "stops", "share", "fare"])
     batches = data.keras(label=["fare", "stops"], weight="share")
     assert batches.feature_names == ["km"]
@@ -155,7 +151,7 @@ def test_the_label_and_the_weight_are_not_in_x(path: Path) -> None:
     assert y["stops"].dtype == tf.int64
 
 
-def test_a_functional_model_takes_a_dict_of_every_kind_of_column(path: Path) -> None:
+def test_a_functional_model_takes_a_dict_of_every_kind_of_column(path):
     data = bt.load(path)
     defaults = {"tip": -1, "note": "", **PLACED}
     batches = data.keras(label="fare", stack=False, defaults=defaults, nulls="mask")
@@ -183,7 +179,7 @@ def test_a_functional_model_takes_a_dict_of_every_kind_of_column(path: Path) -> 
     assert np.isfinite(model.fit(batches, verbose=0).history["loss"]).all()
 
 
-def test_a_dict_has_the_values_of_the_columns(path: Path) -> None:
+def test_a_dict_has_the_values_of_the_columns(path):
     data = bt.load(path)
     rows = data.arrow().slice(0, 40).to_pylist()
     (x,) = data.keras(40, stack=False, nulls="mask", defaults={"note": "none", **PLACED}).take(1)
@@ -207,7 +203,7 @@ def test_a_dict_has_the_values_of_the_columns(path: Path) -> None:
         assert x[f"{name}_mask"].numpy().tolist() == there
 
 
-def test_missing_numbers_are_replaced_or_masked_also_where_a_batch_has_none(path: Path) -> None:
+def test_missing_numbers_are_replaced_or_masked_also_where_a_batch_has_none(path):
     data = bt.load(path)
     seats = data.arrow()["seats"].to_pylist()
     assert None in seats
@@ -222,7 +218,7 @@ def test_missing_numbers_are_replaced_or_masked_also_where_a_batch_has_none(path
     assert any(not x[:, 1].numpy().any() for x, _ in masked)
 
 
-def test_missing_lists_of_a_fixed_size_are_masked(tmp_path: Path) -> None:
+def test_missing_lists_of_a_fixed_size_are_masked(tmp_path):
     pairs = [[1.0, 2.0] if row % 3 == 0 else None for row in range(9)]
     rows = [{"pair": pair, "y": 1} for pair in pairs]
     source = write_parquet(tmp_path / "in", pa.table({"row": pa.array(range(9))}))
@@ -237,7 +233,7 @@ def test_missing_lists_of_a_fixed_size_are_masked(tmp_path: Path) -> None:
 VOTE_PAIR = pa.list_(pa.float32(), 2)
 
 
-def test_a_single_column_keeps_its_shape(path: Path) -> None:
+def test_a_single_column_keeps_its_shape(path):
     data = bt.load(path)
     rows = data.arrow().to_pylist()
     grids = data.keras(label="fare", columns="grid")
@@ -252,7 +248,7 @@ def test_a_single_column_keeps_its_shape(path: Path) -> None:
         data.keras(label="fare", columns="place", defaults=PLACED)
 
 
-def test_text_with_known_categories_becomes_numbers(path: Path) -> None:
+def test_text_with_known_categories_becomes_numbers(path):
     data = bt.load(path)
     expected = [CITIES.index(city) for city in data.arrow()["city"].to_pylist()]
     batches = data.keras(label="city", columns=["km"], categories={"city": CITIES})
@@ -275,7 +271,7 @@ def test_text_with_known_categories_becomes_numbers(path: Path) -> None:
         list(few)
 
 
-def test_vectors_as_labels_train_a_categorical_model(path: Path) -> None:
+def test_vectors_as_labels_train_a_categorical_model(path):
     data = bt.load(path)
     batches = data.keras(label="vote", columns=["km", "stops"])
     np.testing.assert_array_equal(joined(batches, 1), numbers_of(data.arrow(), ["vote"]))
@@ -324,23 +320,21 @@ def test_vectors_as_labels_train_a_categorical_model(path: Path) -> None:
         ({"columns": ["away"]}, "column 'away' is not in the schema: the columns are km, stops"),
     ],
 )
-def test_what_x_and_y_cannot_have_is_refused_in_one_line(
-    path: Path, options: dict[str, Any], message: str
-) -> None:
+def test_what_x_and_y_cannot_have_is_refused_in_one_line(path, options, message):
     with pytest.raises(UsageError) as raised:
         bt.load(path).keras(**{"label": "fare", "columns": None, **options})
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-def test_a_mask_does_not_take_the_name_of_a_column(tmp_path: Path) -> None:
+def test_a_mask_does_not_take_the_name_of_a_column(tmp_path):
     table = pa.table({"a": pa.array([1, None]), "a_mask": [1, 2], "y": [0, 1]})
     bt.write(write_parquet(tmp_path / "in", table), tmp_path / "out")
     with pytest.raises(UsageError, match="a mask would have the name of column 'a_mask'"):
         bt.load(tmp_path / "out").keras(label="y", nulls="mask")
 
 
-def test_class_weights_are_those_of_scikit_learn(path: Path) -> None:
+def test_class_weights_are_those_of_scikit_learn(path):
     balanced = pytest.importorskip("sklearn.utils.class_weight").compute_class_weight
     data = bt.load(path)
     table = data.arrow()
@@ -363,7 +357,7 @@ def test_class_weights_are_those_of_scikit_learn(path: Path) -> None:
     assert list(found.values()) == pytest.approx(expected.tolist())
 
 
-def test_a_column_without_classes_has_no_class_weights(path: Path) -> None:
+def test_a_column_without_classes_has_no_class_weights(path):
     data = bt.load(path)
     for name, message in (
         ("fare", "label 'fare' is float, which has no classes"),
@@ -376,7 +370,7 @@ def test_a_column_without_classes_has_no_class_weights(path: Path) -> None:
         data.class_weight("city", categories={"city": CITIES[:2]})
 
 
-def test_x_is_the_picture_of_a_dataset_of_images(tmp_path: Path) -> None:
+def test_x_is_the_picture_of_a_dataset_of_images(tmp_path):
     rng = np.random.default_rng(5)
     for number in range(6):
         folder = tmp_path / "photos" / ("cat", "dog")[number % 2]

@@ -32,7 +32,7 @@ def write(directory: Path, first: int = 0) -> Path:
     return directory / "out"
 
 
-def test_columns_are_mapped_and_written_once(tmp_path: Path) -> None:
+def test_columns_are_mapped_and_written_once(tmp_path):
     dataset = bt.load(write(tmp_path), columns=["pair", "id", "tip", "when"])
     arrays = dataset.memmap(tmp_path / "map", defaults={"tip": -1.0})
     assert all(isinstance(array, np.memmap) for array in arrays.values())
@@ -46,7 +46,7 @@ def test_columns_are_mapped_and_written_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["rows", "columns", "defaults"])
-def test_what_is_not_the_same_is_written_anew(change: str, tmp_path: Path) -> None:
+def test_what_is_not_the_same_is_written_anew(change, tmp_path):
     out = write(tmp_path)
     columns, default = ["id", "tip"], -1.0
     bt.load(out, columns=columns).memmap(tmp_path / "map", defaults={"tip": default})
@@ -63,7 +63,7 @@ def test_what_is_not_the_same_is_written_anew(change: str, tmp_path: Path) -> No
     assert default in arrays["tip"].tolist()
 
 
-def test_what_cannot_be_mapped_is_named(tmp_path: Path) -> None:
+def test_what_cannot_be_mapped_is_named(tmp_path):
     out = write(tmp_path)
     with pytest.raises(UsageError, match="values of column 'note' have no fixed width: leave it"):
         bt.load(out, columns=["id", "note"]).memmap(tmp_path / "map")
@@ -72,7 +72,7 @@ def test_what_cannot_be_mapped_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "map" / "memmap.json").exists()
 
 
-def test_a_dataset_without_rows_is_mapped(tmp_path: Path) -> None:
+def test_a_dataset_without_rows_is_mapped(tmp_path):
     write_examples(
         tmp_path / "out", {"data": []}, Schema((Feature("x", "float"), Feature("s", "text")))
     )

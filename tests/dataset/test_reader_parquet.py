@@ -1,9 +1,5 @@
 """A staged Parquet dataset, opened like a written one."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +12,7 @@ from tests.helpers.made_datasets import make_dataset
 ROWS = 1000
 
 
-def staged() -> pa.Table:
+def staged():
     i = np.arange(ROWS)
     return pa.table(
         {
@@ -29,7 +25,7 @@ def staged() -> pa.Table:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Path:
+def stage(tmp_path):
     """Write two files of several row groups."""
     (tmp_path / "stage").mkdir()
     for number, rows in enumerate((slice(0, 300), slice(300, ROWS))):
@@ -38,7 +34,7 @@ def stage(tmp_path: Path) -> Path:
     return tmp_path / "stage"
 
 
-def test_rows_come_with_the_types_of_the_files(stage: Path) -> None:
+def test_rows_come_with_the_types_of_the_files(stage):
     dataset = bt.load(stage)
     assert len(dataset) == ROWS
     assert dataset.splits == {"data": ROWS}
@@ -48,7 +44,7 @@ def test_rows_come_with_the_types_of_the_files(stage: Path) -> None:
     assert bt.load(stage / "part-1.parquet").arrow()["id"].to_pylist() == list(range(300, ROWS))
 
 
-def test_columns_and_batches(stage: Path) -> None:
+def test_columns_and_batches(stage):
     dataset = bt.load(stage, columns=["when", "id"])
     sizes = [batch.num_rows for batch in dataset.batches(300)]
     assert sizes == [300, 300, 300, 100]
@@ -56,26 +52,26 @@ def test_columns_and_batches(stage: Path) -> None:
     assert dataset.numpy()["id"].tolist() == list(range(ROWS))
 
 
-def test_examples_are_those_that_write_makes(stage: Path, tmp_path: Path) -> None:
+def test_examples_are_those_that_write_makes(stage, tmp_path):
     bt.write(stage, tmp_path / "out", shuffle=False)
     assert list(bt.load(stage).examples()) == list(bt.load(tmp_path / "out").examples())
 
 
-def test_parts_of_several_workers_are_the_whole(stage: Path) -> None:
+def test_parts_of_several_workers_are_the_whole(stage):
     dataset = bt.load(stage, columns=["id"])
     parts = [dataset.of_shards(i, 2).arrow()["id"].to_pylist() for i in range(2)]
     assert sorted(parts[0] + parts[1]) == list(range(ROWS))
     assert all(parts)
 
 
-def test_there_is_one_split(stage: Path) -> None:
+def test_there_is_one_split(stage):
     with pytest.raises(UsageError, match="split 'train' does not exist: the splits are data"):
         bt.load(stage, split="train")
     with pytest.raises(UsageError, match="no dataset at"):
         bt.load(stage.parent / "nothing")
 
 
-def test_the_rejects_of_a_dataset_are_not_the_rows_of_its_directory(tmp_path: Path) -> None:
+def test_the_rejects_of_a_dataset_are_not_the_rows_of_its_directory(tmp_path):
     make_dataset(tmp_path / "all" / "one", pa.table({"x": [1]}), splits={"data": [0]})
     (tmp_path / "all" / "one" / "rejects").mkdir()
     pq.write_table(staged(), tmp_path / "all" / "one" / "rejects" / "rejects-00000.parquet")
@@ -84,13 +80,13 @@ def test_the_rejects_of_a_dataset_are_not_the_rows_of_its_directory(tmp_path: Pa
     assert len(bt.load(tmp_path / "all" / "one" / "rejects")) == ROWS
 
 
-def test_stages_in_one_directory_are_read_together(stage: Path) -> None:
+def test_stages_in_one_directory_are_read_together(stage):
     for name in ("a", "b"):
         bt.extract(stage, stage.parent / "stages" / name)
     assert len(bt.load(stage.parent / "stages")) == 2 * ROWS
 
 
-def test_a_value_that_no_example_holds_is_named(tmp_path: Path) -> None:
+def test_a_value_that_no_example_holds_is_named(tmp_path):
     table = pa.table({"n": pa.array([1, 2**64 - 1], pa.uint64())})
     pq.write_table(table, tmp_path / "n.parquet")
     assert bt.load(tmp_path / "n.parquet").arrow().to_pydict() == table.to_pydict()
@@ -99,14 +95,14 @@ def test_a_value_that_no_example_holds_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_tf_takes_the_same_arguments(stage: Path) -> None:
+def test_tf_takes_the_same_arguments(stage):
     pytest.importorskip("tensorflow")
     dataset = bt.load(stage, columns=["id", "fare", "tags"])
     given = dataset.tf(
         batch_size=64, label="id", defaults={"fare": -1.0}, rename={"fare": "price"}, shuffle=True
     )
     assert int(given.cardinality()) == 16
-    seen: list[int] = []
+    seen = []
     for features, ids in given:
         assert sorted(features) == ["price", "tags"]
         expected = [-1.0 if n % 10 == 0 else n / 8 for n in ids.numpy()]
@@ -126,7 +122,7 @@ def test_tf_takes_the_same_arguments(stage: Path) -> None:
     assert sorted(in_turn) == in_order
 
 
-def test_numpy_names_the_column_of_lists_with_missing_numbers(tmp_path: Path) -> None:
+def test_numpy_names_the_column_of_lists_with_missing_numbers(tmp_path):
     pq.write_table(pa.table({"sizes": [[1, None], [2]]}), tmp_path / "a.parquet")
     with pytest.raises(UsageError, match="column 'sizes' has 1 missing values"):
         bt.load(tmp_path / "a.parquet").numpy()

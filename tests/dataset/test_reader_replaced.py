@@ -8,7 +8,6 @@ from __future__ import annotations
 import collections
 import pickle
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -26,12 +25,12 @@ REPLACED = "was replaced or removed after it was opened: load it again"
 
 
 @pytest.fixture(scope="module", params=["plain", "gzip", "stage"])
-def datasets(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Datasets:
+def datasets(request, tmp_path_factory):
     return Datasets(tmp_path_factory.mktemp(request.param), request.param)
 
 
 @pytest.mark.parametrize("name", slow_after(4, READERS))
-def test_rows_are_never_of_two_datasets(datasets: Datasets, name: str) -> None:
+def test_rows_are_never_of_two_datasets(datasets, name):
     ends = collections.Counter(
         try_reader(datasets, new, READERS[name], seed) for new in NEW for seed in range(8)
     )
@@ -40,7 +39,7 @@ def test_rows_are_never_of_two_datasets(datasets: Datasets, name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", slow_after(3, TF_READERS))
-def test_tensors_are_never_of_two_datasets(datasets: Datasets, name: str) -> None:
+def test_tensors_are_never_of_two_datasets(datasets, name):
     pytest.importorskip("tensorflow")
     ends = collections.Counter(
         try_reader(datasets, new, TF_READERS[name], seed) for new in NEW for seed in range(3)
@@ -50,9 +49,7 @@ def test_tensors_are_never_of_two_datasets(datasets: Datasets, name: str) -> Non
 
 @pytest.mark.parametrize("way", WAYS[1:])
 @pytest.mark.parametrize("name", slow_after(3, READERS))
-def test_rows_are_never_of_two_datasets_where_files_are_copied(
-    datasets: Datasets, name: str, way: str
-) -> None:
+def test_rows_are_never_of_two_datasets_where_files_are_copied(datasets, name, way):
     ends = collections.Counter(
         try_reader(datasets, "same", READERS[name], seed, way) for seed in range(24)
     )
@@ -62,9 +59,7 @@ def test_rows_are_never_of_two_datasets_where_files_are_copied(
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("way", WAYS[1:])
 @pytest.mark.parametrize("name", slow_after(2, TF_READERS))
-def test_tensors_are_never_of_two_datasets_where_files_are_copied(
-    datasets: Datasets, name: str, way: str
-) -> None:
+def test_tensors_are_never_of_two_datasets_where_files_are_copied(datasets, name, way):
     pytest.importorskip("tensorflow")
     ends = collections.Counter(
         try_reader(datasets, "same", TF_READERS[name], seed, way) for seed in range(8)
@@ -72,7 +67,7 @@ def test_tensors_are_never_of_two_datasets_where_files_are_copied(
     assert ends["error"]
 
 
-def replace(out: Path, new: Path) -> None:
+def replace(out, new):
     """Publish a dataset over another."""
     Writer(new, out).finish()
 
@@ -83,7 +78,7 @@ def of(value: int) -> pa.Table:
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> tuple[Path, Path]:
+def two(tmp_path):
     """Return a dataset of 1, and one of 2 to put in its place: files of the same sizes."""
     make_dataset(tmp_path / "out", of(1), shards=3)
     make_dataset(tmp_path / "new", of(2), shards=3)
@@ -92,7 +87,7 @@ def two(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "out", tmp_path / "new"
 
 
-def test_a_shard_that_is_open_is_read_to_its_end(two: tuple[Path, Path]) -> None:
+def test_a_shard_that_is_open_is_read_to_its_end(two):
     rows = load(two[0]).rows()
     seen = [next(rows)["of"]]
     replace(*two)
@@ -103,7 +98,7 @@ def test_a_shard_that_is_open_is_read_to_its_end(two: tuple[Path, Path]) -> None
     assert {row["of"] for row in load(two[0]).rows()} == {2}
 
 
-def test_a_manifest_that_was_touched_or_copied_is_the_same(two: tuple[Path, Path]) -> None:
+def test_a_manifest_that_was_touched_or_copied_is_the_same(two):
     rows = load(two[0]).rows()
     next(rows)
     manifest = two[0] / "manifest.json"
@@ -114,9 +109,7 @@ def test_a_manifest_that_was_touched_or_copied_is_the_same(two: tuple[Path, Path
 
 @pytest.mark.parametrize("change", ["touched", "linked", "copied"])
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-def test_a_shard_that_says_the_same_is_the_same(
-    change: str, compression: str, tmp_path: Path
-) -> None:
+def test_a_shard_that_says_the_same_is_the_same(change, compression, tmp_path):
     make_dataset(tmp_path / "out", of(1), shards=3, compression=compression)
     dataset = pickle.loads(pickle.dumps(load(tmp_path / "out")))
     for shard in (tmp_path / "out").glob("*.tfrecord*"):
@@ -130,7 +123,7 @@ def test_a_shard_that_says_the_same_is_the_same(
     assert len(list(dataset.rows())) == 60
 
 
-def test_a_handle_that_is_read_elsewhere_knows_what_it_opened(two: tuple[Path, Path]) -> None:
+def test_a_handle_that_is_read_elsewhere_knows_what_it_opened(two):
     handle = pickle.dumps(load(two[0]))
     shard = sorted(two[0].glob("*.tfrecord"))[1]
     shutil.copy(two[1] / shard.name, shard)
@@ -140,7 +133,7 @@ def test_a_handle_that_is_read_elsewhere_knows_what_it_opened(two: tuple[Path, P
         next(rows)
 
 
-def test_a_shard_is_compared_behind_every_block(two: tuple[Path, Path]) -> None:
+def test_a_shard_is_compared_behind_every_block(two):
     wide = pa.table({"of": np.arange(400), "text": ["x" * 100_000] * 400})
     make_dataset(two[0], wide, shards=1)
     blocks = load(two[0]).blocks()
@@ -154,7 +147,7 @@ def test_a_shard_is_compared_behind_every_block(two: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_an_epoch_after_the_replacement_is_an_error(two: tuple[Path, Path]) -> None:
+def test_an_epoch_after_the_replacement_is_an_error(two):
     tf = pytest.importorskip("tensorflow")
     dataset = load(two[0]).tf(20)
     assert len(list(dataset)) == 3
@@ -165,9 +158,7 @@ def test_an_epoch_after_the_replacement_is_an_error(two: tuple[Path, Path]) -> N
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("change", ["published", "written over", "renamed over"])
-def test_examples_that_tensorflow_gets_by_index_are_of_one_dataset(
-    change: str, two: tuple[Path, Path]
-) -> None:
+def test_examples_that_tensorflow_gets_by_index_are_of_one_dataset(change, two):
     tf = pytest.importorskip("tensorflow")
     for path in two:
         index(path)
@@ -187,16 +178,14 @@ def test_examples_that_tensorflow_gets_by_index_are_of_one_dataset(
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["dataset", "parquet"])
-def test_cached_examples_are_those_of_the_dataset(
-    kind: str, two: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_cached_examples_are_those_of_the_dataset(kind, two, tmp_path):
     pytest.importorskip("tensorflow")
     out = two[0]
     if kind == "parquet":
         out = tmp_path / "of.parquet"
         pq.write_table(of(1), out)
 
-    def epoch(**options: object) -> list[int]:
+    def epoch(**options):
         batches = load(out).tf(20, cache=str(tmp_path / "cache"), **options)
         return [int(one) for batch in batches for one in batch["of"]]
 
@@ -213,7 +202,7 @@ def test_cached_examples_are_those_of_the_dataset(
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_cache_serves_no_other_split_part_or_order(tmp_path: Path) -> None:
+def test_a_cache_serves_no_other_split_part_or_order(tmp_path):
     pytest.importorskip("tensorflow")
     table = pa.table({"id": np.arange(40)})
     make_dataset(tmp_path / "out", table, splits={"a": range(20), "b": range(20, 40)}, shards=2)
@@ -229,7 +218,7 @@ def test_a_cache_serves_no_other_split_part_or_order(tmp_path: Path) -> None:
     assert ids("a", shard=(0, 2)) == list(range(0, 20, 2))
 
 
-def test_parquet_files_written_over_in_place_are_an_error(tmp_path: Path) -> None:
+def test_parquet_files_written_over_in_place_are_an_error(tmp_path):
     for number in range(2):
         pq.write_table(of(1), tmp_path / f"{number}.parquet")
     rows = load(tmp_path).rows()
@@ -239,7 +228,7 @@ def test_parquet_files_written_over_in_place_are_an_error(tmp_path: Path) -> Non
         list(rows)
 
 
-def test_a_stage_without_its_manifest_is_none_while_a_job_is_there(tmp_path: Path) -> None:
+def test_a_stage_without_its_manifest_is_none_while_a_job_is_there(tmp_path):
     pq.write_table(of(1), tmp_path / "part-00000.parquet")
     assert len(load(tmp_path)) == 60
     (tmp_path / ".tmp-0123456789abcdef").mkdir()
@@ -247,14 +236,14 @@ def test_a_stage_without_its_manifest_is_none_while_a_job_is_there(tmp_path: Pat
         load(tmp_path)
 
 
-def test_mapped_columns_stay_what_they_are(two: tuple[Path, Path], tmp_path: Path) -> None:
+def test_mapped_columns_stay_what_they_are(two, tmp_path):
     old = load(two[0]).memmap(tmp_path / "map")["of"]
     replace(*two)
     new = load(two[0]).memmap(tmp_path / "map")["of"]
     assert (set(old.tolist()), set(new.tolist())) == ({1}, {2})
 
 
-def test_mapped_columns_of_changed_parquet_files_are_written_anew(tmp_path: Path) -> None:
+def test_mapped_columns_of_changed_parquet_files_are_written_anew(tmp_path):
     for value in (1, 2):
         pq.write_table(of(value), tmp_path / "of.parquet")
         mapped = load(tmp_path / "of.parquet").memmap(tmp_path / "map")
@@ -262,9 +251,7 @@ def test_mapped_columns_of_changed_parquet_files_are_written_anew(tmp_path: Path
 
 
 @pytest.mark.parametrize("change", ["a bit", "cut", "removed"])
-def test_mapped_columns_that_were_changed_are_written_anew(
-    change: str, two: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_mapped_columns_that_were_changed_are_written_anew(change, two, tmp_path):
     load(two[0]).memmap(tmp_path / "map")
     file = tmp_path / "map" / "0.npy"
     data = bytearray(file.read_bytes())

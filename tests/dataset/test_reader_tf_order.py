@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +25,7 @@ STREAMED = ("parquet", "gzip", "no index")
 
 
 @pytest.fixture(scope="module")
-def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def datasets(tmp_path_factory):
     directory = tmp_path_factory.mktemp("order")
     pq.write_table(TABLE, directory / "in.parquet", row_group_size=7)
     out = {name: directory / name.replace(" ", "") for name in (*INDEXED, *STREAMED)}
@@ -39,7 +37,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return out
 
 
-def batches_of(dataset: Any) -> list[list[int]]:
+def batches_of(dataset):
     return [np.atleast_1d(example["id"].numpy()).tolist() for example in dataset]
 
 
@@ -47,7 +45,7 @@ def ids(dataset: Any) -> list[int]:
     return [row for batch in batches_of(dataset) for row in batch]
 
 
-def expected_epochs(path: Path, seed: int) -> Iterator[list[int]]:
+def expected_epochs(path, seed):
     """Yield the rows of epoch 0, 1 and so on, read by their numbers."""
     rows = bt.load(path)
     for epoch in itertools.count():
@@ -56,9 +54,7 @@ def expected_epochs(path: Path, seed: int) -> Iterator[list[int]]:
 
 @pytest.mark.parametrize("kind", INDEXED)
 @pytest.mark.parametrize("batch_size", [None, 8])
-def test_order_of_every_epoch_follows_from_the_seed(
-    datasets: dict[str, Path], kind: str, batch_size: int | None
-) -> None:
+def test_order_of_every_epoch_follows_from_the_seed(datasets, kind, batch_size):
     dataset = bt.load(datasets[kind]).tf(batch_size, shuffle=True, seed=5)
     assert int(dataset.cardinality()) == (ROWS if batch_size is None else 8)
     expected = list(itertools.islice(expected_epochs(datasets[kind], 5), 4))
@@ -67,7 +63,7 @@ def test_order_of_every_epoch_follows_from_the_seed(
     assert [ids(twice), ids(twice)] == [expected[0] + expected[1], expected[2] + expected[3]]
 
 
-def test_seeds(datasets: dict[str, Path]) -> None:
+def test_seeds(datasets):
     rows = bt.load(datasets["1 shard"])
     assert ids(rows.tf(shuffle=True)) != ids(rows.tf(shuffle=True))
     tf.random.set_seed(3)
@@ -88,9 +84,7 @@ def test_seeds(datasets: dict[str, Path]) -> None:
         ("4 shards", 3, {"shuffle": True, "cache": True, "deterministic": False}),
     ],
 )
-def test_readers_together_read_each_example_once(
-    datasets: dict[str, Path], kind: str, count: int, options: dict[str, Any]
-) -> None:
+def test_readers_together_read_each_example_once(datasets, kind, count, options):
     rows = bt.load(datasets[kind])
     readers = [rows.tf(2, shard=(index, count), **options) for index in range(count)]
     parts = [batches_of(reader) for reader in readers]
@@ -100,9 +94,9 @@ def test_readers_together_read_each_example_once(
     assert max(sizes) - min(sizes) <= 1
 
 
-def test_readers_divide_each_step_of_the_order(datasets: dict[str, Path]) -> None:
+def test_readers_divide_each_step_of_the_order(datasets):
     rows = bt.load(datasets["4 shards"])
-    options: dict[str, Any] = {"shuffle": True, "seed": 2, "drop_remainder": True}
+    options = {"shuffle": True, "seed": 2, "drop_remainder": True}
     readers = [batches_of(rows.tf(4, shard=(index, 3), **options)) for index in range(3)]
     joined = [row for step in zip(*readers, strict=True) for batch in step for row in batch]
     assert joined == next(expected_epochs(datasets["4 shards"], 2))[: ROWS // 12 * 12]
@@ -112,9 +106,7 @@ def test_readers_divide_each_step_of_the_order(datasets: dict[str, Path]) -> Non
 @pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"shuffle": 20}])
 @pytest.mark.parametrize("shard", [None, (0, 2)])
 @pytest.mark.parametrize("batch_size", [None, 4])
-def test_start_step_skips_what_was_read(
-    datasets: dict[str, Path], options: dict[str, Any], shard: Any, batch_size: int | None
-) -> None:
+def test_start_step_skips_what_was_read(datasets, options, shard, batch_size):
     rows = bt.load(datasets["4 shards"])
     options = {**options, "seed": 9, "shard": shard}
     whole = batches_of(rows.tf(batch_size, repeat=3, **options))
@@ -130,9 +122,9 @@ def test_start_step_skips_what_was_read(
     assert batches_of(endless.take(2 * steps)) == whole[2 : 2 * steps + 2]
 
 
-def test_readers_of_another_number_continue(datasets: dict[str, Path]) -> None:
+def test_readers_of_another_number_continue(datasets):
     rows = bt.load(datasets["1 shard"])
-    options: dict[str, Any] = {"shuffle": True, "seed": 4, "start_step": 3}
+    options = {"shuffle": True, "seed": 4, "start_step": 3}
     two = [batches_of(rows.tf(6, shard=(index, 2), **options)) for index in range(2)]
     joined = [
         row for step in itertools.zip_longest(*two, fillvalue=[]) for batch in step for row in batch
@@ -150,9 +142,7 @@ def test_readers_of_another_number_continue(datasets: dict[str, Path]) -> None:
         ("1 shard", {"interleave": 1}),
     ],
 )
-def test_start_step_needs_an_index(
-    datasets: dict[str, Path], kind: str, options: dict[str, Any]
-) -> None:
+def test_start_step_needs_an_index(datasets, kind, options):
     with pytest.raises(
         UsageError, match="start_step needs shards that have an index, and no cache"
     ):
@@ -160,7 +150,7 @@ def test_start_step_needs_an_index(
 
 
 @pytest.mark.parametrize("options", [{}, {"shuffle": True}])
-def test_readers_of_no_examples(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_readers_of_no_examples(tmp_path, options):
     pq.write_table(TABLE.slice(0, 2), tmp_path / "in.parquet")
     bt.write(tmp_path / "in.parquet", tmp_path / "out")
     rows = bt.load(tmp_path / "out")
@@ -170,12 +160,12 @@ def test_readers_of_no_examples(tmp_path: Path, options: dict[str, Any]) -> None
     assert (int(dropped.cardinality()), list(dropped)) == (0, [])
 
 
-def test_decoded_images_are_divided_and_continued(tmp_path: Path) -> None:
+def test_decoded_images_are_divided_and_continued(tmp_path):
     write_tree(tmp_path / "in", **{f"c{n}__{n}": jpeg(n) for n in range(7)})
     bt.write(tmp_path / "in", tmp_path / "out")
     rows = bt.load(tmp_path / "out")
 
-    def labels(**options: Any) -> list[list[int]]:
+    def labels(**options):
         dataset = rows.tf(2, label="label", shuffle=True, seed=1, **options)
         return [label.numpy().tolist() for _, label in dataset]
 

@@ -29,7 +29,7 @@ def made(directory: Path, table: pa.Table, shards: int = 2) -> Dataset:
     return load(directory)
 
 
-def test_types_and_shapes(tmp_path: Path) -> None:
+def test_types_and_shapes(tmp_path):
     table = pa.table(
         {
             "half": pa.array(np.arange(3, dtype=np.float16)),
@@ -70,7 +70,7 @@ def test_types_and_shapes(tmp_path: Path) -> None:
     assert batch["tags"][0].dtype == torch.float32
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value):
     return isinstance(value, torch.Tensor)
 
 
@@ -82,7 +82,7 @@ def _is_tensor(value: Any) -> bool:
         (torch.bfloat16, dict.fromkeys(("half", "single", "tags"), torch.bfloat16)),
     ],
 )
-def test_dtype_is_that_of_all_floats(tmp_path: Path, dtype: Any, found: dict[str, Any]) -> None:
+def test_dtype_is_that_of_all_floats(tmp_path, dtype, found):
     table = pa.table(
         {
             "half": pa.array(np.float16([0.5, 1.5])),
@@ -101,13 +101,13 @@ def test_dtype_is_that_of_all_floats(tmp_path: Path, dtype: Any, found: dict[str
 
 
 @pytest.mark.parametrize("dtype", ["int64", torch.int32, "nonsense", 32])
-def test_dtype_is_a_floating_point_type(tmp_path: Path, dtype: Any) -> None:
+def test_dtype_is_a_floating_point_type(tmp_path, dtype):
     dataset = made(tmp_path, pa.table({"x": [1.0, 2.0]}))
     with pytest.raises(UsageError, match="is no floating-point type: pass one such as 'float32'"):
         dataset.torch(1, dtype=dtype)
 
 
-def test_numpy_arrays(tmp_path: Path) -> None:
+def test_numpy_arrays(tmp_path):
     arrays = {
         "fixed": np.arange(24, dtype=np.float64).reshape(4, 3, 2),
         "times": np.arange(4).astype("datetime64[s]"),
@@ -127,7 +127,7 @@ def test_numpy_arrays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("batch_size", [None, 1, 4])
-def test_tensors_may_be_written_to_and_are_apart(tmp_path: Path, batch_size: int | None) -> None:
+def test_tensors_may_be_written_to_and_are_apart(tmp_path, batch_size):
     table = pa.table({"id": range(9), "x": np.arange(9.0), "y": np.arange(9.0)})
     dataset = made(tmp_path, table)
     batches = list(dataset.torch(batch_size))
@@ -139,7 +139,7 @@ def test_tensors_may_be_written_to_and_are_apart(tmp_path: Path, batch_size: int
     assert all((batch["x"] == batch["y"] + 100).all() for batch in batches)
 
 
-def test_single_rows(tmp_path: Path) -> None:
+def test_single_rows(tmp_path):
     table = pa.table({"id": [1, 2], "text": ["a", "b"], "pair": pa.array([[1, 2], [3, 4]], PAIR)})
     dataset = made(tmp_path, table).torch()
     assert len(dataset) == 2
@@ -159,7 +159,7 @@ MISSING = {
 
 
 @pytest.mark.parametrize("name", MISSING)
-def test_a_column_that_may_lack_numbers_is_refused_at_once(tmp_path: Path, name: str) -> None:
+def test_a_column_that_may_lack_numbers_is_refused_at_once(tmp_path, name):
     dataset = made(tmp_path, pa.table({"id": range(3), name: MISSING[name]}))
     message = (
         rf"^column '{name}' has 1 missing values, which no tensor holds: pass "
@@ -170,14 +170,14 @@ def test_a_column_that_may_lack_numbers_is_refused_at_once(tmp_path: Path, name:
     assert len(list(dataset.torch(2, columns=["id"]))) == 2
 
 
-def test_all_columns_with_missing_numbers_are_named(tmp_path: Path) -> None:
+def test_all_columns_with_missing_numbers_are_named(tmp_path):
     dataset = made(tmp_path, pa.table({"x": [1, None, 3], "y": [1, 2, 3], "z": [None, None, 0.5]}))
     both = r"'x' has 1 missing values, column 'z' has 2 missing.* defaults=\{'x': …, 'z': …\}"
     with pytest.raises(UsageError, match=both):
         dataset.torch()
 
 
-def test_defaults_by_column(tmp_path: Path) -> None:
+def test_defaults_by_column(tmp_path):
     table = pa.table({**MISSING, "at": pa.array([1, None, 3], pa.timestamp("s"))})
     (batch,) = made(tmp_path, table, shards=1).torch(
         3,
@@ -198,7 +198,7 @@ def test_defaults_by_column(tmp_path: Path) -> None:
     }
 
 
-def test_one_number_for_all_columns(tmp_path: Path) -> None:
+def test_one_number_for_all_columns(tmp_path):
     (batch,) = made(tmp_path, pa.table(MISSING), shards=1).torch(3, nulls=1, defaults={"int": 7})
     assert {name: value.tolist() for name, value in batch.items()} == {
         "int": [1, 7, 3],
@@ -210,7 +210,7 @@ def test_one_number_for_all_columns(tmp_path: Path) -> None:
     assert batch["float"].isnan().tolist() == [False, True, False]
 
 
-def test_masks(tmp_path: Path) -> None:
+def test_masks(tmp_path):
     table = pa.table({**MISSING, "id": [1, 2, 3], "at": pa.array([1, None, 3], pa.timestamp("s"))})
     batches = list(made(tmp_path, table, shards=1).torch(1, nulls="mask", defaults={"int": 7}))
     masks = ["float_mask", "flag_mask", "pair_mask", "at_mask"]
@@ -224,7 +224,7 @@ def test_masks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("nulls", [None, 5, "mask"])
-def test_every_batch_has_the_same_keys_and_types(tmp_path: Path, nulls: Any) -> None:
+def test_every_batch_has_the_same_keys_and_types(tmp_path, nulls):
     table = pa.table(
         {
             "text": ["a", "b", None, "d"],
@@ -257,20 +257,20 @@ def test_every_batch_has_the_same_keys_and_types(tmp_path: Path, nulls: Any) -> 
         ({"batch_size": 0, "nulls": 0}, "a batch must have at least 1 row"),
     ],
 )
-def test_options_that_do_not_fit(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+def test_options_that_do_not_fit(tmp_path, options, message):
     table = {**MISSING, "byte": pa.array([1, None, 3], pa.uint8())}
     dataset = made(tmp_path, pa.table(table))
     with pytest.raises(UsageError, match=message):
         dataset.torch(**options)
 
 
-def test_a_mask_does_not_replace_a_column(tmp_path: Path) -> None:
+def test_a_mask_does_not_replace_a_column(tmp_path):
     dataset = made(tmp_path, pa.table({"x": [1, None], "x_mask": [1, 2]}))
     with pytest.raises(UsageError, match="mask of 'x' has the name of column 'x_mask'"):
         dataset.torch(nulls="mask")
 
 
-def test_labels(tmp_path: Path) -> None:
+def test_labels(tmp_path):
     table = pa.table(
         {
             "x": [0.5, 1.5],
@@ -297,7 +297,7 @@ def test_labels(tmp_path: Path) -> None:
     assert list(features) == ["x"]
 
 
-def test_text_becomes_the_numbers_of_its_categories(tmp_path: Path) -> None:
+def test_text_becomes_the_numbers_of_its_categories(tmp_path):
     words = ["b", "é", "", "a"]
     texts = ["a", "b", "é", "", "a", "b"]
     missing = ["a", None, "b", None, "a", "b"]
@@ -305,7 +305,7 @@ def test_text_becomes_the_numbers_of_its_categories(tmp_path: Path) -> None:
     known = {"text": words, "missing": ["a", "b"]}
     rows = ds.arrow().to_pydict()
 
-    def found(**options: Any) -> tuple[dict[str, Any], Any]:
+    def found(**options):
         batches = list(ds.torch(4, label="text", categories=known, **options))
         features = {
             name: torch.cat([features[name] for features, _ in batches]).tolist()
@@ -328,7 +328,7 @@ def test_text_becomes_the_numbers_of_its_categories(tmp_path: Path) -> None:
     assert features["missing"] == [-1 if one is None else one for one in numbers]
 
 
-def test_categories_that_do_not_fit(tmp_path: Path) -> None:
+def test_categories_that_do_not_fit(tmp_path):
     ds = made(tmp_path, pa.table({"x": [1, 2], "text": ["a", "b"], "missing": ["a", None]}))
     with pytest.raises(DataError, match=r"^column 'text' has 'b', which is not one of its categ"):
         list(ds.torch(2, columns=["text"], categories={"text": ["a"]}))
@@ -359,7 +359,7 @@ def test_categories_that_do_not_fit(tmp_path: Path) -> None:
         (["a", "b", "a"], "categories of 'text' has 'a' twice: pass each text once"),
     ],
 )
-def test_categories_are_different_texts(tmp_path: Path, words: Any, message: str) -> None:
+def test_categories_are_different_texts(tmp_path, words, message):
     ds = made(tmp_path, pa.table({"text": ["a", "b"]}))
     for read in (
         lambda: ds.torch(2, categories={"text": words}),
@@ -371,7 +371,7 @@ def test_categories_are_different_texts(tmp_path: Path, words: Any, message: str
         ds.torch(2, categories=["text"])  # type: ignore[arg-type]
 
 
-def test_several_splits_are_not_mixed(tmp_path: Path) -> None:
+def test_several_splits_are_not_mixed(tmp_path):
     table = pa.table({"id": range(6)})
     make_dataset(tmp_path, table, splits={"train": range(4), "test": range(4, 6)})
     with pytest.raises(UsageError, match=r"rows of the splits train, test: choose one, as load"):
@@ -380,7 +380,7 @@ def test_several_splits_are_not_mixed(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def photos(tmp_path_factory):
     """Return a dataset of pictures of many sizes, formats and modes."""
     place = tmp_path_factory.mktemp("photos")
     for number, (name, data) in enumerate(SAMPLES.items()):
@@ -392,7 +392,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "out"
 
 
-def by_pillow(data: bytes, size: tuple[int, int] | None = None) -> Any:
+def by_pillow(data, size=None):
     """Return the pixels of a picture of 8 bits without transparency, uint8 ``[3, h, w]``."""
     image = Image.open(io.BytesIO(data)).convert("RGB")
     if size is not None:
@@ -400,7 +400,7 @@ def by_pillow(data: bytes, size: tuple[int, int] | None = None) -> Any:
     return np.asarray(image).transpose(2, 0, 1)
 
 
-def test_pictures_are_what_pillow_decodes(photos: Path) -> None:
+def test_pictures_are_what_pillow_decodes(photos):
     dataset = load(photos)
     rows = list(dataset.rows())
     found = []
@@ -421,7 +421,7 @@ def test_pictures_are_what_pillow_decodes(photos: Path) -> None:
     assert compared > 10
 
 
-def test_sixteen_bits_and_transparency(tmp_path: Path) -> None:
+def test_sixteen_bits_and_transparency(tmp_path):
     deep = np.arange(12, dtype=np.uint16).reshape(3, 4) * 5000
     clear = picture("RGBA")
     clear.putalpha(0)
@@ -435,7 +435,7 @@ def test_sixteen_bits_and_transparency(tmp_path: Path) -> None:
     assert (found["clear"] == 255).all()
 
 
-def test_pictures_of_one_size_need_no_size(tmp_path: Path) -> None:
+def test_pictures_of_one_size_need_no_size(tmp_path):
     write_tree(tmp_path / "in", **{f"c{n % 2}__{n}": jpeg(n) for n in range(5)})
     bt.write(tmp_path / "in", tmp_path / "out")
     dataset = load(tmp_path / "out")
@@ -474,9 +474,7 @@ def jpegs() -> dict[str, bytes]:
     return made
 
 
-def test_simplejpeg_decodes_the_pixels_of_pillow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_simplejpeg_decodes_the_pixels_of_pillow(tmp_path, monkeypatch):
     files = jpegs()
     write_tree(tmp_path / "in", **{f"c__{n:03}": data for n, data in enumerate(files.values())})
     bt.write(tmp_path / "in", tmp_path / "out")
@@ -499,7 +497,7 @@ def test_simplejpeg_decodes_the_pixels_of_pillow(
     assert len(decoded) < len(files)
 
 
-def test_transform_makes_the_tensor(photos: Path) -> None:
+def test_transform_makes_the_tensor(photos):
     seen = []
 
     def transform(image: Any) -> Any:
@@ -531,12 +529,12 @@ def test_transform_makes_the_tensor(photos: Path) -> None:
         ({"transform": str, "columns": ["label"]}, "transform has no effect without the decoded"),
     ],
 )
-def test_options_of_pictures(photos: Path, options: dict[str, Any], message: str) -> None:
+def test_options_of_pictures(photos, options, message):
     with pytest.raises(UsageError, match=message):
         load(photos).torch(2, **options)
 
 
-def test_a_damaged_picture_is_named_by_its_row(tmp_path: Path) -> None:
+def test_a_damaged_picture_is_named_by_its_row(tmp_path):
     pictures = {f"c__{n}": encoded(picture(seed=n), "PNG") for n in range(6)}
     pixels = pictures["c__3"].index(b"IDAT") + 20
     damaged = pictures["c__3"][:pixels] + bytes(40) + pictures["c__3"][pixels + 40 :]

@@ -25,7 +25,7 @@ FIRST = "train-00000-of-00002.tfrecord"
 
 
 @pytest.fixture
-def dataset(tmp_path: Path) -> Path:
+def dataset(tmp_path):
     make_dataset(tmp_path / "in", TABLE, splits=SPLITS)
     return tmp_path / "in"
 
@@ -34,7 +34,7 @@ def ids(directory: Path, split: str | None = None) -> list[int]:
     return [row["id"] for row in load(directory, split=split).rows()]
 
 
-def record_bytes(dataset: Path) -> int:
+def record_bytes(dataset):
     return (dataset / FIRST).stat().st_size // 4
 
 
@@ -44,7 +44,7 @@ def change(path: Path, position: int, new: bytes) -> None:
     path.write_bytes(data)
 
 
-def test_a_sound_dataset_is_copied(dataset: Path, tmp_path: Path) -> None:
+def test_a_sound_dataset_is_copied(dataset, tmp_path):
     done = repair(dataset, tmp_path / "out")
     assert done.is_whole
     assert (done.lost, done.lost_examples) == ((), {})
@@ -55,7 +55,7 @@ def test_a_sound_dataset_is_copied(dataset: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out" / FIRST).read_bytes() == (dataset / FIRST).read_bytes()
 
 
-def test_a_damaged_payload_costs_one_record(dataset: Path, tmp_path: Path) -> None:
+def test_a_damaged_payload_costs_one_record(dataset, tmp_path):
     size = record_bytes(dataset)
     change(dataset / FIRST, size + 20, b"\xff")
     done = repair(dataset, tmp_path / "out")
@@ -70,7 +70,7 @@ def test_a_damaged_payload_costs_one_record(dataset: Path, tmp_path: Path) -> No
     assert job["repaired"]["lost_examples"] == {FIRST: 1}
 
 
-def test_records_behind_a_damaged_length_are_found_again(dataset: Path, tmp_path: Path) -> None:
+def test_records_behind_a_damaged_length_are_found_again(dataset, tmp_path):
     size = record_bytes(dataset)
     change(dataset / FIRST, size, b"\xff\xff")
     done = repair(dataset, tmp_path / "out")
@@ -79,8 +79,8 @@ def test_records_behind_a_damaged_length_are_found_again(dataset: Path, tmp_path
 
 
 def test_records_inside_of_a_damaged_record_are_not_taken_for_its_neighbours(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     inner = framed(b"inner")
     table = pa.table({"id": [0, 1], "blob": [inner * 3, b""]})
     make_dataset(tmp_path / "in", table, shards=1)
@@ -90,7 +90,7 @@ def test_records_inside_of_a_damaged_record_are_not_taken_for_its_neighbours(
     assert ids(tmp_path / "out") == [1]
 
 
-def test_bytes_missing_inside_of_a_record_cost_no_neighbour(dataset: Path, tmp_path: Path) -> None:
+def test_bytes_missing_inside_of_a_record_cost_no_neighbour(dataset, tmp_path):
     size, shard = record_bytes(dataset), dataset / FIRST
     data = shard.read_bytes()
     shard.write_bytes(data[: size + 20] + data[size + 25 :])
@@ -100,13 +100,13 @@ def test_bytes_missing_inside_of_a_record_cost_no_neighbour(dataset: Path, tmp_p
     assert done.lost_examples == {FIRST: 1}
 
 
-def records_of(shard: Path) -> list[bytes]:
+def records_of(shard):
     """Return the framed records of a shard, all of one size."""
     data, size = shard.read_bytes(), shard.stat().st_size // 4
     return [data[at : at + size] for at in range(0, len(data), size)]
 
 
-def repaired(dataset: Path) -> tuple[int, list[str], str]:
+def repaired(dataset):
     """Repair by the command; return its exit code, what it lists, and its last line."""
     done = CliRunner().invoke(cli, ["repair", str(dataset), str(dataset.parent / "out")])
     return done.exit_code, done.stdout.splitlines(), done.stderr.splitlines()[-1]
@@ -118,7 +118,7 @@ UNLIKE = (
 )
 
 
-def test_a_copy_makes_no_count_deny_a_loss(dataset: Path) -> None:
+def test_a_copy_makes_no_count_deny_a_loss(dataset):
     one, two, three, four = records_of(dataset / FIRST)
     (dataset / FIRST).write_bytes(b"".join((one, two, one, b"#" * len(three), four)))
     size = len(one)
@@ -132,7 +132,7 @@ def test_a_copy_makes_no_count_deny_a_loss(dataset: Path) -> None:
     )
 
 
-def test_a_record_in_the_place_of_another_is_told(dataset: Path) -> None:
+def test_a_record_in_the_place_of_another_is_told(dataset):
     one, two, _, four = records_of(dataset / FIRST)
     (dataset / FIRST).write_bytes(b"".join((one, two, one, four)))
     assert repaired(dataset) == (
@@ -142,7 +142,7 @@ def test_a_record_in_the_place_of_another_is_told(dataset: Path) -> None:
     )
 
 
-def test_more_records_than_were_written_are_told(dataset: Path) -> None:
+def test_more_records_than_were_written_are_told(dataset):
     one, two, three, four = records_of(dataset / FIRST)
     (dataset / FIRST).write_bytes(b"".join((one, two, three, one, four)))
     assert repaired(dataset) == (
@@ -153,7 +153,7 @@ def test_more_records_than_were_written_are_told(dataset: Path) -> None:
     )
 
 
-def test_records_in_another_order_are_no_loss(dataset: Path) -> None:
+def test_records_in_another_order_are_no_loss(dataset):
     (dataset / FIRST).write_bytes(b"".join(reversed(records_of(dataset / FIRST))))
     assert repaired(dataset) == (
         1,
@@ -162,7 +162,7 @@ def test_records_in_another_order_are_no_loss(dataset: Path) -> None:
     )
 
 
-def test_records_that_are_there_twice_cost_no_others(tmp_path: Path) -> None:
+def test_records_that_are_there_twice_cost_no_others(tmp_path):
     make_dataset(tmp_path / "in", pa.table({"id": list(range(60))}), shards=1)
     shard = tmp_path / "in" / "data-00000-of-00001.tfrecord"
     data = shard.read_bytes()
@@ -174,14 +174,14 @@ def test_records_that_are_there_twice_cost_no_others(tmp_path: Path) -> None:
     assert set(ids(tmp_path / "out")) == set(range(60)) - {40}
 
 
-def blobs(directory: Path, values: list[bytes]) -> Path:
+def blobs(directory, values):
     """Write a dataset of one shard whose values are bytes; return the shard."""
     table = pa.table({"blob": values, "id": list(range(len(values)))})
     make_dataset(directory, table, shards=1)
     return directory / "data-00000-of-00001.tfrecord"
 
 
-def test_examples_inside_of_a_value_are_never_taken_for_records(tmp_path: Path) -> None:
+def test_examples_inside_of_a_value_are_never_taken_for_records(tmp_path):
     other = blobs(tmp_path / "other", [b"x", b"y", b"z"]).read_bytes()
     shard = blobs(tmp_path / "in", [b"", b"1", other, b"2", b"3"])
     data = shard.read_bytes()
@@ -199,7 +199,7 @@ def test_examples_inside_of_a_value_are_never_taken_for_records(tmp_path: Path) 
         assert done.lost_examples == {shard.name: 1}
 
 
-def test_a_shard_cut_off_inside_of_a_value_ends_before_its_record(tmp_path: Path) -> None:
+def test_a_shard_cut_off_inside_of_a_value_ends_before_its_record(tmp_path):
     other = blobs(tmp_path / "other", [b"x", b"y", b"z"]).read_bytes()
     shard = blobs(tmp_path / "in", [b"", b"1", other, b"2", b"3"])
     data = shard.read_bytes()
@@ -214,14 +214,14 @@ def test_a_shard_cut_off_inside_of_a_value_ends_before_its_record(tmp_path: Path
     ]
 
 
-def _start_of(data: bytes, record: int) -> int:
+def _start_of(data, record):
     at = 0
     for _ in range(record):
         at += 16 + int.from_bytes(data[at : at + 8], "little")
     return at
 
 
-def test_records_that_are_there_twice_are_written_once(dataset: Path, tmp_path: Path) -> None:
+def test_records_that_are_there_twice_are_written_once(dataset, tmp_path):
     size, shard = record_bytes(dataset), dataset / FIRST
     data = shard.read_bytes()
     shard.write_bytes(data[: 3 * size] + data[size:])
@@ -231,7 +231,7 @@ def test_records_that_are_there_twice_are_written_once(dataset: Path, tmp_path: 
     assert (tmp_path / "out" / FIRST).read_bytes() == data
 
 
-def test_bytes_between_records_cost_none(dataset: Path, tmp_path: Path) -> None:
+def test_bytes_between_records_cost_none(dataset, tmp_path):
     size, shard = record_bytes(dataset), dataset / FIRST
     data = shard.read_bytes()
     shard.write_bytes(data[:size] + b"more" * 9 + data[size:])
@@ -239,7 +239,7 @@ def test_bytes_between_records_cost_none(dataset: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out" / FIRST).read_bytes() == data
 
 
-def test_whole_records_that_are_gone_are_listed(dataset: Path, tmp_path: Path) -> None:
+def test_whole_records_that_are_gone_are_listed(dataset, tmp_path):
     size, shard = record_bytes(dataset), dataset / FIRST
     data = shard.read_bytes()
     shard.write_bytes(data[:size] + data[2 * size :])
@@ -249,7 +249,7 @@ def test_whole_records_that_are_gone_are_listed(dataset: Path, tmp_path: Path) -
     assert done.lost_examples == {FIRST: 1}
 
 
-def test_what_may_be_part_of_a_value_is_left_out_and_listed(tmp_path: Path) -> None:
+def test_what_may_be_part_of_a_value_is_left_out_and_listed(tmp_path):
     inside = blobs(tmp_path / "other", [b"x", b"y"]).read_bytes()
     shard = blobs(tmp_path / "in", [inside, inside + b"1", inside, inside + b"2", b"3"])
     data = shard.read_bytes()
@@ -267,7 +267,7 @@ def test_what_may_be_part_of_a_value_is_left_out_and_listed(tmp_path: Path) -> N
     assert str(done.lost[1]) == f"{shard.name}: found 2 of 5 records: {UNLIKE}"
 
 
-def test_a_missing_and_an_empty_shard_close_up(dataset: Path, tmp_path: Path) -> None:
+def test_a_missing_and_an_empty_shard_close_up(dataset, tmp_path):
     (dataset / FIRST).unlink()
     size = (dataset / "test-00001-of-00002.tfrecord").stat().st_size
     (dataset / "test-00001-of-00002.tfrecord").write_bytes(b"")
@@ -288,7 +288,7 @@ def test_a_missing_and_an_empty_shard_close_up(dataset: Path, tmp_path: Path) ->
     assert verify(tmp_path / "out").ok
 
 
-def test_a_cut_shard_keeps_what_is_before_the_cut(dataset: Path, tmp_path: Path) -> None:
+def test_a_cut_shard_keeps_what_is_before_the_cut(dataset, tmp_path):
     size = record_bytes(dataset)
     (dataset / FIRST).write_bytes((dataset / FIRST).read_bytes()[: 3 * size - 1])
     done = repair(dataset, tmp_path / "out")
@@ -299,7 +299,7 @@ def test_a_cut_shard_keeps_what_is_before_the_cut(dataset: Path, tmp_path: Path)
     assert done.lost_examples == {FIRST: 2}
 
 
-def test_a_damaged_gzip_stream_keeps_what_comes_before(tmp_path: Path) -> None:
+def test_a_damaged_gzip_stream_keeps_what_comes_before(tmp_path):
     table = pa.table({"id": list(range(20_000))})
     make_dataset(tmp_path / "in", table, shards=1, compression="GZIP")
     shard = tmp_path / "in" / "data-00000-of-00001.tfrecord.gz"
@@ -312,7 +312,7 @@ def test_a_damaged_gzip_stream_keeps_what_comes_before(tmp_path: Path) -> None:
     assert verify(tmp_path / "out").faults == ()
 
 
-def test_a_written_dataset_keeps_rejects_and_settings(tmp_path: Path) -> None:
+def test_a_written_dataset_keeps_rejects_and_settings(tmp_path):
     values = [2.0**1000 if row == 5 else row / 2 for row in range(30)]
     pq.write_table(pa.table({"id": list(range(30)), "x": values}), tmp_path / "in.parquet")
     bt.write(tmp_path / "in.parquet", tmp_path / "in", seed=3, max_rejects=1, shards=2)
@@ -329,9 +329,7 @@ def test_a_written_dataset_keeps_rejects_and_settings(tmp_path: Path) -> None:
     assert verify(tmp_path / "out").faults == ()
 
 
-def test_the_output_is_never_the_input_and_never_holds_anything(
-    dataset: Path, tmp_path: Path
-) -> None:
+def test_the_output_is_never_the_input_and_never_holds_anything(dataset, tmp_path):
     for output in (dataset, dataset / "out", tmp_path / "in" / ".." / "in"):
         with pytest.raises(UsageError, match="is inside the dataset"):
             repair(dataset, output)
@@ -349,7 +347,7 @@ def test_the_output_is_never_the_input_and_never_holds_anything(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command_lists_what_is_lost(dataset: Path, tmp_path: Path) -> None:
+def test_the_command_lists_what_is_lost(dataset, tmp_path):
     run = CliRunner().invoke
     sound = run(cli, ["repair", str(dataset), str(tmp_path / "copy")])
     assert (sound.exit_code, sound.stdout) == (0, "")

@@ -3,35 +3,31 @@
 `scripts/prove/run repair` does the same a thousand times.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.dataset.damaging import HARD_KINDS, KINDS, Repaired, damage_and_repair, tables
+from tests.dataset.damaging import HARD_KINDS, KINDS, damage_and_repair, tables
 
 ROUNDS = 8
 HARD_ROUNDS = 4
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_damage_costs_no_intact_record_and_makes_up_none(kind: str, tmp_path: Path) -> None:
+def test_damage_costs_no_intact_record_and_makes_up_none(kind, tmp_path):
     for name, done in _repairs(kind, ROUNDS, tmp_path):
         assert (done.lost, done.invented, done.listed) == (0, 0, True), name
         assert done.honest, name
 
 
 @pytest.mark.parametrize("kind", HARD_KINDS)
-def test_no_count_denies_what_hard_damage_costs(kind: str, tmp_path: Path) -> None:
+def test_no_count_denies_what_hard_damage_costs(kind, tmp_path):
     for name, done in _repairs(kind, HARD_ROUNDS, tmp_path):
         assert done.honest, (name, done)
 
 
-def _repairs(kind: str, rounds: int, tmp_path: Path) -> Iterator[tuple[str, Repaired]]:
+def _repairs(kind, rounds, tmp_path):
     draw = random.Random(kind)
     found = tables(draw)
     for number, values in itertools.product(range(rounds), found):

@@ -1,14 +1,10 @@
 """`show` and `head`: the data they give, and the text of it."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import json
 import os
 import uuid
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -44,12 +40,12 @@ TABLE = pa.table(
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     make_dataset(tmp_path, TABLE, splits={"train": [0, 1, 2], "test": [3]}, shards=1)
     return tmp_path
 
 
-def test_show_reads_the_manifest_alone(path: Path) -> None:
+def test_show_reads_the_manifest_alone(path):
     manifest = load(path).manifest
     for shard in manifest.shards:
         os.remove(path / shard.path)
@@ -83,7 +79,7 @@ def test_show_reads_the_manifest_alone(path: Path) -> None:
     ]
 
 
-def test_the_text_of_show(path: Path) -> None:
+def test_the_text_of_show(path):
     shown = show(path, counts="city") | {
         "path": "out/",
         "rejected_rows": 7,
@@ -118,7 +114,7 @@ Rome           1     1
     )
 
 
-def test_the_input_order_and_size_of_a_dataset(tmp_path: Path) -> None:
+def test_the_input_order_and_size_of_a_dataset(tmp_path):
     np.save(tmp_path / "zeros.npy", np.zeros((1000, 4)))
     bt.write(tmp_path / "zeros.npy", tmp_path / "gz", shuffle=False, compression="gzip")
     shown = show(tmp_path / "gz")
@@ -145,11 +141,11 @@ def test_the_input_order_and_size_of_a_dataset(tmp_path: Path) -> None:
         ({"kind": "iceberg", "files": [], "snapshot": {"table": "t", "version": None}}, "of t"),
     ],
 )
-def test_the_line_on_the_input(path: Path, source: dict[str, Any], line: str) -> None:
+def test_the_line_on_the_input(path, source, line):
     assert render_show(show(path) | {"source": source}).splitlines()[1].endswith(line)
 
 
-def test_what_chose_the_rows_and_nan_are_shown(tmp_path: Path) -> None:
+def test_what_chose_the_rows_and_nan_are_shown(tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n1.5,nan\n2,3\n134000.5,-1\n")
     bt.write(tmp_path / "a.csv", tmp_path / "out", filter="x > 1.6", sample="100%")
     shown = show(tmp_path / "out")
@@ -162,7 +158,7 @@ def test_what_chose_the_rows_and_nan_are_shown(tmp_path: Path) -> None:
     assert render_show(show(tmp_path / "all")).splitlines()[-1].endswith(" 3  1 NaN")
 
 
-def test_types_are_text_for_people(tmp_path: Path) -> None:
+def test_types_are_text_for_people(tmp_path):
     features = (
         Feature("pixels", TensorType("uint8", [28, None])),
         Feature("words", pa.list_(pa.list_(pa.string()))),
@@ -174,7 +170,7 @@ def test_types_are_text_for_people(tmp_path: Path) -> None:
     assert types == ["uint8[28, ?]", "string[?, ?]", "float[4]", "struct<lat: double>"]
 
 
-def test_a_stage_is_shown(tmp_path: Path) -> None:
+def test_a_stage_is_shown(tmp_path):
     pq.write_table(TABLE, tmp_path / "rows.parquet")
     bt.extract(tmp_path / "rows.parquet", tmp_path / "stage")
     shown = show(tmp_path / "stage", counts="city")
@@ -188,7 +184,7 @@ def test_a_stage_is_shown(tmp_path: Path) -> None:
     assert f"about {format_size(shown['bytes'])} as TFRecord files" in render_show(shown)
 
 
-def test_times_losses_stores_and_defaults_are_shown(tmp_path: Path) -> None:
+def test_times_losses_stores_and_defaults_are_shown(tmp_path):
     features = (
         Feature("at", "timestamp", default=0, observed=ColumnStats(0, 0, 1_500_000)),
         Feature("day", "date", observed=ColumnStats(0, -1, 365)),
@@ -214,7 +210,7 @@ def test_times_losses_stores_and_defaults_are_shown(tmp_path: Path) -> None:
     assert "datetime64[D] in NumPy" in text
 
 
-def test_counts_are_by_split_and_most_frequent_first(path: Path) -> None:
+def test_counts_are_by_split_and_most_frequent_first(path):
     assert show(path, counts="city")["counts"] == {
         "column": "city",
         "splits": {
@@ -228,7 +224,7 @@ def test_counts_are_by_split_and_most_frequent_first(path: Path) -> None:
     }
 
 
-def test_what_cannot_be_counted_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_counted_is_told(tmp_path):
     table = pa.table({"many": list(range(1001)), "list": [[1]] * 1001})
     make_dataset(tmp_path, table, shards=1)
     with pytest.raises(UsageError, match="'many' has more than 1,000 values"):
@@ -239,7 +235,7 @@ def test_what_cannot_be_counted_is_told(tmp_path: Path) -> None:
         show(tmp_path, counts="y")
 
 
-def test_head_takes_the_first_rows_of_all_splits_or_one(path: Path) -> None:
+def test_head_takes_the_first_rows_of_all_splits_or_one(path):
     assert head(path) == TABLE.to_pylist()
     assert [row["id"] for row in head(path, 2)] == [1, 2]
     assert [row["id"] for row in head(path, n=2, split="test")] == [4]
@@ -247,8 +243,8 @@ def test_head_takes_the_first_rows_of_all_splits_or_one(path: Path) -> None:
     assert list(json_lines(head(path, 1))) == ['{"id": 1, "x": 0.5, "city": "Oslo"}']
 
 
-def test_rows_as_a_table() -> None:
-    rows: list[dict[str, Any]] = [
+def test_rows_as_a_table():
+    rows = [
         {"id": 1, "text": "two\nlines", "raw": b"\xff"},
         {"id": 200, "text": "x" * 31, "raw": None},
     ]
@@ -261,7 +257,7 @@ def test_rows_as_a_table() -> None:
     assert render_rows([{"\x1b[31m": "\x1b[2J"}]) == "\\x1b[31m\n\\x1b[2J"
 
 
-def test_a_table_of_rows_leaves_out_columns_beyond_a_width() -> None:
+def test_a_table_of_rows_leaves_out_columns_beyond_a_width():
     rows = [{"a": 1, "bb": "x", "c": 2.5, "dddddd": None}]
     assert render_rows(rows, max_width=10) == "a  bb    c\n1  x   2.5\n… and 1 more column"
     assert render_rows(rows, max_width=9) == "a  bb\n1  x\n… and 2 more columns"
@@ -290,7 +286,7 @@ def test_a_table_of_rows_leaves_out_columns_beyond_a_width() -> None:
         (float("nan"), "nan"),
     ],
 )
-def test_values_in_a_table(value: Any, text: str) -> None:
+def test_values_in_a_table(value, text):
     assert render_rows([{"x": value}]).splitlines()[1] == text
 
 
@@ -325,11 +321,11 @@ def test_values_in_a_table(value: Any, text: str) -> None:
         (np.array([1, 2]), "[1, 2]"),
     ],
 )
-def test_values_as_json(value: Any, text: str) -> None:
+def test_values_as_json(value, text):
     assert json_text(value) == text
     json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
-def test_a_value_without_a_form_in_json_is_refused() -> None:
+def test_a_value_without_a_form_in_json_is_refused():
     with pytest.raises(TypeError, match="type object has no form"):
         json_value(object())

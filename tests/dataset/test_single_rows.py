@@ -1,14 +1,11 @@
 """Single rows of a dataset: the right ones, from many threads and processes, or an error."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import multiprocessing
 import os
 import pickle
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +19,7 @@ ROWS = 500
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dataset(tmp_path_factory):
     directory = tmp_path_factory.mktemp("rows")
     table = pa.table(
         {
@@ -37,11 +34,11 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def copied(dataset: Path, tmp_path: Path) -> Path:
+def copied(dataset, tmp_path):
     return Path(shutil.copytree(dataset, tmp_path / "out"))
 
 
-def test_rows_are_those_of_the_table(dataset: Path) -> None:
+def test_rows_are_those_of_the_table(dataset):
     ds = bt.load(dataset)
     table = ds.arrow()
     indices = np.random.default_rng(0).integers(-ROWS, ROWS, 300)
@@ -56,7 +53,7 @@ def test_rows_are_those_of_the_table(dataset: Path) -> None:
     assert ds.__getitems__([3, 3, 0]) == [ds[3], ds[3], ds[0]]
 
 
-def test_rows_of_a_split_with_some_columns(dataset: Path) -> None:
+def test_rows_of_a_split_with_some_columns(dataset):
     ds = bt.load(dataset, split="b", columns=["text"])
     table = ds.arrow()
     assert (
@@ -65,12 +62,12 @@ def test_rows_of_a_split_with_some_columns(dataset: Path) -> None:
     assert ds.take([]).schema == table.schema
 
 
-def test_a_dataset_has_columns(dataset: Path) -> None:
+def test_a_dataset_has_columns(dataset):
     with pytest.raises(UsageError, match=r"^columns is empty: pass at least one name, or None"):
         bt.load(dataset, columns=[])
 
 
-def test_a_row_that_does_not_exist(dataset: Path) -> None:
+def test_a_row_that_does_not_exist(dataset):
     ds = bt.load(dataset)
     for index in (ROWS, -ROWS - 1):
         with pytest.raises(IndexError, match=f"row {index} does not exist: there are 500 rows"):
@@ -93,13 +90,13 @@ def test_a_row_that_does_not_exist(dataset: Path) -> None:
 @pytest.mark.parametrize(
     "indices", [3, [1.0, 2.0], np.array([True, False]), [[1, 2]], (row for row in range(3)), "12"]
 )
-def test_indices_are_integers(dataset: Path, indices: Any) -> None:
+def test_indices_are_integers(dataset, indices):
     with pytest.raises(TypeError, match="indices must be a list or an array of integers with one"):
         bt.load(dataset).take(indices)
     assert bt.load(dataset).take(np.array([1, 2], np.uint8)).num_rows == 2
 
 
-def test_handles_are_small_and_work_in_threads_and_processes(dataset: Path) -> None:
+def test_handles_are_small_and_work_in_threads_and_processes(dataset):
     ds = bt.load(dataset)
     expected = [row["id"] for row in ds.rows()]
     ds.take([0])
@@ -115,9 +112,7 @@ def test_handles_are_small_and_work_in_threads_and_processes(dataset: Path) -> N
         assert [row["id"] for row in rows] == [expected[0], expected[499]]
 
 
-def test_compressed_shards_and_shards_without_an_index_say_what_to_do(
-    dataset: Path, copied: Path, tmp_path: Path
-) -> None:
+def test_compressed_shards_and_shards_without_an_index_say_what_to_do(dataset, copied, tmp_path):
     bt.write(dataset.parent / "in.parquet", tmp_path / "gz", compression="gzip")
     assert not (tmp_path / "gz" / "_index").exists()
     with pytest.raises(UsageError, match="compressed shards can only be read one after the other"):
@@ -129,14 +124,14 @@ def test_compressed_shards_and_shards_without_an_index_say_what_to_do(
         bt.load(dataset.parent / "in.parquet")[0]
 
 
-def test_an_index_of_another_shard_is_refused(copied: Path) -> None:
+def test_an_index_of_another_shard_is_refused(copied):
     first, second = sorted((copied / "_index").iterdir())[:2]
     shutil.copyfile(second, first)
     with pytest.raises(DataError, match=r"the index of .* is that of another file"):
         bt.load(copied).take(range(ROWS))
 
 
-def test_damage_names_file_and_offset(copied: Path) -> None:
+def test_damage_names_file_and_offset(copied):
     ds = bt.load(copied)
     path = Path(ds.path(ds.shards[0]))
     data = bytearray(path.read_bytes())
@@ -151,7 +146,7 @@ def test_damage_names_file_and_offset(copied: Path) -> None:
         bt.load(copied)[ds.shards[0].examples - 1]
 
 
-def test_shards_that_were_exchanged_are_an_error(tmp_path: Path) -> None:
+def test_shards_that_were_exchanged_are_an_error(tmp_path):
     pq.write_table(pa.table({"id": range(1000, 1600)}), tmp_path / "in.parquet")
     bt.write(tmp_path / "in.parquet", tmp_path / "out", shards=2)
     # Records of equal sizes, so the sizes of files and records say nothing.
@@ -164,7 +159,7 @@ def test_shards_that_were_exchanged_are_an_error(tmp_path: Path) -> None:
             bt.load(tmp_path / "out")[row]
 
 
-def test_a_shard_that_is_replaced_is_an_error_also_if_it_is_open(copied: Path) -> None:
+def test_a_shard_that_is_replaced_is_an_error_also_if_it_is_open(copied):
     ds = bt.load(copied)
     ds.take(range(ROWS))
     path = Path(ds.path(ds.shards[0]))
@@ -173,7 +168,7 @@ def test_a_shard_that_is_replaced_is_an_error_also_if_it_is_open(copied: Path) -
         ds[0]
 
 
-def test_a_dataset_that_is_replaced_is_an_error(copied: Path, dataset: Path) -> None:
+def test_a_dataset_that_is_replaced_is_an_error(copied, dataset):
     ds = bt.load(copied)
     bt.write(dataset.parent / "in.parquet", copied, seed=5, shards=3, overwrite=True)
     with pytest.raises(DataError, match="was replaced or removed after it was opened"):

@@ -1,10 +1,5 @@
 """The manifest says what splits follow from, which tells `verify` what a duplicate means."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,7 +13,7 @@ SHARES = {"a": 0.5, "b": 0.5}
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
+def source(tmp_path):
     pq.write_table(TABLE, tmp_path / "in.parquet")
     return tmp_path / "in.parquet"
 
@@ -33,15 +28,13 @@ def source(tmp_path: Path) -> Path:
         ({"split_column": "part"}, "column"),
     ],
 )
-def test_what_splits_follow_from(
-    source: Path, tmp_path: Path, settings: dict[str, Any], split_by: str | None
-) -> None:
+def test_what_splits_follow_from(source, tmp_path, settings, split_by):
     manifest = bt.write(source, tmp_path / "out", **settings)
     assert manifest.split_by == split_by
     assert verify(tmp_path / "out").faults == ()
 
 
-def test_splits_that_were_assigned_before(source: Path, tmp_path: Path) -> None:
+def test_splits_that_were_assigned_before(source, tmp_path):
     with bt.pipeline() as root:
         rows = root | bt.ReadFromParquet(source) | bt.AssignSplits(split_column="part")
         without = rows | bt.MapRows(lambda row: {"id": row["id"]})

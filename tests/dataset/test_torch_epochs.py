@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def places(tmp_path_factory):
     directory = tmp_path_factory.mktemp("torch")
     table = pa.table({"id": range(ROWS), "text": [f"row {n}" for n in range(ROWS)]})
     pq.write_table(table, directory / "in.parquet")
@@ -52,22 +52,22 @@ def ids(batches: Iterable[Any]) -> list[list[int]]:
     return found
 
 
-def flat(batches: Iterable[list[int]]) -> list[int]:
+def flat(batches):
     return list(itertools.chain.from_iterable(batches))
 
 
-def in_batches(rows: list[int], size: int) -> list[list[int]]:
+def in_batches(rows, size):
     return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
-def expected(place: Path, epoch: int, seed: int = 0) -> list[int]:
+def expected(place, epoch, seed=0):
     """Return the rows in the documented order of local shards that have an index."""
     rows = bt.load(place).arrow()["id"].to_pylist()
     return [rows[index] for index in Order(ROWS, seed, epoch).indices(0, ROWS)]
 
 
 @pytest.mark.parametrize("kind", ["one", "many"])
-def test_the_seed_decides_the_order_of_every_epoch(places: dict[str, Path], kind: str) -> None:
+def test_the_seed_decides_the_order_of_every_epoch(places, kind):
     for seed in (0, 5):
         dataset = bt.load(places[kind]).torch(10, shuffle=True, seed=seed)
         assert len(dataset) == 10
@@ -79,7 +79,7 @@ def test_the_seed_decides_the_order_of_every_epoch(places: dict[str, Path], kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_a_shuffle_rows_are_in_order(places: dict[str, Path], kind: str) -> None:
+def test_without_a_shuffle_rows_are_in_order(places, kind):
     dataset = bt.load(places[kind])
     rows = dataset.arrow()["id"].to_pylist()
     assert ids(dataset.torch(10)) == ids(dataset.torch(10)) == in_batches(rows, 10)
@@ -98,9 +98,7 @@ WORKERS = [
 
 
 @pytest.mark.parametrize(("kind", "workers", "persistent", "method"), WORKERS)
-def test_workers_read_the_batches_of_a_single_process(
-    places: dict[str, Path], kind: str, workers: int, persistent: bool, method: str
-) -> None:
+def test_workers_read_the_batches_of_a_single_process(places, kind, workers, persistent, method):
     dataset = bt.load(places[kind])
     single = dataset.torch(7, shuffle=True)
     epochs = [ids(single) for _ in range(4)]
@@ -125,7 +123,7 @@ def test_workers_read_the_batches_of_a_single_process(
         assert len(loader) == 14
 
 
-def test_an_iteration_that_stops_ends_its_epoch(places: dict[str, Path]) -> None:
+def test_an_iteration_that_stops_ends_its_epoch(places):
     dataset = bt.load(places["many"])
     single = dataset.torch(7, shuffle=True)
     epochs = [ids(single) for _ in range(3)]
@@ -144,7 +142,7 @@ def test_an_iteration_that_stops_ends_its_epoch(places: dict[str, Path]) -> None
     assert ids(own) == epochs[1]
 
 
-def test_two_iterations_at_a_time(places: dict[str, Path]) -> None:
+def test_two_iterations_at_a_time(places):
     dataset = bt.load(places["many"])
     single = dataset.torch(7, shuffle=True)
     epochs = [ids(single) for _ in range(4)]
@@ -155,7 +153,7 @@ def test_two_iterations_at_a_time(places: dict[str, Path]) -> None:
         assert sorted(found) == sorted(epochs[epoch : epoch + 2])
 
 
-def test_ranks_divide_each_step(places: dict[str, Path]) -> None:
+def test_ranks_divide_each_step(places):
     dataset = bt.load(places["many"])
     order = expected(places["many"], 0)
     ranks = [ids(dataset.torch(8, shuffle=True, rank=rank, world=3)) for rank in range(3)]
@@ -197,7 +195,7 @@ def _of_a_group(rank: int, place: str, port: int, out: str) -> None:
 
 
 @pytest.mark.slow
-def test_ranks_of_a_process_group(places: dict[str, Path], tmp_path: Path) -> None:
+def test_ranks_of_a_process_group(places, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -215,12 +213,10 @@ def test_ranks_of_a_process_group(places: dict[str, Path], tmp_path: Path) -> No
 
 @pytest.mark.parametrize("kind", ["many", "gzip"])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_loader_resumes_on_other_ranks_and_workers(
-    places: dict[str, Path], kind: str, workers: int
-) -> None:
+def test_a_loader_resumes_on_other_ranks_and_workers(places, kind, workers):
     dataset = bt.load(places[kind])
 
-    def loaders(world: int, workers: int) -> list[Any]:
+    def loaders(world, workers):
         return [
             dataset.torch(24 // world, shuffle=True, seed=3, rank=rank, world=world).loader(workers)
             for rank in range(world)
@@ -251,7 +247,7 @@ def test_a_loader_resumes_on_other_ranks_and_workers(
         assert rows(resumed, 2)[:ROWS] == epochs[2]
 
 
-def test_a_dataset_resumes_in_this_process(places: dict[str, Path]) -> None:
+def test_a_dataset_resumes_in_this_process(places):
     dataset = bt.load(places["many"])
     whole = dataset.torch(10, shuffle=True)
     epochs = [ids(whole) for _ in range(3)]
@@ -279,7 +275,7 @@ def test_a_dataset_resumes_in_this_process(places: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_loader_has_the_position_of_its_dataset(places: dict[str, Path], workers: int) -> None:
+def test_a_loader_has_the_position_of_its_dataset(places, workers):
     dataset = bt.load(places["many"]).torch(7, shuffle=True)
     loader, other = dataset.loader(workers, persistent_workers=workers > 0), dataset.loader()
     epochs = {epoch: in_batches(expected(places["many"], epoch), 7) for epoch in (3, 4, 5, 7)}
@@ -296,14 +292,14 @@ def test_a_loader_has_the_position_of_its_dataset(places: dict[str, Path], worke
         assert ids(loader) == epochs[7][1:]
 
 
-def test_the_state_counts_what_the_loop_got(places: dict[str, Path]) -> None:
+def test_the_state_counts_what_the_loop_got(places):
     loader = bt.load(places["many"]).torch(7, shuffle=True).loader(2, prefetch_factor=4)
     for number, _ in enumerate(itertools.islice(loader, 5), 1):
         assert loader.state_dict()["delivered"] == 7 * number
     assert loader.state_dict()["delivered"] == 35
 
 
-def test_states_that_do_not_fit(places: dict[str, Path]) -> None:
+def test_states_that_do_not_fit(places):
     dataset = bt.load(places["many"])
     shuffled = dataset.torch(10, shuffle=True, seed=1)
     next(iter(shuffled))
@@ -330,7 +326,7 @@ def test_states_that_do_not_fit(places: dict[str, Path]) -> None:
         shuffled.loader(batch_size=3)
 
 
-def test_the_state_of_workers_is_not_that_of_the_main_process(places: dict[str, Path]) -> None:
+def test_the_state_of_workers_is_not_that_of_the_main_process(places):
     dataset = bt.load(places["one"]).torch(10, shuffle=True)
     list(DataLoader(dataset, batch_size=None, num_workers=1))
     with pytest.raises(UsageError, match=r"worker processes read the epoch, so only their loader"):
@@ -339,7 +335,7 @@ def test_the_state_of_workers_is_not_that_of_the_main_process(places: dict[str, 
     assert dataset.state_dict()["epoch"] == 3
 
 
-def test_a_copy_counts_its_own_epochs(places: dict[str, Path]) -> None:
+def test_a_copy_counts_its_own_epochs(places):
     dataset = bt.load(places["one"]).torch(10, shuffle=True)
     ids(dataset)
     copy = pickle.loads(pickle.dumps(dataset))
@@ -349,13 +345,13 @@ def test_a_copy_counts_its_own_epochs(places: dict[str, Path]) -> None:
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 @pytest.mark.parametrize("kind", ["one", "gzip"])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_stateful_data_loader(places: dict[str, Path], kind: str, workers: int) -> None:
+def test_stateful_data_loader(places, kind, workers):
     stateful = pytest.importorskip("torchdata.stateful_dataloader")
     dataset = bt.load(places[kind])
     single = dataset.torch(7, shuffle=True)
     epochs = [ids(single) for _ in range(3)]
 
-    def loader(workers: int = workers) -> Any:
+    def loader(workers=workers):
         torch.manual_seed(0)  # The workers of a resumed training may have the seeds of the first.
         read = dataset.torch(7, shuffle=True)
         return stateful.StatefulDataLoader(read, batch_size=None, num_workers=workers)
@@ -381,7 +377,7 @@ def test_stateful_data_loader(places: dict[str, Path], kind: str, workers: int) 
             next(iter(resumed))
 
 
-def test_an_error_of_a_worker_says_what_is_wrong(places: dict[str, Path], tmp_path: Path) -> None:
+def test_an_error_of_a_worker_says_what_is_wrong(places, tmp_path):
     shutil.copytree(places["one"], tmp_path / "copy")
     dataset = bt.load(tmp_path / "copy").torch(10)
     shard = next((tmp_path / "copy").glob("*.tfrecord"))
@@ -395,7 +391,7 @@ def _identity(rows: list[Any]) -> list[Any]:
     return rows
 
 
-def test_rows_by_number_are_a_map_style_dataset(places: dict[str, Path]) -> None:
+def test_rows_by_number_are_a_map_style_dataset(places):
     dataset = bt.load(places["many"])
     rows = dataset.arrow()["id"].to_pylist()
     found = []
@@ -411,14 +407,14 @@ def test_rows_by_number_are_a_map_style_dataset(places: dict[str, Path]) -> None
     assert len(found) == ROWS + 1
 
 
-def test_single_rows_in_batches_of_the_data_loader(places: dict[str, Path]) -> None:
+def test_single_rows_in_batches_of_the_data_loader(places):
     dataset = bt.load(places["many"]).torch(shuffle=True)
     batches = ids(DataLoader(dataset, batch_size=10))
     assert batches == in_batches(expected(places["many"], 0), 10)
 
 
 @pytest.mark.parametrize("size", [3, 100_000])
-def test_tensors_of_workers_are_whole_and_may_be_written_to(tmp_path: Path, size: int) -> None:
+def test_tensors_of_workers_are_whole_and_may_be_written_to(tmp_path, size):
     values = [[float(row)] * size for row in range(4)]
     lists = pa.array(values, pa.list_(pa.float32(), size))
     pq.write_table(pa.table({"id": range(4), "x": lists}), tmp_path / "in.parquet")

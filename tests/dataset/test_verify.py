@@ -29,7 +29,7 @@ SPLIT_SIZES = {"train": 900, "dev": 500, "test": 400}
 
 
 @pytest.fixture
-def dataset(tmp_path: Path) -> Path:
+def dataset(tmp_path):
     make_dataset(tmp_path, TABLE)
     return tmp_path
 
@@ -39,7 +39,7 @@ def faults(directory: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-def test_a_sound_dataset_has_no_faults(tmp_path: Path, compression: str) -> None:
+def test_a_sound_dataset_has_no_faults(tmp_path, compression):
     manifest = make_dataset(tmp_path, TABLE, compression=compression)
     found = verify(tmp_path, threads=2)
     assert (found.faults, found.ok) == ((), True)
@@ -48,7 +48,7 @@ def test_a_sound_dataset_has_no_faults(tmp_path: Path, compression: str) -> None
     assert json.loads(json.dumps(found.to_json()))["ok"] is True
 
 
-def test_every_damaged_record_is_told(dataset: Path) -> None:
+def test_every_damaged_record_is_told(dataset):
     data = bytearray((dataset / SHARD).read_bytes())
     record = len(data) // 4
     data[20] ^= 1
@@ -64,7 +64,7 @@ def test_every_damaged_record_is_told(dataset: Path) -> None:
     assert str(verify(dataset)).splitlines() == [*faults(dataset), ending]
 
 
-def test_missing_and_cut_shards(dataset: Path) -> None:
+def test_missing_and_cut_shards(dataset):
     data = (dataset / SHARD).read_bytes()
     (dataset / SHARD).unlink()
     assert faults(dataset) == [f"{SHARD}: the file is missing"]
@@ -81,9 +81,7 @@ def test_missing_and_cut_shards(dataset: Path) -> None:
     ]
 
 
-def test_an_error_of_the_disk_leaves_the_faults_found_before_it(
-    dataset: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_the_disk_leaves_the_faults_found_before_it(dataset, monkeypatch):
     data = bytearray((dataset / SHARD).read_bytes())
     data[20] ^= 1
     (dataset / SHARD).write_bytes(data)
@@ -99,7 +97,7 @@ def test_an_error_of_the_disk_leaves_the_faults_found_before_it(
     assert "nput/output error" in unreadable
 
 
-def test_records_in_another_order_have_another_hash(dataset: Path) -> None:
+def test_records_in_another_order_have_another_hash(dataset):
     data = (dataset / SHARD).read_bytes()
     record = len(data) // 4
     swapped = data[record:] + data[:record]
@@ -108,7 +106,7 @@ def test_records_in_another_order_have_another_hash(dataset: Path) -> None:
     assert faults(dataset) == [f"{SHARD}: the hash is {seen}, the manifest says {known}"]
 
 
-def test_an_edited_manifest_and_sidecar(dataset: Path) -> None:
+def test_an_edited_manifest_and_sidecar(dataset):
     with (dataset / "schema.json").open("a") as file:
         file.write("\n")
     (fault,) = verify(dataset).faults
@@ -124,7 +122,7 @@ def test_an_edited_manifest_and_sidecar(dataset: Path) -> None:
     assert fault.message == f"{changed}: restore it from a copy, or run write again"
 
 
-def test_a_wrong_content_hash(tmp_path: Path) -> None:
+def test_a_wrong_content_hash(tmp_path):
     manifest = make_dataset(tmp_path, TABLE)
     text = manifest.dumps()
     object.__setattr__(manifest, "content", "0" * 16)
@@ -135,7 +133,7 @@ def test_a_wrong_content_hash(tmp_path: Path) -> None:
     ]
 
 
-def test_files_named_like_shards_are_strays(dataset: Path) -> None:
+def test_files_named_like_shards_are_strays(dataset):
     for name in (
         *("data-00002-of-00003.tfrecord", "dev-00000-of-00001.tfrecord.gz"),
         *("notes.txt", "other.tfrecord", ".data-00000-of-00001.tfrecord", "_x-0-of-1.tfrecord"),
@@ -148,7 +146,7 @@ def test_files_named_like_shards_are_strays(dataset: Path) -> None:
     )
 
 
-def test_strays_of_a_file_prefix_follow_its_own_names(tmp_path: Path) -> None:
+def test_strays_of_a_file_prefix_follow_its_own_names(tmp_path):
     manifest = make_dataset(tmp_path, TABLE, shards=1)
     (tmp_path / "data-00000-of-00001.tfrecord").rename(tmp_path / "part7.rec")
     shard = manifest.splits["data"].shards[0]
@@ -168,9 +166,7 @@ def test_strays_of_a_file_prefix_follow_its_own_names(tmp_path: Path) -> None:
         ({"more": Feature(type="int64", nullable=False)}, "feature 'more' is missing"),
     ],
 )
-def test_examples_that_do_not_fit_the_schema(
-    tmp_path: Path, change: dict[str, Feature | None], message: str
-) -> None:
+def test_examples_that_do_not_fit_the_schema(tmp_path, change, message):
     examples = encoded(TABLE, SCHEMA)
     write_examples(tmp_path, {"data": [examples]}, SCHEMA.edit(**change))
     (fault,) = verify(tmp_path).faults
@@ -178,7 +174,7 @@ def test_examples_that_do_not_fit_the_schema(
     assert fault.message.startswith(message)
 
 
-def test_the_first_record_that_does_not_fit_is_found(tmp_path: Path) -> None:
+def test_the_first_record_that_does_not_fit_is_found(tmp_path):
     examples = encoded(pa.table({"id": list(range(50)), "name": ["a"] * 50}), SCHEMA)
     examples[37] = b"no example"
     examples[41] = b"neither"
@@ -188,9 +184,7 @@ def test_the_first_record_that_does_not_fit_is_found(tmp_path: Path) -> None:
     assert "record" not in fault.message
 
 
-def test_many_faults_of_a_shard_are_cut_short(
-    dataset: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_faults_of_a_shard_are_cut_short(dataset, monkeypatch):
     monkeypatch.setattr(verify_module, "_FAULTS_A_SHARD", 1)
     data = bytearray((dataset / SHARD).read_bytes())
     for record in range(4):
@@ -199,7 +193,7 @@ def test_many_faults_of_a_shard_are_cut_short(
     assert faults(dataset)[1:] == [f"{SHARD}: 3 more faults"]
 
 
-def test_examples_in_two_splits_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_in_two_splits_are_noted(tmp_path, monkeypatch):
     make_dataset(tmp_path, TABLE, splits={"train": [0, 1, 2, 2, 3], "test": [3, 4, 1]})
     found = verify(tmp_path)
     assert found.ok
@@ -220,13 +214,13 @@ def test_examples_in_two_splits_are_noted(tmp_path: Path, monkeypatch: pytest.Mo
     assert verify(tmp_path / "grouped").notes == ()
 
 
-def test_a_shard_without_examples_hides_no_duplicate(tmp_path: Path) -> None:
+def test_a_shard_without_examples_hides_no_duplicate(tmp_path):
     examples = encoded(TABLE, SCHEMA)
     write_examples(tmp_path, {"train": [examples], "test": [examples[:1], []]}, SCHEMA)
     assert verify(tmp_path).notes == ("1 distinct examples are in more than one split",)
 
 
-def test_examples_of_any_two_splits_are_found_however_shards_come(tmp_path: Path) -> None:
+def test_examples_of_any_two_splits_are_found_however_shards_come(tmp_path):
     chosen = np.random.default_rng(5)
     table = pa.table({"id": list(range(5000)), "name": ["a"] * 5000})
     rows = {name: chosen.choice(5000, size).tolist() for name, size in SPLIT_SIZES.items()}
@@ -239,9 +233,7 @@ def test_examples_of_any_two_splits_are_found_however_shards_come(tmp_path: Path
         assert notes == (f"{shared:,} distinct examples are in more than one split",)
 
 
-def test_above_the_limit_a_part_of_the_hashes_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_above_the_limit_a_part_of_the_hashes_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(verify_examples, "MAX_HASHES", 100)
     table = pa.table({"id": list(range(400)), "name": ["a"] * 400})
     make_dataset(tmp_path, table, splits={"a": range(400), "b": range(400)})
@@ -254,14 +246,14 @@ def test_above_the_limit_a_part_of_the_hashes_is_kept(
     )
 
 
-def test_no_dataset(tmp_path: Path) -> None:
+def test_no_dataset(tmp_path):
     with pytest.raises(UsageError, match="no dataset"):
         verify(tmp_path)
 
 
 def test_records_that_follow_each_other_across_a_bad_block_keep_their_numbers(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     examples = encoded(TABLE, SCHEMA)
     write_examples(tmp_path, {"data": [examples]}, SCHEMA)
     shard = tmp_path / "data-00000-of-00001.tfrecord"
@@ -292,9 +284,7 @@ def test_records_that_follow_each_other_across_a_bad_block_keep_their_numbers(
         (pa.uuid(), pa.array(["00000000-0000-0000-0000-000000000001", "x"]), "uuid"),
     ],
 )
-def test_values_that_are_none_of_their_type(
-    tmp_path: Path, arrow: pa.DataType, given: pa.Array, message: str
-) -> None:
+def test_values_that_are_none_of_their_type(tmp_path, arrow, given, message):
     examples = encoded(pa.table({"c": given}), Schema((Feature("c", given.type),)))
     write_examples(tmp_path, {"data": [examples]}, Schema((Feature("c", arrow),)))
     (fault,) = verify(tmp_path).faults
@@ -302,7 +292,7 @@ def test_values_that_are_none_of_their_type(
     assert message in fault.message
 
 
-def test_a_column_of_arrays_whose_shape_does_not_fit(tmp_path: Path) -> None:
+def test_a_column_of_arrays_whose_shape_does_not_fit(tmp_path):
     arrow = TensorType("float32", [None])
     schema = Schema((Feature("c", arrow, store="values"),))
     given = {"c": [[1.0, 2.0], [1.0]], "c/shape": [[2], [2]]}
@@ -312,7 +302,7 @@ def test_a_column_of_arrays_whose_shape_does_not_fit(tmp_path: Path) -> None:
     assert fault.where == "record 1"
 
 
-def test_progress_can_be_shown(tmp_path: Path) -> None:
+def test_progress_can_be_shown(tmp_path):
     (tmp_path / "in.csv").write_text("a\n1\n2\n")
     bt.write(tmp_path / "in.csv", tmp_path / "out")
     # What is shown, and when, is tested with the command line.

@@ -1,9 +1,6 @@
 """Runs made by hand, byte by byte, and shards read by hand."""
 
-from __future__ import annotations
-
 import struct
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +15,7 @@ from tests.helpers.made_datasets import framed
 Entry = tuple[str, int, bytes]
 
 
-def write_entries(
-    directory: Path, entries: Iterable[Entry], names: Sequence[str], *, shift: int, name: str
-) -> Run:
+def write_entries(directory, entries, names, *, shift, name):
     """Write a run of entries, sorted by split as listed in `names`, place and payload."""
     ordered = sorted(entries, key=lambda entry: (names.index(entry[0]), *entry[1:]))
     frames = [framed(payload) for _, _, payload in ordered]
@@ -39,7 +34,7 @@ def write_entries(
     return Run(str(path), counts)
 
 
-def payloads(path: str) -> list[bytes]:
+def payloads(path):
     """Return the payloads of a TFRecord file, which must be whole."""
     data = Path(path).read_bytes()
     out, at = [], 0
@@ -51,9 +46,7 @@ def payloads(path: str) -> list[bytes]:
     return out
 
 
-def batch_of(
-    values: Sequence[int], *, first: int = 0, unit: str = "u", index: int = 0, group: int = 0
-) -> JobBatch:
+def batch_of(values, *, first=0, unit="u", index=0, group=0):
     """Return a batch of one int64 column ``x``."""
     data = pa.record_batch({"x": pa.array(values, pa.int64())})
     return JobBatch(data, Origin(unit, index, first), group=group)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,17 +40,15 @@ WAYS = {
 
 
 @pytest.fixture(scope="module")
-def parquet(tmp_path_factory: pytest.TempPathFactory) -> str:
+def parquet(tmp_path_factory):
     directory = tmp_path_factory.mktemp("input")
     return write_parquet(directory, sample_table(3000), files=4, group_rows=200)
 
 
 @pytest.fixture(scope="module")
-def expected(
-    parquet: str, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., dict[str, str]]:
+def expected(parquet, tmp_path_factory):
     """Return the files of an undisturbed job with the given options, written once."""
-    known: dict[str, dict[str, str]] = {}
+    known = {}
 
     def of(**options: object) -> dict[str, str]:
         key = repr(sorted(options.items()))
@@ -65,9 +61,7 @@ def expected(
     return of
 
 
-def write_in_one_way(
-    parquet: str, output: Path, way: tuple[str, tuple[str, ...], str, int, int], **options: object
-) -> None:
+def write_in_one_way(parquet, output, way, **options):
     runner, words, exchange, batch_rows, group_bytes = way
     with bt.pipeline(runner, options=words) as pipeline:
         (
@@ -78,9 +72,7 @@ def write_in_one_way(
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
-def test_shuffled_files_are_the_same_bytes(
-    parquet: str, tmp_path: Path, expected: Callable[..., dict[str, str]], way: tuple
-) -> None:
+def test_shuffled_files_are_the_same_bytes(parquet, tmp_path, expected, way):
     write_in_one_way(parquet, tmp_path / "out", way, **OPTIONS)
     assert shard_hashes(tmp_path / "out") == expected(**OPTIONS)
     assert len(expected(**OPTIONS)) == 9
@@ -98,21 +90,19 @@ def test_shuffled_files_are_the_same_bytes(
     ],
     ids=lambda options: "-".join(options),
 )
-def test_every_order_is_the_same_bytes(
-    parquet: str, tmp_path: Path, expected: Callable[..., dict[str, str]], name: str, options: dict
-) -> None:
+def test_every_order_is_the_same_bytes(parquet, tmp_path, expected, name, options):
     write_in_one_way(parquet, tmp_path / "out", WAYS[name], **options)
     assert shard_hashes(tmp_path / "out") == expected(**options)
 
 
 @pytest.mark.parametrize("exchange", ["files", "runner"])
 def test_many_small_runs_give_the_same_bytes(
-    parquet: str,
-    tmp_path: Path,
-    expected: Callable[..., dict[str, str]],
-    monkeypatch: pytest.MonkeyPatch,
-    exchange: str,
-) -> None:
+    parquet,
+    tmp_path,
+    expected,
+    monkeypatch,
+    exchange,
+):
     monkeypatch.setattr(write_steps, "run_bytes_of", lambda _: 4096)
     monkeypatch.setattr(spill, "RUN_BYTES", 4096)
     write_in_one_way(
@@ -125,17 +115,17 @@ def test_many_small_runs_give_the_same_bytes(
     ("fan_in", "options"), [(2, {}), (7, {"key": ["name"]}), (2, {"compression_type": "gzip"})]
 )
 def test_two_rounds_of_merging_give_the_same_bytes(
-    parquet: str,
-    tmp_path: Path,
-    expected: Callable[..., dict[str, str]],
-    monkeypatch: pytest.MonkeyPatch,
-    fan_in: int,
-    options: dict,
-) -> None:
+    parquet,
+    tmp_path,
+    expected,
+    monkeypatch,
+    fan_in,
+    options,
+):
     monkeypatch.setattr(write_steps, "run_bytes_of", lambda _: 10_000)
     monkeypatch.setattr(plan, "max_fan_in", lambda _: fan_in)
     monkeypatch.setattr(plan, "PART_BYTES", 9_000)
-    merged: list[plan.RunTask] = []
+    merged = []
 
     def merge_runs(task: plan.RunTask, *rest: Any) -> Any:
         merged.append(task)
@@ -150,7 +140,7 @@ def test_two_rounds_of_merging_give_the_same_bytes(
     assert len(merged) > len(batches)
 
 
-def test_every_split_is_spread_evenly_over_its_shards(parquet: str, tmp_path: Path) -> None:
+def test_every_split_is_spread_evenly_over_its_shards(parquet, tmp_path):
     for options in ({}, {"key": ["id"]}, {"group": ["id"]}):
         out = tmp_path / "-".join(options) / "out"
         write_in_one_way(

@@ -23,14 +23,14 @@ BY_COLUMN = Layout(splits=Splits((), "part"))
 EXAMPLE = bytes.fromhex("0a0c0a0a0a017812051a030a0105")
 
 
-def block_of(layout: Layout, *batches: Batch) -> Block:
+def block_of(layout, *batches):
     block = Block(layout)
     for batch in batches:
         block.add(batch)
     return block
 
 
-def by_split(block: Block) -> list[str]:
+def by_split(block):
     assert block.splits is not None
     return [block.split_names[number] for number in block.splits]
 
@@ -39,7 +39,7 @@ def rows(columns: dict[str, Any], origin: Origin | None = None) -> Batch:
     return Batch(pa.record_batch(columns), origin)
 
 
-def test_records_are_framed_one_after_another() -> None:
+def test_records_are_framed_one_after_another():
     block = block_of(Layout(), batch_of([5, 6]), batch_of([7], first=2))
     assert (block.records, block.size) == (3, 3 * 30)
     assert block.arena.used_starts().tolist() == [0, 30, 60]
@@ -48,7 +48,7 @@ def test_records_are_framed_one_after_another() -> None:
     assert (block.tally.rows, block.tally.records) == (3, 3)
 
 
-def test_a_split_follows_from_the_bytes_and_a_place_from_the_row() -> None:
+def test_a_split_follows_from_the_bytes_and_a_place_from_the_row():
     layout = Layout(splits=Splits(HALVES), seed=3)
     block = block_of(layout, batch_of([5] * 50))
     bucket = xxhash.xxh64_intdigest(EXAMPLE, purpose_seed(3, "split")) >> 63
@@ -56,7 +56,7 @@ def test_a_split_follows_from_the_bytes_and_a_place_from_the_row() -> None:
     assert len(set(block.places.tolist())) == 50
 
 
-def test_rows_without_origin_have_places_by_their_bytes() -> None:
+def test_rows_without_origin_have_places_by_their_bytes():
     plain = batch_of([5, 6]).replace(origin=None)
     block = block_of(Layout(seed=3), plain)
     seed = purpose_seed(3, "place")
@@ -66,7 +66,7 @@ def test_rows_without_origin_have_places_by_their_bytes() -> None:
     assert not block_of(Layout(key=("x",)), plain).tally.places_by_bytes
 
 
-def test_equal_keys_have_equal_places_and_splits_wherever_they_are() -> None:
+def test_equal_keys_have_equal_places_and_splits_wherever_they_are():
     layout = Layout(splits=Splits(HALVES), key=("k",))
     one = rows({"k": [1, 2, 1], "y": [0.5, 1.5, 2.5]}, Origin("u", 0, 0))
     two = rows({"k": [2], "y": [9.5]}, Origin("v", 1, 7))
@@ -78,7 +78,7 @@ def test_equal_keys_have_equal_places_and_splits_wherever_they_are() -> None:
     assert (splits[0], splits[1]) == (splits[2], splits[3])
 
 
-def test_a_group_decides_the_split_but_not_the_place() -> None:
+def test_a_group_decides_the_split_but_not_the_place():
     layout = Layout(splits=Splits(HALVES, group=("g",)))
     block = block_of(layout, rows({"g": [1, 2] * 20, "y": [*range(40)]}, Origin("u", 0, 0)))
     splits = by_split(block)
@@ -86,7 +86,7 @@ def test_a_group_decides_the_split_but_not_the_place() -> None:
     assert len(set(block.places.tolist())) == 40
 
 
-def test_seeds_change_places_and_splits() -> None:
+def test_seeds_change_places_and_splits():
     one, two = (
         block_of(Layout(splits=Splits(HALVES), seed=seed), batch_of([*range(64)]))
         for seed in (0, 1)
@@ -105,7 +105,7 @@ def test_seeds_change_places_and_splits() -> None:
     ],
     ids=["string", "large", "dictionary", "null in dictionary"],
 )
-def test_a_column_names_splits_and_a_row_without_is_a_reject(column: pa.Array) -> None:
+def test_a_column_names_splits_and_a_row_without_is_a_reject(column):
     block = Block(BY_COLUMN)
     written = block.add(rows({"x": [0, 1, 2, 3], "part": column}, Origin("u", 0, 10)))
     assert written.tolist() == [0, 2, 3]
@@ -115,13 +115,13 @@ def test_a_column_names_splits_and_a_row_without_is_a_reject(column: pa.Array) -
     assert (block.tally.rows, block.tally.records, block.tally.rejects) == (4, 3, 1)
 
 
-def test_refused_pictures_are_counted_beside_rows_without_a_split() -> None:
+def test_refused_pictures_are_counted_beside_rows_without_a_split():
     refused = Refused(1, "a.png", "reason", "cure")
     batch = rows({"part": ["a", None], "x": [1, 2]}).replace(refused=refused)
     assert block_of(BY_COLUMN, batch).tally.refused == refused
 
 
-def test_numbers_name_splits_too() -> None:
+def test_numbers_name_splits_too():
     assert by_split(block_of(BY_COLUMN, rows({"part": [1, 0, 1]}))) == ["1", "0", "1"]
 
 
@@ -141,12 +141,12 @@ def test_numbers_name_splits_too() -> None:
         (rows({"part": [*range(1001)]}), DataError, "column 'part' names more than 1000 splits"),
     ],
 )
-def test_what_cannot_be_split_is_refused(batch: Batch, error: type, message: str) -> None:
+def test_what_cannot_be_split_is_refused(batch, error, message):
     with pytest.raises(error, match=message):
         Block(BY_COLUMN).add(batch)
 
 
-def test_assigned_splits_are_kept() -> None:
+def test_assigned_splits_are_kept():
     assigned = batch_of([3], first=2).replace(split="test")
     assert by_split(block_of(Layout(), batch_of([]), assigned, assigned)) == ["test", "test"]
     block = Block(Layout(splits=Splits(HALVES)), inputs=Inputs(have_splits=True))
@@ -157,13 +157,13 @@ def test_assigned_splits_are_kept() -> None:
 @pytest.mark.parametrize(
     "splits", [Splits(HALVES), Splits((), "part"), Splits(group=("x",))], ids=str
 )
-def test_splits_that_are_said_twice_are_refused(splits: Splits) -> None:
+def test_splits_that_are_said_twice_are_refused(splits):
     with pytest.raises(DataError, match="leave out splits, split_column and group"):
         Block(Layout(splits=splits)).add(batch_of([3]).replace(split="test"))
 
 
 @pytest.mark.parametrize("names", [(None, "a"), ("a", None), ("a", "b", None)])
-def test_rows_of_which_some_have_a_split_are_refused(names: tuple[str | None, ...]) -> None:
+def test_rows_of_which_some_have_a_split_are_refused(names):
     batches = [batch_of([n], first=n).replace(split=name) for n, name in enumerate(names)]
     with pytest.raises(DataError, match="some rows come with the split"):
         block_of(Layout(), *batches)
@@ -173,7 +173,7 @@ def test_rows_of_which_some_have_a_split_are_refused(names: tuple[str | None, ..
         merge_tallies(tallies)
 
 
-def test_a_missing_key_is_refused() -> None:
+def test_a_missing_key_is_refused():
     with pytest.raises(
         UsageError, match="column 'k' of --key is not in the rows: the columns are x"
     ):
@@ -182,7 +182,7 @@ def test_a_missing_key_is_refused() -> None:
         Block(Layout(key=("k",))).add(batch_of_examples([EXAMPLE]))
 
 
-def test_examples_are_written_untouched_and_their_features_found() -> None:
+def test_examples_are_written_untouched_and_their_features_found():
     block = block_of(Layout(), batch_of_examples([EXAMPLE, EXAMPLE], origin=Origin("u", 0, 0)))
     assert block.arena.data[12:26].tobytes() == EXAMPLE
     assert block.tally.final_schema().to_arrow() == pa.schema(
@@ -190,7 +190,7 @@ def test_examples_are_written_untouched_and_their_features_found() -> None:
     )
 
 
-def test_one_row_in_two_serializations_is_in_one_split() -> None:
+def test_one_row_in_two_serializations_is_in_one_split():
     feature = {name: bytes.fromhex(f"0a0a0a01{name}12051a030a0105") for name in ("78", "79")}
     one = b"\x0a\x18" + feature["78"] + feature["79"]
     two = b"\x0a\x18" + feature["79"] + feature["78"]
@@ -199,13 +199,13 @@ def test_one_row_in_two_serializations_is_in_one_split() -> None:
         assert len(set(by_split(block))) == 1
 
 
-def test_bytes_that_are_no_example_are_written_without_a_schema() -> None:
+def test_bytes_that_are_no_example_are_written_without_a_schema():
     block = block_of(Layout(), batch_of_examples([EXAMPLE, b"garbage"]))
     assert block.records == 2
     assert block.tally.opaque
 
 
-def test_a_feature_of_two_kinds_is_refused_in_one_batch_or_two() -> None:
+def test_a_feature_of_two_kinds_is_refused_in_one_batch_or_two():
     floats = bytes.fromhex("0a0f0a0d0a0178120812060a0400000040")
     block = block_of(Layout(), batch_of_examples([EXAMPLE]))
     with pytest.raises(DataError, match="feature 'x' has values of two kinds"):
@@ -214,7 +214,7 @@ def test_a_feature_of_two_kinds_is_refused_in_one_batch_or_two() -> None:
         Block(Layout()).add(batch_of_examples([EXAMPLE, floats]))
 
 
-def test_rows_that_cannot_be_encoded_are_rejects() -> None:
+def test_rows_that_cannot_be_encoded_are_rejects():
     block = Block(Layout())
     batch = rows({"x": pa.array([1, 2**64 - 1, 3], pa.uint64())}, Origin("u", 0, 5))
     assert block.add(batch).tolist() == [0, 2]
@@ -223,7 +223,7 @@ def test_rows_that_cannot_be_encoded_are_rejects() -> None:
     assert block.places.tolist() == whole.places[[0, 2]].tolist()
 
 
-def test_pieces_are_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_are_of_bounded_size(monkeypatch):
     monkeypatch.setattr(module, "PIECE_BYTES", 32)
     pieces = list(Block(Layout()).pieces(batch_of([*range(10)])))
     assert [piece.data.column(0).to_pylist() for piece in pieces] == [
@@ -235,7 +235,7 @@ def test_pieces_are_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [piece.num_rows for piece in Block(Layout()).pieces(batch_of([]))] == [0]
 
 
-def test_a_cleared_block_begins_anew() -> None:
+def test_a_cleared_block_begins_anew():
     block = block_of(Layout(splits=Splits(HALVES)), batch_of([*range(9)]))
     block.clear()
     assert (block.records, block.size, len(block.places), block.tally.rows) == (0, 0, 0, 0)

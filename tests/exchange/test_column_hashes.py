@@ -31,11 +31,11 @@ _NANS = {
 }
 
 
-def nans(width: int) -> np.ndarray:
+def nans(width):
     return np.array(_NANS[width], f"u{width}").view(f"f{width}")
 
 
-def floats(width: int) -> pa.Array:
+def floats(width):
     """Two zeros, four NaNs, and two numbers that are different from all of them."""
     kind = np.dtype(f"f{width}")
     return pa.array(
@@ -68,7 +68,7 @@ def columns() -> dict[str, pa.Array]:
     return made
 
 
-def hashes(column: pa.Array, schema: Schema | None = None) -> list[int]:
+def hashes(column, schema=None):
     batch = Batch(pa.RecordBatch.from_arrays([column], ["c"]))
     rows = np.arange(len(column))
     return ColumnHashes(schema).hashes(batch, ("c",), rows, 7).tolist()
@@ -99,7 +99,7 @@ _TINY = [0.0, -0.0, 1e-50, -1e-50, -(2.0**-150), 1.5e-45, -1.5e-45]
 _TINY_TEXTS = ["0", "-0", "1e-60", "-1e-50", "-7e-46", "1.5e-45", "-1.5e-45"]
 
 
-def columns_of_float32() -> dict[str, tuple[pa.Array, Feature | None]]:
+def columns_of_float32():
     """Columns of the tiny numbers whose examples hold float32, and their features if not plain."""
     flat, ends = pa.array(_TINY), pa.array(range(len(_TINY) + 1), pa.int32())
     tensors = [np.array([value]) for value in _TINY]
@@ -127,7 +127,7 @@ def columns_of_float32() -> dict[str, tuple[pa.Array, Feature | None]]:
     }
 
 
-def values_of(arrow: pa.DataType) -> Feature:
+def values_of(arrow):
     return Feature("c", arrow, store="values")
 
 

@@ -17,7 +17,7 @@ from tests.exchange.making import batch_of, payloads
 RECORD_BYTES = 30
 
 
-def job_in(directory: Path, shard_bytes: int) -> Job:
+def job_in(directory, shard_bytes):
     layout = Layout(shuffle=False, shards=ShardSpec(shard_bytes=shard_bytes))
     return Job(Target(str(directory)), str(directory), layout=layout)
 
@@ -30,11 +30,11 @@ def write(directory: Path, batches: Sequence[Batch], shard_bytes: int) -> list[P
     return pieces
 
 
-def contents(pieces: Sequence[Piece]) -> list[tuple[tuple[int, ...], list[int]]]:
+def contents(pieces):
     return [(piece.order, [p[-1] for p in payloads(piece.path)]) for piece in pieces]
 
 
-def test_a_shard_ends_before_it_is_a_quarter_too_large(tmp_path: Path) -> None:
+def test_a_shard_ends_before_it_is_a_quarter_too_large(tmp_path):
     pieces = write(tmp_path, [batch_of([*range(12)])], shard_bytes=4 * RECORD_BYTES)
     assert [piece.bytes for piece in pieces] == [150, 150, 60]
     assert contents(pieces) == [
@@ -46,9 +46,7 @@ def test_a_shard_ends_before_it_is_a_quarter_too_large(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("write_bytes", [1, 100, 2**20])
 @pytest.mark.parametrize("step", [1, 3, 5, 100])
-def test_cuts_do_not_depend_on_batches_or_buffers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, write_bytes: int
-) -> None:
+def test_cuts_do_not_depend_on_batches_or_buffers(tmp_path, monkeypatch, step, write_bytes):
     values = [*range(100)]
     expected = contents(write(tmp_path, [batch_of(values)], shard_bytes=500))
     monkeypatch.setattr(shard_writers, "WRITE_BYTES", write_bytes)
@@ -57,12 +55,12 @@ def test_cuts_do_not_depend_on_batches_or_buffers(
     assert len(expected) == 5
 
 
-def test_a_record_larger_than_a_shard_has_one_of_its_own(tmp_path: Path) -> None:
+def test_a_record_larger_than_a_shard_has_one_of_its_own(tmp_path):
     pieces = write(tmp_path, [batch_of([1, 2, 3])], shard_bytes=1)
     assert contents(pieces) == [((0, 0), [1]), ((0, 1), [2]), ((0, 2), [3])]
 
 
-def test_every_group_has_shards_of_its_own(tmp_path: Path) -> None:
+def test_every_group_has_shards_of_its_own(tmp_path):
     batches = [
         batch_of([0, 1]),
         batch_of([2], first=2),
@@ -72,19 +70,17 @@ def test_every_group_has_shards_of_its_own(tmp_path: Path) -> None:
     assert contents(write(tmp_path, batches, 10**6)) == [((0, 0), [0, 1, 2]), ((2, 0), [3])]
 
 
-def test_batches_without_a_group_share_shards(tmp_path: Path) -> None:
+def test_batches_without_a_group_share_shards(tmp_path):
     batches = [batch_of([i], first=i).replace(group=None) for i in range(4)]
     assert contents(write(tmp_path, batches, 10**6)) == [((0, 0), [0, 1, 2, 3])]
 
 
-def test_large_batches_are_encoded_piece_by_piece(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_batches_are_encoded_piece_by_piece(tmp_path, monkeypatch):
     monkeypatch.setattr(block, "PIECE_BYTES", 24)
     assert contents(write(tmp_path, [batch_of([*range(9)])], 10**6)) == [((0, 0), [*range(9)])]
 
 
-def test_an_unfinished_shard_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unfinished_shard_is_taken_away(tmp_path, monkeypatch):
     monkeypatch.setattr(shard_writers, "WRITE_BYTES", 1)
     writer = DirectWriter(job_in(tmp_path, 10**6))
     assert list(writer.add(batch_of([1, 2]))) == []

@@ -1,10 +1,7 @@
 """Slices merged in small steps: the same order as all at once, and damage that is told."""
 
-from __future__ import annotations
-
 import itertools
 import struct
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,7 +17,7 @@ entry = st.tuples(st.just("a"), st.integers(0, 4), st.binary(max_size=60))
 many_runs = st.lists(st.lists(entry, min_size=1, max_size=20), min_size=1, max_size=5)
 
 
-def entries_in(lot: object) -> list[tuple[int, bytes]]:
+def entries_in(lot):
     """Return place and payload of every entry of a lot."""
     data = bytes(lot)
     found, at = [], 0
@@ -37,9 +34,7 @@ def entries_in(lot: object) -> list[tuple[int, bytes]]:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(runs=many_runs)
-def test_lots_are_all_entries_and_do_not_overlap(
-    tmp_path_factory: pytest.TempPathFactory, runs: list
-) -> None:
+def test_lots_are_all_entries_and_do_not_overlap(tmp_path_factory, runs):
     directory = tmp_path_factory.mktemp("runs")
     written = [
         write_entries(directory, entries, ["a"], shift=0, name=f"run-{number}")
@@ -59,7 +54,7 @@ def test_lots_are_all_entries_and_do_not_overlap(
         assert last[0] < first[0] or last <= first
 
 
-def test_what_is_held_does_not_grow_with_the_slices(tmp_path: Path) -> None:
+def test_what_is_held_does_not_grow_with_the_slices(tmp_path):
     entries = [("a", place << 40, b"x" * 100) for place in range(40_000)]
     runs = [
         write_entries(tmp_path, entries[number::2], ["a"], shift=48, name=f"run-{number}")
@@ -71,7 +66,7 @@ def test_what_is_held_does_not_grow_with_the_slices(tmp_path: Path) -> None:
     assert max(sizes) <= 2 * 2 * 2**20
 
 
-def test_a_torn_slice_is_told(tmp_path: Path) -> None:
+def test_a_torn_slice_is_told(tmp_path):
     run = write_entries(tmp_path, [("a", 1, b"abc"), ("a", 2, b"de")], ["a"], shift=0, name="run")
     with pytest.raises(DataError, match="is damaged: it ends too early"):
         list(merged_entries([Slice(run.path, 0, 50)], by_bytes=True))

@@ -1,10 +1,7 @@
 """What a worker keeps of the runs that it wrote."""
 
-from __future__ import annotations
-
 import gc
 import weakref
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +12,7 @@ from beam_tfrecord.job_batch import Part
 
 
 @pytest.mark.parametrize("part", [None, Part("key", 3, False)], ids=["no group", "a torn group"])
-def test_runs_of_what_is_never_marked_are_not_kept(tmp_path: Path, part: Part | None) -> None:
+def test_runs_of_what_is_never_marked_are_not_kept(tmp_path, part):
     checkpoint = GroupCheckpoint(str(tmp_path))
     checkpoint.follow(part)
     run = Run(str(tmp_path / "run"), {})

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -10,16 +8,15 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange import merge, plan
 from beam_tfrecord.exchange.merge import Merger
 from beam_tfrecord.exchange.plan import plan_merges
-from beam_tfrecord.exchange.shard_writers import Piece
-from beam_tfrecord.exchange.spill_files import Run, merge_counts
+from beam_tfrecord.exchange.spill_files import merge_counts
 from beam_tfrecord.layout import Layout, ShardSpec, Splits
-from tests.exchange.making import Entry, payloads, write_entries
+from tests.exchange.making import payloads, write_entries
 
 NAMES = ["a", "b"]
 SPLITS = Splits((("a", 0.5), ("b", 0.5)))
 
 
-def merged(directory: Path, runs: list[Run], layout: Layout) -> list[Piece]:
+def merged(directory, runs, layout):
     merger = Merger(layout, str(directory))
     counts = merge_counts(*(run.counts for run in runs))
     return [
@@ -44,12 +41,12 @@ many_runs = st.lists(st.lists(entry, min_size=1, max_size=12), min_size=1, max_s
 )
 @given(runs=many_runs, shards=st.integers(2, 6))
 def test_merged_runs_are_all_records_sorted(
-    window_bytes: int,
-    held: int,
-    tmp_path_factory: pytest.TempPathFactory,
-    runs: list[list[Entry]],
-    shards: int,
-) -> None:
+    window_bytes,
+    held,
+    tmp_path_factory,
+    runs,
+    shards,
+):
     directory = tmp_path_factory.mktemp("runs")
     layout = Layout(splits=SPLITS, shards=ShardSpec(per_split=(("a", shards), ("b", shards))))
     written = [
@@ -71,7 +68,7 @@ def test_merged_runs_are_all_records_sorted(
         assert all(piece.bytes == Path(piece.path).stat().st_size for piece in of_split)
 
 
-def test_the_hash_of_all_examples_does_not_depend_on_shards(tmp_path: Path) -> None:
+def test_the_hash_of_all_examples_does_not_depend_on_shards(tmp_path):
     entries = [("a", place << 48, b"%d" % place) for place in range(50)]
     run = write_entries(tmp_path, entries, ["a"], shift=48, name="run")
     contents = set()
@@ -83,9 +80,7 @@ def test_the_hash_of_all_examples_does_not_depend_on_shards(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("window_bytes", [2**20, 1], ids=["sorted", "streamed"])
-def test_in_source_order_equal_places_keep_the_order_of_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window_bytes: int
-) -> None:
+def test_in_source_order_equal_places_keep_the_order_of_runs(tmp_path, monkeypatch, window_bytes):
     monkeypatch.setattr(merge, "WINDOW_BYTES", window_bytes)
     layout = Layout(shuffle=False, shards=ShardSpec(total=1))
     runs = [
@@ -99,8 +94,8 @@ def test_in_source_order_equal_places_keep_the_order_of_runs(
 @pytest.mark.parametrize("window_bytes", [2**20, 1], ids=["sorted", "streamed"])
 @pytest.mark.parametrize("change", [b"\x00", b"\x03", b"\xff"])
 def test_a_damaged_length_is_noticed_and_leaves_no_shard(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window_bytes: int, change: bytes
-) -> None:
+    tmp_path, monkeypatch, window_bytes, change
+):
     monkeypatch.setattr(merge, "WINDOW_BYTES", window_bytes)
     entries = [("a", place, b"payload") for place in range(4)]
     run = write_entries(tmp_path, entries, ["a"], shift=48, name="run")
@@ -112,7 +107,7 @@ def test_a_damaged_length_is_noticed_and_leaves_no_shard(
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_a_missing_run_is_noticed(tmp_path: Path) -> None:
+def test_a_missing_run_is_noticed(tmp_path):
     runs = [
         write_entries(tmp_path, [("a", 1, b"x")], ["a"], shift=48, name=name)
         for name in ("run-1", "run-2")
@@ -122,7 +117,7 @@ def test_a_missing_run_is_noticed(tmp_path: Path) -> None:
         list(Merger(Layout(), str(tmp_path)).merge(windows, [runs[0].path]))
 
 
-def test_finished_shards_stay_when_the_rest_is_not_asked_for(tmp_path: Path) -> None:
+def test_finished_shards_stay_when_the_rest_is_not_asked_for(tmp_path):
     entries = [("a", place << 48, b"x") for place in range(4)]
     run = write_entries(tmp_path, entries, ["a"], shift=48, name="run")
     layout = Layout(shards=ShardSpec(total=4))

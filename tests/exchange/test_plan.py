@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -12,22 +10,22 @@ from beam_tfrecord.layout import Layout, ShardSpec, Splits
 TWO = Splits((("train", 0.5), ("a", 0.5)))
 
 
-def counts(nbytes: list[int], shift: int = 48) -> BinCounts:
+def counts(nbytes, shift=48):
     sizes = np.array(nbytes, np.int64)
     return BinCounts(np.arange(len(sizes), dtype=np.uint64), np.ones_like(sizes), sizes, shift)
 
 
-def shards_of(tasks: list[tuple[Window, ...]]) -> list[list[tuple[str, int, int]]]:
+def shards_of(tasks):
     return [[(w.split, w.shard, w.bytes) for w in task] for task in tasks]
 
 
-def test_splits_are_in_the_order_given_then_by_name() -> None:
+def test_splits_are_in_the_order_given_then_by_name():
     layout = Layout(splits=TWO)
     assert split_order({"z", "a", "train", "b"}, layout) == ["train", "a", "b", "z"]
     assert split_order({"z", "a"}, Layout(splits=Splits((), "part"))) == ["a", "z"]
 
 
-def test_windows_cover_all_places_of_their_bins() -> None:
+def test_windows_cover_all_places_of_their_bins():
     layout = Layout(shards=ShardSpec(total=2))
     [task] = plan_merges({"data": counts([10, 10, 10, 10])}, layout)
     assert task == (
@@ -37,8 +35,8 @@ def test_windows_cover_all_places_of_their_bins() -> None:
 
 
 def test_small_shards_share_a_task_and_splits_follow_each_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(plan, "TASK_BYTES", 25)
     layout = Layout(splits=TWO, shards=ShardSpec(shard_bytes=10))
     tasks = plan_merges({"a": counts([10]), "train": counts([10, 10, 10])}, layout)
@@ -49,8 +47,8 @@ def test_small_shards_share_a_task_and_splits_follow_each_other(
 
 
 def test_a_large_shard_is_merged_window_by_window_in_one_task(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(plan, "TASK_BYTES", 25)
     monkeypatch.setattr(plan, "WINDOW_BYTES", 20)
     layout = Layout(shards=ShardSpec(total=2))
@@ -61,7 +59,7 @@ def test_a_large_shard_is_merged_window_by_window_in_one_task(
     ]
 
 
-def test_shards_do_not_depend_on_the_bins_of_runs() -> None:
+def test_shards_do_not_depend_on_the_bins_of_runs():
     layout = Layout(shuffle=False, shards=ShardSpec(total=4))
     rows = 3000
     fine = counts([10] * rows, shift=0)
@@ -71,11 +69,11 @@ def test_shards_do_not_depend_on_the_bins_of_runs() -> None:
     assert [w.records for task in planned for w in task] == [752, 748, 752, 748]
 
 
-def test_nothing_to_merge() -> None:
+def test_nothing_to_merge():
     assert plan_merges({}, Layout()) == []
 
 
-def test_too_few_shards_are_refused() -> None:
+def test_too_few_shards_are_refused():
     layout = Layout(splits=TWO, shards=ShardSpec(total=1))
     with pytest.raises(UsageError, match="1 shard is too few for 2 splits"):
         plan_merges({"a": counts([1]), "train": counts([1])}, layout)

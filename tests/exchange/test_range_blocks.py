@@ -8,7 +8,7 @@ from beam_tfrecord.exchange import spill
 from beam_tfrecord.exchange.merge import Merger
 from beam_tfrecord.exchange.plan import plan_merges
 from beam_tfrecord.exchange.spill import BlockCutter, Spiller, sort_range
-from beam_tfrecord.exchange.spill_files import Run, merge_counts
+from beam_tfrecord.exchange.spill_files import merge_counts
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.layout import Layout, ShardSpec, Splits
 from beam_tfrecord.workdir.job import Job
@@ -20,7 +20,7 @@ BATCHES = [batch_of([*range(i, i + 100)], first=i) for i in range(0, 1000, 100)]
 Key = tuple[str, int]
 
 
-def job_in(directory: Path) -> Job:
+def job_in(directory):
     return Job(Target(str(directory)), str(directory), layout=LAYOUT)
 
 
@@ -31,8 +31,8 @@ def cut(directory: Path) -> tuple[list[tuple[Key, bytes]], Tally]:
     return blocks, cutter.take_tally()
 
 
-def sort(directory: Path, blocks: list[tuple[Key, bytes]]) -> list[Run]:
-    by_key: dict[Key, list[bytes]] = {}
+def sort(directory, blocks):
+    by_key = {}
     for key, block in blocks:
         by_key.setdefault(key, []).append(block)
     return [
@@ -42,7 +42,7 @@ def sort(directory: Path, blocks: list[tuple[Key, bytes]]) -> list[Run]:
     ]
 
 
-def shards(directory: Path, runs: list[Run]) -> list[list[bytes]]:
+def shards(directory, runs):
     merger = Merger(LAYOUT, str(directory))
     return [
         payloads(piece.path)
@@ -54,8 +54,8 @@ def shards(directory: Path, runs: list[Run]) -> list[list[bytes]]:
 @pytest.mark.parametrize("run_bytes", [2**26, 1000, 1])
 @pytest.mark.parametrize("block_bytes", [2**24, 100])
 def test_both_ways_of_the_exchange_give_the_same_shards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_bytes: int, block_bytes: int
-) -> None:
+    tmp_path, monkeypatch, run_bytes, block_bytes
+):
     spiller = Spiller(job_in(tmp_path))
     runs = [run for batch in BATCHES for run in spiller.add(batch)]
     expected = shards(tmp_path, [*runs, *spiller.end_group()])
@@ -67,7 +67,7 @@ def test_both_ways_of_the_exchange_give_the_same_shards(
     assert shards(tmp_path, sort(tmp_path, blocks[::-1])) == expected
 
 
-def test_a_block_holds_one_split_and_one_range_of_places(tmp_path: Path) -> None:
+def test_a_block_holds_one_split_and_one_range_of_places(tmp_path):
     blocks, _ = cut(tmp_path)
     keys = [key for key, _ in blocks]
     assert len(set(keys)) == len(keys)

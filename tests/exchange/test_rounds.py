@@ -1,7 +1,5 @@
 """A round of merging before the last: which runs, which ranges, and what becomes of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -33,16 +31,16 @@ BIN = 2**48
 TASK = RunTask(0, 2, "a", 0, 8 * BIN - 1)
 
 
-def wide(count: int) -> tuple[RunName, ...]:
+def wide(count):
     return tuple(RunName(f"/t/run-{number:04d}") for number in range(count))
 
 
-def even(bins: int, nbytes: int) -> BinCounts:
+def even(bins, nbytes):
     size = np.full(bins, nbytes, np.int64)
     return BinCounts(np.arange(bins, dtype=np.uint64), np.ones(bins, np.int64), size, 48)
 
 
-def test_runs_that_can_be_merged_at_once_need_no_round() -> None:
+def test_runs_that_can_be_merged_at_once_need_no_round():
     counts = {"a": even(8, 2**30)}
     assert list(plan_round(RunSet(wide(512), counts), Layout(), MIB)) == []
     assert list(plan_round(RunSet(wide(513), counts), Layout(shuffle=False), MIB)) == []
@@ -53,7 +51,7 @@ def test_runs_that_can_be_merged_at_once_need_no_round() -> None:
     assert list(plan_round(RunSet(narrow, counts), Layout(), MIB)) == []
 
 
-def test_a_round_covers_every_run_and_every_place_once() -> None:
+def test_a_round_covers_every_run_and_every_place_once():
     counts = {"b": even(4, 2**30), "a": even(8, 2**30)}
     tasks = list(plan_round(RunSet(wide(1100), counts), Layout(), MIB))
     assert sorted({(task.first_run, task.end_run) for task in tasks}) == [
@@ -69,7 +67,7 @@ def test_a_round_covers_every_run_and_every_place_once() -> None:
     assert window_bytes_of(RunSet(wide(1100), counts), Layout(), MIB) == 512 * MIB
 
 
-def test_large_batches_are_divided_by_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_batches_are_divided_by_place(monkeypatch):
     monkeypatch.setattr(plan, "PART_BYTES", 2**28)
     tasks = list(plan_round(RunSet(wide(1024), {"a": even(8, 2**28)}), Layout(), MIB))
     assert [(t.first_place // BIN, t.last_place // BIN) for t in tasks if t.first_run == 0] == [
@@ -80,14 +78,14 @@ def test_large_batches_are_divided_by_place(monkeypatch: pytest.MonkeyPatch) -> 
     ]
 
 
-def test_merged_runs_replace_those_that_held_any_place() -> None:
+def test_merged_runs_replace_those_that_held_any_place():
     narrow, (one, two), new = RunName("/t/n", (5, 9)), wide(2), RunName("/t/m", (0, 3))
     assert names_in_order([narrow, two, one]) == (one, two, narrow)
     assert after_round((one, two, narrow), [new, new]) == (new, narrow)
     assert after_round((one, two, narrow), []) == (narrow, one, two)
 
 
-def test_a_run_is_looked_into_where_its_records_may_be(tmp_path: Path) -> None:
+def test_a_run_is_looked_into_where_its_records_may_be(tmp_path):
     run = write_entries(tmp_path, [("a", 3 * BIN, b"x")], ["a"], shift=48, name="run")
     name = name_of(run)
     assert name.reach == (3 * BIN, 4 * BIN - 1)
@@ -98,7 +96,7 @@ def test_a_run_is_looked_into_where_its_records_may_be(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def two_runs(tmp_path: Path) -> list[str]:
+def two_runs(tmp_path):
     entries = [
         [("a", 1, b"one"), ("a", BIN, b"two"), ("a", 9 * BIN, b"beyond"), ("b", 1, b"other")],
         [("a", 1, b"again"), ("a", 7 * BIN, b"last")],
@@ -109,7 +107,7 @@ def two_runs(tmp_path: Path) -> list[str]:
     ]
 
 
-def test_a_new_run_holds_a_range_of_its_runs_in_order(two_runs: list[str], tmp_path: Path) -> None:
+def test_a_new_run_holds_a_range_of_its_runs_in_order(two_runs, tmp_path):
     run = merge_runs(TASK, two_runs, Layout(), str(tmp_path))
     assert run is not None
     bins, offsets = read_index(run.path).splits["a"]
@@ -120,7 +118,7 @@ def test_a_new_run_holds_a_range_of_its_runs_in_order(two_runs: list[str], tmp_p
     assert merge_runs(RunTask(0, 2, "c", 0, BIN), two_runs, Layout(), str(tmp_path)) is None
 
 
-def test_two_attempts_write_the_same_run(two_runs: list[str], tmp_path: Path) -> None:
+def test_two_attempts_write_the_same_run(two_runs, tmp_path):
     first = merge_runs(TASK, two_runs, Layout(), str(tmp_path))
     assert first is not None
     data = Path(first.path).read_bytes()
@@ -130,7 +128,7 @@ def test_two_attempts_write_the_same_run(two_runs: list[str], tmp_path: Path) ->
     assert Path(first.path).read_bytes() == data
 
 
-def test_a_new_run_is_found_again_while_it_is_whole(two_runs: list[str], tmp_path: Path) -> None:
+def test_a_new_run_is_found_again_while_it_is_whole(two_runs, tmp_path):
     run = merge_runs(TASK, two_runs, Layout(), str(tmp_path))
     assert run is not None
     save_merged(str(tmp_path), "key", run)
@@ -142,7 +140,7 @@ def test_a_new_run_is_found_again_while_it_is_whole(two_runs: list[str], tmp_pat
     assert find_merged(str(tmp_path), "key") is None
 
 
-def test_runs_grow_with_the_total_and_ranges_become_more() -> None:
+def test_runs_grow_with_the_total_and_ranges_become_more():
     sizes = [run_bytes_for(total, MIB) // MIB for total in (0, 10**10, 10**11, 10**12, 10**14)]
     assert sizes == [64, 69, 218, 512, 512]
     assert run_bytes_for(None, MIB) == 64 * MIB

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import struct
 from pathlib import Path
@@ -23,11 +21,11 @@ ENTRIES = [
 ]
 
 
-def counts_of(counts: BinCounts) -> list[tuple[int, int, int]]:
+def counts_of(counts):
     return list(zip(counts.bins.tolist(), counts.rows.tolist(), counts.bytes.tolist(), strict=True))
 
 
-def test_the_file_is_as_documented(tmp_path: Path) -> None:
+def test_the_file_is_as_documented(tmp_path):
     run = write_entries(tmp_path, ENTRIES, ["a", "b"], shift=8, name="run")
     data = Path(run.path).read_bytes()
     seal, text_bytes, magic = struct.unpack("<QQ8s", data[-24:])
@@ -46,7 +44,7 @@ def test_the_file_is_as_documented(tmp_path: Path) -> None:
     assert data[51:59] == struct.pack("<Q", 300)
 
 
-def test_counts_and_slices(tmp_path: Path) -> None:
+def test_counts_and_slices(tmp_path):
     run = write_entries(tmp_path, ENTRIES, ["a", "b", "unused"], shift=8, name="run")
     assert {name: counts_of(counts) for name, counts in run.counts.items()} == {
         "a": [(0, 2, 35), (1, 1, 16)],
@@ -61,13 +59,13 @@ def test_counts_and_slices(tmp_path: Path) -> None:
     assert index.slice("unused", 0, 2**64 - 1) == (0, 0)
 
 
-def test_a_run_without_records(tmp_path: Path) -> None:
+def test_a_run_without_records(tmp_path):
     run = write_entries(tmp_path, [], ["a"], shift=8, name="run")
     assert run.counts == {}
     assert read_index(run.path).slice("a", 0, 2**64 - 1) == (0, 0)
 
 
-def test_every_damaged_byte_of_the_footer_is_noticed(tmp_path: Path) -> None:
+def test_every_damaged_byte_of_the_footer_is_noticed(tmp_path):
     path = Path(write_entries(tmp_path, ENTRIES, ["a", "b"], shift=8, name="run").path)
     good = path.read_bytes()
     for position in range(128, len(good)):  # after one byte of padding
@@ -79,7 +77,7 @@ def test_every_damaged_byte_of_the_footer_is_noticed(tmp_path: Path) -> None:
                 read_index(str(path))
 
 
-def test_a_number_in_the_footer_may_become_anything(tmp_path: Path) -> None:
+def test_a_number_in_the_footer_may_become_anything(tmp_path):
     path = Path(write_entries(tmp_path, ENTRIES, ["a", "b"], shift=8, name="run").path)
     good = path.read_bytes()
     for number in (b"-2", b"99", b"2.", b"1e", b'""', b"[]", b"{}"):
@@ -88,7 +86,7 @@ def test_a_number_in_the_footer_may_become_anything(tmp_path: Path) -> None:
             read_index(str(path))
 
 
-def test_every_cut_is_noticed(tmp_path: Path) -> None:
+def test_every_cut_is_noticed(tmp_path):
     path = Path(write_entries(tmp_path, ENTRIES, ["a", "b"], shift=8, name="run").path)
     good = path.read_bytes()
     for size in range(len(good)):
@@ -97,12 +95,12 @@ def test_every_cut_is_noticed(tmp_path: Path) -> None:
             read_index(str(path))
 
 
-def counts(shift: int, *bins: tuple[int, int, int]) -> BinCounts:
+def counts(shift, *bins):
     columns = np.array(bins, np.int64).reshape(-1, 3).T
     return BinCounts(columns[0].astype(np.uint64), columns[1], columns[2], shift)
 
 
-def test_counts_of_different_bins_add_up_in_the_coarser_ones() -> None:
+def test_counts_of_different_bins_add_up_in_the_coarser_ones():
     fine = counts(1, (0, 1, 10), (1, 2, 20), (5, 3, 30))
     coarse = counts(2, (0, 7, 70), (9, 8, 80))
     for merged in (fine.merge(coarse), coarse.merge(fine)):
@@ -117,12 +115,12 @@ entries = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2**64 - 1)),
 
 @settings(deadline=None)
 @given(entries, st.integers(0, 63))
-def test_bins_hold_every_record_once(found: list[tuple[str, int]], shift: int) -> None:
+def test_bins_hold_every_record_once(found, shift):
     found = sorted(found)
     splits = np.array(["abc".index(split) for split, _ in found], np.uint16)
     places = np.array([place for _, place in found], np.uint64)
     counts = count_bins(("a", "b", "c"), splits, places, np.full(len(found), 9), shift)
-    expected: dict[str, dict[int, int]] = {}
+    expected = {}
     for split, place in found:
         of_split = expected.setdefault(split, {})
         of_split[place >> shift] = of_split.get(place >> shift, 0) + 1

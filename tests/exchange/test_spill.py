@@ -35,7 +35,7 @@ def spill(
     return runs, spiller.take_tally()
 
 
-def shards(directory: Path, layout: Layout, runs: list[Run]) -> list[list[bytes]]:
+def shards(directory, layout, runs):
     merger = Merger(layout, str(directory))
     return [
         payloads(piece.path)
@@ -44,13 +44,13 @@ def shards(directory: Path, layout: Layout, runs: list[Run]) -> list[list[bytes]
     ]
 
 
-def value(payload: bytes) -> int:
+def value(payload):
     """Return a small ``x`` of an example: its last byte."""
     return payload[-1]
 
 
 @given(st.lists(st.integers(1, 50), max_size=30), st.integers(1, 120))
-def test_pieces_are_as_large_as_the_limit_allows(sizes: list[int], limit: int) -> None:
+def test_pieces_are_as_large_as_the_limit_allows(sizes, limit):
     pieces = list(byte_pieces(np.array(sizes, np.int64), limit))
     assert [low for low, _, _ in pieces] + [len(sizes)] == [0] + [high for _, high, _ in pieces]
     for low, high, nbytes in pieces:
@@ -60,7 +60,7 @@ def test_pieces_are_as_large_as_the_limit_allows(sizes: list[int], limit: int) -
 
 
 @pytest.mark.parametrize("shuffle", [True, False], ids=["shuffled", "source"])
-def test_shards_do_not_depend_on_batches_or_runs(tmp_path: Path, shuffle: bool) -> None:
+def test_shards_do_not_depend_on_batches_or_runs(tmp_path, shuffle):
     layout = Layout(splits=HALVES, shuffle=shuffle, shards=ShardSpec(total=5))
     values = list(range(100))
     whole, _ = spill(tmp_path, layout, [batch_of(values)])
@@ -74,7 +74,7 @@ def test_shards_do_not_depend_on_batches_or_runs(tmp_path: Path, shuffle: bool) 
         assert shards(tmp_path, layout, runs[::-1] if shuffle else runs) == expected
 
 
-def test_shards_in_source_order_do_not_depend_on_how_full_runs_are(tmp_path: Path) -> None:
+def test_shards_in_source_order_do_not_depend_on_how_full_runs_are(tmp_path):
     layout = Layout(shuffle=False, shards=ShardSpec(total=3))
     values = [i % 100 for i in range(5000)]
     whole, _ = spill(tmp_path, layout, [batch_of(values)])
@@ -84,7 +84,7 @@ def test_shards_in_source_order_do_not_depend_on_how_full_runs_are(tmp_path: Pat
     assert shards(tmp_path, layout, runs) == shards(tmp_path, layout, whole)
 
 
-def test_source_order_is_kept(tmp_path: Path) -> None:
+def test_source_order_is_kept(tmp_path):
     layout = Layout(shuffle=False, shards=ShardSpec(total=3))
     second = batch_of([10, 11, 12], unit="a", index=1)
     first = batch_of([0, 1, 2], unit="b", index=0)
@@ -93,7 +93,7 @@ def test_source_order_is_kept(tmp_path: Path) -> None:
     assert together == [0, 1, 2, 10, 11, 12]
 
 
-def test_rejects_are_counted_and_written(tmp_path: Path) -> None:
+def test_rejects_are_counted_and_written(tmp_path):
     refused = Reject("u", 3, "x", "bad-value", "m")
     batch = batch_of([1, 2]).replace(rejects=(refused,))
     runs, tally = spill(tmp_path, Layout(), [batch])
@@ -102,9 +102,7 @@ def test_rejects_are_counted_and_written(tmp_path: Path) -> None:
     assert [counts.rows.sum() for counts in runs[0].counts.values()] == [2]
 
 
-def test_many_rejects_are_not_held_until_a_run_is_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_rejects_are_not_held_until_a_run_is_full(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MAX_REJECTS", 2)
     spiller = Spiller(Job(Target(str(tmp_path)), str(tmp_path)))
     for row in range(5):
@@ -117,7 +115,7 @@ def test_many_rejects_are_not_held_until_a_run_is_full(
     assert (tally.rows, tally.records, tally.rejects) == (10, 5, 5)
 
 
-def test_a_run_without_rows_is_not_written(tmp_path: Path) -> None:
+def test_a_run_without_rows_is_not_written(tmp_path):
     runs, tally = spill(tmp_path, Layout(), [batch_of([])])
     assert runs == []
     assert list(tmp_path.iterdir()) == []

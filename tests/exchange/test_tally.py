@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import itertools
 
 import pyarrow as pa
@@ -33,7 +31,7 @@ PARTS = [
 ]
 
 
-def test_tallies_add_up_in_any_order() -> None:
+def test_tallies_add_up_in_any_order():
     for order in itertools.permutations(PARTS):
         assert merge_tallies(order) == Tally(
             rows=16,
@@ -47,11 +45,11 @@ def test_tallies_add_up_in_any_order() -> None:
     assert PARTS[0].merge(PARTS[1].merge(PARTS[2])) == PARTS[0].merge(PARTS[1]).merge(PARTS[2])
 
 
-def test_nothing_is_an_empty_tally() -> None:
+def test_nothing_is_an_empty_tally():
     assert merge_tallies([]) == Tally()
 
 
-def test_different_schemas_are_refused() -> None:
+def test_different_schemas_are_refused():
     with pytest.raises(DataError) as caught:
         Tally(schema=INT).merge(Tally(schema=TEXT))
     assert str(caught.value) == (
@@ -60,14 +58,14 @@ def test_different_schemas_are_refused() -> None:
     )
 
 
-def test_whether_a_column_may_be_null_does_not_matter() -> None:
+def test_whether_a_column_may_be_null_does_not_matter():
     never = Schema.from_arrow(pa.schema([pa.field("x", pa.int64(), nullable=False)]))
     merged = Tally(schema=never).merge(Tally(schema=INT, observed={"x": ColumnStats(missing=1)}))
     assert merged.final_schema()["x"].nullable
     assert not Tally(schema=INT, observed={"x": ColumnStats()}).final_schema()["x"].nullable
 
 
-def test_discovered_features_add_up() -> None:
+def test_discovered_features_add_up():
     one = Tally(records=5, discovered={"a": Discovered(3, 5, 1, 1), "b": Discovered(1, 2, 0, 4)})
     two = Tally(records=3, discovered={"a": Discovered(3, 1, 1, 1), "c": Discovered(2, 3, 1, 1)})
     merged = one.merge(two)
@@ -85,13 +83,13 @@ def test_discovered_features_add_up() -> None:
     assert missing == [2, 6, 5]
 
 
-def test_a_feature_of_two_kinds_is_refused() -> None:
+def test_a_feature_of_two_kinds_is_refused():
     with pytest.raises(DataError, match=r"feature 'a' has values of two kinds .*: bytes, int64"):
         Tally(discovered={"a": Discovered(3, 1, 1, 1)}).merge(
             Tally(discovered={"a": Discovered(1, 1, 1, 1)})
         )
 
 
-def test_discovered_features_are_in_byte_order_of_names() -> None:
+def test_discovered_features_are_in_byte_order_of_names():
     found = {name: Discovered(3, 1, 1, 1) for name in ("é", "b", "B", "\U0001f600", "\uffee")}
     assert schema_of_discovered(found).names == ("B", "b", "é", "\uffee", "\U0001f600")

@@ -1,7 +1,5 @@
 """Names of classes on their way from a column to the schema and back."""
 
-from __future__ import annotations
-
 import json
 
 import pyarrow as pa
@@ -12,7 +10,7 @@ from beam_tfrecord.features.schema import Schema
 NAMES = ("cat", "日本", 'say "x"')
 
 
-def test_a_field_carries_its_labels() -> None:
+def test_a_field_carries_its_labels():
     field = with_labels(pa.field("label", pa.int64(), metadata={"other": "kept"}), NAMES)
     assert labels_of(field) == NAMES
     assert field.metadata[b"other"] == b"kept"
@@ -20,7 +18,7 @@ def test_a_field_carries_its_labels() -> None:
     assert with_labels(pa.field("x", pa.int64()), []).metadata is None
 
 
-def test_a_schema_keeps_them_in_arrow_and_json() -> None:
+def test_a_schema_keeps_them_in_arrow_and_json():
     schema = Schema((Feature("label", pa.int64(), labels=NAMES), Feature("x", pa.int64())))
     assert Schema.from_arrow(schema.to_arrow()) == schema
     assert Schema.loads(schema.dumps()) == schema
@@ -29,7 +27,7 @@ def test_a_schema_keeps_them_in_arrow_and_json() -> None:
     assert "labels" not in second
 
 
-def test_a_schema_without_labels_takes_those_that_were_read() -> None:
+def test_a_schema_without_labels_takes_those_that_were_read():
     read = Schema((Feature("label", pa.int64(), labels=NAMES), Feature("y", pa.int64())))
     given = Schema((Feature("x", pa.int64()), Feature("label", pa.int32())))
     assert given.with_labels_of(read) == Schema(
@@ -39,5 +37,5 @@ def test_a_schema_without_labels_takes_those_that_were_read() -> None:
     assert own.with_labels_of(read) == own
 
 
-def test_the_file_of_labels_has_one_a_line() -> None:
+def test_the_file_of_labels_has_one_a_line():
     assert labels_text(NAMES) == 'cat\n日本\nsay "x"\n'.encode()

@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +13,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 
-def sample_table(rows: int, *, seed: int = 0) -> pa.Table:
+def sample_table(rows, *, seed=0):
     """Return a table with an id, floats, text with nulls, and lists."""
     rng = np.random.default_rng(seed)
     names = np.array(["ann", "bob", "çelik", "дима", "e,f", 'g"h', "line\nbreak", ""])
@@ -38,9 +36,7 @@ def sample_table(rows: int, *, seed: int = 0) -> pa.Table:
     )
 
 
-def write_parquet(
-    directory: Path, table: pa.Table, *, files: int = 1, group_rows: int = 100
-) -> str:
+def write_parquet(directory, table, *, files=1, group_rows=100):
     """Write a table as Parquet files of nearly equal size; return their directory."""
     directory.mkdir(parents=True, exist_ok=True)
     bounds = [table.num_rows * i // files for i in range(files + 1)]
@@ -50,12 +46,12 @@ def write_parquet(
     return str(directory)
 
 
-def visible_names(directory: Path) -> list[str]:
+def visible_names(directory):
     """Return the names in a directory but those that begin with a dot."""
     return sorted(name for name in os.listdir(directory) if not name.startswith("."))
 
 
-def shard_hashes(directory: str | os.PathLike[str]) -> dict[str, str]:
+def shard_hashes(directory):
     """Return the SHA-256 of every file whose bytes must not differ from run to run."""
     return {
         name: hashlib.sha256((Path(directory) / name).read_bytes()).hexdigest()
@@ -64,7 +60,7 @@ def shard_hashes(directory: str | os.PathLike[str]) -> dict[str, str]:
     }
 
 
-def read_examples(directory: str | os.PathLike[str], split: str | None = None) -> Iterator[Any]:
+def read_examples(directory, split=None):
     """Yield the `tf.train.Example`s of a dataset by TensorFlow alone, shard after shard."""
     import tensorflow as tf
 

@@ -1,7 +1,5 @@
 """Debian's programs for tests: downloaded and unpacked, not installed, so nobody has to be root."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -12,7 +10,7 @@ from pathlib import Path
 import pytest
 
 
-def unpacked(package: str, program: str) -> Path:
+def unpacked(package, program):
     """Return the directory that holds a program of a package, or skip where it cannot be had.
 
     Args:
@@ -30,7 +28,7 @@ def unpacked(package: str, program: str) -> Path:
     return root
 
 
-def _unpack(package: str, root: Path) -> None:
+def _unpack(package, root):
     """Download a package with the libraries that it needs and this machine lacks."""
     with tempfile.TemporaryDirectory() as directory:
         listed = subprocess.run(
@@ -59,5 +57,5 @@ def _unpack(package: str, root: Path) -> None:
             shutil.rmtree(unpacked)
 
 
-def _is_installed(package: str) -> bool:
+def _is_installed(package):
     return subprocess.run(["dpkg", "-s", package], capture_output=True, check=False).returncode == 0

@@ -7,10 +7,6 @@ it, so that what is read was not written by the reader's own helpers.
 from __future__ import annotations
 
 import gzip
-import os
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -18,7 +14,7 @@ import pyarrow as pa
 import xxhash
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.features.feature import ColumnStats, Feature
+from beam_tfrecord.features.feature import ColumnStats
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.manifest import Manifest, Shard, Split
 from beam_tfrecord.records.encoding import Arena, Encoder
@@ -28,13 +24,13 @@ from beam_tfrecord.records.tfrecord import ShardStream, read_blocks
 CONTENT_SEED = xxhash.xxh64_intdigest(b"content", 0)
 
 
-def read_records(path: str | os.PathLike[str], **options: Any) -> list[bytes]:
+def read_records(path, **options):
     """Return the payloads of a file; `options` are those of `read_blocks`."""
     blocks = read_blocks(path, **options)
     return [payload for block in blocks for payload in block.payloads()]
 
 
-def write_records(path: Path, records: Iterable[bytes], *, compression: str = "") -> None:
+def write_records(path, records, *, compression=""):
     """Write a file of records as datasets have them."""
     with ShardStream(str(path), compression) as shard:
         for record in records:
@@ -48,12 +44,12 @@ def framed(payload: bytes) -> bytes:
     return length + _masked(length) + payload + _masked(payload)
 
 
-def _masked(data: bytes) -> bytes:
+def _masked(data):
     crc = google_crc32c.value(data)
     return ((((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
 
 
-def encoded(table: pa.Table, schema: Schema) -> list[bytes]:
+def encoded(table, schema):
     """Return the examples of a table's rows."""
     arena = Arena()
     payloads = []
@@ -66,7 +62,7 @@ def encoded(table: pa.Table, schema: Schema) -> list[bytes]:
     return payloads
 
 
-def observed(table: pa.Table, schema: Schema) -> Schema:
+def observed(table, schema):
     """Return the schema with missing counts, and the range of plain numbers."""
     seen = {}
     for feature in schema.features:
@@ -80,14 +76,14 @@ def observed(table: pa.Table, schema: Schema) -> Schema:
 
 
 def write_examples(
-    directory: Path,
-    splits: Mapping[str, Sequence[Sequence[bytes]]],
-    schema: Schema,
+    directory,
+    splits,
+    schema,
     *,
-    compression: str = "",
-    group: tuple[str, ...] | None = None,
-    split_by: str | None = None,
-) -> Manifest:
+    compression="",
+    group=None,
+    split_by=None,
+):
     """Write examples by split and shard, with the manifest and ``schema.json``."""
     directory.mkdir(parents=True, exist_ok=True)
     written = {}
@@ -126,14 +122,14 @@ def write_examples(
 
 
 def make_dataset(
-    directory: Path,
-    table: pa.Table,
+    directory,
+    table,
     *,
-    splits: Mapping[str, Sequence[int]] | None = None,
-    shards: int = 2,
-    compression: str = "",
-    features: Sequence[Feature] | None = None,
-) -> Manifest:
+    splits=None,
+    shards=2,
+    compression="",
+    features=None,
+):
     """Write a table: `splits` are row numbers by name, cut into nearly equal shards."""
     arrow = Schema.from_arrow(table.schema)
     schema = observed(table, arrow if features is None else Schema(tuple(features)))

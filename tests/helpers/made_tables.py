@@ -16,7 +16,7 @@ FEATURES = ["deletionVectors", "columnMapping"]
 Row = dict[str, Any]
 
 
-def files_in(directory: Path) -> list[Path]:
+def files_in(directory):
     """Return the Parquet files in a directory in order."""
     return sorted(directory.glob("*.parquet"))
 
@@ -52,7 +52,7 @@ _PYTHON_85 = (
 _DELTA_85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
 
-def deletion_vector(rows: list[int]) -> Row:
+def deletion_vector(rows):
     """Return a deletion vector inside the log, as the protocol describes it."""
     pyroaring = pytest.importorskip("pyroaring")
     bitmap = pyroaring.BitMap(rows).serialize()
@@ -67,13 +67,13 @@ def deletion_vector(rows: list[int]) -> Row:
     }
 
 
-def handmade_delta(directory: Path, features: list[str], **add: Any) -> str:
+def handmade_delta(directory, features, **add):
     """Make a table with mapped columns and one file of 10 rows."""
     (directory / "_delta_log").mkdir(parents=True)
     rows = pa.table({"col-1": range(10), "id": list("abcdefghij")})
     pq.write_table(rows, directory / "a b.parquet", row_group_size=4)
 
-    def column(name: str, of: str, number: int, stored: str) -> Row:
+    def column(name, of, number, stored):
         mapping = {"columnMapping.id": number, "columnMapping.physicalName": stored}
         metadata = {f"delta.{key}": value for key, value in mapping.items()}
         return {"name": name, "type": of, "nullable": True, "metadata": metadata}
@@ -84,7 +84,7 @@ def handmade_delta(directory: Path, features: list[str], **add: Any) -> str:
         column("day", "date", 3, "col-3"),
         column("later", "string", 4, "col-4"),
     ]
-    log: list[Row] = [
+    log = [
         {
             "protocol": {
                 "minReaderVersion": 3,

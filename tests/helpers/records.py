@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import gzip
 import struct
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any
 
 import google_crc32c
 import pyarrow as pa
@@ -18,7 +15,7 @@ from beam_tfrecord.manifest import Manifest, Shard, Split
 from beam_tfrecord.records.encoding import Arena, Encoder
 
 
-def masked_crc(data: bytes) -> int:
+def masked_crc(data):
     crc = google_crc32c.value(data)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
@@ -30,14 +27,14 @@ def framed(payload: bytes) -> bytes:
     return length + next(crcs) + payload + next(crcs)
 
 
-def write_records(path: Path, payloads: Iterable[bytes]) -> None:
+def write_records(path, payloads):
     """Write a TFRecord file as another program does; compressed if its name ends in .gz."""
     data = b"".join(map(framed, payloads))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
 
 
-def read_records(path: Path) -> Iterator[bytes]:
+def read_records(path):
     """Yield the payloads of a file whose frames are right."""
     data = path.read_bytes()
     data = gzip.decompress(data) if data.startswith(b"\x1f\x8b\x08") else data
@@ -48,7 +45,7 @@ def read_records(path: Path) -> Iterator[bytes]:
         at += size + 16
 
 
-def write_shard(path: Path, table: pa.Table, *, schema: Schema | None = None) -> None:
+def write_shard(path, table, *, schema=None):
     """Write rows as the only shard of a dataset, whose manifest lies beside it."""
     schema, arena = schema or Schema.from_arrow(table.schema), Arena()
     (batch,) = table.combine_chunks().to_batches() or [
@@ -78,7 +75,7 @@ def write_shard(path: Path, table: pa.Table, *, schema: Schema | None = None) ->
     path.with_name(f"{path.stem}-manifest.json").write_text(manifest.dumps())
 
 
-def damage_record(path: Path, number: int) -> None:
+def damage_record(path, number):
     """Change one byte of the payload of a record."""
     data, at = bytearray(path.read_bytes()), 0
     for _ in range(number):
@@ -87,14 +84,14 @@ def damage_record(path: Path, number: int) -> None:
     path.write_bytes(data)
 
 
-def example(**features: Any) -> bytes:
+def example(**features):
     """Return a serialized tf.train.Example, made by TensorFlow.
 
     A feature is a number, text, bytes, or a list of these; None sets the feature without a kind.
     """
     import tensorflow as tf
 
-    def feature(value: Any) -> Any:
+    def feature(value):
         if value is None:
             return tf.train.Feature()
         values = value if isinstance(value, list) else [value]

@@ -1,7 +1,5 @@
 """The files of the repository."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 
@@ -10,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def tracked_files() -> list[Path]:
+def tracked_files():
     """Return the files that git has or would add; skip the test if there is no git repository."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],

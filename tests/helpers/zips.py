@@ -1,16 +1,13 @@
 """Zip files of directories, and zip files that are broken on purpose."""
 
-from __future__ import annotations
-
 import struct
 import zipfile
-from pathlib import Path
 
 # Offsets of fields in a header, by its signature.
 _HEADERS = {b"PK\x03\x04": {"flags": 6, "method": 8}, b"PK\x01\x02": {"flags": 8, "method": 10}}
 
 
-def zip_of(directory: Path, path: Path, method: int = zipfile.ZIP_DEFLATED) -> Path:
+def zip_of(directory, path, method=zipfile.ZIP_DEFLATED):
     """Write a zip file of all files below a directory."""
     with zipfile.ZipFile(path, "w", method) as archive:
         for file in sorted(directory.rglob("*")):
@@ -19,16 +16,14 @@ def zip_of(directory: Path, path: Path, method: int = zipfile.ZIP_DEFLATED) -> P
     return path
 
 
-def make_zip(
-    path: Path, members: dict[str, bytes | str], method: int = zipfile.ZIP_DEFLATED
-) -> Path:
+def make_zip(path, members, method=zipfile.ZIP_DEFLATED):
     with zipfile.ZipFile(path, "w", method) as archive:
         for name, data in members.items():
             archive.writestr(name, data)
     return path
 
 
-def set_field(path: Path, field: str, value: int) -> Path:
+def set_field(path, field, value):
     """Overwrite a field in all headers of a zip file."""
     data = bytearray(path.read_bytes())
     for signature, fields in _HEADERS.items():
@@ -40,7 +35,7 @@ def set_field(path: Path, field: str, value: int) -> Path:
     return path
 
 
-def flip_in(path: Path, text: bytes, new: bytes) -> Path:
+def flip_in(path, text, new):
     """Replace text in a stored member, whose CRC is then wrong."""
     data = path.read_bytes()
     assert data.count(text) == 1

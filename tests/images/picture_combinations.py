@@ -9,9 +9,7 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -23,7 +21,7 @@ CLASSES = ("cat", "dog", "owl")
 WIDTH, HEIGHT = 12, 8
 RESIZED_WIDTH, RESIZED_HEIGHT = 6, 4
 
-PICTURES: dict[str, Sequence[Any]] = {
+PICTURES = {
     "size": (0, 1, 4, 1000),
     "input": ("folders", "splits", "flat", "table"),
     "damaged": (False, True),
@@ -44,7 +42,7 @@ PICTURES: dict[str, Sequence[Any]] = {
 }
 
 # What must be refused: the first level of every factor, but for these.
-REFUSED_PICTURES: tuple[Case, ...] = (
+REFUSED_PICTURES = (
     {"damaged": True},
     {"damaged": True, "check": "none", "resize": f"{RESIZED_HEIGHT}x{RESIZED_WIDTH}"},
     {"input": "flat", "group": "label_name"},
@@ -65,7 +63,7 @@ def is_sound_picture(case: Case) -> bool:
     return refusal_of_picture(case) != "must"
 
 
-def refusal_of_picture(case: Case) -> str:
+def refusal_of_picture(case):
     """Return ``must``, ``may`` or ``no``: whether a case, which may lack factors, is refused."""
     group, columns = case.get("group"), case.get("columns")
     has_label = case.get("input") != "flat" and not columns
@@ -85,7 +83,7 @@ def refusal_of_picture(case: Case) -> str:
     return "may" if case.get("shards") == 1 and is_split else "no"
 
 
-def _splits_by_folder(case: Case) -> bool:
+def _splits_by_folder(case):
     """Tell whether the folders decide the splits: they do unless other splits are asked for."""
     if "splits" not in case:
         return False
@@ -101,7 +99,7 @@ def make_pictures(case: Case, directory: Path) -> tuple[str, dict[str, bytes]]:
     """
     root = directory / "pictures"
     root.mkdir(parents=True)
-    files: dict[str, bytes] = {}
+    files = {}
     for number in range(case["size"]):
         name = f"{number:04d}.png"
         label = CLASSES[number * number % 3]
@@ -131,14 +129,14 @@ def make_pictures(case: Case, directory: Path) -> tuple[str, dict[str, bytes]]:
     return str(table), files
 
 
-def _picture(number: int) -> bytes:
+def _picture(number):
     pixels = np.random.default_rng(number).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)
     out = io.BytesIO()
     Image.fromarray(pixels).save(out, "PNG")
     return out.getvalue()
 
 
-def _label(path: str, case: Case) -> str | None:
+def _label(path, case):
     if case["input"] == "flat":
         return None
     if case["input"] == "table":
@@ -147,7 +145,7 @@ def _label(path: str, case: Case) -> str | None:
     return path.split("/")[-2]
 
 
-def check_picture(case: Case, directory: Path) -> str:
+def check_picture(case, directory):
     """Run a case and check what it gives; return ``written`` or ``refused``.
 
     Raises:
@@ -190,7 +188,7 @@ def check_picture(case: Case, directory: Path) -> str:
     return "written"
 
 
-def _stores_damaged(case: Case) -> bool:
+def _stores_damaged(case):
     """Tell whether the damaged file is a row: nothing looks at its bytes."""
     return bool(
         case["damaged"]
@@ -200,11 +198,11 @@ def _stores_damaged(case: Case) -> bool:
     )
 
 
-def _check_rows(case: Case, out: Path, files: dict[str, bytes]) -> None:
+def _check_rows(case, out, files):
     import tensorflow as tf
 
     manifest = json.loads((out / "manifest.json").read_text())
-    found: dict[str, list[list[str]]] = {}
+    found = {}
     stored = 0
     for split, content in manifest["splits"].items():
         found[split] = []
@@ -229,7 +227,7 @@ def _check_rows(case: Case, out: Path, files: dict[str, bytes]) -> None:
         for split, shards in found.items():
             assert all(path.startswith(f"{split}/") for shard in shards for path in shard)
     elif case["splits"] == "hash" and case["group"]:
-        of_label: dict[str | None, set[str]] = {}
+        of_label = {}
         for split, shards in found.items():
             for shard in shards:
                 for path in shard:
@@ -246,7 +244,7 @@ def _check_rows(case: Case, out: Path, files: dict[str, bytes]) -> None:
             assert paths != sorted(paths)
 
 
-def _check_row(case: Case, feature: Any, path: str, data: bytes) -> None:
+def _check_row(case, feature, path, data):
     import tensorflow as tf
 
     (image,) = feature["image"].bytes_list.value

@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import random
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -27,13 +26,13 @@ _ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), 
 _ADAM7 += ((1, 0, 2, 1),)
 
 
-def samples(most: int, channels: int = 1, *, width: int = WIDTH, height: int = HEIGHT) -> Samples:
+def samples(most, channels=1, *, width=WIDTH, height=HEIGHT):
     """Return samples from 0 to `most`, shape `[height, width, channels]`."""
     rng = np.random.default_rng(most + channels)
     return rng.integers(0, most + 1, (height, width, channels))
 
 
-def packed(rows: Samples, depth: int, *, row_multiple: int = 1) -> list[bytes]:
+def packed(rows, depth, *, row_multiple=1):
     """Return rows of samples as bytes, the first sample in the highest bits."""
     out = []
     for row in rows.reshape(len(rows), -1):
@@ -46,28 +45,28 @@ def packed(rows: Samples, depth: int, *, row_multiple: int = 1) -> list[bytes]:
     return out
 
 
-def chunk(kind: bytes, data: bytes = b"", *, crc: int = 0) -> bytes:
+def chunk(kind, data=b"", *, crc=0):
     """Return a chunk of a PNG; a `crc` spoils its checksum."""
     check = zlib.crc32(kind + data) ^ crc
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check)
 
 
 def ihdr(
-    depth: int = 8,
-    color: int = 2,
-    interlace: int = 0,
+    depth=8,
+    color=2,
+    interlace=0,
     *,
-    width: int = WIDTH,
-    height: int = HEIGHT,
-    compression: int = 0,
-    filtering: int = 0,
-) -> bytes:
+    width=WIDTH,
+    height=HEIGHT,
+    compression=0,
+    filtering=0,
+):
     """Return the content of the first chunk of a PNG."""
     size = struct.pack(">II", width, height)
     return size + bytes([depth, color, compression, filtering, interlace])
 
 
-def scanlines(depth: int = 8, color: int = 2, interlace: int = 0) -> bytes:
+def scanlines(depth=8, color=2, interlace=0):
     """Return the pixels of a PNG before they are compressed, without filters."""
     channels = PNG_TYPES[color][0]
     most = 1 if color == 3 else 2**depth - 1
@@ -78,7 +77,7 @@ def scanlines(depth: int = 8, color: int = 2, interlace: int = 0) -> bytes:
     return b"".join(b"\0" + line for part in lines for line in part)
 
 
-def png(*chunks: bytes) -> bytes:
+def png(*chunks):
     """Return a PNG of these chunks and an end mark."""
     return PNG_SIGNATURE + b"".join(chunks) + chunk(b"IEND")
 
@@ -225,24 +224,24 @@ def pngs() -> Iterator[tuple[str, bytes]]:
     }.items()
 
 
-def _deflated(data: bytes, bits: int) -> bytes:
+def _deflated(data, bits):
     packer = zlib.compressobj(wbits=bits)
     return packer.compress(data) + packer.flush()
 
 
 def bmp(
-    bits: int = 24,
-    head: int = 40,
+    bits=24,
+    head=40,
     *,
-    compression: int = 0,
-    masks: Sequence[int] = (),
-    palette: bytes | None = None,
-    pixels: bytes | None = None,
-    width: int = WIDTH,
-    height: int = HEIGHT,
-    gap: int = 0,
-    colors: int = 0,
-) -> bytes:
+    compression=0,
+    masks=(),
+    palette=None,
+    pixels=None,
+    width=WIDTH,
+    height=HEIGHT,
+    gap=0,
+    colors=0,
+):
     """Return a BMP with a header of `head` bytes.
 
     Args:
@@ -338,19 +337,19 @@ def bmps() -> Iterator[tuple[str, bytes]]:
     }.items()
 
 
-def _colors(count: int) -> bytes:
+def _colors(count):
     """Return a table of colors that are far from each other."""
     return bytes(67 * number % 256 for number in range(3 * count))
 
 
 def gif(
-    *frames_: bytes,
-    width: int = WIDTH,
-    height: int = HEIGHT,
-    table: int | None = 8,
-    version: bytes = b"89a",
-    end: bytes = b";",
-) -> bytes:
+    *frames_,
+    width=WIDTH,
+    height=HEIGHT,
+    table=8,
+    version=b"89a",
+    end=b";",
+):
     """Return a GIF of these blocks, with a global table of 2^`table` colors."""
     flags = 0 if table is None else 0xF0 | (table - 1)
     colors = b"" if table is None else _colors(2**table)
@@ -365,22 +364,22 @@ def gif(
 
 
 def gif_frame(
-    left: int = 0,
-    top: int = 0,
-    width: int = WIDTH,
-    height: int = HEIGHT,
+    left=0,
+    top=0,
+    width=WIDTH,
+    height=HEIGHT,
     *,
-    table: int | None = None,
-    interlaced: bool = False,
-    most: int = 255,
-    pixels: int | None = None,
-) -> bytes:
+    table=None,
+    interlaced=False,
+    most=255,
+    pixels=None,
+):
     """Return an image block of a GIF, whose codes are all nine bits long."""
     flags = 0x40 * interlaced | (0 if table is None else 0x80 | (table - 1))
     colors = b"" if table is None else _colors(2**table)
     count = width * height if pixels is None else pixels
     values = samples(most, width=count, height=1).ravel().tolist()
-    codes: list[int] = []
+    codes = []
     for number, value in enumerate(values):
         codes += [256, value] if number % 200 == 0 else [value]
     bits = sum(code << 9 * number for number, code in enumerate([*codes, 257]))
@@ -391,7 +390,7 @@ def gif_frame(
     return b"," + place + colors + b"\x08" + body + b"\0"
 
 
-def gif_control(disposal: int = 0, transparent: int | None = None) -> bytes:
+def gif_control(disposal=0, transparent=None):
     """Return the extension that stands before an animated or transparent frame."""
     flags = disposal << 2 | (transparent is not None)
     return b"!\xf9\x04" + struct.pack("<BHB", flags, 5, transparent or 0) + b"\0"
@@ -442,7 +441,7 @@ def gifs() -> Iterator[tuple[str, bytes]]:
     }.items()
 
 
-def riff(*chunks: tuple[bytes, bytes], more: int = 0) -> bytes:
+def riff(*chunks, more=0):
     """Return a WebP of these chunks; `more` is added to the size that it tells."""
     body = b"".join(
         kind + struct.pack("<I", len(data)) + data + b"\0" * (len(data) & 1)
@@ -451,7 +450,7 @@ def riff(*chunks: tuple[bytes, bytes], more: int = 0) -> bytes:
     return b"RIFF" + struct.pack("<I", len(body) + 4 + more) + b"WEBP" + body
 
 
-def riff_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
+def riff_chunks(data):
     """Return the chunks of a WebP."""
     at, found = 12, []
     while at + 8 <= len(data):
@@ -461,7 +460,7 @@ def riff_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
     return found
 
 
-def canvas(flags: int, *, width: int = WIDTH, height: int = HEIGHT) -> tuple[bytes, bytes]:
+def canvas(flags, *, width=WIDTH, height=HEIGHT):
     """Return the chunk that begins a WebP with further chunks."""
     size = (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
     return b"VP8X", bytes([flags, 0, 0, 0]) + size
@@ -525,25 +524,25 @@ def webps() -> Iterator[tuple[str, bytes]]:
     }.items()
 
 
-def segment(marker: int, content: bytes = b"") -> bytes:
+def segment(marker, content=b""):
     """Return a segment of a JPEG."""
     return bytes([0xFF, marker]) + struct.pack(">H", len(content) + 2) + content
 
 
 def jpeg(
-    components: int = 3,
+    components=3,
     *,
-    frame: int = 0xC0,
-    precision: int = 8,
-    width: int = WIDTH,
-    height: int = HEIGHT,
-    before: bytes = b"",
-    tables: bool = True,
-    huffman: bool = True,
-    sampling: Sequence[int] = (),
-    selection: bytes = b"\0\x3f\0",
-    end: bytes = b"\xff\xd9",
-) -> bytes:
+    frame=0xC0,
+    precision=8,
+    width=WIDTH,
+    height=HEIGHT,
+    before=b"",
+    tables=True,
+    huffman=True,
+    sampling=(),
+    selection=b"\0\x3f\0",
+    end=b"\xff\xd9",
+):
     """Return a JPEG of one shade, each of whose blocks takes two bits."""
     ids = range(1, components + 1)
     factors = [*sampling, *[0x11] * components]
@@ -636,14 +635,14 @@ def jpegs() -> Iterator[tuple[str, bytes]]:
     }.items()
 
 
-def zoo() -> dict[str, bytes]:
+def zoo():
     """Return all of these pictures by name; the format stands first."""
     kinds = {"png": pngs, "bmp": bmps, "gif": gifs, "webp": webps, "jpeg": jpegs}
     made = {f"{kind}-{name}": data for kind, make in kinds.items() for name, data in make()}
     return {**{f"sample-{name}": data for name, data in SAMPLES.items()}, **made}
 
 
-def png_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
+def png_chunks(data):
     """Return types and contents of the chunks of a PNG, as far as they go."""
     at, found = len(PNG_SIGNATURE), []
     while at + 8 <= len(data):
@@ -653,7 +652,7 @@ def png_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
     return found
 
 
-def _shuffled(parts: list[tuple[bytes, bytes]], chance: random.Random) -> None:
+def _shuffled(parts, chance):
     """Drop, double or move a chunk, or give it another type or content."""
     number = chance.randrange(len(parts))
     way = chance.randrange(5)
@@ -670,7 +669,7 @@ def _shuffled(parts: list[tuple[bytes, bytes]], chance: random.Random) -> None:
         parts[number] = (kind, _flipped(content, chance))
 
 
-def _flipped(data: bytes, chance: random.Random) -> bytes:
+def _flipped(data, chance):
     changed = bytearray(data)
     for _ in range(chance.randrange(1, 4)):
         if changed:
@@ -680,7 +679,7 @@ def _flipped(data: bytes, chance: random.Random) -> bytes:
     return bytes(changed)
 
 
-def varied(data: bytes, chance: random.Random) -> bytes:
+def varied(data, chance):
     """Return a picture cut, lengthened, flipped, or of other chunks with right checksums."""
     way = chance.randrange(6)
     if way == 0:

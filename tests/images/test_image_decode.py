@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import io
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ PIXELS = 2**28
 DAMAGES = 200
 
 
-def photographs() -> list[Path]:
+def photographs():
     """Return photographs that come with scikit-learn and scikit-image."""
     folders = {"sklearn": "datasets/images", "skimage": "data"}
     names = {"china.jpg", "flower.jpg", "retina.jpg", "chelsea.png", "no_time_for_that_tiny.gif"}
@@ -36,7 +35,7 @@ def photographs() -> list[Path]:
     return found
 
 
-def pillow_takes(data: bytes) -> bool:
+def pillow_takes(data):
     try:
         Image.open(io.BytesIO(data)).load()
     except Exception:
@@ -44,7 +43,7 @@ def pillow_takes(data: bytes) -> bool:
     return True
 
 
-def shrunk(path: Path) -> bytes:
+def shrunk(path):
     """Return a photograph in its own format but small, so that 200 of it are decoded soon."""
     image = Image.open(path)
     format = image.format
@@ -68,9 +67,7 @@ def flipped(data: bytes, chance: random.Random) -> bytes:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("damage", [cut, flipped])
 @pytest.mark.parametrize("path", photographs(), ids=lambda path: path.name)
-def test_damaged_photographs_are_judged_as_pillow_judges_them(
-    path: Path, damage: Callable[[bytes, random.Random], bytes], tmp_path: Path
-) -> None:
+def test_damaged_photographs_are_judged_as_pillow_judges_them(path, damage, tmp_path):
     chance = random.Random(path.name)
     whole = shrunk(path)
     copies = [whole, *(damage(whole, chance) for _ in range(DAMAGES))]
@@ -78,8 +75,8 @@ def test_damaged_photographs_are_judged_as_pillow_judges_them(
         (tmp_path / f"{number:03d}{path.suffix}").write_bytes(data)
     source = Images(tmp_path, check="decode", columns=["path"])
     (unit,) = source.all_units(source.all_scans())
-    taken: list[str] = []
-    rejected: list[str] = []
+    taken = []
+    rejected = []
     for batch in source.read(unit, source.schema()):
         taken += [row["path"] for row in batch.rows()]
         rejected += [reject.value for reject in batch.rejects]
@@ -93,9 +90,7 @@ def test_damaged_photographs_are_judged_as_pillow_judges_them(
 @pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
 @pytest.mark.parametrize("progressive", [False, True])
 @pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
-def test_any_jpeg_is_judged_as_at_its_full_size(
-    mode: str, progressive: bool, subsampling: str
-) -> None:
+def test_any_jpeg_is_judged_as_at_its_full_size(mode, progressive, subsampling):
     chance = random.Random(f"{mode} {progressive} {subsampling}")
     noise = np.random.default_rng(0)
     channels = {"L": (), "RGB": (3,), "CMYK": (4,)}[mode]
@@ -130,7 +125,7 @@ def is_decoded(data: bytes) -> bool:
     return True
 
 
-def decoded(data: bytes) -> Header:
+def decoded(data):
     """Check a picture as it is read: its header first."""
     header: Header | Fault
     try:
@@ -140,12 +135,12 @@ def decoded(data: bytes) -> Header:
     return check_decode(memoryview(data), header, max_pixels=PIXELS)
 
 
-def test_photographs_are_there() -> None:
+def test_photographs_are_there():
     assert len(photographs()) >= 4
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_decoding_describes_as_the_header_does(name: str) -> None:
+def test_decoding_describes_as_the_header_does(name):
     if name in ("tiff-oriented", "webp-animated"):  # Pillow turns one, and adds alpha to the other
         return
     fault = Fault("damaged", "is damaged")
@@ -160,7 +155,7 @@ def test_decoding_describes_as_the_header_does(name: str) -> None:
 
 @pytest.mark.parametrize("name", SAMPLES)
 @pytest.mark.parametrize("format", ["jpeg", "png", "webp"])
-def test_everything_becomes_everything(name: str, format: str) -> None:
+def test_everything_becomes_everything(name, format):
     header = describe(SAMPLES[name])
     how = make_transform("10x12", format, 90, orient=True)
     data, new, _ = transformed(memoryview(SAMPLES[name]), header, how, max_pixels=PIXELS)
@@ -170,7 +165,7 @@ def test_everything_becomes_everything(name: str, format: str) -> None:
     assert image.size == (12, 10)
 
 
-def test_resizing_keeps_what_is_seen() -> None:
+def test_resizing_keeps_what_is_seen():
     image = picture(width=640, height=480)
     data = encoded(image, "JPEG", quality=95)
     how = make_transform(60, "png", 90, orient=False)
@@ -182,9 +177,7 @@ def test_resizing_keeps_what_is_seen() -> None:
 
 @pytest.mark.parametrize("kind", ["f4", "i4"])
 @pytest.mark.parametrize("wanted", [(None, "png"), (8, None), ("4x4", "jpeg")])
-def test_pixels_that_no_format_holds_are_not_made_to_fit(
-    kind: str, wanted: tuple[str | int | None, str | None]
-) -> None:
+def test_pixels_that_no_format_holds_are_not_made_to_fit(kind, wanted):
     data = encoded(Image.fromarray(np.arange(192, dtype=kind).reshape(12, 16) * 1000), "TIFF")
     how = make_transform(*wanted, 90, orient=False)
     with pytest.raises(Fault, match=r"pixels that are .*store it as it is"):
@@ -192,7 +185,7 @@ def test_pixels_that_no_format_holds_are_not_made_to_fit(
 
 
 @pytest.mark.parametrize("resize", ["20000x20000", "99999999999", 10**6])
-def test_a_size_beyond_the_limit_is_refused_before_it_is_made(resize: str | int) -> None:
+def test_a_size_beyond_the_limit_is_refused_before_it_is_made(resize):
     data = encoded(picture(), "PNG")
     how = make_transform(resize, None, 90, orient=False)
     with pytest.raises(Fault, match=r"would be .* choose a smaller --resize") as raised:
@@ -202,7 +195,7 @@ def test_a_size_beyond_the_limit_is_refused_before_it_is_made(resize: str | int)
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("resize", [None, "30x20", 8])
-def test_pictures_are_turned_upright(orientation: int, resize: str | int | None) -> None:
+def test_pictures_are_turned_upright(orientation, resize):
     data = encoded(picture(), "PNG", exif=exif(orientation))
     how = make_transform(resize, "png", 90, orient=True)
     turned, header, _ = transformed(memoryview(data), describe(data), how, max_pixels=PIXELS)
@@ -216,7 +209,7 @@ def test_pictures_are_turned_upright(orientation: int, resize: str | int | None)
     assert np.abs(seen - expected).max() <= (0 if resize is None else 40)
 
 
-def test_an_orientation_that_is_not_applied_is_kept() -> None:
+def test_an_orientation_that_is_not_applied_is_kept():
     data = encoded(picture(), "JPEG", exif=exif(6))
     how = make_transform(8, None, 90, orient=False)
     small, header, _ = transformed(memoryview(data), describe(data), how, max_pixels=PIXELS)
@@ -224,14 +217,14 @@ def test_an_orientation_that_is_not_applied_is_kept() -> None:
     assert (header.width, header.height) == (round(WIDTH * 8 / HEIGHT), 8)
 
 
-def test_a_tiff_is_always_turned() -> None:
+def test_a_tiff_is_always_turned():
     data = oriented_tiff(6)
     how = make_transform(None, "png", 90, orient=False)
     turned, header, _ = transformed(memoryview(data), describe(data), how, max_pixels=PIXELS)
     assert header == describe(turned) == Header("png", HEIGHT, WIDTH, 3, 1)
 
 
-def test_transparency_becomes_white_in_a_jpeg() -> None:
+def test_transparency_becomes_white_in_a_jpeg():
     image = Image.new("RGBA", (16, 16), (255, 0, 0, 0))
     data = encoded(image, "PNG")
     how = make_transform(None, "jpeg", 95, orient=False)
@@ -239,7 +232,7 @@ def test_transparency_becomes_white_in_a_jpeg() -> None:
     assert np.asarray(Image.open(io.BytesIO(jpeg))).min() > 250
 
 
-def test_sixteen_bits_become_eight() -> None:
+def test_sixteen_bits_become_eight():
     data = SAMPLES["png-grey-16"]
     how = make_transform(None, "webp", 100, orient=False)
     webp, _, _ = transformed(memoryview(data), describe(data), how, max_pixels=PIXELS)
@@ -248,7 +241,7 @@ def test_sixteen_bits_become_eight() -> None:
     assert np.abs(seen - expected).mean() < 8
 
 
-def test_quality_counts() -> None:
+def test_quality_counts():
     data = encoded(picture(width=200, height=200), "PNG")
     sizes = []
     for quality in (10, 90):
@@ -270,11 +263,11 @@ def test_quality_counts() -> None:
         (Transform(size=(23, 17)), True),
     ],
 )
-def test_only_what_must_change_is_touched(how: Transform, changes: bool) -> None:
+def test_only_what_must_change_is_touched(how, changes):
     assert how.changes(Header("jpeg", 23, 17, 3, 6)) == changes
 
 
-def test_a_format_of_its_own_is_chosen_where_none_is_told() -> None:
+def test_a_format_of_its_own_is_chosen_where_none_is_told():
     how = make_transform(8, None, 90, orient=False)
     formats = {
         name: transformed(
@@ -292,6 +285,6 @@ def test_a_format_of_its_own_is_chosen_where_none_is_told() -> None:
     }
 
 
-def test_too_many_pixels_are_not_decoded() -> None:
+def test_too_many_pixels_are_not_decoded():
     with pytest.raises(Fault, match="is 23x17, more than 100 pixels"):
         check_decode(memoryview(SAMPLES["png"]), describe(SAMPLES["png"]), max_pixels=100)

@@ -1,7 +1,5 @@
 """Headers against Pillow and TensorFlow, whole and cut, and against random bytes."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import io
@@ -53,7 +51,7 @@ TENSORFLOW = [
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_header(name: str) -> None:
+def test_header(name):
     expected = Header(
         name.partition("-")[0], WIDTH, HEIGHT, CHANNELS.get(name, 3), ORIENTATIONS.get(name, 1)
     )
@@ -61,7 +59,7 @@ def test_header(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_header_is_that_of_pillow(name: str) -> None:
+def test_header_is_that_of_pillow(name):
     image = Image.open(io.BytesIO(SAMPLES[name]))
     header = describe(SAMPLES[name])
     # Pillow turns a TIFF by itself, and tells the size it has then.
@@ -71,7 +69,7 @@ def test_header_is_that_of_pillow(name: str) -> None:
     assert header.orientation == image.getexif().get(274, 1)
 
 
-def test_channels_are_those_of_tensorflow() -> None:
+def test_channels_are_those_of_tensorflow():
     tf = pytest.importorskip("tensorflow")
     seen = {name: int(tf.io.decode_image(SAMPLES[name]).shape[-1]) for name in TENSORFLOW}
     assert seen == {name: describe(SAMPLES[name]).channels for name in TENSORFLOW}
@@ -79,16 +77,16 @@ def test_channels_are_those_of_tensorflow() -> None:
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP"])
-def test_orientation(format: str, orientation: int) -> None:
+def test_orientation(format, orientation):
     assert describe(encoded(picture(), format, exif=exif(orientation))).orientation == orientation
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_orientation_of_tiff(orientation: int) -> None:
+def test_orientation_of_tiff(orientation):
     assert describe(oriented_tiff(orientation)).orientation == orientation
 
 
-def test_a_tiff_of_many_channels_has_a_header() -> None:
+def test_a_tiff_of_many_channels_has_a_header():
     # Satellites take such pictures; Pillow opens none of them.
     tags = {256: 4, 257: 3, 262: 1, 277: 13}
     entries = b"".join(struct.pack("<HHII", tag, 3, 1, value) for tag, value in tags.items())
@@ -98,12 +96,12 @@ def test_a_tiff_of_many_channels_has_a_header() -> None:
     assert describe(data)[:4] == ("tiff", 4, 3, 13)
 
 
-def test_orientation_that_means_nothing_is_upright() -> None:
+def test_orientation_that_means_nothing_is_upright():
     assert describe(encoded(picture(), "JPEG", exif=exif(9))).orientation == 1
 
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name != "jpeg-trailer"])
-def test_every_cut_is_seen(name: str) -> None:
+def test_every_cut_is_seen(name):
     data = SAMPLES[name]
     # What TIFF and BMP have behind their pixels, and padding, is no loss.
     needed = {"tiff": 0.6, "bmp": 1.0, "webp": 1.0}.get(name.partition("-")[0], 1.0)
@@ -115,12 +113,12 @@ def test_every_cut_is_seen(name: str) -> None:
     assert codes <= {"truncated", "not-an-image"}
 
 
-def test_a_cut_trailer_of_a_camera_is_no_loss() -> None:
+def test_a_cut_trailer_of_a_camera_is_no_loss():
     assert describe(SAMPLES["jpeg-trailer"][:-10]) == describe(SAMPLES["jpeg"])
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_a_cut_is_let_through_where_nobody_asks(name: str) -> None:
+def test_a_cut_is_let_through_where_nobody_asks(name):
     data = SAMPLES[name]
     if not name.startswith("tiff"):  # their directory is at the end
         cut = data[: len(data) - 10]
@@ -128,7 +126,7 @@ def test_a_cut_is_let_through_where_nobody_asks(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_flipped_and_cut_bytes_never_crash(name: str) -> None:
+def test_flipped_and_cut_bytes_never_crash(name):
     chance = random.Random(name)
     for _ in range(300):
         data = bytearray(SAMPLES[name])
@@ -143,7 +141,7 @@ BEGINNINGS = [b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"BM", b"II
 
 
 @given(st.sampled_from([*BEGINNINGS, b"RIFF\0\0\0\0WEBPVP8X"]), st.binary(max_size=200))
-def test_random_bytes_never_crash(begin: bytes, rest: bytes) -> None:
+def test_random_bytes_never_crash(begin, rest):
     with contextlib.suppress(Fault):
         assert describe(begin + rest).width > 0
 
@@ -160,13 +158,13 @@ def test_random_bytes_never_crash(begin: bytes, rest: bytes) -> None:
         (SAMPLES["webp"][:-7], "truncated", "is cut off 7 bytes before its end"),
     ],
 )
-def test_what_is_wrong_is_told(data: bytes, code: str, reason: str) -> None:
+def test_what_is_wrong_is_told(data, code, reason):
     with pytest.raises(Fault) as caught:
         describe(data)
     assert (caught.value.code, caught.value.reason) == (code, reason)
 
 
-def test_a_bomb_is_refused_by_its_header() -> None:
+def test_a_bomb_is_refused_by_its_header():
     header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
     chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
     bomb = b"\x89PNG\r\n\x1a\n" + b"".join(
@@ -178,13 +176,13 @@ def test_a_bomb_is_refused_by_its_header() -> None:
     assert describe(bomb, max_pixels=60_000**2).width == 60_000
 
 
-def test_the_smallest_webp() -> None:
+def test_the_smallest_webp():
     data = base64.b64decode("UklGRhIAAABXRUJQVlA4TAYAAAAvQWxvAGs=")
     image = Image.open(io.BytesIO(data))
     assert describe(data) == Header("webp", *image.size, len(image.getbands()))
 
 
-def test_a_picture_of_no_size_is_damaged() -> None:
+def test_a_picture_of_no_size_is_damaged():
     data = bytearray(SAMPLES["png"])
     data[16:20] = b"\0\0\0\0"
     with pytest.raises(Fault, match=f"its size is 0x{HEIGHT}"):

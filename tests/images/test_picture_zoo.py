@@ -1,7 +1,5 @@
 """Pictures of every kind: what is stored, TensorFlow decodes, or it is counted with the cure."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -30,7 +28,7 @@ FALSE_ALARMS = {
 
 
 @pytest.mark.parametrize("check", ["header", "decode"])
-def test_what_is_stored_is_decoded_or_counted(check: str) -> None:
+def test_what_is_stored_is_decoded_or_counted(check):
     verdicts = {name: judged(data, check) for name, data in ZOO.items()}
     # What Pillow refuses as well is damaged, which is for the decode check to find.
     missed = {
@@ -49,7 +47,7 @@ def test_what_is_stored_is_decoded_or_counted(check: str) -> None:
 
 
 @pytest.mark.parametrize("format", ["png", "jpeg"])
-def test_the_cure_cures(format: str) -> None:
+def test_the_cure_cures(format):
     for name, data in ZOO.items():
         before, after = stored(data, "decode"), stored(data, "decode", Transform(format=format))
         if before is None or before[0].refusal is None:
@@ -81,14 +79,14 @@ def test_the_cure_cures(format: str) -> None:
         ("sample-tiff", "is a TIFF"),
     ],
 )
-def test_the_reason_is_told(name: str, reason: str) -> None:
+def test_the_reason_is_told(name, reason):
     refusal = describe(ZOO[name]).refusal
     assert refusal is not None
     assert refusal.reason.startswith(reason)
     assert refusal.cure == "--format png or --format jpeg"
 
 
-def test_no_end_mark_is_counted_where_it_is_no_fault() -> None:
+def test_no_end_mark_is_counted_where_it_is_no_fault():
     data = ZOO["jpeg-no-end-but-trailing"]
     with pytest.raises(Fault, match="before its end mark"):
         describe(data)
@@ -98,7 +96,7 @@ def test_no_end_mark_is_counted_where_it_is_no_fault() -> None:
     assert kept[0].refusal.reason == "has no end mark"
 
 
-def test_damaged_pictures_are_counted_or_rejected() -> None:
+def test_damaged_pictures_are_counted_or_rejected():
     found = damage(600, seed=1)
     decoded = found["counts"]["decode"]
     seen = [(name, data) for check, name, data in found["missed"] if check == "decode"]
@@ -122,7 +120,7 @@ for _ in range(400):
 """
 
 
-def test_a_lossless_jpeg_does_not_overrun_memory() -> None:
+def test_a_lossless_jpeg_does_not_overrun_memory():
     # Decoded at a part of its size, it ended the process.
     done = subprocess.run(
         [sys.executable, "-c", DECODES, ZOO["jpeg-lossless"].hex()],
@@ -144,9 +142,7 @@ def test_a_lossless_jpeg_does_not_overrun_memory() -> None:
         ("bmp-32-10-bits", None, "has its colors in another order than TensorFlow expects"),
     ],
 )
-def test_a_bmp_that_pillow_does_not_read_is_stored_unless_it_is_decoded(
-    name: str, like: str | None, reason: str | None
-) -> None:
+def test_a_bmp_that_pillow_does_not_read_is_stored_unless_it_is_decoded(name, like, reason):
     header = describe(ZOO[name])
     assert header.refusal == (None if reason is None else Refusal(reason))
     assert stored(ZOO[name], "header") == (header, ZOO[name])
@@ -158,12 +154,12 @@ def test_a_bmp_that_pillow_does_not_read_is_stored_unless_it_is_decoded(
 
 
 @pytest.mark.parametrize("name", ["bmp-jpeg-inside", "bmp-png-inside"])
-def test_a_bmp_that_nothing_decodes_is_a_fault(name: str) -> None:
+def test_a_bmp_that_nothing_decodes_is_a_fault(name):
     with pytest.raises(Fault, match="is damaged: it has 0 bits per pixel"):
         describe(ZOO[name])
 
 
-def test_headers_are_read_without_pillow() -> None:
+def test_headers_are_read_without_pillow():
     names = [name for name in ZOO if name.startswith(("bmp-", "gif-", "webp-", "sample-"))]
     code = (
         "import sys; sys.modules['PIL'] = None\n"
@@ -183,5 +179,5 @@ def test_headers_are_read_without_pillow() -> None:
     assert done.stdout.splitlines() == [str(tuple(describe(ZOO[name])[:4])) for name in sound]
 
 
-def test_a_palette_that_is_missing_is_a_fault_and_no_crash() -> None:
+def test_a_palette_that_is_missing_is_a_fault_and_no_crash():
     assert stored(ZOO["png-palette-missing"], "header", Transform(format="jpeg")) is None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from beam_tfrecord.images import Fault, Header
+from beam_tfrecord.images import Fault
 from beam_tfrecord.images.formats import describe
 from beam_tfrecord.native import _files as files
 from beam_tfrecord.sources.images.read import Files
@@ -20,14 +20,14 @@ from tests.sources.made_images import SAMPLES, encoded, exif, picture
 LIMIT = 10_000
 
 
-def told(pictures: list[bytes], *, limit: int = LIMIT) -> list[Header | None]:
+def told(pictures, *, limit=LIMIT):
     """Describe pictures that lie side by side."""
     data = np.frombuffer(b"".join(pictures) + b"\0", np.uint8)
     held = Files(data, [len(one) for one in pictures], {})
     return held.plain_jpegs(max_pixels=limit)
 
 
-def described(data: bytes) -> Header | None:
+def described(data):
     """Return what the reference says; None where that is a fault."""
     try:
         return describe(data, max_pixels=LIMIT)
@@ -43,7 +43,7 @@ def check(data: bytes) -> bool:
     return header is not None
 
 
-def test_jpegs_without_exif_are_plain_and_nothing_else_is() -> None:
+def test_jpegs_without_exif_are_plain_and_nothing_else_is():
     headers = dict(zip(SAMPLES, told(list(SAMPLES.values())), strict=True))
     plain = {name for name, header in headers.items() if header is not None}
     with_exif = {name for name in SAMPLES if Image.open(io.BytesIO(SAMPLES[name])).getexif()}
@@ -56,7 +56,7 @@ def test_jpegs_without_exif_are_plain_and_nothing_else_is() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name.startswith("jpeg")])
-def test_no_cut_and_no_limit_is_overlooked(name: str) -> None:
+def test_no_cut_and_no_limit_is_overlooked(name):
     data = SAMPLES[name]
     for cut in range(len(data)):
         check(data[:cut])
@@ -64,7 +64,7 @@ def test_no_cut_and_no_limit_is_overlooked(name: str) -> None:
     assert told([data], limit=header.width * header.height - 1) == [None]
 
 
-def test_exif_of_any_orientation_is_left_to_the_reference() -> None:
+def test_exif_of_any_orientation_is_left_to_the_reference():
     turned = [encoded(picture(), "JPEG", exif=exif(way)) for way in range(1, 9)]
     assert told(turned) == [None] * 8
 
@@ -96,12 +96,12 @@ _segments = st.lists(
 
 
 @given(_segments, st.sampled_from([b"", b"\xff\xda", b"\xff\xda\0\x02"]))
-def test_any_chain_of_segments(segments: list[bytes], scan: bytes) -> None:
+def test_any_chain_of_segments(segments, scan):
     for end in (b"", b"\xff\xd9", b"\xff\xd9trailer"):
         check(b"\xff\xd8" + b"".join(segments) + scan + end)
 
 
-def test_such_chains_are_plain_as_well_as_not() -> None:
+def test_such_chains_are_plain_as_well_as_not():
     # Else the test above would show nothing.
     frame = _segment(0xC2, bytes([8, 0, 7, 0, 9, 3, 1, 0x22, 0, 2, 0x11, 0, 3, 0x11, 0]), 0)
     tables, scan = _segment(0xDB, bytes(65), 0), b"\xff\xda\0\x02\xff\xd9"
@@ -114,7 +114,7 @@ def test_such_chains_are_plain_as_well_as_not() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in zoo() if name.startswith("jpeg")])
-def test_jpegs_of_every_kind(name: str) -> None:
+def test_jpegs_of_every_kind(name):
     check(zoo()[name])
 
 
@@ -122,14 +122,14 @@ def test_jpegs_of_every_kind(name: str) -> None:
     st.sampled_from([name for name in SAMPLES if name.startswith("jpeg")]),
     st.lists(st.tuples(st.integers(0, 700), _numbers), max_size=4),
 )
-def test_flipped_bytes(name: str, flips: list[tuple[int, int]]) -> None:
+def test_flipped_bytes(name, flips):
     data = bytearray(SAMPLES[name])
     for at, value in flips:
         data[at % len(data)] = value
     check(bytes(data))
 
 
-def test_ranges_outside_of_the_data_are_refused() -> None:
+def test_ranges_outside_of_the_data_are_refused():
     data = np.zeros(4, np.uint8)
     for start, size in ((-1, 1), (0, 5), (4, 1), (0, -1)):
         with pytest.raises(ValueError, match="outside of the data"):

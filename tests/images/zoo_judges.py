@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from beam_tfrecord.images import Header
 from beam_tfrecord.images.decode import Transform
 from beam_tfrecord.sources.images.read import Files, Reading, read_images
 from tests.images.picture_zoo import varied, zoo
@@ -27,7 +26,7 @@ _UNCHANGED = Transform()
 _VARIED_BYTES = 10_000
 
 
-def tensorflow_pixels(data: bytes) -> Pixels | None:
+def tensorflow_pixels(data):
     """Return what `.tf()` decodes a picture to; None where TensorFlow refuses it."""
     import tensorflow as tf
 
@@ -38,7 +37,7 @@ def tensorflow_pixels(data: bytes) -> Pixels | None:
     return np.asarray(image)
 
 
-def pillow_pixels(data: bytes) -> Pixels | None:
+def pillow_pixels(data):
     """Return what Pillow decodes a picture to, 16 bits to 8; None where it refuses it."""
     try:
         image = Image.open(io.BytesIO(data))
@@ -50,9 +49,7 @@ def pillow_pixels(data: bytes) -> Pixels | None:
         return None
 
 
-def stored(
-    data: bytes, check: str, transform: Transform = _UNCHANGED
-) -> tuple[Header, bytes] | None:
+def stored(data, check, transform=_UNCHANGED):
     """Return header and bytes of a picture as it is written; None where it is rejected."""
     buffer = np.frombuffer(data + b"\0", np.uint8)
 
@@ -85,12 +82,12 @@ class Verdict:
     has_size: bool
 
     @property
-    def is_missed(self) -> bool:
+    def is_missed(self):
         """True where nothing is said of a picture that cannot be read back."""
         return self.said == "silent" and not (self.is_decoded and self.is_right is not False)
 
     @property
-    def is_false_alarm(self) -> bool:
+    def is_false_alarm(self):
         """True where a picture is counted that is read back as it is."""
         return self.said == "counted" and self.is_decoded and self.is_right is True
 
@@ -113,7 +110,7 @@ def _is_gif_right(pixels: Pixels, expected: Pixels, data: bytes) -> bool:
     return bool((seen == wanted).all())
 
 
-def judged(data: bytes, check: str) -> Verdict:
+def judged(data, check):
     """Return what becomes of a picture under a check."""
     kept = stored(data, check)
     if kept is None:
@@ -128,7 +125,7 @@ def judged(data: bytes, check: str) -> Verdict:
     return Verdict(said, pixels is not None, is_right, has_size)
 
 
-def damage(count: int, seed: int) -> dict[str, Any]:
+def damage(count, seed):
     """Return how often varied pictures are judged rightly under each check.
 
     Returns:
@@ -138,10 +135,8 @@ def damage(count: int, seed: int) -> dict[str, Any]:
     chance = random.Random(seed)
     pictures = {name: data for name, data in zoo().items() if len(data) < _VARIED_BYTES}
     names = list(pictures)
-    counts: dict[str, collections.Counter[str]] = {
-        check: collections.Counter() for check in ("header", "decode")
-    }
-    missed: list[tuple[str, str, bytes]] = []
+    counts = {check: collections.Counter() for check in ("header", "decode")}
+    missed = []
     for _ in range(count):
         name = chance.choice(names)
         data = varied(pictures[name], chance)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ EDITED = "the input was edited since the dataset in"
 
 
 @pytest.fixture(autouse=True)
-def cut(request: pytest.FixtureRequest) -> Iterator[None]:
+def cut(request):
     """Cut the files of those kinds that are to be cut."""
     callspec = getattr(request.node, "callspec", None)
     with small_units("csv" if callspec is None else callspec.params["kind"]):
@@ -55,7 +54,7 @@ def is_copied(path: Path) -> None:
 
 @KINDS
 @pytest.mark.parametrize("touch", [is_read_only, is_copied])
-def test_a_copy_is_no_edit(tmp_path: Path, kind: str, touch: Any) -> None:
+def test_a_copy_is_no_edit(tmp_path, kind, touch):
     paths = write_files(tmp_path / "in", kind, 40)
     before = write(tmp_path / "in", tmp_path / "out", kind)
     for path in paths:
@@ -66,7 +65,7 @@ def test_a_copy_is_no_edit(tmp_path: Path, kind: str, touch: Any) -> None:
 
 
 @KINDS
-def test_one_other_byte_under_the_same_size_and_time_is_an_edit(tmp_path: Path, kind: str) -> None:
+def test_one_other_byte_under_the_same_size_and_time_is_an_edit(tmp_path, kind):
     first, *_ = write_files(tmp_path / "in", kind, 40)
     write(tmp_path / "in", tmp_path / "out", kind)
     status, new = first.stat(), INPUTS[kind].make(0, 40, NEW)
@@ -79,7 +78,7 @@ def test_one_other_byte_under_the_same_size_and_time_is_an_edit(tmp_path: Path, 
 
 
 @KINDS
-def test_the_hash_is_of_the_bytes_alone(tmp_path: Path, kind: str) -> None:
+def test_the_hash_is_of_the_bytes_alone(tmp_path, kind):
     write_files(tmp_path / "in", kind, 40)
     hashes = {
         write(tmp_path / "in", tmp_path / name, kind, **options)[INPUT_XXH64]
@@ -97,7 +96,7 @@ def test_the_hash_is_of_the_bytes_alone(tmp_path: Path, kind: str) -> None:
 
 
 @KINDS
-def test_what_an_earlier_attempt_has_hashed_counts(tmp_path: Path, kind: str) -> None:
+def test_what_an_earlier_attempt_has_hashed_counts(tmp_path, kind):
     write_files(tmp_path / "in", kind, 40)
     options = {"source_options": INPUTS[kind].options}
     stop_before_publishing(str(tmp_path / "in"), tmp_path / "out", **options)
@@ -108,9 +107,7 @@ def test_what_an_earlier_attempt_has_hashed_counts(tmp_path: Path, kind: str) ->
 
 
 @pytest.mark.parametrize(("kind", "options"), [("csv", {"limit": 10}), ("pictures", {})])
-def test_where_no_hash_was_noted_it_is_an_edit(
-    tmp_path: Path, kind: str, options: dict[str, Any]
-) -> None:
+def test_where_no_hash_was_noted_it_is_an_edit(tmp_path, kind, options):
     (path, *_) = write_files(tmp_path / "in", kind, 40)
     told = write(tmp_path / "in", tmp_path / "out", kind, **options)
     assert INPUT_XXH64 not in told
@@ -120,7 +117,7 @@ def test_where_no_hash_was_noted_it_is_an_edit(
         write(tmp_path / "in", tmp_path / "out", kind, **options)
 
 
-def test_a_job_that_noted_no_state_is_judged_by_size_and_time(tmp_path: Path) -> None:
+def test_a_job_that_noted_no_state_is_judged_by_size_and_time(tmp_path):
     (path, *_) = write_files(tmp_path / "in", "csv", 40)
     told = write(tmp_path / "in", tmp_path / "out", "csv")
     older = {name: told[name] for name in told if name not in (INPUT_STATE, INPUT_XXH64)}
@@ -129,7 +126,7 @@ def test_a_job_that_noted_no_state_is_judged_by_size_and_time(tmp_path: Path) ->
     assert write(tmp_path / "in", tmp_path / "out", "csv") == older
 
 
-def test_columns_that_are_not_read_do_not_count(tmp_path: Path) -> None:
+def test_columns_that_are_not_read_do_not_count(tmp_path):
     """The hash of a Parquet file is of its footer and of the column chunks that are read."""
     write_files(tmp_path / "in", "parquet", 40)
     path = tmp_path / "in" / "0.parquet"
@@ -146,7 +143,7 @@ def test_columns_that_are_not_read_do_not_count(tmp_path: Path) -> None:
     assert whole[INPUT_XXH64] != told[INPUT_XXH64]
 
 
-def test_a_stage_is_written_anew_only_where_its_input_is_another(tmp_path: Path) -> None:
+def test_a_stage_is_written_anew_only_where_its_input_is_another(tmp_path):
     (path, *_) = write_files(tmp_path / "in", "csv", 40)
     bt.extract(tmp_path / "in", tmp_path / "stage")
     before = json.loads((tmp_path / "stage" / "job.json").read_text())
@@ -161,7 +158,7 @@ def test_a_stage_is_written_anew_only_where_its_input_is_another(tmp_path: Path)
         bt.extract(tmp_path / "in", tmp_path / "stage")
 
 
-def test_ranges_that_end_behind_a_file_are_refused(tmp_path: Path) -> None:
+def test_ranges_that_end_behind_a_file_are_refused(tmp_path):
     (tmp_path / "x").write_bytes(b"0123456789")
     whole = hash_ranges(str(tmp_path / "x"), [(0, 10)], name="x")
     assert whole != hash_ranges(str(tmp_path / "x"), [(0, 9)], name="x")

@@ -32,12 +32,12 @@ from tests.helpers.datasets import ids, sample_table, shard_hashes, visible_name
 
 
 @pytest.fixture
-def parquet(tmp_path: Path) -> str:
+def parquet(tmp_path):
     return write_parquet(tmp_path / "in", sample_table(1000), files=4)
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> str:
+def database(tmp_path):
     path = tmp_path / "shop.db"
     with sqlite3.connect(path) as connection:
         connection.execute(
@@ -53,7 +53,7 @@ def database(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_groups(monkeypatch):
     """Make every file of the input a group of its own."""
     reader = compose.ReadBatches
 
@@ -63,13 +63,13 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compose, "ReadBatches", small)
 
 
-def staged(stage: Path) -> pa.Table:
+def staged(stage):
     """Return what the files of a stage hold, by pyarrow alone, in the order of the manifest."""
     named = json.loads((stage / "manifest.json").read_text())["files"]
     return pa.concat_tables([pq.read_table(stage / file["path"]) for file in named])
 
 
-def test_rows_types_and_order_of_a_database(database: str, tmp_path: Path) -> None:
+def test_rows_types_and_order_of_a_database(database, tmp_path):
     stage = tmp_path / "stage"
     manifest = bt.extract(database, stage, source_options={"table": "trips"})
     assert manifest.rows == 3000
@@ -88,9 +88,7 @@ def test_rows_types_and_order_of_a_database(database: str, tmp_path: Path) -> No
     assert table["fare"].null_count == 429
 
 
-def test_manifest_tells_files_and_source_and_nothing_else_varies(
-    parquet: str, tmp_path: Path
-) -> None:
+def test_manifest_tells_files_and_source_and_nothing_else_varies(parquet, tmp_path):
     bt.extract(parquet, tmp_path / "one")
     bt.extract(parquet, tmp_path / "two")
     text = (tmp_path / "one" / "manifest.json").read_text()
@@ -111,9 +109,7 @@ def test_manifest_tells_files_and_source_and_nothing_else_varies(
     assert not [name for name in os.listdir(tmp_path / "one") if name.startswith(".")]
 
 
-def test_files_do_not_depend_on_workers(
-    parquet: str, tmp_path: Path, small_groups: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_do_not_depend_on_workers(parquet, tmp_path, small_groups, monkeypatch):
     monkeypatch.setattr("beam_tfrecord.jobs.compose.SMALL_BYTES", 0)
     hashes = []
     for workers in (1, 2):
@@ -127,10 +123,10 @@ def test_files_do_not_depend_on_workers(
     assert staged(tmp_path / "2")["id"].to_pylist() == list(range(1000))
 
 
-def test_write_reads_the_stage_and_gives_the_same_dataset(database: str, tmp_path: Path) -> None:
+def test_write_reads_the_stage_and_gives_the_same_dataset(database, tmp_path):
     stage, table = tmp_path / "stage", {"table": "trips"}
     bt.extract(database, stage, source_options=table)
-    options: dict[str, Any] = {"key": ["id"], "splits": "train=0.8,test=0.2"}
+    options = {"key": ["id"], "splits": "train=0.8,test=0.2"}
     direct = bt.write(database, tmp_path / "direct", source_options=table, **options)
     os.remove(database.removeprefix("sqlite:///"))
     bt.write(stage, tmp_path / "out", **options)
@@ -140,7 +136,7 @@ def test_write_reads_the_stage_and_gives_the_same_dataset(database: str, tmp_pat
             assert written == (tmp_path / "direct" / shard.path).read_bytes(), split
 
 
-def test_rejects_and_strangers_beside_the_files_are_no_input(tmp_path: Path) -> None:
+def test_rejects_and_strangers_beside_the_files_are_no_input(tmp_path):
     (tmp_path / "a.csv").write_text("id\n1\n2,3\n4\n")
     stage = tmp_path / "stage"
     manifest = bt.extract(tmp_path / "a.csv", stage, max_rejects=1)
@@ -153,7 +149,7 @@ def test_rejects_and_strangers_beside_the_files_are_no_input(tmp_path: Path) -> 
     assert sorted(ids(tmp_path / "out")) == [1, 4]
 
 
-def test_rejects_over_the_budget_publish_nothing(tmp_path: Path) -> None:
+def test_rejects_over_the_budget_publish_nothing(tmp_path):
     (tmp_path / "a.csv").write_text("id\n1\n2,3\n4\n")
     stage = tmp_path / "stage"
     with pytest.raises(RejectedRows, match=r"1 of 3 rows cannot be written \(allowed: 0\)"):
@@ -162,7 +158,7 @@ def test_rejects_over_the_budget_publish_nothing(tmp_path: Path) -> None:
     assert bt.extract(tmp_path / "a.csv", stage, max_rejects="any").rows == 2
 
 
-def test_same_again_does_nothing_and_another_is_refused(parquet: str, tmp_path: Path) -> None:
+def test_same_again_does_nothing_and_another_is_refused(parquet, tmp_path):
     stage = tmp_path / "stage"
     first = bt.extract(parquet, stage)
     before = {name: os.stat(stage / name).st_mtime_ns for name in visible_names(stage)}
@@ -174,9 +170,7 @@ def test_same_again_does_nothing_and_another_is_refused(parquet: str, tmp_path: 
     assert staged(stage)["id"].to_pylist() == list(range(10))
 
 
-def test_overwriting_leaves_nothing_of_what_was_there(
-    parquet: str, tmp_path: Path, small_groups: None
-) -> None:
+def test_overwriting_leaves_nothing_of_what_was_there(parquet, tmp_path, small_groups):
     place = tmp_path / "place"
     bt.extract(parquet, place)
     (place / "mine.txt").write_text("kept")
@@ -189,14 +183,14 @@ def test_overwriting_leaves_nothing_of_what_was_there(
     assert visible_names(place) == ["job.json", "manifest.json", "mine.txt", "part-00000.parquet"]
 
 
-def test_edited_input_is_noticed(parquet: str, tmp_path: Path) -> None:
+def test_edited_input_is_noticed(parquet, tmp_path):
     bt.extract(parquet, tmp_path / "stage")
     os.utime(Path(parquet) / "part-000.parquet", ns=(1, 1))
     with pytest.raises(TargetExists, match="the input was edited"):
         bt.extract(parquet, tmp_path / "stage")
 
 
-def stage_job_in(directory: Path) -> Job:
+def stage_job_in(directory):
     return Job(Target(str(directory)), str(directory), output="stage")
 
 
@@ -204,9 +198,7 @@ class Stop(Exception):
     """Ends a job at a moment of the test's choice."""
 
 
-def test_a_stopped_job_goes_on(
-    parquet: str, tmp_path: Path, small_groups: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_job_goes_on(parquet, tmp_path, small_groups, monkeypatch):
     def stop(*_: Any, **__: Any) -> None:
         raise Stop("Stop")
 
@@ -225,9 +217,7 @@ def test_a_stopped_job_goes_on(
     assert not list(stage.glob(".tmp-*"))
 
 
-def test_killed_while_it_was_published_nothing_is_lost(
-    parquet: str, tmp_path: Path, small_groups: None
-) -> None:
+def test_killed_while_it_was_published_nothing_is_lost(parquet, tmp_path, small_groups):
     def stop(target: Any) -> None:
         raise Stop("Stop")
 
@@ -242,7 +232,7 @@ def test_killed_while_it_was_published_nothing_is_lost(
     assert not list(stage.glob(".tmp-*"))
 
 
-def test_a_failed_job_leaves_no_file(tmp_path: Path) -> None:
+def test_a_failed_job_leaves_no_file(tmp_path):
     (tmp_path / "in").mkdir()
     pq.write_table(pa.table({"id": [1]}), tmp_path / "in" / "a.parquet")
     table = pa.table({"id": ["text"]})
@@ -252,7 +242,7 @@ def test_a_failed_job_leaves_no_file(tmp_path: Path) -> None:
     assert list((tmp_path / "stage").rglob("*")) == []
 
 
-def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_no_file(tmp_path, monkeypatch):
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -266,7 +256,7 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_columns_and_limit(parquet: str, tmp_path: Path) -> None:
+def test_columns_and_limit(parquet, tmp_path):
     bt.extract(parquet, tmp_path / "stage", columns=["name", "id"], limit=7)
     assert staged(tmp_path / "stage").column_names == ["name", "id"]
     assert staged(tmp_path / "stage")["id"].to_pylist() == [0, 1, 2, 3, 4, 5, 6]
@@ -274,7 +264,7 @@ def test_columns_and_limit(parquet: str, tmp_path: Path) -> None:
         bt.extract(parquet, tmp_path / "other", limit=0)
 
 
-def test_no_rows_make_a_stage_with_a_schema_and_no_files(tmp_path: Path) -> None:
+def test_no_rows_make_a_stage_with_a_schema_and_no_files(tmp_path):
     schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("s", "UTC"))])
     pq.write_table(schema.empty_table(), tmp_path / "a.parquet")
     stage = tmp_path / "stage"
@@ -289,7 +279,7 @@ def test_no_rows_make_a_stage_with_a_schema_and_no_files(tmp_path: Path) -> None
     assert written.schema.names == ("id", "at")
 
 
-def test_groups_without_rows_and_one_huge_row(tmp_path: Path, small_groups: None) -> None:
+def test_groups_without_rows_and_one_huge_row(tmp_path, small_groups):
     (tmp_path / "in").mkdir()
     values = [[], [b"x" * 3_000_000], [], [b"small"], [None]]
     for number, rows in enumerate(values):
@@ -300,7 +290,7 @@ def test_groups_without_rows_and_one_huge_row(tmp_path: Path, small_groups: None
     assert staged(tmp_path / "stage")["data"].to_pylist() == [b"x" * 3_000_000, b"small", None]
 
 
-def test_row_groups_and_files_have_their_size(tmp_path: Path) -> None:
+def test_row_groups_and_files_have_their_size(tmp_path):
     target = stage_writer.StageWriter(
         stage_job_in(tmp_path), file_bytes=20_000, row_group_bytes=8_000, row_group_rows=1000
     )
@@ -326,7 +316,7 @@ def test_row_groups_and_files_have_their_size(tmp_path: Path) -> None:
     assert read.tolist() == numbers.tolist()
 
 
-def test_a_batch_larger_than_a_row_group_is_cut(tmp_path: Path) -> None:
+def test_a_batch_larger_than_a_row_group_is_cut(tmp_path):
     target = stage_writer.StageWriter(stage_job_in(tmp_path), row_group_bytes=8_000)
     data = pa.record_batch({"n": np.arange(10_000)})
     assert list(target.add(bt.Batch(data))) == []
@@ -336,7 +326,7 @@ def test_a_batch_larger_than_a_row_group_is_cut(tmp_path: Path) -> None:
 
 
 MOMENT = datetime.datetime(2024, 2, 29, 12, 30, 1)
-EVERY_TYPE: list[tuple[pa.DataType, list[Any]]] = [
+EVERY_TYPE = [
     (pa.bool_(), [True, None]),
     (pa.uint64(), [2**64 - 1, None]),
     (pa.int8(), [-128, None]),
@@ -368,7 +358,7 @@ EVERY_TYPE: list[tuple[pa.DataType, list[Any]]] = [
 ]
 
 
-def test_every_type_and_its_values_come_back_exactly(tmp_path: Path) -> None:
+def test_every_type_and_its_values_come_back_exactly(tmp_path):
     columns = {}
     for arrow, values in EVERY_TYPE:
         plain = [value.bytes if isinstance(value, uuid.UUID) else value for value in values]
@@ -380,7 +370,7 @@ def test_every_type_and_its_values_come_back_exactly(tmp_path: Path) -> None:
     check_kept(pa.record_batch(columns), tmp_path)
 
 
-def test_tensors_come_back_exactly(tmp_path: Path) -> None:
+def test_tensors_come_back_exactly(tmp_path):
     fixed = pa.fixed_shape_tensor(pa.float32(), [2, 1])
     rows = pa.ExtensionArray.from_storage(
         fixed, pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2))
@@ -390,7 +380,7 @@ def test_tensors_come_back_exactly(tmp_path: Path) -> None:
     check_kept(pa.record_batch({"fixed": rows, "ours": arrays}), tmp_path)
 
 
-def check_kept(data: pa.RecordBatch, tmp_path: Path) -> None:
+def check_kept(data, tmp_path):
     """Check that rows come out of a stage as they were put in, by `ReadFromParquet` and `load`."""
     stage = tmp_path / "stage"
     [bt.Batch(data)] | bt.ExtractToParquet(stage)
@@ -402,7 +392,7 @@ def check_kept(data: pa.RecordBatch, tmp_path: Path) -> None:
         assert repr(read[name].to_pylist()) == repr(data[name].to_pylist()), name
 
 
-def test_dictionaries_and_run_ends_are_decoded(tmp_path: Path) -> None:
+def test_dictionaries_and_run_ends_are_decoded(tmp_path):
     words = pa.array(["a", "b", "a"]).dictionary_encode()
     runs = pa.RunEndEncodedArray.from_arrays([2, 3], [7, None])
     [bt.Batch(pa.record_batch({"w": words, "r": runs}))] | bt.ExtractToParquet(tmp_path / "stage")
@@ -415,7 +405,7 @@ def test_dictionaries_and_run_ends_are_decoded(tmp_path: Path) -> None:
     ]
 
 
-def test_notes_on_columns_survive(tmp_path: Path) -> None:
+def test_notes_on_columns_survive(tmp_path):
     np.save(tmp_path / "x.npy", np.array([1.5, 2.5]))
     stage = tmp_path / "stage"
     bt.extract(tmp_path / "x.npy", stage)
@@ -433,14 +423,14 @@ def test_notes_on_columns_survive(tmp_path: Path) -> None:
     ],
     ids=["interval", "negative scale"],
 )
-def test_what_parquet_cannot_hold_is_refused_by_name(column: pa.Array, tmp_path: Path) -> None:
+def test_what_parquet_cannot_hold_is_refused_by_name(column, tmp_path):
     batch = bt.Batch(pa.record_batch({"fine": [1], "odd": column}))
     with pytest.raises(Exception, match=r"column 'odd' is .* which Parquet cannot hold: leave it"):
         [batch] | bt.ExtractToParquet(tmp_path / "stage")
     assert visible_names(tmp_path / "stage") == []
 
 
-def test_in_a_pipeline_with_a_map_and_plain_rows(parquet: str, tmp_path: Path) -> None:
+def test_in_a_pipeline_with_a_map_and_plain_rows(parquet, tmp_path):
     def doubled(row: dict[str, Any]) -> dict[str, Any]:
         return {"id": row["id"] * 2}
 
@@ -454,18 +444,18 @@ def test_in_a_pipeline_with_a_map_and_plain_rows(parquet: str, tmp_path: Path) -
     assert told == [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
 
 
-def test_batches_of_two_schemas_are_refused(tmp_path: Path) -> None:
+def test_batches_of_two_schemas_are_refused(tmp_path):
     batches = [bt.Batch(pa.record_batch({"a": [1]})), bt.Batch(pa.record_batch({"a": ["x"]}))]
     with pytest.raises(Exception, match=r"\(a: int64\) and \(a: string\): bring them to one"):
         batches | bt.ExtractToParquet(tmp_path / "stage")
 
 
-def test_examples_are_refused(tmp_path: Path) -> None:
+def test_examples_are_refused(tmp_path):
     with pytest.raises(Exception, match="serialized examples have no columns"):
         [b""] | bt.ExtractToParquet(tmp_path / "stage")
 
 
-def test_verify_finds_what_is_wrong(parquet: str, tmp_path: Path, small_groups: None) -> None:
+def test_verify_finds_what_is_wrong(parquet, tmp_path, small_groups):
     stage = tmp_path / "stage"
     bt.extract(parquet, stage)
     assert bt.verify(stage).ok
@@ -486,7 +476,7 @@ def test_verify_finds_what_is_wrong(parquet: str, tmp_path: Path, small_groups: 
         bt.load(stage)
 
 
-def test_the_error_about_a_damaged_file_says_what_to_do(parquet: str, tmp_path: Path) -> None:
+def test_the_error_about_a_damaged_file_says_what_to_do(parquet, tmp_path):
     bt.extract(parquet, tmp_path / "stage")
     path = tmp_path / "stage" / "part-00000.parquet"
     data = path.read_bytes()
@@ -495,7 +485,7 @@ def test_the_error_about_a_damaged_file_says_what_to_do(parquet: str, tmp_path: 
         bt.load(tmp_path / "stage").arrow()
 
 
-def test_a_manifest_that_was_changed_is_refused(parquet: str, tmp_path: Path) -> None:
+def test_a_manifest_that_was_changed_is_refused(parquet, tmp_path):
     stage = tmp_path / "stage"
     bt.extract(parquet, stage)
     path = stage / "manifest.json"
@@ -508,7 +498,7 @@ def test_a_manifest_that_was_changed_is_refused(parquet: str, tmp_path: Path) ->
     assert str(fault) == f"{changed}: restore it from a copy, or run extract again"
 
 
-def test_stage_files(parquet: str, tmp_path: Path) -> None:
+def test_stage_files(parquet, tmp_path):
     stage = tmp_path / "stage"
     bt.extract(parquet, stage)
     schema, files = stage_files(stage)
@@ -521,14 +511,14 @@ def test_stage_files(parquet: str, tmp_path: Path) -> None:
         stage_files(parquet)
 
 
-def test_load_gives_the_rows(parquet: str, tmp_path: Path) -> None:
+def test_load_gives_the_rows(parquet, tmp_path):
     bt.extract(parquet, tmp_path / "stage")
     assert bt.load(tmp_path / "stage").arrow()["id"].to_pylist() == list(range(1000))
     with pytest.raises(DataError, match="is the manifest of a stage"):
         bt.Manifest.load(tmp_path / "stage")
 
 
-def test_pictures(tmp_path: Path) -> None:
+def test_pictures(tmp_path):
     from tests.sources.made_images import jpeg
 
     for label in ("cat", "dog"):
@@ -541,7 +531,7 @@ def test_pictures(tmp_path: Path) -> None:
     assert through.schema == direct.schema
 
 
-def test_command(database: str, tmp_path: Path) -> None:
+def test_command(database, tmp_path):
     stage = str(tmp_path / "stage")
     done = run("extract", database, stage, "--table", "trips", "--limit", "5", "--json")
     assert done.exit_code == 0, done.stderr

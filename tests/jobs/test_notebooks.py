@@ -27,12 +27,12 @@ Cell = Callable[[str], None]
 
 
 @pytest.fixture
-def cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cell:
+def cell(tmp_path, monkeypatch):
     """Give a function that runs the code of a cell in a session, in a directory with ``a.csv``."""
     monkeypatch.chdir(tmp_path)
     Path("a.csv").write_text("x\n1\n2\n3\n")
     monkeypatch.setattr(sys, "ps1", "In : ", raising=False)
-    names: dict[str, Any] = {"__name__": "__main__", "bt": bt}
+    names = {"__name__": "__main__", "bt": bt}
 
     def run(code: str) -> None:
         exec(compile(code, "<cell>", "exec"), names)
@@ -44,9 +44,7 @@ def written(column: str = "y") -> list[Any]:
     return sorted(row[column] for row in bt.load("out").rows())
 
 
-def test_an_edited_lambda_replaces_what_the_cell_wrote(
-    cell: Cell, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_edited_lambda_replaces_what_the_cell_wrote(cell, caplog, capsys):
     cell("bt.write('a.csv', 'out', shards=3, map=lambda row: {'y': row['x'] * 2})")
     assert written() == [2, 4, 6]
     assert caplog.messages == []
@@ -65,7 +63,7 @@ def test_an_edited_lambda_replaces_what_the_cell_wrote(
     assert sorted(os.listdir(".")) == ["a.csv", "out"]
 
 
-def test_every_kind_of_function_counts(cell: Cell) -> None:
+def test_every_kind_of_function_counts(cell):
     Path("prep.py").write_text("def f(row):\n    return {'y': 7}\n")
     cell("bt.write('a.csv', 'out', map='prep.py:f')")
     cell("bt.write('a.csv', 'out', map='prep.py:f')")
@@ -74,15 +72,13 @@ def test_every_kind_of_function_counts(cell: Cell) -> None:
     assert written() == [1, 2, 3]
 
 
-def test_a_cell_can_show_progress(cell: Cell) -> None:
+def test_a_cell_can_show_progress(cell):
     cell("bt.write('a.csv', 'out', progress=True)")
     cell("bt.extract('a.csv', 'stage', progress=True)")
     assert written("x") == [1, 2, 3]
 
 
-def test_a_cell_that_fails_leaves_the_old_dataset(
-    cell: Cell, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cell_that_fails_leaves_the_old_dataset(cell, capsys):
     cell("bt.write('a.csv', 'out', map=lambda row: {'y': 1})")
     before = bt.load("out").manifest
     with pytest.raises(DataError, match="KeyError: 'z'"):
@@ -121,7 +117,7 @@ def _cell_on_a_damaged_manifest() -> str:
     return "bt.write('a.csv', 'out', map=lambda row: {'y': 2})"
 
 
-def _edit_job(edit: Callable[[dict[str, Any]], Any]) -> None:
+def _edit_job(edit):
     path = Path("out/job.json")
     job = load_job(path.read_text())
     edit(job)
@@ -139,7 +135,7 @@ def _edit_job(edit: Callable[[dict[str, Any]], Any]) -> None:
         _cell_on_a_damaged_manifest,
     ],
 )
-def test_anything_else_is_only_replaced_when_asked(cell: Cell, other: Callable[[], str]) -> None:
+def test_anything_else_is_only_replaced_when_asked(cell, other):
     cell("bt.write('a.csv', 'out', map=lambda row: {'y': 1})")
     shard = Path("out/data-00000-of-00001.tfrecord").read_bytes()
     code = other()
@@ -156,7 +152,7 @@ def test_anything_else_is_only_replaced_when_asked(cell: Cell, other: Callable[[
     assert bt.verify("out").ok
 
 
-def test_a_program_replaces_nothing(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_replaces_nothing(cell, monkeypatch):
     cell("bt.write('a.csv', 'out', map=lambda row: {'y': 1})")
     monkeypatch.delattr(sys, "ps1")
     with pytest.raises(TargetExists):
@@ -164,9 +160,7 @@ def test_a_program_replaces_nothing(cell: Cell, monkeypatch: pytest.MonkeyPatch)
     assert written() == [1, 1, 1]
 
 
-def test_the_session_changes_nothing_but_one_entry_of_the_job_file(
-    cell: Cell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_session_changes_nothing_but_one_entry_of_the_job_file(cell, monkeypatch):
     cell("bt.write('a.csv', 'in_a_session', map=lambda row: row)")
     monkeypatch.delattr(sys, "ps1")
     bt.write("a.csv", "by_a_program", map=lambda row: row)
@@ -180,10 +174,10 @@ def test_the_session_changes_nothing_but_one_entry_of_the_job_file(
     assert jobs[1].keys() <= jobs[0].keys()
 
 
-def test_functions_of_mapping_and_preprocessing_are_told_apart(cell: Cell) -> None:
+def test_functions_of_mapping_and_preprocessing_are_told_apart(cell):
     pytest.importorskip("tensorflow_transform")
 
-    def fingerprint(**functions: Any) -> str:
+    def fingerprint(**functions):
         return make_settings("a.csv", "out", **functions).identity([]).without_functions
 
     one, other = fingerprint(transform=lambda t: t), fingerprint(transform=lambda t: dict(t))
@@ -195,8 +189,8 @@ def test_functions_of_mapping_and_preprocessing_are_told_apart(cell: Cell) -> No
 
 
 def test_writing_in_ipython_needs_none_of_the_interactive_parts_of_beam(
-    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    cell, tmp_path, monkeypatch
+):
     stand_in = types.ModuleType("IPython")
     stand_in.get_ipython = lambda: types.SimpleNamespace(  # type: ignore[attr-defined]
         config={}, execution_count=3
@@ -212,7 +206,7 @@ def test_writing_in_ipython_needs_none_of_the_interactive_parts_of_beam(
     assert os.listdir(scratch) == []
 
 
-def prompt(code: str, *arguments: str, path: str = "") -> subprocess.CompletedProcess[str]:
+def prompt(code, *arguments, path=""):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), path)))}
     return subprocess.run(
         [sys.executable, *arguments],
@@ -225,7 +219,7 @@ def prompt(code: str, *arguments: str, path: str = "") -> subprocess.CompletedPr
 
 
 @pytest.mark.slow
-def test_the_prompt_of_python_is_a_session(cell: Cell) -> None:
+def test_the_prompt_of_python_is_a_session(cell):
     done = prompt(
         "import beam_tfrecord as bt\n"
         "scale = 2\n"
@@ -242,7 +236,7 @@ def test_the_prompt_of_python_is_a_session(cell: Cell) -> None:
 
 
 @pytest.mark.slow
-def test_ipython_is_a_session(cell: Cell, tmp_path: Path) -> None:
+def test_ipython_is_a_session(cell, tmp_path):
     packages = tmp_path / "packages"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(packages), "ipython"]
     subprocess.run(pip, check=True, capture_output=True)
@@ -266,7 +260,7 @@ def test_ipython_is_a_session(cell: Cell, tmp_path: Path) -> None:
     assert written() == [0, 1, 1]
 
 
-def test_the_page_of_notebooks_runs(cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_of_notebooks_runs(cell, capsys):
     blocks = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
     assert len(blocks) == PAGE.count("```python") > 3
     for block in blocks:

@@ -11,7 +11,6 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.sources.numpy.source import Numpy
@@ -52,11 +51,11 @@ KINDS = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def scanned_by(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def scanned_by(monkeypatch):
     """Return a list that gets who scans a file, the launcher or a worker, at each scan."""
-    found: list[str] = []
+    found = []
 
-    def watched(kind: type[Source]) -> None:
+    def watched(kind):
         scan = kind.scan
 
         def watching(self: Any, chunk: Any) -> Any:
@@ -72,7 +71,7 @@ def scanned_by(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def by_workers(kind: type[Source], monkeypatch: pytest.MonkeyPatch) -> None:
+def by_workers(kind, monkeypatch):
     """Have workers look at the files however few they are."""
     made = Images.__post_init__
 
@@ -85,7 +84,7 @@ def by_workers(kind: type[Source], monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @KINDS
-def test_the_plan_is_read_back(kind: type[Source], make: Any, tmp_path: Path) -> None:
+def test_the_plan_is_read_back(kind, make, tmp_path):
     source = kind(make(tmp_path / "in"))
     units = source.all_units(source.all_scans())
     object_file.save(str(tmp_path / "kept"), units)
@@ -95,16 +94,16 @@ def test_the_plan_is_read_back(kind: type[Source], make: Any, tmp_path: Path) ->
 @KINDS
 @pytest.mark.parametrize("mapped", [False, True], ids=["rows", "mapped"])
 def test_the_dataset_is_the_same(
-    kind: type[Source],
-    make: Any,
-    mapped: bool,
-    tmp_path: Path,
-    scanned_by: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    kind,
+    make,
+    mapped,
+    tmp_path,
+    scanned_by,
+    monkeypatch,
+):
     source = make(tmp_path / "in")
     # A function of no known text cannot be resumed, so nothing is kept.
-    options: dict[str, Any] = {
+    options = {
         "splits": "a=0.5,b=0.5",
         "map": (lambda row: row) if mapped else None,
     }
@@ -119,14 +118,14 @@ def test_the_dataset_is_the_same(
     assert manifests[0] == manifests[1]
 
 
-def test_many_files_are_looked_at_by_workers(tmp_path: Path, scanned_by: list[str]) -> None:
+def test_many_files_are_looked_at_by_workers(tmp_path, scanned_by):
     source = write_parquet(tmp_path / "in", sample_table(500), files=Parquet.quick_scans + 1)
     bt.write(source, tmp_path / "out")
     assert set(scanned_by) == {"worker"}
 
 
 @pytest.mark.parametrize("count", [1, 20])
-def test_a_damaged_file_is_one_line_wherever_it_is_found(count: int, tmp_path: Path) -> None:
+def test_a_damaged_file_is_one_line_wherever_it_is_found(count, tmp_path):
     source = write_parquet(tmp_path / "in", sample_table(500), files=count)
     victim = sorted(Path(source).rglob("*.parquet"))[-1]
     victim.write_bytes(victim.read_bytes()[:-20])

@@ -1,10 +1,7 @@
 """`plan`: runs, rounds and requests as the exchange chooses them, and cost at the user's prices."""
 
-from __future__ import annotations
-
 import json
 import math
-from pathlib import Path
 
 import pytest
 
@@ -19,14 +16,14 @@ from tests.helpers.datasets import sample_table, write_parquet
 MIB = 2**20
 
 
-def test_little_goes_in_one_round_of_small_runs() -> None:
+def test_little_goes_in_one_round_of_small_runs():
     runs, (merge,) = merge_rounds(2**30, REMOTE_REQUEST_BYTES)
     assert runs == 16
     # 29 windows of 36 MiB read from sixteen runs each.
     assert merge.reads == 29 * 16
 
 
-def test_much_goes_in_two_rounds() -> None:
+def test_much_goes_in_two_rounds():
     runs, (first, last) = merge_rounds(2**42, REMOTE_REQUEST_BYTES)
     assert (runs, first.tasks) == (8192, 1024)
     assert (first.reads, 2**42 // first.reads) == (8192 * 512, MIB)
@@ -37,7 +34,7 @@ def test_much_goes_in_two_rounds() -> None:
     ("size", "rounds", "runs"),
     [(10**9, 1, 15), (10**12, 2, 1863), (10**13, 2, 18_627), (10**14, 2, 186_265)],
 )
-def test_jobs_of_any_size_keep_all_limits(size: int, rounds: int, runs: int) -> None:
+def test_jobs_of_any_size_keep_all_limits(size, rounds, runs):
     planned_runs, merges = merge_rounds(size, REMOTE_REQUEST_BYTES)
     assert (planned_runs, len(merges)) == (runs, rounds)
     for merge in merges:
@@ -48,12 +45,12 @@ def test_jobs_of_any_size_keep_all_limits(size: int, rounds: int, runs: int) -> 
 
 
 @pytest.mark.parametrize(("request_bytes", "most"), [(MIB, 137.4e9), (MIB // 8, 1.0995e12)])
-def test_one_round_reaches_as_far_as_documented(request_bytes: int, most: float) -> None:
+def test_one_round_reaches_as_far_as_documented(request_bytes, most):
     sizes = int(most), int(1.001 * most)
     assert [len(merge_rounds(size, request_bytes)[1]) for size in sizes] == [1, 2]
 
 
-def test_plan_counts_runs_requests_and_shuffled_bytes(tmp_path: Path) -> None:
+def test_plan_counts_runs_requests_and_shuffled_bytes(tmp_path):
     source = write_parquet(tmp_path / "in", sample_table(1000), files=2)
     planned = bt.plan(source, tmp_path / "out")
     nbytes = planned["estimated_record_bytes"]
@@ -70,7 +67,7 @@ def test_plan_counts_runs_requests_and_shuffled_bytes(tmp_path: Path) -> None:
     assert elsewhere["estimated_read_requests"] is None
 
 
-def test_cost_follows_from_the_users_prices_alone(tmp_path: Path) -> None:
+def test_cost_follows_from_the_users_prices_alone(tmp_path):
     source = write_parquet(tmp_path / "in", sample_table(1000), files=2)
     assert "cost" not in bt.plan(source, tmp_path / "out")
     prices = {"read_requests": 250_000.0, "shuffle_bytes": 10**9}
@@ -83,7 +80,7 @@ def test_cost_follows_from_the_users_prices_alone(tmp_path: Path) -> None:
         bt.plan(source, tmp_path / "out", prices={"hours": 1})
 
 
-def test_prices_on_the_command_line(tmp_path: Path) -> None:
+def test_prices_on_the_command_line(tmp_path):
     source = write_parquet(tmp_path / "in", sample_table(1000), files=2)
     words = ("plan", source, tmp_path / "out", "--json")
     prices = ("--price", "read_requests=250000", "--price", "write_requests=1000000")
@@ -93,7 +90,7 @@ def test_prices_on_the_command_line(tmp_path: Path) -> None:
     assert "write read_requests=0.4" in run(*words, "--price", "read_requests").stderr
 
 
-def test_a_dry_run_says_what_is_read_and_written_and_its_steps_if_asked(tmp_path: Path) -> None:
+def test_a_dry_run_says_what_is_read_and_written_and_its_steps_if_asked(tmp_path):
     (tmp_path / "a.csv").write_text("a\n1\n2\n")
     words = ("write", tmp_path / "a.csv", tmp_path / "out", "--dry-run", "--seed", "7")
     short = run(*words).stdout

@@ -9,8 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,17 +25,17 @@ JSON = b'{"id": 1, "name": "a"}\n{"id": 2, "name": "b"}\n'
 class _Stdin:
     """Stands for `sys.stdin`."""
 
-    def __init__(self, data: bytes, *, is_terminal: bool = False) -> None:
+    def __init__(self, data, *, is_terminal=False):
         self.buffer = io.BytesIO(data)
         self._is_terminal = is_terminal
 
-    def isatty(self) -> bool:
+    def isatty(self):
         """Return whether it is a terminal."""
         return self._is_terminal
 
 
 @pytest.fixture
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def scratch(tmp_path, monkeypatch):
     """The directory of temporary files."""
     path = tmp_path / "scratch"
     path.mkdir()
@@ -45,7 +43,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def _pipe(monkeypatch: pytest.MonkeyPatch, data: bytes, **how: Any) -> None:
+def _pipe(monkeypatch, data, **how):
     monkeypatch.setattr(sys, "stdin", _Stdin(data, **how))
 
 
@@ -60,13 +58,13 @@ def _pipe(monkeypatch: pytest.MonkeyPatch, data: bytes, **how: Any) -> None:
     ],
 )
 def test_stdin_is_read_and_removed(
-    tmp_path: Path,
-    scratch: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    data: bytes,
-    from_: str | None,
-    name: str,
-) -> None:
+    tmp_path,
+    scratch,
+    monkeypatch,
+    data,
+    from_,
+    name,
+):
     _pipe(monkeypatch, data)
     manifest = bt.write("-", tmp_path / "out", from_=from_, shuffle=False)
     assert [row["id"] for row in bt.load(tmp_path / "out")] == [1, 2]
@@ -75,9 +73,7 @@ def test_stdin_is_read_and_removed(
     assert not list(scratch.iterdir())
 
 
-def test_the_same_bytes_again_are_nothing_to_do(
-    tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_bytes_again_are_nothing_to_do(tmp_path, scratch, monkeypatch):
     _pipe(monkeypatch, JSON)
     bt.write("-", tmp_path / "out")
     manifest = tmp_path / "out" / "manifest.json"
@@ -91,9 +87,7 @@ def test_the_same_bytes_again_are_nothing_to_do(
     assert not list(scratch.iterdir())
 
 
-def test_other_functions_read_stdin(
-    tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_functions_read_stdin(tmp_path, scratch, monkeypatch):
     _pipe(monkeypatch, CSV)
     assert bt.schema("-", from_="csv").names == ("id", "name")
     _pipe(monkeypatch, JSON)
@@ -115,13 +109,13 @@ def test_other_functions_read_stdin(
     ],
 )
 def test_what_cannot_be_read_is_refused_in_a_line(
-    tmp_path: Path,
-    scratch: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    inputs: Any,
-    options: dict[str, Any],
-    message: str,
-) -> None:
+    tmp_path,
+    scratch,
+    monkeypatch,
+    inputs,
+    options,
+    message,
+):
     _pipe(monkeypatch, CSV)
     with pytest.raises(UsageError, match=message) as caught:
         bt.write(inputs, tmp_path / "out", **options)
@@ -133,9 +127,7 @@ def test_what_cannot_be_read_is_refused_in_a_line(
     ("data", "message"),
     [(b"", "standard input is empty"), (b"\x1f\x8b\x08", "standard input is compressed: pipe")],
 )
-def test_empty_and_compressed_input_is_refused(
-    scratch: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, message: str
-) -> None:
+def test_empty_and_compressed_input_is_refused(scratch, monkeypatch, data, message):
     _pipe(monkeypatch, data)
     with pytest.raises((DataError, UsageError), match=message):
         bt.schema("-", from_="csv")
@@ -143,13 +135,13 @@ def test_empty_and_compressed_input_is_refused(
 
 
 @pytest.mark.parametrize("stream", [None, _Stdin(b"", is_terminal=True)])
-def test_a_terminal_is_refused(monkeypatch: pytest.MonkeyPatch, stream: Any) -> None:
+def test_a_terminal_is_refused(monkeypatch, stream):
     monkeypatch.setattr(sys, "stdin", stream)
     with pytest.raises(UsageError, match="- is standard input, but nothing is piped to it"):
         bt.schema("-")
 
 
-def test_a_full_disk_is_one_line(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_one_line(scratch, monkeypatch):
     def copy(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -160,28 +152,28 @@ def test_a_full_disk_is_one_line(scratch: Path, monkeypatch: pytest.MonkeyPatch)
     assert not list(scratch.iterdir())
 
 
-def test_a_source_alone_cannot_read_stdin() -> None:
+def test_a_source_alone_cannot_read_stdin():
     with pytest.raises(UsageError, match="standard input cannot be read here"):
         detect_kind("-")
 
 
 @contextlib.contextmanager
-def _command(scratch: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+def _command(scratch, *words):
     scratch.mkdir()
     line = [sys.executable, "-m", "beam_tfrecord", *words]
-    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(line, env={**os.environ, "TMPDIR": str(scratch)}, **pipes) as process:
         yield process
 
 
-def _wait_for(directory: Path, pattern: str) -> None:
+def _wait_for(directory, pattern):
     deadline = time.monotonic() + 60
     while not list(directory.glob(pattern)):
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
-def test_an_interrupt_while_stdin_is_copied_leaves_nothing(tmp_path: Path) -> None:
+def test_an_interrupt_while_stdin_is_copied_leaves_nothing(tmp_path):
     scratch, out = tmp_path / "scratch", tmp_path / "out"
     with _command(scratch, "write", "-", str(out)) as process:
         assert process.stdin is not None
@@ -194,7 +186,7 @@ def test_an_interrupt_while_stdin_is_copied_leaves_nothing(tmp_path: Path) -> No
     assert not out.exists()
 
 
-def test_an_interrupt_of_the_job_removes_the_copy(tmp_path: Path) -> None:
+def test_an_interrupt_of_the_job_removes_the_copy(tmp_path):
     scratch, out = tmp_path / "scratch", tmp_path / "out"
     slow = tmp_path / "slow.py"
     slow.write_text("import time\n\ndef wait(row):\n    time.sleep(0.1)\n    return row\n")
@@ -209,7 +201,7 @@ def test_an_interrupt_of_the_job_removes_the_copy(tmp_path: Path) -> None:
     assert not list(scratch.glob("beam-tfrecord-*"))
 
 
-def test_the_command_line_reads_stdin(tmp_path: Path) -> None:
+def test_the_command_line_reads_stdin(tmp_path):
     words = ("write", "-", str(tmp_path / "out"), "--split", "a=0.5,b=0.5")
     with _command(tmp_path / "scratch", *words) as process:
         _, errors = process.communicate(JSON, 60)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import struct
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import tensorflow as tf
 from hypothesis import HealthCheck, settings
@@ -35,7 +33,7 @@ LIST_MAKERS = [pa.list_, pa.large_list, lambda item: pa.list_(item, 2)]
 _BINARY_OF_TEXT = dict(zip(TEXT_TYPES, BINARY_TYPES, strict=False))
 
 
-def flat_array(draw: st.DrawFn, arrow_type: pa.DataType, size: int) -> pa.Array:
+def flat_array(draw, arrow_type, size):
     """Draw an array of the type; bits are random, so NaN payloads and bad UTF-8 occur too."""
     valid = draw(st.lists(st.sampled_from([True, True, True, False]), min_size=size, max_size=size))
     mask = np.array([not ok for ok in valid], bool)
@@ -69,7 +67,7 @@ def flat_array(draw: st.DrawFn, arrow_type: pa.DataType, size: int) -> pa.Array:
     return pa.Array.from_buffers(arrow_type, size, binary.buffers())
 
 
-def list_array(draw: st.DrawFn, arrow_type: pa.DataType, size: int) -> pa.Array:
+def list_array(draw, arrow_type, size):
     """Draw a list array whose values may hold nulls."""
     valid = draw(st.lists(st.sampled_from([True, True, False]), min_size=size, max_size=size))
     mask = pa.array([not ok for ok in valid], pa.bool_())
@@ -86,7 +84,7 @@ def list_array(draw: st.DrawFn, arrow_type: pa.DataType, size: int) -> pa.Array:
 
 
 @st.composite
-def batches(draw: st.DrawFn, max_rows: int = 12) -> pa.RecordBatch:
+def batches(draw, max_rows=12):
     """Draw a batch of any types and nulls, often a slice of a longer one."""
     rows = draw(st.integers(0, max_rows))
     names = draw(st.lists(st.text(max_size=5), max_size=4, unique=True))
@@ -104,7 +102,7 @@ def batches(draw: st.DrawFn, max_rows: int = 12) -> pa.RecordBatch:
     return batch.slice(first, draw(st.integers(0, batch.num_rows - first)))
 
 
-def by_protobuf(example: tf.train.Example) -> bytes:
+def by_protobuf(example):
     """Return protobuf's bytes of the Example with the features in byte order of their names.
 
     Each feature is serialized alone: of two names where one begins the other, the upb runtime of
@@ -126,9 +124,7 @@ class Written(NamedTuple):
     encoded: Encoded
 
 
-def run_encode(
-    kernel: ModuleType, batch: pa.RecordBatch, at: int = 0, skip: npt.NDArray[Any] | None = None
-) -> Written:
+def run_encode(kernel, batch, at=0, skip=None):
     """Encode behind `at` bytes of 0xEE, which must stay as they are."""
     out = np.full(at + kernel.encode_bound(batch), 0xEE, np.uint8)
     starts = np.zeros(batch.num_rows, np.int64)
@@ -140,7 +136,7 @@ def run_encode(
     return Written(data, starts[:count].tolist(), rows[:count].tolist(), encoded)
 
 
-def payloads(written: Written, at: int = 0) -> list[bytes]:
+def payloads(written, at=0):
     """Cut the records by their lengths alone."""
     found = []
     for start in written.starts:

@@ -1,7 +1,5 @@
 """The C of the kernel on ARM: built with zig, run by QEMU, with the same results as here."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re
@@ -28,7 +26,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def qemu() -> str:
+def qemu():
     """Return the program that runs programs of ARM, which Debian's packages may bring."""
     for name in ("qemu-aarch64", "qemu-aarch64-static"):
         if path := shutil.which(name):
@@ -37,7 +35,7 @@ def qemu() -> str:
     return str(unpacked("qemu-user-static", program) / program)
 
 
-def fuzzer(path: Path, target: str) -> Path:
+def fuzzer(path, target):
     """Build the fuzzer of the readers, which needs no library where it runs."""
     sources = re.search(
         r'"beam_tfrecord/native/%s\.c " (.+)\)', (ROOT / "scripts/fuzz").read_text()
@@ -54,7 +52,7 @@ def fuzzer(path: Path, target: str) -> Path:
     return path
 
 
-def test_the_readers_do_on_arm_what_they_do_here(qemu: str, tmp_path: Path) -> None:
+def test_the_readers_do_on_arm_what_they_do_here(qemu, tmp_path):
     arguments = [str(RUNS), "1"]
     arm = fuzzer(tmp_path / "arm", "aarch64-linux-musl")
     here = fuzzer(tmp_path / "here", f"{os.uname().machine}-linux-musl")
@@ -66,7 +64,7 @@ def test_the_readers_do_on_arm_what_they_do_here(qemu: str, tmp_path: Path) -> N
     assert outputs[0].startswith(f"{RUNS} inputs, ")
 
 
-def test_checksums_have_the_instruction_of_arm(tmp_path: Path) -> None:
+def test_checksums_have_the_instruction_of_arm(tmp_path):
     assembly = tmp_path / "crc.s"
     source = ROOT / "beam_tfrecord" / "native" / "crc32c.c"
     compiler = [sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu.2.17"]

@@ -3,8 +3,6 @@
 Without the instruction a checksum takes three times as long, so each has to build that path.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib.util
 import platform
@@ -24,7 +22,7 @@ FLAGS = ["-std=c11", "-O3", "-Wall", "-Wextra", "-Werror"]
 LENGTHS = [*range(70), 383, 384, 385, 3071, 3072, 3073, 100_000]
 
 
-def compilers() -> dict[str, list[str]]:
+def compilers():
     """Return the commands of the C compilers on this machine by name."""
     found = {name: [path] for name in ("gcc", "clang") if (path := shutil.which(name))}
     if zig := shutil.which("zig"):
@@ -34,7 +32,7 @@ def compilers() -> dict[str, list[str]]:
     return found
 
 
-def cross(machine: str, *features: str) -> list[str]:
+def cross(machine, *features):
     """Return the flags that let zig's clang build for any machine of a kind."""
     return ["-target", f"{machine}-linux-gnu", *features]
 
@@ -43,13 +41,13 @@ COMPILERS = compilers()
 
 
 @pytest.fixture(params=slow_after(1, COMPILERS))
-def compiler(request: pytest.FixtureRequest) -> list[str]:
+def compiler(request):
     """Return the command of a compiler."""
     # By itself zig builds for this very machine, instructions and all.
     return COMPILERS[request.param] + (cross(platform.machine()) if request.param == "zig" else [])
 
 
-def test_every_file_builds(compiler: list[str], tmp_path: Path) -> None:
+def test_every_file_builds(compiler, tmp_path):
     for source in sorted(NATIVE.glob("*.c")):
         command = [*compiler, *FLAGS, "-O1", "-c", str(source), "-o", str(tmp_path / "a.o")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -57,7 +55,7 @@ def test_every_file_builds(compiler: list[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="its instruction")
-def test_checksums_use_the_instruction_and_are_right(compiler: list[str], tmp_path: Path) -> None:
+def test_checksums_use_the_instruction_and_are_right(compiler, tmp_path):
     library = tmp_path / "crc.so"
     source = str(NATIVE / "crc32c.c")
     subprocess.run([*compiler, *FLAGS, "-fPIC", "-shared", source, "-o", str(library)], check=True)
@@ -80,7 +78,7 @@ def test_checksums_use_the_instruction_and_are_right(compiler: list[str], tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("machine", ["generic", "generic+crc"])
-def test_every_file_builds_for_arm(machine: str, tmp_path: Path) -> None:
+def test_every_file_builds_for_arm(machine, tmp_path):
     if "zig" not in COMPILERS:
         pytest.skip("there is no zig here, which compiles for other machines: pip install ziglang")
     target = cross("aarch64", f"-mcpu={machine}")

@@ -1,11 +1,6 @@
 """Encoding: golden bytes, the reference, protobuf, TensorFlow and tfx_bsl."""
 
-from __future__ import annotations
-
 import struct
-from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -43,13 +38,13 @@ KERNELS = [pytest.param(native, id="native"), pytest.param(reference, id="refere
         (pa.array([["a", ""]], pa.list_(pa.string())), "0a0e0a0c0a017812070a050a01610a00"),
     ],
 )
-def test_golden_payloads(kernel: ModuleType, array: pa.Array, expected: str) -> None:
+def test_golden_payloads(kernel, array, expected):
     written = run_encode(kernel, pa.record_batch([array], ["x"]))
     assert payloads(written)[0].hex() == expected
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_golden_record_with_its_frame(kernel: ModuleType) -> None:
+def test_golden_record_with_its_frame(kernel):
     # The bytes that tf.io.TFRecordWriter gives for an empty Example with Features set.
     written = run_encode(kernel, pa.record_batch([pa.array([None], pa.int8())], ["x"]), at=3)
     assert written.starts == [3]
@@ -63,7 +58,7 @@ def test_golden_record_with_its_frame(kernel: ModuleType) -> None:
 
 @RELAXED
 @given(batches(), st.data())
-def test_native_equals_reference(batch: pa.RecordBatch, data: st.DataObject) -> None:
+def test_native_equals_reference(batch, data):
     marks = st.lists(st.booleans(), min_size=batch.num_rows, max_size=batch.num_rows)
     skip = np.array(data.draw(marks), bool) if data.draw(st.booleans()) else None
     fast, slow = (run_encode(kernel, batch, 5, skip) for kernel in (native, reference))
@@ -75,13 +70,13 @@ def test_native_equals_reference(batch: pa.RecordBatch, data: st.DataObject) -> 
 
 @RELAXED
 @given(batches())
-def test_protobuf_gives_the_same_bytes(batch: pa.RecordBatch) -> None:
+def test_protobuf_gives_the_same_bytes(batch):
     for payload in payloads(run_encode(native, batch)):
         example = tf.train.Example.FromString(payload)
         assert by_protobuf(example) == payload
 
 
-def test_protobufs_own_order_is_ours_where_no_name_begins_another() -> None:
+def test_protobufs_own_order_is_ours_where_no_name_begins_another():
     names = ["z", "é", "A", "a1", "a2", "_"]
     batch = pa.record_batch([pa.array([i]) for i in range(6)], names)
     (payload,) = payloads(run_encode(native, batch))
@@ -90,13 +85,13 @@ def test_protobufs_own_order_is_ours_where_no_name_begins_another() -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_of_two_names_the_beginning_of_the_other_comes_first(kernel: ModuleType) -> None:
+def test_of_two_names_the_beginning_of_the_other_comes_first(kernel):
     batch = pa.record_batch([pa.array([1]), pa.array([2])], ["ab", "a"])
     payload = payloads(run_encode(kernel, batch))[0].hex()
     assert payload == "0a19" + "0a0a0a016112051a030a0102" + "0a0b0a02616212051a030a0101"
 
 
-def test_values_reach_protobuf_unchanged() -> None:
+def test_values_reach_protobuf_unchanged():
     columns = {
         "i": pa.array([-(2**63), 2**63 - 1, None], pa.int64()),
         "u": pa.array([2**63 - 1, 0, 127], pa.uint64()),
@@ -139,14 +134,14 @@ def test_values_reach_protobuf_unchanged() -> None:
         (pa.array([["a", None]], pa.list_(pa.string())), "null-in-list"),
     ],
 )
-def test_a_bad_value_rejects_its_row(kernel: ModuleType, array: pa.Array, code: str) -> None:
+def test_a_bad_value_rejects_its_row(kernel, array, code):
     written = run_encode(kernel, pa.record_batch([array], ["x"]))
     assert written.data == b""
     assert [(r, c, native.REJECT_CODES[k]) for r, c, k in written.encoded.rejects] == [(0, 0, code)]
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_the_first_column_of_the_batch_is_blamed_not_the_first_name(kernel: ModuleType) -> None:
+def test_the_first_column_of_the_batch_is_blamed_not_the_first_name(kernel):
     bad = pa.array([2**63], pa.uint64())
     infinite = pa.array([1e39], pa.float64())
     written = run_encode(kernel, pa.record_batch([infinite, bad], ["z", "a"]))
@@ -154,7 +149,7 @@ def test_the_first_column_of_the_batch_is_blamed_not_the_first_name(kernel: Modu
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_infinities_and_nan_payloads_pass(kernel: ModuleType) -> None:
+def test_infinities_and_nan_payloads_pass(kernel):
     nan = pa.py_buffer(struct.pack("<I", 0x7F812345))
     batch = pa.record_batch([pa.Array.from_buffers(pa.float32(), 1, [None, nan])], ["x"])
     assert payloads(run_encode(kernel, batch))[0][-4:] == bytes.fromhex("4523817f")
@@ -163,7 +158,7 @@ def test_infinities_and_nan_payloads_pass(kernel: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_rounding_is_reported_for_each_column(kernel: ModuleType) -> None:
+def test_rounding_is_reported_for_each_column(kernel):
     columns = [pa.array([1.0, 0.1]), pa.array([0.5, 2.0]), pa.array([1e-60, 1.0])]
     written = run_encode(kernel, pa.record_batch(columns, ["a", "b", "c"]))
     # 0.1 rounds to 13421773 / 2^27; 1e-60 is lost whole.
@@ -171,7 +166,7 @@ def test_rounding_is_reported_for_each_column(kernel: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_rows_that_are_not_written_do_not_count_as_rounded(kernel: ModuleType) -> None:
+def test_rows_that_are_not_written_do_not_count_as_rounded(kernel):
     batch = pa.record_batch([pa.array([0.1, 1.0])], ["a"])
     written = run_encode(kernel, batch, skip=np.array([1, 0], np.uint8))
     assert written.rows == [1]
@@ -179,7 +174,7 @@ def test_rows_that_are_not_written_do_not_count_as_rounded(kernel: ModuleType) -
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_bad_arguments_are_refused(kernel: ModuleType) -> None:
+def test_bad_arguments_are_refused(kernel):
     batch = pa.record_batch([pa.array([1])], ["x"])
     out, one = np.zeros(20, np.uint8), np.zeros(1, np.int64)
     with pytest.raises(ValueError, match="out is too short"):
@@ -192,7 +187,7 @@ def test_bad_arguments_are_refused(kernel: ModuleType) -> None:
         kernel.encode_bound(pa.record_batch([pa.array([1]), pa.array([2])], ["x", "x"]))
 
 
-def test_a_payload_above_2_gib_is_too_large() -> None:
+def test_a_payload_above_2_gib_is_too_large():
     piece = pa.array([b"x" * (1 << 24)], pa.binary_view())
     views = pa.py_buffer(piece.buffers()[1].to_pybytes() * 128)
     values = pa.Array.from_buffers(pa.binary_view(), 128, [None, views, piece.buffers()[2]])
@@ -203,10 +198,10 @@ def test_a_payload_above_2_gib_is_too_large() -> None:
     assert (encoded.records, rows[0]) == (1, 1)
 
 
-def test_many_rows_and_columns_cross_every_block_edge(tmp_path: Path) -> None:
+def test_many_rows_and_columns_cross_every_block_edge(tmp_path):
     rows = 1500
     numbers = np.arange(rows, dtype=np.int64) * 7919 - 5_000_000
-    columns: dict[str, Any] = {
+    columns = {
         "n": pa.array(numbers),
         "f": pa.array(numbers.astype(np.float32) / 8),
         "t": pa.array(["é" * (i % 90) for i in range(rows)]),
@@ -229,7 +224,7 @@ def test_many_rows_and_columns_cross_every_block_edge(tmp_path: Path) -> None:
     assert parsed["l"].to_list() == columns["l"].to_pylist()
 
 
-def test_tfx_bsl_reads_the_same_table() -> None:
+def test_tfx_bsl_reads_the_same_table():
     example_coder = pytest.importorskip("tfx_bsl.coders.example_coder")
     batch = pa.record_batch(
         [

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from types import ModuleType
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -24,7 +20,7 @@ from tests.native.test_records import framed
 KERNELS = [pytest.param(native, id="native"), pytest.param(reference, id="reference")]
 
 
-def canonical_by_protobuf(payload: bytes) -> bytes | None:
+def canonical_by_protobuf(payload):
     """Return the canonical bytes as protobuf gives them."""
     try:
         example = tf.train.Example.FromString(payload)
@@ -81,7 +77,7 @@ EXAMPLE = st.lists(st.one_of(UNKNOWN, FEATURES.map(lambda v: wire.field(1, v))),
 
 @RELAXED
 @given(EXAMPLE)
-def test_odd_forms_become_what_protobuf_makes_of_them(payload: bytes) -> None:
+def test_odd_forms_become_what_protobuf_makes_of_them(payload):
     expected = canonical_by_protobuf(payload)
     assert native.canonicalize(payload) == expected
     assert reference.canonicalize(payload) == expected
@@ -89,7 +85,7 @@ def test_odd_forms_become_what_protobuf_makes_of_them(payload: bytes) -> None:
 
 @RELAXED
 @given(EXAMPLE, st.randoms(use_true_random=False))
-def test_broken_bytes_are_told_as_protobuf_tells_them(payload: bytes, rng: random.Random) -> None:
+def test_broken_bytes_are_told_as_protobuf_tells_them(payload, rng):
     broken = bytearray(payload)
     for _ in range(rng.randint(1, 3)):
         if broken:
@@ -104,14 +100,14 @@ def test_broken_bytes_are_told_as_protobuf_tells_them(payload: bytes, rng: rando
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_unknown_fields_of_a_map_entry_are_left_out(kernel: ModuleType) -> None:
+def test_unknown_fields_of_a_map_entry_are_left_out(kernel):
     entry = wire.field(1, b"\x38\x05" + wire.field(1, b"x") + wire.field(2, b"\x1a\x00"))
     assert kernel.canonicalize(wire.field(1, entry)).hex() == "0a090a070a017812021a00"
 
 
 @RELAXED
 @given(st.lists(EXAMPLE, max_size=4))
-def test_decode_and_discover_equal_the_reference(examples: list[bytes]) -> None:
+def test_decode_and_discover_equal_the_reference(examples):
     data, starts = framed(examples)
     wanted = [(b"a", 1), (b"b", 3), (b"", 2), (b"never", 2)]
     for run in (
@@ -135,7 +131,7 @@ PLAIN_ENTRY = NAMED.flatmap(
 
 
 @st.composite
-def nearly_canonical(draw: st.DrawFn) -> bytes:
+def nearly_canonical(draw):
     """Draw an Example as encoders write it, at times out of order or with one byte changed."""
     entries = draw(st.lists(PLAIN_ENTRY, max_size=6))
     if draw(st.integers(0, 3)):
@@ -153,7 +149,7 @@ def key_of(entry: bytes) -> bytes:
 
 @RELAXED
 @given(st.lists(nearly_canonical(), max_size=6))
-def test_records_one_after_the_other_read_as_each_alone(examples: list[bytes]) -> None:
+def test_records_one_after_the_other_read_as_each_alone(examples):
     # Not by protobuf: a changed byte may make an unknown field in a map entry, as told at KEY.
     canonical = [reference.canonicalize(payload) for payload in examples]
     hashes = [
@@ -189,9 +185,7 @@ def test_records_one_after_the_other_read_as_each_alone(examples: list[bytes]) -
         ("0a0f0a0d0a016912081a060a01050a0106", "0a0d0a0b0a016912061a040a020506"),
     ],
 )
-def test_what_is_nearly_canonical_hashes_as_its_canonical_form(
-    payload: str, canonical: str
-) -> None:
+def test_what_is_nearly_canonical_hashes_as_its_canonical_form(payload, canonical):
     raw = bytes.fromhex(payload)
     data, starts = framed([raw, raw])
     digest = xxhash.xxh64_intdigest(bytes.fromhex(canonical), 2)
@@ -199,7 +193,7 @@ def test_what_is_nearly_canonical_hashes_as_its_canonical_form(
     assert reference.canonical_hashes(data, starts, 2).tolist() == [digest, digest]
 
 
-def outcome(run: Any, kernel: ModuleType) -> Any:
+def outcome(run, kernel):
     """Return the result, or the message of the error."""
     try:
         return run(kernel)
@@ -207,7 +201,7 @@ def outcome(run: Any, kernel: ModuleType) -> Any:
         return str(error)
 
 
-def plain(columns: list[native.Column]) -> list[Any]:
+def plain(columns):
     """Return columns as comparable values, floats by their bits."""
     return [
         [None if array is None else (array.dtype.str, array.tobytes()) for array in column]
@@ -217,7 +211,7 @@ def plain(columns: list[native.Column]) -> list[Any]:
 
 @RELAXED
 @given(batches())
-def test_encoded_rows_are_canonical_and_decode_alike(batch: pa.RecordBatch) -> None:
+def test_encoded_rows_are_canonical_and_decode_alike(batch):
     written = run_encode(native, batch)
     starts = np.array(written.starts, np.int64)
     assert [native.canonicalize(p) for p in payloads(written)] == payloads(written)
@@ -229,7 +223,7 @@ def test_encoded_rows_are_canonical_and_decode_alike(batch: pa.RecordBatch) -> N
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_decode_gives_values_offsets_and_presence(kernel: ModuleType) -> None:
+def test_decode_gives_values_offsets_and_presence(kernel):
     batch = pa.record_batch(
         [
             pa.array([[1, -1], None, []], pa.list_(pa.int64())),
@@ -252,7 +246,7 @@ def test_decode_gives_values_offsets_and_presence(kernel: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_faults_name_record_and_feature(kernel: ModuleType) -> None:
+def test_faults_name_record_and_feature(kernel):
     data, starts = framed([b"\x0a\x00", wire.field(1, wire.feature_entry(b"x", 1, [b"v"]))])
     with pytest.raises(ValueError, match="record 1: feature 'x' holds bytes values, not int64"):
         kernel.decode(data, starts, [(b"x", 3)])
@@ -271,7 +265,7 @@ def test_faults_name_record_and_feature(kernel: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_discover_counts_over_the_records_that_have_the_feature(kernel: ModuleType) -> None:
+def test_discover_counts_over_the_records_that_have_the_feature(kernel):
     batch = pa.record_batch(
         [pa.array([[1, 2, 3], None, [4]]), pa.array(["a", "b", None])], ["i", "s"]
     )

@@ -1,7 +1,5 @@
 """`fitting_records` and `find_frame`: the kernel, its reference, and cases written out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -24,7 +22,7 @@ INT, TEXT = FitRule(b"i", INT64_KIND), FitRule(b"s", BYTES_KIND)
 RULES = [FitRule(b"f", FLOAT_KIND), INT, TEXT]
 
 
-def stream(*payloads: bytes) -> tuple[bytes, np.ndarray]:
+def stream(*payloads):
     records = [framed(payload) for payload in payloads]
     starts = np.cumsum([0, *map(len, records)][:-1] if records else [], dtype=np.int64)
     return b"".join(records), starts

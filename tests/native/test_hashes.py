@@ -1,7 +1,5 @@
 """CRC-32C and XXH64 against known vectors and other implementations."""
 
-from __future__ import annotations
-
 import google_crc32c
 import numpy as np
 import pytest
@@ -27,7 +25,7 @@ SEEDS = st.integers(0, 2**64 - 1)
         (b"123456789", 0xE3069283),
     ],
 )
-def test_crc32c_vectors(data: bytes, expected: int) -> None:
+def test_crc32c_vectors(data, expected):
     assert native.crc32c(data) == expected
 
 
@@ -40,12 +38,12 @@ def test_crc32c_vectors(data: bytes, expected: int) -> None:
         (b"Nobody inspects the spammish repetition", 0, 0xFBCEA83C8A378BF1),
     ],
 )
-def test_xxh64_vectors(data: bytes, seed: int, expected: int) -> None:
+def test_xxh64_vectors(data, seed, expected):
     assert native.xxh64(data, seed) == expected
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_every_way_agrees_at_the_edges_of_lanes_and_stripes(size: int) -> None:
+def test_every_way_agrees_at_the_edges_of_lanes_and_stripes(size):
     data = np.random.default_rng(size).bytes(size)
     crc = google_crc32c.value(data)
     assert native.crc32c(data) == _records.crc32c_portable(data) == crc
@@ -53,7 +51,7 @@ def test_every_way_agrees_at_the_edges_of_lanes_and_stripes(size: int) -> None:
     assert native.xxh64(data, 77) == expected
 
 
-def test_masked_crc_is_the_one_in_tfrecord_files() -> None:
+def test_masked_crc_is_the_one_in_tfrecord_files():
     # le64 of 8, as in the head of every record with a payload of eight bytes
     crc = google_crc32c.value(bytes([8, 0, 0, 0, 0, 0, 0, 0]))
     expected = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
@@ -62,7 +60,7 @@ def test_masked_crc_is_the_one_in_tfrecord_files() -> None:
 
 @RELAXED
 @given(pieces=st.lists(st.binary(max_size=80), max_size=6), seed=SEEDS)
-def test_streaming_equals_one_shot(pieces: list[bytes], seed: int) -> None:
+def test_streaming_equals_one_shot(pieces, seed):
     state = native.XXH64(seed)
     whole = b""
     for piece in pieces:
@@ -71,7 +69,7 @@ def test_streaming_equals_one_shot(pieces: list[bytes], seed: int) -> None:
         assert state.intdigest() == xxhash.xxh64_intdigest(whole, seed)
 
 
-def test_hash_origins_hashes_three_words() -> None:
+def test_hash_origins_hashes_three_words():
     rows, sub = np.array([0, -1, 2**40]), np.array([5, 6, 7])
     words = [(9, 0, 5), (9, 2**64 - 1, 6), (9, 2**40, 7)]
     expected = [

@@ -1,7 +1,5 @@
 """What takes its time: the readers under sanitizers, and every property with many examples."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -15,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
 
 
-def _fuzz(runs: int, seed: int) -> tuple[int, ...]:
+def _fuzz(runs, seed):
     """Fuzz the readers; return how many inputs were Examples, fitted, were pictures, were JSON."""
     done = subprocess.run(
         [str(ROOT / "scripts" / "fuzz"), str(runs), str(seed)],
@@ -35,7 +33,7 @@ def _fuzz(runs: int, seed: int) -> tuple[int, ...]:
 
 
 @needs_gcc
-def test_readers_bear_broken_bytes_under_sanitizers() -> None:
+def test_readers_bear_broken_bytes_under_sanitizers():
     # Enough of them must get through, or the fuzzer looks at nothing but refusals.
     examples, fitting, pictures, rows = _fuzz(30_000, 1)
     assert examples > 3_000
@@ -46,7 +44,7 @@ def test_readers_bear_broken_bytes_under_sanitizers() -> None:
 
 @needs_gcc
 @pytest.mark.slow
-def test_readers_bear_many_more_broken_bytes() -> None:
+def test_readers_bear_many_more_broken_bytes():
     """About a minute; with clang, guided by coverage."""
     done = subprocess.run(
         [str(ROOT / "scripts" / "fuzz"), "2000000", "2"],
@@ -59,7 +57,7 @@ def test_readers_bear_many_more_broken_bytes() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["test_encode", "test_examples", "test_hashes", "test_records"])
-def test_the_properties_hold_for_many_more_examples(module: str) -> None:
+def test_the_properties_hold_for_many_more_examples(module):
     file = Path(__file__).with_name(f"{module}.py")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)],

@@ -23,7 +23,7 @@ def read(paths: list[Path], sizes: list[int], room: int) -> tuple[list[int], byt
     return status.tolist(), out.tobytes()
 
 
-def test_files_lie_side_by_side_and_others_leave_no_gap(tmp_path: Path) -> None:
+def test_files_lie_side_by_side_and_others_leave_no_gap(tmp_path):
     for name, content in (("a", b"one"), ("longer", b"four!"), ("empty", b""), ("b", b"two")):
         (tmp_path / name).write_bytes(content)
     names = ["a", "missing", "longer", "empty", "b", "."]
@@ -32,17 +32,17 @@ def test_files_lie_side_by_side_and_others_leave_no_gap(tmp_path: Path) -> None:
     assert out[:6] == b"onetwo"
 
 
-def test_a_file_that_was_cut_meanwhile_has_another_size(tmp_path: Path) -> None:
+def test_a_file_that_was_cut_meanwhile_has_another_size(tmp_path):
     (tmp_path / "a").write_bytes(b"12")
     assert read([tmp_path / "a"], [3], 4)[0] == [files.OTHER_SIZE]
 
 
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     assert read([tmp_path / "pipe"], [3], 4)[0] == [files.OTHER_SIZE]
 
 
-def test_a_file_that_is_given_in_parts_is_read_to_its_end() -> None:
+def test_a_file_that_is_given_in_parts_is_read_to_its_end():
     # The system tells of another process by the page.
     code = "import ssl; print(flush=True); input()"
     with subprocess.Popen(
@@ -64,16 +64,16 @@ def test_a_file_that_is_given_in_parts_is_read_to_its_end() -> None:
     ("sizes", "room", "words"),
     [([3], 3, "too few"), ([3, 3], 9, "sizes"), ([-1], 9, "negative")],
 )
-def test_wrong_calls_are_refused(sizes: list[int], room: int, words: str) -> None:
+def test_wrong_calls_are_refused(sizes, room, words):
     with pytest.raises(ValueError, match=words):
         read([Path("a")], sizes, room)
 
 
-def test_no_files_are_no_fault() -> None:
+def test_no_files_are_no_fault():
     assert read([], [], 1)[0] == []
 
 
-def test_what_is_not_as_expected_is_read_apart(tmp_path: Path) -> None:
+def test_what_is_not_as_expected_is_read_apart(tmp_path):
     for name, content in (("a", b"one"), ("b", b"three"), ("c", b"endless")):
         (tmp_path / name).write_bytes(content)
     found = read_local([str(tmp_path / name) for name in "abcd"], [3, 3, 3, 3], most=5)
@@ -84,7 +84,7 @@ def test_what_is_not_as_expected_is_read_apart(tmp_path: Path) -> None:
     assert found.array([1, 0], {0: b"new"}).to_pylist() == [b"three", b"new"]
 
 
-def test_files_as_expected_become_arrow_without_a_copy(tmp_path: Path) -> None:
+def test_files_as_expected_become_arrow_without_a_copy(tmp_path):
     for name, content in (("a", b"one"), ("b", b"three")):
         (tmp_path / name).write_bytes(content)
     found = read_local([str(tmp_path / name) for name in "ab"], [3, 5], most=9)
@@ -95,7 +95,7 @@ def test_files_as_expected_become_arrow_without_a_copy(tmp_path: Path) -> None:
     assert found.array([1], {}).to_pylist() == [b"three"]
 
 
-def test_files_are_hashed_as_hashlib_hashes_them(tmp_path: Path) -> None:
+def test_files_are_hashed_as_hashlib_hashes_them(tmp_path):
     contents = [os.urandom(size) for size in (0, 1, 55, 56, 64, 20_000)]
     for number, content in enumerate(contents):
         (tmp_path / str(number)).write_bytes(content)
@@ -107,9 +107,7 @@ def test_files_are_hashed_as_hashlib_hashes_them(tmp_path: Path) -> None:
     assert found.sha256([]) == []
 
 
-def test_without_the_library_of_hashlib_its_functions_are_called(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_library_of_hashlib_its_functions_are_called(tmp_path, monkeypatch):
     (tmp_path / "a").write_bytes(b"content")
     found = read_local([str(tmp_path / "a")], [7], most=10**6)
     direct = found.sha256([0])
@@ -117,7 +115,7 @@ def test_without_the_library_of_hashlib_its_functions_are_called(
     assert found.sha256([0]) == direct == [hashlib.sha256(b"content").hexdigest()]
 
 
-def test_a_file_read_apart_is_hashed_too(tmp_path: Path) -> None:
+def test_a_file_read_apart_is_hashed_too(tmp_path):
     for name in "ab":
         (tmp_path / name).write_bytes(name.encode() * 9)
     # The size is not what it was when the directory was listed.
@@ -125,7 +123,7 @@ def test_a_file_read_apart_is_hashed_too(tmp_path: Path) -> None:
     assert found.sha256([0, 1]) == [hashlib.sha256(name * 9).hexdigest() for name in (b"a", b"b")]
 
 
-def test_ranges_outside_of_the_data_are_not_hashed() -> None:
+def test_ranges_outside_of_the_data_are_not_hashed():
     data = np.zeros(4, np.uint8)
     for start, size in ((-1, 1), (0, 5), (5, 0), (2, -1), (2**62, 2**62)):
         with pytest.raises(ValueError, match="outside of the data"):
@@ -134,7 +132,7 @@ def test_ranges_outside_of_the_data_are_not_hashed() -> None:
         files.hash_files(0, data, np.array([0]), np.array([0, 1]))
 
 
-def test_files_that_are_not_in_the_page_cache_are_the_same(tmp_path: Path) -> None:
+def test_files_that_are_not_in_the_page_cache_are_the_same(tmp_path):
     paths = [tmp_path / f"{number:03d}" for number in range(100)]
     for number, path in enumerate(paths):
         path.write_bytes(os.urandom(5000 + number))
@@ -149,9 +147,7 @@ def test_files_that_are_not_in_the_page_cache_are_the_same(tmp_path: Path) -> No
     assert out.startswith(b"".join(path.read_bytes() for path in kept))
 
 
-def test_a_function_that_fails_hashes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_function_that_fails_hashes_nothing(tmp_path, monkeypatch):
     pointer = ctypes.c_void_p
     failing = ctypes.CFUNCTYPE(pointer, pointer, ctypes.c_size_t, pointer)(lambda *_: None)
     address = ctypes.cast(failing, pointer).value

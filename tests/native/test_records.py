@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import struct
-from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
@@ -33,9 +31,7 @@ def framed(payloads: list[bytes]) -> tuple[bytes, np.ndarray]:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("arrow_type", [pa.binary(), pa.large_binary()])
-def test_frame_writes_what_tensorflow_writes(
-    kernel: ModuleType, arrow_type: pa.DataType, tmp_path: Path
-) -> None:
+def test_frame_writes_what_tensorflow_writes(kernel, arrow_type, tmp_path):
     payloads = [b"", b"one", b"x" * 5000]
     with tf.io.TFRecordWriter(str(tmp_path / "x")) as writer:
         for payload in payloads:
@@ -48,7 +44,7 @@ def test_frame_writes_what_tensorflow_writes(
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_frame_refuses_nulls_other_types_and_short_arrays(kernel: ModuleType) -> None:
+def test_frame_refuses_nulls_other_types_and_short_arrays(kernel):
     out, starts = np.zeros(8, np.uint8), np.zeros(1, np.int64)
     with pytest.raises(ValueError, match="a null cannot be framed"):
         kernel.frame(pa.array([None], pa.binary()), out, 0, starts)
@@ -59,7 +55,7 @@ def test_frame_refuses_nulls_other_types_and_short_arrays(kernel: ModuleType) ->
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_scan_stops_before_the_record_that_is_not_whole(kernel: ModuleType) -> None:
+def test_scan_stops_before_the_record_that_is_not_whole(kernel):
     data, starts = framed([b"a", b"bcd", b"e" * 400])
     ends = [*starts[1:].tolist(), len(data)]
     for cut in range(len(data) + 1):
@@ -79,7 +75,7 @@ def test_scan_stops_before_the_record_that_is_not_whole(kernel: ModuleType) -> N
         (33, "the checksum of the payload does not match"),
     ],
 )
-def test_scan_names_the_fault(kernel: ModuleType, position: int, reason: str) -> None:
+def test_scan_names_the_fault(kernel, position, reason):
     data = bytearray(framed([b"a", b"bcd", b"e"])[0])
     data[position] ^= 1
     found = kernel.scan_frames(data, True)
@@ -87,7 +83,7 @@ def test_scan_names_the_fault(kernel: ModuleType, position: int, reason: str) ->
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_scan_without_verify_bounds_lengths(kernel: ModuleType) -> None:
+def test_scan_without_verify_bounds_lengths(kernel):
     data, _ = framed([b"a", b"b"])
     huge = data[:17] + struct.pack("<Q", 2**62) + data[25:]
     assert kernel.scan_frames(huge, False).consumed == 17
@@ -107,9 +103,7 @@ ITEMS = st.lists(
 
 @RELAXED
 @given(ITEMS, st.booleans(), st.booleans())
-def test_sort_orders_by_split_place_and_bytes(
-    items: list[tuple[int, int, bytes]], with_splits: bool, by_bytes: bool
-) -> None:
+def test_sort_orders_by_split_place_and_bytes(items, with_splits, by_bytes):
     data, starts = framed([payload for _, _, payload in items])
     splits = np.array([split for split, _, _ in items], np.uint16) if with_splits else None
     places = np.array([place for _, place, _ in items], np.uint64)
@@ -123,7 +117,7 @@ def test_sort_orders_by_split_place_and_bytes(
         assert kernel.sort_records(data, starts, splits, places, by_bytes).tolist() == expected
 
 
-def test_sort_of_many_random_places_is_numpys() -> None:
+def test_sort_of_many_random_places_is_numpys():
     places = np.random.default_rng(4).integers(0, 2**64, 50_000, np.uint64)
     starts = np.zeros(len(places), np.int64)
     order = native.sort_records(b"", starts, None, places, False)
@@ -131,7 +125,7 @@ def test_sort_of_many_random_places_is_numpys() -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_gather_and_runs_keep_records_whole(kernel: ModuleType) -> None:
+def test_gather_and_runs_keep_records_whole(kernel):
     payloads = [b"a", b"bb" * 300, b""]
     data, starts = framed(payloads)
     order, places = np.array([2, 0, 1, 0]), np.array([7, 2**64 - 1, 5], np.uint64)
@@ -150,7 +144,7 @@ def test_gather_and_runs_keep_records_whole(kernel: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_positions_outside_of_the_data_are_refused(kernel: ModuleType) -> None:
+def test_positions_outside_of_the_data_are_refused(kernel):
     data, starts = framed([b"abc"])
     out, zero = np.zeros(100, np.uint8), np.zeros(1, np.int64)
     for start in (-1, 1, len(data), 2**62):
@@ -170,7 +164,7 @@ def test_positions_outside_of_the_data_are_refused(kernel: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_a_run_that_is_cut_is_refused(kernel: ModuleType) -> None:
+def test_a_run_that_is_cut_is_refused(kernel):
     data, starts = framed([b"a", b"bcd"])
     out = np.zeros(100, np.uint8)
     places = np.zeros(2, np.uint64)

@@ -1,7 +1,5 @@
 """Messages name options by flag on the command line, and by keyword in Python."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -82,7 +80,7 @@ def keywords():
         ("an option such as --types_of", "an option such as --types_of"),
     ],
 )
-def test_flags_become_keywords(written: str, shown: str) -> None:
+def test_flags_become_keywords(written, shown):
     assert with_keywords(written) == shown
     # A message may be part of another one.
     assert with_keywords(shown) == shown
@@ -95,14 +93,14 @@ LISTS = [one for one in [*WRITE_OPTIONS, *SOURCE_OPTIONS] if one.form == "words"
 
 @pytest.mark.parametrize("option", LISTS, ids=lambda one: one.flag)
 @given(st.lists(st.text(), min_size=1, max_size=3))
-def test_quoted_values_of_every_list_are_exact(option, values: list[str]) -> None:
+def test_quoted_values_of_every_list_are_exact(option, values):
     shown = " ".join(f"{option.flag} {quoted(value)}" for value in values)
     for before, after in (("", ""), ("pass ", ": it"), ("(", ") is."), ("'a' ", ", or 'b'")):
         expected = f"{before}{option.keyword}={values}{after}"
         assert with_keywords(f"{before}{shown}{after}") == expected
 
 
-def test_messages_have_values_of_lists_in_quotes() -> None:
+def test_messages_have_values_of_lists_in_quotes():
     flags = {one.flag for one in LISTS}
     paths = sorted((ROOT / "beam_tfrecord").rglob("*.py"))
     found = [(path.name, flag) for path in paths for flag in _FILLED.findall(path.read_text())]
@@ -111,18 +109,18 @@ def test_messages_have_values_of_lists_in_quotes() -> None:
 
 @pytest.mark.parametrize("option", LISTS, ids=lambda one: one.flag)
 @pytest.mark.parametrize("word", ["is", "names", "needs", "or", "which"])
-def test_prose_behind_every_list_stays(option, word: str) -> None:
+def test_prose_behind_every_list_stays(option, word):
     shown = f"column 'a' of {option.keyword}= {word} not known"
     assert with_keywords(f"column 'a' of {option.flag} {word} not known") == shown
 
 
 @pytest.mark.parametrize("option", [*WRITE_OPTIONS, *SOURCE_OPTIONS], ids=lambda one: one.flag)
-def test_every_flag_has_its_keyword(option) -> None:
+def test_every_flag_has_its_keyword(option):
     constant = {"switch": "True", "off": "False"}.get(option.form, "")
     assert with_keywords(f"pass {option.flag}") == f"pass {option.keyword}={constant}"
 
 
-def test_an_error_has_both(keywords) -> None:
+def test_an_error_has_both(keywords):
     error = UsageError("pass --union")
     assert (str(error), error.message) == ("pass union=True", "pass --union")
     assert repr(error) == "UsageError('pass union=True')"
@@ -131,7 +129,7 @@ def test_an_error_has_both(keywords) -> None:
     assert str(error) == "pass union=True"
 
 
-def test_calls_and_commands_name_options_as_their_callers_know_them(keywords, tmp_path) -> None:
+def test_calls_and_commands_name_options_as_their_callers_know_them(keywords, tmp_path):
     (tmp_path / "1.csv").write_text("a,b\n1,2\n")
     (tmp_path / "2.csv").write_text("a\nx\n")
     paths = [tmp_path / "1.csv", tmp_path / "2.csv"]
@@ -151,7 +149,7 @@ def test_calls_and_commands_name_options_as_their_callers_know_them(keywords, tm
         bt.schema(paths)
 
 
-def test_remarks_about_a_schema_name_keywords(keywords, caplog, tmp_path) -> None:
+def test_remarks_about_a_schema_name_keywords(keywords, caplog, tmp_path):
     (tmp_path / "a.csv").write_text("hp\n" + "1\n" * 99 + "?\n")
     bt.schema(tmp_path / "a.csv")
     (line,) = caplog.messages
@@ -173,13 +171,13 @@ def test_remarks_about_a_schema_name_keywords(keywords, caplog, tmp_path) -> Non
 @pytest.mark.parametrize(
     ("typed", "meant"), [("overwite", "overwrite"), ("nul_words", "null_words")]
 )
-def test_a_misspelt_keyword_gets_the_most_similar_one(function, typed: str, meant: str) -> None:
+def test_a_misspelt_keyword_gets_the_most_similar_one(function, typed, meant):
     text = f"unexpected keyword argument '{typed}': did you mean '{meant}'"
     with pytest.raises(TypeError, match=text):
         function("a.csv", "out", **{typed: True})
 
 
-def test_a_program_sees_keywords(tmp_path) -> None:
+def test_a_program_sees_keywords(tmp_path):
     (tmp_path / "a.csv").write_text("a\n1\n")
     code = "import beam_tfrecord as bt; bt.schema('a.csv', delimeter=';')"
     environment = {"PYTHONPATH": str(ROOT)}

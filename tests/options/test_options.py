@@ -18,7 +18,6 @@ from beam_tfrecord.options import (
     FROM,
     SOURCE_OPTIONS,
     WRITE_OPTIONS,
-    Option,
     flag_of,
 )
 from beam_tfrecord.options.option import DATAFLOW, FLINK, GENERAL, GROUPS, RUNNER
@@ -66,7 +65,7 @@ def test_every_keyword_is_a_flag_with_the_same_default(function):
 @pytest.mark.parametrize(
     ("option", "kind"), [(option, kind) for option in SOURCE_OPTIONS for kind in option.sources]
 )
-def test_source_option_is_a_field_with_the_same_default(option: Option, kind: str):
+def test_source_option_is_a_field_with_the_same_default(option, kind):
     fields = {field.name: field for field in dataclasses.fields(SOURCES[kind])}
     default = fields[option.keyword].default
     if default is dataclasses.MISSING:

@@ -1,10 +1,5 @@
 """Rows with everything that preprocessing has to bear, and what NumPy makes of them."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,14 +9,12 @@ EPOCH = 1_600_000_000
 CITIES = ["berlin", "rome", "oslo"]
 
 
-def rides() -> pa.Table:
+def rides():
     """Return rows whose train split is `fold == "train"`: the first 500."""
     i = np.arange(ROWS)
     fare = np.where(i % 13 == 0, np.nan, np.sin(i) * 100)
     # What only the test split has: another city, and values beyond the range of train.
-    city: list[str | None] = [
-        None if n % 10 == 0 else "" if n % 17 == 0 else CITIES[n % 6 % 3] for n in range(ROWS)
-    ]
+    city = [None if n % 10 == 0 else "" if n % 17 == 0 else CITIES[n % 6 % 3] for n in range(ROWS)]
     city[550] = "lima"
     fare[551] = 1e6
     return pa.table(
@@ -43,18 +36,18 @@ def rides() -> pa.Table:
     )
 
 
-def write_rides(path: Path) -> Path:
+def write_rides(path):
     """Write the rows as one Parquet file of several row groups."""
     pq.write_table(rides(), path, row_group_size=150)
     return path
 
 
-def train(name: str) -> Any:
+def train(name):
     """Return a number column of the train split as float64, missing values as NaN."""
     column = rides().slice(0, 500).column(name).cast(pa.float64())
     return column.to_numpy(zero_copy_only=False)
 
 
-def every(name: str) -> Any:
+def every(name):
     """Return a number column of all rows as float64, missing values as NaN."""
     return rides().column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)

@@ -1,11 +1,7 @@
 """Categories of any bytes: each but the empty text has a number of its own."""
 
-from __future__ import annotations
-
 import collections
 import warnings
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,7 +28,7 @@ FREQUENT = "one\\\ntwo\r\\nthree\\"
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(tmp_path_factory):
     directory = tmp_path_factory.mktemp("texts")
     rows = 2 * len(BYTES)
     texts = [TEXTS[row % len(TEXTS)] for row in range(rows)]
@@ -61,19 +57,18 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "out"
 
 
-def column(written: Path, name: str) -> list[Any]:
-    values: list[Any] = bt.load(written).arrow()[name].to_pylist()
-    return values
+def column(written, name):
+    return bt.load(written).arrow()[name].to_pylist()
 
 
-def test_every_byte_is_a_category(written: Path) -> None:
+def test_every_byte_is_a_category(written):
     numbers = column(written, "bytes")
     assert sorted(numbers[: len(BYTES)]) == list(range(len(BYTES)))
     assert numbers[: len(BYTES)] == numbers[len(BYTES) :]
 
 
 @pytest.mark.parametrize("name", ["text", "list"])
-def test_every_text_is_a_category_but_the_empty_one(written: Path, name: str) -> None:
+def test_every_text_is_a_category_but_the_empty_one(written, name):
     numbers = column(written, name)[: len(TEXTS)]
     if name == "list":
         numbers = [number for (number,) in numbers]
@@ -82,13 +77,13 @@ def test_every_text_is_a_category_but_the_empty_one(written: Path, name: str) ->
     assert numbers[0] == len(TEXTS) - 1
 
 
-def test_every_text_has_a_one_of_its_own_but_the_empty_one(written: Path) -> None:
+def test_every_text_has_a_one_of_its_own_but_the_empty_one(written):
     vectors = column(written, "hot")[: len(TEXTS)]
     assert vectors[0] == [0] * (len(TEXTS) - 1)
     assert sorted(vector.index(1) for vector in vectors[1:]) == list(range(len(TEXTS) - 1))
 
 
-def test_the_vocabulary_has_a_line_for_each(written: Path) -> None:
+def test_the_vocabulary_has_a_line_for_each(written):
     file = written / "transform_fn" / "assets" / "text"
     lines = file.read_bytes().decode().removesuffix("\n").split("\n")
     assert len(lines) == len(TEXTS) - 1
@@ -100,7 +95,7 @@ def test_the_vocabulary_has_a_line_for_each(written: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["text", "hot", "list"])
-def test_the_labels_of_the_schema_are_the_texts_themselves(written: Path, name: str) -> None:
+def test_the_labels_of_the_schema_are_the_texts_themselves(written, name):
     schema = bt.load(written).schema
     assert sorted(schema[name].labels) == sorted(TEXTS[1:])
     for text, stored in list(zip(TEXTS, column(written, name), strict=False))[1:]:
@@ -111,13 +106,13 @@ def test_the_labels_of_the_schema_are_the_texts_themselves(written: Path, name: 
     assert schema["bytes"].labels == schema["filled"].labels == ()
 
 
-def test_the_most_frequent_text_fills_as_it_is(written: Path) -> None:
+def test_the_most_frequent_text_fills_as_it_is(written):
     assert collections.Counter(column(written, "filled")) == {FREQUENT: 2 * len(BYTES)}
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(alphabet="\\nr\n\r", max_size=9), st.binary(max_size=9))
-def test_no_two_texts_are_escaped_alike(text: str, data: bytes) -> None:
+def test_no_two_texts_are_escaped_alike(text, data):
     for plain in (text.encode(), data):
         (found,) = escaped(tf.constant([plain])).numpy()
         assert b"\n" not in found

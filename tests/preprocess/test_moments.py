@@ -1,7 +1,5 @@
 """Exact mean and variance, against fractions and in any order."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import sys
@@ -17,7 +15,7 @@ from beam_tfrecord.preprocess.moments import CombineMoments, Moments, moments_of
 FLOATS = st.lists(st.floats(allow_nan=False, allow_infinity=False, width=64), max_size=30)
 
 
-def joined(parts: list[list[float]]) -> Moments:
+def joined(parts):
     merged = Moments()
     for part in parts:
         merged = merged.merge(moments_of(np.array(part, np.float64), len(part)))
@@ -25,7 +23,7 @@ def joined(parts: list[list[float]]) -> Moments:
 
 
 @given(FLOATS)
-def test_mean_and_variance_are_rounded_once(values: list[float]) -> None:
+def test_mean_and_variance_are_rounded_once(values):
     found = joined([values])
     exact = [Fraction(value) for value in values]
     if not exact:
@@ -39,23 +37,23 @@ def test_mean_and_variance_are_rounded_once(values: list[float]) -> None:
 
 
 @given(FLOATS, st.integers(0, 30))
-def test_pieces_and_their_order_do_not_matter(values: list[float], cut: int) -> None:
+def test_pieces_and_their_order_do_not_matter(values, cut):
     parts = [values[:cut], values[cut:]]
     assert joined(parts) == joined(parts[::-1]) == joined([values])
 
 
-def test_float_sums_would_depend_on_the_order() -> None:
+def test_float_sums_would_depend_on_the_order():
     values = [1e16, 1.0, -1e16, 1.0]
     assert len({sum(order) for order in itertools.permutations(values)}) > 1
     assert {joined([list(order)]).mean for order in itertools.permutations(values)} == {0.5}
 
 
-def test_epoch_seconds_keep_their_variance() -> None:
+def test_epoch_seconds_keep_their_variance():
     found = moments_of(1.6e9 + np.arange(1000.0), 1000)
     assert (found.mean, found.variance) == (1600000499.5, 83333.25)
 
 
-def test_nan_and_infinities_are_left_out_but_their_rows_count() -> None:
+def test_nan_and_infinities_are_left_out_but_their_rows_count():
     combine = CombineMoments()
     of_batch = (np.array([1.0, np.nan, np.inf, 3.0]), np.int64(6))
     found = combine.extract_output(combine.add_input(combine.create_accumulator(), of_batch))
@@ -63,7 +61,7 @@ def test_nan_and_infinities_are_left_out_but_their_rows_count() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 100_000])
-def test_large_batches_do_not_overflow(count: int) -> None:
+def test_large_batches_do_not_overflow(count):
     value = 1.0 - 2.0**-53
     found = moments_of(np.full(count, value), count)
     assert (found.mean, found.variance) == (value, 0.0)

@@ -42,9 +42,9 @@ def text(value: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+def rows(tmp_path_factory):
     directory = tmp_path_factory.mktemp("more")
-    columns: dict[str, list[Any]] = {"id": list(range(9)), "kept": [*range(8), None]}
+    columns = {"id": list(range(9)), "kept": [*range(8), None]}
     for name in ("median", "clipped", "scaled", "logged", "bucket", "half", "frequent"):
         columns[name] = VALUES
     for name in ("seats_mean", "seats_clipped", "hashed_number", "row", "checked"):
@@ -69,57 +69,57 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     return {name: table.column(name).to_pylist() for name in table.column_names}
 
 
-def approx(*values: float | None) -> Any:
+def approx(*values):
     return [pytest.approx(value, nan_ok=True) if value is not None else None for value in values]
 
 
-def test_rows_without_a_value_are_dropped_before_statistics_are_made(rows: Any) -> None:
+def test_rows_without_a_value_are_dropped_before_statistics_are_made(rows):
     assert rows["id"] == list(range(8))
 
 
-def test_median_fills_missing_values_and_nan(rows: Any) -> None:
+def test_median_fills_missing_values_and_nan(rows):
     # Of 3, 1, 10, -2, 7, 3: the sketch gives one of the values, not the mean of two.
     assert rows["median"] == approx(3, 3, 1, 3, 10, -2, 7, 3)
 
 
-def test_median_of_times_stays_whole_and_exact(rows: Any) -> None:
+def test_median_of_times_stays_whole_and_exact(rows):
     assert rows["when"][4] - EPOCH in (2, 3, 5)
     del rows["when"][4]
     assert rows["when"] == [EPOCH + i for i in (0, 1, 2, 3, 5, 6, 7)]
 
 
-def test_most_frequent(rows: Any) -> None:
+def test_most_frequent(rows):
     assert rows["frequent"] == approx(3, 3, 1, 3, 10, -2, 7, 3)
     assert rows["word"] == ["a", "b", "a", "a", "", "c", "b", "a"]
 
 
-def test_mean_of_whole_numbers_is_rounded(rows: Any) -> None:
+def test_mean_of_whole_numbers_is_rounded(rows):
     # 24 / 7 = 3.43
     assert rows["seats_mean"] == [4, 2, 3, 4, 9, -1, 2, 4]
 
 
-def test_clip_after_a_constant(rows: Any) -> None:
+def test_clip_after_a_constant(rows):
     assert rows["clipped"] == approx(3, 10, 1, 10, 10, 0, 7, 3)
     assert rows["seats_clipped"] == [4, 2, None, 4, 4, -1, 2, 4]
 
 
-def test_minmax_leaves_what_is_missing(rows: Any) -> None:
+def test_minmax_leaves_what_is_missing(rows):
     expected = (5 / 12, None, 3 / 12, math.nan, 1, 0, 9 / 12, 5 / 12)
     assert rows["scaled"] == approx(*expected)
     assert rows["same"] == [0.0] * 8
 
 
-def test_log1p_below_minus_one_is_nan(rows: Any) -> None:
+def test_log1p_below_minus_one_is_nan(rows):
     expected = (math.log(4), None, math.log(2), math.nan, math.log(11), math.nan)
     assert rows["logged"] == approx(*expected, math.log(8), math.log(4))
 
 
-def test_buckets(rows: Any) -> None:
+def test_buckets(rows):
     assert rows["bucket"] == [2, None, 1, None, 2, 0, 2, 2]
     assert rows["half"] == [1, None, 0, None, 1, 0, 1, 1]
 
 
-def test_hash_is_that_of_tensorflow(rows: Any) -> None:
+def test_hash_is_that_of_tensorflow(rows):
     expected = [
         None if word is None else int(tf.strings.to_hash_bucket_fast(word, 5)) for word in WORDS[:8]
     ]
@@ -130,19 +130,19 @@ def test_hash_is_that_of_tensorflow(rows: Any) -> None:
     ]
 
 
-def test_embedding_rows_and_zeros_where_there_is_none(rows: Any) -> None:
+def test_embedding_rows_and_zeros_where_there_is_none(rows):
     zeros = [0.0, 0.0]
     expected = [zeros, MATRIX[2], zeros, zeros, zeros, zeros, MATRIX[2], zeros]
     assert rows["row"] == expected
     assert rows["checked"] == [-1, 2, None, -1, -1, -1, 2, -1]
 
 
-def test_vocabulary_index_looks_rows_of_a_matrix_up(rows: Any) -> None:
+def test_vocabulary_index_looks_rows_of_a_matrix_up(rows):
     a, b, other, none = MATRIX[0], MATRIX[1], MATRIX[2], [0.0, 0.0]
     assert rows["looked_up"] == [a, b, none, a, other, other, b, a]
 
 
-def test_out_of_vocabulary(rows: Any) -> None:
+def test_out_of_vocabulary(rows):
     assert rows["top"] == [0, 1, None, 0, 1, 1, 1, 0]
     assert rows["Straße (a/b)"] == rows["top"]
     assert rows["bare"] == [0, -1, None, 0, -1, -1, -1, 0]
@@ -150,6 +150,6 @@ def test_out_of_vocabulary(rows: Any) -> None:
     assert rows["hot"] == [a, b, none, a, none, none, b, a]
 
 
-def test_flags_are_those_of_both_commands() -> None:
+def test_flags_are_those_of_both_commands():
     flags = {flag for option in cli.commands["plan"].params for flag in option.opts}
     assert {"--transform", "--step", "--transform-fn", "--fit", "--raw-too"} <= flags

@@ -36,7 +36,7 @@ STEPS = [
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def source(tmp_path_factory):
     return write_rides(tmp_path_factory.mktemp("rides") / "rides.parquet")
 
 
@@ -53,17 +53,17 @@ def preprocess(inputs: dict[str, Any]) -> dict[str, Any]:
     return outputs
 
 
-def ROWS_OF(inputs: dict[str, Any]) -> Any:  # noqa: N802
+def ROWS_OF(inputs):  # noqa: N802
     return inputs["fare"].dense_shape[0]
 
 
-def hashes(out: Path) -> dict[str, str]:
+def hashes(out):
     manifest = bt.load(out).manifest
     return {shard.path: shard.xxh64 for shard in manifest.shards} | dict(manifest.sidecars)
 
 
 @pytest.fixture(scope="module")
-def composed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def composed(source, tmp_path_factory):
     out = tmp_path_factory.mktemp("composed") / "out"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -78,7 +78,7 @@ def composed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_a_function_of_ones_own_between_the_usual_steps(composed: Path) -> None:
+def test_a_function_of_ones_own_between_the_usual_steps(composed):
     table = bt.load(composed).arrow().sort_by("id")
     assert table.column_names == ["id", "when", "city", "tags", "note", "both", "fare_scaled"]
     # What passes is the raw column: text stays text, and times stay times.
@@ -94,9 +94,7 @@ def test_a_function_of_ones_own_between_the_usual_steps(composed: Path) -> None:
     np.testing.assert_allclose(table["fare_scaled"].to_numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_rows_are_in_the_split_they_would_be_in_without_it(
-    composed: Path, source: Path, tmp_path: Path
-) -> None:
+def test_rows_are_in_the_split_they_would_be_in_without_it(composed, source, tmp_path):
     bt.write(source, tmp_path / "plain", splits=SPLITS)
     for split in SPLITS:
         ids = [
@@ -107,7 +105,7 @@ def test_rows_are_in_the_split_they_would_be_in_without_it(
         assert ids[0]
 
 
-def test_the_saved_function_opens_and_names_its_vocabulary(composed: Path) -> None:
+def test_the_saved_function_opens_and_names_its_vocabulary(composed):
     output = tft.TFTransformOutput(str(composed))
     train = bt.load(composed, split="train", columns=["id"]).arrow()["id"].to_pylist()
     seen = {rides()["city"][row].as_py() for row in train} - {None, ""}
@@ -124,13 +122,13 @@ def write(source: Path, out: Path, **options: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def written(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(source, tmp_path_factory):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return write(source, tmp_path_factory.mktemp("written") / "out")
 
 
-def test_many_workers_and_other_pieces_make_the_same_files(written: Path, tmp_path: Path) -> None:
+def test_many_workers_and_other_pieces_make_the_same_files(written, tmp_path):
     """The same rows, cut otherwise, by several workers: every file is the same, the model too."""
     parts = tmp_path / "rides.parquet"
     pq.write_table(rides(), parts, row_group_size=70)
@@ -140,15 +138,13 @@ def test_many_workers_and_other_pieces_make_the_same_files(written: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_the_portable_job_service_makes_the_same_files(
-    source: Path, written: Path, tmp_path: Path
-) -> None:
+def test_the_portable_job_service_makes_the_same_files(source, written, tmp_path):
     options = ["--job_endpoint=embed", "--environment_type=LOOPBACK"]
     out = write(source, tmp_path / "out", runner="portable", pipeline_options=options)
     assert hashes(out) == hashes(written)
 
 
-def test_the_same_call_again_does_nothing(source: Path, written: Path) -> None:
+def test_the_same_call_again_does_nothing(source, written):
     before = (written / "manifest.json").stat().st_mtime_ns
     write(source, written)
     assert (written / "manifest.json").stat().st_mtime_ns == before
@@ -156,7 +152,7 @@ def test_the_same_call_again_does_nothing(source: Path, written: Path) -> None:
         bt.write(source, written, splits=SPLITS, transform=STEPS[:1])
 
 
-def test_a_fitted_function_is_used_anew_without_fitting(written: Path, tmp_path: Path) -> None:
+def test_a_fitted_function_is_used_anew_without_fitting(written, tmp_path):
     """Other rows get what the old statistics make of them; nothing is fitted to them."""
     fares = np.array([1000.0, 2000.0])
     other = rides().slice(0, 2).set_column(2, "fare", pa.array(fares))
@@ -177,7 +173,7 @@ def test_a_fitted_function_is_used_anew_without_fitting(written: Path, tmp_path:
     assert list(bt.verify(tmp_path / "out").faults) == []
 
 
-def test_a_fitted_function_needs_its_columns(written: Path, tmp_path: Path) -> None:
+def test_a_fitted_function_needs_its_columns(written, tmp_path):
     pq.write_table(rides().drop(["city"]), tmp_path / "less.parquet")
     with pytest.raises(UsageError, match="takes column 'city', which is not there"):
         bt.write(tmp_path / "less.parquet", tmp_path / "out", transform_fn=written)
@@ -187,7 +183,7 @@ def test_a_fitted_function_needs_its_columns(written: Path, tmp_path: Path) -> N
         bt.write(tmp_path / "texts.parquet", tmp_path / "out", transform_fn=written)
 
 
-def test_another_dataset_takes_the_old_function_away(source: Path, tmp_path: Path) -> None:
+def test_another_dataset_takes_the_old_function_away(source, tmp_path):
     old = tmp_path / "out" / "transform_fn" / "assets" / "mine.txt"
     steps = [{"op": "hash", "columns": ["city"], "buckets": 4}]
     bt.write(source, tmp_path / "out", transform=steps)
@@ -199,19 +195,19 @@ def test_another_dataset_takes_the_old_function_away(source: Path, tmp_path: Pat
     assert sorted(left) == ["assets", "mine.txt", "transform_fn"]
 
 
-def test_no_row_in_the_split_to_fit_on(source: Path, tmp_path: Path) -> None:
+def test_no_row_in_the_split_to_fit_on(source, tmp_path):
     with pytest.raises(DataError, match="no row is in split 'valid', which statistics are made of"):
         bt.write(source, tmp_path / "out", split_column="fold", fit="valid", transform=STEPS)
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-def test_a_function_that_raises_is_one_line_with_its_place(source: Path, tmp_path: Path) -> None:
+def test_a_function_that_raises_is_one_line_with_its_place(source, tmp_path):
     (tmp_path / "mine.py").write_text("def f(inputs):\n    return {'x': inputs['fair']}\n")
     with pytest.raises(UsageError, match=r"raised KeyError: 'fair' \(.*mine\.py:2\)"):
         bt.write(source, tmp_path / "out", transform=f"{tmp_path}/mine.py:f")
 
 
-def test_batches_of_unknown_columns_need_a_schema() -> None:
+def test_batches_of_unknown_columns_need_a_schema():
     rows = [{"a": 1.0}, {"a": 3.0}]
     with pytest.raises(UsageError, match="TFT needs them when the pipeline is built: pass schema="):
         _ = (
@@ -221,7 +217,7 @@ def test_batches_of_unknown_columns_need_a_schema() -> None:
         )
 
 
-def test_rows_of_other_beam_code_with_a_schema() -> None:
+def test_rows_of_other_beam_code_with_a_schema():
     schema = pa.schema({"a": pa.float64(), "b": pa.string()})
     rows = [{"a": 1.0, "b": "x"}, {"a": 3.0, "b": None}]
     with beam.Pipeline(runner="FnApiRunner") as p:
@@ -235,12 +231,12 @@ def test_rows_of_other_beam_code_with_a_schema() -> None:
         assert_that(found, equal_to([{"a": -1.0, "b": "x"}, {"a": 1.0, "b": None}]))
 
 
-def test_nothing_to_preprocess() -> None:
+def test_nothing_to_preprocess():
     with pytest.raises(BeamTFRecordError, match="Preprocess needs steps, a function or"):
         bt.Preprocess()
 
 
-def test_notes_tell_the_steps(written: Path) -> None:
+def test_notes_tell_the_steps(written):
     notes = json.loads(
         (written / "transform_fn" / "assets.extra" / "beam_tfrecord.json").read_text()
     )
@@ -250,7 +246,7 @@ def test_notes_tell_the_steps(written: Path) -> None:
     )
 
 
-def test_a_batch_without_any_value_has_a_place_for_one() -> None:
+def test_a_batch_without_any_value_has_a_place_for_one():
     """A function that drops the second axis of a column works on such a batch too."""
     data = pa.record_batch({"a": pa.array([None, None], pa.float64()), "b": [["x"], ["y", "z"]]})
     columns = tensor_columns(data.schema)
@@ -260,9 +256,7 @@ def test_a_batch_without_any_value_has_a_place_for_one() -> None:
     assert tf.sparse.to_dense(found["b"]).numpy().tolist() == [[b"x", b""], [b"y", b"z"]]
 
 
-def test_a_function_that_is_traced_leaves_nothing_behind(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_function_that_is_traced_leaves_nothing_behind(source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     make_plan(

@@ -6,7 +6,6 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +24,7 @@ ROWS = 800
 
 
 @pytest.fixture
-def recipe(monkeypatch: pytest.MonkeyPatch) -> Any:
+def recipe(monkeypatch):
     """Return a function that imports a recipe, as workers can find it."""
 
     def load(name: str) -> ModuleType:
@@ -40,7 +39,7 @@ def recipe(monkeypatch: pytest.MonkeyPatch) -> Any:
     return load
 
 
-def trips() -> pa.Table:
+def trips():
     """Return rows whose fare is a linear function of the others, a missing distance taken as 0."""
     i = np.arange(ROWS)
     distance = (i * 37 % 101) / 10
@@ -57,7 +56,7 @@ def trips() -> pa.Table:
     )
 
 
-def test_tft_recipe_writes_what_its_function_says(recipe: Any, tmp_path: Path) -> None:
+def test_tft_recipe_writes_what_its_function_says(recipe, tmp_path):
     pq.write_table(trips(), tmp_path / "trips.parquet")
     words = ["--input", str(tmp_path / "trips.parquet"), "--output", f"{tmp_path}/out/"]
     recipe("tft_to_tfrecord").main([*words, "--direct_num_workers=1"])
@@ -70,7 +69,7 @@ def test_tft_recipe_writes_what_its_function_says(recipe: Any, tmp_path: Path) -
     assert output.vocabulary_by_name("city") == [b"rome", b"oslo"]
 
 
-def test_a_model_learns_from_the_files(recipe: Any, tmp_path: Path) -> None:
+def test_a_model_learns_from_the_files(recipe, tmp_path):
     pq.write_table(trips(), tmp_path / "trips.parquet")
     bt.write(
         tmp_path / "trips.parquet",
@@ -84,7 +83,7 @@ def test_a_model_learns_from_the_files(recipe: Any, tmp_path: Path) -> None:
     assert loss < variance / 50
 
 
-def test_from_a_database_to_a_model(recipe: Any, tmp_path: Path) -> None:
+def test_from_a_database_to_a_model(recipe, tmp_path):
     tf.keras.utils.set_random_seed(1)
     loss = recipe("staged_database").main(["--work", f"{tmp_path}/work"])
     stage, out = bt.load(tmp_path / "work" / "stage"), bt.load(tmp_path / "work" / "out")

@@ -1,9 +1,6 @@
 """Steps as values, and the one line that a wrong one gets before any data is read."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +29,7 @@ SCHEMA = pa.schema(
 )
 
 
-def test_three_ways_to_write_a_step(tmp_path: Path) -> None:
+def test_three_ways_to_write_a_step(tmp_path):
     step = Step("impute", ("fare", "tip"), {"how": "median"})
     as_json = {"op": "impute", "columns": ["fare", "tip"], "how": "median"}
     (tmp_path / "steps.json").write_text(json.dumps([as_json]))
@@ -42,7 +39,7 @@ def test_three_ways_to_write_a_step(tmp_path: Path) -> None:
     assert str(step) == "impute=fare,tip:how=median"
 
 
-def test_typed_options_become_numbers_and_lists() -> None:
+def test_typed_options_become_numbers_and_lists():
     assert parse_step("clip=fare:low=0:high=2.5").options == {"low": 0, "high": 2.5}
     assert parse_step("bucketize=fare:boundaries=[1, 2]").options == {"boundaries": [1, 2]}
     assert parse_step("impute=city:value=none").options == {"value": "none"}
@@ -79,7 +76,7 @@ def test_typed_options_become_numbers_and_lists() -> None:
         ("embed=seats:matrix=m.npy:write=both", "embed writes vectors or index, not 'both'"),
     ],
 )
-def test_a_step_that_makes_no_sense(text: str, message: str) -> None:
+def test_a_step_that_makes_no_sense(text, message):
     with pytest.raises(UsageError, match=message):
         parse_step(text)
 
@@ -102,12 +99,12 @@ def test_a_step_that_makes_no_sense(text: str, message: str) -> None:
         (["embed=city:matrix=none.npy"], "'city', which is text there: it needs an index: put voc"),
     ],
 )
-def test_a_step_that_does_not_fit_its_column(texts: list[str], message: str) -> None:
+def test_a_step_that_does_not_fit_its_column(texts, message):
     with pytest.raises(UsageError, match=message):
         check_steps([parse_step(text) for text in texts], SCHEMA)
 
 
-def test_steps_that_fit() -> None:
+def test_steps_that_fit():
     texts = [
         *("drop_null=box,fare", "impute=fare:how=median", "clip=fare:low=0", "log1p=fare"),
         *("zscore=fare", "vocabulary=city,tags", "bucketize=seats:buckets=4", "one_hot=seats"),
@@ -126,7 +123,7 @@ def test_steps_that_fit() -> None:
         (["embed=seats:matrix=T"], "is not a .npy file of numbers"),
     ],
 )
-def test_a_matrix_that_does_not_fit(steps: list[str], message: str, tmp_path: Path) -> None:
+def test_a_matrix_that_does_not_fit(steps, message, tmp_path):
     np.save(tmp_path / "M.npy", np.zeros((10, 3)))
     np.save(tmp_path / "V.npy", np.zeros(4))
     (tmp_path / "T.npy").write_text("no numbers")
@@ -136,7 +133,7 @@ def test_a_matrix_that_does_not_fit(steps: list[str], message: str, tmp_path: Pa
         check_steps([parse_step(step) for step in steps], SCHEMA)
 
 
-def test_what_is_asked_for_has_to_fit_together(tmp_path: Path) -> None:
+def test_what_is_asked_for_has_to_fit_together(tmp_path):
     with pytest.raises(UsageError, match="there is nothing to preprocess"):
         make_request(None, raw_too=True)
     with pytest.raises(UsageError, match=r"there is no transform_fn/saved_model\.pb in"):
@@ -148,7 +145,7 @@ def test_what_is_asked_for_has_to_fit_together(tmp_path: Path) -> None:
     assert make_request(None) is None
 
 
-def test_identity_changes_with_the_matrix_and_not_with_its_path(tmp_path: Path) -> None:
+def test_identity_changes_with_the_matrix_and_not_with_its_path(tmp_path):
     for name, value in (("a", 1.0), ("b", 1.0), ("c", 2.0)):
         np.save(tmp_path / f"{name}.npy", np.full((2, 2), value))
     found = []
@@ -161,7 +158,7 @@ def test_identity_changes_with_the_matrix_and_not_with_its_path(tmp_path: Path) 
     assert found[0] == found[1] != found[2]
 
 
-def test_a_wrong_step_stops_write_before_it_reads_rows(tmp_path: Path) -> None:
+def test_a_wrong_step_stops_write_before_it_reads_rows(tmp_path):
     (tmp_path / "in.csv").write_text("fare,city\n1.5,rome\n2.5,oslo\n")
     for step, message in (
         (

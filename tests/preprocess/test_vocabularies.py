@@ -1,10 +1,6 @@
 """Which categories reach the schema, from files as tensorflow-transform writes them."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,9 +9,7 @@ from beam_tfrecord.preprocess.vocabularies import MAX_CATEGORIES, NO_WORD, save_
 VOCABULARY, ONE_HOT = {"op": "vocabulary"}, {"op": "one_hot"}
 
 
-def saved(
-    directory: Path, file: str, data: bytes, *steps: dict[str, Any], column: str = "city"
-) -> Any:
+def saved(directory, file, data, *steps, column="city"):
     """Return the categories of the second of two columns, whose steps are `steps`."""
     assets = directory / "transform_fn" / "assets"
     assets.mkdir(parents=True)
@@ -27,35 +21,35 @@ def saved(
 
 
 @pytest.mark.parametrize("step", [VOCABULARY, ONE_HOT])
-def test_the_lines_are_the_categories(tmp_path: Path, step: dict[str, Any]) -> None:
+def test_the_lines_are_the_categories(tmp_path, step):
     assert saved(tmp_path, "city", "Oslo\nÅs\n".encode(), step) == ["Oslo", "Ås"]
 
 
-def test_a_fill_of_missing_numbers_keeps_the_categories(tmp_path: Path) -> None:
+def test_a_fill_of_missing_numbers_keeps_the_categories(tmp_path):
     fill = {"op": "impute", "value": 0}
     assert saved(tmp_path, "city", b"Oslo\n", VOCABULARY, fill) == ["Oslo"]
 
 
-def test_other_steps_afterwards_do_not(tmp_path: Path) -> None:
+def test_other_steps_afterwards_do_not(tmp_path):
     assert saved(tmp_path, "city", b"Oslo\n", VOCABULARY, {"op": "log1p"}) is None
 
 
-def test_the_last_of_two_vocabularies_counts(tmp_path: Path) -> None:
+def test_the_last_of_two_vocabularies_counts(tmp_path):
     assert saved(tmp_path, "city_2", b"1\n0\n", VOCABULARY, ONE_HOT) == ["1", "0"]
 
 
-def test_a_column_whose_name_is_no_file_name(tmp_path: Path) -> None:
+def test_a_column_whose_name_is_no_file_name(tmp_path):
     found = saved(tmp_path, "column_1_a_b", b"Oslo\n", VOCABULARY, column="a/b")
     assert found == ["Oslo"]
 
 
 @pytest.mark.parametrize("more", [0, 1])
-def test_a_large_vocabulary_stays_out(tmp_path: Path, more: int) -> None:
+def test_a_large_vocabulary_stays_out(tmp_path, more):
     words = [f"w{number}" for number in range(MAX_CATEGORIES + more)]
     data = "".join(f"{word}\n" for word in words).encode()
     assert saved(tmp_path, "city", data, VOCABULARY) == (None if more else words)
 
 
-def test_bytes_and_an_empty_vocabulary_stay_out(tmp_path: Path) -> None:
+def test_bytes_and_an_empty_vocabulary_stay_out(tmp_path):
     assert saved(tmp_path / "bytes", "city", b"\xff\n", VOCABULARY) is None
     assert saved(tmp_path / "empty", "city", f"{NO_WORD}\n".encode(), VOCABULARY) is None

@@ -1,14 +1,9 @@
 """`write` with preprocessing, end to end: values, splits, files, and the saved function itself."""
 
-from __future__ import annotations
-
 import json
 import warnings
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import beam_tfrecord as bt
@@ -19,7 +14,7 @@ tft = pytest.importorskip("tensorflow_transform")
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("transformed")]
 
-STEPS: list[dict[str, Any]] = [
+STEPS = [
     {"op": "impute", "columns": ["fare", "seconds", "nothing"]},
     {"op": "zscore", "columns": ["fare", "seconds", "constant", "nothing", "when"]},
     {"op": "vocabulary", "columns": ["city", "tags"], "min_count": 3},
@@ -30,12 +25,12 @@ STEPS: list[dict[str, Any]] = [
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def source(tmp_path_factory):
     return write_rides(tmp_path_factory.mktemp("rides") / "rides.parquet")
 
 
 @pytest.fixture(scope="module")
-def out(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def out(source, tmp_path_factory):
     """Write the dataset with all steps, the command's way: a file of steps."""
     directory = tmp_path_factory.mktemp("written")
     steps = directory / "steps.json"
@@ -47,13 +42,13 @@ def out(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def rows(out: Path) -> dict[str, pa.Array]:
+def rows(out):
     """Give the written columns in the order of the ids."""
     table = bt.load(out).arrow().sort_by("id")
     return {name: table.column(name).combine_chunks() for name in table.column_names}
 
 
-def zscore_of_filled(name: str) -> Any:
+def zscore_of_filled(name):
     seen, values = train(name), every(name)
     mean = np.nanmean(seen)
     seen = np.where(np.isnan(seen), mean, seen)
@@ -62,28 +57,26 @@ def zscore_of_filled(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", ["fare", "seconds"])
-def test_imputed_and_normalised_as_by_numpy_on_the_train_split(name: str, rows: Any) -> None:
+def test_imputed_and_normalised_as_by_numpy_on_the_train_split(name, rows):
     found = rows[name].to_numpy()
     assert found.dtype == np.float32
     expected = zscore_of_filled(name)
     assert np.abs(found - expected).max() <= 1e-6 * max(1, np.abs(expected).max())
 
 
-def test_times_are_normalised_as_whole_numbers(rows: Any) -> None:
+def test_times_are_normalised_as_whole_numbers(rows):
     seconds = np.arange(ROWS)
     expected = (seconds - np.arange(500).mean()) / np.arange(500).std()
     np.testing.assert_allclose(rows["when"].to_numpy(), expected, atol=1e-6)
 
 
-def test_a_constant_and_a_column_without_values_become_zero(rows: Any) -> None:
+def test_a_constant_and_a_column_without_values_become_zero(rows):
     assert rows["constant"].to_pylist() == [0.0] * ROWS
     assert rows["nothing"].to_pylist() == [0.0] * ROWS
     assert rows["no_word"].to_pylist() == ["none"] * ROWS
 
 
-def test_vocabulary_is_by_count_then_backwards_and_the_rest_is_out_of_it(
-    rows: Any, out: Path
-) -> None:
+def test_vocabulary_is_by_count_then_backwards_and_the_rest_is_out_of_it(rows, out):
     cities = rides().slice(0, 500).column("city").to_pylist()
     counts = {city: cities.count(city) for city in ("berlin", "rome", "oslo")}
     order = sorted(counts, key=lambda city: (counts[city], city), reverse=True)
@@ -92,13 +85,13 @@ def test_vocabulary_is_by_count_then_backwards_and_the_rest_is_out_of_it(
     assert rows["city"].to_pylist() == [numbers[city] for city in rides()["city"].to_pylist()]
 
 
-def test_steps_work_inside_lists(rows: Any, out: Path) -> None:
+def test_steps_work_inside_lists(rows, out):
     order = (out / "transform_fn" / "assets" / "tags").read_text().split()
     expected = [[order.index(tag) for tag in tags] or None for tags in rides()["tags"].to_pylist()]
     assert rows["tags"].to_pylist() == expected
 
 
-def test_the_schema_has_the_categories_in_order_of_their_numbers(out: Path) -> None:
+def test_the_schema_has_the_categories_in_order_of_their_numbers(out):
     assets, features = out / "transform_fn" / "assets", bt.load(out).schema.features
     counted = {name: (assets / name).read_text().split() for name in ("city", "tags", "code")}
     assert {one.name: list(one.labels) for one in features if one.labels} == counted
@@ -107,14 +100,14 @@ def test_the_schema_has_the_categories_in_order_of_their_numbers(out: Path) -> N
     assert not (out / "labels.txt").exists()
 
 
-def test_a_saved_function_brings_its_categories(source: Path, out: Path, tmp_path: Path) -> None:
+def test_a_saved_function_brings_its_categories(source, out, tmp_path):
     bt.write(source, tmp_path / "other", transform_fn=out)
     theirs = bt.load(out).schema
     for feature in bt.load(tmp_path / "other").schema.features:
         assert feature.labels == theirs[feature.name].labels
 
 
-def test_most_frequent_then_one_hot(rows: Any, out: Path) -> None:
+def test_most_frequent_then_one_hot(rows, out):
     order = [int(word) for word in (out / "transform_fn" / "assets" / "code").read_text().split()]
     assert order[0] == 7
     assert sorted(order) == [0, 1, 2, 3, 4, 7]
@@ -123,7 +116,7 @@ def test_most_frequent_then_one_hot(rows: Any, out: Path) -> None:
     assert rows["code"].to_pylist() == expected
 
 
-def test_columns_without_steps_pass_unchanged_and_raw_ones_are_kept(rows: Any) -> None:
+def test_columns_without_steps_pass_unchanged_and_raw_ones_are_kept(rows):
     assert rows["note"].to_pylist() == rides()["note"].to_pylist()
     assert rows["pair"].to_pylist() == rides()["pair"].to_pylist()
     assert rows["city_raw"].to_pylist() == rides()["city"].to_pylist()
@@ -131,7 +124,7 @@ def test_columns_without_steps_pass_unchanged_and_raw_ones_are_kept(rows: Any) -
     assert "note_raw" not in rows
 
 
-def test_the_schema_of_the_inputs_is_that_of_the_saved_function(out: Path) -> None:
+def test_the_schema_of_the_inputs_is_that_of_the_saved_function(out):
     output = tft.TFTransformOutput(str(out))
     (inputs,) = tf.saved_model.load(
         str(out / "transform_fn")
@@ -151,7 +144,7 @@ def test_the_schema_of_the_inputs_is_that_of_the_saved_function(out: Path) -> No
     assert output.raw_domains() == {}
 
 
-def test_raw_rows_are_served_what_was_written(out: Path) -> None:
+def test_raw_rows_are_served_what_was_written(out):
     """The saved function alone, given raw rows, gives the values that the examples have."""
     saved = tf.saved_model.load(str(out / "transform_fn"))
     (inputs,) = saved.transform_fn.structured_input_signature[0]
@@ -177,7 +170,7 @@ def test_raw_rows_are_served_what_was_written(out: Path) -> None:
         ), name
 
 
-def tensor(name: str, spec: Any) -> Any:
+def tensor(name, spec):
     """Return a raw column as the saved function takes it, made of Python values alone."""
     values = rides()[name].to_pylist()
     if name == "when":
@@ -191,7 +184,7 @@ def tensor(name: str, spec: Any) -> Any:
     return tf.SparseTensor(indices, flat, [ROWS, max(map(len, listed))])
 
 
-def test_the_function_is_in_the_manifest_and_damage_to_it_is_found(out: Path) -> None:
+def test_the_function_is_in_the_manifest_and_damage_to_it_is_found(out):
     manifest = bt.load(out).manifest
     assert {
         "transform_fn/saved_model.pb",

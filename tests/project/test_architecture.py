@@ -1,7 +1,5 @@
 """The page about the architecture: its drawing and modules are the tree's."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import defaultdict
@@ -14,14 +12,14 @@ LOWEST = {"options"}
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 
 
-def drawn() -> set[tuple[str, str]]:
+def drawn():
     return set(re.findall(r"^ +(\w+) --> (\w+)$", PAGE, re.MULTILINE))
 
 
-def imports() -> dict[str, set[str]]:
+def imports():
     """Return the rooms that each room imports, in functions too."""
     rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
-    found: dict[str, set[str]] = defaultdict(set)
+    found = defaultdict(set)
     for path in PACKAGE.rglob("*.py"):
         room = path.relative_to(PACKAGE).parts[0]
         for node in ast.walk(ast.parse(path.read_text())):
@@ -35,23 +33,23 @@ def imports() -> dict[str, set[str]]:
     return found
 
 
-def below(room: str, edges: set[tuple[str, str]]) -> set[str]:
+def below(room, edges):
     direct = {b for a, b in edges if a == room}
     return direct.union(*(below(b, edges) for b in direct))
 
 
-def test_the_page_is_short() -> None:
+def test_the_page_is_short():
     assert len(PAGE.splitlines()) <= 120
 
 
-def test_the_drawing_has_every_room_and_no_arrow_that_the_code_has_not() -> None:
+def test_the_drawing_has_every_room_and_no_arrow_that_the_code_has_not():
     edges, found = drawn(), imports()
     rooms = {*found}.union(*found.values())
     assert {room for edge in edges for room in edge} == rooms - LOWEST
     assert [edge for edge in edges if edge[1] not in found[edge[0]]] == []
 
 
-def test_every_import_between_rooms_goes_down_in_the_drawing() -> None:
+def test_every_import_between_rooms_goes_down_in_the_drawing():
     edges = drawn()
     assert edges
     upward = [
@@ -63,7 +61,7 @@ def test_every_import_between_rooms_goes_down_in_the_drawing() -> None:
     assert upward == []
 
 
-def test_the_modules_that_the_page_names_exist() -> None:
+def test_the_modules_that_the_page_names_exist():
     names = set(re.findall(r"`(\w+(?:/\w+)*\.py)`", PAGE))
     assert "publish/files.py" in names
     roots = (PACKAGE, ROOT)

@@ -1,7 +1,5 @@
 """The benchmark harness at a tiny size: that it measures, judges and survives a failing case."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

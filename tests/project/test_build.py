@@ -3,8 +3,6 @@
 `test_release.py` has the wheels of a release, which are for other platforms too.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil
@@ -12,7 +10,6 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from setuptools import build_meta
@@ -40,7 +37,7 @@ print(native.__file__, column.values.tolist(), row.values, hex(native.crc32c(b"1
 
 
 @pytest.fixture
-def backend(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def backend(monkeypatch):
     """Return the build backend, in an environment that says nothing of compilers."""
     for name in ("AR", "CC", "CFLAGS", "LDSHARED", "_PYTHON_HOST_PLATFORM"):
         # Setting comes first, so that what the backend itself sets goes away again.
@@ -57,15 +54,13 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def add_program(directory: Path, name: str) -> None:
+def add_program(directory, name):
     """Make a program that can be found there."""
     (directory / name).write_text("#!/bin/sh\n")
     (directory / name).chmod(0o755)
 
 
-def test_a_compiler_is_asked_for_only_where_there_is_none(
-    backend: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compiler_is_asked_for_only_where_there_is_none(backend, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     expected = ["from setuptools", backend.ZIGLANG]
     assert backend.get_requires_for_build_wheel() == expected
@@ -78,9 +73,7 @@ def test_a_compiler_is_asked_for_only_where_there_is_none(
     assert backend.system_compiler() == "my-cc -m64"
 
 
-def test_a_compiler_that_is_not_installed_is_one_line(
-    backend: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compiler_that_is_not_installed_is_one_line(backend, tmp_path, monkeypatch):
     monkeypatch.setattr(backend, "check_headers", lambda include: None)
     monkeypatch.setenv("CC", "no-such-gcc -m64")
     with pytest.raises(SystemExit, match="CC is 'no-such-gcc -m64', which is not installed"):
@@ -88,9 +81,7 @@ def test_a_compiler_that_is_not_installed_is_one_line(
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_a_wheel_of_a_named_platform_is_built_with_zig(
-    backend: ModuleType, monkeypatch: pytest.MonkeyPatch, machine: str
-) -> None:
+def test_a_wheel_of_a_named_platform_is_built_with_zig(backend, monkeypatch, machine):
     monkeypatch.setenv("_PYTHON_HOST_PLATFORM", f"linux-{machine}")
     assert backend.get_requires_for_build_wheel() == ["from setuptools", backend.ZIGLANG]
     made = backend.zig_environment()
@@ -100,17 +91,13 @@ def test_a_wheel_of_a_named_platform_is_built_with_zig(
     assert backend.get_requires_for_build_wheel() == ["from setuptools"]
 
 
-def test_a_processor_that_zig_is_not_known_for_needs_a_compiler(
-    backend: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_processor_that_zig_is_not_known_for_needs_a_compiler(backend, monkeypatch):
     monkeypatch.setenv("_PYTHON_HOST_PLATFORM", "linux-riscv64")
     with pytest.raises(SystemExit, match="there is no C compiler: install gcc or clang"):
         backend.get_requires_for_build_wheel()
 
 
-def test_windows_is_refused_in_one_line(
-    backend: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_windows_is_refused_in_one_line(backend, monkeypatch):
     monkeypatch.setattr(sys, "platform", "win32")
     assert backend.__spec__ is not None
     assert backend.__spec__.loader is not None
@@ -125,9 +112,7 @@ def test_windows_is_refused_in_one_line(
     )
 
 
-def test_without_the_headers_of_python_one_line_names_their_package(
-    backend: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_headers_of_python_one_line_names_their_package(backend, tmp_path, monkeypatch):
     monkeypatch.setattr(backend.sysconfig, "get_path", lambda name: str(tmp_path))
     for build in (backend.build_wheel, backend.build_editable):
         with pytest.raises(SystemExit) as caught:
@@ -138,16 +123,14 @@ def test_without_the_headers_of_python_one_line_names_their_package(
         )
 
 
-def test_no_compiler_and_no_ziglang_is_one_line_too(
-    backend: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_compiler_and_no_ziglang_is_one_line_too(backend, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(backend.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SystemExit, match=r"install gcc or clang, or 'ziglang>=0\.13' beside"):
         backend.build_wheel(str(tmp_path))
 
 
-def build_wheel(tmp_path: Path, **environment: str) -> Path:
+def build_wheel(tmp_path, **environment):
     """Copy the repository and build its wheel from there, so that no stale build helps."""
     for path in tracked_files():
         target = tmp_path / "tree" / path.relative_to(ROOT)
@@ -169,7 +152,7 @@ def build_wheel(tmp_path: Path, **environment: str) -> Path:
     return wheel
 
 
-def assert_kernel_runs(wheel: Path, directory: Path) -> None:
+def assert_kernel_runs(wheel, directory):
     """Import the package from a wheel, unpacked where nothing else is, and run its kernel."""
     zipfile.ZipFile(wheel).extractall(directory)
     done = subprocess.run(
@@ -186,7 +169,7 @@ def assert_kernel_runs(wheel: Path, directory: Path) -> None:
 
 
 @pytest.mark.slow
-def test_wheel_holds_the_package_and_its_kernel_and_no_sources_of_c(tmp_path: Path) -> None:
+def test_wheel_holds_the_package_and_its_kernel_and_no_sources_of_c(tmp_path):
     wheel = build_wheel(tmp_path)
     assert wheel.name.startswith(f"beam_tfrecord-{__version__}-cp311-abi3-")
     names = zipfile.ZipFile(wheel).namelist()
@@ -202,7 +185,7 @@ def test_wheel_holds_the_package_and_its_kernel_and_no_sources_of_c(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_without_a_compiler_the_wheel_has_the_kernel_all_the_same(tmp_path: Path) -> None:
+def test_without_a_compiler_the_wheel_has_the_kernel_all_the_same(tmp_path):
     if importlib.util.find_spec("ziglang") is None:
         pytest.skip("without isolation the build needs ziglang: pip install ziglang")
     path = tmp_path / "path"

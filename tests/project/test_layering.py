@@ -1,7 +1,5 @@
 """What importing a module must not load: Beam and TensorFlow below, nearly nothing on top."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import subprocess
@@ -45,7 +43,7 @@ UPPER_LAYERS = {
 }
 
 
-def _modules() -> list[str]:
+def _modules():
     """Return the names of all modules of the package, `__main__` left out: it runs."""
     found = []
     for path in sorted((ROOT / "beam_tfrecord").rglob("*.py")):
@@ -92,7 +90,7 @@ print("\\n" + json.dumps([name for name in packages if name in sys.modules]))
 """
 
 
-def _python(code: str, *arguments: str) -> str:
+def _python(code, *arguments):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code, *arguments],
         cwd=ROOT,
@@ -105,12 +103,12 @@ def _python(code: str, *arguments: str) -> str:
     return done.stdout
 
 
-def _loaded_by(modules: list[str], packages: tuple[str, ...]) -> dict[str, list[str]]:
+def _loaded_by(modules, packages):
     return json.loads(_python(PROBE, json.dumps([modules, packages])))
 
 
 @pytest.fixture(scope="module")
-def heavy_loads() -> dict[str, list[str]]:
+def heavy_loads():
     return _loaded_by(LOWER_LAYERS, HEAVY)
 
 

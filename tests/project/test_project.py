@@ -1,14 +1,11 @@
 """Rules of the repository itself: sizes, names and versions."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from packaging.version import Version
@@ -27,11 +24,11 @@ FOREIGN = re.compile(
 )
 
 
-def _line_count(path: Path) -> int:
+def _line_count(path):
     return len(path.read_text(encoding="utf-8").splitlines())
 
 
-def _scripts() -> list[Path]:
+def _scripts():
     shell = [path for path in (ROOT / "scripts").rglob("*") if path.is_file() and not path.suffix]
     return [*shell, ROOT / ".ci" / "run"]
 

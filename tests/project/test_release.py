@@ -1,7 +1,5 @@
 """A release: its version, the README on a package index, the workflows, and the files it builds."""
 
-from __future__ import annotations
-
 import email
 import importlib
 import os
@@ -13,7 +11,6 @@ import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -32,13 +29,13 @@ ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
 
 
 @pytest.fixture
-def release(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def release(monkeypatch):
     """Return the module behind scripts/release/build."""
     monkeypatch.syspath_prepend(str(RELEASE))
     return importlib.import_module("release")
 
 
-def test_links_of_the_readme_lead_to_this_version(tmp_path: Path) -> None:
+def test_links_of_the_readme_lead_to_this_version(tmp_path):
     # A process of its own, because pip and setuptools each change what ``import distutils`` finds.
     command = [sys.executable, "setup.py", "--quiet", "dist_info", "--output-dir", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True)
@@ -58,7 +55,7 @@ def test_links_of_the_readme_lead_to_this_version(tmp_path: Path) -> None:
         assert match is None or (ROOT / match[1]).exists(), match[1]
 
 
-def test_everything_names_the_same_versions_of_python(release: ModuleType) -> None:
+def test_everything_names_the_same_versions_of_python(release):
     classifiers = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["project"]["classifiers"]))
     assert tuple(classifiers) == release.PYTHONS == PYTHONS
     builds = PROJECT["tool"]["cibuildwheel"]["build"]
@@ -68,7 +65,7 @@ def test_everything_names_the_same_versions_of_python(release: ModuleType) -> No
         assert set(matrices) <= {'["3.11", "3.12", "3.13"]'}, workflow
 
 
-def test_every_tool_of_a_release_has_one_version() -> None:
+def test_every_tool_of_a_release_has_one_version():
     lines = (RELEASE / "requirements.txt").read_text(encoding="utf-8").splitlines()
     pins = [line for line in lines if not line.startswith("#")]
     assert [line for line in pins if not re.match(r"[\w.-]+==[\w.]+( ;|$)", line)] == []
@@ -86,9 +83,7 @@ def test_every_tool_of_a_release_has_one_version() -> None:
         ("v1.2.3", "## [1.2.3]", r"has no heading '## \[1.2.3\] - YYYY-MM-DD'"),
     ],
 )
-def test_a_tag_names_the_version_and_the_changelog_has_it(
-    release: ModuleType, tmp_path: Path, tag: str | None, heading: str, message: str | None
-) -> None:
+def test_a_tag_names_the_version_and_the_changelog_has_it(release, tmp_path, tag, heading, message):
     (tmp_path / "beam_tfrecord").mkdir()
     (tmp_path / "beam_tfrecord" / "_version.py").write_text('__version__ = "1.2.3"\n')
     (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n{heading}\n")
@@ -107,7 +102,7 @@ def test_a_tag_names_the_version_and_the_changelog_has_it(
             release.check_version(tmp_path)
 
 
-def test_what_a_wheel_is_tried_with_runs() -> None:
+def test_what_a_wheel_is_tried_with_runs():
     done = subprocess.run(
         [sys.executable, str(RELEASE / "smoke.py")],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -120,7 +115,7 @@ def test_what_a_wheel_is_tried_with_runs() -> None:
 
 
 @pytest.mark.slow
-def test_workflows_are_sound() -> None:
+def test_workflows_are_sound():
     go = shutil.which("go", path=f"{os.environ.get('PATH', '')}:/usr/local/go/bin")
     if go is None:
         pytest.skip("there is no Go here, which builds actionlint")
@@ -137,7 +132,7 @@ def test_workflows_are_sound() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("python", PYTHONS)
-def test_every_extra_resolves(python: str, platform: str) -> None:
+def test_every_extra_resolves(python, platform):
     uv = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "pyproject.toml"]
     target = ["--all-extras", "--python-version", python, "--python-platform", platform]
     done = subprocess.run([*uv, *target], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -145,7 +140,7 @@ def test_every_extra_resolves(python: str, platform: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_release_is_built_checked_and_tried() -> None:
+def test_a_release_is_built_checked_and_tried():
     programs = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
     done = subprocess.run(
         [RELEASE / "build"],

@@ -33,9 +33,9 @@ class Killed(BaseException):
 
 
 @contextlib.contextmanager
-def killed(at: int, *, before: bool) -> Iterator[list[str]]:
+def killed(at, *, before):
     """Die at a change of files, before or after it is made; give the changes that were."""
-    changes: list[str] = []
+    changes = []
 
     def counted(name: str, change: Callable[..., Any]) -> Callable[..., Any]:
         def changed(*arguments: Any, **options: Any) -> Any:
@@ -58,7 +58,7 @@ def killed(at: int, *, before: bool) -> Iterator[list[str]]:
 
 
 @contextlib.contextmanager
-def killed_before(path: Path) -> Iterator[None]:
+def killed_before(path):
     """Die before a file gets its name."""
     replace = os.replace
 
@@ -87,11 +87,11 @@ class Step:
     output: Path
     before: Path
 
-    def begin(self) -> None:
+    def begin(self):
         shutil.rmtree(self.output)
         shutil.copytree(self.before, self.output)
 
-    def try_once(self, *, clears: bool = True) -> list[str]:
+    def try_once(self, *, clears=True):
         """Do the step; return the paths it gives.
 
         Args:
@@ -108,7 +108,7 @@ class Step:
             return list(last_step._published(self.task))
 
 
-def step_of(make: Made, output: Path, monkeypatch: pytest.MonkeyPatch) -> Step:
+def step_of(make, output, monkeypatch):
     """Run a job, and keep its last step."""
     before, steps = output.with_name("before"), []
     published = last_step._published

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +23,7 @@ OLD = "data-00000-of-00001.tfrecord"
 
 
 @pytest.fixture
-def killed(tmp_path: Path) -> Path:
+def killed(tmp_path):
     """Return a target where a job was killed after the first of two shards had its name."""
     directory = tmp_path / ".tmp-0a"
     directory.mkdir()
@@ -39,12 +38,12 @@ def killed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_another_job_removes_all_of_it(killed: Path) -> None:
+def test_another_job_removes_all_of_it(killed):
     clear_leftovers(Target(str(killed)))
     assert os.listdir(killed) == ["notes.txt"]
 
 
-def test_the_same_job_takes_its_shards_back(killed: Path) -> None:
+def test_the_same_job_takes_its_shards_back(killed):
     directory = killed / ".tmp-0a"
     clear_leftovers(Target(str(killed)), keep=str(directory))
     assert visible_names(killed) == ["notes.txt"]
@@ -52,19 +51,19 @@ def test_the_same_job_takes_its_shards_back(killed: Path) -> None:
     assert (directory / "shard-1").read_text() == "shard 1"
 
 
-def test_a_file_that_only_has_the_name_of_a_shard_to_come_stays(killed: Path) -> None:
+def test_a_file_that_only_has_the_name_of_a_shard_to_come_stays(killed):
     (killed / NEW[1]).write_text("shard x")
     clear_leftovers(Target(str(killed)))
     assert (killed / NEW[1]).read_text() == "shard x"
 
 
-def test_a_file_of_another_size_than_the_shard_stays(killed: Path) -> None:
+def test_a_file_of_another_size_than_the_shard_stays(killed):
     (killed / NEW[0]).write_text("put there since")
     clear_leftovers(Target(str(killed)))
     assert (killed / NEW[0]).read_text() == "put there since"
 
 
-def test_nothing_outside_is_touched(killed: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_nothing_outside_is_touched(killed, tmp_path_factory):
     precious = killed.parent / "precious"
     precious.write_text("mine")
     replaced = frozenset([OLD, "../precious", str(precious)])
@@ -75,26 +74,26 @@ def test_nothing_outside_is_touched(killed: Path, tmp_path_factory: pytest.TempP
     assert (killed / OLD).read_text() == "old"
 
 
-def test_a_note_that_is_not_whole_is_no_obstacle(killed: Path) -> None:
+def test_a_note_that_is_not_whole_is_no_obstacle(killed):
     (killed / ".tmp-0a" / "publishing").write_text('{"shards": [')
     clear_leftovers(Target(str(killed)))
     assert visible_names(killed) == [OLD, NEW[0], "notes.txt"]
     assert not (killed / ".tmp-0a").exists()
 
 
-def test_what_was_written_beside_the_shards_goes_too(killed: Path) -> None:
+def test_what_was_written_beside_the_shards_goes_too(killed):
     (killed / "labels.txt").write_text("cat")
     clear_leftovers(Target(str(killed)))
     assert os.listdir(killed) == ["notes.txt"]
 
 
-def test_a_file_of_that_name_that_says_something_else_stays(killed: Path) -> None:
+def test_a_file_of_that_name_that_says_something_else_stays(killed):
     (killed / "labels.txt").write_text("dog")
     clear_leftovers(Target(str(killed)))
     assert visible_names(killed) == ["labels.txt", "notes.txt"]
 
 
-def test_shards_of_every_try_go(killed: Path) -> None:
+def test_shards_of_every_try_go(killed):
     directory = killed / ".tmp-0a"
     again = tuple((f"again-{n}", NEW[n], len(f"shard {n}")) for n in range(2))
     for temporary, _, nbytes in again:
@@ -107,8 +106,8 @@ def test_shards_of_every_try_go(killed: Path) -> None:
 
 
 def test_what_tries_before_have_named_otherwise_goes_and_what_is_not_theirs_stays(
-    killed: Path,
-) -> None:
+    killed,
+):
     directory = str(killed / ".tmp-0a")
     (killed / NEW[1]).write_text("mine")
     only = (("again", OLD, 3),)
@@ -117,7 +116,7 @@ def test_what_tries_before_have_named_otherwise_goes_and_what_is_not_theirs_stay
     assert visible_names(killed) == [OLD, NEW[1], "notes.txt"]
 
 
-def test_what_tries_before_have_written_otherwise_goes(killed: Path) -> None:
+def test_what_tries_before_have_written_otherwise_goes(killed):
     directory = str(killed / ".tmp-0a")
     (killed / "labels.txt").write_text("cat")
     note = Note((), (("labels.txt", "0" * 16),), frozenset()).after(Note.load(directory))
@@ -125,7 +124,7 @@ def test_what_tries_before_have_written_otherwise_goes(killed: Path) -> None:
     assert not (killed / "labels.txt").exists()
 
 
-def test_a_job_that_is_publishing_is_spared_and_one_that_may_be_at_work(killed: Path) -> None:
+def test_a_job_that_is_publishing_is_spared_and_one_that_may_be_at_work(killed):
     at_work = killed / ".tmp-0b" / "run-0"
     at_work.parent.mkdir()
     at_work.touch()
@@ -138,7 +137,7 @@ def test_a_job_that_is_publishing_is_spared_and_one_that_may_be_at_work(killed: 
     assert at_work.exists()
 
 
-def test_whoever_has_lost_the_lease_removes_nothing(killed: Path) -> None:
+def test_whoever_has_lost_the_lease_removes_nothing(killed):
     def check() -> None:
         raise LeaseLost("another job has it")
 
@@ -148,7 +147,7 @@ def test_whoever_has_lost_the_lease_removes_nothing(killed: Path) -> None:
     assert (killed / ".tmp-0a" / "shard-1").exists()
 
 
-def test_nothing_goes_where_a_manifest_cannot_be_read(killed: Path) -> None:
+def test_nothing_goes_where_a_manifest_cannot_be_read(killed):
     (killed / "manifest.json").write_text("edited")
     clear_leftovers(Target(str(killed)))
     assert visible_names(killed) == [OLD, NEW[0], "manifest.json", "notes.txt"]
@@ -156,9 +155,7 @@ def test_nothing_goes_where_a_manifest_cannot_be_read(killed: Path) -> None:
     assert names_at(str(killed / "none.json")) == set()
 
 
-def test_a_manifest_that_cannot_be_read_now_is_not_taken_for_none(
-    killed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_manifest_that_cannot_be_read_now_is_not_taken_for_none(killed, monkeypatch):
     def fail(_: object) -> None:
         raise StorageError("try again later")
 

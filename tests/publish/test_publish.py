@@ -29,7 +29,7 @@ SCHEMA = Schema.from_arrow(pa.schema([("x", pa.int64())]))
 SIDECARS = ["job.json", "manifest.json", "schema.json", "schema.pbtxt"]
 
 
-def piece(directory: Path, split: str, order: int, examples: int = 1) -> Piece:
+def piece(directory, split, order, examples=1):
     path = directory / f"shard-{split}-{order}"
     nbytes = path.write_text(f"{split} {order}")
     stream = 10 * examples, f"{order:016x}", 2**63
@@ -63,7 +63,7 @@ def files(out: Path) -> list[str]:
     return sorted(str(path.relative_to(out)) for path in found)
 
 
-def test_shards_get_their_names_and_the_manifest_lists_them(tmp_path: Path) -> None:
+def test_shards_get_their_names_and_the_manifest_lists_them(tmp_path):
     manifest = put(tmp_path, [("a", 4), ("train", 9), ("train", 2)])
     assert files(tmp_path) == [
         "a-00000-of-00001.tfrecord",
@@ -86,7 +86,7 @@ def test_shards_get_their_names_and_the_manifest_lists_them(tmp_path: Path) -> N
     assert job["stored_bytes"]["a-00000-of-00001.tfrecord"] == 3
 
 
-def test_shards_without_examples_leave_no_gap(tmp_path: Path) -> None:
+def test_shards_without_examples_leave_no_gap(tmp_path):
     pieces = [piece(tmp_path, "data", order, order % 2) for order in (3, 2, 1)]
     named = named_shards(pieces, Layout())
     assert [(shard.path, one.order) for shard, one in named["data"]] == [
@@ -103,8 +103,8 @@ def test_shards_without_examples_leave_no_gap(tmp_path: Path) -> None:
     ],
 )
 def test_names_that_do_not_tell_shards_apart_are_refused_before_anything_is_touched(
-    tmp_path: Path, names: ShardNames, message: str
-) -> None:
+    tmp_path, names, message
+):
     layout = Layout(splits=TWO.splits, names=names)
     with pytest.raises(UsageError, match=message):
         put(tmp_path, [("a", 0), ("train", 0), ("train", 1)], layout)
@@ -112,7 +112,7 @@ def test_names_that_do_not_tell_shards_apart_are_refused_before_anything_is_touc
     assert len(files(tmp_path)) == 3
 
 
-def test_what_only_the_old_dataset_had_goes_and_the_rest_stays(tmp_path: Path) -> None:
+def test_what_only_the_old_dataset_had_goes_and_the_rest_stays(tmp_path):
     put(tmp_path, [("train", 1), ("train", 2), ("a", 1)])
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "train-00007-of-00009.tfrecord").write_text("not in any manifest")
@@ -123,7 +123,7 @@ def test_what_only_the_old_dataset_had_goes_and_the_rest_stays(tmp_path: Path) -
     ]
 
 
-def test_an_old_manifest_never_points_outside_its_directory(tmp_path: Path) -> None:
+def test_an_old_manifest_never_points_outside_its_directory(tmp_path):
     out = tmp_path / "out"
     old = put(out, [("train", 1)])
     (tmp_path / "precious").write_text("mine")
@@ -135,9 +135,7 @@ def test_an_old_manifest_never_points_outside_its_directory(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("failing", range(1, 8))
-def test_a_job_that_breaks_off_never_leaves_a_manifest_that_lies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
-) -> None:
+def test_a_job_that_breaks_off_never_leaves_a_manifest_that_lies(tmp_path, monkeypatch, failing):
     old = put(tmp_path, [("train", 1), ("train", 2), ("a", 1)])
     calls = 0
     replace = os.replace
@@ -160,7 +158,7 @@ def test_a_job_that_breaks_off_never_leaves_a_manifest_that_lies(
         assert not (tmp_path / "manifest.json").exists()
 
 
-def test_rejects_come_and_go_with_the_dataset(tmp_path: Path) -> None:
+def test_rejects_come_and_go_with_the_dataset(tmp_path):
     out, spilled = tmp_path / "out", str(tmp_path / "r")
     write_rejects(spilled, [Reject("u", 1, "x", "bad-value", "m")])
     manifest = put(out, [("a", 1)], reject_files=(spilled,), rejects=1)
@@ -170,7 +168,7 @@ def test_rejects_come_and_go_with_the_dataset(tmp_path: Path) -> None:
     assert not (out / "rejects").exists()
 
 
-def test_files_of_others_among_the_rejects_are_no_obstacle(tmp_path: Path) -> None:
+def test_files_of_others_among_the_rejects_are_no_obstacle(tmp_path):
     (tmp_path / "rejects").mkdir()
     (tmp_path / "rejects" / "mine").touch()
     put(tmp_path, [("a", 1)])
@@ -178,14 +176,14 @@ def test_files_of_others_among_the_rejects_are_no_obstacle(tmp_path: Path) -> No
     assert (tmp_path / "manifest.json").exists()
 
 
-def test_the_manifest_says_what_places_follow_from(tmp_path: Path) -> None:
+def test_the_manifest_says_what_places_follow_from(tmp_path):
     assert put(tmp_path, [], Layout(key=("x",))).place == "key"
     assert put(tmp_path, [], Layout(), places_by_bytes=True).place == "bytes"
     assert put(tmp_path, [], Layout(shuffle=False)).order == "source"
     assert REJECTS_FILE not in files(tmp_path)
 
 
-def test_a_manifest_that_cannot_be_read_replaces_no_dataset(tmp_path: Path) -> None:
+def test_a_manifest_that_cannot_be_read_replaces_no_dataset(tmp_path):
     before = put(tmp_path, [("train", 1)])
     # Arrow takes any text for a zone.
     odd = Schema.from_arrow(pa.schema([("x", pa.timestamp("us", "]"))]))

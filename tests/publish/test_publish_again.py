@@ -18,7 +18,7 @@ ROWS = 300
 
 
 @pytest.fixture
-def trips(tmp_path: Path) -> str:
+def trips(tmp_path):
     """Return a CSV file with a row that is none."""
     path = tmp_path / "trips.csv"
     lines = [f"{i},{i * 7919 % 1000}" for i in range(ROWS)]
@@ -70,8 +70,8 @@ CASES = {
 @pytest.mark.parametrize("case", slow_after(2, CASES))
 @pytest.mark.parametrize("before", [True, False])
 def test_a_step_that_died_at_any_change_of_files_is_tried_again(
-    case: str, before: bool, trips: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    case, before, trips, tmp_path, monkeypatch
+):
     make, prepare, overwrite = CASES[case]
     output = tmp_path / "out"
     make(trips)(output)
@@ -94,9 +94,7 @@ def test_a_step_that_died_at_any_change_of_files_is_tried_again(
         assert not list(output.glob(".*")), at
 
 
-def test_tried_again_after_all_was_done_it_only_says_so(
-    trips: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tried_again_after_all_was_done_it_only_says_so(trips, tmp_path, monkeypatch):
     step = step_of(written(trips), tmp_path / "out", monkeypatch)
     inodes = {path.name: path.stat().st_ino for path in (tmp_path / "out").glob("*.tfrecord")}
     assert {os.path.basename(name) for name in step.try_once()} == set(inodes)
@@ -104,9 +102,7 @@ def test_tried_again_after_all_was_done_it_only_says_so(
     assert after == inodes
 
 
-def test_another_dataset_that_came_meanwhile_stays(
-    trips: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_dataset_that_came_meanwhile_stays(trips, tmp_path, monkeypatch):
     output = tmp_path / "out"
     step = step_of(written(trips), output, monkeypatch)
     shutil.rmtree(output)

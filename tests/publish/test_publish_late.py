@@ -20,13 +20,13 @@ from beam_tfrecord.publish import files as publishing
 from beam_tfrecord.publish import last_step
 from beam_tfrecord.publish.files import Note
 from beam_tfrecord.storage import lease
-from tests.publish.last_steps import Killed, Step, files, killed_before, step_of
+from tests.publish.last_steps import Killed, files, killed_before, step_of
 
 ROWS = 300
 
 
 @pytest.fixture
-def trips(tmp_path: Path) -> str:
+def trips(tmp_path):
     """Return a CSV file."""
     path = tmp_path / "trips.csv"
     path.write_text("\n".join(["id,fare", *(f"{i},{i * 7919 % 1000}" for i in range(ROWS))]))
@@ -34,14 +34,14 @@ def trips(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def step(trips: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Step:
+def step(trips, tmp_path, monkeypatch):
     """Return the last step of a job with four shards, before it begins."""
     made = step_of(lambda output: bt.write(trips, output, shards=4), tmp_path / "out", monkeypatch)
     made.begin()
     return made
 
 
-def step_over_another(trips: str, output: Path, monkeypatch: pytest.MonkeyPatch) -> Step:
+def step_over_another(trips, output, monkeypatch):
     """Return the last step of a job with four shards, before it begins to replace one of nine."""
     bt.write(trips, output, shards=9, seed=1)
     made = step_of(
@@ -51,7 +51,7 @@ def step_over_another(trips: str, output: Path, monkeypatch: pytest.MonkeyPatch)
     return made
 
 
-def once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, act: Callable[[], Any]) -> None:
+def once(monkeypatch, owner, name, act):
     """Do something before the first call of a function, and then call it."""
     function = getattr(owner, name)
 
@@ -63,10 +63,8 @@ def once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, act: Callable[[
     monkeypatch.setattr(owner, name, called)
 
 
-def test_a_worker_that_stood_still_leaves_what_the_next_try_has_published(
-    step: Step, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    published: dict[str, bytes] = {}
+def test_a_worker_that_stood_still_leaves_what_the_next_try_has_published(step, monkeypatch):
+    published = {}
 
     def next_try() -> None:
         step.try_once(clears=False)
@@ -79,9 +77,7 @@ def test_a_worker_that_stood_still_leaves_what_the_next_try_has_published(
     assert bt.verify(step.output).faults == ()
 
 
-def test_files_of_a_job_that_took_the_output_over_are_not_removed(
-    trips: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_a_job_that_took_the_output_over_are_not_removed(trips, tmp_path, monkeypatch):
     output = tmp_path / "out"
     step = step_over_another(trips, output, monkeypatch)
     with lease(str(output)) as held:
@@ -100,9 +96,7 @@ def test_files_of_a_job_that_took_the_output_over_are_not_removed(
 
 
 @pytest.mark.parametrize("noted", [True, False])
-def test_a_step_whose_files_were_cleared_away_changes_nothing(
-    noted: bool, trips: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_whose_files_were_cleared_away_changes_nothing(noted, trips, tmp_path, monkeypatch):
     def made(seed: int) -> Callable[[Path], object]:
         # One shard of the same rows has the same size, whatever the seed.
         return lambda output: bt.write(trips, output, shards=1, seed=seed, overwrite=True)
@@ -133,7 +127,7 @@ def _die(*_: object) -> None:
     raise Killed
 
 
-def test_a_late_try_of_a_job_that_has_published_leaves_the_work_of_the_next(step: Step) -> None:
+def test_a_late_try_of_a_job_that_has_published_leaves_the_work_of_the_next(step):
     step.try_once()
     work = step.output / ".tmp-cccccccccccc" / "run-0"
     work.parent.mkdir()
@@ -142,9 +136,7 @@ def test_a_late_try_of_a_job_that_has_published_leaves_the_work_of_the_next(step
     assert work.exists()
 
 
-def test_equal_shards_of_another_job_are_not_this_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_shards_of_another_job_are_not_this_ones(tmp_path, monkeypatch):
     good = tmp_path / "good.csv"
     lines = ["id,fare", *(f"{i},{i}" for i in range(ROWS))]
     good.write_text("\n".join(lines))
@@ -161,7 +153,7 @@ def test_equal_shards_of_another_job_are_not_this_ones(
     assert {name: files(step.output)[name] for name in there} == there
 
 
-def write_rows(source: Path, output: Path, **options: Any) -> None:
+def write_rows(source, output, **options):
     with beam.Pipeline() as pipeline:
         _ = (
             pipeline
@@ -170,9 +162,7 @@ def write_rows(source: Path, output: Path, **options: Any) -> None:
         )
 
 
-def test_a_sink_clears_what_a_dead_one_has_left(
-    trips: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sink_clears_what_a_dead_one_has_left(trips, tmp_path, monkeypatch):
     output = tmp_path / "out"
     write_rows(Path(trips), output, shards=5)
     step = step_of(
@@ -189,9 +179,7 @@ def test_a_sink_clears_what_a_dead_one_has_left(
     assert bt.verify(output).faults == ()
 
 
-def test_shards_of_every_try_are_cleared_away(
-    step: Step, trips: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shards_of_every_try_are_cleared_away(step, trips, monkeypatch):
     with killed_before(step.output / "manifest.json"):
         step.try_once()
     # A runner that begins a job anew makes its shards again, with other temporary names.
@@ -209,9 +197,7 @@ def test_shards_of_every_try_are_cleared_away(
     assert bt.verify(step.output).faults == ()
 
 
-def test_what_was_replaced_goes_though_the_try_that_published_died(
-    trips: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_replaced_goes_though_the_try_that_published_died(trips, tmp_path, monkeypatch):
     output = tmp_path / "out"
     step = step_over_another(trips, output, monkeypatch)
 
@@ -226,9 +212,7 @@ def test_what_was_replaced_goes_though_the_try_that_published_died(
     assert bt.verify(output).faults == ()
 
 
-def test_another_run_of_a_template_writes_over_what_looks_the_same(
-    trips: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_run_of_a_template_writes_over_what_looks_the_same(trips, tmp_path, monkeypatch):
     output = tmp_path / "out"
     step = step_of(
         lambda output: write_rows(Path(trips), output, overwrite=True), output, monkeypatch
@@ -240,7 +224,7 @@ def test_another_run_of_a_template_writes_over_what_looks_the_same(
     assert bt.verify(output).faults == ()
 
 
-def test_a_sink_waits_for_another_one_to_end(step: Step) -> None:
+def test_a_sink_waits_for_another_one_to_end(step):
     held = lease(str(step.output))
     held.__enter__()
     timer = threading.Timer(0.5, held.__exit__, (None, None, None))
@@ -252,9 +236,7 @@ def test_a_sink_waits_for_another_one_to_end(step: Step) -> None:
     assert bt.verify(step.output).faults == ()
 
 
-def test_an_output_in_use_for_long_is_no_fault_of_the_data(
-    step: Step, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_output_in_use_for_long_is_no_fault_of_the_data(step, monkeypatch):
     monkeypatch.setattr(last_step, "LEASE_WAIT_S", 0.0)
     with lease(str(step.output)), pytest.raises(StorageError, match="another job is writing"):
         list(last_step._publish(b"", *step.task))
@@ -262,8 +244,8 @@ def test_an_output_in_use_for_long_is_no_fault_of_the_data(
 
 
 def test_a_job_that_fails_while_it_publishes_leaves_no_shards_of_its_own(
-    trips: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    trips, tmp_path, monkeypatch
+):
     output = tmp_path / "out"
     bt.write(trips, output, shards=5)
 

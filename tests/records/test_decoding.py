@@ -180,12 +180,12 @@ def test_records_that_do_not_fit_the_schema(written, read, message):
         Decoder(Schema((Feature("c", read),))).decode(arena.used_data(), arena.used_starts())
 
 
-def test_one_decoder_serves_all_threads() -> None:
+def test_one_decoder_serves_all_threads():
     arrow = pa.map_(pa.string(), pa.list_(pa.int64()))
     schema = Schema((Feature("c", arrow),))
     decoder = Decoder(schema)
 
-    def one(rows: int) -> tuple[pa.RecordBatch, Arena]:
+    def one(rows):
         values = [[("key", [row] * (row % 3))] * (row % 2) for row in range(rows)]
         batch = pa.RecordBatch.from_arrays([pa.array(values, arrow)], names=["c"])
         arena = Arena()

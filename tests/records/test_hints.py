@@ -76,11 +76,11 @@ ROW = pa.schema(
         collections.abc.Iterable[Row],
     ],
 )
-def test_a_row_one_row_or_many(hint: Any) -> None:
+def test_a_row_one_row_or_many(hint):
     assert schema_of_hint(hint) == ROW
 
 
-def test_every_scalar_type() -> None:
+def test_every_scalar_type():
     assert schema_of_hint(Times) == pa.schema(
         [
             ("day", pa.date32()),
@@ -100,7 +100,7 @@ def test_every_scalar_type() -> None:
         *(Unclear, Untyped, BareList, Unresolved),
     ],
 )
-def test_other_hints_tell_nothing(hint: Any) -> None:
+def test_other_hints_tell_nothing(hint):
     assert schema_of_hint(hint) is None
 
 
@@ -114,7 +114,7 @@ def to_nothing_said(row):
 def to_the_unknown(row: dict[str, Any]) -> Missing: ...  # type: ignore[name-defined] # noqa: F821
 
 
-def test_hints_of_functions() -> None:
+def test_hints_of_functions():
     assert returned_schema(to_row) == ROW
     assert returned_schema(to_nothing_said) is None
     assert returned_schema(to_the_unknown) is None

@@ -32,7 +32,7 @@ def made(sizes: list[int], path: Path, batch: int = 7) -> tuple[bytes, list[byte
     return shard, records
 
 
-def expected(records: list[bytes]) -> bytes:
+def expected(records):
     """Return the index of records, by the words of docs/format.md alone."""
     at, cells = 0, {}
     for number, record in enumerate(records):
@@ -46,9 +46,7 @@ def expected(records: list[bytes]) -> bytes:
 
 
 @given(SIZES, st.integers(1, 50))
-def test_the_file_is_as_documented(
-    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], batch: int
-) -> None:
+def test_the_file_is_as_documented(tmp_path_factory, sizes, batch):
     path = tmp_path_factory.mktemp("index") / "idx"
     shard, records = made(sizes, path, batch)
     assert path.read_bytes() == expected(records)
@@ -57,9 +55,7 @@ def test_the_file_is_as_documented(
 
 
 @given(SIZES.filter(len), st.data())
-def test_any_records_are_read_from_a_file_and_from_memory(
-    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], data: st.DataObject
-) -> None:
+def test_any_records_are_read_from_a_file_and_from_memory(tmp_path_factory, sizes, data):
     directory = tmp_path_factory.mktemp("index")
     shard, records = made(sizes, directory / "idx")
     (directory / "shard").write_bytes(shard)
@@ -82,9 +78,7 @@ def test_any_records_are_read_from_a_file_and_from_memory(
 
 
 @given(st.data())
-def test_damage_never_gives_another_record(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_damage_never_gives_another_record(tmp_path_factory, data):
     directory = tmp_path_factory.mktemp("index")
     sizes = data.draw(st.lists(st.integers(0, 300), min_size=30, max_size=120))
     shard, records = made(sizes, directory / "idx")
@@ -123,7 +117,7 @@ def test_damage_never_gives_another_record(
             assert found.fault is not None or bytes(found.data) == record
 
 
-def test_faults_say_where(tmp_path: Path) -> None:
+def test_faults_say_where(tmp_path):
     shard, _ = made([100] * 50, tmp_path / "idx")
     index = ShardIndex.load(str(tmp_path / "idx"))
     of_index = (index.entries, index.records, index.bytes)
@@ -149,19 +143,19 @@ def test_faults_say_where(tmp_path: Path) -> None:
     assert fault(bytes(broken), 9) == (10, 1160, "the checksum of the payload does not match")
 
 
-def test_an_index_is_small_and_has_its_own_name() -> None:
+def test_an_index_is_small_and_has_its_own_name():
     assert index_name("train-00000-of-00004.tfrecord") == "_index/idx-train-00000-of-00004"
     assert index_name("part-00000-of-00001") == "_index/idx-part-00000-of-00001"
 
 
 @pytest.mark.parametrize("size", [0, 16, 100, 1000, 100_000])
-def test_an_index_has_at_most_a_fortieth_of_the_bytes(size: int, tmp_path: Path) -> None:
+def test_an_index_has_at_most_a_fortieth_of_the_bytes(size, tmp_path):
     shard, _ = made([size] * 5000 if size < 5000 else [size] * 50, tmp_path / "idx")
     assert (tmp_path / "idx").stat().st_size <= len(shard) / 40 + 56
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"x" * 31, b"\0" * 24 + b"BTFRIDX2", b"y" * 100])
-def test_other_files_are_not_indexes(content: bytes, tmp_path: Path) -> None:
+def test_other_files_are_not_indexes(content, tmp_path):
     (tmp_path / "idx").write_bytes(content)
     with pytest.raises(DataError, match="is not the index of a shard, or is cut off"):
         ShardIndex.load(str(tmp_path / "idx"))

@@ -1,10 +1,5 @@
 """NumPy arrays there and back, bit for bit, by this package and by TensorFlow alone."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import hypothesis.strategies as st
 import ml_dtypes
 import numpy as np
@@ -44,7 +39,7 @@ DTYPES = st.one_of(
 
 
 @st.composite
-def arrays(draw: st.DrawFn, *, rows: int | None = None) -> np.ndarray[Any, Any]:
+def arrays(draw, *, rows=None):
     """An array of random bits (text: random characters), in whatever order of memory."""
     dtype = draw(DTYPES)
     shape = draw(hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=4))
@@ -63,19 +58,19 @@ def arrays(draw: st.DrawFn, *, rows: int | None = None) -> np.ndarray[Any, Any]:
     return np.ascontiguousarray(array[::-1])[::-1] if layout == "backwards" else array
 
 
-def little(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def little(array):
     """Return an array with its bytes in little-endian order, as it comes back."""
     return array.astype(array.dtype.newbyteorder("<")) if array.dtype.str[0] == ">" else array
 
 
-def save(path: Path, array: np.ndarray[Any, Any]) -> dict[str, str]:
+def save(path, array):
     """Save an array; return the types that the file does not tell."""
     is_foreign = array.dtype in FOREIGN
     np.save(path, array.view(f"V{array.dtype.itemsize}") if is_foreign else array)
     return {"data": array.dtype.name} if is_foreign else {}
 
 
-def by_reference(schema: Schema, batch: Batch) -> bytes:
+def by_reference(schema, batch):
     """Return the records as the kernel in plain Python writes them."""
     arena = Arena()
     with pytest.MonkeyPatch.context() as patch:
@@ -84,7 +79,7 @@ def by_reference(schema: Schema, batch: Batch) -> bytes:
     return bytes(arena.data[: arena.size])
 
 
-def through_records(source: Numpy) -> tuple[pa.Table, Schema]:
+def through_records(source):
     """Encode and decode all rows, with both kernels, whose records are the same bytes."""
     schema = Schema.from_arrow(source.schema())
     decoder, tables = Decoder(schema), []
@@ -101,9 +96,7 @@ def through_records(source: Numpy) -> tuple[pa.Table, Schema]:
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(array=arrays(), as_row=st.booleans())
-def test_every_array_comes_back_bit_for_bit(
-    tmp_path: Path, array: np.ndarray[Any, Any], as_row: bool
-) -> None:
+def test_every_array_comes_back_bit_for_bit(tmp_path, array, as_row):
     types = save(tmp_path / "x.npy", array)
     source = Numpy(tmp_path / "x.npy", types=types, example="array" if as_row else "row")
     table, schema = through_records(source)
@@ -119,7 +112,7 @@ VALUE_DTYPES = ["bool", "int8", "uint16", "uint32", "int64", "float16", "float32
 
 @pytest.mark.parametrize("dtype", VALUE_DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(3,), (3, 2, 2), (3, 0), (0, 2)], ids=str)
-def test_values_come_back_in_their_dtype(tmp_path: Path, dtype: Any, shape: Any) -> None:
+def test_values_come_back_in_their_dtype(tmp_path, dtype, shape):
     array = (np.arange(np.prod(shape)) % 2).reshape(shape).astype(dtype)
     types = save(tmp_path / "x.npy", array)
     table, schema = through_records(Numpy(tmp_path / "x.npy", types=types, store="values"))
@@ -129,7 +122,7 @@ def test_values_come_back_in_their_dtype(tmp_path: Path, dtype: Any, shape: Any)
     assert found.tobytes() == array.tobytes()
 
 
-def test_values_of_several_shapes_come_back(tmp_path: Path) -> None:
+def test_values_of_several_shapes_come_back(tmp_path):
     for number, shape in enumerate([(2, 3), (1, 3), (0, 3)]):
         np.save(tmp_path / f"{number}.npy", np.full(shape, number + 0.5, "f4"))
     table, schema = through_records(Numpy(tmp_path, example="array", store="values"))
@@ -140,7 +133,7 @@ def test_values_of_several_shapes_come_back(tmp_path: Path) -> None:
     ]
 
 
-def test_missing_arrays_come_back_as_missing(tmp_path: Path) -> None:
+def test_missing_arrays_come_back_as_missing(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.arange(2), y=np.ones((2, 3), "u1"), z=np.ones((2, 0), "c8"))
     np.savez(tmp_path / "b.npz", x=np.arange(1))
     np.savez(tmp_path / "c.npz", x=np.arange(1), y=np.full((1, 2), 7, "u1"))
@@ -153,7 +146,7 @@ def test_missing_arrays_come_back_as_missing(tmp_path: Path) -> None:
         assert [z is None for z in found["z"]] == [False, False, True, True]
 
 
-def test_text_that_is_no_unicode_is_a_reject(tmp_path: Path) -> None:
+def test_text_that_is_no_unicode_is_a_reject(tmp_path):
     np.save(tmp_path / "x.npy", np.array(["a", "\ud800", "b"]))
     (batch,) = Numpy(tmp_path / "x.npy").batches()
     encoded = Encoder(Schema.from_arrow(batch.data.schema)).encode(batch, Arena())
@@ -167,14 +160,14 @@ class TestDamagedRecords:
 
     schema = Schema((bt.Feature("x", TensorType("int16", (None, 2)), nullable=False),))
 
-    def decode(self, **changes: Any) -> pa.RecordBatch:
+    def decode(self, **changes):
         columns = {"x": b"\1\0\2\0", "x/shape": [1, 2], "x/dtype": "int16"} | changes
         data = pa.RecordBatch.from_pylist([columns])
         arena = Arena()
         Encoder(Schema.from_arrow(data.schema)).encode(Batch(data), arena)
         return Decoder(self.schema).decode(arena.data[: arena.size], arena.starts[:1])
 
-    def test_whole(self) -> None:
+    def test_whole(self):
         assert self.decode().column(0)[0].as_py().tolist() == [[1, 2]]
 
     @pytest.mark.parametrize(
@@ -190,12 +183,12 @@ class TestDamagedRecords:
             ({"x": [b"\1\0\2\0", b""]}, "feature 'x' has not one bytes value"),
         ],
     )
-    def test_features_that_do_not_fit_together(self, changes: Any, message: str) -> None:
+    def test_features_that_do_not_fit_together(self, changes, message):
         with pytest.raises(DataError, match=message):
             self.decode(**changes)
 
 
-def test_text_beside_flat_numbers_in_a_struct_keeps_its_dtype() -> None:
+def test_text_beside_flat_numbers_in_a_struct_keeps_its_dtype():
     numbers, texts = TensorType("float32", (2,)), TensorType("<U3", (2,))
     columns = [
         tensor_column([np.array([1, 2], "f4"), np.array([0, 4], "f4")], numbers),

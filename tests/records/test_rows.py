@@ -21,7 +21,7 @@ from beam_tfrecord.records.rows import call_on_rows, mapped_batch, to_rows
 X = pa.schema([("x", pa.int64())])
 
 
-def batch(values: list[int], origin: Origin | None = None) -> Batch:
+def batch(values, origin=None):
     return Batch(pa.record_batch({"x": pa.array(values, pa.int64())}), origin or Origin("u", 0, 10))
 
 
@@ -29,7 +29,7 @@ def mapped(of: Batch, function: Callable[[dict], Any], schema: pa.Schema = X) ->
     return mapped_batch(of, call_on_rows(of, function), schema)
 
 
-def where(of: Batch) -> list[tuple[int, int]]:
+def where(of):
     assert of.origin is not None
     sub = np.zeros(of.num_rows, int) if of.origin.sub is None else of.origin.sub
     numbers = of.origin.row_numbers(of.num_rows)
@@ -40,7 +40,7 @@ class Pair(NamedTuple):
     x: int
 
 
-def test_a_function_decides_what_a_row_becomes() -> None:
+def test_a_function_decides_what_a_row_becomes():
     def by_value(row: dict) -> Any:
         return {
             0: row,
@@ -57,7 +57,7 @@ def test_a_function_decides_what_a_row_becomes() -> None:
     assert after.rejects == ()
 
 
-def test_a_generator_function_yields_rows() -> None:
+def test_a_generator_function_yields_rows():
     def twice(row: dict) -> Iterator[dict]:
         yield row
         yield row
@@ -65,7 +65,7 @@ def test_a_generator_function_yields_rows() -> None:
     assert where(mapped(batch([1, 2]), twice)) == [(10, 0), (10, 1), (11, 0), (11, 1)]
 
 
-def test_a_row_whose_function_raises_is_a_reject_with_the_line() -> None:
+def test_a_row_whose_function_raises_is_a_reject_with_the_line():
     def invert(row: dict) -> dict:
         return {"x": 6 // row["x"]}
 
@@ -80,7 +80,7 @@ def test_a_row_whose_function_raises_is_a_reject_with_the_line() -> None:
     assert reject.value == "{'x': 0}"
 
 
-def test_a_generator_that_fails_halfway_gives_no_row() -> None:
+def test_a_generator_that_fails_halfway_gives_no_row():
     def half(row: dict) -> Iterator[dict]:
         yield row
         raise RuntimeError("enough")
@@ -91,7 +91,7 @@ def test_a_generator_that_fails_halfway_gives_no_row() -> None:
 
 
 @pytest.mark.parametrize("result", [3, "text", object, {1, 2}, [1]])
-def test_other_results_are_rejects(result: Any) -> None:
+def test_other_results_are_rejects(result):
     [reject] = mapped(batch([1]), lambda _: result).rejects
     assert "TypeError: a row function returns a dict, None, a list, bytes or" in reject.message
 
@@ -100,7 +100,7 @@ def test_other_results_are_rejects(result: Any) -> None:
     "result",
     [{"x": "text"}, {"x": 2**63}, {"x": 1.5}, {"x": 1.0}, {"x": 1, "y": 2}, b"an example"],
 )
-def test_what_does_not_fit_the_schema_is_a_reject_of_its_row(result: Any) -> None:
+def test_what_does_not_fit_the_schema_is_a_reject_of_its_row(result):
     after = mapped(batch([0, 1, 2]), lambda row: result if row["x"] == 1 else row)
     assert after.data.to_pydict() == {"x": [0, 2]}
     assert where(after) == [(10, 0), (12, 0)]
@@ -127,7 +127,7 @@ _PAIR = pa.struct({"a": pa.int64(), "b": _TEXTS})
         ({("k", 1), ("l", 2)}, pa.map_(pa.string(), pa.int64())),
     ],
 )
-def test_a_set_is_a_reject_of_its_row_at_any_depth(value: Any, arrow: pa.DataType) -> None:
+def test_a_set_is_a_reject_of_its_row_at_any_depth(value, arrow):
     schema = pa.schema([("x", arrow)])
     after = mapped(batch([1, 2]), lambda row: {"x": value if row["x"] == 1 else None}, schema)
     assert after.data.to_pydict() == {"x": [None]}
@@ -136,24 +136,24 @@ def test_a_set_is_a_reject_of_its_row_at_any_depth(value: Any, arrow: pa.DataTyp
     assert "column 'x' has a set, and a set has no order: return a sorted list" in reject.message
 
 
-def test_nested_values_without_sets_fit() -> None:
+def test_nested_values_without_sets_fit():
     value = {"a": 1, "b": ["c", "d"]}
     schema = pa.schema([("x", pa.list_(_PAIR)), ("m", pa.map_(pa.string(), _TEXTS))])
     after = mapped(batch([1]), lambda _: {"x": [value, None], "m": {"k": ["v"]}}, schema)
     assert after.data.to_pylist() == [{"x": [value, None], "m": [("k", ["v"])]}]
 
 
-def test_a_column_that_is_not_returned_is_null() -> None:
+def test_a_column_that_is_not_returned_is_null():
     assert mapped(batch([1]), lambda _: {}).data.to_pydict() == {"x": [None]}
 
 
-def test_bytes_are_examples() -> None:
+def test_bytes_are_examples():
     after = mapped(batch([1, 2]), lambda row: b"%d" % row["x"], EXAMPLES_SCHEMA)
     assert after.encoded
     assert after.data.column(0).to_pylist() == [b"1", b"2"]
 
 
-def test_rows_without_origin_stay_without() -> None:
+def test_rows_without_origin_stay_without():
     plain = Batch(pa.record_batch({"x": [1, 2]}))
     after = mapped(plain, lambda row: [row, 1 // (row["x"] - 1) and row])
     assert after.origin is None
@@ -166,7 +166,7 @@ def expand(row: dict) -> Any:
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.data())
-def test_numbers_of_rows_do_not_depend_on_batches(values: list[int], data: st.DataObject) -> None:
+def test_numbers_of_rows_do_not_depend_on_batches(values, data):
     cut = data.draw(st.integers(0, len(values)))
     whole = batch(values)
     parts = [whole.slice(0, cut), whole.slice(cut, len(values))]
@@ -177,7 +177,7 @@ def test_numbers_of_rows_do_not_depend_on_batches(values: list[int], data: st.Da
     assert len(set(where(whole))) == whole.num_rows
 
 
-def test_unchanged_numbers_stay_a_range() -> None:
+def test_unchanged_numbers_stay_a_range():
     after = mapped(batch([1, 2]), lambda row: row)
     assert after.origin is not None
     assert after.origin.rows == 10
@@ -207,12 +207,12 @@ KEPT = {
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_an_untouched_column_keeps_its_type(name: str) -> None:
+def test_an_untouched_column_keeps_its_type(name):
     before = pa.record_batch({name: KEPT[name]})
     assert types(before).to_arrow(before.schema) == before.schema
 
 
-def test_new_columns_get_the_type_of_their_values_in_order_of_names() -> None:
+def test_new_columns_get_the_type_of_their_values_in_order_of_names():
     before = pa.record_batch({"b": [1], "a": ["x"]})
     after = types(before, lambda row: {"z": 1, "c": 0.1, "a": "y", "b": 2, "d": True})
     assert after.to_arrow(before.schema) == pa.schema(
@@ -226,13 +226,13 @@ def test_new_columns_get_the_type_of_their_values_in_order_of_names() -> None:
     )
 
 
-def test_a_column_that_outgrows_its_type_gets_another() -> None:
+def test_a_column_that_outgrows_its_type_gets_another():
     before = pa.record_batch({"x": pa.array([1], pa.int8())})
     after = types(before, lambda _: {"x": 1000}).to_arrow(before.schema)
     assert after == pa.schema([("x", pa.int64())])
 
 
-def test_types_of_parts_merge_in_any_order() -> None:
+def test_types_of_parts_merge_in_any_order():
     parts = [
         infer_row_types([{"x": 1}]),
         infer_row_types([{"x": None, "y": "a"}]),
@@ -254,7 +254,7 @@ MIXED = (
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_types_do_not_depend_on_which_rows_are_in_one_batch(count: int) -> None:
+def test_types_do_not_depend_on_which_rows_are_in_one_batch(count):
     draw = random.Random(count)
     every = list(itertools.product(MIXED, repeat=count))
     for values in draw.sample(every, min(len(every), 3000)):
@@ -263,7 +263,7 @@ def test_types_do_not_depend_on_which_rows_are_in_one_batch(count: int) -> None:
         assert len(found) == 1, (values, found)
 
 
-def _types_in_batches(rows: list[dict], size: int) -> str:
+def _types_in_batches(rows, size):
     joined = RowTypes()
     try:
         for first in range(0, len(rows), size):
@@ -273,7 +273,7 @@ def _types_in_batches(rows: list[dict], size: int) -> str:
     return str(joined.columns["x"])
 
 
-def test_integers_and_floats_are_the_float_that_holds_both() -> None:
+def test_integers_and_floats_are_the_float_that_holds_both():
     for integer, number, expected in (
         (1, 1.5, pa.float32()),
         (70_000, 1.5, pa.float64()),
@@ -284,7 +284,7 @@ def test_integers_and_floats_are_the_float_that_holds_both() -> None:
         assert infer_row_types([{"x": integer}, {"x": number}]).columns == {"x": expected}
 
 
-def test_values_of_no_single_type_are_a_conflict() -> None:
+def test_values_of_no_single_type_are_a_conflict():
     two = r"two types for column 'x', int \(1\) and str \('a'\): return one type"
     with pytest.raises(SchemaConflict, match=two):
         infer_row_types([{"x": 1}, {"x": 1.5}, {"x": None}, {"x": "a"}])
@@ -297,14 +297,14 @@ def test_values_of_no_single_type_are_a_conflict() -> None:
         infer_row_types([{"x": 1}]).merge(infer_row_types([{"x": "a"}]))
 
 
-def test_rows_and_examples_do_not_mix() -> None:
+def test_rows_and_examples_do_not_mix():
     assert infer_row_types([b"a"]).to_arrow(X) == EXAMPLES_SCHEMA
     assert infer_row_types([]).to_arrow(X) == X
     with pytest.raises(DataError, match="returns rows and examples: return one kind"):
         infer_row_types([{"x": 1}, b"a"]).to_arrow(X)
 
 
-def test_rows_are_python_values() -> None:
+def test_rows_are_python_values():
     data = pa.record_batch(
         {
             "i": pa.array([2**62 + 1, None], pa.int64()),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-from pathlib import Path
 
 import pytest
 import xxhash
@@ -21,7 +20,7 @@ RECORDS = [b"", b"abc", bytes(range(256)) * 500, b"\x00"]
 STREAM = b"".join(framed(record) for record in RECORDS)
 
 
-def test_a_record_has_the_bytes_that_tensorflow_writes(tmp_path: Path) -> None:
+def test_a_record_has_the_bytes_that_tensorflow_writes(tmp_path):
     tf = pytest.importorskip("tensorflow")
     with tf.io.TFRecordWriter(str(tmp_path / "tf")) as writer:
         writer.write(b"abc")
@@ -31,7 +30,7 @@ def test_a_record_has_the_bytes_that_tensorflow_writes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-def test_tensorflow_reads_our_files_and_we_read_its(tmp_path: Path, compression: str) -> None:
+def test_tensorflow_reads_our_files_and_we_read_its(tmp_path, compression):
     tf = pytest.importorskip("tensorflow")
     write_records(tmp_path / "ours", RECORDS, compression=compression)
     read = tf.data.TFRecordDataset(str(tmp_path / "ours"), compression_type=compression)
@@ -43,7 +42,7 @@ def test_tensorflow_reads_our_files_and_we_read_its(tmp_path: Path, compression:
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-def test_a_shard_tells_size_and_hash_of_its_record_stream(tmp_path: Path, compression: str) -> None:
+def test_a_shard_tells_size_and_hash_of_its_record_stream(tmp_path, compression):
     with ShardStream(str(tmp_path / "shard"), compression) as shard:
         shard.write(STREAM[:7])
         shard.write(memoryview(STREAM)[7:])
@@ -53,7 +52,7 @@ def test_a_shard_tells_size_and_hash_of_its_record_stream(tmp_path: Path, compre
     assert (gzip.decompress(stored) if compression else stored) == STREAM
 
 
-def test_a_shard_that_is_not_closed_leaves_nothing(tmp_path: Path) -> None:
+def test_a_shard_that_is_not_closed_leaves_nothing(tmp_path):
     with ShardStream(str(tmp_path / "shard"), "") as shard:
         shard.write(b"half")
         assert len(os.listdir(tmp_path)) == 1
@@ -62,17 +61,17 @@ def test_a_shard_that_is_not_closed_leaves_nothing(tmp_path: Path) -> None:
         shard.write(b"more")
 
 
-def test_a_shard_is_written_where_it_is_told_to_be_until_it_is_whole(tmp_path: Path) -> None:
+def test_a_shard_is_written_where_it_is_told_to_be_until_it_is_whole(tmp_path):
     with ShardStream(str(tmp_path / "shard"), "", temporary=str(tmp_path / "part")) as shard:
         assert os.listdir(tmp_path) == ["part"]
         shard.close()
     assert os.listdir(tmp_path) == ["shard"]
 
 
-def test_gzip_has_no_name_and_no_time_and_ignores_how_data_came() -> None:
+def test_gzip_has_no_name_and_no_time_and_ignores_how_data_came():
     data = os.urandom(1_500_000) + bytes(2_000_000)
 
-    def compressed(piece_bytes: int) -> bytes:
+    def compressed(piece_bytes):
         codec = GzipCompressor()
         out = b""
         for start in range(0, len(data), piece_bytes):
@@ -87,9 +86,7 @@ def test_gzip_has_no_name_and_no_time_and_ignores_how_data_came() -> None:
 
 
 @given(records=st.lists(st.binary(max_size=300), max_size=20), block_bytes=st.integers(1, 400))
-def test_blocks_of_any_size_hold_every_record_once(
-    tmp_path_factory: pytest.TempPathFactory, records: list[bytes], block_bytes: int
-) -> None:
+def test_blocks_of_any_size_hold_every_record_once(tmp_path_factory, records, block_bytes):
     path = tmp_path_factory.mktemp("blocks") / "file"
     stream = b"".join(framed(record) for record in records)
     path.write_bytes(stream)
@@ -103,20 +100,20 @@ def test_blocks_of_any_size_hold_every_record_once(
         passed += len(block.starts)
 
 
-def test_several_gzip_members_are_one_file(tmp_path: Path) -> None:
+def test_several_gzip_members_are_one_file(tmp_path):
     half = len(STREAM) // 2
     (tmp_path / "file").write_bytes(gzip.compress(STREAM[:half]) + gzip.compress(STREAM[half:]))
     assert list(read_records(tmp_path / "file")) == RECORDS
 
 
-def test_a_plain_file_may_begin_like_gzip(tmp_path: Path) -> None:
+def test_a_plain_file_may_begin_like_gzip(tmp_path):
     # A payload of 0x088b1f bytes has the magic number of gzip as its length.
     record = bytes(0x088B1F)
     (tmp_path / "file").write_bytes(framed(record))
     assert list(read_records(tmp_path / "file")) == [record]
 
 
-def _damaged(at: int) -> bytes:
+def _damaged(at):
     data = bytearray(STREAM)
     data[at] ^= 1
     return bytes(data)
@@ -141,9 +138,7 @@ def _damaged(at: int) -> bytes:
     ],
 )
 @pytest.mark.parametrize("block_bytes", [20, 10**6])
-def test_damage_is_named_by_file_byte_and_record(
-    tmp_path: Path, data: bytes, message: str, block_bytes: int
-) -> None:
+def test_damage_is_named_by_file_byte_and_record(tmp_path, data, message, block_bytes):
     (tmp_path / "shard").write_bytes(data)
     with pytest.raises(DataError, match=message) as caught:
         list(read_blocks(tmp_path / "shard", block_bytes=block_bytes))
@@ -151,11 +146,11 @@ def test_damage_is_named_by_file_byte_and_record(
 
 
 def test_reading_goes_on_after_a_damaged_payload_but_not_after_a_damaged_length(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     def read(data: bytes) -> tuple[list[bytes], list[tuple[int, int]]]:
         (tmp_path / "shard").write_bytes(data)
-        faults: list[tuple[int, int]] = []
+        faults = []
         blocks = read_blocks(
             tmp_path / "shard", on_fault=lambda fault: faults.append((fault.position, fault.record))
         )
@@ -168,7 +163,7 @@ def test_reading_goes_on_after_a_damaged_payload_but_not_after_a_damaged_length(
     assert read(bytes(twice)) == ([RECORDS[0], RECORDS[3]], [(16, 1), (35, 2)])
 
 
-def test_a_length_that_no_file_could_have_is_a_fault(tmp_path: Path) -> None:
+def test_a_length_that_no_file_could_have_is_a_fault(tmp_path):
     length = (2**64 - 8).to_bytes(8, "little")
     header = length + framed(length)[-4:]
     (tmp_path / "shard").write_bytes(header + bytes(100))
@@ -176,7 +171,7 @@ def test_a_length_that_no_file_could_have_is_a_fault(tmp_path: Path) -> None:
         list(read_records(tmp_path / "shard"))
 
 
-def test_a_missing_file_and_an_unknown_compression_are_told(tmp_path: Path) -> None:
+def test_a_missing_file_and_an_unknown_compression_are_told(tmp_path):
     with pytest.raises(DataError, match="nowhere' is missing"):
         list(read_records(tmp_path / "nowhere"))
     with pytest.raises(UsageError, match="compression 'ZLIB' is not known"):

@@ -10,9 +10,7 @@ import shutil
 import sqlite3
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
 
 import pyarrow.parquet as pq
 import pytest
@@ -115,7 +113,7 @@ class Result:
     files: Mapping[str, str]
 
 
-def make_inputs(directory: Path) -> Path:
+def make_inputs(directory):
     """Make the inputs of all jobs but those of `TRANSFORM_JOBS`."""
     table = sample_table(900)
     write_parquet(directory / "parquet", table, files=3, group_rows=60)
@@ -140,7 +138,7 @@ def make_inputs(directory: Path) -> Path:
     return directory
 
 
-def make_transform_inputs(directory: Path) -> Path:
+def make_transform_inputs(directory):
     """Make the inputs of `TRANSFORM_JOBS`."""
     write_rides(directory / "rides.parquet")
     assert pq.read_metadata(directory / "rides.parquet").num_rows == 600
@@ -152,15 +150,13 @@ def _quoted(text: str | None) -> str:
     return "" if text is None else '"' + text.replace('"', '""') + '"'
 
 
-def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_groups(monkeypatch):
     """Cut the input of every job into many groups."""
-    reader: Callable[..., Any] = functools.partial(ReadBatches, group_bytes=GROUP_BYTES)
+    reader = functools.partial(ReadBatches, group_bytes=GROUP_BYTES)
     monkeypatch.setattr(compose, "ReadBatches", reader)
 
 
-def result_of(
-    job: Job, output: Path, runner: str, *, flags: Iterable[str] = (), beam: Iterable[str] = ()
-) -> Result:
+def result_of(job, output, runner, *, flags=(), beam=()):
     """Run a job from the directory of its inputs.
 
     Args:
@@ -178,7 +174,7 @@ def result_of(
     )
 
 
-def _files(output: Path) -> dict[str, str]:
+def _files(output):
     return {
         path.relative_to(output).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(output.rglob("*"))
@@ -188,7 +184,7 @@ def _files(output: Path) -> dict[str, str]:
     }
 
 
-def prism() -> str:
+def prism():
     """Return the path of Prism: the user's, or where nothing may be skipped one that is built.
 
     It is kept outside of the tree, beside what other tests fetch.

@@ -1,14 +1,9 @@
 """One Flink cluster for all tests that need a real one, and what its jobs read and must write."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 import beam_tfrecord as bt
-from tests.runners.flink_cluster import Cluster, Gate, data_of, running_cluster
+from tests.runners.flink_cluster import Gate, data_of, running_cluster
 
 # A little more than is taken for small, which would run in one worker.
 ROWS = 250_000
@@ -16,14 +11,14 @@ _WIDTH = 60
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory):
     """Run a cluster for the whole session."""
     with running_cluster(tmp_path_factory.mktemp("flink")) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def trips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trips(tmp_path_factory):
     """Return a CSV file of several units."""
     path = tmp_path_factory.mktemp("input") / "trips.csv"
     with open(path, "w") as file:
@@ -34,7 +29,7 @@ def trips(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def expected(trips: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def expected(trips, tmp_path_factory):
     """Return the files of the same dataset written by threads of one process, without a map."""
     output = tmp_path_factory.mktemp("local") / "out"
     bt.write(trips, output, splits="train=0.9,test=0.1", shards=6)
@@ -42,7 +37,7 @@ def expected(trips: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Iterator[Gate]:
+def gate(tmp_path):
     """Give a map function that stops at a row until it is let go on, or the test ends."""
     gate = Gate(tmp_path)
     yield gate

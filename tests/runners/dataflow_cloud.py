@@ -7,7 +7,6 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from click.testing import Result
@@ -22,7 +21,7 @@ ROWS = 500
 NOWHERE = ("--project", "my-project", "--region", "us-central1")
 
 
-def trips(first: int, rows: int = ROWS) -> bytes:
+def trips(first, rows=ROWS):
     """Return a CSV file of trips."""
     lines = [f"{i},{i / 8},{'abc'[i % 3]}" for i in range(first, first + rows)]
     return "\n".join(["id,fare,city", *lines, ""]).encode()
@@ -74,7 +73,7 @@ class Cloud:
 
 
 @contextlib.contextmanager
-def cloud_of(endpoint: str) -> Iterator[Cloud]:
+def cloud_of(endpoint):
     """Give a new bucket and a new service.
 
     Args:
@@ -90,7 +89,7 @@ def cloud_of(endpoint: str) -> Iterator[Cloud]:
 
 
 @contextlib.contextmanager
-def emulated_storage() -> Iterator[str]:
+def emulated_storage():
     """Run the emulated storage; give its endpoint."""
     pytest.importorskip("google.cloud.dataflow")
     if google_emulator() is None:
@@ -100,12 +99,12 @@ def emulated_storage() -> Iterator[str]:
         gcs._client_of.cache_clear()
 
 
-def last_line(ran: Result) -> str:
+def last_line(ran):
     """Return the last line on stderr: where all is slow, progress is told before it."""
     return str(ran.stderr.splitlines()[-1])
 
 
-def local_copy(directory: Path) -> str:
+def local_copy(directory):
     """Write the same trips on this machine; return their pattern."""
     (directory / "in").mkdir()
     for number in (1, 2):

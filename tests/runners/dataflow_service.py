@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -55,12 +54,12 @@ class Job:
     errors: list[str] = dataclasses.field(default_factory=list)
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self):
         """The options of the SDK, as workers get them."""
         return dict(self.description["environment"]["sdkPipelineOptions"]["options"])
 
     @property
-    def pool(self) -> dict[str, Any]:
+    def pool(self):
         """The one pool of workers."""
         (pool,) = self.description["environment"]["workerPools"]
         return dict(pool)
@@ -78,30 +77,30 @@ class Service:
         started: Set once a job is running.
     """
 
-    def __init__(self) -> None:
-        self.jobs: dict[str, Job] = {}
-        self.requests: list[str] = []
-        self.refusal: tuple[int, str] | None = None
-        self.errors: list[str] | None = None
+    def __init__(self):
+        self.jobs = {}
+        self.requests = []
+        self.refusal = None
+        self.errors = None
         self.hangs = False
         self.started = threading.Event()
         self.endpoint = ""
         self._numbers = itertools.count(1)
-        self._threads: list[threading.Thread] = []
-        self._workers: list[subprocess.Popen[bytes]] = []
+        self._threads = []
+        self._workers = []
 
     @property
-    def job(self) -> Job:
+    def job(self):
         """The only job."""
         (job,) = self.jobs.values()
         return job
 
     @property
-    def options(self) -> list[str]:
+    def options(self):
         """Beam's options that lead its client here."""
         return [f"--dataflow_endpoint={self.endpoint}", "--no_auth"]
 
-    def create(self, description: dict[str, Any]) -> Job:
+    def create(self, description):
         """Take a job, and begin with it."""
         job = Job(f"2026-11-21_loopback-{next(self._numbers)}", description)
         self.jobs[job.id] = job
@@ -141,12 +140,12 @@ class Service:
         _, told = worker.communicate()
         return told.decode() if worker.returncode else ""
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job):
         """End a job."""
         if job.state not in TERMINAL:
             job.state = "JOB_STATE_CANCELLED"
 
-    def close(self) -> None:
+    def close(self):
         """End what is still at work."""
         for worker in self._workers:
             if worker.poll() is None:
@@ -156,7 +155,7 @@ class Service:
 
 
 @contextlib.contextmanager
-def dataflow_service() -> Iterator[Service]:
+def dataflow_service():
     """Run a service of its own."""
     service = Service()
 
@@ -216,7 +215,7 @@ _BELOW = r"/v1b3/projects/(?P<project>[^/]+)/locations/(?P<location>[^/]+)/"
 Answer = tuple[int, dict[str, Any]]
 
 
-def _told(job: Job) -> dict[str, Any]:
+def _told(job):
     kept = {"name", "clientRequestId"}
     return {
         **{key: value for key, value in job.description.items() if key in kept},
@@ -290,7 +289,7 @@ def _launch_flex(service: Service, ids: dict[str, str], query: dict[str, str], b
     return 200, {"job": _told(service.create(json.loads(read_bytes(place))))}
 
 
-_ROUTES: list[tuple[str, str, Callable[..., Answer]]] = [
+_ROUTES = [
     ("POST", r"jobs", _create),
     ("GET", r"jobs/(?P<id>[^/]+)", _get),
     ("PUT", r"jobs/(?P<id>[^/]+)", _update),

@@ -44,7 +44,7 @@ def run(directory: Path) -> None:
     result.wait_until_finish()
 
 
-def main() -> None:
+def main():
     """Run, and tell of a failure alone."""
     logging.disable(logging.CRITICAL)
     directory = Path(sys.argv[1])

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +55,12 @@ class Cluster:
         return self.arguments[self.arguments.index("--flink-master") + 1]
 
     @property
-    def options(self) -> list[str]:
+    def options(self):
         """What `bt.write` takes as ``pipeline_options``, besides ``runner="flink"``."""
         endpoint = self.arguments[self.arguments.index("--job-endpoint") + 1]
         return [f"--flink_master={self.master}", f"--job_endpoint={endpoint}"]
 
-    def get(self, path: str) -> Any:
+    def get(self, path):
         """Ask Flink."""
         with urllib.request.urlopen(f"http://{self.master}{path}", timeout=5) as answer:
             return json.load(answer)
@@ -70,37 +69,37 @@ class Cluster:
         """Return all jobs, the last one last."""
         return sorted(self.get("/v1/jobs/overview")["jobs"], key=lambda job: job["start-time"])
 
-    def state_of(self, job: str) -> str:
+    def state_of(self, job):
         """Return the state of a job."""
         return str(self.get(f"/v1/jobs/{job}")["state"])
 
-    def task_managers(self) -> list[int]:
+    def task_managers(self):
         """Return the process ids of TaskManagers that run."""
         text = next((self.state / "pid").glob("*taskexecutor*")).read_text()
         return [pid for pid in map(int, text.split()) if is_running(pid)]
 
-    def start_task_manager(self) -> None:
+    def start_task_manager(self):
         """Start another one."""
         code = "import cluster, pathlib, sys; cluster.start_task_manager(pathlib.Path(sys.argv[1]))"
         command = [sys.executable, "-c", code, str(self.state)]
         subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(SCRIPTS)})
 
-    def workers(self, task_managers: Sequence[int] | None = None) -> list[int]:
+    def workers(self, task_managers=None):
         """Return the process ids of Python workers of this cluster, or of some TaskManagers."""
         managers = self.task_managers() if task_managers is None else task_managers
         return children(children(managers))
 
-    def task_manager_of(self, worker: int) -> int:
+    def task_manager_of(self, worker):
         """Return the process id of the TaskManager that a worker belongs to."""
         return parent(parent(worker))
 
-    def kill(self, task_manager: int, workers: Sequence[int]) -> None:
+    def kill(self, task_manager, workers):
         """Kill a TaskManager with workers that are known already, as the loss of a host does."""
         for pid in (*workers, task_manager):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    def await_rest(self) -> None:
+    def await_rest(self):
         """Wait until no job runs, all TaskManagers are there, and no worker of a job is left."""
         wait_for(lambda: self.get("/v1/overview")["slots-available"] == 4, what="slots are free")
         wait_for(lambda: not self.workers(), what="workers are gone")
@@ -113,24 +112,24 @@ class Gate:
         directory: Where its file is written.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         self._open, self._met = directory / "open", directory / "met"
         text = _GATED.format(open=str(self._open), met=str(self._met))
         (directory / "gated.py").write_text(text)
         self.words = ("--map", f"{directory}/gated.py:gated")
 
-    def met(self) -> int:
+    def met(self):
         """Wait until a worker stands at the row; return its process id."""
         wait_for(self._met.exists, what="the map function is called")
         return int(self._met.read_text())
 
-    def open(self) -> None:
+    def open(self):
         """Let all go on, for good."""
         self._open.touch()
 
 
 @contextlib.contextmanager
-def running_cluster(state: Path) -> Iterator[Cluster]:
+def running_cluster(state):
     """Run a cluster until the block ends."""
     started = subprocess.run(
         [sys.executable, str(SCRIPTS / "up"), str(state)], capture_output=True, text=True
@@ -142,18 +141,18 @@ def running_cluster(state: Path) -> Iterator[Cluster]:
         subprocess.run([sys.executable, str(SCRIPTS / "down"), str(state)], check=True)
 
 
-def data_of(output: Path) -> dict[str, bytes]:
+def data_of(output):
     """Return the shards of a dataset by name."""
     shards = [shard.path for shard in bt.Manifest.load(str(output / "manifest.json")).shards]
     return {name: (output / name).read_bytes() for name in shards}
 
 
-def leftovers(output: Path) -> list[str]:
+def leftovers(output):
     """Return what is hidden in a directory, where jobs keep what is not done."""
     return [name for name in os.listdir(output) if name.startswith(".")]
 
 
-def children(parents: Sequence[int]) -> list[int]:
+def children(parents):
     """Return the ids of the child processes of some."""
     found = []
     for entry in Path("/proc").iterdir():
@@ -163,7 +162,7 @@ def children(parents: Sequence[int]) -> list[int]:
     return found
 
 
-def parent(pid: int) -> int:
+def parent(pid):
     """Return the id of the process that a process is a child of."""
     # The name in brackets may hold anything.
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
@@ -177,7 +176,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def start_writing(*words: str, cwd: Path, path: Path | None = None) -> subprocess.Popen[str]:
+def start_writing(*words, cwd, path=None):
     """Start ``beam-tfrecord write`` as a user does, with a SIGINT that it hears.
 
     Args:
@@ -197,7 +196,7 @@ def start_writing(*words: str, cwd: Path, path: Path | None = None) -> subproces
     )
 
 
-def finish(process: subprocess.Popen[str], timeout_s: float = WRITE_S) -> tuple[int, str]:
+def finish(process, timeout_s=WRITE_S):
     """Wait for a command; return its exit code and what it said."""
     try:
         _, said = process.communicate(timeout=timeout_s)
@@ -208,7 +207,7 @@ def finish(process: subprocess.Popen[str], timeout_s: float = WRITE_S) -> tuple[
     return process.returncode, said
 
 
-def wait_for(condition: Callable[[], Any], timeout_s: float = 180, what: str = "") -> Any:
+def wait_for(condition, timeout_s=180, what=""):
     """Wait until something is true, and return it."""
     until_s = time.monotonic() + timeout_s
     while time.monotonic() < until_s:

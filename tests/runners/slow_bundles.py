@@ -26,7 +26,7 @@ from beam_tfrecord.exchange import spill, write_steps
 
 PARTS = 2
 # Runner and Beam's options of each way to run a pipeline on one machine.
-WAYS: dict[str, tuple[str, tuple[str, ...]]] = {
+WAYS = {
     "threads": ("direct", ("--direct_num_workers=2",)),
     "processes": (
         "direct",
@@ -68,7 +68,7 @@ class Note(beam.DoFn):
 
     def start_bundle(self) -> None:
         """Begin with none."""
-        self._arrived: list[str] = []
+        self._arrived = []
 
     def process(self, text: str, side: Any = None) -> None:
         """Take one."""
@@ -81,7 +81,7 @@ class Note(beam.DoFn):
         path.write_text("".join(f"{text}\n" for text in self._arrived))
 
 
-def element(part: int, number: int) -> str:
+def element(part, number):
     """Return an element that says which it is, and that shows when it is torn."""
     return f"{part}:{number}:".ljust(_WIDTH, "x")
 
@@ -121,8 +121,8 @@ def run(way: str, directory: Path, *, seconds: float, sends_slowly: bool = False
     return wanted.total()
 
 
-def _build(pipeline: beam.Pipeline, directory: Path, seconds: float) -> None:
-    def note(name: str, *sides: Any) -> beam.ParDo:
+def _build(pipeline, directory, seconds):
+    def note(name, *sides):
         return f"Note {name}" >> beam.ParDo(Note(directory / f"arrived {name}"), *sides)
 
     emitted = (
@@ -174,7 +174,7 @@ def _arrived(directory: Path) -> Iterator[tuple[str, collections.Counter[str]]]:
 
 
 @contextlib.contextmanager
-def _eager_threads() -> Iterator[None]:
+def _eager_threads():
     """Let the threads of this process take turns so often that a race is soon lost."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
@@ -185,7 +185,7 @@ def _eager_threads() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _small_runs() -> Iterator[None]:
+def _small_runs():
     """Let the sink emit runs and blocks all the time, not at the end of a bundle alone."""
     with (
         mock.patch.object(write_steps, "run_bytes_of", return_value=_RUN_BYTES),
@@ -195,7 +195,7 @@ def _small_runs() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _slow_sending() -> Iterator[None]:
+def _slow_sending():
     """Send every larger input of a bundle in pieces, for longer than a second."""
     send = BundleManager._send_input_to_worker
 
@@ -209,7 +209,7 @@ def _slow_sending() -> Iterator[None]:
         yield
 
 
-def _paced(pieces: Sequence[bytes]) -> Iterator[bytes]:
+def _paced(pieces):
     for piece in pieces:
         yield piece
         time.sleep(0.25)

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,7 +34,7 @@ sys.exit(boot.supervise(task))
 """
 
 
-def supervised(tmp_path: Path, worker: str) -> str:
+def supervised(tmp_path, worker):
     path = tmp_path / "stand_in.py"
     path.write_text(STAND_IN.format(worker=textwrap.dedent(worker)))
     return str(path)
@@ -47,7 +46,7 @@ def started(tmp_path: Path, worker: str, **options: object) -> subprocess.Popen[
     return subprocess.Popen(command, env=environment, **options)  # type: ignore[call-overload,no-any-return]
 
 
-def test_words_of_java_and_of_the_worker_pool_are_understood() -> None:
+def test_words_of_java_and_of_the_worker_pool_are_understood():
     task, directory = boot.parse_task(["--id=1-1", "--provision_endpoint=localhost:7"])
     assert (task.id, task.provision_endpoint, task.control_endpoint, directory) == (
         "1-1",
@@ -71,12 +70,12 @@ def test_words_of_java_and_of_the_worker_pool_are_understood() -> None:
     )
 
 
-def test_the_exit_code_is_the_workers(tmp_path: Path) -> None:
+def test_the_exit_code_is_the_workers(tmp_path):
     assert started(tmp_path, "raise SystemExit(7)").wait(20) == 7
     assert started(tmp_path, "import os; os.kill(os.getpid(), 9)").wait(20) == 137
 
 
-def test_a_pipe_that_nobody_reads_holds_up_no_worker(tmp_path: Path) -> None:
+def test_a_pipe_that_nobody_reads_holds_up_no_worker(tmp_path):
     worker = "import sys; [print('x' * 1000) for _ in range(5_000)]; sys.exit(3)"
     process = started(tmp_path, worker, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.wait(30) == 3
@@ -84,7 +83,7 @@ def test_a_pipe_that_nobody_reads_holds_up_no_worker(tmp_path: Path) -> None:
     process.stderr.close()
 
 
-def test_all_output_is_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_output_is_in_the_log(tmp_path, monkeypatch):
     monkeypatch.setenv(boot.LOG, f"{tmp_path}/worker-{{id}}.log")
     worker = "import sys; print('to stdout'); print('to stderr', file=sys.stderr)"
     assert started(tmp_path, worker, stderr=subprocess.DEVNULL).wait(20) == 0
@@ -104,16 +103,16 @@ time.sleep(60)
 """
 
 
-def sleeper(tmp_path: Path, install: str) -> str:
+def sleeper(tmp_path, install):
     return SLEEPER.format(said=str(tmp_path / "said"), pid=str(tmp_path / "pid"), install=install)
 
 
-def pid_in(tmp_path: Path) -> int:
+def pid_in(tmp_path):
     wait_for((tmp_path / "pid").exists, timeout_s=20)
     return int((tmp_path / "pid").read_text())
 
 
-def test_a_signal_is_passed_on(tmp_path: Path) -> None:
+def test_a_signal_is_passed_on(tmp_path):
     process = started(tmp_path, sleeper(tmp_path, "signal.signal(signal.SIGTERM, stop)"))
     pid_in(tmp_path)
     process.send_signal(signal.SIGTERM)
@@ -121,7 +120,7 @@ def test_a_signal_is_passed_on(tmp_path: Path) -> None:
     assert (tmp_path / "said").exists()
 
 
-def test_a_worker_that_does_not_hear_is_killed(tmp_path: Path) -> None:
+def test_a_worker_that_does_not_hear_is_killed(tmp_path):
     ignoring = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     process = started(tmp_path, sleeper(tmp_path, ignoring))
     worker = pid_in(tmp_path)
@@ -130,7 +129,7 @@ def test_a_worker_that_does_not_hear_is_killed(tmp_path: Path) -> None:
     assert not is_running(worker)
 
 
-def test_a_worker_ends_with_its_killed_runner(tmp_path: Path) -> None:
+def test_a_worker_ends_with_its_killed_runner(tmp_path):
     script = supervised(tmp_path, sleeper(tmp_path, ""))
     code = "import subprocess, sys; subprocess.Popen(sys.argv[1:]).wait()"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -141,7 +140,7 @@ def test_a_worker_ends_with_its_killed_runner(tmp_path: Path) -> None:
     wait_for(lambda: not is_running(worker), timeout_s=20, what="the worker has ended")
 
 
-def test_directories_of_killed_supervisors_are_removed(tmp_path: Path) -> None:
+def test_directories_of_killed_supervisors_are_removed(tmp_path):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     for name in (f"beam-tfrecord-worker-{gone.pid}-x", f"beam-tfrecord-worker-{os.getpid()}-x"):
@@ -165,13 +164,11 @@ HERE = {"python": "3.11", "beam": "2.77"}
         ({}, {**HERE, "beam": ""}, 84),
     ],
 )
-def test_each_fault_has_an_exit_code(
-    expected: dict[str, str], here: dict[str, str], code: int
-) -> None:
+def test_each_fault_has_an_exit_code(expected, here, code):
     assert boot.fault_of(expected, here) == code
 
 
-def test_the_program_checks_itself(tmp_path: Path) -> None:
+def test_the_program_checks_itself(tmp_path):
     told = json.dumps({"probe": str(tmp_path / "missing")})
     ran = subprocess.run(
         [str(BOOT), "--check"],
@@ -184,7 +181,7 @@ def test_the_program_checks_itself(tmp_path: Path) -> None:
     assert json.loads(ran.stdout)["python"] == ".".join(map(str, sys.version_info[:2]))
 
 
-def test_the_supervisor_imports_neither_beam_nor_arrow() -> None:
+def test_the_supervisor_imports_neither_beam_nor_arrow():
     code = (
         "import sys, beam_tfrecord.runners.boot; "
         "print([m for m in ('apache_beam', 'pyarrow', 'numpy', 'grpc') if m in sys.modules])"
@@ -193,7 +190,7 @@ def test_the_supervisor_imports_neither_beam_nor_arrow() -> None:
 
 
 @pytest.fixture
-def pool(tmp_path: Path) -> Iterator[int]:
+def pool(tmp_path):
     """Run a pool of workers that starts them by the program; give its port."""
     from beam_tfrecord.runners.flink_cluster import answers, free_port
 
@@ -214,7 +211,7 @@ def pool(tmp_path: Path) -> Iterator[int]:
     process.wait(20)
 
 
-def test_a_job_runs_in_workers_that_were_sent_this_package(pool: int, tmp_path: Path) -> None:
+def test_a_job_runs_in_workers_that_were_sent_this_package(pool, tmp_path):
     (tmp_path / "in.csv").write_text("id\n" + "".join(f"{i}\n" for i in range(1000)))
     options = [
         *("--job_endpoint=embed", "--environment_type=EXTERNAL"),

@@ -1,7 +1,5 @@
 """Packages that are sent to workers: unpacked once for each content, and only where they belong."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import time
@@ -13,7 +11,7 @@ import pytest
 from beam_tfrecord.runners.boot_worker import PackageFault, installed
 
 
-def wheel(directory: Path, name: str = "mine-1-py3-none-any.whl", **files: str) -> str:
+def wheel(directory, name="mine-1-py3-none-any.whl", **files):
     path = directory / name
     with zipfile.ZipFile(path, "w") as archive:
         for member, text in files.items():
@@ -21,12 +19,12 @@ def wheel(directory: Path, name: str = "mine-1-py3-none-any.whl", **files: str) 
     return str(path)
 
 
-def names_in(directory: str) -> list[str]:
+def names_in(directory):
     root = Path(directory)
     return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
 
 
-def test_a_wheel_is_laid_out_as_an_installer_would(tmp_path: Path) -> None:
+def test_a_wheel_is_laid_out_as_an_installer_would(tmp_path):
     path = wheel(
         tmp_path,
         **{
@@ -41,7 +39,7 @@ def test_a_wheel_is_laid_out_as_an_installer_would(tmp_path: Path) -> None:
     assert names_in(site) == ["mine-1.dist-info/METADATA", "mine/__init__.py", "other.py"]
 
 
-def test_the_same_content_is_installed_once_and_another_beside_it(tmp_path: Path) -> None:
+def test_the_same_content_is_installed_once_and_another_beside_it(tmp_path):
     cache = str(tmp_path / "cache")
     path = wheel(tmp_path, **{"mine.py": "a = 1"})
     first = installed([path], cache)
@@ -53,7 +51,7 @@ def test_the_same_content_is_installed_once_and_another_beside_it(tmp_path: Path
     assert second not in (None, first)
 
 
-def test_workers_that_start_at_once_share_one_installation(tmp_path: Path) -> None:
+def test_workers_that_start_at_once_share_one_installation(tmp_path):
     path = wheel(tmp_path, **{f"m{i}.py": "x" * 1000 for i in range(200)})
     with multiprocessing.get_context("spawn").Pool(4) as pool:
         sites = pool.starmap(installed, [([path], str(tmp_path / "cache"))] * 4)
@@ -62,26 +60,26 @@ def test_workers_that_start_at_once_share_one_installation(tmp_path: Path) -> No
     assert [name for name in os.listdir(tmp_path / "cache") if name.startswith("making-")] == []
 
 
-def test_what_is_no_package_is_left_aside(tmp_path: Path) -> None:
+def test_what_is_no_package_is_left_aside(tmp_path):
     (tmp_path / "pickled_main_session").write_text("")
     assert installed([str(tmp_path / "pickled_main_session")], str(tmp_path / "cache")) is None
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_wheel_for_another_platform_is_refused(tmp_path: Path) -> None:
+def test_a_wheel_for_another_platform_is_refused(tmp_path):
     path = wheel(tmp_path, "mine-1-cp27-cp27m-win32.whl", **{"mine.py": ""})
     with pytest.raises(PackageFault, match="is for cp27-cp27m-win32, which this machine is not"):
         installed([path], str(tmp_path / "cache"))
 
 
-def test_a_file_never_leaves_its_directory(tmp_path: Path) -> None:
+def test_a_file_never_leaves_its_directory(tmp_path):
     path = wheel(tmp_path, **{"../../evil.py": ""})
     with pytest.raises(PackageFault, match="outside of itself"):
         installed([path], str(tmp_path / "cache"))
     assert list(tmp_path.rglob("evil.py")) == []
 
 
-def test_what_nobody_has_used_for_a_week_is_removed(tmp_path: Path) -> None:
+def test_what_nobody_has_used_for_a_week_is_removed(tmp_path):
     cache = str(tmp_path / "cache")
     old = installed([wheel(tmp_path, **{"mine.py": "old"})], cache)
     assert old is not None

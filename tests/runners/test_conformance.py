@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,7 @@ from tests.runners.conformance import (
     result_of,
     small_groups,
 )
-from tests.runners.flink_cluster import Cluster, running_cluster
+from tests.runners.flink_cluster import running_cluster
 
 PROCESSES = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
 THREADS = ("--direct_num_workers=2", "--direct_running_mode=multi_threading")
@@ -60,20 +59,20 @@ ALWAYS = (("two processes", "csv"), ("external workers", "rejects"))
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def inputs(tmp_path_factory):
     return make_inputs(tmp_path_factory.mktemp("inputs"))
 
 
 @pytest.fixture(scope="module")
-def transform_inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def transform_inputs(tmp_path_factory):
     pytest.importorskip("tensorflow_transform")
     return make_transform_inputs(tmp_path_factory.mktemp("transform-inputs"))
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Job], Result]:
+def expected(tmp_path_factory):
     """Return what a job gives on one worker, run once."""
-    known: dict[str, Result] = {}
+    known = {}
 
     def of(name: str, job: Job) -> Result:
         if name not in known:
@@ -86,7 +85,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Job], R
 
 
 @pytest.fixture(scope="module")
-def worker_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def worker_pool(tmp_path_factory):
     """Start a pool of workers, each by our boot, in a directory of its own; give its address."""
     directory = tmp_path_factory.mktemp("pool")
     boot = directory / "boot"
@@ -119,13 +118,13 @@ def worker_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def flink(tmp_path_factory):
     with running_cluster(tmp_path_factory.mktemp("flink")) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def started(request: pytest.FixtureRequest) -> Callable[[str], Way]:
+def started(request):
     """Return a way with all its options, once what it needs is there."""
 
     def of(name: str) -> Way:
@@ -141,7 +140,7 @@ def started(request: pytest.FixtureRequest) -> Callable[[str], Way]:
     return of
 
 
-def check_known(result: Result, job: Job, output: Path) -> None:
+def check_known(result, job, output):
     """Hold a result to what is known of the job without running it."""
     assert result.exit_code == job.exit_code, result.lines
     if job.examples is None:
@@ -154,7 +153,7 @@ def check_known(result: Result, job: Job, output: Path) -> None:
     assert manifest.rejects["rows"] == job.rejects
 
 
-def pairs() -> list[object]:
+def pairs():
     """Return every way with every job; what takes long is marked as slow."""
     return [
         pytest.param(
@@ -170,14 +169,14 @@ def pairs() -> list[object]:
 
 @pytest.mark.parametrize(("way", "job"), pairs())
 def test_job_comes_out_the_same(
-    way: str,
-    job: str,
-    inputs: Path,
-    tmp_path: Path,
-    expected: Callable[[str, Job], Result],
-    started: Callable[[str], Way],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    way,
+    job,
+    inputs,
+    tmp_path,
+    expected,
+    started,
+    monkeypatch,
+):
     monkeypatch.chdir(inputs)
     ready = started(way)
     small_groups(monkeypatch)
@@ -191,14 +190,14 @@ def test_job_comes_out_the_same(
 @pytest.mark.parametrize("job", TRANSFORM_JOBS)
 @pytest.mark.parametrize("way", WAYS)
 def test_preprocessing_comes_out_the_same(
-    way: str,
-    job: str,
-    transform_inputs: Path,
-    tmp_path: Path,
-    expected: Callable[[str, Job], Result],
-    started: Callable[[str], Way],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    way,
+    job,
+    transform_inputs,
+    tmp_path,
+    expected,
+    started,
+    monkeypatch,
+):
     monkeypatch.chdir(transform_inputs)
     ready = started(way)
     known = expected(job, TRANSFORM_JOBS[job])

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from beam_tfrecord.runners import dataflow
 from beam_tfrecord.storage import read_bytes
 from beam_tfrecord.workdir.job_file import load_job
 from tests.helpers.cli_stand_ins import run
-from tests.runners.dataflow_cloud import Cloud, cloud_of, emulated_storage, last_line, local_copy
+from tests.runners.dataflow_cloud import cloud_of, emulated_storage, last_line, local_copy
 
 GOLDEN = Path(__file__).with_name("dataflow_job.json")
 SPLIT = ("--split", "train=0.9,test=0.1")
@@ -43,24 +42,24 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 
 @pytest.fixture(scope="module")
-def storage() -> Iterator[str]:
+def storage():
     with emulated_storage() as endpoint:
         yield endpoint
 
 
 @pytest.fixture
-def cloud(storage: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
+def cloud(storage, monkeypatch):
     monkeypatch.setattr(dataflow.DataflowResult, "first_look_s", 0.05)
     with cloud_of(storage) as made:
         yield made
 
 
-def pipeline_of(cloud: Cloud) -> Any:
+def pipeline_of(cloud):
     url = cloud.service.job.options["pipelineUrl"]
     return beam_runner_api_pb2.Pipeline.FromString(read_bytes(url))
 
 
-def told(description: dict[str, Any], cloud: Cloud) -> dict[str, Any]:
+def told(description, cloud):
     """Return a job without what is another one each time: times, names, hashes, versions."""
     name = description["name"]
     options = description["environment"]["sdkPipelineOptions"]["options"]
@@ -94,8 +93,8 @@ def told(description: dict[str, Any], cloud: Cloud) -> dict[str, Any]:
 
 
 def test_a_job_gives_the_bytes_of_this_machine_and_holds_no_credentials(
-    cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    cloud, tmp_path, monkeypatch
+):
     for name in ("AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "GOOGLE_OAUTH_ACCESS_TOKEN"):
         monkeypatch.setenv(name, "hunter2")
     assert cloud.write("--template-location", f"{cloud.bucket}/templates/trips").exit_code == 0
@@ -123,7 +122,7 @@ def test_a_job_gives_the_bytes_of_this_machine_and_holds_no_credentials(
     assert not any(b"hunter2" in text for text in (*texts, ran.output.encode()))
 
 
-def test_the_job_is_the_golden_one(cloud: Cloud) -> None:
+def test_the_job_is_the_golden_one(cloud):
     cloud.service.hangs = True
     assert cloud.write("--detach", *SPLIT).exit_code == 0
     job = cloud.service.job
@@ -140,7 +139,7 @@ def test_the_job_is_the_golden_one(cloud: Cloud) -> None:
     assert not differences, "\n".join(differences)
 
 
-def test_options_reach_the_job(cloud: Cloud) -> None:
+def test_options_reach_the_job(cloud):
     cloud.service.hangs = True
     ran = cloud.write(
         *("--detach", "--job-name", "trips", "--worker-image", "gcr.io/my/image:1"),
@@ -162,9 +161,7 @@ def test_options_reach_the_job(cloud: Cloud) -> None:
 
 
 @pytest.mark.slow
-def test_modules_of_a_map_function_are_staged(
-    cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_modules_of_a_map_function_are_staged(cloud, tmp_path, monkeypatch):
     # The worker finds neither of them where it runs, but in what was staged.
     (tmp_path / "dataflow_neighbour.py").write_text("FACTOR = 2\n")
     (tmp_path / "dataflow_rows.py").write_text(
@@ -187,7 +184,7 @@ def test_modules_of_a_map_function_are_staged(
     assert all(row["fare"] == row["id"] / 4 for row in rows)
 
 
-def test_a_fault_of_the_data_is_told_as_on_this_machine(cloud: Cloud, tmp_path: Path) -> None:
+def test_a_fault_of_the_data_is_told_as_on_this_machine(cloud, tmp_path):
     function = tmp_path / "rows.py"
     function.write_text("def widen(row):\n    return {'wide': 1 / (row['id'] - 1007)}\n")
     ran = cloud.write("--map", f"{function}:widen")
@@ -200,7 +197,7 @@ def test_a_fault_of_the_data_is_told_as_on_this_machine(cloud: Cloud, tmp_path: 
     assert "manifest.json" not in cloud.names("out")
 
 
-def test_a_failed_job_is_one_line(cloud: Cloud) -> None:
+def test_a_failed_job_is_one_line(cloud):
     cloud.service.errors = [
         TRACEBACK,
         "Workflow failed. Causes: S05:Map failed., The job failed because a work item has failed 4 "
@@ -216,7 +213,7 @@ def test_a_failed_job_is_one_line(cloud: Cloud) -> None:
     )
 
 
-def test_a_job_that_is_cancelled_elsewhere_is_one_line(cloud: Cloud) -> None:
+def test_a_job_that_is_cancelled_elsewhere_is_one_line(cloud):
     cloud.service.hangs = True
     service = cloud.service
     began = service._carry_out
@@ -233,7 +230,7 @@ def test_a_job_that_is_cancelled_elsewhere_is_one_line(cloud: Cloud) -> None:
     )
 
 
-def test_an_interrupt_cancels_the_job(cloud: Cloud) -> None:
+def test_an_interrupt_cancels_the_job(cloud):
     cloud.service.hangs = True
     command = [sys.executable, "-m", "beam_tfrecord", *cloud.words()]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -254,7 +251,7 @@ def test_an_interrupt_cancels_the_job(cloud: Cloud) -> None:
     assert cloud.service.job.state == "JOB_STATE_CANCELLED"
 
 
-def test_a_dry_run_touches_nothing(cloud: Cloud) -> None:
+def test_a_dry_run_touches_nothing(cloud):
     before = cloud.names("in")
     ran = cloud.write("--dry-run", "--verbose", "--max-workers", "3", *SPLIT)
     assert ran.exit_code == 0, ran.stderr

@@ -1,7 +1,5 @@
 """Whatever goes wrong with a job is one line that says what to do."""
 
-from __future__ import annotations
-
 import pytest
 from google.api_core import exceptions
 from google.auth.exceptions import DefaultCredentialsError
@@ -48,7 +46,7 @@ RuntimeError: beam_tfrecord.errors.DataError: column 'fare' is text: pass --sche
         ("x" * 500, "x" * 400 + "…"),
     ],
 )
-def test_the_end_of_a_traceback_is_what_counts(text: str, line: str) -> None:
+def test_the_end_of_a_traceback_is_what_counts(text, line):
     assert error_of(text) == line
 
 
@@ -65,7 +63,7 @@ def test_the_end_of_a_traceback_is_what_counts(text: str, line: str) -> None:
         ),
     ],
 )
-def test_the_reason_that_says_most_is_told(reasons: list[str], line: str) -> None:
+def test_the_reason_that_says_most_is_told(reasons, line):
     assert best_reason(reasons) == line
 
 
@@ -78,7 +76,7 @@ def test_the_reason_that_says_most_is_told(reasons: list[str], line: str) -> Non
         ("UPDATED", [], "dataflow job 2026-1 ended as updated and the service does not say why: s"),
     ],
 )
-def test_an_end_is_told(state: str, reasons: list[str], line: str) -> None:
+def test_an_end_is_told(state, reasons, line):
     told = failure(JOB, state, reasons)
     assert str(told).startswith(line)
     assert str(told).endswith(": see https://console/2026-1")
@@ -103,7 +101,7 @@ def test_an_end_is_told(state: str, reasons: list[str], line: str) -> None:
         (KeyError("x"), JobFailed, "cannot submit the job to Dataflow: KeyError: 'x'"),
     ],
 )
-def test_a_refusal_is_told(error: Exception, kind: type[Exception], line: str) -> None:
+def test_a_refusal_is_told(error, kind, line):
     told = refusal(error)
     assert type(told) is kind
     assert str(told).startswith(line)

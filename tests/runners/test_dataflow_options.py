@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import (
@@ -35,7 +33,7 @@ MIN_RAM = "beam:resources:min_ram_bytes:v1"
 
 class Labels(PipelineVisitor):
     def __init__(self) -> None:
-        self.hints: dict[str, dict[str, bytes]] = {}
+        self.hints = {}
 
     def enter_composite_transform(self, transform_node):
         self.visit_transform(transform_node)
@@ -44,7 +42,7 @@ class Labels(PipelineVisitor):
         self.hints[transform_node.full_label] = transform_node.resource_hints
 
 
-def built(directory: Path, exchange: str, *, ram: str | None = None) -> beam.Pipeline:
+def built(directory, exchange, *, ram=None):
     """Return the pipeline of a shuffled write, with a step of the user's own."""
     (directory / "in.csv").write_text("a\n1\n")
     pipeline = LaunchedPipeline(PipelineOptions(["--runner=FnApiRunner"]))
@@ -58,13 +56,13 @@ def built(directory: Path, exchange: str, *, ram: str | None = None) -> beam.Pip
     return pipeline
 
 
-def hints_of(pipeline: beam.Pipeline) -> dict[str, dict[str, bytes]]:
+def hints_of(pipeline):
     labels = Labels()
     pipeline.visit(labels)
     return labels.hints
 
 
-def test_presets_come_before_the_users_own() -> None:
+def test_presets_come_before_the_users_own():
     words = runner_options("dataflow", [*PLACE, "--number_of_worker_harness_threads=5"])
     options = PipelineOptions(words)
     assert words[0] == "--runner=DataflowRunner"
@@ -73,7 +71,7 @@ def test_presets_come_before_the_users_own() -> None:
     assert "use_runner_v2" in options.view_as(DebugOptions).experiments
 
 
-def test_names_of_jobs_are_new_and_of_the_form_that_the_service_takes() -> None:
+def test_names_of_jobs_are_new_and_of_the_form_that_the_service_takes():
     names = {new_job_name() for _ in range(20)}
     assert len(names) == 20
     options = PipelineOptions([*PLACE, f"--job_name={names.pop()}"])
@@ -105,7 +103,7 @@ def test_names_of_jobs_are_new_and_of_the_form_that_the_service_takes() -> None:
         ),
     ],
 )
-def test_a_place_that_is_missing_is_told(words: tuple[str, ...], line: str) -> None:
+def test_a_place_that_is_missing_is_told(words, line):
     with pytest.raises(UsageError) as caught:
         check_options(words)
     assert str(caught.value) == line
@@ -122,18 +120,16 @@ def test_a_place_that_is_missing_is_told(words: tuple[str, ...], line: str) -> N
         (1, 60, "n2-highmem-8"),
     ],
 )
-def test_the_machine_is_the_least_that_is_enough(
-    process_gb: float, worker_gb: float, name: str
-) -> None:
+def test_the_machine_is_the_least_that_is_enough(process_gb, worker_gb, name):
     assert machine_for(int(process_gb * 1e9), int(worker_gb * 1e9)).name == name
 
 
-def test_no_machine_is_enough() -> None:
+def test_no_machine_is_enough():
     with pytest.raises(UsageError, match=r"^a step needs 400\.0 GB, more than n2-highmem-32 has"):
         machine_for(0, 400 * 10**9)
 
 
-def test_needs_of_steps_grow_with_threads() -> None:
+def test_needs_of_steps_grow_with_threads():
     assert stage_process_bytes("MergeShards", 1) == 800 * 10**6
     assert stage_process_bytes("MergeShards", 2) == 1300 * 10**6
     assert stage_process_bytes("Write/CutBlocks0", 2) == 900 * 10**6
@@ -141,14 +137,14 @@ def test_needs_of_steps_grow_with_threads() -> None:
     assert stage_process_bytes("Read/ReadGroup", 2) == 0
 
 
-def test_every_step_whose_need_is_known_is_there(tmp_path: Path) -> None:
+def test_every_step_whose_need_is_known_is_there(tmp_path):
     labels = [*hints_of(built(tmp_path, "files")), *hints_of(built(tmp_path, "runner"))]
     steps = {label.rpartition("/")[2].rstrip("0123456789") for label in labels}
     # A second round is only made for datasets that need it.
     assert set(STAGE_BYTES) - {"MergeRuns"} <= steps
 
 
-def test_the_largest_need_chooses_the_machine(tmp_path: Path) -> None:
+def test_the_largest_need_chooses_the_machine(tmp_path):
     pipeline = built(tmp_path, "runner", ram="40GB")
     options = PipelineOptions([*PLACE])
     fit_workers(pipeline, options)
@@ -157,13 +153,13 @@ def test_the_largest_need_chooses_the_machine(tmp_path: Path) -> None:
     assert {label for label, of in hints_of(pipeline).items() if MIN_RAM in of} == {"Mine"}
 
 
-def test_the_users_machine_is_kept(tmp_path: Path) -> None:
+def test_the_users_machine_is_kept(tmp_path):
     options = PipelineOptions([*PLACE, "--worker_machine_type=e2-standard-2"])
     fit_workers(built(tmp_path, "runner"), options)
     assert options.view_as(WorkerOptions).machine_type == "e2-standard-2"
 
 
-def test_prime_is_given_hints_instead(tmp_path: Path) -> None:
+def test_prime_is_given_hints_instead(tmp_path):
     pipeline = built(tmp_path, "runner", ram="40GB")
     options = PipelineOptions([*PLACE, "--dataflow_service_options=enable_prime"])
     fit_workers(pipeline, options)

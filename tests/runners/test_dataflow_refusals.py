@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from beam_tfrecord.storage import exists
 from tests.helpers.cli_stand_ins import run
-from tests.runners.dataflow_cloud import NOWHERE, Cloud, cloud_of, emulated_storage
+from tests.runners.dataflow_cloud import NOWHERE, cloud_of, emulated_storage
 
 # Clients forget connections of answers that they ask for again; the emulator closes some.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 
 @pytest.fixture(scope="module")
-def storage() -> Iterator[str]:
+def storage():
     with emulated_storage() as endpoint:
         yield endpoint
 
 
 @pytest.fixture
-def cloud(storage: str) -> Iterator[Cloud]:
+def cloud(storage):
     with cloud_of(storage) as made:
         yield made
 
@@ -39,7 +37,7 @@ def cloud(storage: str) -> Iterator[Cloud]:
         (400, "no such zone", "Dataflow refuses the job (400 POST ENDPOINT: no such zone)"),
     ],
 )
-def test_a_refused_job_is_one_line(cloud: Cloud, status: int, message: str, line: str) -> None:
+def test_a_refused_job_is_one_line(cloud, status, message, line):
     cloud.service.refusal = status, message
     ran = cloud.write()
     assert ran.exit_code == 2
@@ -61,7 +59,7 @@ def test_a_refused_job_is_one_line(cloud: Cloud, status: int, message: str, line
         ),
     ],
 )
-def test_secrets_in_options_are_refused(cloud: Cloud, words: tuple[str, ...], line: str) -> None:
+def test_secrets_in_options_are_refused(cloud, words, line):
     ran = cloud.write(*words)
     assert ran.exit_code == 2
     assert ran.stderr.startswith(f"error: {line}")
@@ -76,9 +74,7 @@ def test_secrets_in_options_are_refused(cloud: Cloud, words: tuple[str, ...], li
         (("--properties", "password=hunter2"), "property 'password' would be readable"),
     ],
 )
-def test_passwords_of_databases_are_refused(
-    cloud: Cloud, words: tuple[str, ...], line: str
-) -> None:
+def test_passwords_of_databases_are_refused(cloud, words, line):
     url = "postgresql://me:hunter2@db.example/shop"
     options = [word for word in words if word != "--"]
     place = ["--runner", "dataflow", *NOWHERE, "--temp-location", f"{cloud.bucket}/tmp"]
@@ -88,7 +84,7 @@ def test_passwords_of_databases_are_refused(
     assert "hunter2" not in ran.output
 
 
-def test_a_template_is_not_waited_for(cloud: Cloud) -> None:
+def test_a_template_is_not_waited_for(cloud):
     place = f"{cloud.bucket}/templates/trips"
     ran = cloud.write("--", f"--template_location={place}")
     assert ran.exit_code == 2
@@ -96,13 +92,13 @@ def test_a_template_is_not_waited_for(cloud: Cloud) -> None:
     assert not exists(place)
 
 
-def test_an_option_of_another_runner_is_told() -> None:
+def test_an_option_of_another_runner_is_told():
     ran = run("write", "gs://lake/a.csv", "gs://lake/out", *NOWHERE)
     assert ran.exit_code == 2
     assert ran.stderr.startswith("error: --project is for --runner dataflow (see ")
 
 
-def test_options_are_checked_before_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_are_checked_before_credentials(monkeypatch):
     def ask(*_args: object) -> None:
         raise AssertionError("asked the store")
 
@@ -116,8 +112,8 @@ def test_options_are_checked_before_credentials(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_credentials_are_checked_before_beam_asks_for_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     pytest.importorskip("google.cloud.storage")
 
     def make_pipeline(*_args: object) -> None:
@@ -136,7 +132,7 @@ def test_credentials_are_checked_before_beam_asks_for_them(
 
 @pytest.mark.parametrize("name", ["flnk", "Direkt"])
 @pytest.mark.parametrize("options", [(), ("--flink-master", "localhost:1")])
-def test_a_misspelt_runner_is_told(name: str, options: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_misspelt_runner_is_told(name, options, tmp_path):
     (tmp_path / "in.csv").write_text("a\n1\n")
     ran = run("write", tmp_path / "in.csv", tmp_path / "out", "--runner", name, *options)
     assert ran.exit_code == 2
@@ -144,7 +140,7 @@ def test_a_misspelt_runner_is_told(name: str, options: tuple[str, ...], tmp_path
     assert not (tmp_path / "out").exists()
 
 
-def test_a_job_that_needs_this_process_cannot_be_left(tmp_path: Path) -> None:
+def test_a_job_that_needs_this_process_cannot_be_left(tmp_path):
     (tmp_path / "in.csv").write_text("a\n1\n")
     ran = run("write", tmp_path / "in.csv", tmp_path / "out", "--detach")
     assert ran.exit_code == 2

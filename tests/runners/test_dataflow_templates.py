@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,19 +28,19 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 
 @pytest.fixture(scope="module")
-def storage() -> Iterator[str]:
+def storage():
     with emulated_storage() as endpoint:
         yield endpoint
 
 
 @pytest.fixture
-def cloud(storage: str) -> Iterator[Cloud]:
+def cloud(storage):
     with cloud_of(storage) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def here(tmp_path_factory):
     """The dataset that this machine makes of the same trips."""
     directory = tmp_path_factory.mktemp("here")
     assert run("write", local_copy(directory), directory / "out", *SPLIT).exit_code == 0
@@ -57,14 +55,14 @@ def ask(cloud: Cloud, path: str, body: dict[str, Any]) -> dict[str, Any]:
         return dict(json.load(answer))
 
 
-def ended(cloud: Cloud) -> list[str]:
+def ended(cloud):
     """Wait for all jobs; return their states."""
     for thread in cloud.service._threads:
         thread.join()
     return [job.state for job in cloud.service.jobs.values()]
 
 
-def test_a_detached_job_ends_by_itself(cloud: Cloud, here: Path) -> None:
+def test_a_detached_job_ends_by_itself(cloud, here):
     ran = cloud.write("--detach", *SPLIT)
     job = cloud.service.job
     assert (ran.exit_code, ran.stdout) == (0, f"{job.id}\n")
@@ -80,7 +78,7 @@ def test_a_detached_job_ends_by_itself(cloud: Cloud, here: Path) -> None:
     assert read_bytes(f"{cloud.output}/manifest.json") == (here / "manifest.json").read_bytes()
 
 
-def test_a_detached_job_fails_where_the_data_is_at_fault(cloud: Cloud, tmp_path: Path) -> None:
+def test_a_detached_job_fails_where_the_data_is_at_fault(cloud, tmp_path):
     function = tmp_path / "rows.py"
     function.write_text("def widen(row):\n    return {'wide': 1 / (row['id'] - 1007)}\n")
     assert cloud.write("--detach", "--map", f"{function}:widen").exit_code == 0
@@ -90,7 +88,7 @@ def test_a_detached_job_fails_where_the_data_is_at_fault(cloud: Cloud, tmp_path:
 
 
 @pytest.mark.slow
-def test_a_classic_template_runs_again_and_again(cloud: Cloud, here: Path) -> None:
+def test_a_classic_template_runs_again_and_again(cloud, here):
     place = f"{cloud.bucket}/templates/trips"
     ran = cloud.write("--template-location", place, "--overwrite", *SPLIT)
     assert (ran.exit_code, ran.stdout) == (0, "")
@@ -114,7 +112,7 @@ def test_a_classic_template_runs_again_and_again(cloud: Cloud, here: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_flex_template_describes_the_job_at_launch(cloud: Cloud, here: Path) -> None:
+def test_a_flex_template_describes_the_job_at_launch(cloud, here):
     parameters = {"input": cloud.input, "output": cloud.output, "split": "train=0.9,test=0.1"}
     told = ask(cloud, "flexTemplates:launch", _flex(cloud, parameters))
     assert told["job"]["name"] == "flex"
@@ -125,7 +123,7 @@ def test_a_flex_template_describes_the_job_at_launch(cloud: Cloud, here: Path) -
     assert read_bytes(f"{cloud.output}/manifest.json") == (here / "manifest.json").read_bytes()
 
 
-def test_a_flex_template_refuses_in_one_line(cloud: Cloud) -> None:
+def test_a_flex_template_refuses_in_one_line(cloud):
     parameters = {"input": f"{cloud.bucket}/nowhere/*.csv", "output": cloud.output}
     with pytest.raises(urllib.error.HTTPError) as refused:
         ask(cloud, "flexTemplates:launch", _flex(cloud, parameters))
@@ -136,7 +134,7 @@ def test_a_flex_template_refuses_in_one_line(cloud: Cloud) -> None:
 
 
 @pytest.mark.slow
-def test_a_stage_is_extracted_there_too(cloud: Cloud) -> None:
+def test_a_stage_is_extracted_there_too(cloud):
     words = [word for word in cloud.words() if word != cloud.output]
     stage = f"{cloud.bucket}/stage"
     ran = run("extract", words[1], stage, *words[2:])
@@ -145,7 +143,7 @@ def test_a_stage_is_extracted_there_too(cloud: Cloud) -> None:
     assert run("verify", stage).exit_code == 0
 
 
-def _flex(cloud: Cloud, parameters: dict[str, str]) -> dict[str, Any]:
+def _flex(cloud, parameters):
     # The launcher has no option for an endpoint: a parameter of Beam's own leads it here.
     more = dict(word.removeprefix("--").split("=") for word in cloud.service.options if "=" in word)
     return {

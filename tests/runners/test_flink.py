@@ -1,18 +1,13 @@
 """Jobs on a real Flink cluster: the bytes of a local run, through kills, cancels and faults."""
 
-from __future__ import annotations
-
 import json
 import signal
-from pathlib import Path
 
 import pytest
 
 import beam_tfrecord as bt
 from tests.runners.flink_cluster import (
     SPLIT,
-    Cluster,
-    Gate,
     data_of,
     finish,
     is_running,
@@ -32,9 +27,7 @@ def fails(row):
 """
 
 
-def test_the_bytes_are_those_of_a_local_run(
-    cluster: Cluster, trips: Path, expected: dict[str, bytes], tmp_path: Path
-) -> None:
+def test_the_bytes_are_those_of_a_local_run(cluster, trips, expected, tmp_path):
     words = (str(trips), "out", *SPLIT, *cluster.arguments)
     code, said = finish(start_writing(*words, cwd=tmp_path))
     assert code == 0, said
@@ -49,14 +42,12 @@ def test_the_bytes_are_those_of_a_local_run(
     assert finish(start_writing(*words, cwd=tmp_path))[1].endswith("nothing to do\n")
 
 
-def test_no_worker_outlives_its_job(cluster: Cluster) -> None:
+def test_no_worker_outlives_its_job(cluster):
     # They are kept for some seconds in case that it goes on.
     wait_for(lambda: not cluster.workers(), what="workers are gone")
 
 
-def test_an_error_of_the_users_function_is_one_line(
-    cluster: Cluster, trips: Path, tmp_path: Path
-) -> None:
+def test_an_error_of_the_users_function_is_one_line(cluster, trips, tmp_path):
     (tmp_path / "failing.py").write_text(FAILING)
     words = (str(trips), "out", "--map", "failing.py:fails", *cluster.arguments)
     code, said = finish(start_writing(*words, cwd=tmp_path))
@@ -66,7 +57,7 @@ def test_an_error_of_the_users_function_is_one_line(
     assert "Traceback" not in said
 
 
-def test_a_module_that_workers_lack_is_one_line(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_module_that_workers_lack_is_one_line(cluster, tmp_path):
     (tmp_path / "few.csv").write_text("id\n1\n2\n")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "only_here.py").write_text("")
@@ -83,7 +74,7 @@ def test_a_module_that_workers_lack_is_one_line(cluster: Cluster, tmp_path: Path
     assert cluster.jobs()[-1]["state"] == "CANCELED"
 
 
-def test_a_module_and_its_neighbour_are_sent(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_module_and_its_neighbour_are_sent(cluster, tmp_path):
     (tmp_path / "few.csv").write_text("id\n1\n2\n")
     (tmp_path / "mine.py").write_text(
         "import beside\ndef double(row):\n    return {'id': beside.twice(row['id'])}\n"
@@ -95,9 +86,7 @@ def test_a_module_and_its_neighbour_are_sent(cluster: Cluster, tmp_path: Path) -
     assert sorted(row["id"] for row in bt.load(tmp_path / "out").rows()) == [2, 4]
 
 
-def test_ctrl_c_cancels_the_job_and_the_same_command_goes_on(
-    cluster: Cluster, trips: Path, gate: Gate, tmp_path: Path
-) -> None:
+def test_ctrl_c_cancels_the_job_and_the_same_command_goes_on(cluster, trips, gate, tmp_path):
     words = (str(trips), "out", *SPLIT, *gate.words, *cluster.arguments)
     writing = start_writing(*words, cwd=tmp_path)
     gate.met()
@@ -114,12 +103,12 @@ def test_ctrl_c_cancels_the_job_and_the_same_command_goes_on(
 
 
 def test_a_job_goes_on_without_its_killed_launcher_and_makes_room_for_the_next(
-    cluster: Cluster,
-    trips: Path,
-    expected: dict[str, bytes],
-    gate: Gate,
-    tmp_path: Path,
-) -> None:
+    cluster,
+    trips,
+    expected,
+    gate,
+    tmp_path,
+):
     words = (str(trips), "out", *SPLIT, *gate.words, *cluster.arguments)
     writing = start_writing(*words, cwd=tmp_path)
     gate.met()
@@ -136,9 +125,7 @@ def test_a_job_goes_on_without_its_killed_launcher_and_makes_room_for_the_next(
     assert cluster.jobs()[-1]["state"] == "FINISHED"
 
 
-def test_a_detached_job_ends_by_itself(
-    cluster: Cluster, trips: Path, expected: dict[str, bytes], tmp_path: Path
-) -> None:
+def test_a_detached_job_ends_by_itself(cluster, trips, expected, tmp_path):
     words = (str(trips), "out", *SPLIT, "--detach", *cluster.arguments)
     code, said = finish(start_writing(*words, cwd=tmp_path))
     assert code == 0, said
@@ -148,9 +135,7 @@ def test_a_detached_job_ends_by_itself(
     wait_for(lambda: leftovers(tmp_path / "out") == [], what="nothing is left")
 
 
-def test_a_worker_command_that_does_not_start_is_one_line(
-    cluster: Cluster, trips: Path, tmp_path: Path
-) -> None:
+def test_a_worker_command_that_does_not_start_is_one_line(cluster, trips, tmp_path):
     words = (str(trips), "out", *cluster.arguments, "--worker-command", "/no/such/boot")
     code, said = finish(start_writing(*words, cwd=tmp_path))
     assert code == 2
@@ -159,7 +144,7 @@ def test_a_worker_command_that_does_not_start_is_one_line(
     )
 
 
-def test_down_leaves_no_process(tmp_path: Path) -> None:
+def test_down_leaves_no_process(tmp_path):
     with running_cluster(tmp_path / "state") as running:
         pids = [
             int(text)

@@ -12,7 +12,6 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,7 +26,7 @@ from beam_tfrecord.runners.flink_cluster import Cluster, parse_address, parse_du
 from beam_tfrecord.runners.launch import Launch, RemoteJob
 
 # As Flink 1.19.3 answers, shortened to what is asked for.
-ANSWERS: dict[str, Any] = {
+ANSWERS = {
     "/v1/overview": {
         "taskmanagers": 2,
         "slots-total": 4,
@@ -67,7 +66,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def flink(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, dict[str, Any]]]:
+def flink(monkeypatch):
     """Give a stand-in for Flink, and its answers, to be changed."""
     answers = json.loads(json.dumps(ANSWERS))
     monkeypatch.setattr(_Handler, "answers", answers)
@@ -79,7 +78,7 @@ def flink(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, dict[str, 
     server.server_close()
 
 
-def test_a_job_server_in_place_of_flink_is_one_readable_line() -> None:
+def test_a_job_server_in_place_of_flink_is_one_readable_line():
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
@@ -99,9 +98,7 @@ def test_a_job_server_in_place_of_flink_is_one_readable_line() -> None:
 
 
 @pytest.mark.parametrize("words", [["--flink-master=h:1"], ["--flink-master", "h:1"]])
-def test_a_pipeline_takes_the_flags_of_the_command(
-    words: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pipeline_takes_the_flags_of_the_command(words, monkeypatch):
     def refuse(name: str, address: str) -> None:
         raise UsageError(f"{name} is {address}")
 
@@ -113,23 +110,23 @@ def test_a_pipeline_takes_the_flags_of_the_command(
             bt.write("in.csv", "out", runner="flink", pipeline_options=spelled)
 
 
-def test_there_is_no_cluster_to_end(tmp_path: Path) -> None:
+def test_there_is_no_cluster_to_end(tmp_path):
     down = Path(__file__).parents[2] / "pipelines" / "flink" / "down"
     ran = subprocess.run([sys.executable, down, tmp_path], capture_output=True, text=True)
     assert (ran.returncode, ran.stderr) == (2, f"down: no cluster in {tmp_path}\n")
 
 
-def test_the_room_of_a_cluster(flink: tuple[Cluster, dict[str, Any]]) -> None:
+def test_the_room_of_a_cluster(flink):
     assert flink_cluster.room_of(flink[0]) == flink_cluster.Room(
         "1.19.3", 3, 2, restarts=True, restart_delay_ms=1000
     )
 
 
 def test_a_lost_task_manager_is_reported_while_the_job_waits(
-    flink: tuple[Cluster, dict[str, Any]],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    flink,
+    monkeypatch,
+    caplog,
+):
     monkeypatch.setattr("beam_tfrecord.runners.flink._FAULTS_LOOK_S", 0.0)
     flink[1]["/v1/jobs/overview"] = {"jobs": []}
     job = RemoteJob("flink", "trips", "http://page", lambda: None)
@@ -148,12 +145,10 @@ def test_a_lost_task_manager_is_reported_while_the_job_waits(
         ]
 
 
-def test_a_job_is_cancelled_though_its_server_hangs_and_flink_misses_requests(
-    flink: tuple[Cluster, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_is_cancelled_though_its_server_hangs_and_flink_misses_requests(flink, monkeypatch):
     monkeypatch.setattr("beam_tfrecord.runners.flink._LOOK_S", 0.0)
 
-    def overview(state: str) -> dict[str, Any]:
+    def overview(state):
         return {"jobs": [{"name": "trips", "jid": "7", "state": state}]}
 
     states = [None, overview("RUNNING"), overview("RUNNING"), None, overview("CANCELED")]
@@ -167,9 +162,7 @@ def test_a_job_is_cancelled_though_its_server_hangs_and_flink_misses_requests(
 
 
 @pytest.mark.parametrize("told", [[], [{"key": "restart-strategy.type", "value": "none"}]])
-def test_a_cluster_without_a_restart_strategy_is_known(
-    flink: tuple[Cluster, dict[str, Any]], told: list[dict[str, str]]
-) -> None:
+def test_a_cluster_without_a_restart_strategy_is_known(flink, told):
     flink[1]["/v1/jobmanager/config"] = told
     assert flink_cluster.room_of(flink[0]).restarts is False
 
@@ -183,21 +176,19 @@ def test_a_cluster_without_a_restart_strategy_is_known(
         ("/v1/taskmanagers", {"taskmanagers": []}, "no TaskManager is registered"),
     ],
 )
-def test_a_cluster_without_room_is_refused(
-    flink: tuple[Cluster, dict[str, Any]], path: str, change: dict[str, Any], message: str
-) -> None:
+def test_a_cluster_without_room_is_refused(flink, path, change, message):
     flink[1][path] |= change
     with pytest.raises(UsageError, match=message):
         flink_cluster.room_of(flink[0])
 
 
-def test_what_is_not_flink_is_refused(flink: tuple[Cluster, dict[str, Any]]) -> None:
+def test_what_is_not_flink_is_refused(flink):
     flink[1]["/v1/overview"] = {"name": "another service"}
     with pytest.raises(UsageError, match=r"cannot reach Flink at .* \(what answers there is not"):
         flink_cluster.room_of(flink[0])
 
 
-def test_nobody_there_is_told_with_what_to_do() -> None:
+def test_nobody_there_is_told_with_what_to_do():
     with pytest.raises(UsageError, match=r"cannot reach Flink at localhost:1 \(connection refused"):
         flink_cluster.room_of(Cluster("localhost:1"))
 
@@ -205,36 +196,36 @@ def test_nobody_there_is_told_with_what_to_do() -> None:
 @pytest.mark.parametrize(
     "text", ["localhost:8081", "http://localhost:8081", "http://localhost:8081/"]
 )
-def test_addresses_are_taken_as_people_write_them(text: str) -> None:
+def test_addresses_are_taken_as_people_write_them(text):
     assert parse_address(text, "--flink-master") == "localhost:8081"
 
 
 @pytest.mark.parametrize("text", ["localhost", ":8081", "localhost:port", "http://"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_what_is_no_address_is_refused(text):
     with pytest.raises(UsageError, match=r"--flink-master .* is not an address: write HOST:PORT"):
         parse_address(text, "--flink-master")
 
 
-def test_without_a_job_server_it_says_what_to_fetch() -> None:
+def test_without_a_job_server_it_says_what_to_fetch():
     with pytest.raises(UsageError, match=r"org\.apache\.beam:beam-runners-flink-1\.19-job-server:"):
         flink_cluster.check_job_server(None, None, "1.19.3")
 
 
-def test_a_job_server_that_is_not_there_is_told() -> None:
+def test_a_job_server_that_is_not_there_is_told():
     with pytest.raises(UsageError, match="cannot reach the job server at localhost:1: start it"):
         flink_cluster.check_job_server("localhost:1", None, "1.19.3")
     with pytest.raises(UsageError, match=r"there is no job server '/no/such\.jar': correct"):
         flink_cluster.check_job_server(None, "/no/such.jar", "1.19.3")
 
 
-def test_a_job_server_for_another_flink_is_refused(tmp_path: Path) -> None:
+def test_a_job_server_for_another_flink_is_refused(tmp_path):
     jar = tmp_path / "beam-runners-flink-1.20-job-server-2.77.0.jar"
     jar.write_bytes(b"")
     with pytest.raises(UsageError, match=r"is for Flink 1\.20, but the cluster is 1\.19\.3"):
         flink_cluster.check_job_server(None, str(jar), "1.19.3")
 
 
-def test_a_missing_java_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_java_is_told(tmp_path, monkeypatch):
     jar = tmp_path / "server.jar"
     jar.write_bytes(b"")
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -242,7 +233,7 @@ def test_a_missing_java_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         flink_cluster.check_job_server(None, str(jar), "1.19.3")
 
 
-def program(path: Path, text: str) -> str:
+def program(path, text):
     path.write_text(f"#!{sys.executable}\n{text}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return str(path)
@@ -254,9 +245,7 @@ with socket.create_server(("localhost", port)):
     signal.pause()"""
 
 
-def test_a_job_server_runs_until_the_block_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_server_runs_until_the_block_ends(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     program(tmp_path / "java", SERVER)
     with flink_cluster.job_server("server.jar", Cluster("localhost:1"), None) as address:
@@ -270,9 +259,7 @@ def test_a_job_server_runs_until_the_block_ends(
         pass
 
 
-def test_the_worker_command_is_tried_where_task_managers_are_here(
-    flink: tuple[Cluster, dict[str, Any]], tmp_path: Path
-) -> None:
+def test_the_worker_command_is_tried_where_task_managers_are_here(flink, tmp_path):
     command = program(tmp_path / "boot", "raise SystemExit(81)")
     expected = boot.expectation(None)
     with pytest.raises(UsageError, match="a worker has another version of Python than this"):
@@ -286,8 +273,8 @@ def test_the_worker_command_is_tried_where_task_managers_are_here(
 
 
 def test_the_worker_command_is_not_tried_where_task_managers_are_elsewhere(
-    flink: tuple[Cluster, dict[str, Any]],
-) -> None:
+    flink,
+):
     # An address of the block that is set aside for documentation.
     flink[1]["/v1/taskmanagers"]["taskmanagers"] = [
         {"path": "pekko.tcp://flink@192.0.2.7:37/user/rpc/taskmanager_0", "slotsNumber": 2}
@@ -306,7 +293,7 @@ def test_the_worker_command_is_not_tried_where_task_managers_are_elsewhere(
         ("x", None),
     ],
 )
-def test_durations_are_read_as_flink_writes_them(text: str, ms: int | None) -> None:
+def test_durations_are_read_as_flink_writes_them(text, ms):
     assert parse_duration_ms(text) == ms
 
 
@@ -320,9 +307,7 @@ def test_durations_are_read_as_flink_writes_them(text: str, ms: int | None) -> N
         (False, None, 60_000),
     ],
 )
-def test_workers_are_kept_for_less_than_the_delay_of_tries(
-    restarts: bool, delay_ms: int | None, kept_ms: int
-) -> None:
+def test_workers_are_kept_for_less_than_the_delay_of_tries(restarts, delay_ms, kept_ms):
     room = flink_cluster.Room("1.19.3", 3, 2, restarts, delay_ms)
     assert cache_ms(room) == kept_ms
 
@@ -338,11 +323,11 @@ def test_workers_are_kept_for_less_than_the_delay_of_tries(
     ],
 )
 def test_tries_that_come_too_soon_are_told(
-    delay_ms: int | None,
-    options: tuple[str, ...],
-    told: str | None,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    delay_ms,
+    options,
+    told,
+    caplog,
+):
     warn_of_tries(options, flink_cluster.Room("1.19.3", 3, 2, True, delay_ms))
     assert (told is None) == (caplog.messages == [])
     assert told is None or told in caplog.messages[0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-from pathlib import Path
 
 import pytest
 from apache_beam.internal import pickler
@@ -46,23 +45,23 @@ NO_PROGRAM = (
 )
 
 
-def test_the_error_of_a_worker_is_told_without_traces() -> None:
+def test_the_error_of_a_worker_is_told_without_traces():
     assert error_of(WORKER_ERROR) == (
         "AttributeError: 'RunSet' object has no attribute 'paths' in step 'RunPaths'"
     )
 
 
-def test_an_error_of_ours_is_told_by_its_text_alone() -> None:
+def test_an_error_of_ours_is_told_by_its_text_alone():
     assert error_of(OWN_ERROR) == "no space left in '/out': make room there"
 
 
-def test_what_java_says_is_told_as_what_to_do() -> None:
+def test_what_java_says_is_told_as_what_to_do():
     assert error_of(NO_BUFFERS).startswith("TaskManagers have too few network buffers: set task")
     died = "StatusRuntimeException: CANCELLED: client cancelled"
     assert error_of(died).startswith("Python workers died, perhaps out of memory")
 
 
-def test_anything_else_is_told_by_its_cause_and_never_at_length() -> None:
+def test_anything_else_is_told_by_its_cause_and_never_at_length():
     text = (
         "java.lang.RuntimeException: outer\n\tat a.B(C.java:1)\nCaused by: java.io.EOFException: in"
     )
@@ -78,13 +77,13 @@ def test_anything_else_is_told_by_its_cause_and_never_at_length() -> None:
         (NO_PROGRAM, "a worker cannot run '/opt/boot' (no such file or directory)"),
     ],
 )
-def test_workers_that_do_not_start_say_why(trace: str, expected: str) -> None:
+def test_workers_that_do_not_start_say_why(trace, expected):
     fault = start_fault([WORKER_ERROR, trace], {"probe": "/out/p"})
     assert fault is not None
     assert fault.startswith(expected)
 
 
-def test_workers_that_start_have_no_such_fault() -> None:
+def test_workers_that_start_have_no_such_fault():
     assert start_fault([WORKER_ERROR, "Process died with exit code 137"], {}) is None
 
 
@@ -95,9 +94,7 @@ def test_workers_that_start_have_no_such_fault() -> None:
         ("OSError: [Errno 5] Input/output error", False),
     ],
 )
-def test_code_that_cannot_be_loaded_is_told_but_not_a_fault_of_the_machine(
-    error: str, told: bool
-) -> None:
+def test_code_that_cannot_be_loaded_is_told_but_not_a_fault_of_the_machine(error, told):
     trace = f"Traceback (most recent call last):\n  x = pickler.loads(serialized_fn)\n{error}\n"
     line = start_fault([trace], {})
     assert (line is not None) == told
@@ -105,10 +102,8 @@ def test_code_that_cannot_be_loaded_is_told_but_not_a_fault_of_the_machine(
     assert start_fault([trace.replace("pickler.loads", "other")], {}) is None
 
 
-def test_code_that_a_worker_cannot_load_reaches_the_launcher_through_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    errors: list[Exception] = [OSError("no disk"), ModuleNotFoundError("No module named 'mine'")]
+def test_code_that_a_worker_cannot_load_reaches_the_launcher_through_a_file(tmp_path, monkeypatch):
+    errors = [OSError("no disk"), ModuleNotFoundError("No module named 'mine'")]
 
     def loads(data: bytes) -> None:
         raise errors.pop(0)

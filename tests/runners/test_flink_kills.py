@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +13,6 @@ import beam_tfrecord as bt
 from tests.runners.flink_cluster import (
     SPLIT,
     WRITE_S,
-    Cluster,
-    Gate,
     data_of,
     finish,
     leftovers,
@@ -28,12 +24,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flink")]
 
 
 @pytest.fixture(autouse=True)
-def rested(cluster: Cluster) -> None:
+def rested(cluster):
     """Let no worker of an earlier job be taken for one of this."""
     cluster.await_rest()
 
 
-def appears(output: Path, begin: str) -> Callable[[], bool]:
+def appears(output, begin):
     """Return whether the output, or the job's directory in it, holds a file of some kind."""
 
     def is_there() -> bool:
@@ -48,7 +44,7 @@ def appears(output: Path, begin: str) -> Callable[[], bool]:
     return is_there
 
 
-def await_moment(is_there: Callable[[], bool]) -> None:
+def await_moment(is_there):
     """Wait for a moment that is over in some milliseconds."""
     until_s = time.monotonic() + WRITE_S
     while time.monotonic() < until_s:
@@ -60,13 +56,11 @@ def await_moment(is_there: Callable[[], bool]) -> None:
     raise AssertionError("the moment did not come")
 
 
-def restarts_of(output: Path) -> int:
+def restarts_of(output):
     return int(json.loads((output / "job.json").read_text())["flink"]["restarts"])
 
 
-def test_a_task_manager_killed_while_it_reads(
-    cluster: Cluster, trips: Path, expected: dict[str, bytes], gate: Gate, tmp_path: Path
-) -> None:
+def test_a_task_manager_killed_while_it_reads(cluster, trips, expected, gate, tmp_path):
     words = (str(trips), "out", *SPLIT, *gate.words, *cluster.arguments)
     writing = start_writing(*words, cwd=tmp_path)
     victim = cluster.task_manager_of(gate.met())
@@ -80,9 +74,7 @@ def test_a_task_manager_killed_while_it_reads(
     assert restarts_of(tmp_path / "out") >= 1
 
 
-def test_a_python_worker_killed_while_it_reads(
-    cluster: Cluster, trips: Path, expected: dict[str, bytes], gate: Gate, tmp_path: Path
-) -> None:
+def test_a_python_worker_killed_while_it_reads(cluster, trips, expected, gate, tmp_path):
     words = (str(trips), "out", *SPLIT, *gate.words, *cluster.arguments)
     writing = start_writing(*words, cwd=tmp_path)
     os.kill(gate.met(), signal.SIGKILL)
@@ -98,8 +90,8 @@ def test_a_python_worker_killed_while_it_reads(
 # shard gets its name; the manifest is the last thing but to clear up.
 @pytest.mark.parametrize("sign", ["run-", ".shard-", "publishing", "manifest.json"])
 def test_a_host_lost_while_it_exchanges_merges_and_publishes(
-    sign: str, cluster: Cluster, trips: Path, expected: dict[str, bytes], tmp_path: Path
-) -> None:
+    sign, cluster, trips, expected, tmp_path
+):
     output = tmp_path / "out"
     writing = start_writing(str(trips), "out", *SPLIT, *cluster.arguments, cwd=tmp_path)
     wait_for(output.exists, what="the job has begun")
@@ -120,8 +112,8 @@ def test_a_host_lost_while_it_exchanges_merges_and_publishes(
 
 
 def test_a_job_cancelled_after_a_loss_leaves_what_the_next_one_goes_on_from(
-    cluster: Cluster, trips: Path, expected: dict[str, bytes], tmp_path: Path
-) -> None:
+    cluster, trips, expected, tmp_path
+):
     output = tmp_path / "out"
     words = (str(trips), "out", *SPLIT, *cluster.arguments)
     writing = start_writing(*words, cwd=tmp_path)

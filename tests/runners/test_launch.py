@@ -19,19 +19,19 @@ from beam_tfrecord.runners.launch import (
 from beam_tfrecord.runners.pipelines import LaunchedPipeline
 
 
-def job_of(id_: str, cancel, page: str = "") -> RemoteJob:
+def job_of(id_, cancel, page=""):
     return RemoteJob("dataflow", id_, page, cancel)
 
 
-def test_without_a_launch_jobs_are_run_and_waited_for() -> None:
+def test_without_a_launch_jobs_are_run_and_waited_for():
     assert (current_launch().waits, current_launch().runs) == (True, True)
     with launching(Launch(waits=False)) as launch:
         assert current_launch() is launch
     assert current_launch().waits
 
 
-def test_a_pipeline_is_built_and_not_run() -> None:
-    seen: list[int] = []
+def test_a_pipeline_is_built_and_not_run():
+    seen = []
     with launching(Launch(runs=False)) as launch:
         with LaunchedPipeline(PipelineOptions(["--runner=FnApiRunner"])) as root:
             _ = root | beam.Create([1]) | beam.Map(seen.append)
@@ -40,8 +40,8 @@ def test_a_pipeline_is_built_and_not_run() -> None:
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_cancels_what_is_waited_for(interrupt: type[BaseException]) -> None:
-    cancelled: list[str] = []
+def test_an_interrupt_cancels_what_is_waited_for(interrupt):
+    cancelled = []
     job = job_of("1", lambda: cancelled.append("1"))
     with pytest.raises(interrupt), cancelled_with_us(job):
         raise interrupt
@@ -49,7 +49,7 @@ def test_an_interrupt_cancels_what_is_waited_for(interrupt: type[BaseException])
     assert cancel_all() == []
 
 
-def test_any_other_end_cancels_nothing() -> None:
+def test_any_other_end_cancels_nothing():
     job = job_of("1", lambda: pytest.fail("was cancelled"))
     with cancelled_with_us(job):
         pass
@@ -58,7 +58,7 @@ def test_any_other_end_cancels_nothing() -> None:
     assert cancel_all() == []
 
 
-def test_what_became_of_each_job_is_told() -> None:
+def test_what_became_of_each_job_is_told():
     never = threading.Event()
 
     def fail() -> None:

@@ -5,10 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import apache_beam as beam
 import pyarrow as pa
 import pytest
@@ -37,9 +33,7 @@ TIMED = "--experiments=data_buffer_time_limit_ms=1000"
         ("in memory", 1.6, False),
     ],
 )
-def test_bundles_that_emit_for_seconds_lose_no_element(
-    tmp_path: Path, way: str, seconds: float, sends_slowly: bool
-) -> None:
+def test_bundles_that_emit_for_seconds_lose_no_element(tmp_path, way, seconds, sends_slowly):
     emitted = slow_bundles.run(way, tmp_path, seconds=seconds, sends_slowly=sends_slowly)
     assert emitted > 100
 
@@ -77,9 +71,7 @@ def gather(pipeline: beam.Pipeline) -> None:
     ],
 )
 @pytest.mark.parametrize("transform", [read, write, extract, gather])
-def test_own_pipeline_that_may_lose_elements_is_refused(
-    runner: Any, words: list[str], reason: str, transform: Callable[[beam.Pipeline], None]
-) -> None:
+def test_own_pipeline_that_may_lose_elements_is_refused(runner, words, reason, transform):
     pipeline = beam.Pipeline(runner, PipelineOptions(words))
     with pytest.raises(bt.BeamTFRecordError) as refused:
         transform(pipeline)
@@ -89,7 +81,7 @@ def test_own_pipeline_that_may_lose_elements_is_refused(
     )
 
 
-def _spelled(reason: str) -> str:
+def _spelled(reason):
     return reason if reason.startswith("--") else f"workers in the environment {reason}"
 
 
@@ -106,12 +98,12 @@ def _spelled(reason: str) -> str:
         ("FnApiRunner", ["--experiments=data_buffer_time_limit_ms=-1"]),
     ],
 )
-def test_own_pipeline_that_loses_nothing_is_taken(runner: Any, words: list[str]) -> None:
+def test_own_pipeline_that_loses_nothing_is_taken(runner, words):
     for transform in (write, gather):
         transform(beam.Pipeline(runner, PipelineOptions(words)))
 
 
-def test_experiment_that_loses_elements_is_refused_on_every_runner() -> None:
+def test_experiment_that_loses_elements_is_refused_on_every_runner():
     line = (
         "Beam's workers lose elements under the experiment data_buffer_time_limit_ms: leave it out"
     )
@@ -136,14 +128,14 @@ def test_experiment_that_loses_elements_is_refused_on_every_runner() -> None:
     ],
     ids=["runner", "keyword", "text", "list", "none"],
 )
-def test_options_of_another_form_are_refused_in_one_line(words: tuple, keywords: dict) -> None:
+def test_options_of_another_form_are_refused_in_one_line(words, keywords):
     with pytest.raises(
         bt.BeamTFRecordError, match=r"options as words: pipeline\('direct', options="
     ):
         bt.pipeline(*words, **keywords)
 
 
-def test_options_given_late_are_seen() -> None:
+def test_options_given_late_are_seen():
     pipeline = bt.pipeline("DirectRunner")
     _ = pipeline | beam.Create([1])
     pipeline.options.view_as(DirectOptions).direct_running_mode = "multi_threading"
@@ -151,7 +143,7 @@ def test_options_given_late_are_seen() -> None:
         pipeline.run()
 
 
-def test_keyword_spelling_of_the_running_mode_is_taken(tmp_path: Path) -> None:
+def test_keyword_spelling_of_the_running_mode_is_taken(tmp_path):
     for mode in ("in_memory", "multi_threading"):
         with bt.pipeline(direct_running_mode=mode, direct_num_workers=2) as pipeline:
             _ = (

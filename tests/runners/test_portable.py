@@ -1,9 +1,5 @@
 """Presets of job services, and sources that workers in other directories can read."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from beam_tfrecord.errors import UsageError
@@ -16,14 +12,14 @@ from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.sources.sql.source import Sql
 
 
-def test_portable_alone_is_the_embedded_service() -> None:
+def test_portable_alone_is_the_embedded_service():
     assert portable_presets(()) == ["--job_endpoint=embed", "--environment_type=LOOPBACK"]
     assert portable_presets(("--environment_type=EXTERNAL",)) == ["--job_endpoint=embed"]
     assert portable_presets(("--job_endpoint", "host:1")) == []
     assert portable_presets(("--job_endpoint=host:1",)) == []
 
 
-def test_prism_is_what_is_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prism_is_what_is_on_the_path(tmp_path, monkeypatch):
     program = tmp_path / "prism"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
@@ -33,9 +29,7 @@ def test_prism_is_what_is_on_the_path(tmp_path: Path, monkeypatch: pytest.Monkey
     assert prism_presets(("--prism_location=/other",)) == []
 
 
-def test_no_prism_is_told_and_nothing_is_fetched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_prism_is_told_and_nothing_is_fetched(tmp_path, monkeypatch):
     for name in ("PATH", "GOBIN", "HOME"):
         monkeypatch.setenv(name, str(tmp_path))
     with pytest.raises(UsageError, match=r"no prism on this machine: install it \(go install "):
@@ -43,11 +37,11 @@ def test_no_prism_is_told_and_nothing_is_fetched(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_workers_get_paths_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_get_paths_in_full(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "names.txt").write_text("a\nb\n")
 
-    def sent(source: object) -> object:
+    def sent(source):
         return source.to_send()[0]  # type: ignore[attr-defined]
 
     paths = sent(Csv(["in/*.csv", "gs://lake/x.csv", "file:///data/y.csv"])).paths
@@ -62,7 +56,7 @@ def test_workers_get_paths_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert sent(Images("photos", labels=["a", "b"])).labels == ("a", "b")
 
 
-def test_units_grow_with_inputs_that_no_list_could_hold() -> None:
+def test_units_grow_with_inputs_that_no_list_could_hold():
     assert Parquet("x").sized(10**12).unit_bytes == UNIT_BYTES
     assert Parquet("x").sized(10**14).unit_bytes == 8 * UNIT_BYTES
     # It is a function of the input, and so no option that would change what a job is known by.

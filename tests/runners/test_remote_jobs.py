@@ -26,26 +26,26 @@ def check(paths: Any, output: str, *, from_: str | None = None, **options: Any) 
         (["gs://lake/a.csv", "b.csv"], OUTPUT, "dataflow workers cannot see 'b.csv': copy it to"),
     ],
 )
-def test_files_of_this_machine_are_refused(paths, output: str, line: str) -> None:
+def test_files_of_this_machine_are_refused(paths, output, line):
     with pytest.raises(UsageError) as caught:
         check(paths, output)
     assert str(caught.value).startswith(line)
 
 
 @pytest.mark.parametrize("url", ["sqlite:////shop.db", "/shop.db", "duckdb:////shop.duckdb"])
-def test_databases_of_this_machine_are_refused(url: str) -> None:
+def test_databases_of_this_machine_are_refused(url):
     with pytest.raises(UsageError, match=r"workers cannot see the database '.*': extract it to gs"):
         check(url, OUTPUT, from_="sql", table="trips")
 
 
-def test_what_workers_reach_is_taken() -> None:
+def test_what_workers_reach_is_taken():
     check(["gs://lake/a.csv", "s3://lake/b.csv"], OUTPUT)
     options = {"table": "trips", "password_env": "PASSWORD", "properties": {"ssl": "true"}}
     url = "jdbc:mariadb://db.example/shop"
     check(url, OUTPUT, **options)
 
 
-def test_passwords_of_this_process_are_refused() -> None:
+def test_passwords_of_this_process_are_refused():
     url = "postgresql://me:secret-0@db.example/shop"
     with pytest.raises(UsageError, match="--password-env or --password-file") as caught:
         check(url, OUTPUT, table="trips")
@@ -53,12 +53,12 @@ def test_passwords_of_this_process_are_refused() -> None:
 
 
 @pytest.mark.parametrize("flag", SECRET_OPTIONS)
-def test_options_that_are_secrets_are_refused(flag: str) -> None:
+def test_options_that_are_secrets_are_refused(flag):
     for words in ([f"{flag}=hunter2"], [flag, "hunter2"]):
         with pytest.raises(UsageError, match=f"^{flag} would be readable") as caught:
             check_secrets("dataflow", words)
         assert "hunter2" not in str(caught.value)
 
 
-def test_options_that_hold_none_are_taken() -> None:
+def test_options_that_hold_none_are_taken():
     check_secrets("dataflow", ["--project=p", "--temp_location=gs://b/t", "--labels=team=data"])

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import apache_beam as beam
 import pytest
@@ -27,7 +25,7 @@ def fails_on_zero(row: dict[str, int]) -> dict[str, int]:
 
 
 @pytest.fixture
-def zeros(tmp_path: Path) -> str:
+def zeros(tmp_path):
     (tmp_path / "a.csv").write_text("x\n1\n0\n0\n")
     return str(tmp_path / "a.csv")
 
@@ -39,9 +37,7 @@ def run(*steps: beam.PTransform) -> None:
             rows = rows | step
 
 
-def test_an_error_of_the_users_code_ends_at_its_line(
-    zeros: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_error_of_the_users_code_ends_at_its_line(zeros, tmp_path, capfd, caplog):
     steps = (bt.ToRows(), beam.ParDo(Divides()), bt.WriteToTFRecord(f"{tmp_path}/out/"))
     with (
         caplog.at_level(logging.DEBUG, "beam_tfrecord.runners.pipelines"),
@@ -70,9 +66,7 @@ def interrupted(row: dict[str, int]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("function", [interrupted, lambda row: interrupted(row)])
-def test_an_interrupt_is_one_line(
-    zeros: str, tmp_path: Path, function: Callable[[dict[str, int]], Any]
-) -> None:
+def test_an_interrupt_is_one_line(zeros, tmp_path, function):
     with pytest.raises(KeyboardInterrupt) as raised:
         bt.write(zeros, tmp_path / "out", map=function)
     assert str(raised.value).startswith("interrupted: nothing was published")
@@ -98,9 +92,7 @@ def read_key(row: dict[str, int]) -> list[int]:
         (read_key, ["KeyError: 'mass' [while running 'Step']", f'  File "{__file__}", line ']),
     ],
 )
-def test_a_function_that_returns_no_list_or_has_no_such_key(
-    zeros: str, function: Callable[[dict[str, int]], Any], lines: list[str]
-) -> None:
+def test_a_function_that_returns_no_list_or_has_no_such_key(zeros, function, lines):
     with pytest.raises(RuntimeError) as raised:
         run(bt.ReadFromCsv(zeros), bt.ToRows(), "Step" >> beam.FlatMap(function))
     for line, expected in zip(str(raised.value).splitlines(), lines, strict=False):
@@ -115,9 +107,7 @@ def test_a_function_that_returns_no_list_or_has_no_such_key(
         (None, bt.MapRows(fails_on_zero), RejectedRows, r"made the map .*\n  2 rows: .*\n .*also"),
     ],
 )
-def test_an_error_of_this_package_is_raised_itself(
-    zeros: str, tmp_path: Path, path: str | None, step: object, kind: type, message: str
-) -> None:
+def test_an_error_of_this_package_is_raised_itself(zeros, tmp_path, path, step, kind, message):
     steps = () if step is None else (step,)
     with pytest.raises(kind, match=message) as raised:
         run(bt.ReadFromCsv(path or zeros), *steps, bt.WriteToTFRecord(f"{tmp_path}/out/"))
@@ -125,7 +115,7 @@ def test_an_error_of_this_package_is_raised_itself(
     assert "".join(traceback.format_exception(raised.value)).count("Traceback") == 1
 
 
-def test_an_error_without_the_users_code_stays_as_it_is() -> None:
+def test_an_error_without_the_users_code_stays_as_it_is():
     text = 'Traceback (most recent call last):\n  File "beam/x.py", line 1, in f\nValueError: y'
     assert short_error(RuntimeError(text)) is None
     assert short_error(RuntimeError("lost")) is None

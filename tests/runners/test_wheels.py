@@ -25,13 +25,13 @@ ROOT = Path(beam_tfrecord.__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     monkeypatch.setenv(wheels.CACHE_VARIABLE, str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path, monkeypatch):
     """The current directory, whose modules can be imported."""
     directory = tmp_path / "here"
     directory.mkdir()
@@ -45,7 +45,7 @@ def names(wheel: str) -> set[str]:
         return set(archive.namelist())
 
 
-def test_pip_installs_it_and_it_runs_from_there(tmp_path: Path) -> None:
+def test_pip_installs_it_and_it_runs_from_there(tmp_path):
     pytest.importorskip("pip")
     target = tmp_path / "target"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
@@ -63,7 +63,7 @@ def test_pip_installs_it_and_it_runs_from_there(tmp_path: Path) -> None:
     assert ran.stdout.startswith(str(target / "beam_tfrecord" / "native"))
 
 
-def test_it_holds_what_runs_and_no_sources_of_the_kernel() -> None:
+def test_it_holds_what_runs_and_no_sources_of_the_kernel():
     found = names(wheels.package_wheel())
     assert {"beam_tfrecord/__init__.py", "beam_tfrecord/py.typed"} <= found
     assert not {name for name in found if name.endswith((".c", ".h", ".pyx", ".pyc"))}
@@ -77,7 +77,7 @@ def test_it_holds_what_runs_and_no_sources_of_the_kernel() -> None:
     assert tag.startswith(f"{python}-abi3-" if built else "py3-none-any")
 
 
-def test_its_list_of_files_is_right() -> None:
+def test_its_list_of_files_is_right():
     with zipfile.ZipFile(wheels.package_wheel()) as archive:
         (record,) = (name for name in archive.namelist() if name.endswith("/RECORD"))
         rows = list(csv.reader(io.StringIO(archive.read(record).decode())))
@@ -86,7 +86,7 @@ def test_its_list_of_files_is_right() -> None:
     assert rows[-1] == [record, "", ""]
 
 
-def test_equal_files_give_equal_bytes(cache: Path) -> None:
+def test_equal_files_give_equal_bytes(cache):
     first = Path(wheels.package_wheel())
     data = first.read_bytes()
     first.unlink()
@@ -95,7 +95,7 @@ def test_equal_files_give_equal_bytes(cache: Path) -> None:
     assert [path.name for path in cache.rglob("*") if path.is_file()] == [first.name]
 
 
-def test_a_users_module_and_package_become_wheels(here: Path) -> None:
+def test_a_users_module_and_package_become_wheels(here):
     (here / "wheel_rows.py").write_text("FACTOR = 2\n")
     (here / "wheel_package").mkdir()
     (here / "wheel_package" / "__init__.py").write_text("")
@@ -113,11 +113,11 @@ def test_a_users_module_and_package_become_wheels(here: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["json", "numpy", "beam_tfrecord.jobs.api", "sys", "no_such_module"]
 )
-def test_what_is_installed_is_not_staged(name: str) -> None:
+def test_what_is_installed_is_not_staged(name):
     assert wheels.module_wheel(name) is None
 
 
-def test_what_a_map_function_needs(here: Path) -> None:
+def test_what_a_map_function_needs(here):
     (here / "near_one.py").write_text("")
     (here / "near_two.py").write_text("")
     (here / "map_rows_one.py").write_text("import near_one\ndef keep(row):\n    return row\n")
@@ -138,7 +138,7 @@ def test_what_a_map_function_needs(here: Path) -> None:
     assert modules_of(Settings()) == ("map_rows_two", "near_one", "near_two")
 
 
-def test_a_wheel_of_ones_own(tmp_path: Path) -> None:
+def test_a_wheel_of_ones_own(tmp_path):
     version = beam_tfrecord.__version__
     own = tmp_path / f"beam_tfrecord-{version}-cp311-cp311-manylinux_2_28_x86_64.whl"
     own.write_bytes(b"")

@@ -5,8 +5,6 @@ decimals of its own, and rounds integers beyond int64. DuckDB orders NaN above a
 compares as in IEEE 754), and rounds integers to compare them with doubles.
 """
 
-from __future__ import annotations
-
 import datetime
 import sqlite3
 from decimal import Decimal
@@ -63,7 +61,7 @@ TYPES = {
 
 
 @st.composite
-def patterns(draw: st.DrawFn, column: str) -> str:
+def patterns(draw, column):
     words = draw(st.lists(st.one_of(TEXTS, st.sampled_from(["%", "_", "!%", "!_", "!!"]))))
     plain = "".join(
         word if word[:1] == "!" and len(word) == 2 else word.replace("!", "") for word in words
@@ -73,7 +71,7 @@ def patterns(draw: st.DrawFn, column: str) -> str:
 
 
 @st.composite
-def leaves(draw: st.DrawFn, kinds: str) -> str:
+def leaves(draw, kinds):
     """Draw a comparison of a column: there are two columns of each kind."""
     kind = draw(st.sampled_from(kinds))
     column, other = draw(st.permutations([f"{kind}1", f"{kind}2"]))
@@ -98,7 +96,7 @@ def leaves(draw: st.DrawFn, kinds: str) -> str:
     return draw(st.one_of(forms))
 
 
-def conditions(kinds: str) -> st.SearchStrategy[str]:
+def conditions(kinds):
     return st.recursive(
         leaves(kinds),
         lambda part: st.one_of(
@@ -115,7 +113,7 @@ def conditions(kinds: str) -> st.SearchStrategy[str]:
     )
 
 
-def tables(kinds: dict[str, st.SearchStrategy]) -> st.SearchStrategy[pa.RecordBatch]:
+def tables(kinds):
     names = [f"{kind}{number}" for kind in kinds for number in (1, 2)]
     row = st.tuples(*(st.one_of(st.none(), kinds[name[0]]) for name in names))
     schema = pa.schema({name: TYPES[name[0]] for name in names})
@@ -128,7 +126,7 @@ def tables(kinds: dict[str, st.SearchStrategy]) -> st.SearchStrategy[pa.RecordBa
 
 @settings(max_examples=250, deadline=None)
 @given(tables(SQLITE), conditions("ift"))
-def test_sqlite_says_the_same(data: pa.RecordBatch, text: str) -> None:
+def test_sqlite_says_the_same(data, text):
     with sqlite3.connect(":memory:") as database:
         database.execute("PRAGMA case_sensitive_like = ON")
         columns = {"i": "INTEGER", "f": "REAL", "t": "TEXT"}
@@ -144,7 +142,7 @@ def test_sqlite_says_the_same(data: pa.RecordBatch, text: str) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(tables(DUCKDB), conditions("tdmcu"))
-def test_duckdb_says_the_same(data: pa.RecordBatch, text: str) -> None:
+def test_duckdb_says_the_same(data, text):
     with duckdb.connect() as database:
         rows = pa.Table.from_batches([data.append_column("n", pa.array(range(data.num_rows)))])
         database.register("x", rows)

@@ -1,10 +1,7 @@
 """Row groups that a filter cannot match are not read, and that changes no byte of a dataset."""
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -26,13 +23,13 @@ from tests.selection.test_filter_oracle import SQLITE, conditions, tables
 NAN = float("nan")
 
 
-def groups_of(path: Path, column: pa.Array, **options) -> pq.ParquetFile:
+def groups_of(path, column, **options):
     """Write a column as row groups of two rows, and open the file."""
     pq.write_table(pa.table({"x": column}), path, row_group_size=2, **options)
     return pq.ParquetFile(path)
 
 
-def pruned(parquet: pq.ParquetFile, text: str) -> list[bool]:
+def pruned(parquet, text):
     leaf = Leaf(0, parquet.schema_arrow.field("x").type)
     return pruned_groups(parquet, parse_filter(text), {"x": leaf}, {})
 
@@ -81,11 +78,11 @@ def pruned(parquet: pq.ParquetFile, text: str) -> list[bool]:
         ([1, 2, 3, 4], pa.int64(), "y = 1", [False, False]),
     ],
 )
-def test_groups_that_cannot_match_are_found(tmp_path: Path, values, arrow, text, expected) -> None:
+def test_groups_that_cannot_match_are_found(tmp_path, values, arrow, text, expected):
     assert pruned(groups_of(tmp_path / "x.parquet", pa.array(values, arrow)), text) == expected
 
 
-def test_statistics_that_are_missing_or_of_int96_prune_nothing(tmp_path: Path) -> None:
+def test_statistics_that_are_missing_or_of_int96_prune_nothing(tmp_path):
     numbers, moments = pa.array([1, 2]), pa.array([0, 1], pa.timestamp("ns"))
     none = groups_of(tmp_path / "a.parquet", numbers, write_statistics=False)
     assert pruned(none, "x > 5") == [False]
@@ -96,7 +93,7 @@ def test_statistics_that_are_missing_or_of_int96_prune_nothing(tmp_path: Path) -
 
 @settings(max_examples=50, deadline=None)
 @given(tables(SQLITE), conditions("ift"))
-def test_no_matching_row_is_pruned(tmp_path_factory, data: pa.RecordBatch, text: str) -> None:
+def test_no_matching_row_is_pruned(tmp_path_factory, data, text):
     path = tmp_path_factory.mktemp("p") / "x.parquet"
     pq.write_table(pa.Table.from_batches([data]), path, row_group_size=2)
     with_pruning = with_selection(Parquet(path), make_selection(filter=text))
@@ -110,7 +107,7 @@ def test_no_matching_row_is_pruned(tmp_path_factory, data: pa.RecordBatch, text:
 
 
 @pytest.fixture
-def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def rows(tmp_path, monkeypatch):
     """Write a sorted file of 40 row groups and several units; return its path."""
     monkeypatch.setattr(parquet_module.Parquet, "unit_bytes", 3000)
     number = np.arange(2000)
@@ -132,7 +129,7 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     "text",
     ["id between 120 and 170 or id = 1999", "day = date '1970-01-03' and fare > 0", "id < 0"],
 )
-def test_pruning_changes_no_byte(rows: Path, tmp_path: Path, monkeypatch, text, shuffle) -> None:
+def test_pruning_changes_no_byte(rows, tmp_path, monkeypatch, text, shuffle):
     options = {
         "filter": text,
         "splits": "a=0.5,b=0.5",
@@ -153,7 +150,7 @@ def test_pruning_changes_no_byte(rows: Path, tmp_path: Path, monkeypatch, text, 
     assert read == [2000, 2000]
 
 
-def test_the_plan_says_what_is_not_read(rows: Path, tmp_path: Path) -> None:
+def test_the_plan_says_what_is_not_read(rows, tmp_path):
     planned = bt.plan(rows, tmp_path / "out", filter="id < 75")["input"]
     assert planned["filter"] == '"id" < 75'
     assert (planned["rows"], planned["rows_not_read"]) == (2000, 1900)
@@ -162,7 +159,7 @@ def test_the_plan_says_what_is_not_read(rows: Path, tmp_path: Path) -> None:
     assert planned["bytes"] < everything / 15
 
 
-def test_a_pruned_group_is_not_even_opened(rows: Path, tmp_path: Path) -> None:
+def test_a_pruned_group_is_not_even_opened(rows, tmp_path):
     # Damage of a row group that is read is an error; here it is in one that is not.
     chunk = pq.ParquetFile(rows).metadata.row_group(30).column(1)
     data = bytearray(rows.read_bytes())
@@ -173,7 +170,7 @@ def test_a_pruned_group_is_not_even_opened(rows: Path, tmp_path: Path) -> None:
         bt.write(rows, tmp_path / "all", filter="id >= 0")
 
 
-def test_a_changed_file_is_found_although_most_of_it_is_pruned(rows: Path, tmp_path: Path) -> None:
+def test_a_changed_file_is_found_although_most_of_it_is_pruned(rows, tmp_path):
     out = tmp_path / "out"
     first = bt.write(rows, out, filter="id < 75")
     rows.touch()
@@ -183,7 +180,7 @@ def test_a_changed_file_is_found_although_most_of_it_is_pruned(rows: Path, tmp_p
     assert bt.write(rows, out, filter="id < 75", overwrite=True).fingerprint == first.fingerprint
 
 
-def test_rows_that_settled_types_reject_are_not_pruned(tmp_path: Path) -> None:
+def test_rows_that_settled_types_reject_are_not_pruned(tmp_path):
     pq.write_table(pa.table({"x": [1, 2], "y": [1.5, 2.0]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"x": [8, 9], "y": [3, 4]}), tmp_path / "b.parquet")
     schema = bt.Schema.from_arrow(pa.schema({"x": pa.int64(), "y": pa.int64()}))
@@ -198,7 +195,7 @@ def test_rows_that_settled_types_reject_are_not_pruned(tmp_path: Path) -> None:
     assert (found.examples, found.rejects["rows"]) == (2, 1)
 
 
-def test_dates_compare_in_hive_files(tmp_path: Path) -> None:
+def test_dates_compare_in_hive_files(tmp_path):
     for day in (1, 2):
         (tmp_path / "in" / f"day={day}").mkdir(parents=True)
         pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "in" / f"day={day}" / "x.parquet")

@@ -7,7 +7,6 @@ import pickle
 import sqlite3
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -29,31 +28,31 @@ SPLITS = {"a": 0.5, "b": 0.5}
 FILTER = "id > 20 and (name like '%a%' or share is null) and not id between 50 and 60"
 
 
-def matches(row: dict) -> bool:
+def matches(row):
     """Return what `FILTER` says of a row."""
     if row["id"] is None or row["id"] <= 20 or 50 <= row["id"] <= 60:
         return False
     return row["share"] is None or "a" in (row["name"] or "")
 
 
-def rows_of(directory: Path, split: str | None = None) -> list[dict]:
+def rows_of(directory, split=None):
     dataset = bt.load(directory, split=split) if split else bt.load(directory)
     return list(dataset.rows())
 
 
-def read_job(directory: Path) -> dict:
+def read_job(directory):
     return json.loads((directory / "job.json").read_text())
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Path:
+def table(tmp_path):
     rows = [{"n": n, "part": n % 5, "text": f"t{n}"} for n in range(3000)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet", row_group_size=250)
     return tmp_path / "x.parquet"
 
 
 @pytest.mark.parametrize("kind", sorted(CASES))
-def test_every_kind_of_file_has_the_filter(kind: str, tmp_path: Path, monkeypatch) -> None:
+def test_every_kind_of_file_has_the_filter(kind, tmp_path, monkeypatch):
     case = CASES[kind]
     case.use_small_units(monkeypatch)
     rows = [case.held(row) for row in some_rows(300)]
@@ -69,13 +68,13 @@ def test_every_kind_of_file_has_the_filter(kind: str, tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("kind", sorted(CASES))
-def test_rows_keep_their_numbers(kind: str, tmp_path: Path, monkeypatch) -> None:
+def test_rows_keep_their_numbers(kind, tmp_path, monkeypatch):
     case = CASES[kind]
     case.use_small_units(monkeypatch)
     case.write(tmp_path / f"x{case.suffix}", [case.held(row) for row in some_rows(300)])
     source = case.open(tmp_path)
 
-    def numbered(of) -> dict:
+    def numbered(of):
         return {
             (batch.origin.unit, number): row
             for batch in of.batches(batch_rows=23)
@@ -91,7 +90,7 @@ def test_rows_keep_their_numbers(kind: str, tmp_path: Path, monkeypatch) -> None
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_a_filter_moves_no_row(table: Path, tmp_path: Path, shuffle: bool) -> None:
+def test_a_filter_moves_no_row(table, tmp_path, shuffle):
     options = {"splits": SPLITS, "group": "n", "seed": 5, "shuffle": shuffle}
     bt.write(table, tmp_path / "all", **options)
     bt.write(table, tmp_path / "some", **options, filter="part in (1, 3)", sample="60%")
@@ -118,7 +117,7 @@ def test_a_filter_moves_no_row(table: Path, tmp_path: Path, shuffle: bool) -> No
     ],
     ids=lambda column: str(column.type)[:20],
 )
-def test_columns_of_every_type_pass_a_filter(column: pa.Array, tmp_path: Path) -> None:
+def test_columns_of_every_type_pass_a_filter(column, tmp_path):
     pq.write_table(pa.table({"c": column, "x": [1, 2, 3]}), tmp_path / "x.parquet")
     every = [row for batch in bt.ReadFromParquet(tmp_path).batches() for row in batch.rows()]
     reader = bt.ReadFromParquet(tmp_path, filter="x <> 2 and (c is null or c is not null)")
@@ -126,13 +125,13 @@ def test_columns_of_every_type_pass_a_filter(column: pa.Array, tmp_path: Path) -
     assert repr(found) == repr([every[0], every[2]])
 
 
-def test_columns_of_the_filter_are_read_and_dropped(table: Path, tmp_path: Path) -> None:
+def test_columns_of_the_filter_are_read_and_dropped(table, tmp_path):
     bt.write(table, tmp_path / "out", filter="part = 1 and n < 20", columns=["text"])
     found = sorted(rows_of(tmp_path / "out"), key=lambda row: row["text"])
     assert found == [{"text": "t1"}, {"text": "t11"}, {"text": "t16"}, {"text": "t6"}]
 
 
-def test_the_map_sees_the_rows_that_are_left(table: Path, tmp_path: Path) -> None:
+def test_the_map_sees_the_rows_that_are_left(table, tmp_path):
     def double(row: dict) -> dict:
         assert "part" not in row
         return {"m": row["n"] * 2}
@@ -141,14 +140,14 @@ def test_the_map_sees_the_rows_that_are_left(table: Path, tmp_path: Path) -> Non
     assert sorted(row["m"] for row in rows_of(tmp_path / "out")) == [2, 12, 22, 32]
 
 
-def test_types_are_those_of_all_rows(tmp_path: Path) -> None:
+def test_types_are_those_of_all_rows(tmp_path):
     (tmp_path / "x.csv").write_text("a,b\n1,1\n2,1.5\n3,x\n")
     bt.write(tmp_path / "x.csv", tmp_path / "out", filter="a < 2")
     (row,) = rows_of(tmp_path / "out")
     assert row == {"a": 1, "b": "1"}
 
 
-def test_rows_are_rejected_before_the_filter(tmp_path: Path) -> None:
+def test_rows_are_rejected_before_the_filter(tmp_path):
     (tmp_path / "x.csv").write_text("a,b\n1,1\n2\n3,3\n")
     out = tmp_path / "out"
     found = bt.write(tmp_path / "x.csv", out, filter="a > 2", max_rejects=1)
@@ -157,14 +156,14 @@ def test_rows_are_rejected_before_the_filter(tmp_path: Path) -> None:
         bt.write(tmp_path / "x.csv", tmp_path / "strict", filter="a > 2")
 
 
-def test_floats_that_a_schema_rounds_compare_as_the_file_has_them(tmp_path: Path) -> None:
+def test_floats_that_a_schema_rounds_compare_as_the_file_has_them(tmp_path):
     (tmp_path / "x.csv").write_text("a\n0.1\n0.5\n")
     schema = bt.Schema.from_arrow(pa.schema({"a": pa.float32()}))
     bt.write(tmp_path / "x.csv", tmp_path / "out", filter="a = 0.1", schema=schema)
     assert bt.load(tmp_path / "out").manifest.examples == 1
 
 
-def test_a_database_has_the_filter_besides_where(tmp_path: Path) -> None:
+def test_a_database_has_the_filter_besides_where(tmp_path):
     path = tmp_path / "x.db"
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT)")
@@ -184,7 +183,7 @@ def test_a_database_has_the_filter_besides_where(tmp_path: Path) -> None:
     assert read_job(tmp_path / "some")["rows_read"] == 100
 
 
-def test_a_sample_of_rows_without_numbers_is_refused(tmp_path: Path) -> None:
+def test_a_sample_of_rows_without_numbers_is_refused(tmp_path):
     path = tmp_path / "x.db"
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE t (id TEXT PRIMARY KEY) WITHOUT ROWID")
@@ -210,7 +209,7 @@ def test_a_sample_of_rows_without_numbers_is_refused(tmp_path: Path) -> None:
         ({"sample": 0.5, "sample_seed": -1}, "is not a number from 0 to 2^64-1"),
     ],
 )
-def test_wrong_options_are_refused(table: Path, tmp_path: Path, options, message) -> None:
+def test_wrong_options_are_refused(table, tmp_path, options, message):
     for function in (bt.write, bt.plan, bt.extract):
         with pytest.raises(UsageError) as raised:
             function(table, tmp_path / "out", **options)
@@ -220,7 +219,7 @@ def test_wrong_options_are_refused(table: Path, tmp_path: Path, options, message
             break
 
 
-def test_csv_refuses_a_wrong_type_before_anything_is_written(tmp_path: Path) -> None:
+def test_csv_refuses_a_wrong_type_before_anything_is_written(tmp_path):
     (tmp_path / "x.csv").write_text("a,b\n1,x\n")
     with pytest.raises(UsageError, match=r"column 'b' \(text\) with 1: quote the literal"):
         bt.write(tmp_path / "x.csv", tmp_path / "out", filter="b = 1")
@@ -229,7 +228,7 @@ def test_csv_refuses_a_wrong_type_before_anything_is_written(tmp_path: Path) -> 
         bt.write(tmp_path / "x.csv", tmp_path / "out", filter="b = 'x'", schema=schema)
 
 
-def test_the_limit_counts_after_filter_and_sample(table: Path, tmp_path: Path) -> None:
+def test_the_limit_counts_after_filter_and_sample(table, tmp_path):
     options = {"filter": "part = 1", "sample": 0.5, "shuffle": False}
     bt.write(table, tmp_path / "all", **options)
     bt.write(table, tmp_path / "some", **options, limit=7)
@@ -237,7 +236,7 @@ def test_the_limit_counts_after_filter_and_sample(table: Path, tmp_path: Path) -
     assert bt.extract(table, tmp_path / "stage", filter="part = 1", limit=7).rows == 7
 
 
-def test_extract_has_the_same_rows(table: Path, tmp_path: Path) -> None:
+def test_extract_has_the_same_rows(table, tmp_path):
     found = bt.extract(table, tmp_path / "stage", filter="part = 1", sample="50%", columns=["n"])
     stage = pa.concat_tables(map(pq.read_table, sorted((tmp_path / "stage").glob("*.parquet"))))
     bt.write(table, tmp_path / "out", filter="part = 1", sample="50%", columns=["n"], shuffle=False)
@@ -247,7 +246,7 @@ def test_extract_has_the_same_rows(table: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_preprocessing_has_the_filter(table: Path, tmp_path: Path) -> None:
+def test_preprocessing_has_the_filter(table, tmp_path):
     if sys.platform != "linux":
         pytest.skip("tensorflow-transform has no wheel")
     pytest.importorskip("tensorflow_transform")
@@ -257,7 +256,7 @@ def test_preprocessing_has_the_filter(table: Path, tmp_path: Path) -> None:
     assert (len(found), found[0], found[-1]) == (600, 0, 1)
 
 
-def test_a_job_goes_on_with_its_filter(table: Path, tmp_path: Path, monkeypatch) -> None:
+def test_a_job_goes_on_with_its_filter(table, tmp_path, monkeypatch):
     monkeypatch.setattr(Parquet, "unit_bytes", 5000)
     options = {"filter": "n > 400 and part = 1", "splits": SPLITS}
     fresh = bt.write(table, tmp_path / "fresh", **options)
@@ -276,8 +275,8 @@ def _stop(*_, **__) -> None:
     raise RuntimeError("stopped here")
 
 
-def test_identity_covers_what_is_selected_and_nothing_else(table: Path, tmp_path: Path) -> None:
-    def fingerprint(**options) -> str:
+def test_identity_covers_what_is_selected_and_nothing_else(table, tmp_path):
+    def fingerprint(**options):
         return bt.write(table, tmp_path / "out", overwrite=True, **options).fingerprint
 
     plain = fingerprint()
@@ -288,7 +287,7 @@ def test_identity_covers_what_is_selected_and_nothing_else(table: Path, tmp_path
     assert fingerprint(sample="1%") == fingerprint(sample=0.01)
 
 
-def test_the_same_call_again_does_nothing(table: Path, tmp_path: Path) -> None:
+def test_the_same_call_again_does_nothing(table, tmp_path):
     run = CliRunner()
     words = ["write", str(table), str(tmp_path / "out"), "--filter", "part = 1", "--sample", "50%"]
     first = run.invoke(cli, words)
@@ -300,7 +299,7 @@ def test_the_same_call_again_does_nothing(table: Path, tmp_path: Path) -> None:
     assert "different: --sample: 50% there, 51% now" in other.output
 
 
-def test_the_summary_and_the_dry_run_name_the_filter(table: Path, tmp_path: Path) -> None:
+def test_the_summary_and_the_dry_run_name_the_filter(table, tmp_path):
     run = CliRunner()
     words = [str(table), str(tmp_path / "out"), "--filter", "n < 100"]
     shown = run.invoke(cli, ["write", *words, "--dry-run"]).output
@@ -311,14 +310,14 @@ def test_the_summary_and_the_dry_run_name_the_filter(table: Path, tmp_path: Path
     assert "extracted 100 of 3,000 rows" in run.invoke(cli, ["extract", *stage]).output
 
 
-def test_an_empty_result_says_why(table: Path, tmp_path: Path, caplog) -> None:
+def test_an_empty_result_says_why(table, tmp_path, caplog):
     found = bt.write(table, tmp_path / "out", filter="part > 9")
     assert found.examples == 0
     assert "a filter, a sample or the map function left out 3,000 of 3,000 rows" in caplog.text
 
 
 @pytest.mark.parametrize("batch_rows", [1, 7, 16_384])
-def test_batches_do_not_matter(table: Path, batch_rows: int) -> None:
+def test_batches_do_not_matter(table, batch_rows):
     reader = bt.ReadFromParquet(table, filter="part = 1", sample="30%", batch_rows=batch_rows)
     found = [row["n"] for batch in reader.batches() for row in batch.rows()]
     whole = bt.ReadFromParquet(table, filter="part = 1", sample="30%")
@@ -326,7 +325,7 @@ def test_batches_do_not_matter(table: Path, batch_rows: int) -> None:
     assert 120 < len(found) < 240
 
 
-def test_a_pipeline_has_the_filter(table: Path, tmp_path: Path) -> None:
+def test_a_pipeline_has_the_filter(table, tmp_path):
     with bt.pipeline() as root:
         read = root | bt.ReadFromParquet(table, filter="part = 1", columns=["n"])
         _ = read | bt.WriteToTFRecord(tmp_path / "out")
@@ -335,7 +334,7 @@ def test_a_pipeline_has_the_filter(table: Path, tmp_path: Path) -> None:
         bt.ReadFromParquet(table, filtr="part = 1")
 
 
-def test_workers_need_no_parser(table: Path) -> None:
+def test_workers_need_no_parser(table):
     source = with_selection(
         make_source(str(table)), make_selection(filter="n < 5 and text like 't%'")
     )
@@ -355,14 +354,14 @@ def sampled(share: str, seed: int = 0) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory) -> Path:
+def many(tmp_path_factory):
     path = tmp_path_factory.mktemp("many") / "x.parquet"
     pq.write_table(pa.table({"n": np.arange(100_000)}), path, row_group_size=10_000)
     sampled.path = path
     return path
 
 
-def test_a_sample_has_its_share_and_smaller_ones_are_part_of_larger(many: Path) -> None:
+def test_a_sample_has_its_share_and_smaller_ones_are_part_of_larger(many):
     one, two, ten = (set(sampled(share).tolist()) for share in ("1%", "2%", "0.1"))
     assert one < two < ten
     # Within five standard deviations of a binomial distribution.
@@ -375,7 +374,7 @@ def test_a_sample_has_its_share_and_smaller_ones_are_part_of_larger(many: Path) 
     assert ((counts - len(ten) / 10) ** 2 / (len(ten) / 10)).sum() < 33.7
 
 
-def test_a_sample_is_independent_of_splits_and_order(many: Path, tmp_path: Path) -> None:
+def test_a_sample_is_independent_of_splits_and_order(many, tmp_path):
     chosen = set(sampled("50%").tolist())
     bt.write(many, tmp_path / "out", splits={"a": 0.5, "b": 0.5}, seed=0)
     in_a = [row["n"] for row in rows_of(tmp_path / "out", "a")]

@@ -1,18 +1,14 @@
 """Database servers, one of each for the whole run."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 
 from beam_tfrecord.sources.sql.read import release_snapshots
-from tests.helpers.databases.jdbc_mariadb import MariaDbServer, mariadb_server
-from tests.helpers.databases.postgres import PostgresServer, binaries, postgres_server
+from tests.helpers.databases.jdbc_mariadb import mariadb_server
+from tests.helpers.databases.postgres import binaries, postgres_server
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
+def postgres():
     """A PostgreSQL server; tests make tables of their own names."""
     pytest.importorskip("adbc_driver_postgresql")
     if binaries() is None:
@@ -22,14 +18,14 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
-def mariadb() -> Iterator[MariaDbServer]:
+def mariadb():
     """A MariaDB server, for the JDBC drivers of MariaDB and MySQL."""
     with mariadb_server() as server:
         yield server
 
 
 @pytest.fixture(autouse=True)
-def nothing_held() -> Iterator[None]:
+def nothing_held():
     """Let go of the snapshots that a test planned with and did not read."""
     yield
     release_snapshots()

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from PIL import Image, TiffImagePlugin
 
 WIDTH, HEIGHT = 23, 17
 
 
-def pixels(channels: int, *, width: int = WIDTH, height: int = HEIGHT, seed: int = 0) -> Any:
+def pixels(channels, *, width=WIDTH, height=HEIGHT, seed=0):
     """Return smooth but not uniform pixels, uint8 `[height, width, channels]`."""
     rng = np.random.default_rng(seed)
     coarse = rng.integers(0, 256, (3, 3, channels), np.uint8)
@@ -26,7 +25,7 @@ def pixels(channels: int, *, width: int = WIDTH, height: int = HEIGHT, seed: int
     return np.stack([np.asarray(layer) for layer in layers], axis=-1)
 
 
-def picture(mode: str = "RGB", *, width: int = WIDTH, height: int = HEIGHT, seed: int = 0) -> Any:
+def picture(mode="RGB", *, width=WIDTH, height=HEIGHT, seed=0):
     """Return a Pillow image of a mode."""
     size = {"width": width, "height": height, "seed": seed}
     if mode == "I;16":
@@ -36,38 +35,38 @@ def picture(mode: str = "RGB", *, width: int = WIDTH, height: int = HEIGHT, seed
     return Image.fromarray(pixels(3, **size)).convert(mode)
 
 
-def encoded(image: Any, format: str, **options: Any) -> bytes:
+def encoded(image, format, **options):
     """Return the file of an image."""
     out = io.BytesIO()
     image.save(out, format, **options)
     return out.getvalue()
 
 
-def exif(orientation: int) -> bytes:
+def exif(orientation):
     """Return an EXIF block that asks for a rotation."""
     block = Image.Exif()
     block[274] = orientation
     return block.tobytes()
 
 
-def frames(mode: str) -> list[Any]:
+def frames(mode):
     """Return two more frames for a picture of `mode`."""
     return [picture(mode, seed=1), picture(mode, seed=2)]
 
 
-def multi_page_tiff() -> bytes:
+def multi_page_tiff():
     """Return a TIFF whose second page is of another size."""
     pages = [picture("L", width=5, height=4)]
     return encoded(picture(), "TIFF", save_all=True, append_images=pages)
 
 
-def oriented_tiff(orientation: int) -> bytes:
+def oriented_tiff(orientation):
     tags = TiffImagePlugin.ImageFileDirectory_v2()
     tags[274] = orientation
     return encoded(picture(), "TIFF", tiffinfo=tags)
 
 
-SAMPLES: dict[str, bytes] = {
+SAMPLES = {
     "jpeg": encoded(picture(), "JPEG"),
     "jpeg-grey": encoded(picture("L"), "JPEG"),
     "jpeg-cmyk": encoded(picture("CMYK"), "JPEG"),
@@ -114,7 +113,7 @@ SAMPLES: dict[str, bytes] = {
 """A file of every kind, `WIDTH` x `HEIGHT` pixels each."""
 
 
-def write_tree(root: Path, **files: bytes) -> None:
+def write_tree(root, **files):
     """Write files by their paths, ``a__b`` for ``a/b``, as JPEG where they have no suffix."""
     for name, data in files.items():
         path = root / (name.replace("__", "/") + ".jpg")
@@ -122,12 +121,12 @@ def write_tree(root: Path, **files: bytes) -> None:
         path.write_bytes(data)
 
 
-def jpeg(seed: int = 0, *, width: int = WIDTH, height: int = HEIGHT) -> bytes:
+def jpeg(seed=0, *, width=WIDTH, height=HEIGHT):
     """Return a JPEG unlike that of any other seed."""
     return encoded(picture(seed=seed, width=width, height=height), "JPEG")
 
 
-def forbid(monkeypatch: pytest.MonkeyPatch, call: str, path: Path) -> None:
+def forbid(monkeypatch, call, path):
     """Have a function of `os` refuse a path, as it does to all but root."""
     allowed = getattr(os, call)
 

@@ -1,18 +1,10 @@
 """Small Parquet files for tests, and short ways to read them."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_tfrecord.sources.base import Unit
-from beam_tfrecord.sources.parquet.source import Parquet
 
-
-def write_parquet(path: Path, columns: Any, **options: Any) -> Path:
+def write_parquet(path, columns, **options):
     """Write a table, or a dict of columns, with `options` of pyarrow; return `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     table = columns if isinstance(columns, pa.Table) else pa.table(columns)
@@ -20,12 +12,12 @@ def write_parquet(path: Path, columns: Any, **options: Any) -> Path:
     return path
 
 
-def units_of(source: Parquet) -> list[Unit]:
+def units_of(source):
     """Return the units of the whole input."""
     return source.all_units(source.all_scans())
 
 
-def read_all(source: Parquet, **options: Any) -> pa.Table:
+def read_all(source, **options):
     """Return the whole input."""
     batches = [batch.data for batch in source.batches(**options)]
     return pa.Table.from_batches(batches, source.schema())

@@ -1,18 +1,11 @@
 """SQLite files for the tests, and what the tests ask of sources and datasets."""
 
-from __future__ import annotations
-
 import sqlite3
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any
 
 import beam_tfrecord as bt
-from beam_tfrecord.batch import Batch
-from beam_tfrecord.sources.sql.source import Sql
 
 
-def make_database(path: Path, *statements: str, rows: Sequence[tuple[Any, ...]] = ()) -> Path:
+def make_database(path, *statements, rows=()):
     """Make a SQLite file; `rows` go into the table ``t``."""
     connection = sqlite3.connect(path)
     for statement in statements:
@@ -25,18 +18,18 @@ def make_database(path: Path, *statements: str, rows: Sequence[tuple[Any, ...]] 
     return path
 
 
-def conditions(source: Sql) -> list[tuple[str, int | None]]:
+def conditions(source):
     """Return condition and rows of every partition."""
     (scan,) = source.all_scans()
     source.release()
     return [(partition.condition, partition.rows) for partition in scan.detail.partitions]
 
 
-def rows_of(batches: Iterable[Batch]) -> list[dict[str, Any]]:
+def rows_of(batches):
     """Return the rows of batches."""
     return [row for batch in batches for row in batch.rows()]
 
 
-def shards_of(directory: Path) -> dict[str, str]:
+def shards_of(directory):
     """Return the hash of every shard of a dataset."""
     return {shard.path: shard.xxh64 for shard in bt.Manifest.load(directory).shards}

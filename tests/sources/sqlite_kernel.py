@@ -4,13 +4,9 @@
 is not used.
 """
 
-from __future__ import annotations
-
 import gc
 import sqlite3
 import warnings
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -26,21 +22,19 @@ from tests.sources.made_sql import make_database, rows_of
 from tests.sources.test_sql_sqlite import EXACT, MISFITS, column
 
 
-def test_the_kernel_is_there() -> None:
+def test_the_kernel_is_there():
     assert library() is not None
 
 
 @pytest.fixture
-def by_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def by_python(monkeypatch):
     """Have all rows come as Python values."""
     monkeypatch.setattr(sql_sqlite, "can_read", lambda columns: False)
 
 
 @pytest.mark.usefixtures("by_python")
 @pytest.mark.parametrize(("declared", "arrow", "stored", "expected"), EXACT)
-def test_values_come_back_exactly_without_the_kernel(
-    tmp_path: Path, declared: str, arrow: pa.DataType, stored: list[Any], expected: list[Any]
-) -> None:
+def test_values_come_back_exactly_without_the_kernel(tmp_path, declared, arrow, stored, expected):
     source = column(tmp_path, declared, stored)
     assert source.schema() == pa.schema([("c", arrow)])
     assert [row["c"] for row in rows_of(source.batches())] == [*expected, None]
@@ -48,9 +42,7 @@ def test_values_come_back_exactly_without_the_kernel(
 
 @pytest.mark.usefixtures("by_python")
 @pytest.mark.parametrize(("declared", "good", "bad", "message"), MISFITS)
-def test_misfits_are_rejects_without_the_kernel(
-    tmp_path: Path, declared: str, good: Any, bad: Any, message: str
-) -> None:
+def test_misfits_are_rejects_without_the_kernel(tmp_path, declared, good, bad, message):
     source = column(tmp_path, declared, [good, bad, good])
     (scan,) = source.all_scans()
     (batch,) = source.read(source.units([scan])[0], source.merge([scan]))
@@ -78,9 +70,7 @@ TABLE = (
 @given(
     rows=st.lists(st.tuples(*[VALUES] * 9), max_size=30), batch_rows=st.sampled_from([1, 3, 1000])
 )
-def test_the_kernel_and_python_agree(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[Any, ...]], batch_rows: int
-) -> None:
+def test_the_kernel_and_python_agree(tmp_path_factory, rows, batch_rows):
     path = make_database(tmp_path_factory.mktemp("t") / "a.db", TABLE, rows=rows)
     found = []
     for is_fast in (True, False):
@@ -103,12 +93,12 @@ def test_the_kernel_and_python_agree(
         data.validate(full=True)
 
 
-def test_a_column_of_decimals_is_left_to_python(tmp_path: Path) -> None:
+def test_a_column_of_decimals_is_left_to_python(tmp_path):
     source = column(tmp_path, "DECIMAL(4,2)", [1.25])
     assert not can_read(source.all_scans()[0].detail.columns)
 
 
-def test_large_values_end_a_batch_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_values_end_a_batch_early(tmp_path, monkeypatch):
     monkeypatch.setattr(sqlite_columns, "_BATCH_BYTES", 2500)
     source = column(tmp_path, "TEXT", ["x" * 1000] * 9)
     (scan,) = source.all_scans()
@@ -121,7 +111,7 @@ def test_large_values_end_a_batch_early(tmp_path: Path, monkeypatch: pytest.Monk
     assert sizes == [3, 3, 3, 1]
 
 
-def test_statements_that_fail_are_told_in_the_words_of_python(tmp_path: Path) -> None:
+def test_statements_that_fail_are_told_in_the_words_of_python(tmp_path):
     path = make_database(tmp_path / "a.db", "CREATE TABLE t (c INTEGER)", rows=[(1,), (2,)])
     connection = KernelConnection(f"file:{path}?mode=ro", busy_s=1)
     with pytest.raises(sqlite3.OperationalError, match="no such column: nope"):
@@ -134,7 +124,7 @@ def test_statements_that_fail_are_told_in_the_words_of_python(tmp_path: Path) ->
         KernelConnection(f"file:{tmp_path}/no/a.db?mode=ro", busy_s=1)
 
 
-def test_a_reader_that_stops_early_leaves_nothing_open(tmp_path: Path) -> None:
+def test_a_reader_that_stops_early_leaves_nothing_open(tmp_path):
     source = column(tmp_path, "TEXT", ["x"] * 1000)
     (scan,) = source.all_scans()
     (unit,) = source.units([scan])
@@ -148,7 +138,7 @@ def test_a_reader_that_stops_early_leaves_nothing_open(tmp_path: Path) -> None:
         writer.execute("DELETE FROM t")
 
 
-def test_a_text_in_the_middle_that_is_no_unicode(tmp_path: Path) -> None:
+def test_a_text_in_the_middle_that_is_no_unicode(tmp_path):
     source = column(tmp_path, "TEXT", ["x"] * 50)
     with sqlite3.connect(tmp_path / "a.db") as writer:
         writer.execute("UPDATE t SET c = CAST(x'61ff' AS TEXT) WHERE id = 30")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import sqlite3
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +15,7 @@ from beam_tfrecord.batch import Origin
 from beam_tfrecord.sources.csv.source import Csv
 
 
-def addresses(batches) -> list[str]:
+def addresses(batches):
     return [
         batch.origin.address_of(int(row))
         for batch in batches
@@ -24,14 +23,14 @@ def addresses(batches) -> list[str]:
     ]
 
 
-def test_without_an_address_unit_and_row_are_shown() -> None:
+def test_without_an_address_unit_and_row_are_shown():
     assert Origin("part", 0, 5).address_of(7) == "part row 7"
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("last", ["", "end"])
 @pytest.mark.parametrize("rows", [1, 3, 50])
-def test_rows_of_text_are_named_by_line(tmp_path: Path, end: str, last: str, rows: int) -> None:
+def test_rows_of_text_are_named_by_line(tmp_path, end, last, rows):
     lines = ["id", *map(str, range(rows))]
     text = end.join(lines) + (end if last else "")
     (tmp_path / "a.csv").write_bytes(text.encode())
@@ -45,7 +44,7 @@ def test_rows_of_text_are_named_by_line(tmp_path: Path, end: str, last: str, row
     assert addresses(bt.ReadFromCsv(tmp_path / "b.csv.gz").batches()) == expected
 
 
-def test_a_file_in_several_units_has_its_own_lines(tmp_path: Path) -> None:
+def test_a_file_in_several_units_has_its_own_lines(tmp_path):
     (tmp_path / "a.csv").write_text("id\n" + "".join(f"{i}\n" for i in range(100)))
     source = Csv(tmp_path / "a.csv", chunk_bytes=40)
     units = source.all_units(source.all_scans())
@@ -57,7 +56,7 @@ def test_a_file_in_several_units_has_its_own_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("batch_rows", [1, 2, 100])
-def test_rows_that_are_not_lines_are_counted_from_0(tmp_path: Path, batch_rows: int) -> None:
+def test_rows_that_are_not_lines_are_counted_from_0(tmp_path, batch_rows):
     (tmp_path / "a.csv").write_text('id,note\n1,"one\ntwo"\n2,three\n\n3,four')
     reader = bt.ReadFromCsv(tmp_path / "a.csv", batch_rows=batch_rows)
     assert addresses(reader.batches()) == ["a.csv row 0", "a.csv row 1", "a.csv row 2"]
@@ -71,7 +70,7 @@ def test_rows_that_are_not_lines_are_counted_from_0(tmp_path: Path, batch_rows: 
     assert addresses(reader.batches()) == ["c.csv:2", "c.csv:3", "c.csv:4"]
 
 
-def test_rows_after_a_reject_keep_their_lines(tmp_path: Path) -> None:
+def test_rows_after_a_reject_keep_their_lines(tmp_path):
     (tmp_path / "a.csv").write_text("id\n1\n2,2\n3\n")
     source = Csv(tmp_path / "a.csv")
     (unit,) = source.all_units(source.all_scans())
@@ -79,7 +78,7 @@ def test_rows_after_a_reject_keep_their_lines(tmp_path: Path) -> None:
     assert found == ["a.csv:2", "a.csv:4"]
 
 
-def test_rows_of_parquet_are_counted_in_the_file(tmp_path: Path) -> None:
+def test_rows_of_parquet_are_counted_in_the_file(tmp_path):
     table = pa.table({"id": range(9)})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=3)
     source = bt.ReadFromParquet(tmp_path / "a.parquet").source
@@ -90,13 +89,13 @@ def test_rows_of_parquet_are_counted_in_the_file(tmp_path: Path) -> None:
     assert found == [f"a.parquet row {row}" for row in range(9)]
 
 
-def test_rows_of_arrays_are_indices(tmp_path: Path) -> None:
+def test_rows_of_arrays_are_indices(tmp_path):
     np.save(tmp_path / "x.npy", np.arange(3))
     reader = bt.ReadFromNumpy(tmp_path / "x.npy")
     assert addresses(reader.batches()) == [f"x.npy row {row}" for row in range(3)]
 
 
-def test_rows_of_a_table_are_named_by_their_key(tmp_path: Path) -> None:
+def test_rows_of_a_table_are_named_by_their_key(tmp_path):
     with sqlite3.connect(tmp_path / "shop.db") as connection:
         connection.execute("CREATE TABLE sales (id INTEGER PRIMARY KEY, price REAL)")
         connection.execute("INSERT INTO sales VALUES (7, 1.5), (9, 2.5)")
@@ -111,7 +110,7 @@ def fails_on_three(row: dict) -> dict:
     return row
 
 
-def test_rejects_of_all_steps_have_the_same_form(tmp_path: Path) -> None:
+def test_rejects_of_all_steps_have_the_same_form(tmp_path):
     (tmp_path / "a.csv").write_text("id,part\n1,train\n2,\n3,test\nx,test\n")
     types = {"types": {"id": "int64"}}
     out = tmp_path / "out"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 import pyarrow.feather
 import pytest
@@ -33,9 +30,7 @@ TABLE = pa.table(
 )
 
 
-def write_arrow(
-    path: Path, table: pa.Table, *, stream: bool = False, rows: int = 10, **options: Any
-) -> Path:
+def write_arrow(path, table, *, stream=False, rows=10, **options):
     """Write a table in record batches of `rows`."""
     make = pa.ipc.new_stream if stream else pa.ipc.new_file
     with make(path, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
@@ -45,9 +40,7 @@ def write_arrow(
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
-def test_buffers_may_be_compressed(
-    tmp_path: Path, compression: str | None, stream: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_buffers_may_be_compressed(tmp_path, compression, stream, monkeypatch):
     monkeypatch.setattr(Arrow, "unit_bytes", 2000)
     source = Arrow(write_arrow(tmp_path / "a.arrow", TABLE, stream=stream, compression=compression))
     assert read_all(source).equals(TABLE)
@@ -55,9 +48,7 @@ def test_buffers_may_be_compressed(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_type_of_the_contract_comes_back(
-    family: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_every_type_of_the_contract_comes_back(family, tmp_path_factory):
     directory = tmp_path_factory.mktemp("arrow")
 
     @settings(max_examples=12, deadline=None)
@@ -73,7 +64,7 @@ def test_every_type_of_the_contract_comes_back(
     check()
 
 
-def test_feather_is_read_and_its_first_version_refused(tmp_path: Path) -> None:
+def test_feather_is_read_and_its_first_version_refused(tmp_path):
     pa.feather.write_feather(TABLE, tmp_path / "a.feather", chunksize=30)
     assert read_all(Arrow(tmp_path / "a.feather")).equals(TABLE)
     (tmp_path / "b.feather").write_bytes(b"FEA1" + bytes(100) + b"FEA1")
@@ -81,7 +72,7 @@ def test_feather_is_read_and_its_first_version_refused(tmp_path: Path) -> None:
         read_all(Arrow(tmp_path / "b.feather"))
 
 
-def _with_dictionaries() -> list[pa.RecordBatch]:
+def _with_dictionaries():
     """Return batches whose dictionaries grow."""
     words = ["a", "b", "c", "d", "e", "f"]
     values = [
@@ -93,9 +84,7 @@ def _with_dictionaries() -> list[pa.RecordBatch]:
 
 # The file format has no replaced dictionaries.
 @pytest.mark.parametrize(("stream", "deltas"), [(False, True), (True, False), (True, True)])
-def test_dictionaries_of_each_unit_are_those_before_it(
-    tmp_path: Path, stream: bool, deltas: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dictionaries_of_each_unit_are_those_before_it(tmp_path, stream, deltas, monkeypatch):
     batches = _with_dictionaries()
     make = pa.ipc.new_stream if stream else pa.ipc.new_file
     options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=deltas)
@@ -114,7 +103,7 @@ def test_dictionaries_of_each_unit_are_those_before_it(
         assert found.data.to_pylist() == batch.to_pylist()
 
 
-def test_dictionaries_of_views_are_read(tmp_path: Path) -> None:
+def test_dictionaries_of_views_are_read(tmp_path):
     words = pa.array(["a word of more than twelve letters", "b"], pa.string_view())
     column = pa.DictionaryArray.from_arrays(pa.array([1, None, 0], pa.uint32()), words)
     path = write_arrow(tmp_path / "a.arrow", pa.table({"x": column}))
@@ -127,7 +116,7 @@ def test_dictionaries_of_views_are_read(tmp_path: Path) -> None:
         read_all(Arrow(path))
 
 
-def test_files_of_polars_are_read(tmp_path: Path) -> None:
+def test_files_of_polars_are_read(tmp_path):
     polars = pytest.importorskip("polars")
     frame = polars.DataFrame({"x": range(1000), "y": ["a", None] * 500})
     frame = frame.with_columns(z=polars.col("y").cast(polars.Categorical))
@@ -139,7 +128,7 @@ def test_files_of_polars_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_nulls_of_a_column_are_known_before_reading(tmp_path: Path, stream: bool) -> None:
+def test_nulls_of_a_column_are_known_before_reading(tmp_path, stream):
     table = pa.table(
         {
             "struct": pa.array([{"x": None, "y": [1]}, {"x": 2, "y": None}]),
@@ -155,7 +144,7 @@ def test_nulls_of_a_column_are_known_before_reading(tmp_path: Path, stream: bool
     assert nullable == {"word", "some", "none"}
 
 
-def test_old_streams_have_no_marks(tmp_path: Path) -> None:
+def test_old_streams_have_no_marks(tmp_path):
     path = write_arrow(
         tmp_path / "a.arrow",
         TABLE,
@@ -167,7 +156,7 @@ def test_old_streams_have_no_marks(tmp_path: Path) -> None:
     assert read_all(Arrow(path)).equals(TABLE)
 
 
-def test_a_column_alone_is_read_without_the_others(tmp_path: Path) -> None:
+def test_a_column_alone_is_read_without_the_others(tmp_path):
     path = write_arrow(tmp_path / "a.arrow", TABLE)
     whole, one = Arrow(path), Arrow(path, columns=["name"])
     assert read_all(one).column("name").to_pylist() == TABLE.column("name").to_pylist()
@@ -175,7 +164,7 @@ def test_a_column_alone_is_read_without_the_others(tmp_path: Path) -> None:
     assert of_one.input_bytes < of_whole.input_bytes
 
 
-def test_types_of_files_are_joined_and_misfits_rejected(tmp_path: Path) -> None:
+def test_types_of_files_are_joined_and_misfits_rejected(tmp_path):
     write_arrow(tmp_path / "a.arrow", pa.table({"x": pa.array([1, 2], pa.int8())}))
     write_arrow(tmp_path / "b.arrow", pa.table({"x": pa.array([300], pa.int16())}), stream=True)
     assert Arrow(tmp_path).schema().field("x").type == pa.int16()
@@ -193,7 +182,7 @@ def test_types_of_files_are_joined_and_misfits_rejected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_file_without_columns_or_record_batches_has_no_rows(tmp_path: Path, stream: bool) -> None:
+def test_a_file_without_columns_or_record_batches_has_no_rows(tmp_path, stream):
     path = write_arrow(
         tmp_path / "a.arrow", pa.table({"x": pa.array([], pa.int8())}), stream=stream
     )
@@ -203,7 +192,7 @@ def test_a_file_without_columns_or_record_batches_has_no_rows(tmp_path: Path, st
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_file_that_is_cut_off_anywhere_is_refused(tmp_path: Path, stream: bool) -> None:
+def test_a_file_that_is_cut_off_anywhere_is_refused(tmp_path, stream):
     data = write_arrow(tmp_path / "a.arrow", TABLE, stream=stream).read_bytes()
     path = tmp_path / "b.arrow"
     # A stream may end without a mark.
@@ -235,9 +224,7 @@ def _messages(data: bytes) -> list[tuple[int, int]]:
     return found
 
 
-def test_a_record_batch_that_is_too_large_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_batch_that_is_too_large_is_refused(tmp_path, monkeypatch):
     path = write_arrow(tmp_path / "a.arrow", TABLE, rows=50)
     monkeypatch.setattr(file_parts, "MOST_BYTES", 1000)
     message = r"^record batch 0 of a\.arrow has [0-9,]+ bytes, which are read at once: write the"
@@ -245,14 +232,14 @@ def test_a_record_batch_that_is_too_large_is_refused(
         Arrow(path).schema()
 
 
-def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_columns_of_one_name_are_refused(tmp_path):
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
     with pytest.raises(DataError, match=r"^a\.arrow has two columns named 'x': rename one of them"):
         Arrow(write_arrow(tmp_path / "a.arrow", twice)).schema()
 
 
 @pytest.mark.parametrize("suffix", Arrow.suffixes)
-def test_files_are_written_as_a_dataset(tmp_path: Path, suffix: str) -> None:
+def test_files_are_written_as_a_dataset(tmp_path, suffix):
     write_arrow(tmp_path / f"a{suffix}", TABLE, stream=suffix == ".arrows")
     manifest = bt.write(tmp_path / f"a{suffix}", tmp_path / "out")
     assert manifest.examples == 100
@@ -261,7 +248,7 @@ def test_files_are_written_as_a_dataset(tmp_path: Path, suffix: str) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("nested", [False, True])
-def test_text_that_is_not_utf_8_rejects_its_row(tmp_path: Path, stream: bool, nested: bool) -> None:
+def test_text_that_is_not_utf_8_rejects_its_row(tmp_path, stream, nested):
     words = pa.array([b"a", b"\xff", b"b"]).view(pa.string())
     if nested:
         words = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), words)
@@ -272,7 +259,7 @@ def test_text_that_is_not_utf_8_rejects_its_row(tmp_path: Path, stream: bool, ne
     assert sorted(row["id"] for row in bt.load(tmp_path / "out").rows()) == [1, 3]
 
 
-def test_the_reader_takes_the_options_of_parquet(tmp_path: Path) -> None:
+def test_the_reader_takes_the_options_of_parquet(tmp_path):
     path = write_arrow(tmp_path / "a.arrow", TABLE)
     batches = list(bt.ReadFromArrow(path, columns=["name"], batch_rows=7).batches())
     assert {batch.data.schema.names[0] for batch in batches} == {"name"}

@@ -11,8 +11,6 @@ import math
 import struct
 import uuid
 import zlib
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -31,7 +29,7 @@ SYNC = bytes(range(100, 116))
 Fields = dict[str, Any]
 
 
-def write_avro(path: Path, fields: Fields, rows: Iterable[Any], **options: Any) -> Path:
+def write_avro(path, fields, rows, **options):
     """Write rows of some fields, each with its Avro type."""
     listed = [{"name": name, "type": of} for name, of in fields.items()]
     schema = {"type": "record", "name": "row", "fields": listed}
@@ -40,7 +38,7 @@ def write_avro(path: Path, fields: Fields, rows: Iterable[Any], **options: Any) 
     return path
 
 
-def with_blocks(path: Path, data: bytes, *, rows: int, codec: str = "null") -> None:
+def with_blocks(path, data, *, rows, codec="null"):
     """Let a file that `write_avro` wrote have one block of `data`."""
     header = path.read_bytes().partition(SYNC)[0]
     header = header.replace(b"\x08null", bytes([2 * len(codec)]) + codec.encode())
@@ -54,13 +52,11 @@ def varint(number: int) -> bytes:
 
 
 ROWS = [{"id": number, "name": f"n{number}"} for number in range(200)]
-FIELDS: Fields = {"id": "long", "name": ["null", "string"]}
+FIELDS = {"id": "long", "name": ["null", "string"]}
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
-def test_blocks_may_be_compressed(
-    tmp_path: Path, codec: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_may_be_compressed(tmp_path, codec, monkeypatch):
     path = write_avro(tmp_path / "a.avro", FIELDS, ROWS, codec=codec, sync_interval=300)
     monkeypatch.setattr(Avro, "unit_bytes", 700)
     assert len(units_of(Avro(path))) > 1
@@ -68,7 +64,7 @@ def test_blocks_may_be_compressed(
 
 
 @pytest.mark.parametrize("codec", ["snappy", "zstandard"])
-def test_codecs_of_other_libraries_are_read_by_pyarrow(tmp_path: Path, codec: str) -> None:
+def test_codecs_of_other_libraries_are_read_by_pyarrow(tmp_path, codec):
     path = write_avro(tmp_path / "a.avro", {"x": "long"}, [{"x": 1}])
     plain = b"".join(map(varint, range(100)))
     name = {"zstandard": "zstd"}.get(codec, codec)
@@ -83,7 +79,7 @@ def test_codecs_of_other_libraries_are_read_by_pyarrow(tmp_path: Path, codec: st
             read_all(Avro(path))
 
 
-def test_another_codec_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_another_codec_is_refused_by_its_name(tmp_path):
     path = write_avro(tmp_path / "a.avro", {"x": "long"}, [{"x": 1}])
     with_blocks(path, b"\x02", rows=1, codec="lzma")
     with pytest.raises(DataError, match=r"^a\.avro is compressed by 'lzma', which is not read: w"):
@@ -91,7 +87,7 @@ def test_another_codec_is_refused_by_its_name(tmp_path: Path) -> None:
 
 
 _WHEN = datetime.datetime(2020, 2, 29, 12, 30, 1, 123456)
-_LOGICAL: dict[str, tuple[Any, pa.DataType, Any]] = {
+_LOGICAL = {
     "date": ("int", pa.date32(), datetime.date(1, 1, 1)),
     "time-millis": ("int", pa.time32("ms"), datetime.time(1, 2, 3, 4000)),
     "time-micros": ("long", pa.time64("us"), datetime.time(1, 2, 3, 4)),
@@ -106,7 +102,7 @@ _LOGICAL: dict[str, tuple[Any, pa.DataType, Any]] = {
 }
 
 
-def test_logical_types_are_those_of_arrow(tmp_path: Path) -> None:
+def test_logical_types_are_those_of_arrow(tmp_path):
     fields = {name: {"type": kind, "logicalType": name} for name, (kind, _, _) in _LOGICAL.items()}
     row = {name: value for name, (_, _, value) in _LOGICAL.items()}
     found = read_all(Avro(write_avro(tmp_path / "a.avro", fields, [row])))
@@ -116,7 +112,7 @@ def test_logical_types_are_those_of_arrow(tmp_path: Path) -> None:
     assert found.to_pylist() == [row]
 
 
-def test_values_that_python_cannot_hold_are_exact(tmp_path: Path) -> None:
+def test_values_that_python_cannot_hold_are_exact(tmp_path):
     nan = struct.unpack("<f", b"\x01\x00\x80\x7f")[0]
     fields = {
         "nanos": {"type": "long", "logicalType": "timestamp-nanos"},
@@ -151,7 +147,7 @@ def test_values_that_python_cannot_hold_are_exact(tmp_path: Path) -> None:
     assert math.copysign(1, found.column("double")[0].as_py()) == -1
 
 
-def test_decimals_are_exact_or_refused(tmp_path: Path) -> None:
+def test_decimals_are_exact_or_refused(tmp_path):
     def of(kind: Any, precision: int, scale: int) -> dict[str, Any]:
         base = {"type": kind} if isinstance(kind, str) else kind
         return {**base, "logicalType": "decimal", "precision": precision, "scale": scale}
@@ -195,9 +191,7 @@ def test_decimals_are_exact_or_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_type_that_no_column_holds_is_refused_by_column(
-    tmp_path: Path, avro: Any, problem: str
-) -> None:
+def test_a_type_that_no_column_holds_is_refused_by_column(tmp_path, avro, problem):
     path = write_avro(tmp_path / "a.avro", {"id": "int", "x": avro, "y": "int"}, [])
     with pytest.raises(
         DataError, match=rf"^column 'x' of a\.avro {problem}.*: leave it out with --"
@@ -208,7 +202,7 @@ def test_a_type_that_no_column_holds_is_refused_by_column(
     assert read_all(Avro(path, columns=["y", "id"])).to_pylist() == [{"y": 2, "id": 1}] * 3
 
 
-def test_a_record_inside_itself_is_refused(tmp_path: Path) -> None:
+def test_a_record_inside_itself_is_refused(tmp_path):
     node = {
         "type": "record",
         "name": "node",
@@ -220,7 +214,7 @@ def test_a_record_inside_itself_is_refused(tmp_path: Path) -> None:
         Avro(path, columns=["id"]).schema()
 
 
-def test_other_values_than_records_are_refused(tmp_path: Path) -> None:
+def test_other_values_than_records_are_refused(tmp_path):
     with (tmp_path / "a.avro").open("wb") as file:
         fastavro.writer(file, "int", [1, 2])
     with pytest.raises(DataError, match=r"^a\.avro holds no records, but other values"):
@@ -230,7 +224,7 @@ def test_other_values_than_records_are_refused(tmp_path: Path) -> None:
         Avro(tmp_path).schema()
 
 
-def test_names_may_be_used_again(tmp_path: Path) -> None:
+def test_names_may_be_used_again(tmp_path):
     point = {
         "type": "record",
         "name": "p",
@@ -242,8 +236,8 @@ def test_names_may_be_used_again(tmp_path: Path) -> None:
     assert read_all(Avro(write_avro(tmp_path / "a.avro", fields, [row]))).to_pylist() == [row]
 
 
-def test_types_of_the_rest(tmp_path: Path) -> None:
-    fields: Fields = {
+def test_types_of_the_rest(tmp_path):
+    fields = {
         "enum": {"type": "enum", "name": "e", "symbols": ["A", "B"]},
         "text": {"type": "string", "logicalType": "uuid"},
         "uuid": {"type": "fixed", "name": "u", "size": 16, "logicalType": "uuid"},
@@ -272,13 +266,13 @@ def test_types_of_the_rest(tmp_path: Path) -> None:
     ]
 
 
-def test_a_key_that_is_twice_in_a_map_is_not_lost(tmp_path: Path) -> None:
+def test_a_key_that_is_twice_in_a_map_is_not_lost(tmp_path):
     path = write_avro(tmp_path / "a.avro", {"m": {"type": "map", "values": "int"}}, [])
     with_blocks(path, varint(2) + b"\x02a\x02" + b"\x02a\x04" + b"\0", rows=1)
     assert read_all(Avro(path)).to_pylist() == [{"m": [("a", 1), ("a", 2)]}]
 
 
-def test_text_that_is_not_utf_8_rejects_its_row(tmp_path: Path) -> None:
+def test_text_that_is_not_utf_8_rejects_its_row(tmp_path):
     path = write_avro(tmp_path / "a.avro", {"id": "int", "x": "string"}, [])
     with_blocks(path, b"\x02\x02a" + b"\x04\x02\xff" + b"\x06\x02b", rows=3)
     manifest = bt.write(path, tmp_path / "out", max_rejects=1)
@@ -286,14 +280,14 @@ def test_text_that_is_not_utf_8_rejects_its_row(tmp_path: Path) -> None:
     assert sorted(row["id"] for row in bt.load(tmp_path / "out").rows()) == [1, 3]
 
 
-def test_files_of_another_schema_are_joined(tmp_path: Path) -> None:
+def test_files_of_another_schema_are_joined(tmp_path):
     write_avro(tmp_path / "a.avro", {"x": "int"}, [{"x": 1}])
     write_avro(tmp_path / "b.avro", {"y": "string", "x": "long"}, [{"y": "b", "x": 2**40}])
     rows = read_all(Avro(tmp_path, union=True)).to_pylist()
     assert rows == [{"x": 1, "y": None}, {"x": 2**40, "y": "b"}]
 
 
-def test_a_block_with_other_bytes_or_rows_is_refused(tmp_path: Path) -> None:
+def test_a_block_with_other_bytes_or_rows_is_refused(tmp_path):
     path = write_avro(tmp_path / "a.avro", {"x": "int"}, [])
     for data, rows, why in (
         (b"\x02\x04\x06", 2, "1 bytes follow its records"),
@@ -305,9 +299,7 @@ def test_a_block_with_other_bytes_or_rows_is_refused(tmp_path: Path) -> None:
             read_all(Avro(path))
 
 
-def test_a_marker_inside_a_block_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_marker_inside_a_block_loses_nothing(tmp_path, monkeypatch):
     rows = [{"x": SYNC * 40}] * 5
     path = write_avro(tmp_path / "a.avro", {"x": "bytes"}, rows)
     assert read_all(Avro(path)).to_pylist() == rows
@@ -316,7 +308,7 @@ def test_a_marker_inside_a_block_loses_nothing(
         read_all(Avro(path))
 
 
-def test_a_file_that_is_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_cut_off_anywhere_is_refused(tmp_path):
     data = write_avro(tmp_path / "a.avro", FIELDS, ROWS, sync_interval=300).read_bytes()
     path = tmp_path / "b.avro"
     for size in range(0, len(data), 37):
@@ -328,9 +320,7 @@ def test_a_file_that_is_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_a_block_that_is_too_large_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_block_that_is_too_large_is_refused(tmp_path, monkeypatch):
     path = write_avro(tmp_path / "a.avro", FIELDS, ROWS)
     monkeypatch.setattr(file_parts, "MOST_BYTES", 1000)
     with pytest.raises(
@@ -340,9 +330,7 @@ def test_a_block_that_is_too_large_is_refused(
 
 
 @pytest.mark.parametrize("codec", ["deflate", "bzip2", "xz", "snappy", "zstandard"])
-def test_a_block_that_becomes_too_large_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str
-) -> None:
+def test_a_block_that_becomes_too_large_is_refused(tmp_path, monkeypatch, codec):
     path = tmp_path / "a.avro"
     write_avro(path, {"x": "bytes"}, [{"x": b""}])
     plain = varint(600_000) + bytes(600_000)
@@ -366,15 +354,13 @@ def test_a_block_that_becomes_too_large_is_refused(
         read_all(Avro(path))
 
 
-def test_large_values_are_read_a_few_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_values_are_read_a_few_at_a_time(tmp_path, monkeypatch):
     path = write_avro(tmp_path / "a.avro", {"x": "bytes"}, [{"x": bytes(100)}] * 50)
     monkeypatch.setattr("beam_tfrecord.sources.avro.source._BATCH_BYTES", 1000)
     assert [batch.num_rows for batch in Avro(path).batches()] == [10] * 5
 
 
-def test_files_are_written_as_a_dataset(tmp_path: Path) -> None:
+def test_files_are_written_as_a_dataset(tmp_path):
     write_avro(tmp_path / "a.avro", FIELDS, ROWS)
     assert bt.write(tmp_path / "a.avro", tmp_path / "out").examples == 200
     assert sorted(row["id"] for row in bt.load(tmp_path / "out").rows()) == list(range(200))
@@ -387,7 +373,7 @@ def test_files_are_written_as_a_dataset(tmp_path: Path) -> None:
 
 
 # Strategies of an Avro type with its values; named types get their names below.
-_SCALARS: list[tuple[Any, st.SearchStrategy[Any]]] = [
+_SCALARS = [
     ("int", st.integers(-(2**31), 2**31 - 1)),
     ("long", st.integers(-(2**63), 2**63 - 1)),
     ("float", st.floats(width=32, allow_nan=False)),
@@ -402,7 +388,7 @@ _SCALARS: list[tuple[Any, st.SearchStrategy[Any]]] = [
 
 
 @st.composite
-def _typed(draw: st.DrawFn, depth: int = 2) -> tuple[Any, st.SearchStrategy[Any]]:
+def _typed(draw, depth=2):
     """Draw an Avro type, and the strategy of its values."""
     kind = draw(st.sampled_from(["scalar", "null"] + ["array", "map", "record"] * (depth > 0)))
     if kind == "scalar":
@@ -424,7 +410,7 @@ def _typed(draw: st.DrawFn, depth: int = 2) -> tuple[Any, st.SearchStrategy[Any]
     return draw(st.sampled_from([["null", of], [of, "null"]])), st.none() | values
 
 
-def _named(of: Any, numbers: Any) -> Any:
+def _named(of, numbers):
     if isinstance(of, list):
         return [_named(one, numbers) for one in of]
     if not isinstance(of, dict):
@@ -438,9 +424,7 @@ def _named(of: Any, numbers: Any) -> Any:
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_any_type_is_read_as_fastavro_reads_it(
-    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_any_type_is_read_as_fastavro_reads_it(data, tmp_path_factory):
     numbers = iter(range(1000))
     columns = {name: data.draw(_typed()) for name in "xy"}
     fields = {name: _named(of, numbers) for name, (of, _) in columns.items()}

@@ -9,7 +9,6 @@ import logging
 import math
 import random
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from PIL import Image
 
 import beam_tfrecord as bt
 from beam_tfrecord import storage
-from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.sources.coco import index, rows
 from beam_tfrecord.sources.coco.rows import COLUMNS
@@ -30,23 +28,23 @@ CATEGORIES = [{"id": 7, "name": "cat"}, {"id": 90, "name": "tooth brush é", "su
 WIDTH, HEIGHT = 23, 17
 
 
-def polygon(x: float, y: float, w: float, h: float) -> list[float]:
+def polygon(x, y, w, h):
     """Return the corners of a box as a polygon."""
     return [x, y, x + w, y, x + w, y + h, x, y + h]
 
 
-def run_lengths(mask: Any) -> dict[str, Any]:
+def run_lengths(mask):
     """Return the run lengths of a mask, column by column, of which the first is of zeros."""
     flat = mask.flatten(order="F").tolist()
     counts = [len(list(same)) for _, same in itertools.groupby([0, *flat])]
     return {"counts": [counts[0] - 1, *counts[1:]], "size": list(mask.shape)}
 
 
-def image_of(number: int, **more: Any) -> dict[str, Any]:
+def image_of(number, **more):
     return {"id": number, "file_name": f"{number}.jpg", "width": WIDTH, "height": HEIGHT, **more}
 
 
-def object_of(number: int, image: Any, **more: Any) -> dict[str, Any]:
+def object_of(number, image, **more):
     """Return an annotation with a box that its number decides."""
     box = [number % 5 + 0.25, number % 3 + 0.5, 8.5, 6]
     made = {
@@ -61,9 +59,7 @@ def object_of(number: int, image: Any, **more: Any) -> dict[str, Any]:
     return made | more
 
 
-def write_coco(
-    path: Path, images: list[Any], annotations: list[Any], categories: Any = CATEGORIES
-) -> Path:
+def write_coco(path, images, annotations, categories=CATEGORIES):
     """Write a COCO file."""
     content = {
         "info": {"description": "not [read]"},
@@ -76,7 +72,7 @@ def write_coco(
     return path
 
 
-def some_objects(tmp_path: Path, images: int = 6, objects: int = 20, seed: int = 0) -> Path:
+def some_objects(tmp_path, images=6, objects=20, seed=0):
     """Write pictures, and a COCO file of objects in random order; one picture has no object."""
     draw = random.Random(seed)
     write_tree(tmp_path / "val", **{str(n): jpeg(n) for n in range(images)})
@@ -88,29 +84,27 @@ def some_objects(tmp_path: Path, images: int = 6, objects: int = 20, seed: int =
     )
 
 
-def batches_of(source: Coco, **options: Any) -> list[Batch]:
+def batches_of(source, **options):
     scans = source.all_scans()
     schema = source.schema(scans)
     units = source.all_units(scans)
     return [batch for unit in units for batch in source.read_unchanged(unit, schema, **options)]
 
 
-def rows_of(source: Coco, **options: Any) -> list[dict[str, Any]]:
+def rows_of(source, **options):
     return [row for batch in batches_of(source, **options) for row in batch.rows()]
 
 
-def rejects_of(source: Coco) -> list[str]:
+def rejects_of(source):
     return [reject.message for batch in batches_of(source) for reject in batch.rejects]
 
 
-def pixels_of(png: bytes) -> Any:
+def pixels_of(png):
     return np.asarray(Image.open(io.BytesIO(png)))
 
 
 @pytest.mark.parametrize("block_bytes", [1, 7, 2**22])
-def test_rows_have_the_objects_of_their_pictures(
-    tmp_path: Path, block_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_have_the_objects_of_their_pictures(tmp_path, block_bytes, monkeypatch):
     monkeypatch.setattr(index, "_BLOCK_BYTES", block_bytes)
     path = some_objects(tmp_path)
     content = json.loads(path.read_text())
@@ -136,11 +130,9 @@ def test_rows_have_the_objects_of_their_pictures(
     assert {*COLUMNS} < {*found[0]}
 
 
-def test_rows_do_not_depend_on_batches_units_or_the_order_of_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_do_not_depend_on_batches_units_or_the_order_of_parts(tmp_path, monkeypatch):
     path = some_objects(tmp_path, images=40, objects=90)
-    options: dict[str, Any] = {"base": str(tmp_path / "val"), "masks": ["objects", "classes"]}
+    options = {"base": str(tmp_path / "val"), "masks": ["objects", "classes"]}
     expected = rows_of(Coco(path, **options))
     monkeypatch.setattr(rows, "_UNIT_IMAGES", 7)
     source = Coco(path, **options)
@@ -160,11 +152,9 @@ def test_rows_do_not_depend_on_batches_units_or_the_order_of_parts(
 
 
 @pytest.mark.parametrize(("resize", "size"), [("34x69", (69, 34)), (34, (46, 34)), ("5x4", (4, 5))])
-def test_resized_pictures_have_right_boxes_areas_and_masks(
-    tmp_path: Path, resize: Any, size: tuple[int, int]
-) -> None:
+def test_resized_pictures_have_right_boxes_areas_and_masks(tmp_path, resize, size):
     path = some_objects(tmp_path)
-    options: dict[str, Any] = {"base": str(tmp_path / "val"), "masks": ["objects", "classes"]}
+    options = {"base": str(tmp_path / "val"), "masks": ["objects", "classes"]}
     before = rows_of(Coco(path, **options))
     after = rows_of(Coco(path, resize=resize, **options))
     same = [name for name in COLUMNS if name != "image/object/area"]
@@ -188,13 +178,13 @@ def test_resized_pictures_have_right_boxes_areas_and_masks(
 
 
 @pytest.mark.filterwarnings("ignore")  # pycocotools uses NumPy in an old way
-def test_masks_are_those_of_pycocotools(tmp_path: Path) -> None:
+def test_masks_are_those_of_pycocotools(tmp_path):
     tools = pytest.importorskip("pycocotools.coco")
     from pycocotools import mask as coded
 
     draw = np.random.default_rng(0)
     shape = (HEIGHT, WIDTH)
-    segmentations: list[Any] = [run_lengths(draw.random(shape) < 0.3) for _ in range(5)]
+    segmentations = [run_lengths(draw.random(shape) < 0.3) for _ in range(5)]
     for _ in range(5):
         runs = coded.encode(np.asfortranarray(draw.random(shape) < 0.7).astype(np.uint8))
         segmentations.append({"size": [HEIGHT, WIDTH], "counts": runs["counts"].decode()})
@@ -226,7 +216,7 @@ def test_masks_are_those_of_pycocotools(tmp_path: Path) -> None:
     assert pixels_of(row["mask"]).dtype == np.uint8
 
 
-def test_masks_of_many_categories_have_16_bits(tmp_path: Path) -> None:
+def test_masks_of_many_categories_have_16_bits(tmp_path):
     write_tree(tmp_path, **{"1": jpeg(1), "2": jpeg(2)})
     categories = [{"id": 3, "name": "a"}, {"id": 1203, "name": "b"}]
     annotations = [
@@ -241,9 +231,9 @@ def test_masks_of_many_categories_have_16_bits(tmp_path: Path) -> None:
     assert Image.open(io.BytesIO(one)).mode == Image.open(io.BytesIO(other)).mode == "I;16"
 
 
-def test_bad_images_and_objects_are_rejects(tmp_path: Path) -> None:
+def test_bad_images_and_objects_are_rejects(tmp_path):
     write_tree(tmp_path, **{str(n): jpeg(n) for n in range(20)})
-    changes: list[dict[str, Any]] = [
+    changes = [
         {"bbox": [1, 2, 3]},
         {"bbox": [1, 2, -3, 4]},
         {"bbox": [1, 2, math.inf, 4]},
@@ -304,9 +294,7 @@ def test_bad_images_and_objects_are_rejects(tmp_path: Path) -> None:
         ({"size": [WIDTH, HEIGHT], "counts": [391]}, r"a mask of another size, \[23, 17\]"),
     ],
 )
-def test_bad_segmentations_are_rejects_if_masks_are_drawn(
-    tmp_path: Path, segmentation: Any, message: str
-) -> None:
+def test_bad_segmentations_are_rejects_if_masks_are_drawn(tmp_path, segmentation, message):
     write_tree(tmp_path, **{"1": jpeg(1)})
     annotations = [object_of(1, 1, segmentation=segmentation)]
     path = write_coco(tmp_path / "i.json", [image_of(1)], annotations)
@@ -317,7 +305,7 @@ def test_bad_segmentations_are_rejects_if_masks_are_drawn(
     assert re.search(f"with{'' if message.startswith('out') else ' '}{message}", found)
 
 
-def test_category_zero_has_no_number_in_masks_of_classes(tmp_path: Path) -> None:
+def test_category_zero_has_no_number_in_masks_of_classes(tmp_path):
     write_tree(tmp_path, **{"1": jpeg(1)})
     categories = [{"id": 0, "name": "a"}]
     annotations = [object_of(1, 1, category_id=0)]
@@ -328,7 +316,7 @@ def test_category_zero_has_no_number_in_masks_of_classes(tmp_path: Path) -> None
     assert not rejects_of(Coco(path, masks=["objects"]))
 
 
-def test_annotations_of_upright_pictures_need_orient(tmp_path: Path) -> None:
+def test_annotations_of_upright_pictures_need_orient(tmp_path):
     (tmp_path / "1.jpg").write_bytes(encoded(picture(), "JPEG", exif=exif(6)))
     upright = image_of(1, width=HEIGHT, height=WIDTH)
     path = write_coco(tmp_path / "i.json", [upright], [object_of(1, 1)])
@@ -362,7 +350,7 @@ def test_annotations_of_upright_pictures_need_orient(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_files_that_are_not_right_are_one_line(tmp_path: Path, text: str, message: str) -> None:
+def test_files_that_are_not_right_are_one_line(tmp_path, text, message):
     path = tmp_path / "i.json"
     path.write_text(text)
     with pytest.raises(DataError, match=message) as error:
@@ -374,14 +362,14 @@ def test_files_that_are_not_right_are_one_line(tmp_path: Path, text: str, messag
     "categories",
     [{}, [{"id": "1", "name": "a"}], [{"id": 1}], [{"id": 1, "name": "a"}] * 2, [{"id": 2**70}]],
 )
-def test_bad_categories_are_named(tmp_path: Path, categories: Any) -> None:
+def test_bad_categories_are_named(tmp_path, categories):
     write_tree(tmp_path, **{"1": jpeg(1)})
     path = write_coco(tmp_path / "i.json", [image_of(1)], [], categories)
     with pytest.raises(DataError, match=r"no name in categories\[[01]\]"):
         rows_of(Coco(path))
 
 
-def test_what_is_not_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_not_read_is_said(tmp_path, caplog):
     write_tree(tmp_path, **{"1": jpeg(1)})
     annotations = [object_of(n, n, keypoints=[1, 2, 2]) for n in range(4)]
     write_coco(tmp_path / "i.json", [image_of(1)], annotations)
@@ -395,7 +383,7 @@ def test_what_is_not_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert "annotations in i.json have keys that are not read: keypoints" in caplog.text
 
 
-def test_texts_may_be_ids_and_annotations_lacking(tmp_path: Path) -> None:
+def test_texts_may_be_ids_and_annotations_lacking(tmp_path):
     write_tree(tmp_path, **{"1": jpeg(1)})
     images = [{**image_of(1), "id": "é"}]
     path = write_coco(tmp_path / "i.json", images, [object_of(3, "é")])
@@ -407,7 +395,7 @@ def test_texts_may_be_ids_and_annotations_lacking(tmp_path: Path) -> None:
     assert rows_of(Coco(path))[0]["image/object/class/label"] == []
 
 
-def test_a_remote_file_is_copied_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_remote_file_is_copied_once(tmp_path, monkeypatch):
     path = some_objects(tmp_path)
     expected = rows_of(Coco(path, base=str(tmp_path / "val")))
     calls = []
@@ -423,7 +411,7 @@ def test_a_remote_file_is_copied_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert calls == [str(path)]
 
 
-def test_options_are_checked(tmp_path: Path) -> None:
+def test_options_are_checked(tmp_path):
     with pytest.raises(UsageError, match="masks 'mask' are not known: use objects and classes"):
         Coco("i.json", masks=["mask"])
     path = some_objects(tmp_path)
@@ -434,7 +422,7 @@ def test_options_are_checked(tmp_path: Path) -> None:
     assert list(row) == columns
 
 
-def test_a_dataset_of_objects_is_loaded(tmp_path: Path) -> None:
+def test_a_dataset_of_objects_is_loaded(tmp_path):
     tf = pytest.importorskip("tensorflow")
     path = some_objects(tmp_path)
     out = tmp_path / "out"
@@ -458,7 +446,7 @@ def test_a_dataset_of_objects_is_loaded(tmp_path: Path) -> None:
     assert batch["image/object/class/label"].to_list() == labels
 
 
-def test_a_changed_file_ends_the_job(tmp_path: Path) -> None:
+def test_a_changed_file_ends_the_job(tmp_path):
     path = some_objects(tmp_path)
     source = Coco(path, base=str(tmp_path / "val"))
     scans = source.all_scans()

@@ -6,7 +6,6 @@ import bz2
 import gzip
 import lzma
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +17,7 @@ from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.csv.text import open_text
 
 
-def by_arrow(codec: str) -> Callable[[bytes], bytes]:
+def by_arrow(codec):
     def compress(data: bytes) -> bytes:
         sink = pa.BufferOutputStream()
         with pa.CompressedOutputStream(sink, codec) as stream:
@@ -28,7 +27,7 @@ def by_arrow(codec: str) -> Callable[[bytes], bytes]:
     return compress
 
 
-COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+COMPRESSORS = {
     ".gz": lambda data: gzip.compress(data, mtime=0),
     ".bz2": bz2.compress,
     ".xz": lzma.compress,
@@ -52,7 +51,7 @@ def read(path: Path, data: bytes) -> bytes:
 
 
 @SUFFIXES
-def test_all_streams_of_a_file_are_read(tmp_path: Path, suffix: str) -> None:
+def test_all_streams_of_a_file_are_read(tmp_path, suffix):
     compress = COMPRESSORS[suffix]
     path = tmp_path / f"x.csv{suffix}"
     assert read(path, compress(ONE) + compress(TWO)) == ONE + TWO
@@ -75,13 +74,13 @@ def test_all_streams_of_a_file_are_read(tmp_path: Path, suffix: str) -> None:
     ],
     ids=lambda held: "".join("-" if part else "0" for part in held[:9]),
 )
-def test_streams_may_hold_nothing(tmp_path: Path, suffix: str, held: tuple[bytes, ...]) -> None:
+def test_streams_may_hold_nothing(tmp_path, suffix, held):
     compressed = b"".join(map(COMPRESSORS[suffix], held))
     assert read(tmp_path / f"x.csv{suffix}", compressed) == b"".join(held)
 
 
 @pytest.mark.parametrize("level", [1, 9])
-def test_bzip2_reads_a_large_stream_beside_empty_ones(tmp_path: Path, level: int) -> None:
+def test_bzip2_reads_a_large_stream_beside_empty_ones(tmp_path, level):
     large = b"".join(b"%d,%d\n" % (row, row * row) for row in range(60_000))
     empty = bz2.compress(b"")
     held = bz2.compress(large, level)
@@ -99,7 +98,7 @@ def test_bzip2_reads_a_large_stream_beside_empty_ones(tmp_path: Path, level: int
 
 
 @SUFFIXES
-def test_a_file_that_is_cut_is_refused(tmp_path: Path, suffix: str) -> None:
+def test_a_file_that_is_cut_is_refused(tmp_path, suffix):
     compress = COMPRESSORS[suffix]
     first, whole = compress(ONE), compress(ONE) + compress(TWO)
     for length in range(len(whole)):
@@ -114,7 +113,7 @@ def test_a_file_that_is_cut_is_refused(tmp_path: Path, suffix: str) -> None:
 
 
 @CHECKED
-def test_one_damaged_byte_loses_nothing_silently(tmp_path: Path, suffix: str) -> None:
+def test_one_damaged_byte_loses_nothing_silently(tmp_path, suffix):
     compress = COMPRESSORS[suffix]
     whole = compress(ONE) + compress(b"") + compress(TWO)
     refused = 0
@@ -131,9 +130,7 @@ def test_one_damaged_byte_loses_nothing_silently(tmp_path: Path, suffix: str) ->
 
 @SUFFIXES
 @pytest.mark.parametrize("behind", [b"x", b"\x5d\0\0\0\0", b"garbage behind the end", ONE])
-def test_what_follows_the_last_stream_is_refused(
-    tmp_path: Path, suffix: str, behind: bytes
-) -> None:
+def test_what_follows_the_last_stream_is_refused(tmp_path, suffix, behind):
     with pytest.raises(
         DataError, match=rf"cannot read x.csv{suffix} \(.*\): check that the file is"
     ):
@@ -141,7 +138,7 @@ def test_what_follows_the_last_stream_is_refused(
 
 
 @pytest.mark.parametrize("zeros", [4, 8, 2**16 - 4, 2**16, 2**17 + 12])
-def test_xz_streams_may_be_padded(tmp_path: Path, zeros: int) -> None:
+def test_xz_streams_may_be_padded(tmp_path, zeros):
     one, two, padding = lzma.compress(ONE), lzma.compress(TWO), bytes(zeros)
     assert read(tmp_path / "x.csv.xz", one + padding + two + padding) == ONE + TWO
     for wrong in (one + padding + b"\0", one + padding + b"\0" + two):
@@ -151,7 +148,7 @@ def test_xz_streams_may_be_padded(tmp_path: Path, zeros: int) -> None:
         read(tmp_path / "x.csv.xz", padding + one)
 
 
-def test_an_xz_file_with_other_checks_is_read(tmp_path: Path) -> None:
+def test_an_xz_file_with_other_checks_is_read(tmp_path):
     for check in (lzma.CHECK_NONE, lzma.CHECK_CRC32, lzma.CHECK_SHA256):
         data = lzma.compress(ONE, check=check) + lzma.compress(TWO)
         assert read(tmp_path / "x.csv.xz", data) == ONE + TWO
@@ -161,9 +158,7 @@ def test_an_xz_file_with_other_checks_is_read(tmp_path: Path) -> None:
 
 @SUFFIXES
 @pytest.mark.parametrize("others", [0, 1])
-def test_a_compressed_file_without_bytes_is_refused(
-    tmp_path: Path, suffix: str, others: int
-) -> None:
+def test_a_compressed_file_without_bytes_is_refused(tmp_path, suffix, others):
     source = tmp_path / "in"
     source.mkdir()
     for number in range(others):
@@ -177,7 +172,7 @@ def test_a_compressed_file_without_bytes_is_refused(
 
 
 @pytest.mark.parametrize("encoding", ["base64", "rot13", "undefined", "idna", "none", "a\0b", ""])
-def test_an_encoding_that_is_not_of_text_is_refused(tmp_path: Path, encoding: str) -> None:
+def test_an_encoding_that_is_not_of_text_is_refused(tmp_path, encoding):
     (tmp_path / "x.csv").write_bytes(b"a,b\n" + ONE)
     with pytest.raises(
         bt.BeamTFRecordError, match="is not known: pass a name such as utf-8, latin"
@@ -185,9 +180,7 @@ def test_an_encoding_that_is_not_of_text_is_refused(tmp_path: Path, encoding: st
         bt.write(tmp_path / "x.csv", tmp_path / "out", source_options={"encoding": encoding})
 
 
-def test_two_names_of_one_file_are_read_for_each_and_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_two_names_of_one_file_are_read_for_each_and_told(tmp_path, caplog):
     source = tmp_path / "in"
     source.mkdir()
     (source / "a.csv").write_bytes(b"a,b\n" + ONE)

@@ -30,11 +30,11 @@ def written(path: Path, *rows: list[Any], delimiter: str = ";") -> Path:
     return path
 
 
-def column(source: Csv, name: str) -> list[Any]:
+def column(source, name):
     return [row[name] for batch in source.batches() for row in batch.rows()]
 
 
-def rejects_of(source: Csv) -> list[tuple[str, str]]:
+def rejects_of(source):
     schema = source.schema()
     batches = [
         b for unit in source.all_units(source.all_scans()) for b in source.read(unit, schema)
@@ -60,9 +60,7 @@ def rejects_of(source: Csv) -> list[tuple[str, str]]:
         ("%d%%%m%%%Y", ["1%2%2024"], ["2024-02-01"], "date32[day]"),
     ],
 )
-def test_formats_of_dates(
-    tmp_path: Path, form: str, values: list[str], expected: list[str], arrow: str
-) -> None:
+def test_formats_of_dates(tmp_path, form, values, expected, arrow):
     path = written(tmp_path / "x.csv", ["id", "at"], *enumerate(values), ["9", ""])
     source = Csv(path, delimiter=";", date_formats=[form])
     assert str(source.schema().field("at").type) == arrow
@@ -81,11 +79,11 @@ FORMATS += ["%I:%M %p %d-%m-%Y", "%Y-%m-%dT%H:%M:%S.%f", "%y %B %d %H.%M"]
     st.datetimes(datetime.datetime(1970, 1, 1), datetime.datetime(2068, 12, 31)),
     st.text("0123456789.:/ -,aMpJn", max_size=12),
 )
-def test_python_reads_the_same_dates(form: str, moment: datetime.datetime, noise: str) -> None:
+def test_python_reads_the_same_dates(form, moment, noise):
     for text in (moment.strftime(form), moment.strftime(form) + noise, noise):
         plain = Format(dates=(date_format(form),)).plain(pa.array([text]))[0].as_py()
         try:
-            expected: Any = datetime.datetime.strptime(text, form)
+            expected = datetime.datetime.strptime(text, form)
         except ValueError:
             expected = None
         is_iso = re.match("[0-9]{4}-[0-9]{2}-[0-9]{2}", plain)
@@ -107,7 +105,7 @@ WORDS = {
 NUMBERS = [*map(str, range(62)), *(f"0{digit}" for digit in range(10))]
 
 
-def in_python(text: str, formats: list[str]) -> datetime.datetime | None:
+def in_python(text, formats):
     """Return a time by the first format with which Python can read a text."""
     for form in formats:
         with contextlib.suppress(ValueError):
@@ -115,7 +113,7 @@ def in_python(text: str, formats: list[str]) -> datetime.datetime | None:
     return None
 
 
-def test_the_first_format_that_python_can_read_counts() -> None:
+def test_the_first_format_that_python_can_read_counts():
     chosen, of_a_later_format = random.Random(7), 0
     for _ in range(150):
         formats = chosen.sample(PAIRED, 3)
@@ -157,9 +155,7 @@ def test_the_first_format_that_python_can_read_counts() -> None:
         ),
     ],
 )
-def test_formats_that_differ_in_the_order_of_fields(
-    tmp_path: Path, formats: list[str], values: list[str], expected: list[str], arrow: str
-) -> None:
+def test_formats_that_differ_in_the_order_of_fields(tmp_path, formats, values, expected, arrow):
     repeated = 100
     path = written(tmp_path / "x.csv", ["at"], *([value] for value in values * repeated))
     for options in ({}, {"types": {"at": arrow.partition("[d")[0]}}):
@@ -169,7 +165,7 @@ def test_formats_that_differ_in_the_order_of_fields(
         assert [at.isoformat() for at in column(source, "at")] == expected * repeated
 
 
-def test_a_value_of_another_form_makes_a_column_text(tmp_path: Path) -> None:
+def test_a_value_of_another_form_makes_a_column_text(tmp_path):
     for other in ("2024-01-31", "31.12.24", "31.12.2024x", "31.02.2024", "soon"):
         path = written(tmp_path / "x.csv", ["id", "at"], [1, "31.12.2024"], [2, other])
         source = Csv(path, delimiter=";", date_formats=["%d.%m.%Y"])
@@ -178,7 +174,7 @@ def test_a_value_of_another_form_makes_a_column_text(tmp_path: Path) -> None:
         assert rejects_of(typed) == [("x.csv:3", other)]
 
 
-def test_formats_of_some_columns(tmp_path: Path) -> None:
+def test_formats_of_some_columns(tmp_path):
     rows = [["a", "b=c", "n"], ["01/02/2024", "20240203", "20240203"]]
     path = written(tmp_path / "x.csv", *rows)
     formats = ["%d/%m/%Y", "b=c=%Y%m%d"]
@@ -209,7 +205,7 @@ def test_formats_of_some_columns(tmp_path: Path) -> None:
         ({"decimal": "5"}, "--decimal '5' is not one character"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+def test_options_that_make_no_sense_are_refused(options, message):
     with pytest.raises(UsageError) as error:
         Csv("x.csv", **options)
     assert message in str(error.value)
@@ -222,9 +218,7 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message
         ({"null_in": ["aeg=-1"]}, "column 'aeg' is not in --null-in"),
     ],
 )
-def test_columns_that_are_not_there_are_refused(
-    tmp_path: Path, options: dict[str, Any], message: str
-) -> None:
+def test_columns_that_are_not_there_are_refused(tmp_path, options, message):
     path = written(tmp_path / "x.csv", ["at", "age"], ["1.1.2024", "5"])
     with pytest.raises(UsageError) as error:
         Csv(path, delimiter=";", **options).schema()
@@ -233,9 +227,7 @@ def test_columns_that_are_not_there_are_refused(
 
 @pytest.mark.parametrize(("thousands", "point"), [(".", ","), (",", "."), ("'", "."), (None, ",")])
 @pytest.mark.parametrize("seed", range(5))
-def test_numbers_are_those_of_pandas(
-    tmp_path: Path, seed: int, thousands: str | None, point: str
-) -> None:
+def test_numbers_are_those_of_pandas(tmp_path, seed, thousands, point):
     draw = random.Random(seed)
     rows, floats = [], []
     for number in range(200):
@@ -268,9 +260,9 @@ def test_numbers_are_those_of_pandas(
         *((text, "reject") for text in ("1,234.5", "1 234", "x", "1.234,5\n")),
     ],
 )
-def test_a_number_has_groups_of_three_or_none(tmp_path: Path, text: str, number: Any) -> None:
+def test_a_number_has_groups_of_three_or_none(tmp_path, text, number):
     path = written(tmp_path / "x.csv", ["id", "x"], [1, "0,5"], [2, text])
-    options: dict[str, Any] = {"delimiter": ";", "thousands": ".", "decimal": ","}
+    options = {"delimiter": ";", "thousands": ".", "decimal": ","}
     source = Csv(path, types={"x": "float64"}, **options)
     if number == "reject":
         assert rejects_of(source) == [("x.csv:3", text)]
@@ -280,10 +272,10 @@ def test_a_number_has_groups_of_three_or_none(tmp_path: Path, text: str, number:
         assert found == number if number is not None else found != found
 
 
-def test_decimals_and_texts_of_floats_are_exact(tmp_path: Path) -> None:
+def test_decimals_and_texts_of_floats_are_exact(tmp_path):
     digits = "1.234.567,1234567890123"
     path = written(tmp_path / "x.csv", ["id", "x"], [1, digits])
-    options: dict[str, Any] = {"delimiter": ";", "thousands": ".", "decimal": ","}
+    options = {"delimiter": ";", "thousands": ".", "decimal": ","}
     source = Csv(path, types={"x": "decimal128(30, 13)"}, **options)
     assert column(source, "x") == [decimal.Decimal("1234567.1234567890123")]
     schema = bt.Schema.loads(
@@ -295,7 +287,7 @@ def test_decimals_and_texts_of_floats_are_exact(tmp_path: Path) -> None:
     assert b"1234567.1234567890123" in shard.read_bytes()
 
 
-def test_words_for_null_in_one_column(tmp_path: Path) -> None:
+def test_words_for_null_in_one_column(tmp_path):
     rows = [["age", "name", "x=y"], ["-1", "-1", "a"], ["-9", "n", "b=c"], ["5", "none", "z"]]
     path = written(tmp_path / "x.csv", *rows)
     words = ["age=-1", "age=-9", "name=none", "x=y=b=c"]
@@ -309,7 +301,7 @@ def test_words_for_null_in_one_column(tmp_path: Path) -> None:
     assert [value is None for value in column(source, "age")] == expected["age"].isna().tolist()
 
 
-def test_words_that_are_null_are_not_remarked(tmp_path: Path) -> None:
+def test_words_that_are_null_are_not_remarked(tmp_path):
     path = written(tmp_path / "x.csv", ["a", "b"], ["n/a", "n/a"], ["A1", "B1"])
     source = Csv(path, delimiter=";", null_in=["a=n/a"])
     inferences = [source.infer(unit) for unit in source.all_units(source.all_scans())]
@@ -317,7 +309,7 @@ def test_words_that_are_null_are_not_remarked(tmp_path: Path) -> None:
     assert remark.startswith("b: 'n/a' once is text, not null")
 
 
-def test_a_column_of_other_type_is_as_without_formats(tmp_path: Path) -> None:
+def test_a_column_of_other_type_is_as_without_formats(tmp_path):
     rows = [["a", "b", "c", "d", "e"], ["true", "x", "", "NA", "5"], ["false", "NA", "", "", "1e3"]]
     path = tmp_path / "x.csv"
     path.write_text("\n".join(";".join(row) for row in rows).replace(";;", ';"";') + "\n")
@@ -330,7 +322,7 @@ def test_a_column_of_other_type_is_as_without_formats(tmp_path: Path) -> None:
     assert inferred[0] == inferred[1]
 
 
-def test_lines_and_units_do_not_matter(tmp_path: Path) -> None:
+def test_lines_and_units_do_not_matter(tmp_path):
     lines = ["id;at;x"] + [f'{n};"{n % 28 + 1}.5.2024";{n},5' for n in range(300)]
     lines[200] = "199;1.5.2024;12.3"
     lines[210] = "209;soon;1"
@@ -340,7 +332,7 @@ def test_lines_and_units_do_not_matter(tmp_path: Path) -> None:
     found = []
     for name in ("x.csv", "y.csv.gz"):
         for chunk_bytes in (60, 2**20):
-            options: dict[str, Any] = {
+            options = {
                 "delimiter": ";",
                 "decimal": ",",
                 "date_formats": ["%d.%m.%Y"],
@@ -361,7 +353,7 @@ def test_lines_and_units_do_not_matter(tmp_path: Path) -> None:
     assert found[0][0].types == [pa.int64(), pa.string(), pa.string()]
 
 
-def test_rows_with_other_numbers_of_fields_take_no_part(tmp_path: Path) -> None:
+def test_rows_with_other_numbers_of_fields_take_no_part(tmp_path):
     path = written(tmp_path / "x.csv", ["a", "b"], ["1,5", "2"], ["x", "y", "z"], ["w"], ["3", "4"])
     for decimal_mark in (",", "."):
         source = Csv(path, delimiter=";", decimal=decimal_mark)
@@ -370,14 +362,14 @@ def test_rows_with_other_numbers_of_fields_take_no_part(tmp_path: Path) -> None:
         assert [place for place, _ in rejects_of(source)] == ["x.csv:3", "x.csv:4"]
 
 
-def test_a_faulty_value_is_reported_as_it_is_written(tmp_path: Path) -> None:
+def test_a_faulty_value_is_reported_as_it_is_written(tmp_path):
     path = written(tmp_path / "x.csv", ["id", "x"], [1, "1.5"])
     source = Csv(path, delimiter=";", decimal=",", types={"x": "float64"})
     with pytest.raises(DataError, match=r"column 'x' is '1\.5' in x\.csv:2, which is not"):
         list(source.batches())
 
 
-def test_formats_that_are_not_used_change_nothing(tmp_path: Path) -> None:
+def test_formats_that_are_not_used_change_nothing(tmp_path):
     path = written(tmp_path / "x.csv", ["id"], [1])
     files = list(Csv(path).files())
     assert not {"date_formats", "null_in", "thousands", "decimal"} & {*Csv(path).options_for(files)}
@@ -385,7 +377,7 @@ def test_formats_that_are_not_used_change_nothing(tmp_path: Path) -> None:
     assert Formats().of("a", ["a"]) is None
 
 
-def test_a_dataset_is_written(tmp_path: Path) -> None:
+def test_a_dataset_is_written(tmp_path):
     rows = [["when", "price", "age"], ["31.12.2024", "1.234,5", "-1"]]
     path = written(tmp_path / "x.csv", *rows)
     bt.write(

@@ -4,7 +4,6 @@ import csv
 import io
 import math
 import struct
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -35,13 +34,13 @@ DOUBLE = Target(0, codes.AS_DOUBLE, 8)
 FLOAT = Target(0, codes.AS_FLOAT, 4)
 
 
-def filler(kernel: ModuleType, columns: int, targets: list[Target], **options: object):
+def filler(kernel, columns, targets, **options):
     defaults = {"keep_blank": False, "nulls": [], "always": [], "capacity": 1000, "dialect": RFC}
     given = defaults | options
     return kernel.Filler(given.pop("dialect"), columns, targets, **given)
 
 
-def rows_of(kernel: ModuleType, text: bytes, columns: int, **options: object):
+def rows_of(kernel, text, columns, **options):
     """Good rows as lists of bytes, and numbers of the bad ones."""
     targets = [Target(i, codes.AS_BYTES) for i in range(columns)]
     filled = filler(kernel, columns, targets, **options)
@@ -169,7 +168,7 @@ def test_text_may_come_in_pieces(text, at, dialect):
     assert collect([text[:at], text[at:]]) == collect([text])
 
 
-def numbers_of(kernel: ModuleType, target: Target, words: list[bytes], dtype: str):
+def numbers_of(kernel, target, words, dtype):
     filled = filler(kernel, 1, [target])
     filled.feed(b"\n".join(words) + b"\n", 0, True)
     ((values, *_),) = filled.take()

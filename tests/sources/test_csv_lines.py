@@ -1,13 +1,9 @@
 """CSV: lines that are not rows, at the start of a file and between rows."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io
 import random
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,13 +16,11 @@ QUOTE = 'a,"b'
 TEXTS = ["1", "a b", 'say "x"', "two\nlines", "#5", "a,b", "", "é"]
 
 
-def rows_of(source: Csv) -> list[dict[str, Any]]:
+def rows_of(source):
     return [row for batch in source.batches(batch_rows=5) for row in batch.rows()]
 
 
-def made_text(
-    draw: random.Random, *, ends: str, comment: str | None
-) -> tuple[str, list[dict[str, str]]]:
+def made_text(draw, *, ends, comment):
     """Return a CSV file with comments at random places, and the rows that Python's csv wrote."""
     text, rows = f"id,name{ends}", []
     for number in range(draw.randrange(60)):
@@ -45,7 +39,7 @@ def made_text(
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_rows_are_those_that_pythons_csv_wrote(seed: int, tmp_path: Path) -> None:
+def test_rows_are_those_that_pythons_csv_wrote(seed, tmp_path):
     draw = random.Random(seed)
     ends, comment = draw.choice(["\n", "\r\n"]), draw.choice(["#", "%", None])
     skip = draw.randrange(5)
@@ -67,13 +61,13 @@ def test_rows_are_those_that_pythons_csv_wrote(seed: int, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("chunk_bytes", [16, 40, 2**20])
 @pytest.mark.parametrize("header", [True, False])
-def test_line_numbers_are_those_of_the_file(tmp_path: Path, chunk_bytes: int, header: bool) -> None:
+def test_line_numbers_are_those_of_the_file(tmp_path, chunk_bytes, header):
     lines = ["made by x", "", "a,b", "# one", "1,2", "", "3,x", "# two", "# three", "4,5,6", "7,8"]
     if not header:
         lines[2] = "0,0"
     path = tmp_path / "x.csv"
     path.write_text("\n".join(lines))
-    options: dict[str, Any] = {"skip_lines": 2, "comment": "#", "chunk_bytes": chunk_bytes}
+    options = {"skip_lines": 2, "comment": "#", "chunk_bytes": chunk_bytes}
     source = Csv(
         path, header=header, names=["a", "b"], types={"a": "int64", "b": "int64"}, **options
     )
@@ -88,7 +82,7 @@ def test_line_numbers_are_those_of_the_file(tmp_path: Path, chunk_bytes: int, he
 
 
 @pytest.mark.parametrize("chunk_bytes", [16, 2**20])
-def test_a_decimal_in_a_row_behind_comments_has_its_line(tmp_path: Path, chunk_bytes: int) -> None:
+def test_a_decimal_in_a_row_behind_comments_has_its_line(tmp_path, chunk_bytes):
     path = tmp_path / "x.csv"
     path.write_text("a,b\n1,2\n# c\n\n# d\n1.5,2\n#e\nx,1\n")
     source = Csv(path, comment="#", types={"a": "decimal128(5,2)"}, chunk_bytes=chunk_bytes)
@@ -96,7 +90,7 @@ def test_a_decimal_in_a_row_behind_comments_has_its_line(tmp_path: Path, chunk_b
         rows_of(source)
 
 
-def test_one_column_has_blank_rows_but_no_comments(tmp_path: Path) -> None:
+def test_one_column_has_blank_rows_but_no_comments(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("# top\na\n1\n\n# two\n3\n#")
     for chunk_bytes in (16, 2**20):
@@ -105,13 +99,13 @@ def test_one_column_has_blank_rows_but_no_comments(tmp_path: Path) -> None:
         assert sum(unit.rows or 0 for unit in source.all_units(source.all_scans())) == 3
 
 
-def test_a_file_may_have_comments_alone(tmp_path: Path) -> None:
+def test_a_file_may_have_comments_alone(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("# one\n# two")
     assert rows_of(Csv(path, comment="#")) == []
 
 
-def test_too_few_lines_are_refused(tmp_path: Path) -> None:
+def test_too_few_lines_are_refused(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("a\nb")
     with pytest.raises(DataError, match=r"^x\.csv has only 1 line ends: correct --skip-lines 2$"):
@@ -121,18 +115,16 @@ def test_too_few_lines_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("comment", "other"), [(",", "delimiter"), ('"', "quote")])
-def test_a_comment_is_no_other_character(comment: str, other: str) -> None:
+def test_a_comment_is_no_other_character(comment, other):
     with pytest.raises(UsageError, match=f"comment and {other} are both"):
         Csv("x.csv", comment=comment)
 
 
-def test_options_decide_the_dataset_only_if_they_are_used(tmp_path: Path) -> None:
+def test_options_decide_the_dataset_only_if_they_are_used(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("a\n1\n")
     fingerprints = set()
-    cases: list[dict[str, Any]] = [
-        *({}, {"skip_lines": 0, "comment": None}, {"skip_lines": 1}, {"comment": "#"})
-    ]
+    cases = [*({}, {"skip_lines": 0, "comment": None}, {"skip_lines": 1}, {"comment": "#"})]
     for options in cases:
         settings = make_settings(path, tmp_path / "out", source_options=options)
         fingerprints.add(settings.identity(list(settings.source.files())).fingerprint)
@@ -140,7 +132,7 @@ def test_options_decide_the_dataset_only_if_they_are_used(tmp_path: Path) -> Non
     assert not {"skip_lines", "comment"} & Csv(path).options_for(Csv(path).files()).keys()
 
 
-def test_a_dataset_is_written(tmp_path: Path) -> None:
+def test_a_dataset_is_written(tmp_path):
     # The first line of scikit-learn's wine_data.csv has the numbers of rows and columns.
     (tmp_path / "wine.csv").write_text("178,13,class_0\n# acid\nalcohol,acid\n14.23,1.71\n")
     bt.write(tmp_path / "wine.csv", tmp_path / "out", skip_lines=1, comment="#")

@@ -6,8 +6,6 @@ import bz2
 import gzip
 import lzma
 import random
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -44,7 +42,7 @@ def _swap(data: bytearray, draw: random.Random) -> None:
     data[one : one + 8], data[other : other + 8] = data[other : other + 8], data[one : one + 8]
 
 
-def _cut(data: bytearray, draw: random.Random) -> None:
+def _cut(data, draw):
     """Cut the end off."""
     del data[draw.randrange(len(data)) :]
 
@@ -56,12 +54,12 @@ def _zero(data: bytearray, draw: random.Random) -> None:
     data[at:stop] = bytes(stop - at)
 
 
-def _json_lines(rows: int) -> bytes:
+def _json_lines(rows):
     # Columns that damage cannot turn into others of another type.
     return b"".join(b'{"id": %d, "name": "n\\u00e9%d"}\n' % (row, row) for row in range(rows))
 
 
-def _made(kind: str, path: Path) -> Callable[[Path], Source]:
+def _made(kind, path):
     """Write a file of `ROWS` rows; return what opens it."""
     if kind in CASES:
         CASES[kind].write(path, some_rows(ROWS))
@@ -101,9 +99,7 @@ SEEDS = {"excel": 20}
 
 @pytest.mark.parametrize("damage", [_flip, _swap, _zero])
 @pytest.mark.parametrize("kind", SUFFIXES)
-def test_damage_loses_no_row_in_silence(
-    tmp_path: Path, kind: str, damage: Callable[[bytearray, random.Random], None]
-) -> None:
+def test_damage_loses_no_row_in_silence(tmp_path, kind, damage):
     path = tmp_path / f"x{SUFFIXES[kind]}"
     open_ = _made(kind, path)
     data = path.read_bytes()
@@ -121,9 +117,7 @@ def test_damage_loses_no_row_in_silence(
 
 
 @pytest.mark.parametrize("kind", SUFFIXES)
-def test_a_file_that_is_cut_off_has_all_rows_before_the_cut_or_is_refused(
-    tmp_path: Path, kind: str
-) -> None:
+def test_a_file_that_is_cut_off_has_all_rows_before_the_cut_or_is_refused(tmp_path, kind):
     path = tmp_path / f"x{SUFFIXES[kind]}"
     open_ = _made(kind, path)
     data = path.read_bytes()
@@ -144,7 +138,7 @@ def test_a_file_that_is_cut_off_has_all_rows_before_the_cut_or_is_refused(
             assert "\n" not in message
 
 
-def _complete_rows(kind: str, data: bytes, size: int) -> int | None:
+def _complete_rows(kind, data, size):
     """Return the rows of a part of a file, if its format has no mark of the end."""
     if kind == "json" and b"\n" in data[size - 1 : size + 1]:
         return data[: size + 1].count(b"\n")

@@ -1,11 +1,7 @@
 """Excel workbooks: the values that pandas finds, and refusals by cell where there is no value."""
 
-from __future__ import annotations
-
 import datetime
 import zipfile
-from pathlib import Path
-from typing import Any
 
 import pandas
 import pyarrow as pa
@@ -23,7 +19,7 @@ DAY = datetime.date(2024, 2, 29)
 TIME = datetime.datetime(2024, 2, 29, 12, 30, 15)
 
 
-def book(path: Path, **sheets: list[list[Any]]) -> str:
+def book(path, **sheets):
     """Write a workbook; `_hidden` sheets begin with that word."""
     made = openpyxl.Workbook()
     made.remove(made.active)
@@ -36,7 +32,7 @@ def book(path: Path, **sheets: list[list[Any]]) -> str:
     return str(path)
 
 
-def rows_of(path: str, **options: Any) -> list[dict[str, Any]]:
+def rows_of(path, **options):
     source = make_source(path, options=options)
     return [row for batch in source.batches(batch_rows=2) for row in batch.rows()]
 
@@ -49,7 +45,7 @@ ROWS = [
 ]
 
 
-def test_values_have_the_types_of_all_rows(tmp_path: Path) -> None:
+def test_values_have_the_types_of_all_rows(tmp_path):
     path = book(tmp_path / "a.xlsx", trips=[HEADER, *ROWS], hidden=[["x"]])
     schema = make_source(path).schema()
     assert [field.type for field in schema] == [
@@ -63,7 +59,7 @@ def test_values_have_the_types_of_all_rows(tmp_path: Path) -> None:
     assert (third["id"], third["name"], third["paid"]) == (None, " b\n", False)
 
 
-def test_it_has_what_pandas_finds(tmp_path: Path) -> None:
+def test_it_has_what_pandas_finds(tmp_path):
     path = book(tmp_path / "a.xlsx", trips=[HEADER[:5], *(row[:5] for row in ROWS)])
     frame = pandas.read_excel(path, engine="calamine")
     for column in ("id", "fare"):
@@ -71,7 +67,7 @@ def test_it_has_what_pandas_finds(tmp_path: Path) -> None:
         assert found == [None if pandas.isna(value) else value for value in frame[column]]
 
 
-def test_a_dataset_has_the_rows(tmp_path: Path) -> None:
+def test_a_dataset_has_the_rows(tmp_path):
     path = book(tmp_path / "a.xlsx", trips=[["id", "x"], *([i, i / 2] for i in range(100))])
     output = tmp_path / "out"
     assert bt.write(path, output, shards=2).examples == 100
@@ -81,7 +77,7 @@ def test_a_dataset_has_the_rows(tmp_path: Path) -> None:
     assert (output / "job.json").stat().st_mtime_ns == before
 
 
-def test_one_of_several_sheets_is_named(tmp_path: Path) -> None:
+def test_one_of_several_sheets_is_named(tmp_path):
     path = book(tmp_path / "a.xlsx", one=[["x"], [1]], two=[["x"], [2]], hidden=[["x"], [3]])
     with pytest.raises(UsageError, match="has 2 visible sheets: pass --sheet, one of one, two"):
         rows_of(path)
@@ -91,7 +87,7 @@ def test_one_of_several_sheets_is_named(tmp_path: Path) -> None:
         rows_of(path, sheet="three")
 
 
-def test_kinds_that_differ_need_text(tmp_path: Path) -> None:
+def test_kinds_that_differ_need_text(tmp_path):
     path = book(
         tmp_path / "a.xlsx", s=[["x", "y"], [1, 1], ["a", 2], [None, 3], [True, 4], [DAY, 5]]
     )
@@ -108,7 +104,7 @@ def test_kinds_that_differ_need_text(tmp_path: Path) -> None:
         rows_of(path, types={"x": "string", "yy": "int64"})
 
 
-def test_numbers_and_dates_join_across_files(tmp_path: Path) -> None:
+def test_numbers_and_dates_join_across_files(tmp_path):
     book(tmp_path / "a.xlsx", s=[["x", "t"], [1, DAY]])
     book(tmp_path / "b.xlsx", s=[["x", "t"], [1.5, TIME]])
     midnight = datetime.datetime(2024, 2, 29)
@@ -129,9 +125,7 @@ def test_numbers_and_dates_join_across_files(tmp_path: Path) -> None:
         ([], {}, "has no names of columns in row 1"),
     ],
 )
-def test_what_has_no_value_is_refused_by_cell(
-    tmp_path: Path, rows: list[list[Any]], options: dict[str, Any], message: str
-) -> None:
+def test_what_has_no_value_is_refused_by_cell(tmp_path, rows, options, message):
     path = book(tmp_path / "a.xlsx", s=rows)
     with pytest.raises(DataError, match=message) as caught:
         rows_of(path, **options)
@@ -139,14 +133,14 @@ def test_what_has_no_value_is_refused_by_cell(
     assert "\n" not in str(caught.value)
 
 
-def test_null_words_and_empty_cells_are_null(tmp_path: Path) -> None:
+def test_null_words_and_empty_cells_are_null(tmp_path):
     rows = [["x", None, "y"], [1, None, "n/a"], [], ["#N/A", None, "b"], [None, None, None]]
     path = book(tmp_path / "a.xlsx", s=rows)
     expected = [{"x": 1, "y": None}, {"x": None, "y": None}, {"x": None, "y": "b"}]
     assert rows_of(path, null_words=["n/a", "#N/A"]) == expected
 
 
-def test_a_size_that_is_too_small_hides_no_cells(tmp_path: Path) -> None:
+def test_a_size_that_is_too_small_hides_no_cells(tmp_path):
     import zipfile
 
     path = book(tmp_path / "a.xlsx", s=[["x", "y"], [1, 2], [3, 4]])
@@ -161,7 +155,7 @@ def test_a_size_that_is_too_small_hides_no_cells(tmp_path: Path) -> None:
     assert rows_of(path) == [{"x": 1, "y": 2}, {"x": 3, "y": 4}]
 
 
-def test_a_reject_has_the_number_of_its_row(tmp_path: Path) -> None:
+def test_a_reject_has_the_number_of_its_row(tmp_path):
     path = book(tmp_path / "a.xlsx", s=[["x"], [1], [2.5], [3]])
     manifest = bt.write(path, tmp_path / "out", types={"x": "int64"}, max_rejects=1)
     assert manifest.rejects["rows"] == 1
@@ -169,9 +163,7 @@ def test_a_reject_has_the_number_of_its_row(tmp_path: Path) -> None:
     assert reject["address"] == "a.xlsx row 3"
 
 
-def test_a_workbook_of_too_many_texts_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_workbook_of_too_many_texts_is_refused(tmp_path, monkeypatch):
     path = book(tmp_path / "a.xlsx", rows=[["a"], *([f"text {number}"] for number in range(900))])
     # The sheet, which is streamed, is larger.
     monkeypatch.setattr(excel, "_MOST_PART_BYTES", 20_000)

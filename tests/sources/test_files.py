@@ -13,40 +13,40 @@ from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.files import as_paths, list_files
 
 
-def _make(root: Path, *names: str) -> None:
+def _make(root, *names):
     for name in names:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(name.encode())
 
 
-def _list(*paths: str | Path, suffixes: tuple[str, ...] = (".csv",)) -> list[InputFile]:
+def _list(*paths, suffixes=(".csv",)):
     return list(list_files([str(path) for path in paths], suffixes))
 
 
-def _names(*paths: str | Path, suffixes: tuple[str, ...] = (".csv",)) -> list[str]:
+def _names(*paths, suffixes=(".csv",)):
     return [file.name for file in _list(*paths, suffixes=suffixes)]
 
 
-def test_paths_are_one_or_many() -> None:
+def test_paths_are_one_or_many():
     assert as_paths("a.csv") == ("a.csv",)
     assert as_paths(Path("a.csv")) == ("a.csv",)
     assert as_paths(["a.csv", Path("b.csv")]) == ("a.csv", "b.csv")
 
 
-def test_directory_is_searched_in_byte_order(tmp_path: Path) -> None:
+def test_directory_is_searched_in_byte_order(tmp_path):
     _make(tmp_path, "b.csv", "a10.csv", "a9.csv", "Z.csv", "a/x.csv", "é.csv", "a-b.csv", "c.txt")
     assert _names(tmp_path) == [
         *("Z.csv", "a-b.csv", "a/x.csv", "a10.csv", "a9.csv", "b.csv", "é.csv"),
     ]
 
 
-def test_directory_takes_compressed_files_too(tmp_path: Path) -> None:
+def test_directory_takes_compressed_files_too(tmp_path):
     _make(tmp_path, "a.csv.gz", "b.CSV.ZST", "c.gz", "d.csv.zip")
     assert _names(tmp_path) == ["a.csv.gz", "b.CSV.ZST"]
 
 
-def test_quoted_and_expanded_glob_are_the_same(tmp_path: Path) -> None:
+def test_quoted_and_expanded_glob_are_the_same(tmp_path):
     _make(tmp_path, "deep/x/a.csv", "deep/x/b.csv", "deep/y/c.csv")
     quoted = _list(tmp_path / "*" / "*" / "*.csv")
     files = [tmp_path / "deep/y/c.csv", tmp_path / "deep/x/b.csv", tmp_path / "deep/x/a.csv"]
@@ -55,7 +55,7 @@ def test_quoted_and_expanded_glob_are_the_same(tmp_path: Path) -> None:
     assert _list(tmp_path) == quoted
 
 
-def test_one_file_is_named_by_itself(tmp_path: Path) -> None:
+def test_one_file_is_named_by_itself(tmp_path):
     _make(tmp_path, "deep/a.csv")
     (file,) = _list(tmp_path / "deep/a.csv")
     status = (tmp_path / "deep/a.csv").stat()
@@ -68,9 +68,7 @@ def test_one_file_is_named_by_itself(tmp_path: Path) -> None:
     )
 
 
-def test_a_file_named_several_times_comes_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_named_several_times_comes_once(tmp_path, monkeypatch):
     _make(tmp_path, "a.csv", "b.csv")
     monkeypatch.chdir(tmp_path)
     mixture = ("a.csv", str(tmp_path / "a.csv"), "./x/../a.csv", "*.csv", ".")
@@ -78,36 +76,36 @@ def test_a_file_named_several_times_comes_once(
     assert _names(*mixture) == ["a.csv", "b.csv"]
 
 
-def test_hidden_names_are_left_out_below_a_directory_or_glob(tmp_path: Path) -> None:
+def test_hidden_names_are_left_out_below_a_directory_or_glob(tmp_path):
     hidden = (".a.csv", "_b.csv", "_temporary/0/c.csv", ".git/d.csv", "x/.y/e.csv")
     _make(tmp_path, "a.csv", *hidden)
     assert _names(tmp_path) == ["a.csv"]
     assert _names(tmp_path / "**" / "*.csv") == ["a.csv"]
 
 
-def test_hidden_directory_matched_by_glob_is_left_out(tmp_path: Path) -> None:
+def test_hidden_directory_matched_by_glob_is_left_out(tmp_path):
     _make(tmp_path, "_temporary/a.csv", "done/a.csv", "done/b.csv")
     assert [file.path for file in _list(tmp_path / "*" / "a.csv")] == [str(tmp_path / "done/a.csv")]
 
 
-def test_hidden_file_is_taken_where_it_is_named(tmp_path: Path) -> None:
+def test_hidden_file_is_taken_where_it_is_named(tmp_path):
     _make(tmp_path, "_x/_a.csv", "_x/b.csv")
     assert _names(tmp_path / "_x/_a.csv") == ["_a.csv"]
     assert _names(tmp_path / "_x" / "*.csv") == ["b.csv"]
 
 
-def test_file_and_glob_match_whatever_their_suffix(tmp_path: Path) -> None:
+def test_file_and_glob_match_whatever_their_suffix(tmp_path):
     _make(tmp_path, "a.dat", "b.dat")
     assert _names(tmp_path / "a.dat") == ["a.dat"]
     assert _names(tmp_path / "*.dat") == ["a.dat", "b.dat"]
 
 
-def test_glob_may_match_directories(tmp_path: Path) -> None:
+def test_glob_may_match_directories(tmp_path):
     _make(tmp_path, "2023/a.csv", "2024/b.csv", "2025/notes.txt")
     assert _names(tmp_path / "20*") == ["2023/a.csv", "2024/b.csv"]
 
 
-def test_odd_names(tmp_path: Path) -> None:
+def test_odd_names(tmp_path):
     odd = ["a b.csv", "a%20b.csv", "a*b.csv", "a[1].csv", "日本.csv", "a#b?.csv"]
     _make(tmp_path, *odd)
     for name in odd:
@@ -115,7 +113,7 @@ def test_odd_names(tmp_path: Path) -> None:
     assert _names(tmp_path) == sorted(odd)
 
 
-def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
+def test_links_are_followed_but_not_in_circles(tmp_path):
     _make(tmp_path, "real/a.csv", "in/b.csv")
     (tmp_path / "in/linked.csv").symlink_to(tmp_path / "real/a.csv")
     (tmp_path / "in/sub").symlink_to(tmp_path / "real")
@@ -123,7 +121,7 @@ def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
     assert _names(tmp_path / "in") == ["b.csv", "linked.csv", "sub/a.csv"]
 
 
-def test_partitions_come_from_directories_at_and_above_the_root(tmp_path: Path) -> None:
+def test_partitions_come_from_directories_at_and_above_the_root(tmp_path):
     _make(tmp_path, "t/y=1/m=01/a.csv", "t/y=1/m=02/b.csv", "t/y=2/m=01/c.csv")
     one = _list(tmp_path / "t/y=1/m=01")
     assert [(file.name, file.partitions) for file in one] == [
@@ -132,7 +130,7 @@ def test_partitions_come_from_directories_at_and_above_the_root(tmp_path: Path) 
     assert _list(tmp_path / "t")[0] == one[0]
 
 
-def test_partition_above_a_plain_directory_is_none(tmp_path: Path) -> None:
+def test_partition_above_a_plain_directory_is_none(tmp_path):
     _make(tmp_path, "user=bob/data/a.csv")
     (file,) = _list(tmp_path / "user=bob/data")
     assert (file.name, file.partitions) == ("a.csv", ())
@@ -150,9 +148,7 @@ def test_partition_above_a_plain_directory_is_none(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_nothing_found_is_one_clear_line(
-    path: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_found_is_one_clear_line(path, message, tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError) as caught:
@@ -160,29 +156,27 @@ def test_nothing_found_is_one_clear_line(
     assert str(caught.value) == message
 
 
-def test_broken_link_is_refused(tmp_path: Path) -> None:
+def test_broken_link_is_refused(tmp_path):
     (tmp_path / "a.csv").symlink_to(tmp_path / "gone.csv")
     for path in (tmp_path, tmp_path / "a.csv"):
         with pytest.raises(UsageError, match=r"a\.csv' \(No such file or directory"):
             _names(path)
 
 
-def test_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+def test_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "a.csv")
     with pytest.raises(UsageError, match="it is not a regular file"):
         _names(tmp_path / "a.csv")
 
 
-def test_name_that_is_not_text_is_refused(tmp_path: Path) -> None:
+def test_name_that_is_not_text_is_refused(tmp_path):
     path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.csv")
     Path(path).write_bytes(b"x")
     with pytest.raises(UsageError, match="is not utf-8: rename the file"):
         _names(path)
 
 
-def test_unreadable_file_and_directory_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_file_and_directory_are_refused(tmp_path, monkeypatch):
     _make(tmp_path, "d/a.csv")
     denied = PermissionError(13, "Permission denied", str(tmp_path / "d"))
 
@@ -199,7 +193,7 @@ def test_unreadable_file_and_directory_are_refused(
         _names(tmp_path / "d/a.csv")
 
 
-def test_an_inode_alone_is_no_change_while_reading(tmp_path: Path) -> None:
+def test_an_inode_alone_is_no_change_while_reading(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("a\n1\n")
     (file,) = _list(path)

@@ -1,7 +1,5 @@
 """Partition columns: what directory names mean, and the columns they make."""
 
-from __future__ import annotations
-
 import datetime
 
 import pyarrow as pa
@@ -17,7 +15,7 @@ from beam_tfrecord.sources.hive import (
 )
 
 
-def _file(name: str) -> InputFile:
+def _file(name):
     return InputFile(f"/in/{name}", name, 1, partitions=hive_partitions(name))
 
 
@@ -36,7 +34,7 @@ def _file(name: str) -> InputFile:
         ("plain/year=2024.csv", ()),
     ],
 )
-def test_directories_become_pairs(name: str, expected: tuple[tuple[str, str | None], ...]) -> None:
+def test_directories_become_pairs(name, expected):
     assert hive_partitions(name) == expected
 
 
@@ -57,19 +55,19 @@ def test_directories_become_pairs(name: str, expected: tuple[tuple[str, str | No
         (["__HIVE_DEFAULT_PARTITION__"], pa.null()),
     ],
 )
-def test_type_follows_from_all_values(values: list[str], expected: pa.DataType) -> None:
+def test_type_follows_from_all_values(values, expected):
     files = [_file(f"k={value}/a") for value in values]
     assert [field.type for field in partition_fields(files)] == [expected]
     assert [field.type for field in partition_fields(reversed(files))] == [expected]
 
 
-def test_column_is_nullable_only_where_a_value_is_null() -> None:
+def test_column_is_nullable_only_where_a_value_is_null():
     files = [_file("a=1/b=__HIVE_DEFAULT_PARTITION__/x"), _file("a=1/b=2/x")]
     fields = partition_fields(files)
     assert [(field.name, field.nullable) for field in fields] == [("a", False), ("b", True)]
 
 
-def test_missing_directory_is_refused_or_null() -> None:
+def test_missing_directory_is_refused_or_null():
     files = [_file("a=1/x.csv"), _file("b/y.csv")]
     with pytest.raises(SchemaConflict) as caught:
         partition_fields(files)
@@ -80,12 +78,12 @@ def test_missing_directory_is_refused_or_null() -> None:
     assert partition_fields(files, union=True) == [pa.field("a", pa.int64(), nullable=True)]
 
 
-def test_column_twice_in_a_path_is_refused() -> None:
+def test_column_twice_in_a_path_is_refused():
     with pytest.raises(SchemaConflict, match="column 'a' is twice in the path a=1/a=2/x"):
         partition_fields([_file("a=1/a=2/x")])
 
 
-def test_column_in_data_and_path_is_refused_unless_left_out() -> None:
+def test_column_in_data_and_path_is_refused_unless_left_out():
     inside = pa.schema([("id", pa.int64()), ("a", pa.int64())])
     with pytest.raises(SchemaConflict) as caught:
         add_partition_fields(inside, [_file("a=1/x")])
@@ -97,13 +95,13 @@ def test_column_in_data_and_path_is_refused_unless_left_out() -> None:
     assert add_partition_fields(left, [_file("a=1/x")], columns=["id"]) == left
 
 
-def test_columns_of_the_path_come_last() -> None:
+def test_columns_of_the_path_come_last():
     inside = pa.schema([("id", pa.int64())])
     schema = add_partition_fields(inside, [_file("z=1/a=x/f")])
     assert schema.names == ["id", "z", "a"]
 
 
-def test_batch_gets_the_columns_of_schema() -> None:
+def test_batch_gets_the_columns_of_schema():
     schema = pa.schema(
         [
             ("day", pa.date32()),
@@ -124,12 +122,12 @@ def test_batch_gets_the_columns_of_schema() -> None:
     ]
 
 
-def test_rows_are_counted_without_any_column() -> None:
+def test_rows_are_counted_without_any_column():
     data = pa.record_batch({"a": [1, 2, 3]})
     assert with_partitions(data, _file("x"), pa.schema([])).num_rows == 3
 
 
-def test_value_that_does_not_fit_is_refused() -> None:
+def test_value_that_does_not_fit_is_refused():
     data = pa.record_batch({"id": [1]})
     with pytest.raises(DataError) as caught:
         with_partitions(data, _file("a=x/f"), pa.schema([("a", pa.int64())]))

@@ -1,21 +1,15 @@
 """Pictures from folders: what rows say, what is refused, and that nothing depends on packs."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os
 import pickle
 import random
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import labels_of
 from beam_tfrecord.sources.images import listing as images_pack
@@ -35,7 +29,7 @@ from tests.sources.made_images import (
 )
 
 
-def batches_of(source: Images, **options: Any) -> list[Batch]:
+def batches_of(source, **options):
     """Read everything, rejects and all."""
     scans = source.all_scans()
     schema = source.schema(scans)
@@ -44,15 +38,15 @@ def batches_of(source: Images, **options: Any) -> list[Batch]:
     ]
 
 
-def rows_of(source: Images) -> list[dict[str, Any]]:
+def rows_of(source):
     return [row for batch in batches_of(source) for row in batch.rows()]
 
 
-def rejects_of(source: Images) -> list[Reject]:
+def rejects_of(source):
     return [reject for batch in batches_of(source) for reject in batch.rejects]
 
 
-def by_origin(batches: list[Batch]) -> Iterator[tuple[str, int, str]]:
+def by_origin(batches):
     for batch in batches:
         assert batch.origin is not None
         numbers = batch.origin.row_numbers(batch.num_rows).tolist()
@@ -60,7 +54,7 @@ def by_origin(batches: list[Batch]) -> Iterator[tuple[str, int, str]]:
             yield batch.origin.unit, number, row["path"]
 
 
-def test_a_row_has_the_untouched_bytes_and_what_they_are(tmp_path: Path) -> None:
+def test_a_row_has_the_untouched_bytes_and_what_they_are(tmp_path):
     data = encoded(picture("L"), "JPEG", exif=exif(6))
     write_tree(tmp_path, cat__a=data, dog__b=jpeg())
     first, second = rows_of(Images(tmp_path))
@@ -79,7 +73,7 @@ def test_a_row_has_the_untouched_bytes_and_what_they_are(tmp_path: Path) -> None
     assert (second["label"], second["label_name"]) == (1, "dog")
 
 
-def test_every_kind_of_picture_is_read(tmp_path: Path) -> None:
+def test_every_kind_of_picture_is_read(tmp_path):
     (tmp_path / "all").mkdir()
     for name, data in SAMPLES.items():
         (tmp_path / "all" / f"{name}.{name.partition('-')[0]}").write_bytes(data)
@@ -89,13 +83,13 @@ def test_every_kind_of_picture_is_read(tmp_path: Path) -> None:
     }
 
 
-def test_suffixes_do_not_say_what_a_file_is(tmp_path: Path) -> None:
+def test_suffixes_do_not_say_what_a_file_is(tmp_path):
     (tmp_path / "a.JPG").write_bytes(SAMPLES["png"])
     (row,) = rows_of(Images(tmp_path))
     assert row["format"] == "png"
 
 
-def test_schema_carries_the_classes(tmp_path: Path) -> None:
+def test_schema_carries_the_classes(tmp_path):
     write_tree(tmp_path, b__x=jpeg(), a__x=jpeg(1))
     (tmp_path / "empty").mkdir()
     schema = Images(tmp_path).schema()
@@ -106,7 +100,7 @@ def test_schema_carries_the_classes(tmp_path: Path) -> None:
     assert labels_of(schema.field("label")) == ("a", "b", "empty")
 
 
-def test_columns_are_chosen_and_ordered(tmp_path: Path) -> None:
+def test_columns_are_chosen_and_ordered(tmp_path):
     write_tree(tmp_path, a__x=jpeg())
     (row,) = rows_of(Images(tmp_path, columns=["label", "image"]))
     assert list(row) == ["label", "image"]
@@ -116,7 +110,7 @@ def test_columns_are_chosen_and_ordered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [["dog", "cat"], "file"])
-def test_labels_pin_the_numbers(tmp_path: Path, given: Any) -> None:
+def test_labels_pin_the_numbers(tmp_path, given):
     write_tree(tmp_path, t__cat__a=jpeg(), t__dog__b=jpeg(1))
     if given == "file":
         given = tmp_path / "classes.txt"
@@ -129,7 +123,7 @@ def test_labels_pin_the_numbers(tmp_path: Path, given: Any) -> None:
     assert labels_of(source.schema().field("label")) == ("dog", "cat")
 
 
-def test_a_class_that_the_labels_lack_is_a_reject(tmp_path: Path) -> None:
+def test_a_class_that_the_labels_lack_is_a_reject(tmp_path):
     write_tree(tmp_path, cat__a=jpeg(), dog__b=jpeg(1))
     source = Images(tmp_path, labels=["cat"])
     (reject,) = rejects_of(source)
@@ -137,7 +131,7 @@ def test_a_class_that_the_labels_lack_is_a_reject(tmp_path: Path) -> None:
     assert reject.message == "dog/b.jpg is of class 'dog', which is not among the labels"
 
 
-def test_labels_that_cannot_be(tmp_path: Path) -> None:
+def test_labels_that_cannot_be(tmp_path):
     write_tree(tmp_path, a=jpeg())
     with pytest.raises(UsageError, match="labels are given, but no folder names a class"):
         list(Images(tmp_path, labels=["x"]).files())
@@ -147,7 +141,7 @@ def test_labels_that_cannot_be(tmp_path: Path) -> None:
         list(Images(tmp_path, labels=tmp_path / "gone.txt").files())
 
 
-def test_splits_and_classes(tmp_path: Path) -> None:
+def test_splits_and_classes(tmp_path):
     write_tree(tmp_path, train__cat__a=jpeg(), test__dog__b=jpeg(1), Test__c=jpeg(2))
     source = Images(tmp_path)
     assert source.default_split_column() == "split"
@@ -159,7 +153,7 @@ def test_splits_and_classes(tmp_path: Path) -> None:
         Images(tmp_path, columns=["image"]).default_split_column()
 
 
-def test_splits_without_classes(tmp_path: Path) -> None:
+def test_splits_without_classes(tmp_path):
     write_tree(tmp_path, train__a=jpeg(), val__b=jpeg(1))
     source = Images(tmp_path)
     assert "label" not in source.schema().names
@@ -170,18 +164,18 @@ def test_splits_without_classes(tmp_path: Path) -> None:
     ("layout", "columns"),
     [("flat", set()), ("class", {"label", "label_name"}), ("split", {"split"})],
 )
-def test_layout_is_as_told(tmp_path: Path, layout: str, columns: set[str]) -> None:
+def test_layout_is_as_told(tmp_path, layout, columns):
     write_tree(tmp_path, train__a=jpeg(), other__b=jpeg(1))
     names = set(Images(tmp_path, layout=layout).schema().names)
     assert names & {"label", "label_name", "split"} == columns
 
 
-def test_a_folder_of_pictures_alone_has_no_classes(tmp_path: Path) -> None:
+def test_a_folder_of_pictures_alone_has_no_classes(tmp_path):
     write_tree(tmp_path, a=jpeg(), b=jpeg(1))
     assert [row["path"] for row in rows_of(Images(tmp_path))] == ["a.jpg", "b.jpg"]
 
 
-def test_faults_are_rejects_with_path_and_reason(tmp_path: Path) -> None:
+def test_faults_are_rejects_with_path_and_reason(tmp_path):
     good = jpeg()
     write_tree(
         tmp_path, a=good, b=b"", c=good[:-2], d=b"<html>not here</html>", f=jpeg(1), g=good * 3
@@ -210,7 +204,7 @@ def test_faults_are_rejects_with_path_and_reason(tmp_path: Path) -> None:
         list(source.batches())
 
 
-def test_what_may_not_be_read_is_a_reject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_may_not_be_read_is_a_reject(tmp_path, monkeypatch):
     write_tree(tmp_path, a=jpeg(), b=jpeg(1))
     # The kernel's own calls cannot be forbidden; what it cannot read is read again in Python.
     monkeypatch.setattr(
@@ -221,7 +215,7 @@ def test_what_may_not_be_read_is_a_reject(tmp_path: Path, monkeypatch: pytest.Mo
     assert reject.message == "a.jpg cannot be read (Permission denied)"
 
 
-def test_a_name_that_is_not_utf8_is_a_reject(tmp_path: Path) -> None:
+def test_a_name_that_is_not_utf8_is_a_reject(tmp_path):
     (tmp_path / "x").mkdir()
     for name in (b"a\xff.jpg", "日本\n 語.jpg".encode()):
         with open(os.path.join(os.fsencode(tmp_path / "x"), name), "wb") as file:
@@ -232,21 +226,21 @@ def test_a_name_that_is_not_utf8_is_a_reject(tmp_path: Path) -> None:
     assert [row["path"] for row in rows_of(source)] == ["x/日本\n 語.jpg"]
 
 
-def test_limits_of_pixels(tmp_path: Path) -> None:
+def test_limits_of_pixels(tmp_path):
     write_tree(tmp_path, a=jpeg())
     (reject,) = rejects_of(Images(tmp_path, max_pixels=WIDTH * HEIGHT - 1))
     assert reject.code == "too-large"
     assert not rejects_of(Images(tmp_path, max_pixels=WIDTH * HEIGHT))
 
 
-def test_without_a_check_everything_is_taken(tmp_path: Path) -> None:
+def test_without_a_check_everything_is_taken(tmp_path):
     write_tree(tmp_path, a=jpeg()[:-2], b=b"text")
     first, second = rows_of(Images(tmp_path, check="none"))
     assert (first["width"], first["format"]) == (WIDTH, "jpeg")
     assert (second["image"], second["width"], second["format"]) == (b"text", None, None)
 
 
-def test_what_is_to_be_resized_must_be_a_picture(tmp_path: Path) -> None:
+def test_what_is_to_be_resized_must_be_a_picture(tmp_path):
     write_tree(tmp_path, a=jpeg(), b=b"text", c=jpeg()[:-60])
     for check in ("none", "decode"):
         source = Images(tmp_path, check=check, resize=4)
@@ -255,7 +249,7 @@ def test_what_is_to_be_resized_must_be_a_picture(tmp_path: Path) -> None:
         assert found == [("b.jpg", "not-an-image"), ("c.jpg", "truncated")]
 
 
-def test_a_file_that_grew_or_shrank_since_it_was_listed(tmp_path: Path) -> None:
+def test_a_file_that_grew_or_shrank_since_it_was_listed(tmp_path):
     write_tree(tmp_path, a=jpeg(), b=jpeg(1), c=jpeg(2))
     source = Images(tmp_path)
     scans = source.all_scans()
@@ -267,7 +261,7 @@ def test_a_file_that_grew_or_shrank_since_it_was_listed(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def many(tmp_path, monkeypatch):
     """Return a directory of 60 pictures in 3 classes that make 9 packs."""
     monkeypatch.setattr(images_pack, "PACK_FILES", 7)
     for number in range(60):
@@ -275,7 +269,7 @@ def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_packs_change_neither_rows_nor_their_order(many: Path) -> None:
+def test_packs_change_neither_rows_nor_their_order(many):
     source = Images(many)
     paths = [row["path"] for row in rows_of(source)]
     assert paths == sorted(str(p.relative_to(many)) for p in many.rglob("*.jpg"))
@@ -287,9 +281,7 @@ def test_packs_change_neither_rows_nor_their_order(many: Path) -> None:
 
 
 @pytest.mark.parametrize("batch_rows", [1, 3, 100])
-def test_batches_change_neither_rows_nor_origins(
-    many: Path, batch_rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_change_neither_rows_nor_origins(many, batch_rows, monkeypatch):
     expected = list(by_origin(batches_of(Images(many))))
     monkeypatch.setattr(images_read, "BATCH_BYTES", 1500)
     batches = batches_of(Images(many), batch_rows=batch_rows)
@@ -298,7 +290,7 @@ def test_batches_change_neither_rows_nor_origins(
     assert list(by_origin(batches)) == expected
 
 
-def test_everything_that_travels_survives_pickling(many: Path) -> None:
+def test_everything_that_travels_survives_pickling(many):
     source = pickle.loads(pickle.dumps(Images(many, columns=["path", "label"])))
     scans = pickle.loads(pickle.dumps(source.all_scans()))
     units = pickle.loads(pickle.dumps(source.all_units(scans)))
@@ -307,7 +299,7 @@ def test_everything_that_travels_survives_pickling(many: Path) -> None:
     assert [row["path"] for row in found] == [row["path"] for row in rows_of(Images(many))]
 
 
-def test_the_outline_of_a_pack_tells_files_apart_but_holds_none(many: Path) -> None:
+def test_the_outline_of_a_pack_tells_files_apart_but_holds_none(many):
     before = [file.outline() for file in Images(many).files()]
     assert max(len(pickle.dumps(outline)) for outline in before) < 1000
     touched = many / "c0" / "00.jpg"
@@ -319,7 +311,7 @@ def test_the_outline_of_a_pack_tells_files_apart_but_holds_none(many: Path) -> N
     assert next(Images(many).files()).digest != before[0].digest
 
 
-def test_batches_have_exactly_the_schema(many: Path) -> None:
+def test_batches_have_exactly_the_schema(many):
     source = Images(many)
     schema = source.schema()
     assert all(batch.data.schema.equals(schema) for batch in batches_of(source))
@@ -340,12 +332,12 @@ def test_batches_have_exactly_the_schema(many: Path) -> None:
         ({"max_bytes": 2**31}, "max_bytes 2147483648 is not from 1 to 1073741824"),
     ],
 )
-def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
+def test_options_that_cannot_be(options, message):
     with pytest.raises(UsageError, match=message):
         Images("x", **options)
 
 
-def test_notes_count_what_was_skipped(tmp_path: Path) -> None:
+def test_notes_count_what_was_skipped(tmp_path):
     write_tree(tmp_path, a__x=jpeg())
     for name in ("a/.DS_Store", "a/Thumbs.db", "a/notes.txt", "z.xml"):
         (tmp_path / name).write_text("x")
@@ -362,13 +354,13 @@ def test_notes_count_what_was_skipped(tmp_path: Path) -> None:
     assert note == "1 file was skipped: 1 without the suffix of an image"
 
 
-def test_group_is_the_content_where_there_is_any() -> None:
+def test_group_is_the_content_where_there_is_any():
     assert Images("x").default_group == ("sha256",)
     assert Images("x", columns=["image", "label"]).default_group == ("image",)
     assert Images("x", columns=["label"]).default_group == ()
 
 
-def test_image_column_is_bytes(tmp_path: Path) -> None:
+def test_image_column_is_bytes(tmp_path):
     write_tree(tmp_path, a=jpeg())
     (batch,) = batches_of(Images(tmp_path))
     assert batch.data.column("image").type == pa.binary()

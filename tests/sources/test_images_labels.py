@@ -1,16 +1,11 @@
 """Classes of pictures: what tables and folders call them, and what files of labels can hold."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import labels_of, labels_text
 from beam_tfrecord.sources.images import table as images_table
@@ -19,14 +14,13 @@ from tests.sources.made_images import jpeg, write_tree
 
 
 @pytest.fixture(params=["t.csv", "t.parquet"])
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def table(request, tmp_path):
     """Return a place for a table, with three pictures beside it."""
     write_tree(tmp_path, a=jpeg(), b=jpeg(1), c=jpeg(2))
-    path: Path = tmp_path / request.param
-    return path
+    return tmp_path / request.param
 
 
-def labelled(path: Path, *labels: Any) -> Path:
+def labelled(path, *labels):
     """Write a table of pictures with these labels, as CSV or Parquet, by the suffix."""
     names = [f"{name}.jpg" for name in "abc"[: len(labels)]]
     if path.suffix == ".parquet":
@@ -37,24 +31,24 @@ def labelled(path: Path, *labels: Any) -> Path:
     return path
 
 
-def quoted(label: Any) -> str:
+def quoted(label):
     """Return a field of CSV; that of None is empty."""
     return "" if label is None else f'"{label}"' if isinstance(label, str) else str(label)
 
 
-def batches_of(source: Images) -> list[Batch]:
+def batches_of(source):
     scans = source.all_scans()
     schema = source.schema(scans)
     units = source.all_units(scans)
     return [batch for unit in units for batch in source.read(unit, schema)]
 
 
-def told(source: Images) -> list[tuple[int, str | None]]:
+def told(source):
     rows = [row for batch in batches_of(source) for row in batch.rows()]
     return [(row["label"], row.get("label_name")) for row in rows]
 
 
-def rejects_of(source: Images) -> list[str]:
+def rejects_of(source):
     return [reject.message for batch in batches_of(source) for reject in batch.rejects]
 
 
@@ -69,13 +63,11 @@ def rejects_of(source: Images) -> list[str]:
         (["2", "x", "1"], [2, 0, 1], [(2, "1"), (0, "2"), (1, "x")]),
     ],
 )
-def test_numbers_are_names_where_all_names_are_numbers(
-    table: Path, names: list[str], labels: list[int], expected: list[tuple[int, str]]
-) -> None:
+def test_numbers_are_names_where_all_names_are_numbers(table, names, labels, expected):
     assert told(Images(labelled(table, *labels), labels=names)) == expected
 
 
-def test_numbers_that_are_no_names_are_rejects(table: Path) -> None:
+def test_numbers_that_are_no_names_are_rejects(table):
     source = Images(labelled(table, 10, 0, None), labels=["10", "20"])
     assert rejects_of(source) == [
         "b.jpg is of class '0', which is not among the labels",
@@ -83,9 +75,7 @@ def test_numbers_that_are_no_names_are_rejects(table: Path) -> None:
     ]
 
 
-def test_numbers_among_names_are_names_in_every_piece(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_numbers_among_names_are_names_in_every_piece(tmp_path, monkeypatch):
     write_tree(tmp_path, a=jpeg())
     monkeypatch.setattr(images_table, "TABLE_CHUNK_BYTES", 16)
     (tmp_path / "t.csv").write_text("path,label\n" + "a.jpg,2\n" * 9 + "a.jpg,x\n")
@@ -94,7 +84,7 @@ def test_numbers_among_names_are_names_in_every_piece(
     assert told(source) == [(0, "2")] * 9 + [(1, "x")]
 
 
-def test_booleans_are_labels(table: Path) -> None:
+def test_booleans_are_labels(table):
     path = labelled(table, True, False, True)
     assert told(Images(path)) == [(1, None), (0, None), (1, None)]
     assert told(Images(path, labels=["no", "yes"])) == [(1, "yes"), (0, "no"), (1, "yes")]
@@ -102,7 +92,7 @@ def test_booleans_are_labels(table: Path) -> None:
     assert told(by_name) == [(0, "True"), (1, "False"), (0, "True")]
 
 
-def test_names_alone_are_read_where_a_piece_has_none(table: Path) -> None:
+def test_names_alone_are_read_where_a_piece_has_none(table):
     path = labelled(table, "cat", "dog", "cat")
     other = labelled(table.with_stem("u"), None)
     source = Images([path, other], columns=["label_name"])
@@ -111,14 +101,14 @@ def test_names_alone_are_read_where_a_piece_has_none(table: Path) -> None:
     assert rejects_of(source) == ["a.jpg has no class"]
 
 
-def test_classes_do_without_the_other_columns(table: Path) -> None:
+def test_classes_do_without_the_other_columns(table):
     path = labelled(table, "cat", "dog", "cat")
     source = Images(path, columns=["label", "label_name"])
     assert told(source) == [(0, "cat"), (1, "dog"), (0, "cat")]
 
 
 @pytest.mark.parametrize("text", ["", "\n", " \n\n"])
-def test_labels_without_a_name_are_refused(table: Path, tmp_path: Path, text: str) -> None:
+def test_labels_without_a_name_are_refused(table, tmp_path, text):
     (tmp_path / "labels.txt").write_text(text)
     source = Images(labelled(table, "cat", "dog", "cat"), labels=tmp_path / "labels.txt")
     with pytest.raises(
@@ -129,7 +119,7 @@ def test_labels_without_a_name_are_refused(table: Path, tmp_path: Path, text: st
         Images(table, labels=[]).schema()
 
 
-def test_classes_that_no_line_can_hold_are_rejects(table: Path) -> None:
+def test_classes_that_no_line_can_hold_are_rejects(table):
     source = Images(labelled(table, "cat\nfish", "", "dog"))
     assert rejects_of(source) == [
         "a.jpg is of class 'cat\\nfish', which cannot be one line of labels.txt: rename it",
@@ -139,7 +129,7 @@ def test_classes_that_no_line_can_hold_are_rejects(table: Path) -> None:
     assert labels_of(source.schema().field("label")) == ("dog",)
 
 
-def test_text_in_any_layout_names_classes(tmp_path: Path) -> None:
+def test_text_in_any_layout_names_classes(tmp_path):
     write_tree(tmp_path, a=jpeg(), b=jpeg(1))
     paths = pa.array(["a.jpg", "b.jpg"])
     for kind in (pa.string_view(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())):
@@ -148,7 +138,7 @@ def test_text_in_any_layout_names_classes(tmp_path: Path) -> None:
         assert told(Images(tmp_path / "t.parquet")) == [(1, "dog"), (0, "cat")]
 
 
-def test_a_byte_order_mark_is_no_part_of_the_labels(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_no_part_of_the_labels(tmp_path):
     write_tree(tmp_path, t__cat__a=jpeg(), t__dog__b=jpeg(1))
     (tmp_path / "classes.txt").write_text("dog\ncat\n", encoding="utf-8-sig")
     source = Images(tmp_path / "t", labels=tmp_path / "classes.txt")
@@ -156,7 +146,7 @@ def test_a_byte_order_mark_is_no_part_of_the_labels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["new\nline", "end\r", "\ufeffmark"])
-def test_a_class_that_no_line_can_hold_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_class_that_no_line_can_hold_is_refused(tmp_path, name):
     write_tree(tmp_path, **{f"{name}__a": jpeg(), "dog__b": jpeg(1)})
     message = re.escape(f"class {name!r} cannot be one line of labels.txt: rename the folder")
     with pytest.raises(DataError, match=message):
@@ -169,7 +159,7 @@ def test_a_class_that_no_line_can_hold_is_refused(tmp_path: Path, name: str) -> 
 
 
 @pytest.mark.parametrize("name", [" ", "a b ", "a\u2028b", "a\x85b", "日本", "#", "\t"])
-def test_labels_that_are_written_can_be_read_back(tmp_path: Path, name: str) -> None:
+def test_labels_that_are_written_can_be_read_back(tmp_path, name):
     write_tree(tmp_path, **{f"t__{name}__a": jpeg(), "t__dog__b": jpeg(1)})
     labels = labels_of(Images(tmp_path / "t").schema().field("label"))
     (tmp_path / "labels.txt").write_bytes(labels_text(labels))
@@ -177,7 +167,7 @@ def test_labels_that_are_written_can_be_read_back(tmp_path: Path, name: str) -> 
     assert labels_of(again.field("label")) == labels
 
 
-def test_names_of_given_classes_come_with_their_numbers(table: Path) -> None:
+def test_names_of_given_classes_come_with_their_numbers(table):
     source = Images(labelled(table, 1), labels=["x", "y"], columns=["label_name"])
     with pytest.raises(UsageError, match="add label to --columns"):
         source.all_scans()

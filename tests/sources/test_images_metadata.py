@@ -24,7 +24,7 @@ from tests.whole.containers import installed_datasets
 SUFFIXES = (".jsonl", ".csv", ".parquet")
 
 
-def write_metadata(path: Path, rows: list[dict[str, Any]]) -> None:
+def write_metadata(path, rows):
     """Write rows as JSON Lines, CSV or Parquet, by the suffix."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".jsonl":
@@ -43,12 +43,12 @@ def hugging_face(root: Path, cache: Path) -> dict[str, list[dict[str, Any]]]:
     datasets = installed_datasets()
     found = datasets.load_dataset("imagefolder", data_dir=str(root), cache_dir=str(cache))
 
-    def plain(value: Any) -> Any:
+    def plain(value):
         if isinstance(value, dict) and set(value) == {"bytes", "path"}:
             return value["bytes"] or Path(value["path"]).read_bytes()
         return [plain(one) for one in value] if isinstance(value, list) else value
 
-    splits: dict[str, list[dict[str, Any]]] = {}
+    splits = {}
     for split, rows in found.items():
         table = rows.with_format("arrow")[:]
         splits[split] = [
@@ -60,7 +60,7 @@ def hugging_face(root: Path, cache: Path) -> dict[str, list[dict[str, Any]]]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_rows_and_splits_are_those_of_hugging_face(tmp_path: Path, suffix: str) -> None:
+def test_rows_and_splits_are_those_of_hugging_face(tmp_path, suffix):
     root = tmp_path / "photos"
     names = ("train__0", "train__deep__1", "train__2", "test__3", "test__m0", "train__m1")
     write_tree(root, **{name: jpeg(number) for number, name in enumerate(names)})
@@ -86,7 +86,7 @@ def test_rows_and_splits_are_those_of_hugging_face(tmp_path: Path, suffix: str) 
     assert "label" not in source.schema().names
 
 
-def test_lists_of_images_are_those_of_hugging_face(tmp_path: Path) -> None:
+def test_lists_of_images_are_those_of_hugging_face(tmp_path):
     root = tmp_path / "photos"
     write_tree(root, **{f"p{number}": jpeg(number) for number in range(4)})
     rows = [
@@ -101,7 +101,7 @@ def test_lists_of_images_are_those_of_hugging_face(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_bad_rows_are_rejects_with_the_reason(tmp_path: Path, suffix: str) -> None:
+def test_bad_rows_are_rejects_with_the_reason(tmp_path, suffix):
     root = tmp_path / "photos"
     write_tree(root, a=jpeg(0), b=jpeg(1))
     (tmp_path / "outside.jpg").write_bytes(jpeg(9))
@@ -135,7 +135,7 @@ def test_bad_rows_are_rejects_with_the_reason(tmp_path: Path, suffix: str) -> No
     ]
 
 
-def test_rows_do_not_depend_on_batches(tmp_path: Path) -> None:
+def test_rows_do_not_depend_on_batches(tmp_path):
     write_tree(tmp_path, **{f"p{number}": jpeg(number) for number in range(5)})
     rows = [
         {"file_name": f"p{n % 5}.jpg", "x_file_name": f"p{n % 3}.jpg" if n % 4 else "gone.jpg"}
@@ -150,7 +150,7 @@ def test_rows_do_not_depend_on_batches(tmp_path: Path) -> None:
         assert [(row["image"], row["x"]) for row in found] == expected
 
 
-def test_columns_are_chosen_and_further_images_resized(tmp_path: Path) -> None:
+def test_columns_are_chosen_and_further_images_resized(tmp_path):
     write_tree(tmp_path, a=jpeg(0), b=jpeg(1))
     write_metadata(
         tmp_path / "metadata.jsonl",
@@ -166,7 +166,7 @@ def test_columns_are_chosen_and_further_images_resized(tmp_path: Path) -> None:
     assert resized["image"] != resized["x"]
 
 
-def test_folders_decide_if_a_layout_says_so(tmp_path: Path) -> None:
+def test_folders_decide_if_a_layout_says_so(tmp_path):
     write_tree(tmp_path, cat__a=jpeg(0), dog__b=jpeg(1))
     write_metadata(tmp_path / "metadata.csv", [{"file_name": "cat/a.jpg", "label": "x"}])
     assert [row["label_name"] for row in rows_of(Images(tmp_path))] == ["x"]
@@ -174,7 +174,7 @@ def test_folders_decide_if_a_layout_says_so(tmp_path: Path) -> None:
     assert [row["label_name"] for row in found] == ["cat", "dog"]
 
 
-def test_a_directory_with_metadata_is_images(tmp_path: Path) -> None:
+def test_a_directory_with_metadata_is_images(tmp_path):
     write_tree(tmp_path, train__a=jpeg(0))
     for suffix in SUFFIXES:
         path = tmp_path / "train" / f"metadata{suffix}"
@@ -186,7 +186,7 @@ def test_a_directory_with_metadata_is_images(tmp_path: Path) -> None:
         detect_kind(tmp_path)
 
 
-def test_metadata_of_two_kinds_is_refused(tmp_path: Path) -> None:
+def test_metadata_of_two_kinds_is_refused(tmp_path):
     write_tree(tmp_path, a=jpeg(0))
     for suffix in (".csv", ".jsonl"):
         write_metadata(tmp_path / f"metadata{suffix}", [{"file_name": "a.jpg"}])
@@ -194,7 +194,7 @@ def test_metadata_of_two_kinds_is_refused(tmp_path: Path) -> None:
         Images(tmp_path).all_scans()
 
 
-def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
+def test_a_name_that_is_taken_is_refused(tmp_path):
     write_tree(tmp_path, a=jpeg(0))
     row = {"file_name": "a.jpg", "x_file_name": "a.jpg", "x": 1}
     write_metadata(tmp_path / "metadata.jsonl", [row])
@@ -202,7 +202,7 @@ def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
         Images(tmp_path).schema()
 
 
-def test_a_table_without_file_names_is_refused(tmp_path: Path) -> None:
+def test_a_table_without_file_names_is_refused(tmp_path):
     write_tree(tmp_path, a=jpeg(0))
     write_metadata(tmp_path / "metadata.jsonl", [{"image_file_name": "a.jpg"}])
     with pytest.raises(UsageError, match="'file_name' of --path-column is not in the input: did"):
@@ -212,9 +212,7 @@ def test_a_table_without_file_names_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_dataset_of_images_with_metadata(
-    tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_dataset_of_images_with_metadata(tmp_path, suffix, caplog):
     root = tmp_path / "photos"
     names = ("train__0", "train__1", "train__2", "test__3", "test__4")
     write_tree(root, **{name: jpeg(number) for number, name in enumerate(names)})
@@ -237,7 +235,7 @@ def test_a_dataset_of_images_with_metadata(
     assert [(row["n"], row["image"]) for row in rows] == [(n, jpeg(n)) for n in (0, 1, 3)]
 
 
-def test_a_row_without_an_image_ends_the_job(tmp_path: Path) -> None:
+def test_a_row_without_an_image_ends_the_job(tmp_path):
     root = tmp_path / "photos"
     write_tree(root, a=jpeg(0))
     write_metadata(root / "metadata.jsonl", [{"file_name": "b.jpg"}])

@@ -1,17 +1,12 @@
 """Pictures that a table names."""
 
-from __future__ import annotations
-
 import csv
 import json
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.feature import labels_of
 from beam_tfrecord.sources.images import table as images_table
@@ -25,7 +20,7 @@ ROWS = [
 ]
 
 
-def write_table(path: Path, rows: list[dict[str, Any]]) -> Path:
+def write_table(path, rows):
     """Write rows as CSV, Parquet or JSON Lines, by the suffix."""
     if path.suffix == ".jsonl":
         path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
@@ -40,37 +35,36 @@ def write_table(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 @pytest.fixture(params=["t.csv", "t.parquet", "t.jsonl"])
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def table(request, tmp_path):
     """Return a place for a table, with the pictures of `ROWS` beside it."""
     for number, row in enumerate(ROWS):
         write_tree(tmp_path, **{row["path"].removesuffix(".jpg").replace("/", "__"): jpeg(number)})
-    path: Path = tmp_path / request.param
-    return path
+    return tmp_path / request.param
 
 
-def batches_of(source: Images, **options: Any) -> list[Batch]:
+def batches_of(source, **options):
     scans = source.all_scans()
     schema = source.schema(scans)
     units = source.all_units(scans)
     return [batch for unit in units for batch in source.read(unit, schema, **options)]
 
 
-def rows_of(source: Images, **options: Any) -> list[dict[str, Any]]:
+def rows_of(source, **options):
     return [row for batch in batches_of(source, **options) for row in batch.rows()]
 
 
-def rejects_of(source: Images) -> list[str]:
+def rejects_of(source):
     return [reject.message for batch in batches_of(source) for reject in batch.rejects]
 
 
-def address(table: Path, row: int) -> str:
+def address(table, row):
     """Return the address of a row of a table that `write_table` wrote, from 0."""
     if table.suffix == ".parquet":
         return f"{table.name} row {row}"
     return f"{table.name}:{row + (2 if table.suffix == '.csv' else 1)}"
 
 
-def test_rows_have_the_pictures_and_the_further_columns(table: Path) -> None:
+def test_rows_have_the_pictures_and_the_further_columns(table):
     source = Images(write_table(table, ROWS))
     rows = rows_of(source)
     assert [row["image"] for row in rows] == [jpeg(0), jpeg(1), jpeg(2)]
@@ -88,9 +82,7 @@ def test_rows_have_the_pictures_and_the_further_columns(table: Path) -> None:
     assert source.schema().names[-3:] == ["path", "sha256", "age"]
 
 
-def test_rows_do_not_depend_on_batches_or_units(
-    table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_do_not_depend_on_batches_or_units(table, monkeypatch):
     expected = rows_of(Images(write_table(table, ROWS * 20)))
     monkeypatch.setattr(images_table, "TABLE_CHUNK_BYTES", 64)
     source = Images(table)
@@ -98,7 +90,7 @@ def test_rows_do_not_depend_on_batches_or_units(
     assert rows_of(source, batch_rows=1) == rows_of(source, batch_rows=7) == expected
 
 
-def test_base_and_columns_are_as_told(table: Path, tmp_path: Path) -> None:
+def test_base_and_columns_are_as_told(table, tmp_path):
     rows = [{"file": row["path"], "kind": row["label"]} for row in ROWS]
     (tmp_path / "sub").mkdir()
     path = write_table(tmp_path / "sub" / table.name, rows)
@@ -114,14 +106,14 @@ def test_base_and_columns_are_as_told(table: Path, tmp_path: Path) -> None:
     assert rows_of(chosen)[0] == {"label": 1, "image": jpeg(0)}
 
 
-def test_numbers_are_labels_as_they_are(table: Path) -> None:
+def test_numbers_are_labels_as_they_are(table):
     rows = [{**row, "label": number * 5} for number, row in enumerate(ROWS)]
     source = Images(write_table(table, rows))
     assert [row["label"] for row in rows_of(source)] == [0, 5, 10]
     assert "label_name" not in source.schema().names
 
 
-def test_numbers_get_names_from_the_labels(table: Path) -> None:
+def test_numbers_get_names_from_the_labels(table):
     rows = [{**row, "label": number} for number, row in enumerate(ROWS)]
     batches = batches_of(Images(write_table(table, rows), labels=["zero", "one"]))
     assert [row["label_name"] for batch in batches for row in batch.rows()] == ["zero", "one"]
@@ -129,17 +121,17 @@ def test_numbers_get_names_from_the_labels(table: Path) -> None:
     assert reject.message == "a/2.jpg is of class '2', which is not among the labels"
 
 
-def test_labels_pin_the_numbers(table: Path) -> None:
+def test_labels_pin_the_numbers(table):
     source = Images(write_table(table, ROWS), labels=["dog", "cat"])
     assert [row["label"] for row in rows_of(source)] == [0, 1, 0]
 
 
-def test_a_table_without_labels(table: Path) -> None:
+def test_a_table_without_labels(table):
     rows = [{"path": row["path"]} for row in ROWS]
     assert "label" not in Images(write_table(table, rows)).schema().names
 
 
-def test_paths_that_look_like_numbers(tmp_path: Path) -> None:
+def test_paths_that_look_like_numbers(tmp_path):
     (tmp_path / "007").write_bytes(jpeg())
     (tmp_path / "8").write_bytes(jpeg(1))
     rows = [{"path": "007"}, {"path": "8"}]
@@ -149,7 +141,7 @@ def test_paths_that_look_like_numbers(tmp_path: Path) -> None:
     ]
 
 
-def test_faults_are_rejects_of_their_rows(table: Path) -> None:
+def test_faults_are_rejects_of_their_rows(table):
     rows = [
         *ROWS,
         {"path": "gone.jpg", "label": "cat", "age": 1},
@@ -166,7 +158,7 @@ def test_faults_are_rejects_of_their_rows(table: Path) -> None:
     assert sum(batch.num_rows for batch in batches) == 3
 
 
-def test_columns_that_cannot_be(table: Path) -> None:
+def test_columns_that_cannot_be(table):
     rows = [{**row, "width": 1} for row in ROWS]
     with pytest.raises(UsageError, match="column 'width' of the table has the name of one that"):
         Images(write_table(table, rows)).schema()
@@ -175,7 +167,7 @@ def test_columns_that_cannot_be(table: Path) -> None:
         Images(write_table(table, rows)).schema()
 
 
-def test_a_row_with_an_empty_path_has_none(tmp_path: Path) -> None:
+def test_a_row_with_an_empty_path_has_none(tmp_path):
     table = write_table(tmp_path / "t.parquet", [{"path": "", "label": "cat"}])
     assert rejects_of(Images(table)) == ["t.parquet row 0 has no path"]
 
@@ -188,26 +180,24 @@ def test_a_row_with_an_empty_path_has_none(tmp_path: Path) -> None:
         ({"label_column": "no", "columns": ["image", "label"]}, "--label-column"),
     ],
 )
-def test_columns_that_are_not_there_are_told_by_their_option(
-    table: Path, options: dict[str, Any], option: str
-) -> None:
+def test_columns_that_are_not_there_are_told_by_their_option(table, options, option):
     message = f"column 'no' of {option} is not in the input: the columns are age, label, path"
     with pytest.raises(UsageError, match=message):
         Images(write_table(table, ROWS), **options).schema()
 
 
-def test_labels_need_a_column_of_classes(table: Path) -> None:
+def test_labels_need_a_column_of_classes(table):
     path = write_table(table, [{"path": row["path"]} for row in ROWS])
     with pytest.raises(UsageError, match="column 'label' of --label-column is not in the input"):
         Images(path, labels=["cat", "dog"]).schema()
 
 
-def test_a_column_that_is_not_wanted_may_be_missing(table: Path) -> None:
+def test_a_column_that_is_not_wanted_may_be_missing(table):
     path = write_table(table, ROWS)
     assert rows_of(Images(path, label_column="no", columns=["age"]))[0] == {"age": 3}
 
 
-def test_a_file_may_lack_the_columns_of_another(table: Path) -> None:
+def test_a_file_may_lack_the_columns_of_another(table):
     first = write_table(table, ROWS)
     second = write_table(table.with_stem("u"), [{"age": 1}])
     source = Images([first, second], union=True, columns=["path", "label_name", "label"])
@@ -216,7 +206,7 @@ def test_a_file_may_lack_the_columns_of_another(table: Path) -> None:
     assert message == f"{address(second, 0)} has no path"
 
 
-def test_a_directory_may_hold_tables_and_their_pictures(table: Path) -> None:
+def test_a_directory_may_hold_tables_and_their_pictures(table):
     write_table(table, ROWS)
     rows = rows_of(Images(table.parent, path_column="path"))
     assert rows == rows_of(Images(table))
@@ -226,20 +216,20 @@ def test_a_directory_may_hold_tables_and_their_pictures(table: Path) -> None:
         Images(table.parent, path_column="path").schema()
 
 
-def test_a_table_of_another_suffix_is_refused(table: Path) -> None:
+def test_a_table_of_another_suffix_is_refused(table):
     write_table(table, ROWS).rename(table.with_suffix(".txt"))
     message = r"cannot tell what 't\.txt' holds from its name: name it \.csv or \.parquet"
     with pytest.raises(UsageError, match=message):
         Images(table.with_suffix(".txt"), path_column="path").schema()
 
 
-def test_a_table_without_a_header_is_empty(tmp_path: Path) -> None:
+def test_a_table_without_a_header_is_empty(tmp_path):
     (tmp_path / "t.csv").touch()
     with pytest.raises(UsageError, match="the tables are empty: give them a header"):
         Images(tmp_path / "t.csv").schema()
 
 
-def test_a_table_without_rows_is_none_the_worse(table: Path) -> None:
+def test_a_table_without_rows_is_none_the_worse(table):
     if table.suffix == ".parquet":
         empty = pa.schema([("path", pa.string()), ("label", pa.int64())]).empty_table()
         pq.write_table(empty, table)
@@ -254,14 +244,14 @@ def test_a_table_without_rows_is_none_the_worse(table: Path) -> None:
     assert "path" in Images(table).schema().names
 
 
-def test_one_column_cannot_be_path_and_label(table: Path) -> None:
+def test_one_column_cannot_be_path_and_label(table):
     source = Images(write_table(table, ROWS), label_column="path")
     message = "column 'path' cannot hold both paths and classes: correct --path-column or"
     with pytest.raises(UsageError, match=message):
         source.schema()
 
 
-def test_json_that_is_not_right_is_named_with_its_line(tmp_path: Path) -> None:
+def test_json_that_is_not_right_is_named_with_its_line(tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text('{"path" 1}\n')
     with pytest.raises(DataError, match=r"t\.jsonl:1 is not valid JSON"):
@@ -270,10 +260,10 @@ def test_json_that_is_not_right_is_named_with_its_line(tmp_path: Path) -> None:
     assert rejects_of(Images(path))[0].startswith("the row in t.jsonl:2 is not valid JSON")
 
 
-def test_a_piece_of_json_may_lack_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_piece_of_json_may_lack_columns(tmp_path, monkeypatch):
     write_tree(tmp_path, a=jpeg(0))
     monkeypatch.setattr(images_table, "TABLE_CHUNK_BYTES", 64)
-    rows: list[dict[str, Any]] = [{"path": "a.jpg", "label": "x"}, *[{"label": "y"}] * 30]
+    rows = [{"path": "a.jpg", "label": "x"}, *[{"label": "y"}] * 30]
     path = write_table(tmp_path / "t.jsonl", rows)
     source = Images(path)
     assert len(source.all_units(source.all_scans())) > 2
@@ -283,7 +273,7 @@ def test_a_piece_of_json_may_lack_columns(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
-def test_types_of_columns_are_stated(tmp_path: Path, name: str) -> None:
+def test_types_of_columns_are_stated(tmp_path, name):
     rows = [{"path": f"{i}.jpg", "label": 10 + i, "zip": i} for i in range(3)]
     for i in range(3):
         (tmp_path / f"{i}.jpg").write_bytes(jpeg(i))
@@ -293,9 +283,7 @@ def test_types_of_columns_are_stated(tmp_path: Path, name: str) -> None:
     assert [(row["label"], row["label_name"]) for row in found] == [(0, "10"), (1, "11"), (2, "12")]
 
 
-def test_values_of_two_kinds_are_text_by_a_stated_type(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_values_of_two_kinds_are_text_by_a_stated_type(tmp_path, monkeypatch):
     monkeypatch.setattr(images_table, "TABLE_CHUNK_BYTES", 2**12)
     count = 400
     for i in range(2):
@@ -312,7 +300,7 @@ def test_values_of_two_kinds_are_text_by_a_stated_type(
     assert [row["label_name"] for row in found] == ["a", "b"] * (count // 2)
 
 
-def test_types_that_do_not_apply_are_refused(tmp_path: Path) -> None:
+def test_types_that_do_not_apply_are_refused(tmp_path):
     (tmp_path / "0.jpg").write_bytes(jpeg(0))
     with pytest.raises(UsageError, match="no table is given"):
         rows_of(Images(tmp_path, types={"x": "string"}))

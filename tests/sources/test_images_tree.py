@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.images.listing import Found, Skipped, Tree, find_tree, list_tree
+from beam_tfrecord.sources.images.listing import Found, Skipped, find_tree, list_tree
 from beam_tfrecord.sources.images.source import Images
 from tests.sources.made_images import forbid
 
@@ -27,7 +25,7 @@ def make(root: Path, *names: str) -> None:
             path.write_bytes(b"x")
 
 
-def names_in(tree: Tree) -> list[str]:
+def names_in(tree):
     return [os.fsdecode(item.name) for item in list_tree(tree) if isinstance(item, Found)]
 
 
@@ -35,13 +33,13 @@ def listed(*paths: str | Path) -> list[str]:
     return names_in(find_tree([str(path) for path in paths]))
 
 
-def test_paths_come_sorted_as_whole_paths(tmp_path: Path) -> None:
+def test_paths_come_sorted_as_whole_paths(tmp_path):
     make(tmp_path, "a/x.jpg", "a.jpg", "a-b/x.jpg", "b/c/y.png", "b/c.png", "Z.jpg")
     assert listed(tmp_path) == ["Z.jpg", "a-b/x.jpg", "a.jpg", "a/x.jpg", "b/c.png", "b/c/y.png"]
     assert listed(tmp_path) == sorted(listed(tmp_path))
 
 
-def test_hidden_and_system_files_are_skipped_and_counted(tmp_path: Path) -> None:
+def test_hidden_and_system_files_are_skipped_and_counted(tmp_path):
     make(tmp_path, "_DSC01.jpg", ".a.jpg", "Thumbs.db", "__MACOSX/b.jpg", ".git/c.jpg", "d.txt")
     tree = find_tree([str(tmp_path)])
     assert names_in(tree) == ["_DSC01.jpg"]
@@ -52,12 +50,12 @@ def test_hidden_and_system_files_are_skipped_and_counted(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "suffix", ["jpg", "JPEG", "jpe", "png", "GIF", "webp", "bmp", "tif", "tiff"]
 )
-def test_suffixes_of_pictures(tmp_path: Path, suffix: str) -> None:
+def test_suffixes_of_pictures(tmp_path, suffix):
     make(tmp_path, f"a.{suffix}", "b.jpg.txt", "jpg", "c.svg")
     assert listed(tmp_path) == [f"a.{suffix}"]
 
 
-def test_a_file_that_is_named_is_taken_whatever_its_suffix(tmp_path: Path) -> None:
+def test_a_file_that_is_named_is_taken_whatever_its_suffix(tmp_path):
     make(tmp_path, "a.data", "b.jpg", "c.data")
     assert listed(tmp_path / "a.data", tmp_path / "b.jpg") == ["a.data", "b.jpg"]
     assert listed(f"{tmp_path}/*") == ["b.jpg"]
@@ -67,9 +65,7 @@ def test_a_file_that_is_named_is_taken_whatever_its_suffix(tmp_path: Path) -> No
     "paths",
     [["in"], ["in/*"], ["in/*/*.jpg"], ["in/b", "in/a"], ["in/a/1.jpg", "in/b"], ["in", "in/a"]],
 )
-def test_names_do_not_depend_on_how_files_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paths: Sequence[str]
-) -> None:
+def test_names_do_not_depend_on_how_files_are_named(tmp_path, monkeypatch, paths):
     make(tmp_path, "in/a/1.jpg", "in/b/2.jpg")
     monkeypatch.chdir(tmp_path)
     tree = find_tree(paths)
@@ -78,12 +74,12 @@ def test_names_do_not_depend_on_how_files_are_named(
     assert tree.classes == ("a", "b")
 
 
-def test_hidden_matches_of_a_glob_are_left_out(tmp_path: Path) -> None:
+def test_hidden_matches_of_a_glob_are_left_out(tmp_path):
     make(tmp_path, ".h/a.jpg", "v/b.jpg", "v/.c.jpg")
     assert listed(f"{tmp_path}/**/*.jpg") == ["v/b.jpg"]
 
 
-def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
+def test_links_are_followed_but_not_in_circles(tmp_path):
     make(tmp_path, "in/a/1.jpg", "elsewhere/2.jpg")
     (tmp_path / "in/a/up").symlink_to(tmp_path / "in")
     (tmp_path / "in/a/self").symlink_to("self")
@@ -93,13 +89,13 @@ def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
     assert listed(tmp_path / "in") == ["a/1.jpg", "b/2.jpg", "c.jpg", "d.jpg"]
 
 
-def test_what_is_no_file_is_skipped(tmp_path: Path) -> None:
+def test_what_is_no_file_is_skipped(tmp_path):
     make(tmp_path, "a.jpg", "b.jpg/c.jpg")
     os.mkfifo(tmp_path / "pipe.jpg")
     assert listed(tmp_path) == ["a.jpg", "b.jpg/c.jpg"]
 
 
-def test_odd_names_are_just_names(tmp_path: Path) -> None:
+def test_odd_names_are_just_names(tmp_path):
     odd = ["a b.jpg", "new\nline.jpg", "日本.jpg", "a[1]*?.jpg", "'\".jpg", "#.jpg"]
     make(tmp_path, *odd)
     with open(os.path.join(os.fsencode(tmp_path), b"\xff\xfe.jpg"), "wb"):
@@ -119,9 +115,7 @@ def test_odd_names_are_just_names(tmp_path: Path) -> None:
         (["train/x/a.jpg", "readme.txt", ".git/y.jpg"], True, True, ("x",)),
     ],
 )
-def test_folders_tell_the_layout(
-    tmp_path: Path, files: list[str], has_splits: bool, has_labels: bool, classes: tuple[str, ...]
-) -> None:
+def test_folders_tell_the_layout(tmp_path, files, has_splits, has_labels, classes):
     make(tmp_path, *files)
     tree = find_tree([str(tmp_path)])
     assert (tree.has_splits, tree.has_labels, tree.classes) == (has_splits, has_labels, classes)
@@ -138,15 +132,13 @@ def test_folders_tell_the_layout(
         (["a.jpg"], {}, []),
     ],
 )
-def test_a_folder_around_all_classes_is_warned_of(
-    tmp_path: Path, files: list[str], options: dict[str, Any], warned: list[str]
-) -> None:
+def test_a_folder_around_all_classes_is_warned_of(tmp_path, files, options, warned):
     make(tmp_path, *files)
     _, remarks = Images(tmp_path, **options).inferred()
     assert [re.findall("'[^']*'", line) for line in remarks] == [[name] for name in warned]
 
 
-def test_classes_are_sorted_by_code_points(tmp_path: Path) -> None:
+def test_classes_are_sorted_by_code_points(tmp_path):
     make(tmp_path, "b/1.jpg", "B/1.jpg", "é/1.jpg", "10/1.jpg", "9/1.jpg")
     assert find_tree([str(tmp_path)]).classes == ("10", "9", "B", "b", "é")
 
@@ -159,18 +151,14 @@ def test_classes_are_sorted_by_code_points(tmp_path: Path) -> None:
         (["empty"], "no image in 'empty': check the path, or pass --from"),
     ],
 )
-def test_nothing_there_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paths: list[str], message: str
-) -> None:
+def test_nothing_there_is_told(tmp_path, monkeypatch, paths, message):
     make(tmp_path, "empty/deep/", "empty/x.txt")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=message):
         list(Images(paths).files())
 
 
-def test_a_directory_that_may_not_be_read_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_that_may_not_be_read_is_told(tmp_path, monkeypatch):
     make(tmp_path, "a/x.jpg")
     forbid(monkeypatch, "scandir", tmp_path / "a")
     with pytest.raises(UsageError, match=r"cannot read directory '.*/a/?': Permission denied"):

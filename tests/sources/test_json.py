@@ -7,7 +7,6 @@ import gzip
 import json
 import lzma
 import math
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -41,7 +40,7 @@ def _faults(source: Json) -> list[str]:
     return [reject.message for batch in batches for reject in batch.rejects]
 
 
-def _file(directory: Path, data: str | bytes, name: str = "x.jsonl") -> Path:
+def _file(directory, data, name="x.jsonl"):
     path = directory / name
     path.write_bytes(data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data)
     return path
@@ -69,7 +68,7 @@ _DOUBLES = st.floats(allow_nan=False, allow_infinity=False)
 _NUMBERS = st.integers(-(2**53), 2**53) | _DOUBLES
 
 
-def _nullable(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def _nullable(values):
     return st.none() | values
 
 
@@ -87,13 +86,13 @@ _COLUMN = st.recursive(
 
 
 @st.composite
-def _documents(draw: st.DrawFn) -> list[Row]:
+def _documents(draw):
     names = draw(st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=4, unique=True))
     of = {name: _nullable(draw(_COLUMN)) for name in names}
     return draw(st.lists(st.fixed_dictionaries({}, optional=of), max_size=12))
 
 
-def _filled(value: Any, arrow: pa.DataType) -> Any:
+def _filled(value, arrow):
     """Return a value as Arrow has it: with null for missing keys, and numbers of its type."""
     if value is None:
         return None
@@ -111,9 +110,7 @@ def _same(one: Any, other: Any) -> bool:
 
 @given(rows=_documents(), data=st.data())
 @settings(max_examples=150, deadline=None)
-def test_rows_are_those_of_pythons_json(
-    rows: list[Row], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_rows_are_those_of_pythons_json(rows, data, tmp_path_factory):
     directory = tmp_path_factory.mktemp("json")
     ends = st.sampled_from(["\n", "\r\n", " \n", "\n\n", "\n \t\n"])
     ascii_, space = (
@@ -135,9 +132,7 @@ def test_rows_are_those_of_pythons_json(
 
 @given(rows=_documents(), data=st.data())
 @settings(max_examples=100, deadline=None)
-def test_all_forms_have_the_same_rows(
-    rows: list[Row], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_all_forms_have_the_same_rows(rows, data, tmp_path_factory):
     directory = tmp_path_factory.mktemp("json")
     ascii_ = data.draw(st.booleans())
     lines = "".join(json.dumps(row, ensure_ascii=ascii_) + "\n" for row in rows)
@@ -180,7 +175,7 @@ def _depth(value: Any) -> int:
     return 1 + max(map(_depth, value), default=0) if isinstance(value, list) else 0
 
 
-def _judge(line: str, arrow: pa.DataType) -> Any:
+def _judge(line, arrow):
     """Return the value of the column `a` on a line by Python's json module alone.
 
     Raises:
@@ -217,13 +212,11 @@ def _judge(line: str, arrow: pa.DataType) -> Any:
     arrow=st.sampled_from([pa.int64(), pa.float64(), pa.string()]),
 )
 @settings(max_examples=400, deadline=None)
-def test_every_line_is_right_or_a_reject(
-    lines: list[str], arrow: pa.DataType, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_every_line_is_right_or_a_reject(lines, arrow, tmp_path_factory):
     path = _file(tmp_path_factory.mktemp("json"), "".join(f"{line}\n" for line in lines))
     source = Json(path)
     (unit,) = source.all_units(source.all_scans())
-    found: dict[int, Any] = {}
+    found = {}
     for batch in source.read(unit, pa.schema({"a": arrow})):
         assert batch.origin is not None
         numbers = batch.origin.row_numbers(batch.num_rows).tolist()
@@ -246,9 +239,7 @@ def test_every_line_is_right_or_a_reject(
 
 @given(lines=st.lists(st.sampled_from(_ODD), min_size=1, max_size=6))
 @settings(max_examples=100, deadline=None)
-def test_inference_never_fails_but_by_a_conflict(
-    lines: list[str], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_inference_never_fails_but_by_a_conflict(lines, tmp_path_factory):
     path = _file(tmp_path_factory.mktemp("json"), "".join(f"{line}\n" for line in lines))
     try:
         schema = Json(path).schema()
@@ -296,16 +287,14 @@ def _has_a_key_twice(pairs: Any) -> bool:
 
 @given(rows=st.lists(_PAIRS, min_size=1, max_size=6))
 @settings(max_examples=200, deadline=None)
-def test_no_value_of_a_row_with_a_key_twice_is_read(
-    rows: list[Any], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_no_value_of_a_row_with_a_key_twice_is_read(rows, tmp_path_factory):
     lines = map(_object_of, rows)
     path = _file(tmp_path_factory.mktemp("json"), "".join(f"{line}\n" for line in lines))
     rejects = [reject.row for batch in _batches(Json(path)) for reject in batch.rejects]
     assert rejects == [number for number, pairs in enumerate(rows) if _has_a_key_twice(pairs)]
 
 
-def test_a_number_too_long_for_python_is_no_row(tmp_path: Path) -> None:
+def test_a_number_too_long_for_python_is_no_row(tmp_path):
     path = _file(tmp_path, f'{{"a": 1, "b": {"9" * 5000}}}\n{{"a": 2}}\n')
     (batch,) = _batches(Json(path))
     assert [reject.row for reject in batch.rejects] == [0]
@@ -337,9 +326,7 @@ def test_a_number_too_long_for_python_is_no_row(tmp_path: Path) -> None:
         (['{"x": 1}', '{"y": ["a"]}'], pa.struct({"x": pa.int64(), "y": pa.list_(pa.string())})),
     ],
 )
-def test_types_follow_from_all_values(
-    tmp_path: Path, values: list[str], arrow: pa.DataType
-) -> None:
+def test_types_follow_from_all_values(tmp_path, values, arrow):
     text = "".join(f'{{"a": {value}}}\n' for value in values)
     _file(tmp_path, text, "one.jsonl")
     for number, value in enumerate(values):
@@ -367,9 +354,7 @@ def test_types_follow_from_all_values(
         ),
     ],
 )
-def test_values_of_two_kinds_are_refused(
-    tmp_path: Path, one: str, other: str, message: str
-) -> None:
+def test_values_of_two_kinds_are_refused(tmp_path, one, other, message):
     _file(tmp_path, f'{{"b": 1}}\n{{"a": {one}}}\n', "a.jsonl")
     _file(tmp_path, f'{{"b": 1}}\n{{"a": {other}}}\n', "b.jsonl")
     with pytest.raises(SchemaConflict, match=message) as caught:
@@ -403,7 +388,7 @@ def test_values_of_two_kinds_are_refused(
         ),
     ],
 )
-def test_stated_types(tmp_path: Path, arrow: str, good: dict[str, Any], bad: list[str]) -> None:
+def test_stated_types(tmp_path, arrow, good, bad):
     values = [*good, "null", *bad]
     path = _file(tmp_path, "".join(f'{{"a": {value}}}\n' for value in values))
     source = Json(path, types={"a": arrow})
@@ -420,12 +405,12 @@ def test_stated_types(tmp_path: Path, arrow: str, good: dict[str, Any], bad: lis
     assert {reject.code for reject in batch.rejects} == {"bad-value"}
 
 
-def test_types_that_json_cannot_hold_are_refused(tmp_path: Path) -> None:
+def test_types_that_json_cannot_hold_are_refused(tmp_path):
     with pytest.raises(UsageError, match="'a' cannot be read from json as map<string, int64>: "):
         Json("x.jsonl", types={"a": pa.map_(pa.string(), pa.int64())})
 
 
-def test_nested_types_of_a_schema(tmp_path: Path) -> None:
+def test_nested_types_of_a_schema(tmp_path):
     schema = pa.schema(
         {
             "v": pa.list_(pa.float32(), 2),
@@ -461,7 +446,7 @@ def test_nested_types_of_a_schema(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["x.jsonl", "x.ndjson", "x.json"])
-def test_compressed_files(tmp_path: Path, suffix: str, compress: Any, name: str) -> None:
+def test_compressed_files(tmp_path, suffix, compress, name):
     rows = [{"a": number} for number in range(100)]
     text = json.dumps(rows) if name == "x.json" else "\n".join(map(json.dumps, rows))
     _file(tmp_path, compress(text.encode()), f"{name}{suffix}")
@@ -487,9 +472,7 @@ def test_compressed_files(tmp_path: Path, suffix: str, compress: Any, name: str)
         ),
     ],
 )
-def test_torn_and_foreign_files_are_refused(
-    tmp_path: Path, name: str, data: str | bytes, message: str
-) -> None:
+def test_torn_and_foreign_files_are_refused(tmp_path, name, data, message):
     path = _file(tmp_path, data, name)
     with pytest.raises(DataError, match=message):
         _rows(Json(path))
@@ -507,13 +490,13 @@ def test_torn_and_foreign_files_are_refused(
         ('{"a": 1}\n{\n"a": 1}', "the row in x.json:2 is not valid JSON"),
     ],
 )
-def test_values_that_are_no_rows_are_rejects(tmp_path: Path, text: str, message: str) -> None:
+def test_values_that_are_no_rows_are_rejects(tmp_path, text, message):
     faults = _faults(Json(_file(tmp_path, text, "x.json")))
     assert len(faults) >= 1
     assert faults[0].startswith(message)
 
 
-def test_empty_files_have_no_rows(tmp_path: Path) -> None:
+def test_empty_files_have_no_rows(tmp_path):
     for name, text in {
         "a.json": "[]",
         "b.json": " [ \n ] ",
@@ -526,7 +509,7 @@ def test_empty_files_have_no_rows(tmp_path: Path) -> None:
         assert (batch.num_rows, batch.rejects) == (0, ())
 
 
-def test_a_row_with_a_long_line_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_with_a_long_line_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(text_module, "BLOCK_BYTES", 10)
     rows = [{"a": "x" * 1000}, {"a": "y" * 1000}]
     path = _file(tmp_path, "\n".join(map(json.dumps, rows)))
@@ -536,7 +519,7 @@ def test_a_row_with_a_long_line_is_read(tmp_path: Path, monkeypatch: pytest.Monk
         _rows(Json(path))
 
 
-def test_lines_of_faults_count_blank_lines_and_earlier_units(tmp_path: Path) -> None:
+def test_lines_of_faults_count_blank_lines_and_earlier_units(tmp_path):
     lines = ['{"a": 1}', "", "  ", '{"a": "x"}'] * 20
     path = _file(tmp_path, "\n".join(lines))
     source = Json(path, types={"a": "int64"}, chunk_bytes=30)
@@ -546,13 +529,13 @@ def test_lines_of_faults_count_blank_lines_and_earlier_units(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("chunk_bytes", range(16, 60))
-def test_cuts_lose_no_row(tmp_path: Path, chunk_bytes: int) -> None:
+def test_cuts_lose_no_row(tmp_path, chunk_bytes):
     rows = [{"a": "x" * (number % 19), "b": number} for number in range(40)]
     path = _file(tmp_path, "\n".join(map(json.dumps, rows)))
     assert _rows(Json(path, chunk_bytes=chunk_bytes)) == rows
 
 
-def test_a_missing_column_is_refused(tmp_path: Path) -> None:
+def test_a_missing_column_is_refused(tmp_path):
     path = _file(tmp_path, '{"a": 1}\n')
     with pytest.raises(UsageError, match="column 'b' of --types is not in the input: the"):
         Json(path, types={"b": "int64"}).schema()
@@ -561,7 +544,7 @@ def test_a_missing_column_is_refused(tmp_path: Path) -> None:
 # --- datasets -----------------------------------------------------------------------------------
 
 
-def test_write_a_dataset(tmp_path: Path) -> None:
+def test_write_a_dataset(tmp_path):
     rows = [{"id": n, "tags": ["x"] * (n % 3), "geo": {"lat": n / 8}} for n in range(100)]
     _file(tmp_path, "\n".join(map(json.dumps, rows)))
     manifest = bt.write(tmp_path / "x.jsonl", tmp_path / "out", shuffle=False)
@@ -569,7 +552,7 @@ def test_write_a_dataset(tmp_path: Path) -> None:
     assert [row["geo"]["lat"] for row in bt.load(tmp_path / "out")] == [n / 8 for n in range(100)]
 
 
-def test_rejects_end_the_job_with_file_and_line(tmp_path: Path) -> None:
+def test_rejects_end_the_job_with_file_and_line(tmp_path):
     path = _file(tmp_path, '{"id": 1}\n{"id": 9223372036854775808}\n{"id": 2, "id": 3}\n')
     with pytest.raises(DataError) as caught:
         bt.write(path, tmp_path / "out")
@@ -581,14 +564,14 @@ def test_rejects_end_the_job_with_file_and_line(tmp_path: Path) -> None:
     assert manifest.examples == 1
 
 
-def test_a_schema_decides_the_types(tmp_path: Path) -> None:
+def test_a_schema_decides_the_types(tmp_path):
     path = _file(tmp_path, '{"id": 1, "t": "2024-01-02"}\n{"id": "x", "t": null}\n')
     schema = bt.Schema.from_arrow(pa.schema({"id": pa.string(), "t": pa.date32()}))
     bt.write(path, tmp_path / "out", schema=schema, shuffle=False)
     assert [row["id"] for row in bt.load(tmp_path / "out")] == ["1", "x"]
 
 
-def test_nested_values_are_stored_as_those_of_parquet(tmp_path: Path) -> None:
+def test_nested_values_are_stored_as_those_of_parquet(tmp_path):
     rows = [
         {
             "id": n,

@@ -1,10 +1,6 @@
 """The kinds of JSON values: the kernel leaves out no row from which Python would learn."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,13 +32,13 @@ _KEYS = st.sampled_from(
 _SPACE = st.sampled_from(["", "", "", " ", "\t", " \r ", "\x0b", "\u00a0"])
 
 
-def _joined(parts: st.SearchStrategy[str], ends: str) -> st.SearchStrategy[str]:
+def _joined(parts, ends):
     return st.tuples(st.lists(parts, max_size=4), _SPACE).map(
         lambda of: f"{ends[0]}{of[1]}{f'{of[1]},{of[1]}'.join(of[0])}{of[1]}{ends[1]}"
     )
 
 
-def _object(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+def _object(values):
     pairs = st.tuples(_KEYS, _SPACE, _SPACE, values)
     return _joined(pairs.map(lambda of: f"{of[0]}{of[1]}:{of[2]}{of[3]}"), "{}")
 
@@ -59,12 +55,12 @@ _ROWS = st.one_of(
 )
 
 
-def _lines(rows: Sequence[str]) -> Lines:
+def _lines(rows):
     texts = [row.encode("utf-8", "surrogatepass") for row in rows]
     return Lines.of(texts, np.arange(1, len(rows) + 1))
 
 
-def _found(rows: Sequence[str]) -> Any:
+def _found(rows):
     finder = Finder("x.jsonl:")
     finder.add(_lines(rows))
     # As text, for the order of places and of the first rows.
@@ -74,16 +70,16 @@ def _found(rows: Sequence[str]) -> Any:
 class _EveryRow:
     """Stands for the kernel, and says of every row that it may be new."""
 
-    def add(self, path: tuple[str | None, ...], kinds: int) -> None:
+    def add(self, path, kinds):
         pass
 
-    def next_new(self, data: bytes, starts: Any, row: int) -> int:
+    def next_new(self, data, starts, row):
         return row
 
 
 @given(st.lists(_ROWS, min_size=1, max_size=6), st.integers(1, 3))
 @settings(max_examples=500, deadline=None)
-def test_the_kinds_are_those_that_python_finds_in_every_row(rows: list[str], times: int) -> None:
+def test_the_kinds_are_those_that_python_finds_in_every_row(rows, times):
     # The same rows again are known, unless they are wrong.
     rows = rows * times
     with pytest.MonkeyPatch.context() as patch:
@@ -105,9 +101,7 @@ _PLAIN = st.recursive(
 
 @given(st.dictionaries(st.text(max_size=3), _PLAIN, max_size=5), st.booleans(), st.randoms())
 @settings(max_examples=150, deadline=None)
-def test_python_reads_no_row_twice_of_the_same_kinds(
-    row: dict[str, Any], ascii_: bool, random: Any
-) -> None:
+def test_python_reads_no_row_twice_of_the_same_kinds(row, ascii_, random):
     names = list(row)
     random.shuffle(names)
     shuffled = {name: row[name] for name in names}
@@ -119,21 +113,21 @@ def test_python_reads_no_row_twice_of_the_same_kinds(
         finder.add(_lines(texts * 2))
 
 
-def test_bytes_that_are_not_utf8_are_a_fault() -> None:
+def test_bytes_that_are_not_utf8_are_a_fault():
     rows = [b'{"a": "x"}', b'{"a": "\xed\xa0\xbd"}', b'{"a": "\xff"}']
     finder = Finder("x.jsonl:")
     finder.add(Lines.of(rows, np.arange(1, 4)))
     assert finder.fault == "x.jsonl:2 is not UTF-8 (byte 8)"
 
 
-def test_thousands_of_keys_are_found_again() -> None:
+def test_thousands_of_keys_are_found_again():
     rows = [json.dumps({f"key{number}": number, "id": "x"}) for number in range(3000)]
     assert _found(rows * 2) == _found(rows)
     assert len(_found(rows)[0]) > 3000
 
 
 @pytest.mark.parametrize("starts", [[0, 4], [0, 9, 1], [-1, 9], [3, 3], [0, 99], [0, 8]], ids=str)
-def test_rows_that_are_not_in_the_data_are_not_read(starts: list[int]) -> None:
+def test_rows_that_are_not_in_the_data_are_not_read(starts):
     places = _json.Places()
     places.add(("a",), _json.INT)
     assert places.next_new(b'{"a": 1}\n', np.array([0, 9]), 0) == 1

@@ -5,8 +5,6 @@ from __future__ import annotations
 import decimal
 import json
 import re
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -29,7 +27,7 @@ REFUSED = re.compile("list_view<|map<")
 MAY_BE_REFUSED = re.compile("fixed_size_list<.*(string|binary)_view")
 
 
-def _in_json(value: Any, arrow: pa.DataType) -> Any:
+def _in_json(value, arrow):
     """Return what a user would write for a value, by Python's json module.
 
     Raises:
@@ -62,9 +60,7 @@ def _in_json(value: Any, arrow: pa.DataType) -> Any:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_type_of_the_contract_comes_back_or_is_refused(
-    family: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_every_type_of_the_contract_comes_back_or_is_refused(family, tmp_path_factory):
     path = tmp_path_factory.mktemp("json") / "x.jsonl"
     seen = set()
 
@@ -101,7 +97,7 @@ def test_every_type_of_the_contract_comes_back_or_is_refused(
     assert len(seen) > 1
 
 
-def test_more_words_than_a_dictionary_has_room_for_are_refused(tmp_path: Path) -> None:
+def test_more_words_than_a_dictionary_has_room_for_are_refused(tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_text("".join(f'{{"x": "{number}"}}\n' for number in range(200)), "utf-8")
     types = {"x": pa.dictionary(pa.int8(), pa.string())}

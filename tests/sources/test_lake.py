@@ -7,7 +7,6 @@ import datetime
 import decimal
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +26,6 @@ from beam_tfrecord.errors import (
     UsageError,
 )
 from beam_tfrecord.inputs import detect_kind, make_source
-from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.lake.table import LakeTable
 from tests.helpers.made_tables import FEATURES, deletion_vector, handmade_delta
 
@@ -39,7 +37,7 @@ TIME = datetime.datetime(2024, 2, 29, 12, 30, 15, 123456)
 Row = dict[str, Any]
 
 
-def some_rows(count: int, first: int = 0) -> list[Row]:
+def some_rows(count, first=0):
     return [
         {
             "id": number,
@@ -71,17 +69,17 @@ def table_of(rows: list[Row]) -> pa.Table:
     return pa.Table.from_pylist(rows, SCHEMA)
 
 
-def by_id(rows: Iterable[Row]) -> list[Row]:
+def by_id(rows):
     return sorted(rows, key=lambda row: row["id"])
 
 
-def rows_of(source: Source, batch_rows: int = 7) -> list[Row]:
+def rows_of(source, batch_rows=7):
     return [row for batch in source.batches(batch_rows=batch_rows) for row in batch.rows()]
 
 
-def places_of(source: Source) -> dict[int, tuple[str, int]]:
+def places_of(source):
     """Return the unit and the row number of each id."""
-    places: dict[int, tuple[str, int]] = {}
+    places = {}
     for batch in source.batches(batch_rows=3):
         assert batch.origin is not None
         numbers = batch.origin.row_numbers(batch.num_rows).tolist()
@@ -91,7 +89,7 @@ def places_of(source: Source) -> dict[int, tuple[str, int]]:
 
 
 @pytest.fixture
-def delta(tmp_path: Path) -> str:
+def delta(tmp_path):
     """Return a partitioned table of three versions, in a directory with characters of URLs."""
     path = str(tmp_path / "my täble +")
     deltalake.write_deltalake(path, table_of(some_rows(40)), partition_by=["city", "day"])
@@ -102,7 +100,7 @@ def delta(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(("version", "count"), [(0, 40), (1, 49), (2, 44), (None, 44)])
-def test_delta_has_the_rows_of_each_version(delta: str, version: int | None, count: int) -> None:
+def test_delta_has_the_rows_of_each_version(delta, version, count):
     expected = deltalake.DeltaTable(delta, version=version).to_pyarrow_table()
     source = bt.ReadFromDelta(delta, version=version).source
     assert by_id(rows_of(source)) == by_id(
@@ -111,7 +109,7 @@ def test_delta_has_the_rows_of_each_version(delta: str, version: int | None, cou
     assert len(rows_of(source)) == count
 
 
-def test_delta_columns_are_those_of_the_table(delta: str) -> None:
+def test_delta_columns_are_those_of_the_table(delta):
     schema = make_source(delta).schema()
     assert schema.remove_metadata().field("price").type == pa.decimal128(10, 2)
     nullable = {field.name for field in schema if field.nullable}
@@ -122,7 +120,7 @@ def test_delta_columns_are_those_of_the_table(delta: str) -> None:
         make_source(delta, columns=["citi"]).schema()
 
 
-def test_units_and_batches_have_no_influence(delta: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_units_and_batches_have_no_influence(delta, monkeypatch):
     source = make_source(delta)
     expected = rows_of(source)
     assert rows_of(source, batch_rows=1) == expected
@@ -130,7 +128,7 @@ def test_units_and_batches_have_no_influence(delta: str, monkeypatch: pytest.Mon
     assert rows_of(source) == expected
 
 
-def test_a_delta_table_is_written_once_for_each_version(delta: str, tmp_path: Path) -> None:
+def test_a_delta_table_is_written_once_for_each_version(delta, tmp_path):
     output = tmp_path / "out"
     manifest = bt.write(delta, output, key="id")
     assert manifest.examples == 44
@@ -152,17 +150,17 @@ def test_a_delta_table_is_written_once_for_each_version(delta: str, tmp_path: Pa
     assert (output / "job.json").stat().st_mtime_ns == before
 
 
-def test_a_delta_table_gives_the_dataset_of_its_rows(delta: str, tmp_path: Path) -> None:
+def test_a_delta_table_gives_the_dataset_of_its_rows(delta, tmp_path):
     rows = deltalake.DeltaTable(delta).to_pyarrow_table()
     names = make_source(delta).schema().names
     pq.write_table(rows.select(names), tmp_path / "rows.parquet")
-    options: dict[str, Any] = {"key": "id", "splits": "train=0.8,test=0.2", "shards": 2}
+    options = {"key": "id", "splits": "train=0.8,test=0.2", "shards": 2}
     one = bt.write(delta, tmp_path / "one", **options)
     other = bt.write(tmp_path / "rows.parquet", tmp_path / "other", **options)
     assert [shard.xxh64 for shard in one.shards] == [shard.xxh64 for shard in other.shards]
 
 
-def test_delta_as_of_is_the_last_version_of_a_time(delta: str) -> None:
+def test_delta_as_of_is_the_last_version_of_a_time(delta):
     history = {one["version"]: one["timestamp"] for one in deltalake.DeltaTable(delta).history()}
     for version, count in enumerate((40, 49, 44)):
         at = datetime.datetime.fromtimestamp(history[version] / 1000 + 0.001, datetime.UTC)
@@ -177,7 +175,7 @@ def test_delta_as_of_is_the_last_version_of_a_time(delta: str) -> None:
         make_source(delta, options={"version": 1, "as_of": "2024-01-01"})
 
 
-def test_delta_as_of_finds_each_version(tmp_path: Path) -> None:
+def test_delta_as_of_finds_each_version(tmp_path):
     path = str(tmp_path / "table")
     for row in range(3):
         deltalake.write_deltalake(path, pa.table({"row": [row]}), mode="append")
@@ -196,7 +194,7 @@ def test_delta_as_of_finds_each_version(tmp_path: Path) -> None:
         make_source(path, options={"as_of": "1970-01-01T00:16:39Z"})
 
 
-def test_a_vacuumed_version_is_refused_by_its_file(delta: str) -> None:
+def test_a_vacuumed_version_is_refused_by_its_file(delta):
     source = bt.ReadFromDelta(delta, version=0).source
     table = deltalake.DeltaTable(delta)
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
@@ -204,7 +202,7 @@ def test_a_vacuumed_version_is_refused_by_its_file(delta: str) -> None:
         list(source.files())
 
 
-def test_a_table_vacuumed_while_it_is_read_is_found(delta: str) -> None:
+def test_a_table_vacuumed_while_it_is_read_is_found(delta):
     source = make_source(delta)
     units = source.all_units(source.all_scans())
     os.remove(units[-1].file.path)
@@ -214,9 +212,7 @@ def test_a_table_vacuumed_while_it_is_read_is_found(delta: str) -> None:
         list(source.read_unchanged(units[-1], source.merge(())))
 
 
-def test_mapped_columns_and_deletion_vectors_are_honoured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mapped_columns_and_deletion_vectors_are_honoured(tmp_path, monkeypatch):
     deleted = [2, 4, 5, 6, 7, 9]
     path = handmade_delta(tmp_path / "t", FEATURES, deletionVector=deletion_vector(deleted))
     whole = handmade_delta(tmp_path / "w", FEATURES)
@@ -234,13 +230,13 @@ def test_mapped_columns_and_deletion_vectors_are_honoured(
     assert rows_of(make_source(path, columns=["day"])) == [{"day": DAY}] * 4
 
 
-def test_another_feature_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_another_feature_is_refused_by_its_name(tmp_path):
     path = handmade_delta(tmp_path / "t", [*FEATURES, "newFeature"])
     with pytest.raises(UsageError, match="newFeature"):
         make_source(path)
 
 
-def test_columns_of_types_that_are_not_supported_can_be_left_out(tmp_path: Path) -> None:
+def test_columns_of_types_that_are_not_supported_can_be_left_out(tmp_path):
     path = Path(handmade_delta(tmp_path / "t", [*FEATURES, "variantType"]))
     log = path / "_delta_log" / f"{0:020}.json"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
@@ -259,7 +255,7 @@ def test_columns_of_types_that_are_not_supported_can_be_left_out(tmp_path: Path)
     assert len(rows_of(make_source(str(tmp_path / "bytes"), columns=["id"]))) == 2
 
 
-def test_a_file_of_another_size_than_in_the_log_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_another_size_than_in_the_log_is_refused(tmp_path):
     path = handmade_delta(tmp_path / "t", FEATURES)
     with (tmp_path / "t" / "a b.parquet").open("ab") as file:
         file.write(b"x")
@@ -267,7 +263,7 @@ def test_a_file_of_another_size_than_in_the_log_is_refused(tmp_path: Path) -> No
         list(make_source(path).files())
 
 
-def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_table_is_refused(tmp_path):
     for kind in ("delta", "iceberg"):
         with pytest.raises(UsageError, match=r"cannot read .* table"):
             make_source(str(tmp_path / "none"), from_=kind)
@@ -276,7 +272,7 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_table_without_rows_is_a_dataset_without_rows(tmp_path: Path, kind: str) -> None:
+def test_a_table_without_rows_is_a_dataset_without_rows(tmp_path, kind):
     path = str(tmp_path / "t")
     if kind == "delta":
         deltalake.DeltaTable.create(path, SCHEMA)
@@ -313,7 +309,7 @@ class IcebergTable:
 
 
 @pytest.fixture
-def iceberg(tmp_path: Path) -> Iterator[IcebergTable]:
+def iceberg(tmp_path):
     """Give a table of which a column was renamed, one added, and rows deleted."""
     from pyiceberg.types import StringType
 
@@ -338,7 +334,7 @@ def iceberg(tmp_path: Path) -> Iterator[IcebergTable]:
     catalog.engine.dispose()
 
 
-def test_iceberg_has_the_rows_of_each_snapshot(iceberg: IcebergTable) -> None:
+def test_iceberg_has_the_rows_of_each_snapshot(iceberg):
     versions = [one.snapshot_id for one in iceberg.table.snapshots()]
     assert len(versions) >= 3
     for version in (*versions, None):
@@ -351,9 +347,7 @@ def test_iceberg_has_the_rows_of_each_snapshot(iceberg: IcebergTable) -> None:
         make_source(iceberg.directory, options={"as_of": "2001-01-01"})
 
 
-def test_a_catalogue_and_a_directory_give_the_same_dataset(
-    iceberg: IcebergTable, tmp_path: Path
-) -> None:
+def test_a_catalogue_and_a_directory_give_the_same_dataset(iceberg, tmp_path):
     output = tmp_path / "out"
     bt.write(iceberg.directory, output, key="id")
     before = (output / "job.json").stat().st_mtime_ns
@@ -371,7 +365,7 @@ def test_a_catalogue_and_a_directory_give_the_same_dataset(
     }
 
 
-def tasks_of(table: Any, format: str, deletes: Sequence[str] = ()) -> list[SimpleNamespace]:
+def tasks_of(table, format, deletes=()):
     """Return the tasks of a scan as other writers could make them: of a format, with deletes."""
     from pyiceberg.manifest import FileFormat
 
@@ -388,9 +382,7 @@ def tasks_of(table: Any, format: str, deletes: Sequence[str] = ()) -> list[Simpl
     ]
 
 
-def test_position_deletes_are_honoured(
-    iceberg: IcebergTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_position_deletes_are_honoured(iceberg, tmp_path, monkeypatch):
     from pyiceberg.table import DataScan
 
     places = places_of(make_source(iceberg.directory))
@@ -404,9 +396,7 @@ def test_position_deletes_are_honoured(
     assert places_of(source) == {i: place for i, place in places.items() if place[1] > 1}
 
 
-def test_files_of_another_format_are_refused(
-    iceberg: IcebergTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_another_format_are_refused(iceberg, monkeypatch):
     from pyiceberg.table import DataScan
 
     tasks = tasks_of(iceberg.table, "ORC")
@@ -415,9 +405,7 @@ def test_files_of_another_format_are_refused(
         list(make_source(iceberg.directory).files())
 
 
-def test_a_change_of_the_columns_alone_is_another_dataset(
-    iceberg: IcebergTable, tmp_path: Path
-) -> None:
+def test_a_change_of_the_columns_alone_is_another_dataset(iceberg, tmp_path):
     version = iceberg.table.current_snapshot().snapshot_id
     bt.write(iceberg.directory, tmp_path / "out")
     with iceberg.table.update_schema() as change:
@@ -432,7 +420,7 @@ def test_a_change_of_the_columns_alone_is_another_dataset(
     bt.write(iceberg.directory, tmp_path / "out", version=version)
 
 
-def test_files_without_ids_are_read_by_the_mapping_of_names(tmp_path: Path) -> None:
+def test_files_without_ids_are_read_by_the_mapping_of_names(tmp_path):
     pq.write_table(table_of(some_rows(5)), tmp_path / "x.parquet")
     properties = {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}"}
     catalog = pyiceberg_sql.SqlCatalog("mine", **properties)
@@ -451,7 +439,7 @@ def test_files_without_ids_are_read_by_the_mapping_of_names(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("place", ["struct", "list", "map"])
-def test_a_field_renamed_inside_of_a_column_is_refused(tmp_path: Path, place: str) -> None:
+def test_a_field_renamed_inside_of_a_column_is_refused(tmp_path, place):
     of = pa.struct([("a", pa.int32()), ("b", pa.string())])
     value, path = {
         "struct": ({"a": 1, "b": "x"}, "st.a"),
@@ -479,7 +467,7 @@ def test_a_field_renamed_inside_of_a_column_is_refused(tmp_path: Path, place: st
 
 
 @pytest.mark.parametrize("has_ids", [True, False])
-def test_columns_of_delta_are_found_by_ids(tmp_path: Path, has_ids: bool) -> None:
+def test_columns_of_delta_are_found_by_ids(tmp_path, has_ids):
     path = Path(handmade_delta(tmp_path / "t", FEATURES))
     log = path / "_delta_log" / f"{0:020}.json"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
@@ -498,7 +486,7 @@ def test_columns_of_delta_are_found_by_ids(tmp_path: Path, has_ids: bool) -> Non
     assert rows_of(make_source(str(path))) == expected
 
 
-def test_workers_need_no_catalogue(iceberg: IcebergTable) -> None:
+def test_workers_need_no_catalogue(iceberg):
     import pickle
 
     source = make_source("iceberg://mine/ns.trips", options={"properties": iceberg.properties})
@@ -511,7 +499,7 @@ def test_workers_need_no_catalogue(iceberg: IcebergTable) -> None:
 
 
 @pytest.mark.parametrize("damaged", ["_delta_log/x.json", "metadata/v1.metadata.json"])
-def test_a_damaged_log_is_one_line(tmp_path: Path, damaged: str) -> None:
+def test_a_damaged_log_is_one_line(tmp_path, damaged):
     path = tmp_path / damaged
     path.parent.mkdir()
     path.write_text("{")

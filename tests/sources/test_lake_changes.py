@@ -6,7 +6,7 @@ import datetime
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +31,16 @@ pyiceberg_sql = pytest.importorskip("pyiceberg.catalog.sql")
 class DeltaTable:
     """A table of numbers, of which each commit adds a file."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         self.path = str(directory / "t")
         self.append(0)
 
-    def append(self, first: int) -> None:
+    def append(self, first):
         """Add the numbers from `first` to `first` + 9."""
         rows = pa.table({"n": range(first, first + 10)})
         deltalake.write_deltalake(self.path, rows, mode="append")
 
-    def version(self) -> int:
+    def version(self):
         """Return the number of the last version."""
         return int(deltalake.DeltaTable(self.path).version())
 
@@ -52,7 +52,7 @@ class DeltaTable:
         """Return the names of the files of the last version."""
         return list(pa.table(deltalake.DeltaTable(self.path).get_add_actions())["path"].to_pylist())
 
-    def vacuum(self) -> None:
+    def vacuum(self):
         """Replace all rows, and remove the files of older versions."""
         rows = pa.table({"n": [1]})
         deltalake.write_deltalake(self.path, rows, mode="overwrite")
@@ -63,7 +63,7 @@ class DeltaTable:
 class IcebergTable:
     """The same of Iceberg."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         properties = {"uri": f"sqlite:///{directory}/c.db", "warehouse": f"file://{directory}"}
         self.catalog = pyiceberg_sql.SqlCatalog("mine", **properties)
         self.catalog.create_namespace("ns")
@@ -76,12 +76,12 @@ class IcebergTable:
         """The table as it is now."""
         return self.catalog.load_table("ns.t")
 
-    def append(self, first: int) -> None:
+    def append(self, first):
         """Add the numbers from `first` to `first` + 9."""
         self.table.append(pa.table({"n": range(first, first + 10)}))
         self.catalog.engine.dispose()
 
-    def version(self) -> int:
+    def version(self):
         """Return the id of the last snapshot."""
         return int(self.table.current_snapshot().snapshot_id)
 
@@ -94,7 +94,7 @@ class IcebergTable:
         paths = [task.file.file_path for task in self.table.scan().plan_files()]
         return [path.removeprefix(f"file://{self.path}/") for path in paths]
 
-    def vacuum(self) -> None:
+    def vacuum(self):
         """Replace all rows, and remove the files of older snapshots."""
         names = self.files()
         self.table.overwrite(pa.table({"n": [1]}))
@@ -104,17 +104,17 @@ class IcebergTable:
 
 
 @pytest.fixture(params=[DeltaTable, IcebergTable])
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+def table(request, tmp_path):
     """Make a table of each kind, with one file."""
     (tmp_path / "in").mkdir()
     return request.param(tmp_path / "in")
 
 
-def numbers_of(out: Path) -> list[int]:
+def numbers_of(out):
     return sorted(int(row["n"]) for row in bt.load(out).rows())
 
 
-def when_listed(patch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+def when_listed(patch, act):
     """Let the next job call `act` once it has listed its input."""
     left, listing = [act], run.list_input
 
@@ -127,9 +127,7 @@ def when_listed(patch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     patch.setattr(run, "list_input", listed)
 
 
-def test_a_commit_while_a_job_reads_is_left_to_the_next_job(
-    table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_while_a_job_reads_is_left_to_the_next_job(table, tmp_path, monkeypatch):
     version = table.version()
     when_listed(monkeypatch, lambda: table.append(10))
     bt.write(table.path, tmp_path / "out")
@@ -140,9 +138,7 @@ def test_a_commit_while_a_job_reads_is_left_to_the_next_job(
     assert numbers_of(tmp_path / "out") == list(range(20))
 
 
-def test_a_table_vacuumed_while_a_job_reads_is_one_line(
-    table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_vacuumed_while_a_job_reads_is_one_line(table, tmp_path, monkeypatch):
     (name,) = table.files()
     when_listed(monkeypatch, table.vacuum)
     told = "was removed while it was read: if the table was vacuumed, read a newer version"
@@ -155,7 +151,7 @@ def test_a_table_vacuumed_while_a_job_reads_is_one_line(
     assert numbers_of(tmp_path / "out") == [1]
 
 
-def test_reruns_after_a_new_version(table: Any, tmp_path: Path) -> None:
+def test_reruns_after_a_new_version(table, tmp_path):
     out, version = tmp_path / "out", table.version()
     before = table.time()
     bt.write(table.path, out)
@@ -163,7 +159,7 @@ def test_reruns_after_a_new_version(table: Any, tmp_path: Path) -> None:
     time.sleep(max(0.0, before + 0.01 - time.time()))
     table.append(10)
 
-    def is_same(**options: Any) -> bool:
+    def is_same(**options):
         bt.write(table.path, out, **options)
         return (out / "job.json").stat().st_mtime_ns == written
 
@@ -181,9 +177,7 @@ def test_reruns_after_a_new_version(table: Any, tmp_path: Path) -> None:
         bt.write(table.path, out, as_of=as_of)
 
 
-def test_the_manifest_says_which_files_of_a_later_version_are_new(
-    table: Any, tmp_path: Path
-) -> None:
+def test_the_manifest_says_which_files_of_a_later_version_are_new(table, tmp_path):
     def listed(out: Path) -> dict[str, int]:
         source = json.loads((out / "manifest.json").read_text())["generations"][0]["source"]
         return {file["path"]: file["bytes"] for file in source["files"]}
@@ -205,7 +199,7 @@ def test_the_manifest_says_which_files_of_a_later_version_are_new(
     assert [n for n in numbers_of(tmp_path / "two") if n < 10] == old == [5, 6, 7, 8, 9]
 
 
-def test_widened_columns_have_the_wider_type(tmp_path: Path) -> None:
+def test_widened_columns_have_the_wider_type(tmp_path):
     from pyiceberg.types import DoubleType, LongType
 
     properties = {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}"}
@@ -278,9 +272,7 @@ for _name in _OF_FILES:
     setattr(TestTables, f"test_{_name}", None)
 
 
-def test_a_table_of_many_files_is_listed_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_of_many_files_is_listed_at_once(tmp_path, monkeypatch):
     """The work for a filter does not grow by calls of the evaluation for each file."""
     from beam_tfrecord.selection import prune
     from beam_tfrecord.selection.select import make_selection
@@ -312,7 +304,7 @@ def test_a_table_of_many_files_is_listed_at_once(
             for number in range(count)
         ]
         log.write_text("\n".join(json.dumps({"add": add}) for add in adds))
-        done: list[None] = []
+        done = []
         evaluate = prune.rows_that_match
         with monkeypatch.context() as patch:
             patch.setattr(

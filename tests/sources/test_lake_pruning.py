@@ -7,9 +7,7 @@ import json
 import math
 import os
 import random
-from collections.abc import Iterator
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +23,7 @@ from beam_tfrecord.selection.evaluate import rows_that_match
 from beam_tfrecord.selection.nodes import quoted_text
 from beam_tfrecord.selection.parse import parse_filter
 from beam_tfrecord.selection.select import make_selection
-from beam_tfrecord.sources.base import Source, with_selection
+from beam_tfrecord.sources.base import with_selection
 from beam_tfrecord.sources.lake import table as table_module
 from beam_tfrecord.sources.lake.table import LakeTable
 from beam_tfrecord.sources.parquet import footer as footer_module
@@ -38,19 +36,19 @@ pyiceberg_sql = pytest.importorskip("pyiceberg.catalog.sql")
 Place = tuple[str, int]
 
 
-def filtered(path: str | Path, text: str, **options: Any) -> Any:
+def filtered(path, text, **options):
     """Return the source of a table with a filter."""
     return with_selection(make_source(str(path), **options), make_selection(filter=text))
 
 
-def not_opened(source: Source) -> list[str]:
+def not_opened(source):
     """Return the names of the files that are not opened at all."""
     return [file.name for file in source.files() if file.excluded is not None and not file.version]
 
 
-def places_of(source: Source) -> dict[Place, dict[str, Any]]:
+def places_of(source):
     """Return the rows by unit and number."""
-    found: dict[Place, dict[str, Any]] = {}
+    found = {}
     for batch in source.batches(batch_rows=50):
         assert batch.origin is not None
         numbers = batch.origin.row_numbers(batch.num_rows).tolist()
@@ -61,7 +59,7 @@ def places_of(source: Source) -> dict[Place, dict[str, Any]]:
     return found
 
 
-def prune_nothing(patch: pytest.MonkeyPatch) -> None:
+def prune_nothing(patch):
     patch.setattr(table_module, "excluded", lambda _, __, count: [None] * count)
     patch.setattr(
         footer_module, "pruned_groups", lambda parquet, *_: [False] * parquet.num_row_groups
@@ -72,7 +70,7 @@ def prune_nothing(patch: pytest.MonkeyPatch) -> None:
 LONG = ["a" * 40, "a" * 32, "a" * 31, "a" * 31 + "\U0010ffff" * 9, "é" * 40, "🦊" * 20]
 TEXTS = ["", "a", "b", "\U0010ffff" * 40, "\ud7ff" * 40, *LONG]
 MOMENT = datetime.datetime(2024, 2, 29, 12)
-POOLS: dict[str, list[Any]] = {
+POOLS = {
     "i": [-(2**63), -1, 0, 1, 2, 3, 2**53, 2**53 + 1, 2**63 - 1],
     "f": [0.0, -0.0, 0.1, -1.5, 2.0, math.nan, math.inf, -math.inf, 1e300],
     "g": [0.0, -0.0, 0.5, 1.0, 2.0, math.nan],
@@ -116,7 +114,7 @@ SIGNS = ["=", "<>", "<", "<=", ">", ">="]
 
 
 @st.composite
-def leaves(draw: st.DrawFn) -> str:
+def leaves(draw):
     column = draw(st.sampled_from(SCHEMA.names))
     if column == "b" or draw(st.integers(0, 3)) == 0:
         return f"{column} IS NULL" if column != "b" else draw(st.sampled_from(["b", "b IS NULL"]))
@@ -141,7 +139,7 @@ CONDITIONS = st.recursive(
 )
 
 
-def random_files(count: int) -> Iterator[pa.Table]:
+def random_files(count):
     """Yield the rows of files, each with few different values of a column, so that much is pruned.
 
     Some files lack the column `i`, which was added later.
@@ -164,7 +162,7 @@ def random_files(count: int) -> Iterator[pa.Table]:
 
 
 @pytest.fixture(scope="module", params=["delta", "delta partitioned", "iceberg"])
-def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def kept(request, tmp_path_factory):
     """Make a table of many small files; return its source, and all of its rows by place."""
     directory = tmp_path_factory.mktemp("kept")
     if request.param == "iceberg":
@@ -192,7 +190,7 @@ def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return source, places, pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
-def iceberg_of(directory: Path, tables: Iterator[pa.Table]) -> str:
+def iceberg_of(directory, tables):
     """Write tables as the files of an Iceberg table; return its directory."""
     from pyiceberg.types import LongType
 
@@ -200,7 +198,7 @@ def iceberg_of(directory: Path, tables: Iterator[pa.Table]) -> str:
     properties = {"uri": f"sqlite:///{directory}/c.db", "warehouse": f"file://{directory}"}
     catalog = pyiceberg_sql.SqlCatalog("mine", **properties)
     catalog.create_namespace("ns")
-    made: Any = None
+    made = None
     for table in tables:
         if made is None:
             row_groups = {"write.parquet.row-group-limit": "3"}
@@ -213,7 +211,7 @@ def iceberg_of(directory: Path, tables: Iterator[pa.Table]) -> str:
     return f"{directory}/ns/t"
 
 
-def test_no_file_or_row_group_with_a_matching_row_is_excluded(kept: Any) -> None:
+def test_no_file_or_row_group_with_a_matching_row_is_excluded(kept):
     source, places, rows = kept
     pruned = [0, 0]
 
@@ -245,7 +243,7 @@ def test_no_file_or_row_group_with_a_matching_row_is_excluded(kept: Any) -> None
 
 
 @pytest.fixture
-def trips(tmp_path: Path) -> str:
+def trips(tmp_path):
     """Write a Delta Lake table of 8 files: ids in order, in one of two cities."""
     path = str(tmp_path / "trips")
     for first in range(0, 80, 10):
@@ -269,10 +267,8 @@ FILTERS = [
 
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("text", FILTERS)
-def test_pruning_changes_no_byte(
-    trips: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, shuffle: bool
-) -> None:
-    options: dict[str, Any] = {
+def test_pruning_changes_no_byte(trips, tmp_path, monkeypatch, text, shuffle):
+    options = {
         "filter": text,
         "splits": "a=0.5,b=0.5",
         "shuffle": shuffle,
@@ -291,14 +287,14 @@ def test_pruning_changes_no_byte(
     assert [job["rows_read"] for job in jobs] == [80, 80]
 
 
-def test_rows_keep_their_places(trips: str) -> None:
+def test_rows_keep_their_places(trips):
     everything = places_of(make_source(trips))
     found = places_of(filtered(trips, "id between 33 and 47"))
     assert {row["id"] for row in found.values()} == set(range(33, 48))
     assert found.items() <= everything.items()
 
 
-def test_a_pruned_file_of_delta_is_not_even_opened(trips: str, tmp_path: Path) -> None:
+def test_a_pruned_file_of_delta_is_not_even_opened(trips, tmp_path):
     source = filtered(trips, "city = 'LA' and id < 50")
     unread = not_opened(source)
     assert len(unread) == 6
@@ -320,19 +316,19 @@ def test_a_pruned_file_of_delta_is_not_even_opened(trips: str, tmp_path: Path) -
     assert (tmp_path / "out" / "job.json").stat().st_mtime_ns == before_ns
 
 
-def test_a_pruned_file_of_iceberg_is_not_even_opened(tmp_path: Path) -> None:
+def test_a_pruned_file_of_iceberg_is_not_even_opened(tmp_path):
     files = (table_of(some_rows(10, first)) for first in range(0, 50, 10))
     path = iceberg_of(tmp_path / "ice", files)
     unread = not_opened(filtered(path, "id > 42 or at < timestamp '1999-01-01'"))
     assert len(unread) == 4
     for name in unread:
         os.remove(os.path.join(path, name))
-    options: dict[str, Any] = {"filter": "id > 42 or at < timestamp '1999-01-01'"}
+    options = {"filter": "id > 42 or at < timestamp '1999-01-01'"}
     assert bt.write(path, tmp_path / "out", **options).examples == 7
     assert json.loads((tmp_path / "out" / "job.json").read_text())["rows_read"] == 50
 
 
-def test_all_files_may_be_excluded(trips: str, tmp_path: Path) -> None:
+def test_all_files_may_be_excluded(trips, tmp_path):
     assert bt.write(trips, tmp_path / "out", filter="id < 0").examples == 0
     with pytest.raises(UsageError, match="column 'idd' of --filter is not in the input"):
         bt.write(trips, tmp_path / "other", filter="idd < 0")
@@ -340,7 +336,7 @@ def test_all_files_may_be_excluded(trips: str, tmp_path: Path) -> None:
         bt.write(trips, tmp_path / "other", filter="id < 'a'")
 
 
-def test_types_are_those_of_all_files(tmp_path: Path) -> None:
+def test_types_are_those_of_all_files(tmp_path):
     """A column has nulls if a file has, though it is not read."""
     path = str(tmp_path / "t")
     for first, value in ((0, None), (10, 1.5)):
@@ -353,7 +349,7 @@ def test_types_are_those_of_all_files(tmp_path: Path) -> None:
     assert not source.schema().field("id").nullable
 
 
-def test_a_file_is_opened_if_the_log_does_not_say_what_has_nulls(tmp_path: Path) -> None:
+def test_a_file_is_opened_if_the_log_does_not_say_what_has_nulls(tmp_path):
     path = str(tmp_path / "t")
     for first in (0, 10):
         rows = pa.table({"id": range(first, first + 3), "data": [b"x", b"y", b"z"]})
@@ -388,14 +384,12 @@ def test_a_file_is_opened_if_the_log_does_not_say_what_has_nulls(tmp_path: Path)
         ("\ud7ff" * 40, "t > '\ue001'", False),
     ],
 )
-def test_cut_texts_in_the_log_of_delta(
-    tmp_path: Path, largest: str, text: str, is_read: bool
-) -> None:
+def test_cut_texts_in_the_log_of_delta(tmp_path, largest, text, is_read):
     path = delta_with_statistics(tmp_path, "string", "t", "a", largest)
     assert (not not_opened(filtered(path, text))) == is_read
 
 
-def delta_with_statistics(tmp_path: Path, of: str, name: str, least: Any, largest: Any) -> str:
+def delta_with_statistics(tmp_path, of, name, least, largest):
     """Make a table of one file whose log has these statistics, whatever is in the file."""
     statistics = {
         "numRecords": 3,
@@ -408,7 +402,7 @@ def delta_with_statistics(tmp_path: Path, of: str, name: str, least: Any, larges
     pq.write_table(pa.table({name: [None]}), directory / "x.parquet")
     column = {"name": name, "type": of, "nullable": True, "metadata": {}}
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
-    log: list[dict[str, Any]] = [
+    log = [
         {
             "protocol": {
                 **protocol,
@@ -469,16 +463,12 @@ EARLY, WEST = "2024-01-01 00:00:00", "2023-12-31T16:00:00.001-08:00"
         ("binary", None, None, "x is null", False),
     ],
 )
-def test_other_statistics_in_the_log_of_delta(
-    tmp_path: Path, of: str, least: Any, largest: Any, text: str, is_read: bool
-) -> None:
+def test_other_statistics_in_the_log_of_delta(tmp_path, of, least, largest, text, is_read):
     path = delta_with_statistics(tmp_path, of, "x", least, largest)
     assert (not not_opened(filtered(path, text))) == is_read
 
 
-def test_deleted_rows_are_not_counted_as_pruned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deleted_rows_are_not_counted_as_pruned(tmp_path, monkeypatch):
     statistics = {
         "numRecords": 10,
         "tightBounds": False,
@@ -509,11 +499,11 @@ def test_deleted_rows_are_not_counted_as_pruned(
         assert not_opened(filtered(path, text)) == ["a b.parquet"]
 
 
-def units_of(source: Source) -> list[Any]:
+def units_of(source):
     return source.all_units(source.all_scans())
 
 
-def test_row_groups_of_renamed_and_missing_columns_are_pruned(tmp_path: Path) -> None:
+def test_row_groups_of_renamed_and_missing_columns_are_pruned(tmp_path):
     # The log says of this file only how many rows it has.
     path = handmade_delta(tmp_path / "t", FEATURES)
     for text, pruned in (
@@ -532,7 +522,7 @@ def test_row_groups_of_renamed_and_missing_columns_are_pruned(tmp_path: Path) ->
     }
 
 
-def test_values_that_might_not_fit_are_read(tmp_path: Path) -> None:
+def test_values_that_might_not_fit_are_read(tmp_path):
     """A value that is not exact in the type of the table is a reject, filter or not."""
     path = delta_with_statistics(tmp_path, "integer", "x", 1, 9)
     file = tmp_path / "t" / "x.parquet"
@@ -545,9 +535,7 @@ def test_values_that_might_not_fit_are_read(tmp_path: Path) -> None:
         bt.write(path, tmp_path / "out", filter="x < 0")
 
 
-def test_iceberg_deletes_of_skipped_files_are_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_iceberg_deletes_of_skipped_files_are_not_read(tmp_path, monkeypatch):
     from pyiceberg.table import DataScan
 
     path = iceberg_of(tmp_path / "ice", (table_of(some_rows(10, at)) for at in (0, 10)))
@@ -569,7 +557,7 @@ def test_iceberg_deletes_of_skipped_files_are_not_read(
     assert list(rows.values()) == [(10, 0)]
 
 
-def test_a_renamed_column_of_iceberg_is_pruned_by_its_id(tmp_path: Path) -> None:
+def test_a_renamed_column_of_iceberg_is_pruned_by_its_id(tmp_path):
     path = iceberg_of(tmp_path / "ice", (table_of(some_rows(10, at)) for at in (0, 10)))
     properties = {"uri": f"sqlite:///{tmp_path}/ice/c.db"}
     catalog = pyiceberg_sql.SqlCatalog("mine", **properties)

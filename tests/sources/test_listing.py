@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
-
-import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.sources import files
@@ -13,14 +10,12 @@ from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import list_input
 
 
-def write_inputs(folder: Path) -> None:
+def write_inputs(folder):
     for name, text in (("a.csv", "x\n1\n2\n"), ("b.csv", "x\n3\n")):
         (folder / name).write_text(text)
 
 
-def test_files_are_sent_by_paths_that_hold_in_any_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_sent_by_paths_that_hold_in_any_directory(tmp_path, monkeypatch):
     write_inputs(tmp_path)
     monkeypatch.chdir(tmp_path)
     found = list_input(Csv("*.csv"))
@@ -30,9 +25,7 @@ def test_files_are_sent_by_paths_that_hold_in_any_directory(
     assert [file.path for file in found.sent] == [f"{tmp_path}/a.csv", f"{tmp_path}/b.csv"]
 
 
-def test_more_than_a_pipeline_carries_is_left_to_workers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_than_a_pipeline_carries_is_left_to_workers(tmp_path, monkeypatch):
     write_inputs(tmp_path)
     monkeypatch.setattr(files, "MOST_SENT_BYTES", 10)
     found = list_input(Csv(tmp_path / "*.csv"))
@@ -42,7 +35,7 @@ def test_more_than_a_pipeline_carries_is_left_to_workers(
     assert manifest.examples == 3
 
 
-def test_a_job_lists_its_input_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_lists_its_input_once(tmp_path, monkeypatch):
     write_inputs(tmp_path)
     listed = []
 

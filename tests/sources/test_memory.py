@@ -8,7 +8,6 @@ import datetime as dt
 import decimal
 import enum
 import os
-import random
 import tempfile
 import uuid
 import zoneinfo
@@ -44,13 +43,13 @@ FIRST_PIECE = rows_module.FIRST_ROWS
 
 
 @pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def temporary(tmp_path, monkeypatch):
     """Have temporary files in a directory of the test."""
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
 
 
-def spooled(held: Any) -> pa.Table:
+def spooled(held):
     """Return the rows as they are in the temporary file."""
     with tempfile.TemporaryDirectory() as directory:
         stream = stream_of(held)
@@ -60,13 +59,12 @@ def spooled(held: Any) -> pa.Table:
             return pa.ipc.open_file(file).read_all()
 
 
-def digest_of(held: Any) -> str:
+def digest_of(held):
     with on_disk(held) as readable:
-        digest: str = readable.options["digest"]
-        return digest
+        return readable.options["digest"]
 
 
-def column_of(values: list[Any]) -> pa.ChunkedArray:
+def column_of(values):
     return spooled([{"x": value} for value in values])["x"]
 
 
@@ -95,7 +93,7 @@ class Level(enum.IntEnum):
 
 
 class TestRows:
-    def test_dicts_named_tuples_and_dataclasses_are_rows(self) -> None:
+    def test_dicts_named_tuples_and_dataclasses_are_rows(self):
         rows = [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
         assert spooled(rows).to_pylist() == rows
         assert spooled(iter(rows)).to_pylist() == rows
@@ -106,19 +104,19 @@ class TestRows:
         assert spooled([Point(1, "x")]).to_pylist() == [{"a": 1, "b": "x"}]
         assert spooled([Outer(1, Inner(2.0))]).to_pylist() == [{"a": 1, "b": {"y": 2.0}}]
 
-    def test_columns_of_any_length_of_lists_are_rows_too(self) -> None:
+    def test_columns_of_any_length_of_lists_are_rows_too(self):
         table = spooled({"a": [1, 2, None], "b": pa.array(["x", "y", "z"]), "c": range(3)})
         assert table.to_pydict() == {"a": [1, 2, None], "b": ["x", "y", "z"], "c": [0, 1, 2]}
 
-    def test_a_missing_key_is_null_and_a_late_one_a_column(self) -> None:
-        rows: list[dict[str, Any]] = [{"a": 1} for _ in range(FIRST_PIECE)]
+    def test_a_missing_key_is_null_and_a_late_one_a_column(self):
+        rows = [{"a": 1} for _ in range(FIRST_PIECE)]
         rows += [{"b": "x"}, {}]
         table = spooled(rows)
         assert table.schema.names == ["a", "b"]
         assert table["a"].to_pylist() == [1] * FIRST_PIECE + [None, None]
         assert table["b"].to_pylist() == [None] * FIRST_PIECE + ["x", None]
 
-    def test_an_error_of_the_iterable_is_raised_as_it_is(self, tmp_path: Path) -> None:
+    def test_an_error_of_the_iterable_is_raised_as_it_is(self, tmp_path):
         class BrokenError(OSError):
             pass
 
@@ -155,19 +153,19 @@ class TestRows:
             ),
         ],
     )
-    def test_what_is_no_table_is_refused(self, tmp_path: Path, held: Any, message: str) -> None:
+    def test_what_is_no_table_is_refused(self, tmp_path, held, message):
         with pytest.raises(UsageError, match=message):
             bt.write(held, tmp_path / "out")
         assert not (tmp_path / "out").exists()
 
-    def test_a_generator_of_paths_stays_one(self, tmp_path: Path) -> None:
+    def test_a_generator_of_paths_stays_one(self, tmp_path):
         (tmp_path / "a.csv").write_text("x\n1\n")
         assert bt.schema(path for path in [tmp_path / "a.csv"]).names == ("x",)
         assert bt.schema([tmp_path / "a.csv"]).names == ("x",)
 
 
 # Values, and the type and the values that they have then.
-GO_TOGETHER: list[tuple[list[Any], pa.DataType, list[Any]]] = [
+GO_TOGETHER = [
     ([1, 2.5], pa.float64(), [1.0, 2.5]),
     ([None, 2], pa.int64(), [None, 2]),
     ([None], pa.null(), [None]),
@@ -250,9 +248,7 @@ ALONE = [
 
 class TestTypes:
     @pytest.mark.parametrize(("values", "arrow", "expected"), GO_TOGETHER)
-    def test_the_type_follows_from_all_rows(
-        self, values: list[Any], arrow: pa.DataType, expected: list[Any]
-    ) -> None:
+    def test_the_type_follows_from_all_rows(self, values, arrow, expected):
         for number, value in enumerate(values):
             # The other values come in a later piece, in another order.
             first, rest = [value] * FIRST_PIECE, values[:number] + values[number + 1 :]
@@ -268,8 +264,8 @@ class TestTypes:
     @pytest.mark.parametrize(("values", "message"), APART)
     @pytest.mark.parametrize("between", [0, FIRST_PIECE])
     def test_values_without_a_common_type_are_refused_with_their_row(
-        self, values: list[Any], message: str, between: int
-    ) -> None:
+        self, values, message, between
+    ):
         one, other = values
         with pytest.raises(DataError, match=f"^column 'x' in row [\\d,]+: .*{message}") as caught:
             column_of([one] * (between + 1) + [other])
@@ -277,20 +273,18 @@ class TestTypes:
             assert f"row {between + 1}:" in str(caught.value)
 
     @pytest.mark.parametrize(("value", "message"), ALONE)
-    def test_values_without_a_type_are_refused_with_their_row(
-        self, value: Any, message: str
-    ) -> None:
+    def test_values_without_a_type_are_refused_with_their_row(self, value, message):
         with pytest.raises(DataError, match=f"^column 'x' in row 100: .*{message}"):
             column_of([None] * 100 + [value])
 
-    def test_an_integer_that_no_float_equals_is_refused_from_another_piece(self) -> None:
+    def test_an_integer_that_no_float_equals_is_refused_from_another_piece(self):
         with pytest.raises(DataError, match=r"row 3: 9007199254740993 is not exactly a double"):
             column_of([1, 2, 3, 2**53 + 1] + [4] * FIRST_PIECE * 9 + [0.5])
 
-    def test_nan_is_no_null(self) -> None:
+    def test_nan_is_no_null(self):
         assert str(column_of([float("nan"), None]).to_pylist()) == "[nan, None]"
 
-    def test_arrays_of_several_axes_are_tensors(self) -> None:
+    def test_arrays_of_several_axes_are_tensors(self):
         values = [np.ones((2, 3), "f4")] * FIRST_PIECE + [None, np.zeros((4, 3), "f4")]
         found = column_of(values)
         assert found.type == TensorType("f4", (None, 3))
@@ -300,7 +294,7 @@ class TestTypes:
 
 
 class TestPandas:
-    def test_each_dtype_has_the_values_that_pandas_shows(self) -> None:
+    def test_each_dtype_has_the_values_that_pandas_shows(self):
         frame = pd.DataFrame(
             {
                 "float": [1.5, np.nan],
@@ -335,16 +329,16 @@ class TestPandas:
             ([[1, 2], np.nan], "[[1, 2], None]"),
         ],
     )
-    def test_objects_are_what_their_values_are(self, values: list[Any], shown: str) -> None:
+    def test_objects_are_what_their_values_are(self, values, shown):
         frame = pd.DataFrame({"x": pd.Series(values, dtype=object)})
         assert str(spooled(frame)["x"].to_pylist()) == shown
 
-    def test_mixed_objects_are_refused_with_their_row(self) -> None:
+    def test_mixed_objects_are_refused_with_their_row(self):
         frame = pd.DataFrame({"x": pd.Series(["a"] * 99 + [1.5], dtype=object)})
         with pytest.raises(DataError, match="column 'x' in row 99: string and double"):
             spooled(frame)
 
-    def test_names_make_an_index_a_column(self) -> None:
+    def test_names_make_an_index_a_column(self):
         frame = pd.DataFrame({"a": [1, 2, 3]})
         assert spooled(frame).schema.names == ["a"]
         assert spooled(frame[frame.a > 1]).to_pydict() == {"a": [2, 3]}
@@ -374,11 +368,11 @@ class TestPandas:
             (pd.DataFrame({"c": [1j]}), "column 'c' is of dtype complex128"),
         ],
     )
-    def test_what_has_no_type_or_name_is_refused(self, frame: Any, message: str) -> None:
+    def test_what_has_no_type_or_name_is_refused(self, frame, message):
         with pytest.raises(UsageError, match=message):
             spooled(frame)
 
-    def test_nan_of_a_decimal_is_refused_as_in_rows(self) -> None:
+    def test_nan_of_a_decimal_is_refused_as_in_rows(self):
         frame = pd.DataFrame({"x": [decimal.Decimal("1.5"), decimal.Decimal("NaN")]})
         with pytest.raises(DataError, match=r"^column 'x' in row 1: Decimal\('NaN'\) has no type"):
             spooled(frame)
@@ -387,7 +381,7 @@ class TestPandas:
 
 
 class TestTables:
-    def test_polars_columns_of_new_types_are_read(self) -> None:
+    def test_polars_columns_of_new_types_are_read(self):
         frame = pl.DataFrame(
             {
                 "text": ["x", None, "long enough for a buffer"],
@@ -403,19 +397,19 @@ class TestTables:
         for held in (frame, frame.lazy(), frame.to_arrow().to_reader()):
             assert spooled(held).to_pylist() == expected
 
-    def test_polars_objects_are_refused(self) -> None:
+    def test_polars_objects_are_refused(self):
         for dtype, value in ((pl.Object, object()), (pl.Int128, 1)):
             frame = pl.DataFrame({"a": pl.Series([value], dtype=dtype)})
             for held in (frame, frame.lazy()):
                 with pytest.raises(UsageError, match=f"column 'a' is of dtype {dtype}"):
                     spooled(held)
 
-    def test_whatever_exports_arrow_is_a_table(self) -> None:
+    def test_whatever_exports_arrow_is_a_table(self):
         duckdb = pytest.importorskip("duckdb")
         relation = duckdb.sql("SELECT i AS a, 'x' || i AS b FROM range(3) t(i)")
         assert spooled(relation).to_pydict() == {"a": [0, 1, 2], "b": ["x0", "x1", "x2"]}
 
-    def test_what_arrow_cannot_decode_is_refused(self) -> None:
+    def test_what_arrow_cannot_decode_is_refused(self):
         views = pa.array(["x"], pa.string_view())
         nested = pa.DictionaryArray.from_arrays(pa.array([0]), views)
         with pytest.raises(DataError, match=r"column 'a' of the input is list<.*cast it before"):
@@ -423,7 +417,7 @@ class TestTables:
         words = pa.array([[("k", "v")], None], pa.map_(pa.string_view(), pa.string_view()))
         assert spooled(pa.table({"a": words}))["a"].to_pylist() == [[("k", "v")], None]
 
-    def test_tables_of_arrow(self) -> None:
+    def test_tables_of_arrow(self):
         table = pa.table({"a": [1, 2], "b": pa.array(["x", "x"]).dictionary_encode()})
         assert spooled(table).to_pydict() == {"a": [1, 2], "b": ["x", "x"]}
         assert spooled(table.to_batches()[0]).to_pydict() == {"a": [1, 2], "b": ["x", "x"]}
@@ -436,8 +430,8 @@ class TestTables:
         with pytest.raises(UsageError, match="two columns are named 'a'"):
             spooled(doubled)
 
-    def test_an_error_of_a_reader_has_the_number_of_rows(self, tmp_path: Path) -> None:
-        def batches() -> Iterator[pa.RecordBatch]:
+    def test_an_error_of_a_reader_has_the_number_of_rows(self, tmp_path):
+        def batches():
             for _ in range(2):
                 yield pa.RecordBatch.from_pydict({"a": [1, 2, 3]})
             raise RuntimeError("mine")
@@ -449,7 +443,7 @@ class TestTables:
         assert not (tmp_path / "out").exists()
 
 
-def in_chunks(table: pa.Table, draw: random.Random) -> pa.Table:
+def in_chunks(table, draw):
     """Return a table with random chunks, some of them empty, and garbage below its nulls."""
     pieces, start = [table.slice(0, 0)], 0
     while start < table.num_rows:
@@ -459,7 +453,7 @@ def in_chunks(table: pa.Table, draw: random.Random) -> pa.Table:
     return pa.concat_tables(pieces)
 
 
-def _features(values: pa.ChunkedArray, store: str) -> list[str]:
+def _features(values, store):
     """Return what the contract of types says of each value; as text, in which NaN equals NaN."""
     return [str(features_of(value, values.type, "x", store)) for value in values]
 
@@ -470,7 +464,7 @@ class TestIdentity:
         st.sampled_from(sorted(FAMILIES)).flatmap(lambda name: FAMILIES[name]),
         st.randoms(use_true_random=False),
     )
-    def test_chunks_of_any_type_change_nothing(self, column: Any, draw: random.Random) -> None:
+    def test_chunks_of_any_type_change_nothing(self, column, draw):
         array = pa.concat_arrays([column.array] * draw.choice((1, 20)))
         table = pa.table({"id": range(len(array)), "x": array})
         chunked = in_chunks(table, draw)
@@ -491,7 +485,7 @@ class TestIdentity:
         ),
         st.integers(1, 9),
     )
-    def test_pieces_of_rows_change_nothing(self, rows: list[dict[str, Any]], first: int) -> None:
+    def test_pieces_of_rows_change_nothing(self, rows, first):
         whole = spooled(rows)
         for row, found in zip(rows, whole.to_pylist(), strict=True):
             assert {name: value for name, value in found.items() if value is not None} == {
@@ -501,7 +495,7 @@ class TestIdentity:
             patch.setattr(rows_module, "FIRST_ROWS", first)
             assert spooled(rows).equals(whole)
 
-    def test_bytes_below_nulls_do_not_count(self) -> None:
+    def test_bytes_below_nulls_do_not_count(self):
         validity = pa.py_buffer(b"\x05")
         one, other = (
             pa.Array.from_buffers(pa.int64(), 3, [validity, pa.py_buffer(np.array(values))])
@@ -509,20 +503,20 @@ class TestIdentity:
         )
         assert digest_of(pa.table({"x": one})) == digest_of(pa.table({"x": other}))
 
-    def test_metadata_and_flags_do_not_count(self) -> None:
+    def test_metadata_and_flags_do_not_count(self):
         table = pa.table({"a": [1, 2]})
         field = pa.field("a", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "1"})
         other = pa.table([[1, 2]], schema=pa.schema([field], metadata={"pandas": "{}"}))
         assert digest_of(other) == digest_of(table) == digest_of(pd.DataFrame({"a": [1, 2]}))
 
-    def test_batches_are_cut_by_rows_and_bytes(self) -> None:
+    def test_batches_are_cut_by_rows_and_bytes(self):
         big = pa.table({"x": [bytes(2**20)] * 100})
         with on_disk(big) as readable, pa.OSFile(*readable.paths) as file:
             reader = pa.ipc.open_file(file)
             sizes = [reader.get_batch(n).num_rows for n in range(reader.num_record_batches)]
         assert sizes == [64, 15, 15, 6]
 
-    def test_the_same_rows_are_nothing_to_do(self, tmp_path: Path) -> None:
+    def test_the_same_rows_are_nothing_to_do(self, tmp_path):
         frame = pd.DataFrame({"a": range(1000), "b": np.linspace(0, 1, 1000)})
         manifest = bt.write(frame, tmp_path / "out", shards=2)
         shard = tmp_path / "out" / "data-00000-of-00002.tfrecord"
@@ -535,7 +529,7 @@ class TestIdentity:
             bt.write(frame.assign(a=frame.a + 1), tmp_path / "out", shards=2)
         assert shard.stat() == written
 
-    def test_the_same_arrays_are_nothing_to_do(self, tmp_path: Path) -> None:
+    def test_the_same_arrays_are_nothing_to_do(self, tmp_path):
         arrays = {"x": np.arange(6.0).reshape(3, 2), "y": np.arange(3)}
         bt.write(arrays, tmp_path / "out", shuffle=False)
         written = (tmp_path / "out" / "job.json").stat()
@@ -551,7 +545,7 @@ class TestIdentity:
 
 
 class TestUse:
-    def test_a_stopped_job_goes_on(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_stopped_job_goes_on(self, tmp_path, monkeypatch):
         table = pa.table({"a": range(20_000)})
         out, read, seen = tmp_path / "out", Memory.read, []
 
@@ -573,7 +567,7 @@ class TestUse:
         assert sorted(bt.load(out).numpy()["a"]) == list(range(20_000))
         assert _temporary() == []
 
-    def test_schema_plan_and_extract(self, tmp_path: Path) -> None:
+    def test_schema_plan_and_extract(self, tmp_path):
         rows = [{"a": 1, "b": "x"}]
         assert bt.schema(rows).names == ("a", "b")
         plan = bt.plan(rows, tmp_path / "out")
@@ -581,7 +575,7 @@ class TestUse:
         bt.extract(rows, tmp_path / "stage")
         assert list(bt.load(tmp_path / "stage").rows()) == rows
 
-    def test_columns_and_map(self, tmp_path: Path) -> None:
+    def test_columns_and_map(self, tmp_path):
         frame = pl.DataFrame({"a": [1, 2], "b": ["x", "y"]})
         bt.write(frame, tmp_path / "out", columns=["b"], shuffle=False)
         assert list(bt.load(tmp_path / "out").rows()) == [{"b": "x"}, {"b": "y"}]
@@ -590,19 +584,19 @@ class TestUse:
         with pytest.raises(UsageError, match="column 'z' is not in the input"):
             bt.write(frame, tmp_path / "other", columns=["z"])
 
-    def test_options_of_files_are_refused(self, tmp_path: Path) -> None:
+    def test_options_of_files_are_refused(self, tmp_path):
         frame = pl.DataFrame({"a": [1]})
         with pytest.raises(UsageError, match="not an option of memory input"):
             bt.write(frame, tmp_path / "out", null_words=["x"])
         with pytest.raises(UsageError, match="data in memory needs no kind"):
             bt.write(frame, tmp_path / "out", from_="csv")
 
-    def test_rejects_have_an_address(self, tmp_path: Path) -> None:
+    def test_rejects_have_an_address(self, tmp_path):
         table = pa.table({"a": pa.array([1, 2**64 - 1], pa.uint64())})
         with pytest.raises(DataError, match="data in memory row 1"):
             bt.write(table, tmp_path / "out")
 
-    def test_a_pipeline_reads_data_in_memory(self, tmp_path: Path) -> None:
+    def test_a_pipeline_reads_data_in_memory(self, tmp_path):
         (tmp_path / "mine").mkdir()
         reader = bt.ReadFromArrow(pd.DataFrame({"a": range(10)}), temp_dir=str(tmp_path / "mine"))
         (directory,) = (tmp_path / "mine").iterdir()
@@ -613,7 +607,7 @@ class TestUse:
         (batch,) = bt.ReadFromArrow({"x": np.zeros((2, 3, 4))}, columns=["x"]).batches()
         assert batch.data["x"].type == TensorType("f8", (3, 4))
 
-    def test_a_full_disk_is_one_line(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_full_disk_is_one_line(self, tmp_path, monkeypatch):
         if not os.path.exists("/dev/full"):
             pytest.skip("there is no /dev/full")
         table = pa.table({"a": range(100_000)})
@@ -621,14 +615,14 @@ class TestUse:
         with pytest.raises(StorageError, match=r"cannot write the rows in memory.*set TMPDIR"):
             bt.write(table, tmp_path / "out")
 
-    def test_workers_elsewhere_are_refused(self) -> None:
+    def test_workers_elsewhere_are_refused(self):
         from beam_tfrecord.jobs.remote import check_reach
 
         with on_disk([{"a": 1}]) as readable, pytest.raises(UsageError, match="data in memory"):
             check_reach("dataflow", readable.source_of(), "gs://bucket/out")
 
 
-def _temporary() -> list[str]:
+def _temporary():
     """Return the temporary directories of data in memory."""
     return [name for name in os.listdir(tempfile.gettempdir()) if "beam_tfrecord-rows" in name]
 
@@ -639,11 +633,11 @@ def _interrupt(*args: Any, **keywords: Any) -> None:
 
 class TestDatasets:
     @pytest.fixture
-    def datasets(self, monkeypatch: pytest.MonkeyPatch) -> Any:
+    def datasets(self, monkeypatch):
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
         return installed_datasets()
 
-    def test_rows_come_in_the_order_shown_and_without_format(self, datasets: Any) -> None:
+    def test_rows_come_in_the_order_shown_and_without_format(self, datasets):
         held = datasets.Dataset.from_dict({"a": list(range(10)), "b": [f"x{n}" for n in range(10)]})
         shuffled = held.shuffle(seed=1).select(range(5))
         expected = [dict(row) for row in shuffled]
@@ -651,7 +645,7 @@ class TestDatasets:
         assert spooled(shuffled.with_format("numpy")).to_pylist() == expected
         assert spooled(shuffled.to_iterable_dataset()).to_pylist() == expected
 
-    def test_streams_without_features_are_typed_over_all_rows(self, datasets: Any) -> None:
+    def test_streams_without_features_are_typed_over_all_rows(self, datasets):
         def rows() -> Iterator[dict[str, Any]]:
             for number in range(2500):
                 yield {"a": number if number < 2000 else number / 2}
@@ -660,9 +654,7 @@ class TestDatasets:
         assert table.schema.field("a").type == pa.float64()
         assert table["a"].to_pylist()[-1] == 1249.5
 
-    def test_pictures_are_their_bytes_and_class_names_are_labels(
-        self, datasets: Any, tmp_path: Path
-    ) -> None:
+    def test_pictures_are_their_bytes_and_class_names_are_labels(self, datasets, tmp_path):
         image = pytest.importorskip("PIL.Image")
         path = tmp_path / "x.png"
         image.new("RGB", (3, 2)).save(path)
@@ -688,7 +680,7 @@ class TestDatasets:
             schema = bt.load(tmp_path / type(one).__name__).schema
             assert schema["label"].labels == ("cat", "dog")
 
-    def test_a_dict_of_datasets_is_refused(self, datasets: Any) -> None:
+    def test_a_dict_of_datasets_is_refused(self, datasets):
         held = datasets.DatasetDict({"train": datasets.Dataset.from_dict({"a": [1]})})
         with pytest.raises(
             UsageError, match=r"a dict of 1 tables: give one of them, .*\['train'\]"
@@ -696,7 +688,7 @@ class TestDatasets:
             stream_of(held)
 
 
-def test_rows_are_those_of_parquet(tmp_path: Path) -> None:
+def test_rows_are_those_of_parquet(tmp_path):
     """Under a key, rows in memory give the shards, the content and the splits of Parquet."""
     table = pa.table(
         {"id": range(500), "x": np.linspace(-1, 1, 500), "s": [f"é{n % 7}" for n in range(500)]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -17,7 +16,7 @@ from beam_tfrecord.sources.numpy import source as numpy_arrays
 from beam_tfrecord.sources.numpy.source import Numpy
 
 
-def _save(path: Path, *arrays: Any, **named: Any) -> Path:
+def _save(path, *arrays, **named):
     np.save(path, *arrays) if arrays else np.savez(path, **named)
     return path
 
@@ -26,11 +25,11 @@ def _rows(source: Numpy) -> list[dict[str, Any]]:
     return [row for batch in source.batches() for row in batch.rows()]
 
 
-def _types(source: Numpy) -> dict[str, str]:
+def _types(source):
     return {field.name: str(field.type) for field in source.schema()}
 
 
-def test_the_first_axis_of_an_npy_file_counts_the_rows(tmp_path: Path) -> None:
+def test_the_first_axis_of_an_npy_file_counts_the_rows(tmp_path):
     path = _save(tmp_path / "x.npy", np.arange(12, dtype="i2").reshape(3, 2, 2))
     source = Numpy(path)
     assert source.schema().types == [TensorType("int16", (2, 2))]
@@ -41,7 +40,7 @@ def test_the_first_axis_of_an_npy_file_counts_the_rows(tmp_path: Path) -> None:
     ]
 
 
-def test_arrays_of_an_npz_file_are_columns(tmp_path: Path) -> None:
+def test_arrays_of_an_npz_file_are_columns(tmp_path):
     path = _save(tmp_path / "x.npz", image=np.zeros((2, 3), "u1"), label=np.array([7, 8]))
     assert _types(Numpy(path)) == {"image": "tensor<uint8>[3]", "label": "int64"}
     assert [row["label"] for row in _rows(Numpy(path))] == [7, 8]
@@ -49,9 +48,7 @@ def test_arrays_of_an_npz_file_are_columns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_archives_are_read_whether_compressed_or_not(
-    tmp_path: Path, save: Any, order: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_archives_are_read_whether_compressed_or_not(tmp_path, save, order, monkeypatch):
     monkeypatch.setattr(numpy_arrays.Numpy, "unit_bytes", 100)
     monkeypatch.setattr(numpy_arrays, "BATCH_BYTES", 50)
     array = np.arange(60, dtype="f4").reshape(10, 3, 2)
@@ -64,7 +61,7 @@ def test_archives_are_read_whether_compressed_or_not(
     assert [row["b"] for row in rows] == list(range(10))
 
 
-def test_a_structured_dtype_is_a_column_a_field(tmp_path: Path) -> None:
+def test_a_structured_dtype_is_a_column_a_field(tmp_path):
     dtype = [("id", "i4"), ("at", [("x", ">f4"), ("y", ">f4")]), ("box", "u1", (2,))]
     array = np.array([(1, (2, 3), (4, 5)), (6, (7, 8), (9, 10))], dtype)
     source = Numpy(_save(tmp_path / "x.npy", array))
@@ -105,12 +102,12 @@ def test_a_structured_dtype_is_a_column_a_field(tmp_path: Path) -> None:
         ("timedelta64[25s]", "int64", {b"beam_tfrecord.dtype": b"timedelta64[25s]"}),
     ],
 )
-def test_types_of_single_values(tmp_path: Path, dtype: str, arrow: str, notes: Any) -> None:
+def test_types_of_single_values(tmp_path, dtype, arrow, notes):
     (field,) = Numpy(_save(tmp_path / "x.npy", np.zeros(3, dtype))).schema()
     assert (str(field.type), field.metadata or {}) == (arrow, notes)
 
 
-def test_values_are_stored_as_numbers_where_there_are_any(tmp_path: Path) -> None:
+def test_values_are_stored_as_numbers_where_there_are_any(tmp_path):
     path = _save(
         tmp_path / "x.npz",
         a=np.zeros((2, 3)),
@@ -124,7 +121,7 @@ def test_values_are_stored_as_numbers_where_there_are_any(tmp_path: Path) -> Non
     assert (fields["b"].type, fields["u"].type) == (pa.float64(), pa.uint64())
 
 
-def test_text_keeps_zeros_inside_and_is_any_unicode(tmp_path: Path) -> None:
+def test_text_keeps_zeros_inside_and_is_any_unicode(tmp_path):
     texts = ["a\0b", "\0", "naïve 🦊", "", "日本"]
     path = _save(
         tmp_path / "x.npz", u=np.array(texts), s=np.array([b"a\0b", b"\0x", b"", b"abc", b"\xff"])
@@ -133,7 +130,7 @@ def test_text_keeps_zeros_inside_and_is_any_unicode(tmp_path: Path) -> None:
     assert [row["s"] for row in _rows(Numpy(path))] == [b"a\0b", b"\0x", b"", b"abc", b"\xff"]
 
 
-def test_characters_beyond_unicode_are_refused(tmp_path: Path) -> None:
+def test_characters_beyond_unicode_are_refused(tmp_path):
     path = _save(tmp_path / "x.npy", np.array([0x110000], np.uint32).view("<U1"))
     with pytest.raises(
         DataError, match=r"array 'data' of x\.npy holds text with code points above"
@@ -141,14 +138,12 @@ def test_characters_beyond_unicode_are_refused(tmp_path: Path) -> None:
         _rows(Numpy(path))
 
 
-def test_a_missing_time_is_null(tmp_path: Path) -> None:
+def test_a_missing_time_is_null(tmp_path):
     path = _save(tmp_path / "x.npy", np.array(["2020-01-01", "NaT"], "M8[s]"))
     assert [row["data"] is None for row in _rows(Numpy(path))] == [False, True]
 
 
-def test_big_endian_values_are_swapped_and_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_big_endian_values_are_swapped_and_told(tmp_path, caplog):
     path = _save(tmp_path / "x.npy", np.array([[1, 2], [3, 4]], ">i4"))
     with caplog.at_level(logging.WARNING):
         rows = _rows(Numpy(path))
@@ -159,7 +154,7 @@ def test_big_endian_values_are_swapped_and_told(
     ]
 
 
-def test_raw_bytes_are_typed_by_name(tmp_path: Path) -> None:
+def test_raw_bytes_are_typed_by_name(tmp_path):
     array = np.array([[1.5, -2], [0, 3]], ml_dtypes.bfloat16)
     path = _save(tmp_path / "x.npy", array)
     with pytest.raises(
@@ -188,19 +183,19 @@ def test_raw_bytes_are_typed_by_name(tmp_path: Path) -> None:
         (np.zeros(2, np.longdouble), "which differs from machine to machine: cast it"),
     ],
 )
-def test_what_has_no_one_meaning_is_refused(tmp_path: Path, array: Any, message: str) -> None:
+def test_what_has_no_one_meaning_is_refused(tmp_path, array, message):
     np.save(tmp_path / "x.npy", array, allow_pickle=True)
     with pytest.raises(DataError, match=message) as caught:
         Numpy(tmp_path / "x.npy").schema()
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_refused_can_be_left_out(tmp_path: Path) -> None:
+def test_what_is_refused_can_be_left_out(tmp_path):
     np.savez(tmp_path / "x.npz", a=np.arange(2), b=np.array([{}, {}]), c=np.float32(1))
     assert _rows(Numpy(tmp_path / "x.npz", columns=["a"])) == [{"a": 0}, {"a": 1}]
 
 
-def test_arrays_of_other_lengths_are_refused_by_name(tmp_path: Path) -> None:
+def test_arrays_of_other_lengths_are_refused_by_name(tmp_path):
     path = _save(tmp_path / "x.npz", a=np.zeros((10, 2)), b=np.zeros(1200))
     with pytest.raises(DataError) as caught:
         Numpy(path).schema()
@@ -214,14 +209,14 @@ def test_arrays_of_other_lengths_are_refused_by_name(tmp_path: Path) -> None:
     }
 
 
-def test_a_single_value_has_no_rows(tmp_path: Path) -> None:
+def test_a_single_value_has_no_rows(tmp_path):
     path = _save(tmp_path / "x.npy", np.float32(3.5))
     with pytest.raises(DataError, match=r"is a single value and has no rows: pass --example array"):
         Numpy(path).schema()
     assert _rows(Numpy(path, example="array")) == [{"data": 3.5}]
 
 
-def test_plain_layout_is_shape_and_bytes(tmp_path: Path) -> None:
+def test_plain_layout_is_shape_and_bytes(tmp_path):
     path = _save(tmp_path / "x.npy", np.array([[1, 2], [3, 4]], ">u2"))
     assert _rows(Numpy(path, layout="plain")) == [
         {"shape": [2], "data": b"\1\0\2\0"},
@@ -245,14 +240,12 @@ def test_plain_layout_is_shape_and_bytes(tmp_path: Path) -> None:
         ({"columns": "data"}, "columns 'data' is one string"),
     ],
 )
-def test_wrong_options_are_named(options: Any, message: str) -> None:
+def test_wrong_options_are_named(options, message):
     with pytest.raises(UsageError, match=message):
         Numpy("x.npy", **options)
 
 
-def test_units_and_batches_are_cut_by_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_units_and_batches_are_cut_by_bytes(tmp_path, monkeypatch):
     monkeypatch.setattr(numpy_arrays.Numpy, "unit_bytes", 1000)
     monkeypatch.setattr(numpy_arrays, "BATCH_BYTES", 250)
     path = _save(tmp_path / "x.npy", np.arange(2500, dtype="u1").reshape(25, 100))
@@ -269,9 +262,7 @@ def test_units_and_batches_are_cut_by_bytes(
     ]
 
 
-def test_a_row_that_no_example_holds_is_a_reject_and_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_that_no_example_holds_is_a_reject_and_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(numpy_arrays, "_MAX_ROW_BYTES", 99)
     path = _save(tmp_path / "x.npy", np.zeros((2, 100), "u1"))
     source = Numpy(path)

@@ -6,7 +6,6 @@ import io
 import random
 import struct
 import zipfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.sources.numpy.source import Numpy
 
 
-def _save(path: Path, *arrays: Any, **named: Any) -> Path:
+def _save(path, *arrays, **named):
     np.save(path, *arrays) if arrays else np.savez(path, **named)
     return path
 
@@ -28,12 +27,12 @@ def _rows(source: Numpy) -> list[dict[str, Any]]:
 
 class TestManyFiles:
     @pytest.fixture
-    def two(self, tmp_path: Path) -> Path:
+    def two(self, tmp_path):
         _save(tmp_path / "a.npy", np.zeros((2, 3), "f4"))
         _save(tmp_path / "b.npy", np.ones((1, 3), "f4"))
         return tmp_path
 
-    def test_what_an_example_is_must_be_said(self, two: Path) -> None:
+    def test_what_an_example_is_must_be_said(self, two):
         with pytest.raises(UsageError) as caught:
             Numpy(two).schema()
         assert str(caught.value) == (
@@ -42,11 +41,11 @@ class TestManyFiles:
         )
         assert Numpy(two / "a.npy").schema().types == [TensorType("float32", (3,))]
 
-    def test_rows_of_each_file(self, two: Path) -> None:
+    def test_rows_of_each_file(self, two):
         rows = _rows(Numpy(two, example="row"))
         assert [row["data"].tolist() for row in rows] == [[0] * 3, [0] * 3, [1] * 3]
 
-    def test_one_example_a_file(self, two: Path) -> None:
+    def test_one_example_a_file(self, two):
         source = Numpy(two, example="array")
         assert source.schema().types == [TensorType("float32", (None, 3))]
         assert [row["data"].shape for row in _rows(source)] == [(2, 3), (1, 3)]
@@ -61,22 +60,20 @@ class TestManyFiles:
             ([(), (4,)], None),
         ],
     )
-    def test_shapes_are_as_open_as_they_differ(
-        self, tmp_path: Path, shapes: list[Any], joined: Any
-    ) -> None:
+    def test_shapes_are_as_open_as_they_differ(self, tmp_path, shapes, joined):
         for number, shape in enumerate(shapes):
             _save(tmp_path / f"{number}.npy", np.full(shape, number, "u1"))
         source = Numpy(tmp_path, example="array")
         assert source.schema().types == [TensorType("uint8", joined)]
         assert [row["data"].shape for row in _rows(source)] == shapes
 
-    def test_rows_of_files_with_other_shapes(self, tmp_path: Path) -> None:
+    def test_rows_of_files_with_other_shapes(self, tmp_path):
         _save(tmp_path / "a.npy", np.zeros((2, 3), "f4"))
         _save(tmp_path / "b.npy", np.ones((1, 5), "f4"))
         rows = _rows(Numpy(tmp_path, example="row"))
         assert [row["data"].tolist() for row in rows] == [[0] * 3, [0] * 3, [1] * 5]
 
-    def test_text_has_the_width_of_the_widest(self, tmp_path: Path) -> None:
+    def test_text_has_the_width_of_the_widest(self, tmp_path):
         _save(tmp_path / "a.npy", np.array(["a"]))
         _save(tmp_path / "b.npy", np.array(["abc"]))
         (field,) = Numpy(tmp_path, example="row").schema()
@@ -84,13 +81,13 @@ class TestManyFiles:
         both = Numpy(tmp_path, example="array")
         assert [row["data"].tolist() for row in _rows(both)] == [["a"], ["abc"]]
 
-    def test_plain_bytes_of_text_have_one_width(self, tmp_path: Path) -> None:
+    def test_plain_bytes_of_text_have_one_width(self, tmp_path):
         _save(tmp_path / "a.npy", np.array(["a"]))
         _save(tmp_path / "b.npy", np.array(["abc"]))
         with pytest.raises(SchemaConflict, match=r"'data' is <U3 in b\.npy but <U1 in a\.npy"):
             Numpy(tmp_path, example="row", layout="plain").schema()
 
-    def test_other_dtypes_are_refused_with_both_files(self, tmp_path: Path) -> None:
+    def test_other_dtypes_are_refused_with_both_files(self, tmp_path):
         _save(tmp_path / "a.npy", np.zeros(2, "i4"))
         _save(tmp_path / "b.npy", np.zeros(2, "i8"))
         with pytest.raises(SchemaConflict) as caught:
@@ -99,7 +96,7 @@ class TestManyFiles:
             "column 'data' is int64 in b.npy but int32 in a.npy: save both with one dtype"
         )
 
-    def test_an_array_that_a_file_lacks_is_refused_or_null(self, tmp_path: Path) -> None:
+    def test_an_array_that_a_file_lacks_is_refused_or_null(self, tmp_path):
         _save(tmp_path / "a.npz", x=np.arange(2), y=np.ones((2, 2), "f4"))
         _save(tmp_path / "b.npz", x=np.arange(1))
         with pytest.raises(
@@ -120,7 +117,7 @@ GOOD = "{'descr': '<i2', 'fortran_order': False, 'shape': (2,)}"
 
 
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
-def test_every_version_of_the_header_is_read(tmp_path: Path, version: Any) -> None:
+def test_every_version_of_the_header_is_read(tmp_path, version):
     path = tmp_path / "x.npy"
     path.write_bytes(_npy(GOOD, b"\1\0\2\0", version=version))
     assert _rows(Numpy(path)) == [{"data": 1}, {"data": 2}]
@@ -162,7 +159,7 @@ def test_every_version_of_the_header_is_read(tmp_path: Path, version: Any) -> No
         ),
     ],
 )
-def test_a_damaged_file_is_told_in_one_line(tmp_path: Path, content: bytes, message: str) -> None:
+def test_a_damaged_file_is_told_in_one_line(tmp_path, content, message):
     path = tmp_path / "x.npy"
     path.write_bytes(content)
     with pytest.raises(DataError) as caught:
@@ -174,7 +171,7 @@ def test_a_damaged_file_is_told_in_one_line(tmp_path: Path, content: bytes, mess
     "header",
     ["(((", "__import__('os')", GOOD.replace("'<i2'", "'<q9'"), "[" * 3000, "{'descr': [1]}"],
 )
-def test_a_header_is_never_run_nor_trusted(tmp_path: Path, header: str) -> None:
+def test_a_header_is_never_run_nor_trusted(tmp_path, header):
     path = tmp_path / "x.npy"
     path.write_bytes(_npy(header))
     with pytest.raises(DataError, match=r"x\.npy has a header that cannot be read") as caught:
@@ -182,14 +179,14 @@ def test_a_header_is_never_run_nor_trusted(tmp_path: Path, header: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_huge_header_is_not_parsed(tmp_path: Path) -> None:
+def test_a_huge_header_is_not_parsed(tmp_path):
     path = tmp_path / "x.npy"
     path.write_bytes(b"\x93NUMPY\2\0" + struct.pack("<I", 2**30))
     with pytest.raises(DataError, match=r"x\.npy has a header of 1,073,741,824 bytes"):
         Numpy(path).schema()
 
 
-def test_a_file_that_shrinks_while_it_is_read_does_not_kill_the_process(tmp_path: Path) -> None:
+def test_a_file_that_shrinks_while_it_is_read_does_not_kill_the_process(tmp_path):
     path = _save(tmp_path / "x.npy", np.zeros((100, 1000)))
     source = Numpy(path)
     scans = source.all_scans()
@@ -200,13 +197,13 @@ def test_a_file_that_shrinks_while_it_is_read_does_not_kill_the_process(tmp_path
         list(source.read(unit, schema))
 
 
-def _archive(path: Path, **members: bytes) -> None:
+def _archive(path, **members):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in members.items():
             archive.writestr(name.replace("_npy", ".npy"), data)
 
 
-def _bytes_of(array: Any) -> bytes:
+def _bytes_of(array):
     buffer = io.BytesIO()
     np.save(buffer, array)
     return buffer.getvalue()
@@ -231,16 +228,14 @@ def _bytes_of(array: Any) -> bytes:
         ),
     ],
 )
-def test_an_odd_archive_is_told_in_one_line(
-    tmp_path: Path, members: dict[str, bytes], message: str
-) -> None:
+def test_an_odd_archive_is_told_in_one_line(tmp_path, members, message):
     _archive(tmp_path / "x.npz", **members)
     with pytest.raises(DataError) as caught:
         Numpy(tmp_path / "x.npz").schema()
     assert str(caught.value) == message
 
 
-def _refusal(path: Path) -> str | None:
+def _refusal(path):
     """Return why a file of 300 rows is refused; None where it is read."""
     try:
         rows = _rows(Numpy(path))
@@ -251,7 +246,7 @@ def _refusal(path: Path) -> str | None:
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_cut_and_flipped_archives_never_crash(tmp_path: Path, save: Any) -> None:
+def test_cut_and_flipped_archives_never_crash(tmp_path, save):
     path = tmp_path / "x.npz"
     save(path, a=np.arange(300), b=np.arange(600, dtype="f4").reshape(300, 2))
     whole, draw = path.read_bytes(), random.Random(7)
@@ -269,7 +264,7 @@ def test_cut_and_flipped_archives_never_crash(tmp_path: Path, save: Any) -> None
     assert refused >= 60
 
 
-def test_flips_in_a_compressed_array_are_found_by_its_checksum(tmp_path: Path) -> None:
+def test_flips_in_a_compressed_array_are_found_by_its_checksum(tmp_path):
     path = tmp_path / "x.npz"
     # Random bytes do not compress: nearly every flip of one would decompress without an error.
     np.savez_compressed(path, a=np.random.default_rng(0).integers(0, 256, 5000, np.uint8))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import struct
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +18,7 @@ def _npy(shape: str, *, descr: str = "'<i4'", data: bytes = b"") -> bytes:
     return b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text + data
 
 
-def _refusal(source: Numpy) -> str:
+def _refusal(source):
     with pytest.raises((DataError, UsageError)) as caught:
         source.schema()
     message = str(caught.value)
@@ -32,35 +30,33 @@ class TestNames:
     """What `columns` and `types` name must be somewhere in the input."""
 
     @pytest.fixture
-    def path(self, tmp_path: Path) -> Path:
+    def path(self, tmp_path):
         np.savez(tmp_path / "x.npz", a=np.arange(2), raw=np.zeros(2, "V2"), b=np.zeros(2))
         return tmp_path / "x.npz"
 
-    def test_a_type_for_no_array_is_refused(self, path: Path) -> None:
+    def test_a_type_for_no_array_is_refused(self, path):
         types = {"raw": "bfloat16", "nope": "int32"}
         assert _refusal(Numpy(path, types=types)) == (
             "column 'nope' of --types is not in the input: the columns are a, raw, b"
         )
 
-    def test_a_type_for_an_array_that_is_not_wanted_is_fine(self, path: Path) -> None:
+    def test_a_type_for_an_array_that_is_not_wanted_is_fine(self, path):
         source = Numpy(path, columns=["a"], types={"raw": "bfloat16"})
         assert source.schema().names == ["a"]
 
-    def test_a_type_for_an_array_of_one_file_is_fine(self, path: Path) -> None:
+    def test_a_type_for_an_array_of_one_file_is_fine(self, path):
         np.savez(path.with_name("y.npz"), a=np.arange(2), b=np.zeros(2))
-        options: dict[str, Any] = {"example": "row", "union": True}
+        options = {"example": "row", "union": True}
         source = Numpy(path.parent, types={"raw": "bfloat16"}, **options)
         assert source.schema().names == ["a", "raw", "b"]
 
     @pytest.mark.parametrize("layout", [None, "plain"])
-    def test_a_column_that_is_nowhere_is_refused_with_those_there(
-        self, path: Path, layout: str | None
-    ) -> None:
+    def test_a_column_that_is_nowhere_is_refused_with_those_there(self, path, layout):
         assert _refusal(Numpy(path, columns=["a", "nope"], layout=layout)) == (
             "column 'nope' is not in the input: the columns are a, raw, b"
         )
 
-    def test_columns_of_fields_and_paths_are_listed(self, tmp_path: Path) -> None:
+    def test_columns_of_fields_and_paths_are_listed(self, tmp_path):
         (tmp_path / "year=1").mkdir()
         array = np.zeros(2, [("x", "f4"), ("y", "f4")])
         np.save(tmp_path / "year=1" / "x.npy", array)
@@ -68,7 +64,7 @@ class TestNames:
         assert _refusal(source).endswith("the columns are x, y, year")
         assert Numpy(tmp_path, columns=["year", "y"]).schema().names == ["year", "y"]
 
-    def test_of_many_names_the_first_are_listed(self, tmp_path: Path) -> None:
+    def test_of_many_names_the_first_are_listed(self, tmp_path):
         np.savez(tmp_path / "x.npz", **{f"a{n}": np.zeros(1) for n in range(1500)})
         message = _refusal(Numpy(tmp_path / "x.npz", columns=["nope"]))
         assert message.endswith(", a9 and 1,490 more")
@@ -78,7 +74,7 @@ class TestTypes:
     """Raw bytes become values of one dtype with a meaning."""
 
     @pytest.mark.parametrize("dtype", ["i1,i1", "V2", "O"])
-    def test_a_type_that_raw_bytes_cannot_have_is_refused(self, dtype: str) -> None:
+    def test_a_type_that_raw_bytes_cannot_have_is_refused(self, dtype):
         with pytest.raises(UsageError) as caught:
             Numpy("x.npy", types={"data": dtype})
         assert str(caught.value) == (
@@ -93,7 +89,7 @@ class TestRowsWithoutBytes:
     @pytest.mark.parametrize(
         ("shape", "descr"), [("(99999999999, 0)", "'<i4'"), ("(99999999999,)", "'|S0'")]
     )
-    def test_too_many_are_refused(self, tmp_path: Path, shape: str, descr: str) -> None:
+    def test_too_many_are_refused(self, tmp_path, shape, descr):
         (tmp_path / "x.npy").write_bytes(_npy(shape, descr=descr))
         assert _refusal(Numpy(tmp_path / "x.npy")) == (
             f"array 'data' of x.npy has shape {shape}, more than 16,777,216 rows without bytes: "
@@ -101,9 +97,7 @@ class TestRowsWithoutBytes:
         )
         assert Numpy(tmp_path / "x.npy", example="array").schema().names == ["data"]
 
-    def test_as_many_as_the_bound_are_read(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_as_many_as_the_bound_are_read(self, tmp_path, monkeypatch):
         monkeypatch.setattr(columns, "MAX_EMPTY_ROWS", 5)
         np.savez(tmp_path / "5.npz", a=np.zeros((5, 0)), b=np.zeros((5, 2, 0)))
         np.savez(tmp_path / "6.npz", a=np.zeros((6, 0)), b=np.zeros((6, 2, 0)))
@@ -126,24 +120,22 @@ class TestShapes:
         ],
     )
     @pytest.mark.parametrize("example", ["row", "array"])
-    def test_what_numpy_cannot_hold_is_refused(
-        self, tmp_path: Path, shape: str, reason: str, example: str
-    ) -> None:
+    def test_what_numpy_cannot_hold_is_refused(self, tmp_path, shape, reason, example):
         (tmp_path / "x.npy").write_bytes(_npy(shape, data=b"\1\0\0\0"))
         message = _refusal(Numpy(tmp_path / "x.npy", example=example))
         assert message.startswith(f"x.npy has a header that cannot be read ({reason}")
         assert message.endswith("): save it again with np.save")
 
-    def test_a_dtype_with_a_shape_is_refused(self, tmp_path: Path) -> None:
+    def test_a_dtype_with_a_shape_is_refused(self, tmp_path):
         data = bytes(16)
         (tmp_path / "x.npy").write_bytes(_npy("(2,)", descr="('<i4', (2,))", data=data))
         assert "its dtype has a shape of its own" in _refusal(Numpy(tmp_path / "x.npy"))
 
-    def test_a_long_reason_is_cut(self, tmp_path: Path) -> None:
+    def test_a_long_reason_is_cut(self, tmp_path):
         (tmp_path / "x.npy").write_bytes(_npy("(2,)", descr=repr("q" * 9999)))
         assert len(_refusal(Numpy(tmp_path / "x.npy"))) < 300
 
-    def test_as_many_axes_as_numpy_has_leave_none_for_rows(self, tmp_path: Path) -> None:
+    def test_as_many_axes_as_numpy_has_leave_none_for_rows(self, tmp_path):
         # Version 1 of NumPy has no more than 32.
         most = 32 if np.__version__.startswith("1.") else 64
         path = tmp_path / "x.npy"
@@ -160,7 +152,7 @@ class TestShapes:
 class TestInMemory:
     """Arrays in memory are spoken of as such, not as the file they are written to."""
 
-    def test_they_take_no_types(self) -> None:
+    def test_they_take_no_types(self):
         with pytest.raises(UsageError, match="arrays in memory have dtypes of their own"):
             bt.ReadFromNumpy(np.arange(3), types={"data": "int8"})
 
@@ -179,13 +171,13 @@ class TestInMemory:
             ),
         ],
     )
-    def test_a_name_that_no_archive_holds_is_refused_at_once(self, name: str, message: str) -> None:
+    def test_a_name_that_no_archive_holds_is_refused_at_once(self, name, message):
         with pytest.raises(UsageError) as caught:
             bt.ReadFromNumpy({name: np.arange(3)})
         assert str(caught.value) == message
 
     @pytest.mark.parametrize("name", ["a/b", "../c", "x.npy", "a b\n", "日本", "a" * 65_531])
-    def test_any_other_name_is_kept(self, name: str) -> None:
+    def test_any_other_name_is_kept(self, name):
         (batch,) = bt.ReadFromNumpy({name: np.arange(3)}).batches()
         assert batch.data.schema.names == [name]
 
@@ -209,7 +201,7 @@ class TestInMemory:
             ),
         ],
     )
-    def test_errors_speak_of_the_arrays(self, arrays: Any, message: str) -> None:
+    def test_errors_speak_of_the_arrays(self, arrays, message):
         with pytest.raises(DataError) as caught:
             list(bt.ReadFromNumpy(arrays).batches())
         assert str(caught.value) == message

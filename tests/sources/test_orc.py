@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.orc
@@ -21,7 +20,7 @@ from tests.whole.type_families import FAMILIES, Column
 _INSTANT = datetime.datetime(2020, 2, 29, 12, 30, 1, 123456, datetime.UTC)
 
 
-def _many_types() -> pa.Table:
+def _many_types():
     return pa.table(
         {
             "tiny": pa.array([1, None], pa.int8()),
@@ -43,7 +42,7 @@ def _many_types() -> pa.Table:
 
 
 @pytest.mark.parametrize("compression", ["uncompressed", "zlib", "snappy", "lz4", "zstd"])
-def test_every_type_comes_back_as_it_was_written(tmp_path: Path, compression: str) -> None:
+def test_every_type_comes_back_as_it_was_written(tmp_path, compression):
     table = _many_types()
     pa.orc.write_table(table, tmp_path / "a.orc", compression=compression)
     found = read_all(Orc(tmp_path / "a.orc"))
@@ -54,11 +53,9 @@ def test_every_type_comes_back_as_it_was_written(tmp_path: Path, compression: st
 
 
 @pytest.mark.parametrize("family", ["ints", "text and binary", "decimals", "lists"])
-def test_types_that_orc_has_come_back(
-    family: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_types_that_orc_has_come_back(family, tmp_path_factory):
     path = tmp_path_factory.mktemp("orc") / "a.orc"
-    seen: list[pa.DataType] = []
+    seen = []
 
     @settings(max_examples=25, deadline=None)
     @given(FAMILIES[family])
@@ -78,7 +75,7 @@ def test_types_that_orc_has_come_back(
     assert seen
 
 
-def test_columns_without_nulls_are_known_before_reading(tmp_path: Path) -> None:
+def test_columns_without_nulls_are_known_before_reading(tmp_path):
     nested = pa.array([{"x": None}, {"x": 1}])
     table = pa.table({"some": [None, 1], "nested": nested, "full": ["a", "b"]})
     pa.orc.write_table(table, tmp_path / "a.orc")
@@ -86,9 +83,7 @@ def test_columns_without_nulls_are_known_before_reading(tmp_path: Path) -> None:
     assert nullable == {"some": True, "nested": False, "full": False}
 
 
-def test_a_timestamp_out_of_range_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_timestamp_out_of_range_is_refused(tmp_path, monkeypatch):
     far = pa.array([[datetime.datetime(3000, 1, 1)]], pa.list_(pa.timestamp("us")))
     pa.orc.write_table(pa.table({"id": [1], "when": far}), tmp_path / "a.orc")
     with pytest.raises(DataError, match=r"^cannot read stripe 0 of a\.orc \(ORC timestamp .* out"):
@@ -100,7 +95,7 @@ def test_a_timestamp_out_of_range_is_refused(
     assert Orc(tmp_path / "a.orc", columns=["id"]).schema().names == ["id"]
 
 
-def test_a_union_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_a_union_is_refused_by_its_name(tmp_path):
     ids = pa.array([0, 1], pa.int8())
     either = pa.UnionArray.from_sparse(ids, [pa.array([1, 2]), pa.array(["a", "b"])])
     pa.orc.write_table(pa.table({"id": [1, 2], "either": either}), tmp_path / "a.orc")
@@ -109,9 +104,7 @@ def test_a_union_is_refused_by_its_name(tmp_path: Path) -> None:
     assert bt.write(tmp_path / "a.orc", tmp_path / "out", columns=["id"]).examples == 2
 
 
-def test_a_stripe_that_is_too_large_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stripe_that_is_too_large_is_refused(tmp_path, monkeypatch):
     pa.orc.write_table(pa.table({"x": [1] * 1000}), tmp_path / "a.orc")
     monkeypatch.setattr(file_parts, "MOST_BYTES", 7999)
     message = (
@@ -130,9 +123,7 @@ def test_a_stripe_that_is_too_large_is_refused(
         (pa.array([5] * 3000), 24_000),
     ],
 )
-def test_texts_that_are_stored_once_have_their_full_size(
-    tmp_path: Path, column: pa.Array, nbytes: int
-) -> None:
+def test_texts_that_are_stored_once_have_their_full_size(tmp_path, column, nbytes):
     pa.orc.write_table(
         pa.table({"x": column}),
         tmp_path / "a.orc",
@@ -147,7 +138,7 @@ def test_texts_that_are_stored_once_have_their_full_size(
     assert read_all(source).column("x").to_pylist() == column.to_pylist()
 
 
-def test_a_file_that_is_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_cut_off_anywhere_is_refused(tmp_path):
     pa.orc.write_table(_many_types(), tmp_path / "a.orc")
     data = (tmp_path / "a.orc").read_bytes()
     for size in range(0, len(data), 97):
@@ -157,7 +148,7 @@ def test_a_file_that_is_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_files_are_written_as_a_dataset(tmp_path: Path) -> None:
+def test_files_are_written_as_a_dataset(tmp_path):
     for part in range(2):
         (tmp_path / f"in/part={part}").mkdir(parents=True)
         table = pa.table({"id": range(part * 50, part * 50 + 50)})

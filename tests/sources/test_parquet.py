@@ -1,11 +1,6 @@
 """The Parquet source: units, types and rows of one file."""
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +14,12 @@ from tests.sources.made_parquet import read_all, units_of, write_parquet
 
 
 @pytest.fixture
-def unit_bytes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+def unit_bytes(monkeypatch):
     """Set the size of units."""
     return lambda size: monkeypatch.setattr(source_module.Parquet, "unit_bytes", size)
 
 
-def _many_types() -> pa.Table:
+def _many_types():
     return pa.table(
         {
             "int": pa.array([1, -2, None], pa.int16()),
@@ -49,7 +44,7 @@ def _many_types() -> pa.Table:
     )
 
 
-def test_every_type_comes_back_as_it_was_written(tmp_path: Path) -> None:
+def test_every_type_comes_back_as_it_was_written(tmp_path):
     table = _many_types()
     result = read_all(Parquet(write_parquet(tmp_path / "a.parquet", table)))
     assert result.schema.names == table.schema.names
@@ -57,7 +52,7 @@ def test_every_type_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert result.equals(table)
 
 
-def test_dictionaries_are_read_as_values_unless_asked_for(tmp_path: Path) -> None:
+def test_dictionaries_are_read_as_values_unless_asked_for(tmp_path):
     texts = pa.array(["a", "b", "a", None]).dictionary_encode()
     path = write_parquet(tmp_path / "a.parquet", {"c": texts})
     source = Parquet(path)
@@ -69,9 +64,7 @@ def test_dictionaries_are_read_as_values_unless_asked_for(tmp_path: Path) -> Non
     assert batch.data["c"].to_pylist() == ["a", "b", "a", None]
 
 
-def test_units_are_neighbouring_row_groups(
-    tmp_path: Path, unit_bytes: Callable[[int], None]
-) -> None:
+def test_units_are_neighbouring_row_groups(tmp_path, unit_bytes):
     rng = np.random.default_rng(0)
     numbers = pa.array(rng.integers(0, 2**60, 1000))
     path = write_parquet(
@@ -97,7 +90,7 @@ def test_units_are_neighbouring_row_groups(
     assert [unit.name for unit in units_of(Parquet(path))] == ["a.parquet"]
 
 
-def test_sizes_count_only_the_columns_that_are_read(tmp_path: Path) -> None:
+def test_sizes_count_only_the_columns_that_are_read(tmp_path):
     rng = np.random.default_rng(0)
     table = {"x": rng.random(1000), "y": rng.random(1000).astype(np.float32)}
     path = write_parquet(tmp_path / "a.parquet", table, compression="none", use_dictionary=False)
@@ -106,7 +99,7 @@ def test_sizes_count_only_the_columns_that_are_read(tmp_path: Path) -> None:
     assert 4_000 < one < 4_500
 
 
-def test_estimate_of_encoded_bytes_is_near_the_truth(tmp_path: Path) -> None:
+def test_estimate_of_encoded_bytes_is_near_the_truth(tmp_path):
     columns = {
         "passenger_count": [i % 7 for i in range(500)],
         "fare": [i / 3 for i in range(500)],
@@ -118,7 +111,7 @@ def test_estimate_of_encoded_bytes_is_near_the_truth(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", [["c", "a"], ["b"]])
-def test_projection_takes_columns_in_order(tmp_path: Path, columns: list[str]) -> None:
+def test_projection_takes_columns_in_order(tmp_path, columns):
     table = {"a": [1, 2], "b": ["x", "y"], "c": [0.5, 1.5]}
     source = Parquet(write_parquet(tmp_path / "a.parquet", table), columns=columns)
     result = read_all(source)
@@ -126,26 +119,26 @@ def test_projection_takes_columns_in_order(tmp_path: Path, columns: list[str]) -
     assert result.to_pydict() == {name: table[name] for name in columns}
 
 
-def test_projection_of_a_missing_column_names_those_there(tmp_path: Path) -> None:
+def test_projection_of_a_missing_column_names_those_there(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", {"a": [1], "b": [2]})
     with pytest.raises(UsageError, match=r"'z' is not in the input: the columns are a, b$"):
         Parquet(path, columns=["a", "z"]).schema()
 
 
 @pytest.mark.parametrize("columns", ["a", ["a", "b", "a"]])
-def test_projection_must_be_a_list_of_distinct_names(columns: Any) -> None:
+def test_projection_must_be_a_list_of_distinct_names(columns):
     with pytest.raises(UsageError):
         Parquet("a.parquet", columns=columns)
 
 
-def test_names_with_dots_are_names(tmp_path: Path) -> None:
+def test_names_with_dots_are_names(tmp_path):
     struct = pa.array([{"b": 7}])
     table = pa.table([pa.array([1]), struct, pa.array([3])], names=["a.b", "a", "c.d.e"])
     source = Parquet(write_parquet(tmp_path / "a.parquet", table), columns=["a.b", "c.d.e"])
     assert read_all(source).to_pylist() == [{"a.b": 1, "c.d.e": 3}]
 
 
-def test_columns_without_nulls_are_not_nullable(tmp_path: Path) -> None:
+def test_columns_without_nulls_are_not_nullable(tmp_path):
     table = {
         "full": [1, 2, 3, 4],
         "late": [1, 2, 3, None],
@@ -164,7 +157,7 @@ def test_columns_without_nulls_are_not_nullable(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("groups", [0, 1])
-def test_file_without_rows_is_one_unit_and_one_batch(tmp_path: Path, groups: int) -> None:
+def test_file_without_rows_is_one_unit_and_one_batch(tmp_path, groups):
     schema = pa.schema([("x", pa.int64())])
     with pq.ParquetWriter(tmp_path / "a.parquet", schema) as writer:
         if groups:
@@ -178,7 +171,7 @@ def test_file_without_rows_is_one_unit_and_one_batch(tmp_path: Path, groups: int
     assert batch.origin.unit == "a.parquet"
 
 
-def test_memory_does_not_grow_with_the_unit(tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_unit(tmp_path):
     rng = np.random.default_rng(0)
     table = {"x": rng.integers(0, 2**62, 1_000_000), "y": rng.random(1_000_000)}
     path = write_parquet(*(tmp_path / "a.parquet", table), row_group_size=10**6, compression="none")
@@ -192,13 +185,13 @@ def test_memory_does_not_grow_with_the_unit(tmp_path: Path) -> None:
     assert max(held) < 8_000_000
 
 
-def test_batch_size_is_kept_over_row_groups(tmp_path: Path) -> None:
+def test_batch_size_is_kept_over_row_groups(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", {"x": list(range(100))}, row_group_size=7)
     sizes = [batch.num_rows for batch in Parquet(path).batches(batch_rows=32)]
     assert sizes == [32, 32, 32, 4]
 
 
-def test_options_are_a_value(tmp_path: Path) -> None:
+def test_options_are_a_value(tmp_path):
     source = Parquet([tmp_path / "a.parquet"], columns=["x"])
     assert source.paths == (str(tmp_path / "a.parquet"),)
     assert source == Parquet(str(tmp_path / "a.parquet"), columns=("x",))

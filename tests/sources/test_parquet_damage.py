@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +11,7 @@ from beam_tfrecord.sources.parquet.source import Parquet
 from tests.sources.made_parquet import read_all, units_of, write_parquet
 
 
-def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_columns_of_one_name_are_refused(tmp_path):
     table = pa.table([pa.array([1]), pa.array([2])], names=["x", "x"])
     with pytest.raises(DataError, match=r"a\.parquet has two columns named 'x'"):
         Parquet(write_parquet(tmp_path / "a.parquet", table)).schema()
@@ -38,7 +34,7 @@ def _flip(data: bytes, at: int) -> bytes:
     ],
     ids=["empty", "text", "cut-end", "half", "footer", "length", "encrypted"],
 )
-def test_file_that_is_not_whole_is_named(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_file_that_is_not_whole_is_named(tmp_path, damage):
     path = write_parquet(tmp_path / "trips 1.parquet", {"x": list(range(100))})
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(DataError) as caught:
@@ -50,7 +46,7 @@ def test_file_that_is_not_whole_is_named(tmp_path: Path, damage: Callable[[bytes
 
 
 @pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
-def test_damaged_page_is_named_by_its_row_group(tmp_path: Path, compression: str) -> None:
+def test_damaged_page_is_named_by_its_row_group(tmp_path, compression):
     path = write_parquet(
         *(tmp_path / "a.parquet", {"x": list(range(1000)), "y": [str(i) for i in range(1000)]}),
         row_group_size=100,
@@ -69,7 +65,7 @@ def test_damaged_page_is_named_by_its_row_group(tmp_path: Path, compression: str
     assert len(read_all(Parquet(path, columns=["x"]))) == 1000
 
 
-def test_damaged_page_header_is_named(tmp_path: Path) -> None:
+def test_damaged_page_header_is_named(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", {"x": list(range(1000))})
     path.write_bytes(_flip(path.read_bytes(), 4))
     source = Parquet(path)
@@ -77,7 +73,7 @@ def test_damaged_page_header_is_named(tmp_path: Path) -> None:
         list(source.batches())
 
 
-def test_faults_of_the_system_stay_what_they_are(tmp_path: Path) -> None:
+def test_faults_of_the_system_stay_what_they_are(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", {"x": [1]})
     source = Parquet(path)
     (unit,), schema = units_of(source), source.schema()
@@ -86,7 +82,7 @@ def test_faults_of_the_system_stay_what_they_are(tmp_path: Path) -> None:
         list(source.read(unit, schema))
 
 
-def test_file_that_changed_since_planning_is_refused(tmp_path: Path) -> None:
+def test_file_that_changed_since_planning_is_refused(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", {"x": [1, 2, 3]}, row_group_size=1)
     source = Parquet(path)
     (unit,), schema = units_of(source), source.schema()
@@ -96,7 +92,7 @@ def test_file_that_changed_since_planning_is_refused(tmp_path: Path) -> None:
             list(source.read(unit, schema))
 
 
-def test_no_flipped_byte_in_the_pages_goes_unnamed(tmp_path: Path) -> None:
+def test_no_flipped_byte_in_the_pages_goes_unnamed(tmp_path):
     columns = {"x": range(90), "y": [str(i % 17) for i in range(90)], "z": [[i] for i in range(90)]}
     path = write_parquet(tmp_path / "a.parquet", columns, row_group_size=30, compression="none")
     data, expected = path.read_bytes(), read_all(Parquet(path)).num_rows
@@ -113,7 +109,7 @@ def test_no_flipped_byte_in_the_pages_goes_unnamed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("column", ["c" * 8, {"c" * 8: 1}], ids=["column", "field of a struct"])
-def test_name_that_is_not_utf8_is_told(tmp_path: Path, column: Any) -> None:
+def test_name_that_is_not_utf8_is_told(tmp_path, column):
     path = tmp_path / "a.parquet"
     names = {"a": [column]} if isinstance(column, dict) else {column: [1]}
     pq.write_table(pa.table(names), path, store_schema=False)

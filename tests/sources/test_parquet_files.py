@@ -1,10 +1,6 @@
 """The Parquet source over several files: schemas that differ, partitions, a given schema."""
 
-from __future__ import annotations
-
 import itertools
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +11,7 @@ from beam_tfrecord.sources.parquet.source import Parquet
 from tests.sources.made_parquet import read_all, units_of, write_parquet
 
 
-def test_files_join_by_name_in_the_order_of_the_first(tmp_path: Path) -> None:
+def test_files_join_by_name_in_the_order_of_the_first(tmp_path):
     write_parquet(tmp_path / "a.parquet", {"x": pa.array([1], pa.int8()), "t": ["p"]})
     other = {"t": pa.array(["q"], pa.large_string()), "x": pa.array([2**40], pa.int64())}
     write_parquet(tmp_path / "b.parquet", other)
@@ -27,7 +23,7 @@ def test_files_join_by_name_in_the_order_of_the_first(tmp_path: Path) -> None:
     assert read_all(source).to_pylist() == [{"x": 1, "t": "p"}, {"x": 2**40, "t": "q"}]
 
 
-def test_merge_does_not_depend_on_order(tmp_path: Path) -> None:
+def test_merge_does_not_depend_on_order(tmp_path):
     for index, arrow in enumerate([pa.int8(), pa.uint8(), pa.int32()]):
         write_parquet(tmp_path / f"{index}.parquet", {"x": pa.array([1], arrow)})
     source = Parquet(tmp_path)
@@ -62,9 +58,7 @@ def test_merge_does_not_depend_on_order(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_files_that_disagree_are_named(
-    tmp_path: Path, first: Any, second: Any, message: str
-) -> None:
+def test_files_that_disagree_are_named(tmp_path, first, second, message):
     write_parquet(tmp_path / "a.parquet", first)
     write_parquet(tmp_path / "b.parquet", second)
     with pytest.raises(SchemaConflict) as caught:
@@ -72,7 +66,7 @@ def test_files_that_disagree_are_named(
     assert str(caught.value) == message
 
 
-def test_union_fills_missing_columns_with_nulls(tmp_path: Path) -> None:
+def test_union_fills_missing_columns_with_nulls(tmp_path):
     write_parquet(tmp_path / "a.parquet", {"x": [1]})
     write_parquet(tmp_path / "b.parquet", {"x": [2], "y": ["p"]})
     source = Parquet(tmp_path, union=True)
@@ -82,7 +76,7 @@ def test_union_fills_missing_columns_with_nulls(tmp_path: Path) -> None:
     assert read_all(source).to_pylist() == [{"x": 1, "y": None}, {"x": 2, "y": "p"}]
 
 
-def test_given_schema_rejects_values_that_do_not_fit(tmp_path: Path) -> None:
+def test_given_schema_rejects_values_that_do_not_fit(tmp_path):
     source = Parquet(
         write_parquet(tmp_path / "a.parquet", {"x": [1, 300, 3, -1], "y": list("abcd")})
     )
@@ -104,7 +98,7 @@ def test_given_schema_rejects_values_that_do_not_fit(tmp_path: Path) -> None:
     )
 
 
-def test_given_schema_that_needs_rounding_is_refused(tmp_path: Path) -> None:
+def test_given_schema_that_needs_rounding_is_refused(tmp_path):
     source = Parquet(write_parquet(tmp_path / "a.parquet", {"x": [0.5]}))
     with pytest.raises(SchemaConflict, match=r"column 'x' is double in a\.parquet but float in"):
         list(source.read(units_of(source)[0], pa.schema([("x", pa.float32())])))
@@ -112,7 +106,7 @@ def test_given_schema_that_needs_rounding_is_refused(tmp_path: Path) -> None:
         list(source.read(units_of(source)[0], pa.schema([("z", pa.float32())])))
 
 
-def test_partitions_become_columns(tmp_path: Path) -> None:
+def test_partitions_become_columns(tmp_path):
     write_parquet(tmp_path / "t/year=2023/city=Oslo/a.parquet", {"x": [1, 2]})
     write_parquet(tmp_path / "t/year=2024/city=__HIVE_DEFAULT_PARTITION__/a.parquet", {"x": [3]})
     source = Parquet(tmp_path / "t")
@@ -130,14 +124,14 @@ def test_partitions_become_columns(tmp_path: Path) -> None:
     assert read_all(only).to_pydict() == {"year": [2023, 2023, 2024]}
 
 
-def test_partitions_agree_with_pyarrow(tmp_path: Path) -> None:
+def test_partitions_agree_with_pyarrow(tmp_path):
     table = pa.table({"x": range(6), "k": [3, 1, 2, 3, 1, 2], "name": [*"a b/=", "ü"]})
     pq.write_to_dataset(table, tmp_path / "d", partition_cols=["k", "name"])
     ours = read_all(Parquet(tmp_path / "d")).sort_by("x")
     assert ours.to_pylist() == table.select(["x", "k", "name"]).sort_by("x").to_pylist()
 
 
-def test_column_in_file_and_path_is_refused(tmp_path: Path) -> None:
+def test_column_in_file_and_path_is_refused(tmp_path):
     write_parquet(tmp_path / "x=1/a.parquet", {"x": [1], "y": [2]})
     with pytest.raises(SchemaConflict, match="column 'x' is both in the data and in the path"):
         Parquet(tmp_path).schema()

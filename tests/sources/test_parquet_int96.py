@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 import errno
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ def micros(text: str) -> int:
     return (datetime.datetime.fromisoformat(text) - EPOCH) // datetime.timedelta(microseconds=1)
 
 
-def timestamps(texts: list[str | None]) -> pa.Array:
+def timestamps(texts):
     values = [None if text is None else micros(text) for text in texts]
     return pa.array(values, pa.timestamp("us"))
 
@@ -50,32 +49,32 @@ def read(*paths: Path) -> tuple[pa.DataType, list[int | None]]:
     return source.schema().field("at").type, [v for a in at for v in a.cast("int64").to_pylist()]
 
 
-def test_nanoseconds_stay_where_they_hold_every_value(tmp_path: Path) -> None:
+def test_nanoseconds_stay_where_they_hold_every_value(tmp_path):
     path = write(tmp_path / "x.parquet", [*NEAR, None])
     assert read(path) == (pa.timestamp("ns"), [*(micros(text) * 1000 for text in NEAR), None])
 
 
 @pytest.mark.parametrize("text", FAR)
-def test_what_they_do_not_hold_is_read_in_microseconds(tmp_path: Path, text: str) -> None:
+def test_what_they_do_not_hold_is_read_in_microseconds(tmp_path, text):
     path = write(tmp_path / "x.parquet", [*NEAR, None, text])
     unit, values = read(path)
     assert unit == pa.timestamp("us")
     assert values == [*map(micros, NEAR), None, micros(text)]
 
 
-def test_duckdb_reads_the_same(tmp_path: Path) -> None:
+def test_duckdb_reads_the_same(tmp_path):
     duckdb = pytest.importorskip("duckdb")
     path = write(tmp_path / "x.parquet", [*NEAR, *FAR])
     told = duckdb.sql(f"SELECT epoch_us(\"at\") FROM '{path}'").fetchall()
     assert read(path)[1] == [value for (value,) in told]
 
 
-def test_one_file_decides_for_all(tmp_path: Path) -> None:
+def test_one_file_decides_for_all(tmp_path):
     near, far = write(tmp_path / "a.parquet", NEAR), write(tmp_path / "b.parquet", FAR)
     assert read(near, far) == (pa.timestamp("us"), [*map(micros, NEAR), *map(micros, FAR)])
 
 
-def test_the_dataset_says_microseconds(tmp_path: Path) -> None:
+def test_the_dataset_says_microseconds(tmp_path):
     path = write(tmp_path / "x.parquet", [*NEAR, *FAR])
     bt.write(path, tmp_path / "out")
     found = sorted(row["at"] for row in bt.load(tmp_path / "out").rows())
@@ -83,7 +82,7 @@ def test_the_dataset_says_microseconds(tmp_path: Path) -> None:
     assert bt.load(tmp_path / "out").schema.to_arrow().field("at").type == pa.timestamp("us")
 
 
-def test_inside_lists_and_structs(tmp_path: Path) -> None:
+def test_inside_lists_and_structs(tmp_path):
     lists = pa.array(
         [[micros(FAR[0])], None, [micros(NEAR[0]), None]], pa.list_(pa.timestamp("us"))
     )
@@ -104,7 +103,7 @@ def test_inside_lists_and_structs(tmp_path: Path) -> None:
 
 
 US, NS = pa.timestamp("us"), pa.timestamp("ns")
-NESTED: dict[str, tuple[Callable[[pa.DataType], pa.DataType], Callable[[int], Any]]] = {
+NESTED = {
     "list": (pa.list_, lambda value: [value]),
     "large list": (pa.large_list, lambda value: [value]),
     "list view": (pa.list_view, lambda value: [value]),
@@ -139,7 +138,7 @@ if int(pa.__version__.partition(".")[0]) < 25:
 FINE_NS = 1_500_000_000_000_000_001
 
 
-def write_nested(path: Path, kind: str, unit: pa.DataType, value: int, **options: Any) -> pa.Table:
+def write_nested(path, kind, unit, value, **options):
     """Write a column of a kind, and one that is far, beside one whose dictionaries cut batches."""
     arrow, wrap = NESTED[kind]
     rows = [wrap(0), None, wrap(value), wrap(0)]
@@ -161,9 +160,7 @@ def write_nested(path: Path, kind: str, unit: pa.DataType, value: int, **options
     ("unit", "value"), [(US, 0), (US, micros(FAR[0])), (NS, FINE_NS)], ids=["near", "far", "fine"]
 )
 @pytest.mark.parametrize("kind", NESTED)
-def test_every_column_has_the_unit_that_holds_it(
-    tmp_path: Path, kind: str, unit: pa.DataType, value: int, store_schema: bool
-) -> None:
+def test_every_column_has_the_unit_that_holds_it(tmp_path, kind, unit, value, store_schema):
     table = write_nested(tmp_path / "x.parquet", kind, unit, value, store_schema=store_schema)
     batches = [batch.data for batch in Parquet(str(tmp_path / "x.parquet")).batches()]
     for name, expected in (("in", US if value == micros(FAR[0]) else NS), ("at", US)):
@@ -190,7 +187,7 @@ def instants(scalar: pa.Scalar) -> Any:
     return scalar.as_py()
 
 
-def test_the_dataset_holds_far_and_fine_columns_beside_a_map(tmp_path: Path) -> None:
+def test_the_dataset_holds_far_and_fine_columns_beside_a_map(tmp_path):
     duckdb = pytest.importorskip("duckdb")
     columns = {
         "map": pa.array([[("k", 0)]], pa.map_(pa.string(), US)),
@@ -208,7 +205,7 @@ def test_the_dataset_holds_far_and_fine_columns_beside_a_map(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("columns", [["far"], ["at"], ["at", "far"], ["n", "far"], ["n"]])
-def test_columns_decide_for_themselves_alone(tmp_path: Path, columns: list[str]) -> None:
+def test_columns_decide_for_themselves_alone(tmp_path, columns):
     path = write(tmp_path / "x.parquet", NEAR, far=timestamps(FAR[:3]), n=pa.array([1, 2, 3]))
     source = Parquet(str(path), columns=columns)
     units = {"at": NS, "far": US, "n": pa.int64()}
@@ -220,7 +217,7 @@ def test_columns_decide_for_themselves_alone(tmp_path: Path, columns: list[str])
         assert table.column("at").cast("int64").to_pylist() == [1000 * micros(t) for t in NEAR]
 
 
-def test_files_that_lack_the_far_column_join(tmp_path: Path) -> None:
+def test_files_that_lack_the_far_column_join(tmp_path):
     write(tmp_path / "a.parquet", NEAR)
     write(tmp_path / "b.parquet", NEAR, far=timestamps(FAR[:3]))
     source = Parquet(str(tmp_path), union=True)
@@ -230,7 +227,7 @@ def test_files_that_lack_the_far_column_join(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", NESTED)
-def test_one_nested_file_decides_for_all_or_they_are_refused(tmp_path: Path, kind: str) -> None:
+def test_one_nested_file_decides_for_all_or_they_are_refused(tmp_path, kind):
     far = write_nested(tmp_path / "b.parquet", kind, US, micros(FAR[0]))
     near = write_nested(tmp_path / "a.parquet", kind, US, micros(NEAR[1]))
     expected = list(map(instants, pa.chunked_array(near["in"].chunks + far["in"].chunks)))
@@ -246,16 +243,14 @@ def test_one_nested_file_decides_for_all_or_they_are_refused(tmp_path: Path, kin
         list(source.batches())
 
 
-def test_what_cannot_be_looked_at_never_means_nanoseconds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_looked_at_never_means_nanoseconds(tmp_path, monkeypatch):
     path = write(tmp_path / "x.parquet", NEAR, far=pa.array([[micros(FAR[0])]] * 3, pa.list_(US)))
     monkeypatch.setattr(int96, "is_list", lambda _: False)
     with pytest.raises(DataError, match=r"column 'far' of x.parquet holds .* inside list<"):
         Parquet(str(path)).schema()
 
 
-def test_a_damaged_page_is_told_by_the_look_at_it(tmp_path: Path) -> None:
+def test_a_damaged_page_is_told_by_the_look_at_it(tmp_path):
     path = write(tmp_path / "x.parquet", [*NEAR, FAR[0]])
     column = pq.ParquetFile(path).metadata.row_group(1).column(0)
     data = bytearray(path.read_bytes())
@@ -266,7 +261,7 @@ def test_a_damaged_page_is_told_by_the_look_at_it(tmp_path: Path) -> None:
         Parquet(str(path)).schema()
 
 
-def test_columns_of_different_lengths_are_refused() -> None:
+def test_columns_of_different_lengths_are_refused():
     long, short = (pa.record_batch({name: range(n)}) for name, n in (("a", 3), ("b", 2)))
     rows = side_by_side(InputFile("x", "x", 1), [long], iter([short.slice(2), short]))
     assert next(rows).to_pydict() == {"a": [0, 1], "b": [0, 1]}
@@ -274,9 +269,7 @@ def test_columns_of_different_lengths_are_refused() -> None:
         next(rows)
 
 
-def test_faults_of_the_system_while_looking_are_not_hidden(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_faults_of_the_system_while_looking_are_not_hidden(tmp_path, monkeypatch):
     path = write(tmp_path / "x.parquet", FAR)
 
     def fail(*_: Any) -> None:
@@ -288,14 +281,14 @@ def test_faults_of_the_system_while_looking_are_not_hidden(
     assert caught.value.errno == errno.EIO
 
 
-def write_nanos(path: Path, *columns: list[int]) -> Path:
+def write_nanos(path, *columns):
     """Write INT96s of whole nanoseconds."""
     named = {f"c{i}": pa.array(values, pa.timestamp("ns")) for i, values in enumerate(columns)}
     pq.write_table(pa.table(named), path, use_deprecated_int96_timestamps=True)
     return path
 
 
-def test_nanoseconds_are_never_cut(tmp_path: Path) -> None:
+def test_nanoseconds_are_never_cut(tmp_path):
     fine = write_nanos(tmp_path / "a.parquet", [1_234_567_891, -1])
     (batch,) = Parquet(str(fine)).batches()
     assert batch.data.column(0).cast("int64").to_pylist() == [1_234_567_891, -1]
@@ -305,7 +298,7 @@ def test_nanoseconds_are_never_cut(tmp_path: Path) -> None:
         bt.write(tmp_path, tmp_path / "out")
 
 
-def test_a_file_that_needs_two_units_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_needs_two_units_is_refused(tmp_path):
     path = tmp_path / "x.parquet"
     write(path, [FAR[0]])
     # The nanosecond of the day are the first eight bytes of an INT96.
@@ -319,7 +312,7 @@ def test_a_file_that_needs_two_units_is_refused(tmp_path: Path) -> None:
         Parquet(str(path)).schema()
 
 
-def test_days_beyond_all_units_are_refused(tmp_path: Path) -> None:
+def test_days_beyond_all_units_are_refused(tmp_path):
     path = tmp_path / "x.parquet"
     write(path, [NEAR[0]])
     data, day = path.read_bytes(), (2_440_588).to_bytes(4, "little")

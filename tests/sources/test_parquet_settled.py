@@ -1,9 +1,5 @@
 """A given schema settles what Parquet files disagree about, exactly or not at all."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,13 +10,13 @@ from beam_tfrecord.errors import SchemaConflict
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Path:
+def files(tmp_path):
     pq.write_table(pa.table({"x": [1, 2**53 + 1]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"x": [1.5, 2.5]}), tmp_path / "b.parquet")
     return tmp_path
 
 
-def test_without_a_schema_the_files_are_named(files: Path) -> None:
+def test_without_a_schema_the_files_are_named(files):
     with pytest.raises(SchemaConflict, match=r"double in b\.parquet but int64 in a\.parquet"):
         bt.write(files / "*.parquet", files / "out")
 
@@ -29,9 +25,7 @@ def test_without_a_schema_the_files_are_named(files: Path) -> None:
     ("arrow", "rows", "refused"),
     [("double", [1.0, 1.5, 2.5], "9007199254740993"), ("int64", [1, 2**53 + 1], "1.5")],
 )
-def test_values_are_exact_or_rejected(
-    files: Path, arrow: str, rows: list[float], refused: str
-) -> None:
+def test_values_are_exact_or_rejected(files, arrow, rows, refused):
     schema = bt.Schema((bt.Feature("x", arrow),))
     bt.write(files / "*.parquet", files / "out", schema=schema, shuffle=False, max_rejects="any")
     assert [row["x"] for row in load(files / "out").rows()] == rows
@@ -39,7 +33,7 @@ def test_values_are_exact_or_rejected(
     assert rejects["value"].to_pylist()[0] == refused
 
 
-def test_columns_without_conflict_widen_as_they_did(files: Path) -> None:
+def test_columns_without_conflict_widen_as_they_did(files):
     pq.write_table(pa.table({"x": pa.array([3], pa.int8())}), files / "b.parquet")
     schema = bt.Schema((bt.Feature("x", "int64"),))
     bt.write(files / "*.parquet", files / "out", schema=schema, shuffle=False)

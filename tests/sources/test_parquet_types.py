@@ -1,9 +1,5 @@
 """Types of Parquet columns: which join, and which values a cast refuses."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -26,7 +22,7 @@ _TEXT = pa.dictionary(pa.int8(), pa.string())
         (pa.timestamp("us", "UTC"), pa.timestamp("us", "UTC")),
     ],
 )
-def test_plain_type_has_values_only(arrow: pa.DataType, expected: pa.DataType) -> None:
+def test_plain_type_has_values_only(arrow, expected):
     plain = plain_type(arrow)
     assert plain.equals(expected)
     assert all(plain.field(index).nullable for index in range(plain.num_fields) if plain.id != 30)
@@ -70,9 +66,7 @@ def test_plain_type_has_values_only(arrow: pa.DataType, expected: pa.DataType) -
         (pa.list_(pa.int8()), pa.int8(), None),
     ],
 )
-def test_types_join_only_where_exact(
-    one: pa.DataType, other: pa.DataType, expected: pa.DataType | None
-) -> None:
+def test_types_join_only_where_exact(one, other, expected):
     assert join_types(one, other) == expected
     assert join_types(other, one) == expected
 
@@ -96,7 +90,7 @@ def test_types_join_only_where_exact(
         (pa.struct({"a": pa.list_view(pa.int32())}), pa.struct({"a": pa.list_(pa.int32())})),
     ],
 )
-def test_casts_that_could_change_a_value_are_refused(of: pa.DataType, to: pa.DataType) -> None:
+def test_casts_that_could_change_a_value_are_refused(of, to):
     assert not can_cast(of, to)
 
 
@@ -116,9 +110,7 @@ def test_casts_that_could_change_a_value_are_refused(of: pa.DataType, to: pa.Dat
         (pa.array([b"ab", b"c"]), pa.binary(2), [b"ab", None], [1]),
     ],
 )
-def test_cast_keeps_what_fits(
-    values: pa.Array, to: pa.DataType, expected: list[Any], misfits: list[int]
-) -> None:
+def test_cast_keeps_what_fits(values, to, expected, misfits):
     assert can_cast(values.type, to)
     cast, rows = cast_exactly(values, to)
     assert cast.type == to
@@ -126,7 +118,7 @@ def test_cast_keeps_what_fits(
     assert rows.tolist() == misfits
 
 
-def test_times_that_do_not_fit_the_unit_are_misfits() -> None:
+def test_times_that_do_not_fit_the_unit_are_misfits():
     years = pa.array([10**9, 10**12], pa.timestamp("s"))
     finer, late = cast_exactly(years, pa.timestamp("ns"))
     assert finer.cast(pa.int64()).to_pylist() == [10**18, None]
@@ -140,9 +132,7 @@ _WIDTHS = [pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32(), pa.uint32
 
 
 @given(st.sampled_from(_WIDTHS), st.sampled_from(_WIDTHS), st.data())
-def test_joined_integers_hold_every_value_of_both(
-    one: pa.DataType, other: pa.DataType, data: st.DataObject
-) -> None:
+def test_joined_integers_hold_every_value_of_both(one, other, data):
     joined = join_types(one, other)
     bits = one.bit_width
     low = -(2 ** (bits - 1)) if pa.types.is_signed_integer(one) else 0

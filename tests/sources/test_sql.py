@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def trips(tmp_path: Path) -> Path:
+def trips(tmp_path):
     """A file with 1000 trips, every tenth without a zone."""
     rows = [(i, i * 7 % 1000 / 8, None if i % 10 == 0 else f"z{i % 7}") for i in range(1000)]
     return make_database(
@@ -44,12 +44,12 @@ def trips(tmp_path: Path) -> Path:
 # --- partitions
 
 
-def test_ranges_are_open_at_both_ends() -> None:
+def test_ranges_are_open_at_both_ends():
     assert ranges('"k"', ["5"], nullable=False) == ['"k" < 5', '"k" >= 5']
     assert ranges('"k"', [], nullable=True) == [""]
 
 
-def test_a_table_is_cut_by_its_key(trips: Path) -> None:
+def test_a_table_is_cut_by_its_key(trips):
     assert conditions(Sql(trips, table="t", partitions=3)) == [
         ('"id" < 333', 333),
         ('"id" >= 333 AND "id" < 666', 333),
@@ -57,21 +57,21 @@ def test_a_table_is_cut_by_its_key(trips: Path) -> None:
     ]
 
 
-def test_rows_without_a_key_have_a_partition_of_their_own(trips: Path) -> None:
+def test_rows_without_a_key_have_a_partition_of_their_own(trips):
     found = conditions(Sql(trips, table="t", partition_column="zone", partitions=3))
     assert found[-1] == ('"zone" IS NULL', 100)
     assert sum(count or 0 for _, count in found) == 1000
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
-def test_rows_without_a_key_count_among_the_connections(trips: Path, most: int) -> None:
+def test_rows_without_a_key_count_among_the_connections(trips, most):
     source = Sql(trips, table="t", partition_column="zone", partitions=4, max_connections=most)
     found = conditions(source)
     assert len(found) <= most
     assert sum(count or 0 for _, count in found) == 1000
 
 
-def test_a_table_without_a_key_is_cut_by_its_rows(tmp_path: Path) -> None:
+def test_a_table_without_a_key_is_cut_by_its_rows(tmp_path):
     path = make_database(
         tmp_path / "a.db", "CREATE TABLE t (x)", rows=[(i % 3,) for i in range(90)]
     )
@@ -81,7 +81,7 @@ def test_a_table_without_a_key_is_cut_by_its_rows(tmp_path: Path) -> None:
     ]
 
 
-def test_one_connection_is_warned_of(trips: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_connection_is_warned_of(trips, caplog):
     query = "SELECT zone, count(*) AS n FROM t GROUP BY 1"
     with caplog.at_level(logging.WARNING):
         assert conditions(Sql(trips, query=query, partitions=4)) == [("", 8)]
@@ -90,7 +90,7 @@ def test_one_connection_is_warned_of(trips: Path, caplog: pytest.LogCaptureFixtu
     ]
 
 
-def test_partitions_follow_from_rows_and_bytes_alone(tmp_path: Path) -> None:
+def test_partitions_follow_from_rows_and_bytes_alone(tmp_path):
     path = make_database(
         tmp_path / "a.db",
         "CREATE TABLE t (id INTEGER PRIMARY KEY)",
@@ -114,9 +114,7 @@ def test_partitions_follow_from_rows_and_bytes_alone(tmp_path: Path) -> None:
     partitions=st.integers(1, 9),
 )
 @example(keys=[-math.inf, 0.5, math.inf, math.inf, "Inf"], partitions=5)
-def test_every_row_is_in_one_partition_whatever_the_keys(
-    tmp_path_factory: pytest.TempPathFactory, keys: list[Any], partitions: int
-) -> None:
+def test_every_row_is_in_one_partition_whatever_the_keys(tmp_path_factory, keys, partitions):
     path = tmp_path_factory.mktemp("keys") / "a.db"
     # Texts that are no Unicode cannot be stored.
     keys = [key for key in keys if not isinstance(key, str) or key.isprintable()]
@@ -133,7 +131,7 @@ def test_every_row_is_in_one_partition_whatever_the_keys(
     assert sum(rows or 0 for _, rows in conditions(source)) == len(keys)
 
 
-def test_a_query_is_partitioned_too(trips: Path) -> None:
+def test_a_query_is_partitioned_too(trips):
     query = "SELECT id, fare * 2 AS twice FROM t WHERE zone = 'z3' -- only these;"
     source = Sql(trips, query=query, partition_column="id", partitions=3)
     assert [rows for _, rows in conditions(source)] == [42, 43, 43, 0]
@@ -142,7 +140,7 @@ def test_a_query_is_partitioned_too(trips: Path) -> None:
     assert source.schema() == pa.schema([("id", pa.int64()), ("twice", pa.float64())])
 
 
-def test_where_and_columns_are_left_to_the_database(trips: Path) -> None:
+def test_where_and_columns_are_left_to_the_database(trips):
     source = Sql(trips, table="t", where="id < 3 OR id = 7", columns=["zone", "id"], partitions=2)
     assert rows_of(source.batches()) == [
         {"zone": None, "id": 0},
@@ -152,9 +150,7 @@ def test_where_and_columns_are_left_to_the_database(trips: Path) -> None:
     ]
 
 
-def test_lost_rows_between_partitions_are_seen(
-    trips: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_rows_between_partitions_are_seen(trips, monkeypatch):
     monkeypatch.setattr(
         "beam_tfrecord.sources.sql.plan.ranges", lambda name, cuts, **_: [f"{name} > 5"]
     )
@@ -166,10 +162,10 @@ def test_lost_rows_between_partitions_are_seen(
 # --- numbers, places and order
 
 
-def test_a_key_of_integers_numbers_the_rows(trips: Path) -> None:
+def test_a_key_of_integers_numbers_the_rows(trips):
     for partitions in (1, 4):
         source = Sql(trips, table="t", partitions=partitions, columns=["zone"])
-        found: list[int] = []
+        found = []
         for batch in source.batches(batch_rows=64):
             assert batch.origin is not None
             assert batch.origin.unit == "t"
@@ -179,9 +175,7 @@ def test_a_key_of_integers_numbers_the_rows(trips: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"table": "t"}, {"query": "SELECT * FROM t"}])
-def test_a_dataset_does_not_depend_on_how_the_table_is_cut(
-    trips: Path, tmp_path: Path, options: dict[str, Any]
-) -> None:
+def test_a_dataset_does_not_depend_on_how_the_table_is_cut(trips, tmp_path, options):
     for partitions in (1, 5):
         bt.write(
             trips,
@@ -195,7 +189,7 @@ def test_a_dataset_does_not_depend_on_how_the_table_is_cut(
     assert place == ("origin" if "table" in options else "bytes")
 
 
-def test_source_order_is_that_of_the_key(tmp_path: Path) -> None:
+def test_source_order_is_that_of_the_key(tmp_path):
     keys = [*range(-50, 400), *range(2**50, 2**50 + 50)]
     path = make_database(
         tmp_path / "a.db",
@@ -210,7 +204,7 @@ def test_source_order_is_that_of_the_key(tmp_path: Path) -> None:
         assert [row["id"] for row in bt.load(out).rows()] == keys
 
 
-def test_same_rows_from_parquet_give_the_same_files(trips: Path, tmp_path: Path) -> None:
+def test_same_rows_from_parquet_give_the_same_files(trips, tmp_path):
     rows = rows_of(Sql(trips, table="t").batches())
     schema = Sql(trips, table="t").schema()
     pq.write_table(pa.Table.from_pylist(rows[::-1], schema), tmp_path / "t.parquet")
@@ -221,7 +215,7 @@ def test_same_rows_from_parquet_give_the_same_files(trips: Path, tmp_path: Path)
     assert shards_of(tmp_path / "a") == shards_of(tmp_path / "b")
 
 
-def test_limit_and_an_empty_table(trips: Path, tmp_path: Path) -> None:
+def test_limit_and_an_empty_table(trips, tmp_path):
     manifest = bt.write(
         trips, tmp_path / "out", limit=12, source_options={"table": "t", "partitions": 4}
     )
@@ -235,7 +229,7 @@ def test_limit_and_an_empty_table(trips: Path, tmp_path: Path) -> None:
 # --- the manifest, and being done already
 
 
-def test_a_database_is_never_taken_for_done(trips: Path, tmp_path: Path) -> None:
+def test_a_database_is_never_taken_for_done(trips, tmp_path):
     out = tmp_path / "out"
     manifest = bt.write(trips, out, source_options={"table": "t"})
     assert manifest.fingerprint == ""
@@ -251,7 +245,7 @@ def test_a_database_is_never_taken_for_done(trips: Path, tmp_path: Path) -> None
     assert again == manifest
 
 
-def test_plan_tells_the_rows_and_holds_nothing(trips: Path, tmp_path: Path) -> None:
+def test_plan_tells_the_rows_and_holds_nothing(trips, tmp_path):
     planned = bt.plan(trips, tmp_path / "out", source_options={"table": "t", "partitions": 4})
     assert planned["input"]["rows"] == 1000
     assert planned["units"] == 4
@@ -262,11 +256,11 @@ def test_plan_tells_the_rows_and_holds_nothing(trips: Path, tmp_path: Path) -> N
     assert sql_read._holders == {}
 
 
-def test_everything_that_travels_survives_pickling(trips: Path) -> None:
+def test_everything_that_travels_survives_pickling(trips):
     def copy(value: Any) -> Any:
         return pickle.loads(pickle.dumps(value))
 
-    source: Sql = copy(Sql(trips, table="t", partitions=3))
+    source = copy(Sql(trips, table="t", partitions=3))
     assert source == Sql(trips, table="t", partitions=3)
     (scan,) = copy(source.all_scans())
     units = copy(source.units([scan]))
@@ -276,7 +270,7 @@ def test_everything_that_travels_survives_pickling(trips: Path) -> None:
     assert [row["id"] for row in rows] == list(range(1000))
 
 
-def test_the_last_partition_ends_the_moment(trips: Path) -> None:
+def test_the_last_partition_ends_the_moment(trips):
     source = Sql(trips, table="t", partitions=3)
     scans = source.all_scans()
     schema, units = source.schema(scans), source.all_units(scans)
@@ -297,7 +291,7 @@ class Flaky(Engine):
 
     def __init__(self, *attempts: tuple[Sequence[int], bool]) -> None:
         self.attempts = list(attempts)
-        self.snapshots: list[str] = []
+        self.snapshots = []
 
     place = "flaky"
 
@@ -307,17 +301,17 @@ class Flaky(Engine):
 
 
 class FlakyConnection:
-    def __init__(self, numbers: Sequence[int], breaks: bool) -> None:
+    def __init__(self, numbers, breaks):
         self._numbers, self._breaks = numbers, breaks
 
-    def fetch(self, sql: str) -> list[tuple[int]]:
+    def fetch(self, sql):
         assert sql == 'SELECT COUNT(*) FROM "t"'
         return [(len(self._numbers),)]
 
-    def __enter__(self) -> FlakyConnection:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         pass
 
     def read(self, sql: str, columns: object, *, batch_rows: int) -> Iterator[SqlRows]:
@@ -327,16 +321,16 @@ class FlakyConnection:
             raise ConnectionLost("server closed the connection unexpectedly")
 
 
-def numbered(numbers: Sequence[int]) -> SqlRows:
+def numbered(numbers):
     return SqlRows(pa.record_batch({"n": pa.array(numbers, pa.int64())}))
 
 
 def read_flaky(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    *attempts: tuple[Sequence[int], bool],
-    snapshot: str = "token",
-) -> list[int]:
+    monkeypatch,
+    tmp_path,
+    *attempts,
+    snapshot="token",
+):
     monkeypatch.setattr(sql_read, "FIRST_PAUSE_S", 0)
     path = tmp_path / "f.db"
     if not path.exists():
@@ -351,39 +345,31 @@ def read_flaky(
     return [n for rows in found for n in rows.data.column(0).to_pylist()]
 
 
-def test_a_dropped_connection_doubles_no_row(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_dropped_connection_doubles_no_row(monkeypatch, tmp_path):
     every = range(10)
     broken = [(every[:stop], True) for stop in (0, 3, 9, 6)]
     found = read_flaky(monkeypatch, tmp_path, *broken, (every, False))
     assert found == list(range(10))
 
 
-def test_another_order_after_a_drop_is_seen(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_another_order_after_a_drop_is_seen(monkeypatch, tmp_path):
     every = list(range(10))
     with pytest.raises(DataError, match="then came in another order"):
         read_flaky(monkeypatch, tmp_path, (every[:9], True), (every[::-1], False))
 
 
-def test_drops_without_end_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_drops_without_end_are_reported(monkeypatch, tmp_path):
     with pytest.raises(DataError, match="the connection to flaky dropped 6 times: server closed"):
         read_flaky(monkeypatch, tmp_path, *[(range(3), True)] * 6)
 
 
 @pytest.mark.parametrize("count", [9, 11])
-def test_another_count_of_rows_is_seen(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int
-) -> None:
+def test_another_count_of_rows_is_seen(monkeypatch, tmp_path, count):
     with pytest.raises(DataError, match=rf"gave {count} rows but 10 were counted"):
         read_flaky(monkeypatch, tmp_path, (range(count), False))
 
 
-def test_without_a_snapshot_a_partition_is_of_one_moment_or_fails(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_a_snapshot_a_partition_is_of_one_moment_or_fails(monkeypatch, tmp_path):
     # Others added two rows after the plan, and the first attempt broke before it gave any.
     attempts = [(range(2), True), (range(12), False)]
     found = read_flaky(monkeypatch, tmp_path, *attempts, snapshot="")
@@ -397,9 +383,7 @@ def test_without_a_snapshot_a_partition_is_of_one_moment_or_fails(
     batch_rows=st.integers(1, 9),
     faulty=st.sets(st.integers(0, 60)),
 )
-def test_batches_are_evened_with_their_misfits(
-    sizes: list[int], batch_rows: int, faulty: set[int]
-) -> None:
+def test_batches_are_evened_with_their_misfits(sizes, batch_rows, faulty):
     total = sum(sizes)
     pieces, first = [], 0
     for size in sizes:
@@ -420,7 +404,7 @@ def test_batches_are_evened_with_their_misfits(
     assert [n for rows in evened for n in rows.data.column(0).to_pylist()] == list(range(total))
 
 
-def test_a_complete_cut_is_not_copied() -> None:
+def test_a_complete_cut_is_not_copied():
     rows = numbered([1, 2])
     assert cut(rows, 0, 2) is rows
 
@@ -440,17 +424,17 @@ def test_a_complete_cut_is_not_copied() -> None:
         ({"table": "t", "types": {"a": "what"}}, "'what' is not a type"),
     ],
 )
-def test_options_that_do_not_fit(options: dict[str, Any], message: str) -> None:
+def test_options_that_do_not_fit(options, message):
     with pytest.raises(UsageError, match=message):
         Sql("sqlite:///a.db", **options)
 
 
-def test_without_a_table_the_tables_are_listed(trips: Path) -> None:
+def test_without_a_table_the_tables_are_listed(trips):
     with pytest.raises(UsageError, match=r"to say what to read: the tables are t$"):
         Sql(trips)
 
 
-def test_an_unknown_database_is_refused_without_connecting() -> None:
+def test_an_unknown_database_is_refused_without_connecting():
     with pytest.raises(UsageError, match="cannot read a database by 'mongodb'"):
         Sql("mongodb://host/x", table="t")
     with pytest.raises(UsageError, match="2 databases: read one at a time"):
@@ -481,23 +465,21 @@ def test_an_unknown_database_is_refused_without_connecting() -> None:
         ({"query": "SELECT nope FROM t"}, UsageError, r"no such column: nope\): correct --query$"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(
-    trips: Path, options: dict[str, Any], kind: type, message: str
-) -> None:
+def test_what_is_wrong_is_told_in_one_line(trips, options, kind, message):
     with pytest.raises(BeamTFRecordError, match=message) as caught:
         Sql(trips, **options).all_scans()
     assert type(caught.value) is kind
     assert "\n" not in str(caught.value)
 
 
-def test_a_job_fails_with_the_same_line(trips: Path, tmp_path: Path) -> None:
+def test_a_job_fails_with_the_same_line(trips, tmp_path):
     with pytest.raises(UsageError, match=r"^table 'x' is not in trips\.db: correct --table to one"):
         bt.write(trips, tmp_path / "out", source_options={"table": "x"})
     assert not (tmp_path / "out" / "manifest.json").exists()
     assert sql_read._holders == {}
 
 
-def test_no_shuffle_asks_the_source_for_an_order(trips: Path, tmp_path: Path) -> None:
+def test_no_shuffle_asks_the_source_for_an_order(trips, tmp_path):
     from beam_tfrecord.jobs.settings import make_settings
 
     for shuffle in (True, False):
@@ -509,7 +491,7 @@ def test_no_shuffle_asks_the_source_for_an_order(trips: Path, tmp_path: Path) ->
 # --- the bench
 
 
-def test_the_bench_measures_and_tells(tmp_path: Path) -> None:
+def test_the_bench_measures_and_tells(tmp_path):
     names = "sqlite_fetchmany,sqlite_write"
     done = subprocess.run(
         [sys.executable, ROOT / "scripts/bench/sql.py", "--quick", "--cases", names],

@@ -9,16 +9,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError
 from tests.helpers.databases.jdbc_drivers import POSTGRES, driver_jars
-from tests.helpers.databases.postgres import PASSWORD, PostgresServer, postgres_server
+from tests.helpers.databases.postgres import PASSWORD, postgres_server
 from tests.helpers.databases.proxy import Proxy
 from tests.helpers.marks import slow_after
 
@@ -28,7 +26,7 @@ ROWS = 20_000
 WAYS = ["postgresql", "jdbc"]
 
 
-def place_of(way: str, port: int) -> tuple[str, dict[str, Any]]:
+def place_of(way, port):
     """URL and options of the same database by one of the drivers."""
     url = f"postgresql://tester:{PASSWORD}@127.0.0.1:{port}/postgres"
     if way == "postgresql":
@@ -36,7 +34,7 @@ def place_of(way: str, port: int) -> tuple[str, dict[str, Any]]:
     return f"jdbc:{url}", {"jars": driver_jars(POSTGRES)}
 
 
-def ids_in(directory: Path) -> list[int]:
+def ids_in(directory):
     """Read the ids of a dataset by a reader that is not ours."""
     # Imported here: it takes seconds, and its own SQLite must not come before that of other tests.
     import tensorflow as tf
@@ -48,7 +46,7 @@ def ids_in(directory: Path) -> list[int]:
 
 
 @contextlib.contextmanager
-def moving_on(server: PostgresServer, table: str) -> Iterator[list[int]]:
+def moving_on(server, table):
     """Delete the first row and append one, again and again; count how often."""
     has_ended, moves = threading.Event(), [0]
 
@@ -71,9 +69,7 @@ def moving_on(server: PostgresServer, table: str) -> Iterator[list[int]]:
 
 
 @pytest.mark.parametrize("way", slow_after(1, WAYS))
-def test_a_dataset_is_one_moment_of_a_table_that_others_change(
-    postgres: PostgresServer, tmp_path: Path, way: str
-) -> None:
+def test_a_dataset_is_one_moment_of_a_table_that_others_change(postgres, tmp_path, way):
     postgres.run(
         "DROP TABLE IF EXISTS moved",
         f"CREATE TABLE moved AS SELECT g AS id, 'old' AS t FROM generate_series(1, {ROWS}) AS g",
@@ -93,9 +89,7 @@ def test_a_dataset_is_one_moment_of_a_table_that_others_change(
 
 
 @pytest.mark.parametrize("way", slow_after(1, WAYS))
-def test_a_server_killed_amid_a_job_publishes_nothing_and_serves_the_next(
-    tmp_path: Path, way: str
-) -> None:
+def test_a_server_killed_amid_a_job_publishes_nothing_and_serves_the_next(tmp_path, way):
     with postgres_server() as server:
         server.run(
             "CREATE TABLE t AS SELECT g AS id, repeat('x', 200) AS x "
@@ -131,7 +125,7 @@ with postgres_server() as server:
 """
 
 
-def test_a_server_ends_with_its_tests_however_they_end(postgres: PostgresServer) -> None:
+def test_a_server_ends_with_its_tests_however_they_end(postgres):
     process = subprocess.Popen(
         [sys.executable, "-c", START_AND_WAIT], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )

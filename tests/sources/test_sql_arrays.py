@@ -11,11 +11,10 @@ from beam_tfrecord.batch import Reject
 from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.databases import partitions
 from tests.helpers.databases.partitions import KeyedDatabase
-from tests.helpers.databases.postgres import PostgresServer
 
 
 @pytest.fixture(scope="module", params=["", "jdbc"])
-def postgresql(request: pytest.FixtureRequest, postgres: PostgresServer) -> KeyedDatabase:
+def postgresql(request, postgres):
     return partitions.postgres(postgres, request.param)
 
 

@@ -1,12 +1,8 @@
 """DuckDB: its types value by value, and its files."""
 
-from __future__ import annotations
-
 import datetime
 import sys
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -24,7 +20,7 @@ MOMENT = datetime.datetime
 HUGE = 2**127 - 1
 
 # Type, Arrow type, literals in SQL, and what comes out; a null is added to each.
-EXACT: list[tuple[str, pa.DataType, list[str], list[Any]]] = [
+EXACT = [
     ("TINYINT", pa.int8(), ["-128"], [-128]),
     ("INTEGER", pa.int32(), ["2147483647"], [2**31 - 1]),
     ("BIGINT", pa.int64(), ["-9223372036854775808"], [-(2**63)]),
@@ -72,7 +68,7 @@ EXACT: list[tuple[str, pa.DataType, list[str], list[Any]]] = [
 ]
 
 
-def make_database(path: Path, *statements: str) -> Path:
+def make_database(path, *statements):
     connection = duckdb.connect(str(path))
     for statement in statements:
         connection.execute(statement)
@@ -80,7 +76,7 @@ def make_database(path: Path, *statements: str) -> Path:
     return path
 
 
-def column(folder: Path, declared: str, literals: list[str], **options: Any) -> Sql:
+def column(folder, declared, literals, **options):
     rows = ", ".join(f"({n}, {text})" for n, text in enumerate([*literals, "NULL"]))
     path = make_database(
         folder / "a.duckdb",
@@ -91,9 +87,7 @@ def column(folder: Path, declared: str, literals: list[str], **options: Any) -> 
 
 
 @pytest.mark.parametrize(("declared", "arrow", "literals", "expected"), EXACT)
-def test_values_come_back_exactly(
-    tmp_path: Path, declared: str, arrow: pa.DataType, literals: list[str], expected: list[Any]
-) -> None:
+def test_values_come_back_exactly(tmp_path, declared, arrow, literals, expected):
     source = column(tmp_path, declared, literals)
     assert source.schema() == pa.schema([("c", arrow)])
     assert [row["c"] for row in rows_of(source.batches())] == [*expected, None]
@@ -103,9 +97,7 @@ def test_values_come_back_exactly(
     ("declared", "shown"),
     [("DATE", "infinity"), ("TIMESTAMP", "-infinity"), ("TIME", "24:00:00")],
 )
-def test_what_arrow_cannot_hold_is_a_reject_or_text(
-    tmp_path: Path, declared: str, shown: str
-) -> None:
+def test_what_arrow_cannot_hold_is_a_reject_or_text(tmp_path, declared, shown):
     source = column(tmp_path, declared, [f"'{shown}'"])
     (scan,) = source.all_scans()
     (batch,) = source.read(source.units([scan])[0], source.merge([scan]))
@@ -114,7 +106,7 @@ def test_what_arrow_cannot_hold_is_a_reject_or_text(
     assert rows_of(as_text.batches()) == [{"c": shown}, {"c": None}]
 
 
-def test_arrays_are_refused_or_text_or_lists(tmp_path: Path) -> None:
+def test_arrays_are_refused_or_text_or_lists(tmp_path):
     refused = column(tmp_path, "INTEGER[]", ["[1, NULL, 3]", "[]"])
     with pytest.raises(DataError, match=r"column 'c' of t is INTEGER\[\]: an array is read with"):
         refused.schema()
@@ -125,7 +117,7 @@ def test_arrays_are_refused_or_text_or_lists(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"partition_column": "k"}, {"partition_column": "s"}])
-def test_tables_are_cut_with_nothing_lost(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_tables_are_cut_with_nothing_lost(tmp_path, options):
     path = make_database(
         tmp_path / "a.duckdb",
         "CREATE TABLE t AS SELECT range AS n, range::VARCHAR AS s, "
@@ -138,7 +130,7 @@ def test_tables_are_cut_with_nothing_lost(tmp_path: Path, options: dict[str, Any
     assert sorted(row["n"] for row in rows_of(source.batches())) == list(range(20_000))
 
 
-def test_key_view_and_schema(tmp_path: Path) -> None:
+def test_key_view_and_schema(tmp_path):
     path = make_database(
         tmp_path / "a.duckdb",
         "CREATE SCHEMA shop",
@@ -152,7 +144,7 @@ def test_key_view_and_schema(tmp_path: Path) -> None:
     assert rows_of(Sql(path, table="v", partitions=3).batches()) == [{"b": 2}]
 
 
-def test_a_file_that_changed_is_not_read_on(tmp_path: Path) -> None:
+def test_a_file_that_changed_is_not_read_on(tmp_path):
     path = make_database(tmp_path / "a.duckdb", "CREATE TABLE t AS SELECT range AS n FROM range(9)")
     source = Sql(path, table="t", partitions=2)
     (scan,) = source.all_scans()
@@ -172,16 +164,14 @@ def test_a_file_that_changed_is_not_read_on(tmp_path: Path) -> None:
         ({"table": "t", "types": {"n": "date"}}, "BIGINT: it cannot be read as date32"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(
-    tmp_path: Path, options: dict[str, Any], message: str
-) -> None:
+def test_what_is_wrong_is_told_in_one_line(tmp_path, options, message):
     path = make_database(tmp_path / "a.duckdb", "CREATE TABLE t AS SELECT 1::BIGINT AS n")
     with pytest.raises(BeamTFRecordError, match=message) as caught:
         Sql(path, **options).all_scans()
     assert "\n" not in str(caught.value)
 
 
-def test_dates_that_python_cannot_hold_are_shown(tmp_path: Path) -> None:
+def test_dates_that_python_cannot_hold_are_shown(tmp_path):
     path = tmp_path / "a.duckdb"
     with duckdb.connect(str(path)) as connection:
         connection.execute("CREATE TABLE t AS SELECT DATE '20000-01-01' AS d")
@@ -194,7 +184,7 @@ def test_dates_that_python_cannot_hold_are_shown(tmp_path: Path) -> None:
     )
 
 
-def test_a_query_may_return_nulls_of_columns_that_have_none(tmp_path: Path) -> None:
+def test_a_query_may_return_nulls_of_columns_that_have_none(tmp_path):
     path = tmp_path / "a.duckdb"
     with duckdb.connect(str(path)) as connection:
         connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, n DATE NOT NULL)")
@@ -203,7 +193,7 @@ def test_a_query_may_return_nulls_of_columns_that_have_none(tmp_path: Path) -> N
     assert [field.nullable for field in Sql(path, query=query).schema()] == [True, True]
 
 
-def test_missing_files_and_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_files_and_packages(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="no such file"):
         Sql(tmp_path / "no.duckdb", table="t").all_scans()
     path = make_database(tmp_path / "a.duckdb", "CREATE TABLE t (n INTEGER)")

@@ -1,10 +1,6 @@
 """What users pass undoes neither the exactness of values nor the promise to write nothing."""
 
-from __future__ import annotations
-
 import contextlib
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,33 +11,31 @@ from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.databases import partitions
 from tests.helpers.databases.jdbc_database import Database
 from tests.helpers.databases.jdbc_drivers import H2, driver_jars
-from tests.helpers.databases.jdbc_mariadb import MariaDbServer
 from tests.helpers.databases.partitions import KeyedDatabase
-from tests.helpers.databases.postgres import PostgresServer
 
 
 @pytest.fixture(scope="module", params=["", "jdbc"])
-def postgresql(request: pytest.FixtureRequest, postgres: PostgresServer) -> KeyedDatabase:
+def postgresql(request, postgres):
     return partitions.postgres(postgres, request.param)
 
 
 @pytest.fixture(scope="module", params=["mariadb", "mysql"])
-def maria(request: pytest.FixtureRequest, mariadb: MariaDbServer) -> KeyedDatabase:
+def maria(request, mariadb):
     return partitions.mariadb(mariadb, request.param)
 
 
 @pytest.fixture
-def duckdb(tmp_path: Path) -> KeyedDatabase:
+def duckdb(tmp_path):
     pytest.importorskip("duckdb")
     return partitions.duckdb(tmp_path / "guards.duckdb")
 
 
 @pytest.fixture
-def h2() -> KeyedDatabase:
+def h2():
     return partitions.h2("guards")
 
 
-def rows_of(database: KeyedDatabase, **options: Any) -> list[dict[str, Any]]:
+def rows_of(database, **options):
     source = Sql(**{**database.source, "row_count": False, **options})
     return [row for batch in source.batches() for row in batch.rows()]
 

@@ -6,7 +6,6 @@ import itertools
 import pickle
 import random
 import socket
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +15,6 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.sources.sql import read as sql_read
 from beam_tfrecord.sources.sql.database import (
-    Connection,
     ConnectionLost,
     Relation,
     SnapshotLost,
@@ -29,8 +27,7 @@ from tests.helpers.databases.jdbc_database import Database
 from tests.helpers.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, SQLITE, driver_jars
 from tests.helpers.databases.jdbc_mariadb import PASSWORD as MARIADB_PASSWORD
 from tests.helpers.databases.jdbc_mariadb import USER as MARIADB_USER
-from tests.helpers.databases.jdbc_mariadb import MariaDbServer
-from tests.helpers.databases.postgres import PASSWORD, PostgresServer
+from tests.helpers.databases.postgres import PASSWORD
 from tests.helpers.databases.proxy import Proxy
 from tests.helpers.databases.server import free_port
 
@@ -38,7 +35,7 @@ names = itertools.count()
 
 
 @pytest.fixture
-def h2() -> Database:
+def h2():
     """A database of the test's own, in memory."""
     url = f"jdbc:h2:mem:own{next(names)};DB_CLOSE_DELAY=-1"
     database = Database(url, driver_jars(H2))
@@ -48,18 +45,18 @@ def h2() -> Database:
 
 
 @pytest.fixture(scope="module")
-def postgresql(postgres: PostgresServer) -> Database:
+def postgresql(postgres):
     url = f"jdbc:postgresql://127.0.0.1:{postgres.port}/postgres"
     return Database(url, driver_jars(POSTGRES), "tester", (("password", PASSWORD),))
 
 
 @pytest.fixture(scope="module")
-def maria(mariadb: MariaDbServer) -> Database:
+def maria(mariadb):
     secret = (("password", MARIADB_PASSWORD),)
     return Database(mariadb.url, driver_jars(MARIADB), MARIADB_USER, secret)
 
 
-def ids_of(connection: Connection, relation: Relation) -> list[int]:
+def ids_of(connection, relation):
     return [row[0] for row in connection.fetch(relation.select("id", order_by="id"))]
 
 
@@ -450,7 +447,7 @@ def test_values_that_do_not_fit_are_rejects_of_their_rows(h2):
     assert "is '5.25', which is not int64 exactly" in reject.message
 
 
-def test_a_dataset_by_jdbc_is_that_of_the_same_rows_in_parquet(h2, tmp_path: Path):
+def test_a_dataset_by_jdbc_is_that_of_the_same_rows_in_parquet(h2, tmp_path):
     source = Sql(h2.url, query='SELECT id AS "id", city AS "city" FROM trips', jars=h2.jars)
     table = pa.Table.from_batches([batch.data for batch in source.batches()])
     pq.write_table(table, tmp_path / "trips.parquet")

@@ -1,7 +1,5 @@
 """The Java helper in what is built: in the wheel and the sdist, and not missed without javac."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -17,7 +15,7 @@ JAR = "beam_tfrecord/java/beam-tfrecord.jar"
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
+def tree(tmp_path):
     """A copy of the project without its C, which takes long to build."""
     copy = tmp_path / "tree"
     for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
@@ -32,7 +30,7 @@ def tree(tmp_path: Path) -> Path:
     return copy
 
 
-def setup(tree: Path, *arguments: str, path: str | None = None) -> str:
+def setup(tree, *arguments, path=None):
     done = subprocess.run(
         [sys.executable, "setup.py", *arguments],
         cwd=tree,

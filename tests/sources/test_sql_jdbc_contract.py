@@ -6,7 +6,6 @@ Python has neither nanoseconds nor years before 1.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -24,10 +23,10 @@ from tests.helpers.databases.jdbc_cases import (
 )
 from tests.helpers.databases.jdbc_database import Database
 from tests.helpers.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, SQLITE, driver_jars
-from tests.helpers.databases.postgres import PASSWORD, PostgresServer
+from tests.helpers.databases.postgres import PASSWORD
 
 
-def values_of(array: pa.Array) -> list[Any]:
+def values_of(array):
     """Return values; dates and times as ISO text."""
     if pa.types.is_temporal(array.type):
         if pa.types.is_timestamp(array.type):
@@ -44,18 +43,18 @@ def same(found: list[Any], expected: list[Any]) -> bool:
 
 
 @pytest.fixture(scope="module")
-def h2() -> Database:
+def h2():
     return Database("jdbc:h2:mem:contract;DB_CLOSE_DELAY=-1", driver_jars(H2))
 
 
 @pytest.fixture(scope="module")
-def sqlite(tmp_path_factory: pytest.TempPathFactory) -> Database:
-    path: Path = tmp_path_factory.mktemp("sqlite") / "contract.db"
+def sqlite(tmp_path_factory):
+    path = tmp_path_factory.mktemp("sqlite") / "contract.db"
     return Database(f"jdbc:sqlite:{path}", driver_jars(SQLITE))
 
 
 @pytest.fixture(scope="module")
-def postgres(postgres: PostgresServer) -> Database:
+def postgres(postgres):
     url = f"jdbc:postgresql://127.0.0.1:{postgres.port}/postgres"
     database = Database(url, driver_jars(POSTGRES), "tester", (("password", PASSWORD),))
     database.run(
@@ -68,7 +67,7 @@ def postgres(postgres: PostgresServer) -> Database:
 
 
 @pytest.fixture(scope="module", params=["mariadb", "mysql"])
-def mariadb(request: pytest.FixtureRequest, mariadb: jdbc_mariadb.MariaDbServer) -> Database:
+def mariadb(request, mariadb):
     jars = driver_jars(MARIADB if request.param == "mariadb" else MYSQL)
     secret = (("password", jdbc_mariadb.PASSWORD),)
     url = f"jdbc:{request.param}://127.0.0.1:{mariadb.port}/t?sessionVariables=sql_mode=''"

@@ -18,8 +18,7 @@ from beam_tfrecord.sources.sql.jdbc_java import local_jars
 from tests.helpers.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, driver_jars
 from tests.helpers.databases.jdbc_mariadb import PASSWORD as MARIADB_PASSWORD
 from tests.helpers.databases.jdbc_mariadb import USER as MARIADB_USER
-from tests.helpers.databases.jdbc_mariadb import MariaDbServer
-from tests.helpers.databases.postgres import PASSWORD, PostgresServer
+from tests.helpers.databases.postgres import PASSWORD
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,7 +38,7 @@ def engine(url, jars, user=None, password=None, **properties):
 """
 
 
-def start(code: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+def start(code, *arguments, **environment):
     return subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", PROLOGUE + textwrap.dedent(code), *arguments],
         cwd=ROOT,
@@ -84,7 +83,7 @@ SERIES = {
 
 
 @pytest.fixture
-def databases(postgres: PostgresServer, mariadb: MariaDbServer) -> dict[str, tuple[str, ...]]:
+def databases(postgres, mariadb):
     """URL, user, password and jars of every database, as arguments."""
     of_mariadb = (MARIADB_USER, MARIADB_PASSWORD)
     port = mariadb.port
@@ -246,7 +245,7 @@ def test_jars_on_a_filesystem_of_beam_are_copied_here(tmp_path, monkeypatch):
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "far.jar").write_bytes(b"far")
-    opened: list[Any] = []
+    opened = []
 
     def open_far(url: str) -> Any:
         opened.append(url)

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import sqlite3
-from pathlib import Path
 
 import pytest
 
-from beam_tfrecord.batch import Reject
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.databases import partitions
-from tests.helpers.databases.jdbc_mariadb import MariaDbServer
 from tests.helpers.databases.partitions import KeyedDatabase
-from tests.helpers.databases.postgres import PostgresServer
 
 ODD = 'Mixed"Case.tbl'
 
@@ -25,7 +21,7 @@ def numbers(database: KeyedDatabase, table: str) -> list[int]:
 
 
 @pytest.mark.parametrize("driver", ["", "jdbc"])
-def test_odd_names_of_postgres(postgres: PostgresServer, driver):
+def test_odd_names_of_postgres(postgres, driver):
     database = partitions.postgres(postgres, driver)
     for name, written in {
         ODD: (ODD, '"Mixed""Case.tbl"', 'public."Mixed""Case.tbl"'),
@@ -42,7 +38,7 @@ def test_odd_names_of_postgres(postgres: PostgresServer, driver):
 
 
 @pytest.mark.parametrize("driver", ["", "jdbc"])
-def test_names_of_postgres_follow_the_search_path(postgres: PostgresServer, driver):
+def test_names_of_postgres_follow_the_search_path(postgres, driver):
     database = partitions.postgres(postgres, driver)
     database.run(
         "DROP SCHEMA IF EXISTS pathed, other CASCADE",
@@ -55,7 +51,7 @@ def test_names_of_postgres_follow_the_search_path(postgres: PostgresServer, driv
         "CREATE TABLE other.there AS SELECT 4 AS n",
     )
 
-    def found(table: str, path: str) -> list[int]:
+    def found(table, path):
         set_path = {"session_init": [f"SET search_path TO {path}"]} if path else {}
         return numbers(dataclasses.replace(database, source=database.source | set_path), table)
 
@@ -68,7 +64,7 @@ def test_names_of_postgres_follow_the_search_path(postgres: PostgresServer, driv
             found(table, path)
 
 
-def test_odd_names_elsewhere(mariadb: MariaDbServer, tmp_path):
+def test_odd_names_elsewhere(mariadb, tmp_path):
     databases = [partitions.sqlite(tmp_path / "names.db"), partitions.h2("names")]
     databases += [partitions.mariadb(mariadb, driver) for driver in ("mariadb", "mysql")]
     databases.append(partitions.duckdb(tmp_path / "names.duckdb"))
@@ -79,7 +75,7 @@ def test_odd_names_elsewhere(mariadb: MariaDbServer, tmp_path):
         assert numbers(database, ODD) == [1, 2]
 
 
-def rejects_of(tmp_path: Path, declared: str, *rows: str, **options: str) -> list[Reject]:
+def rejects_of(tmp_path, declared, *rows, **options):
     path = tmp_path / "rejects.db"
     path.unlink(missing_ok=True)
     with sqlite3.connect(path) as connection:

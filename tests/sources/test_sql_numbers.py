@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.databases import numbers, partitions
-from tests.helpers.databases.jdbc_mariadb import MariaDbServer
-from tests.helpers.databases.numbers import Holds, sqlite_by_jdbc, way_through
-from tests.helpers.databases.partitions import KeyedDatabase
-from tests.helpers.databases.postgres import PostgresServer
+from tests.helpers.databases.numbers import sqlite_by_jdbc, way_through
 from tests.whole.number_texts import random_texts
 from tests.whole.number_ways import Way, check_way
 
@@ -26,7 +23,7 @@ def check(way: Way, directory: Path) -> None:
     assert check_way(way, columns, directory) > COLUMNS * ROWS // 2
 
 
-def check_type(database: KeyedDatabase, declared: str, holds: Holds, directory: Path) -> None:
+def check_type(database, declared, holds, directory):
     check(way_through(database, declared, holds), directory)
 
 
@@ -38,13 +35,13 @@ def test_duckdb(tmp_path, declared, holds):
 
 @pytest.mark.parametrize("driver", ["", "jdbc"])
 @pytest.mark.parametrize(("declared", "holds"), numbers.POSTGRES.items())
-def test_postgres(postgres: PostgresServer, tmp_path, declared, holds, driver):
+def test_postgres(postgres, tmp_path, declared, holds, driver):
     check_type(partitions.postgres(postgres, driver), declared, holds, tmp_path)
 
 
 @pytest.mark.parametrize("driver", ["mariadb", "mysql"])
 @pytest.mark.parametrize(("declared", "holds"), numbers.MARIADB.items())
-def test_mariadb(mariadb: MariaDbServer, tmp_path, declared, holds, driver):
+def test_mariadb(mariadb, tmp_path, declared, holds, driver):
     check_type(partitions.mariadb(mariadb, driver), declared, holds, tmp_path)
 
 

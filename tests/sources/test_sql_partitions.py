@@ -5,16 +5,13 @@ from __future__ import annotations
 import logging
 import random
 import sqlite3
-from pathlib import Path
 
 import pytest
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.databases import keys, partitions
-from tests.helpers.databases.jdbc_mariadb import MariaDbServer
 from tests.helpers.databases.partitions import KeyedDatabase, check_partitions
-from tests.helpers.databases.postgres import PostgresServer
 
 
 def check(database: KeyedDatabase, declared: str) -> None:
@@ -23,29 +20,29 @@ def check(database: KeyedDatabase, declared: str) -> None:
 
 
 @pytest.fixture(scope="module", params=["", "jdbc"])
-def sqlite(request: pytest.FixtureRequest, tmp_path_factory) -> KeyedDatabase:
-    path: Path = tmp_path_factory.mktemp("keys") / "keys.db"
+def sqlite(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("keys") / "keys.db"
     return partitions.sqlite(path, request.param)
 
 
 @pytest.fixture(scope="module")
-def duckdb(tmp_path_factory) -> KeyedDatabase:
+def duckdb(tmp_path_factory):
     pytest.importorskip("duckdb")
     return partitions.duckdb(tmp_path_factory.mktemp("keys") / "keys.duckdb")
 
 
 @pytest.fixture(scope="module", params=["", "jdbc"])
-def postgresql(request: pytest.FixtureRequest, postgres: PostgresServer) -> KeyedDatabase:
+def postgresql(request, postgres):
     return partitions.postgres(postgres, request.param)
 
 
 @pytest.fixture(scope="module", params=["mariadb", "mysql"])
-def maria(request: pytest.FixtureRequest, mariadb: MariaDbServer) -> KeyedDatabase:
+def maria(request, mariadb):
     return partitions.mariadb(mariadb, request.param)
 
 
 @pytest.fixture(scope="module")
-def h2() -> KeyedDatabase:
+def h2():
     return partitions.h2("keys")
 
 
@@ -75,7 +72,7 @@ def test_h2(h2, declared):
     check(h2, declared)
 
 
-def read_numbers(source: Sql, column: int = 0) -> list[int]:
+def read_numbers(source, column=0):
     return sorted(row for b in source.batches() for row in b.data.column(column).to_pylist())
 
 

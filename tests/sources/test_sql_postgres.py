@@ -8,10 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,7 +19,7 @@ from beam_tfrecord.sources.sql import read as sql_read
 from beam_tfrecord.sources.sql.database import ConnectionLost, SnapshotLost
 from beam_tfrecord.sources.sql.secrets import store_password
 from beam_tfrecord.sources.sql.source import Sql
-from tests.helpers.databases.postgres import PASSWORD, PostgresServer, postgres_server
+from tests.helpers.databases.postgres import PASSWORD, postgres_server
 from tests.helpers.databases.proxy import Proxy
 from tests.helpers.databases.server import free_port
 from tests.sources.made_sql import conditions, rows_of, shards_of
@@ -33,7 +30,7 @@ DAY = datetime.date
 MOMENT = datetime.datetime
 
 # Type, Arrow type, literals in SQL, and what comes out; a null is added to each.
-EXACT: list[tuple[str, pa.DataType, list[str], list[Any]]] = [
+EXACT = [
     ("smallint", pa.int16(), ["-32768", "32767"], [-32768, 32767]),
     ("integer", pa.int32(), ["-2147483648", "2147483647"], [-(2**31), 2**31 - 1]),
     ("bigint", pa.int64(), ["-9223372036854775808"], [-(2**63)]),
@@ -106,7 +103,7 @@ EXACT: list[tuple[str, pa.DataType, list[str], list[Any]]] = [
 
 
 @pytest.fixture(scope="module")
-def server(postgres: PostgresServer) -> PostgresServer:
+def server(postgres):
     """The server with the tables that several tests read, and its password in this process."""
     postgres.run(
         "DROP TYPE IF EXISTS mood CASCADE",
@@ -120,7 +117,7 @@ def server(postgres: PostgresServer) -> PostgresServer:
     return postgres
 
 
-def column(server: PostgresServer, declared: str, literals: list[str], **options: Any) -> Sql:
+def column(server, declared, literals, **options):
     server.run(
         "DROP TABLE IF EXISTS one",
         f"CREATE TABLE one (n int PRIMARY KEY, c {declared})",
@@ -131,12 +128,12 @@ def column(server: PostgresServer, declared: str, literals: list[str], **options
 
 @pytest.mark.parametrize(("declared", "arrow", "literals", "expected"), EXACT)
 def test_values_come_back_exactly(
-    server: PostgresServer,
-    declared: str,
-    arrow: pa.DataType,
-    literals: list[str],
-    expected: list[Any],
-) -> None:
+    server,
+    declared,
+    arrow,
+    literals,
+    expected,
+):
     source = column(server, declared, literals)
     assert source.schema() == pa.schema([("c", arrow)])
     assert [row["c"] for row in rows_of(source.batches())] == [*expected, None]
@@ -153,9 +150,7 @@ def test_values_come_back_exactly(
         ("numeric(5,2)", "'NaN'", "NaN"),
     ],
 )
-def test_what_arrow_cannot_hold_is_a_reject_or_text(
-    server: PostgresServer, declared: str, literal: str, shown: str
-) -> None:
+def test_what_arrow_cannot_hold_is_a_reject_or_text(server, declared, literal, shown):
     source = column(server, declared, [literal])
     (scan,) = source.all_scans()
     (batch,) = source.read(source.units([scan])[0], source.merge([scan]))
@@ -167,7 +162,7 @@ def test_what_arrow_cannot_hold_is_a_reject_or_text(
     assert rows_of(as_text.batches()) == [{"c": shown}, {"c": None}]
 
 
-def test_arrays_are_refused_or_text_or_lists(server: PostgresServer) -> None:
+def test_arrays_are_refused_or_text_or_lists(server):
     refused = column(server, "int[]", ["'{1,NULL,3}'", "'{}'"])
     message = r"column 'c' of public\.one is integer\[\]: an array is read with --arrays list or"
     with pytest.raises(DataError, match=message):
@@ -179,7 +174,7 @@ def test_arrays_are_refused_or_text_or_lists(server: PostgresServer) -> None:
     assert [row["c"] for row in rows_of(lists.batches())] == [[1, None, 3], [], None]
 
 
-def test_types_that_the_user_wants(server: PostgresServer) -> None:
+def test_types_that_the_user_wants(server):
     wide = column(server, "numeric", ["1.5", "1.555"], types={"c": "decimal128(4, 2)"})
     (scan,) = wide.all_scans()
     (batch,) = wide.read(wide.units([scan])[0], wide.merge([scan]))
@@ -189,7 +184,7 @@ def test_types_that_the_user_wants(server: PostgresServer) -> None:
         column(server, "interval", ["'1 day'"], types={"c": "timestamp"}).schema()
 
 
-def test_a_number_much_finer_than_a_decimal_is_a_reject(server: PostgresServer) -> None:
+def test_a_number_much_finer_than_a_decimal_is_a_reject(server):
     # Arrow makes 0 of a number that is 39 digits finer than the type.
     source = column(server, "numeric", ["1e-58", "0"], types={"c": "decimal128(38, 19)"})
     (scan,) = source.all_scans()
@@ -201,7 +196,7 @@ def test_a_number_much_finer_than_a_decimal_is_a_reject(server: PostgresServer) 
 # --- what is read, and in which parts
 
 
-def test_a_table_is_cut_by_its_key(server: PostgresServer) -> None:
+def test_a_table_is_cut_by_its_key(server):
     source = Sql(server.url, table="trips", partitions=4)
     assert [count for _, count in conditions(source)] == [5000] * 4
     assert source.schema().field("id") == pa.field("id", pa.int32(), nullable=False)
@@ -211,7 +206,7 @@ def test_a_table_is_cut_by_its_key(server: PostgresServer) -> None:
     assert {o.unit for o in origins if o is not None} == {"public.trips"}
 
 
-def test_quantiles_come_from_statistics_where_there_are_any(server: PostgresServer) -> None:
+def test_quantiles_come_from_statistics_where_there_are_any(server):
     server.run(
         "DROP TABLE IF EXISTS skewed",
         "CREATE TABLE skewed AS SELECT CASE WHEN g <= 9000 THEN g % 100 ELSE g END AS k, g "
@@ -226,7 +221,7 @@ def test_quantiles_come_from_statistics_where_there_are_any(server: PostgresServ
 
 
 @pytest.mark.parametrize("key", ["numeric", "date", "timestamptz", "text", "uuid", "boolean"])
-def test_keys_of_any_type(server: PostgresServer, key: str) -> None:
+def test_keys_of_any_type(server, key):
     value = {
         "date": "date '2024-01-01' + g",
         "timestamptz": "timestamptz '2024-03-10 01:00:00.000001' + g * interval '7 minutes'",
@@ -246,7 +241,7 @@ def test_keys_of_any_type(server: PostgresServer, key: str) -> None:
     assert sorted(row["g"] for row in rows_of(source.batches())) == list(range(1, 1001))
 
 
-def test_a_table_without_a_key_is_cut_by_pages(server: PostgresServer) -> None:
+def test_a_table_without_a_key_is_cut_by_pages(server):
     server.run(
         "DROP TABLE IF EXISTS heap",
         "CREATE TABLE heap AS SELECT g % 5 AS x, repeat('x', 100) AS y "
@@ -259,7 +254,7 @@ def test_a_table_without_a_key_is_cut_by_pages(server: PostgresServer) -> None:
     assert len(rows_of(source.batches())) == 20_000
 
 
-def test_names_in_every_writing(server: PostgresServer) -> None:
+def test_names_in_every_writing(server):
     server.run(
         'CREATE SCHEMA "My Schema"',
         'CREATE TABLE "My Schema"."Trips" ("Select" int PRIMARY KEY)',
@@ -272,7 +267,7 @@ def test_names_in_every_writing(server: PostgresServer) -> None:
         assert Sql(server.url, table=table).all_scans()[0].detail.name == "public.trips"
 
 
-def test_a_query_and_its_partitions(server: PostgresServer) -> None:
+def test_a_query_and_its_partitions(server):
     query = "SELECT zone, count(*) AS n, sum(fare) AS total FROM trips GROUP BY 1 -- by zone"
     source = Sql(server.url, query=query, partition_column="zone", partitions=3)
     rows = rows_of(source.batches())
@@ -283,7 +278,7 @@ def test_a_query_and_its_partitions(server: PostgresServer) -> None:
 # --- one moment, whatever happens
 
 
-def test_all_partitions_see_the_moment_of_the_plan(server: PostgresServer) -> None:
+def test_all_partitions_see_the_moment_of_the_plan(server):
     server.run("CREATE TABLE moving AS SELECT g AS id FROM generate_series(1, 1000) AS g")
     source = Sql(server.url, table="moving", partition_column="id", partitions=4)
     (scan,) = source.all_scans()
@@ -298,7 +293,7 @@ def test_all_partitions_see_the_moment_of_the_plan(server: PostgresServer) -> No
     assert len(rows_of(source.batches())) == 2500
 
 
-def test_a_single_partition_has_a_snapshot_too(server: PostgresServer) -> None:
+def test_a_single_partition_has_a_snapshot_too(server):
     server.run("CREATE TABLE alone AS SELECT g AS id FROM generate_series(1, 100) AS g")
     source = Sql(server.url, query="SELECT id FROM alone")
     (scan,) = source.all_scans()
@@ -308,7 +303,7 @@ def test_a_single_partition_has_a_snapshot_too(server: PostgresServer) -> None:
     assert sql_read._holders == {}
 
 
-def test_a_lost_snapshot_fails_the_job(server: PostgresServer) -> None:
+def test_a_lost_snapshot_fails_the_job(server):
     source = Sql(server.url, table="trips", partitions=4)
     (scan,) = source.all_scans()
     schema, units = source.merge([scan]), source.units([scan])
@@ -318,7 +313,7 @@ def test_a_lost_snapshot_fails_the_job(server: PostgresServer) -> None:
         list(source.read(units[1], schema))
 
 
-def cut_at_random(seed: int) -> Callable[[int], int | None]:
+def cut_at_random(seed):
     """Return when to cut: never the connection that plans, and others anywhere, three in four."""
     chosen = random.Random(seed)
     return lambda number: (
@@ -327,7 +322,7 @@ def cut_at_random(seed: int) -> Callable[[int], int | None]:
 
 
 @pytest.fixture
-def proxied(server: PostgresServer) -> Iterator[Callable[[int], Proxy]]:
+def proxied(server):
     def make(seed: int) -> Proxy:
         proxy = Proxy(server.port, cut_at_random(seed))
         store_password(url_by(proxy, server), PASSWORD)
@@ -336,13 +331,11 @@ def proxied(server: PostgresServer) -> Iterator[Callable[[int], Proxy]]:
     return make
 
 
-def url_by(proxy: Proxy, server: PostgresServer) -> str:
+def url_by(proxy, server):
     return server.url.replace(str(server.port), str(proxy.port)) + "?sslmode=disable"
 
 
-def test_connections_cut_at_random_moments(
-    server: PostgresServer, proxied: Callable[[int], Proxy], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_connections_cut_at_random_moments(server, proxied, monkeypatch):
     monkeypatch.setattr(sql_read, "FIRST_PAUSE_S", 0.001)
     monkeypatch.setattr(sql_read, "ATTEMPTS", 40)
     cuts = 0
@@ -355,7 +348,7 @@ def test_connections_cut_at_random_moments(
     assert cuts >= 20
 
 
-def test_a_server_that_is_killed_fails_the_job_and_publishes_nothing(tmp_path: Path) -> None:
+def test_a_server_that_is_killed_fails_the_job_and_publishes_nothing(tmp_path):
     with postgres_server() as server:
         server.run(
             "CREATE TABLE t AS SELECT g AS id, repeat('x', 500) AS x "
@@ -380,9 +373,7 @@ def test_a_server_that_is_killed_fails_the_job_and_publishes_nothing(tmp_path: P
         assert bt.Manifest.load(tmp_path / "out").examples == 50_000
 
 
-def test_a_backend_that_is_ended_is_asked_again(
-    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_backend_that_is_ended_is_asked_again(server, monkeypatch):
     monkeypatch.setattr(sql_read, "FIRST_PAUSE_S", 0.001)
     source = Sql(server.url, table="trips", partitions=2)
     (scan,) = source.all_scans()
@@ -402,7 +393,7 @@ def test_a_backend_that_is_ended_is_asked_again(
 # --- complete jobs, and errors
 
 
-def test_a_job_is_the_same_however_the_table_is_cut(server: PostgresServer, tmp_path: Path) -> None:
+def test_a_job_is_the_same_however_the_table_is_cut(server, tmp_path):
     for partitions in (1, 5):
         bt.write(
             server.url,
@@ -431,9 +422,7 @@ def test_a_job_is_the_same_however_the_table_is_cut(server: PostgresServer, tmp_
         (("127.0.0.1:", f"127.0.0.1:{free_port()}/x?"), "cannot reach .*: .*Connection refused"),
     ],
 )
-def test_a_database_that_cannot_be_had(
-    server: PostgresServer, change: tuple[str, str], message: str
-) -> None:
+def test_a_database_that_cannot_be_had(server, change, message):
     url = server.url.replace(*change)
     if "wrong" not in url and "nobody" not in url:
         store_password(url, PASSWORD)
@@ -464,29 +453,27 @@ def test_a_database_that_cannot_be_had(
         ({"table": "trips", "session_init": ["SET nope TO 1"]}, "unrecognized configuration"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(
-    server: PostgresServer, options: dict[str, Any], message: str
-) -> None:
+def test_what_is_wrong_is_told_in_one_line(server, options, message):
     with pytest.raises(BeamTFRecordError, match=message) as caught:
         Sql(server.url, **options).all_scans()
     assert "\n" not in str(caught.value)
 
 
-def test_a_query_cannot_write(server: PostgresServer) -> None:
+def test_a_query_cannot_write(server):
     server.run("CREATE SEQUENCE counter")
     with pytest.raises(UsageError, match="read-only transaction"):
         Sql(server.url, query="SELECT nextval('counter') AS n", partitions=1).all_scans()
 
 
-def test_a_missing_driver_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_driver_is_reported(monkeypatch):
     monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
     with pytest.raises(UsageError, match=r"pip install 'beam-tfrecord\[postgres\]'"):
         Sql("postgresql://host/db", table="t").all_scans()
 
 
 def test_a_missing_driver_is_not_reported_before_it_is_used(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
     before = set(threading.enumerate())
     Sql("postgresql://host/db", table="t").prepare()
@@ -495,7 +482,7 @@ def test_a_missing_driver_is_not_reported_before_it_is_used(
         thread.join()
 
 
-def test_a_drop_while_planning_is_no_trace(server: PostgresServer) -> None:
+def test_a_drop_while_planning_is_no_trace(server):
     with Proxy(server.port, lambda number: 600) as proxy:
         url = url_by(proxy, server)
         store_password(url, PASSWORD)
@@ -503,7 +490,7 @@ def test_a_drop_while_planning_is_no_trace(server: PostgresServer) -> None:
             Sql(url, table="trips").all_scans()
 
 
-def test_lost_connections_are_told_from_mistakes(server: PostgresServer) -> None:
+def test_lost_connections_are_told_from_mistakes(server):
     engine = Sql(server.url, table="trips").engine
     with engine.connect() as connection, pytest.raises(ConnectionLost):
         connection.fetch("SELECT pg_terminate_backend(pg_backend_pid())")

@@ -7,8 +7,6 @@ import bz2
 import logging
 import pickle
 import zlib
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -23,7 +21,7 @@ from beam_tfrecord.sources.sql.database import SqlOptions
 from beam_tfrecord.sources.sql.postgres import Postgres
 from beam_tfrecord.sources.sql.secrets import split_password, without_password
 from beam_tfrecord.sources.sql.source import Sql
-from tests.helpers.databases.postgres import PASSWORD, PostgresServer
+from tests.helpers.databases.postgres import PASSWORD
 from tests.sources.made_sql import rows_of
 
 
@@ -46,16 +44,16 @@ from tests.sources.made_sql import rows_of
         ("jdbc:h2:mem:x;PASSWORD=pw", "jdbc:h2:mem:x", "pw"),
     ],
 )
-def test_passwords_are_taken_out_of_urls(url: str, without: str, password: str | None) -> None:
+def test_passwords_are_taken_out_of_urls(url, without, password):
     assert split_password(url) == (without, password)
 
 
-def test_passwords_are_taken_out_of_texts() -> None:
+def test_passwords_are_taken_out_of_texts():
     text = "cannot use postgresql://u:pw1@h/db or s%40cret or s@cret"
     assert without_password(text, "s@cret") == "cannot use postgresql://u@h/db or *** or ***"
 
 
-def test_errors_of_drivers_are_one_line_without_the_password_or_its_cause() -> None:
+def test_errors_of_drivers_are_one_line_without_the_password_or_its_cause():
     class Database(Postgres):
         def translate(self, error: Exception, hide: Any) -> Exception | None:
             return UsageError(hide(str(error))) if isinstance(error, ValueError) else None
@@ -71,7 +69,7 @@ def test_errors_of_drivers_are_one_line_without_the_password_or_its_cause() -> N
         assert caught.value is other
 
 
-def test_where_a_password_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_password_comes_from(tmp_path, monkeypatch):
     (tmp_path / "pw").write_text("from file\n")
     monkeypatch.setenv("PW", "from environment")
     monkeypatch.setitem(sql_secrets._stored, "postgresql://h/db", "from url")
@@ -86,7 +84,7 @@ def test_where_a_password_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyP
         Postgres(url, SqlOptions(password_file=str(tmp_path / "no.txt"))).password()
 
 
-def things_sent(p: beam.Pipeline) -> Iterator[bytes]:
+def things_sent(p):
     """Yield what every transform of a pipeline carries, as plain pickles."""
     proto = p.to_runner_api()
     assert PASSWORD.encode() not in proto.SerializeToString()
@@ -105,7 +103,7 @@ def things_sent(p: beam.Pipeline) -> Iterator[bytes]:
         lambda s: bt.ReadFromJdbc("t", "org.postgresql.Driver", s.url, "tester", PASSWORD),
     ],
 )
-def test_no_password_is_sent_to_workers(postgres: PostgresServer, read: Any) -> None:
+def test_no_password_is_sent_to_workers(postgres, read):
     with beam.Pipeline(runner="FnApiRunner") as p:
         reading = read(postgres)
         rows = p | reading | bt.ToRows() | beam.combiners.ToList()
@@ -120,9 +118,7 @@ def test_no_password_is_sent_to_workers(postgres: PostgresServer, read: Any) -> 
     assert PASSWORD not in repr(source)
 
 
-def test_no_password_is_written(
-    postgres: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_password_is_written(postgres, tmp_path, caplog):
     postgres.run("DROP TABLE IF EXISTS t", "CREATE TABLE t AS SELECT 1 AS x")
     with caplog.at_level(logging.DEBUG):
         options = {"table": "t"}
@@ -148,23 +144,21 @@ def test_no_password_is_written(
         lambda url: url + "?nope=1",
     ],
 )
-def test_no_password_is_in_an_error(postgres: PostgresServer, break_url: Any) -> None:
+def test_no_password_is_in_an_error(postgres, break_url):
     with pytest.raises(BeamTFRecordError) as caught:
         Sql(break_url(postgres.full_url), table="t").all_scans()
-    error: BaseException | None = caught.value
+    error = caught.value
     while error is not None:
         assert PASSWORD not in str(error)
         error = error.__cause__
 
 
-def test_inputs_of_several_kinds_are_told_without_a_password() -> None:
+def test_inputs_of_several_kinds_are_told_without_a_password():
     with pytest.raises(UsageError, match=r"'postgresql://u@h/db' is sql but 'a\.csv' is csv"):
         bt.write(["postgresql://u:pw1@h/db", "a.csv"], "out")
 
 
-def test_ways_to_log_in(
-    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ways_to_log_in(postgres, tmp_path, monkeypatch):
     monkeypatch.setattr(sql_secrets, "_stored", {})
     query = "SELECT 1 AS x"
     with pytest.raises(UsageError, match=r"cannot log in to .*: pass --password-env or --pass"):
@@ -180,7 +174,7 @@ def test_ways_to_log_in(
     assert rows_of(Sql(url, query=query, username="tester").batches()) == [{"x": 1}]
 
 
-def test_arguments_of_beam(postgres: PostgresServer) -> None:
+def test_arguments_of_beam(postgres):
     reading = bt.ReadFromJdbc(
         table_name="trips",
         driver_class_name="org.h2.Driver",

@@ -9,10 +9,8 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -27,7 +25,7 @@ INT64 = (-(2**63), 2**63 - 1)
 US = pa.timestamp("us")
 
 # Declared type, Arrow type, what is stored, and what comes out.
-EXACT: list[tuple[str, pa.DataType, list[Any], list[Any]]] = [
+EXACT = [
     ("INTEGER", pa.int64(), [*INT64, 0], [*INT64, 0]),
     ("TINYINT", pa.int64(), [255, -1], [255, -1]),
     ("UNSIGNED BIG INT", pa.int64(), [2**63 - 1], [2**63 - 1]),
@@ -70,7 +68,7 @@ EXACT: list[tuple[str, pa.DataType, list[Any], list[Any]]] = [
 ]
 
 
-def column(path: Path, declared: str, values: list[Any], **options: Any) -> Sql:
+def column(path, declared, values, **options):
     """Return the source of a table of one column, with a null at its end."""
     make_database(
         path / "a.db",
@@ -81,16 +79,14 @@ def column(path: Path, declared: str, values: list[Any], **options: Any) -> Sql:
 
 
 @pytest.mark.parametrize(("declared", "arrow", "stored", "expected"), EXACT)
-def test_values_come_back_exactly(
-    tmp_path: Path, declared: str, arrow: pa.DataType, stored: list[Any], expected: list[Any]
-) -> None:
+def test_values_come_back_exactly(tmp_path, declared, arrow, stored, expected):
     source = column(tmp_path, declared, stored)
     assert source.schema() == pa.schema([("c", arrow)])
     assert [row["c"] for row in rows_of(source.batches())] == [*expected, None]
 
 
 # Declared type, a value that fits, one that does not, and what is said of it.
-MISFITS: list[tuple[str, Any, Any, str]] = [
+MISFITS = [
     ("INTEGER", 1, "abc", "is text 'abc' but INTEGER is read as int64: pass --types c=text"),
     ("INTEGER", 1, 1.5, "is real '1.5' but INTEGER is read as int64"),
     ("INTEGER", 1, b"\xff", "is blob 'ff'"),
@@ -112,9 +108,7 @@ MISFITS: list[tuple[str, Any, Any, str]] = [
 
 
 @pytest.mark.parametrize(("declared", "good", "bad", "message"), MISFITS)
-def test_a_value_of_another_type_is_a_reject(
-    tmp_path: Path, declared: str, good: Any, bad: Any, message: str
-) -> None:
+def test_a_value_of_another_type_is_a_reject(tmp_path, declared, good, bad, message):
     source = column(tmp_path, declared, [good, bad, good])
     (scan,) = source.all_scans()
     (batch,) = source.read(source.units([scan])[0], source.merge([scan]))
@@ -134,9 +128,7 @@ def test_a_value_of_another_type_is_a_reject(
         ("halffloat", [1.5, 2048], [0.1, 1e300, 65520, 2049]),
     ],
 )
-def test_a_number_that_a_narrower_float_does_not_hold_is_a_reject(
-    tmp_path: Path, arrow: str, good: list[Any], bad: list[Any]
-) -> None:
+def test_a_number_that_a_narrower_float_does_not_hold_is_a_reject(tmp_path, arrow, good, bad):
     source = column(tmp_path, "NUMERIC", [*bad, *good], types={"c": arrow})
     (scan,) = source.all_scans()
     (batch,) = source.read(source.units([scan])[0], source.merge([scan]))
@@ -146,7 +138,7 @@ def test_a_number_that_a_narrower_float_does_not_hold_is_a_reject(
     assert [row["c"] for row in rows_of(exact.batches())] == [*good, None]
 
 
-def test_rejects_reach_the_budget(tmp_path: Path) -> None:
+def test_rejects_reach_the_budget(tmp_path):
     source = column(tmp_path, "INTEGER", [1, "abc", 3])
     options = {"table": "t"}
     with pytest.raises(RejectedRows, match="column 'c' of t where id is 1 is text 'abc'"):
@@ -155,13 +147,13 @@ def test_rejects_reach_the_budget(tmp_path: Path) -> None:
     assert (manifest.examples, manifest.rejects["rows"]) == (3, 1)
 
 
-def test_mixed_values_are_text_where_asked(tmp_path: Path) -> None:
+def test_mixed_values_are_text_where_asked(tmp_path):
     source = column(tmp_path, "INTEGER", [1, "abc", 0.1, INT64[0]], types={"c": "text"})
     found = [row["c"] for row in rows_of(source.batches())]
     assert found == ["1", "abc", "0.1", str(INT64[0]), None]
 
 
-def test_an_untyped_column_of_several_kinds_is_refused(tmp_path: Path) -> None:
+def test_an_untyped_column_of_several_kinds_is_refused(tmp_path):
     source = column(tmp_path, "", [1, "abc"])
     message = "column 'c' of t is untyped: it holds values of several kinds: pass --types c=text"
     with pytest.raises(DataError, match=message):
@@ -169,7 +161,7 @@ def test_an_untyped_column_of_several_kinds_is_refused(tmp_path: Path) -> None:
 
 
 # Declared type, type that is asked for, what is stored, and the advice.
-ADVICE: list[tuple[str, str | None, list[Any], str]] = [
+ADVICE = [
     ("", None, [1, b"x"], "pass --types c=bytes"),
     ("", "text", ["a", b"x"], "pass --types c=bytes"),
     ("TEXT", None, ["a", b"x"], "pass --types c=bytes"),
@@ -183,9 +175,7 @@ ADVICE: list[tuple[str, str | None, list[Any], str]] = [
 
 
 @pytest.mark.parametrize(("declared", "asked", "values", "advice"), ADVICE)
-def test_advice_for_a_value_helps(
-    tmp_path: Path, declared: str, asked: str | None, values: list[Any], advice: str
-) -> None:
+def test_advice_for_a_value_helps(tmp_path, declared, asked, values, advice):
     source = column(tmp_path, declared, values, types={"c": asked} if asked else {})
     try:
         (said,) = {reject.message for batch in source.batches() for reject in batch.rejects}
@@ -196,7 +186,7 @@ def test_advice_for_a_value_helps(
     assert len(rows_of(cured.batches())) == len(values) + 1
 
 
-def test_text_that_is_no_unicode_is_told(tmp_path: Path) -> None:
+def test_text_that_is_no_unicode_is_told(tmp_path):
     make_database(
         tmp_path / "a.db",
         "CREATE TABLE t (c TEXT)",
@@ -208,14 +198,14 @@ def test_text_that_is_no_unicode_is_told(tmp_path: Path) -> None:
     assert rows_of(source.batches()) == [{"c": b"\xffA"}]
 
 
-def test_declared_types_of_decimals_beyond_arrow() -> None:
+def test_declared_types_of_decimals_beyond_arrow():
     assert declared_type("DECIMAL(38,38)") == pa.decimal128(38, 38)
     assert declared_type("DECIMAL(39,2)") == pa.string()
     assert declared_type("decimal(3,5)") == pa.string()
     assert declared_type("GEOMETRY") is None
 
 
-def test_names_of_every_kind(tmp_path: Path) -> None:
+def test_names_of_every_kind(tmp_path):
     make_database(
         tmp_path / "a.db",
         'CREATE TABLE "order ""x""" ("select" INTEGER PRIMARY KEY, "a\'b" TEXT)',
@@ -225,7 +215,7 @@ def test_names_of_every_kind(tmp_path: Path) -> None:
     assert rows_of(source.batches()) == [{"select": 1, "a'b": "q"}]
 
 
-def test_views_and_tables_without_rowid(tmp_path: Path) -> None:
+def test_views_and_tables_without_rowid(tmp_path):
     path = make_database(
         tmp_path / "a.db",
         "CREATE TABLE t (a TEXT, b INTEGER, PRIMARY KEY (a, b)) WITHOUT ROWID",
@@ -241,7 +231,7 @@ def test_views_and_tables_without_rowid(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("asked", [{"table": "v"}, {"query": "SELECT * FROM t"}])
-def test_values_type_what_a_view_declares_as_blob(tmp_path: Path, asked: dict[str, str]) -> None:
+def test_values_type_what_a_view_declares_as_blob(tmp_path, asked):
     path = make_database(
         tmp_path / "a.db",
         "CREATE TABLE t (number BLOB, word BLOB, bytes BLOB, unset BLOB)",
@@ -259,7 +249,7 @@ def test_values_type_what_a_view_declares_as_blob(tmp_path: Path, asked: dict[st
 
 @pytest.mark.parametrize("kind", ["VIRTUAL", "STORED"])
 @pytest.mark.parametrize("asked", [{"table": "t"}, {"table": "v"}, {"query": "SELECT * FROM t"}])
-def test_generated_columns_are_read(tmp_path: Path, kind: str, asked: dict[str, str]) -> None:
+def test_generated_columns_are_read(tmp_path, kind, asked):
     path = make_database(
         tmp_path / "a.db",
         f"CREATE TABLE t (id INTEGER PRIMARY KEY, b INT GENERATED ALWAYS AS (a * 2) {kind}, "
@@ -276,7 +266,7 @@ def test_generated_columns_are_read(tmp_path: Path, kind: str, asked: dict[str, 
     assert rows_of(chosen.batches()) == [{"b": 2}, {"b": 4}, {"b": 6}]
 
 
-def test_hidden_columns_of_virtual_tables_are_not_read(tmp_path: Path) -> None:
+def test_hidden_columns_of_virtual_tables_are_not_read(tmp_path):
     # The SQLite of TensorFlow, which an earlier test may have loaded, has no such tables.
     code = """
 import sys
@@ -299,7 +289,7 @@ print([batch.data.to_pylist() for batch in Sql(path, table="t").batches()])
 # --- one moment
 
 
-def grown(path: Path, *, journal: str) -> sqlite3.Connection:
+def grown(path, *, journal):
     """Return a connection that can write to a table of 1000 rows."""
     make_database(
         path,
@@ -319,9 +309,7 @@ def grown(path: Path, *, journal: str) -> sqlite3.Connection:
         ("INT PRIMARY KEY", [*range(16), "a", "b", b"c", b"d"], [5, 5, 5, 5, 0]),
     ],
 )
-def test_partitions_of_any_key_are_exactly_the_table(
-    tmp_path: Path, declared: str, keys: Sequence[Any], counts: list[int]
-) -> None:
+def test_partitions_of_any_key_are_exactly_the_table(tmp_path, declared, keys, counts):
     table = f"CREATE TABLE t (k {declared}, n INTEGER)"
     rows = [(key, number) for number, key in enumerate(keys)]
     path = make_database(tmp_path / "a.db", table, rows=rows)
@@ -331,7 +319,7 @@ def test_partitions_of_any_key_are_exactly_the_table(
     assert sorted(found) == list(range(20))
 
 
-def test_all_partitions_see_the_moment_of_the_plan(tmp_path: Path) -> None:
+def test_all_partitions_see_the_moment_of_the_plan(tmp_path):
     writer = grown(tmp_path / "a.db", journal="wal")
     source = Sql(tmp_path / "a.db", table="t", partitions=4)
     (scan,) = source.all_scans()
@@ -349,7 +337,7 @@ def test_all_partitions_see_the_moment_of_the_plan(tmp_path: Path) -> None:
     assert len(rows_of(source.batches())) == 2 * 666
 
 
-def test_one_partition_is_of_the_moment_it_is_read(tmp_path: Path) -> None:
+def test_one_partition_is_of_the_moment_it_is_read(tmp_path):
     writer = grown(tmp_path / "a.db", journal="wal")
     source = Sql(tmp_path / "a.db", table="t", partitions=1)
     (scan,) = source.all_scans()
@@ -360,11 +348,11 @@ def test_one_partition_is_of_the_moment_it_is_read(tmp_path: Path) -> None:
     assert [row["id"] for row in rows] == list(range(10))
 
 
-def test_a_job_among_writers_is_of_one_moment(tmp_path: Path) -> None:
+def test_a_job_among_writers_is_of_one_moment(tmp_path):
     writer = grown(tmp_path / "a.db", journal="wal")
     writer.close()
     done = threading.Event()
-    totals: list[int] = []
+    totals = []
 
     def write() -> None:
         # Every commit moves one from a row to another: the sum of a moment is always 0.
@@ -388,7 +376,7 @@ def test_a_job_among_writers_is_of_one_moment(tmp_path: Path) -> None:
     assert totals == [0] * 5
 
 
-def test_writers_wait_where_there_is_no_log(tmp_path: Path) -> None:
+def test_writers_wait_where_there_is_no_log(tmp_path):
     writer = grown(tmp_path / "a.db", journal="delete")
     source = Sql(tmp_path / "a.db", table="t", partitions=4)
     source.all_scans()
@@ -399,7 +387,7 @@ def test_writers_wait_where_there_is_no_log(tmp_path: Path) -> None:
     writer.commit()
 
 
-def test_a_read_does_not_drop_other_locks_of_the_process(tmp_path: Path) -> None:
+def test_a_read_does_not_drop_other_locks_of_the_process(tmp_path):
     # A second copy of SQLite in the process, opening and closing the file, would drop them.
     path = make_database(tmp_path / "a.db", "CREATE TABLE t (x INTEGER)", rows=[(1,)])
     code = "import sqlite3, sys; sqlite3.connect(sys.argv[1], 0).execute('DELETE FROM t')"
@@ -413,7 +401,7 @@ def test_a_read_does_not_drop_other_locks_of_the_process(tmp_path: Path) -> None
     assert rows_of(Sql(path, table="t").batches()) == [{"x": 2}]
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(UsageError, match=r"nope\.db': no such file: check the path"):
         Sql(f"sqlite:///{tmp_path}/nope.db", table="t").all_scans()
     (tmp_path / "x.db").write_bytes(b"no database at all" * 100)
@@ -421,7 +409,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         Sql(tmp_path / "x.db", table="t").all_scans()
 
 
-def test_a_long_statement_is_given_up(tmp_path: Path) -> None:
+def test_a_long_statement_is_given_up(tmp_path):
     path = make_database(tmp_path / "a.db", "CREATE TABLE t (x)")
     endless = "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
     source = Sql(path, query=f"SELECT COUNT(*) AS n FROM ({endless})", statement_timeout_s=0.2)
@@ -429,7 +417,7 @@ def test_a_long_statement_is_given_up(tmp_path: Path) -> None:
         source.all_scans()
 
 
-def test_statements_at_the_start_of_a_session(tmp_path: Path) -> None:
+def test_statements_at_the_start_of_a_session(tmp_path):
     path = make_database(tmp_path / "a.db", "CREATE TABLE t (x TEXT)", rows=[("A",), ("a",)])
     options = {"table": "t", "where": "x LIKE 'a'"}
     assert len(rows_of(Sql(path, **options).batches())) == 2
@@ -438,14 +426,14 @@ def test_statements_at_the_start_of_a_session(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["{}", "sqlite:///{}", "sqlite:{}"])
-def test_ways_to_name_a_file(tmp_path: Path, form: str) -> None:
+def test_ways_to_name_a_file(tmp_path, form):
     path = make_database(tmp_path / "a b%.db", "CREATE TABLE t (x INTEGER)", rows=[(1,)])
     text = str(path) if form == "{}" else str(path).replace("%", "%25")
     assert rows_of(Sql(form.format(text), table="t").batches()) == [{"x": 1}]
 
 
 @pytest.mark.slow
-def test_another_sqlite_in_the_process_does_no_harm(tmp_path: Path) -> None:
+def test_another_sqlite_in_the_process_does_no_harm(tmp_path):
     pytest.importorskip("tensorflow")
     path = make_database(
         tmp_path / "x.db", "CREATE TABLE t (a INTEGER PRIMARY KEY)", rows=[(1,), (2,)]

@@ -1,13 +1,11 @@
 """Runs the tests of the SQLite row kernel where no other copy of SQLite is loaded."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
 
 
-def test_the_kernel_gives_what_python_gives() -> None:
+def test_the_kernel_gives_what_python_gives():
     tests = Path(__file__).with_name("sqlite_kernel.py")
     options = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short")
     done = subprocess.run(

@@ -7,7 +7,6 @@ import gzip
 import json
 import shutil
 import struct
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -43,7 +42,7 @@ def table(rows: int, first: int = 0) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     """A dataset of two splits and three shards."""
     directory = tmp_path_factory.mktemp("made")
     pq.write_table(table(600), directory / "a.parquet")
@@ -52,7 +51,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "ds"
 
 
-def payloads(directory: Path) -> dict[str, list[bytes]]:
+def payloads(directory):
     """Return the sorted payloads of every split of a dataset, read without this package."""
     manifest = json.loads((directory / "manifest.json").read_text())
     return {
@@ -61,7 +60,7 @@ def payloads(directory: Path) -> dict[str, list[bytes]]:
     }
 
 
-def rows_of(path: Any) -> list[Any]:
+def rows_of(path):
     return sorted(map(repr, bt.load(path).rows()))
 
 
@@ -75,9 +74,7 @@ def rows_of(path: Any) -> list[Any]:
         {"shard_size": "4KB"},
     ],
 )
-def test_a_dataset_is_copied_byte_for_byte(
-    made: Path, tmp_path: Path, options: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_dataset_is_copied_byte_for_byte(made, tmp_path, options, caplog):
     before, after = bt.Manifest.load(made), bt.write(made, tmp_path / "out", **options)
     assert payloads(tmp_path / "out") == payloads(made)
     assert after.content == before.content
@@ -90,7 +87,7 @@ def test_a_dataset_is_copied_byte_for_byte(
     assert caplog.messages == []
 
 
-def test_a_split_is_made_anew_if_one_is_asked_for(made: Path, tmp_path: Path) -> None:
+def test_a_split_is_made_anew_if_one_is_asked_for(made, tmp_path):
     after = bt.write(made, tmp_path / "out", splits="a=0.5,b=0.5")
     assert set(after.splits) == {"a", "b"}
     assert after.content == bt.Manifest.load(made).content
@@ -100,7 +97,7 @@ def test_a_split_is_made_anew_if_one_is_asked_for(made: Path, tmp_path: Path) ->
     assert bt.verify(tmp_path / "grouped").ok
 
 
-def test_shards_may_be_set_for_each_split_that_the_input_has(made: Path, tmp_path: Path) -> None:
+def test_shards_may_be_set_for_each_split_that_the_input_has(made, tmp_path):
     after = bt.write(made, tmp_path / "out", shards={"train": 4, "test": 1})
     assert {name: len(split.shards) for name, split in after.splits.items()} == {
         "test": 1,
@@ -114,9 +111,7 @@ def test_shards_may_be_set_for_each_split_that_the_input_has(made: Path, tmp_pat
 
 
 @pytest.mark.parametrize("options", [{"key": "id"}, {"map": dict}, {"columns": ["id", "name"]}])
-def test_columns_of_a_dataset_keep_types_and_splits(
-    made: Path, tmp_path: Path, options: dict[str, Any]
-) -> None:
+def test_columns_of_a_dataset_keep_types_and_splits(made, tmp_path, options):
     after = bt.write(made, tmp_path / "out", **options)
     before = bt.load(made, columns=options.get("columns"))
     assert [(f.name, f.type) for f in after.schema.features] == [
@@ -128,7 +123,7 @@ def test_columns_of_a_dataset_keep_types_and_splits(
     assert bt.verify(tmp_path / "out").ok
 
 
-def test_defaults_and_fills_survive_a_key(tmp_path: Path) -> None:
+def test_defaults_and_fills_survive_a_key(tmp_path):
     schema = bt.Schema(
         (
             bt.Feature("id", "int64"),
@@ -146,7 +141,7 @@ def test_defaults_and_fills_survive_a_key(tmp_path: Path) -> None:
     assert '"default": 7' in text
 
 
-def test_the_same_input_is_nothing_to_do_even_as_a_copy(made: Path, tmp_path: Path) -> None:
+def test_the_same_input_is_nothing_to_do_even_as_a_copy(made, tmp_path):
     first = bt.write(made, tmp_path / "out")
     written = (tmp_path / "out/job.json").read_bytes()
     copied = tmp_path / "elsewhere/copy"
@@ -161,7 +156,7 @@ def test_the_same_input_is_nothing_to_do_even_as_a_copy(made: Path, tmp_path: Pa
     )
 
 
-def test_another_dataset_of_the_same_sizes_is_another_input(tmp_path: Path) -> None:
+def test_another_dataset_of_the_same_sizes_is_another_input(tmp_path):
     for name, first in (("a", 100), ("b", 200)):
         pq.write_table(table(50, first), tmp_path / f"{name}.parquet")
         bt.write(tmp_path / f"{name}.parquet", tmp_path / name)
@@ -172,7 +167,7 @@ def test_another_dataset_of_the_same_sizes_is_another_input(tmp_path: Path) -> N
         bt.write(tmp_path / "a", tmp_path / "out")
 
 
-def test_a_shard_is_of_its_dataset_however_it_is_named(made: Path, tmp_path: Path) -> None:
+def test_a_shard_is_of_its_dataset_however_it_is_named(made, tmp_path):
     one = bt.write(made / "train-00000-of-00002.tfrecord", tmp_path / "one")
     assert set(one.splits) == {"train"}
     assert [f.type for f in one.schema.features] == [f.type for f in bt.load(made).schema.features]
@@ -182,7 +177,7 @@ def test_a_shard_is_of_its_dataset_however_it_is_named(made: Path, tmp_path: Pat
     assert bt.verify(tmp_path / "train").ok
 
 
-def test_several_datasets_become_one(tmp_path: Path) -> None:
+def test_several_datasets_become_one(tmp_path):
     for name, first in (("a", 0), ("b", 100)):
         pq.write_table(table(50, first), tmp_path / f"{name}.parquet")
         bt.write(tmp_path / f"{name}.parquet", tmp_path / name, splits="train=0.5,test=0.5")
@@ -193,7 +188,7 @@ def test_several_datasets_become_one(tmp_path: Path) -> None:
     assert bt.verify(tmp_path / "out").ok
 
 
-def test_datasets_that_differ_are_refused_by_column(tmp_path: Path) -> None:
+def test_datasets_that_differ_are_refused_by_column(tmp_path):
     tables = {"a": {"id": [1], "n": [1.5]}, "b": {"id": [1], "n": [2]}, "c": {"id": [2]}}
     for name, columns in tables.items():
         pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet")
@@ -212,7 +207,7 @@ def test_datasets_that_differ_are_refused_by_column(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("inside", ["", "sub", "sub/sub"])
-def test_an_output_in_the_input_is_refused(made: Path, tmp_path: Path, inside: str) -> None:
+def test_an_output_in_the_input_is_refused(made, tmp_path, inside):
     shutil.copytree(made, tmp_path / "ds")
     before = sorted(path.name for path in (tmp_path / "ds").iterdir())
     with pytest.raises(UsageError, match="write to another directory"):
@@ -222,7 +217,7 @@ def test_an_output_in_the_input_is_refused(made: Path, tmp_path: Path, inside: s
     assert sorted(path.name for path in (tmp_path / "ds").iterdir()) == before
 
 
-def test_a_shard_that_is_another_one_is_refused(made: Path, tmp_path: Path) -> None:
+def test_a_shard_that_is_another_one_is_refused(made, tmp_path):
     """Same size, same number of records, right checksums: only its hash differs."""
     shutil.copytree(made, tmp_path / "ds")
     shard = tmp_path / "ds/train-00001-of-00002.tfrecord"
@@ -233,9 +228,7 @@ def test_a_shard_that_is_another_one_is_refused(made: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("moment", ["before a unit", "inside a unit", "after a unit"])
-def test_a_dataset_that_changes_while_it_is_read_is_refused(
-    made: Path, tmp_path: Path, moment: str
-) -> None:
+def test_a_dataset_that_changes_while_it_is_read_is_refused(made, tmp_path, moment):
     shutil.copytree(made, tmp_path / "ds")
     shard = tmp_path / "ds/train-00001-of-00002.tfrecord"
     with (
@@ -246,7 +239,7 @@ def test_a_dataset_that_changes_while_it_is_read_is_refused(
     assert not (tmp_path / "out/manifest.json").exists()
 
 
-def test_a_fitted_function_that_is_left_behind_is_named(made: Path, tmp_path: Path) -> None:
+def test_a_fitted_function_that_is_left_behind_is_named(made, tmp_path):
     manifest = bt.Manifest.load(made)
     fitted = dataclasses.replace(manifest, sidecars={"transform_fn/saved_model.pb": "0" * 16})
     shutil.copytree(made, tmp_path / "ds")
@@ -257,7 +250,7 @@ def test_a_fitted_function_that_is_left_behind_is_named(made: Path, tmp_path: Pa
     assert Tfrecord(made).notes(Tfrecord(made).files()) == []
 
 
-def test_an_empty_dataset_stays_empty(tmp_path: Path) -> None:
+def test_an_empty_dataset_stays_empty(tmp_path):
     pq.write_table(table(0), tmp_path / "a.parquet")
     bt.write(tmp_path / "a.parquet", tmp_path / "ds")
     for options in ({}, {"key": "id"}):
@@ -266,7 +259,7 @@ def test_an_empty_dataset_stays_empty(tmp_path: Path) -> None:
         assert (out / "schema.json").read_text() == (tmp_path / "ds/schema.json").read_text()
 
 
-def test_a_limit_copies_the_first_rows_without_statistics(made: Path, tmp_path: Path) -> None:
+def test_a_limit_copies_the_first_rows_without_statistics(made, tmp_path):
     after = bt.write(made, tmp_path / "out", limit=20, shuffle=False)
     assert after.examples == 20
     assert all(feature.observed is None for feature in after.schema.features)
@@ -293,14 +286,14 @@ ROWS = [
 
 
 @pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecord.gz", "a.tfrecords"])
-def test_types_of_files_of_others_are_found_in_all_records(tmp_path: Path, name: str) -> None:
+def test_types_of_files_of_others_are_found_in_all_records(tmp_path, name):
     write_records(tmp_path / "in" / name, FOREIGN)
     source = Tfrecord(tmp_path / "in")
     assert dict(zip(source.schema().names, source.schema().types, strict=True)) == TYPES
     assert [row for batch in source.batches() for row in batch.rows()] == ROWS
 
 
-def test_a_number_may_follow_either_suffix_in_a_directory(tmp_path: Path) -> None:
+def test_a_number_may_follow_either_suffix_in_a_directory(tmp_path):
     names = [
         "a.tfrecord",
         "b.tfrecord-00000-of-00001",
@@ -323,7 +316,7 @@ def test_a_number_may_follow_either_suffix_in_a_directory(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("columns", [None, list(TYPES)])
-def test_files_of_others_become_a_dataset(tmp_path: Path, columns: list[str] | None) -> None:
+def test_files_of_others_become_a_dataset(tmp_path, columns):
     write_records(tmp_path / "in/a.tfrecord.gz", FOREIGN[:2])
     write_records(tmp_path / "in/b.tfrecord", FOREIGN[2:])
     after = bt.write(tmp_path / "in", tmp_path / "out", shuffle=False, columns=columns)
@@ -337,7 +330,7 @@ def test_files_of_others_become_a_dataset(tmp_path: Path, columns: list[str] | N
         assert list(read_records(tmp_path / "out" / shard.path)) == FOREIGN
 
 
-def _sequence_example() -> bytes:
+def _sequence_example():
     import tensorflow as tf
 
     of = tf.train.Feature(int64_list=tf.train.Int64List(value=[1]))
@@ -357,9 +350,7 @@ def _sequence_example() -> bytes:
         (example(n="text"), r"a\.tfrecord record 4: feature 'n' is of another kind"),
     ],
 )
-def test_other_records_are_refused_with_their_address(
-    tmp_path: Path, payload: bytes, message: str, columns: list[str] | None
-) -> None:
+def test_other_records_are_refused_with_their_address(tmp_path, payload, message, columns):
     write_records(tmp_path / "a.tfrecord", [*[example(n=1)] * 4, payload, example(n=2)])
     with pytest.raises(DataError, match=message) as caught:
         bt.write(tmp_path / "a.tfrecord", tmp_path / "out", columns=columns)
@@ -368,7 +359,7 @@ def test_other_records_are_refused_with_their_address(
 
 
 @pytest.mark.parametrize("columns", [None, ["n"]])
-def test_files_whose_kinds_differ_are_both_named(tmp_path: Path, columns: list[str] | None) -> None:
+def test_files_whose_kinds_differ_are_both_named(tmp_path, columns):
     write_records(tmp_path / "in/a.tfrecord", [example(n=1)])
     write_records(tmp_path / "in/b.tfrecord", [example(n="one")])
     message = r"feature 'n' is bytes in b\.tfrecord but int64 in a\.tfrecord"
@@ -376,7 +367,7 @@ def test_files_whose_kinds_differ_are_both_named(tmp_path: Path, columns: list[s
         bt.write(tmp_path / "in", tmp_path / "out", columns=columns)
 
 
-def test_a_file_without_checksums_says_so(tmp_path: Path) -> None:
+def test_a_file_without_checksums_says_so(tmp_path):
     payload = example(n=1)
     (tmp_path / "a.tfrecord").write_bytes(
         struct.pack("<Q", len(payload)) + bytes(4) + payload + bytes(4)
@@ -387,9 +378,7 @@ def test_a_file_without_checksums_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("before", [0, 3])
-def test_a_record_that_no_example_can_be_is_refused_by_its_length(
-    tmp_path: Path, before: int, suffix: str
-) -> None:
+def test_a_record_that_no_example_can_be_is_refused_by_its_length(tmp_path, before, suffix):
     length = struct.pack("<Q", 2**31)
     data = b"".join(map(framed, [example(n=1)] * before))
     data += length + struct.pack("<I", masked_crc(length)) + bytes(2**24)
@@ -404,7 +393,7 @@ def test_a_record_that_no_example_can_be_is_refused_by_its_length(
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_damaged_and_torn_files_are_refused_with_their_place(tmp_path: Path, suffix: str) -> None:
+def test_damaged_and_torn_files_are_refused_with_their_place(tmp_path, suffix):
     path = tmp_path / f"a.tfrecord{suffix}"
     write_records(path, [example(n=number) for number in range(500)])
     path.write_bytes(path.read_bytes()[:-3])
@@ -414,9 +403,7 @@ def test_damaged_and_torn_files_are_refused_with_their_place(tmp_path: Path, suf
 
 @given(bit=st.integers(0, 8 * 2000), copies=st.booleans())
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-def test_any_flipped_bit_is_refused(
-    tmp_path_factory: pytest.TempPathFactory, bit: int, copies: bool
-) -> None:
+def test_any_flipped_bit_is_refused(tmp_path_factory, bit, copies):
     data = bytearray(b"".join(framed(example(n=number, s=f"é{number}")) for number in range(30)))
     bit %= 8 * len(data)
     data[bit // 8] ^= 1 << bit % 8
@@ -428,9 +415,7 @@ def test_any_flipped_bit_is_refused(
     assert "\n" not in str(caught.value)
 
 
-def test_damage_is_found_where_it_is_in_a_file_of_many_units(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damage_is_found_where_it_is_in_a_file_of_many_units(tmp_path, monkeypatch):
     monkeypatch.setattr(Tfrecord, "unit_bytes", 1000)
     write_records(tmp_path / "a.tfrecord", [example(n=number) for number in range(500)])
     units = Tfrecord(tmp_path / "a.tfrecord").all_units(
@@ -442,9 +427,7 @@ def test_damage_is_found_where_it_is_in_a_file_of_many_units(
         bt.write(tmp_path / "a.tfrecord", tmp_path / "out")
 
 
-def test_units_begin_at_records_whatever_records_hold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_units_begin_at_records_whatever_records_hold(tmp_path, monkeypatch):
     """A record may itself hold TFRecord bytes, so a search for frames would cut inside it."""
     monkeypatch.setattr(Tfrecord, "unit_bytes", 1000)
     inner = b"".join(map(framed, [example(n=number) for number in range(40)]))
@@ -458,7 +441,7 @@ def test_units_begin_at_records_whatever_records_hold(
     assert list(read_records(tmp_path / "out" / shard.path)) == held
 
 
-def test_a_missing_or_torn_shard_of_a_dataset_is_refused(made: Path, tmp_path: Path) -> None:
+def test_a_missing_or_torn_shard_of_a_dataset_is_refused(made, tmp_path):
     shutil.copytree(made, tmp_path / "ds")
     shard = tmp_path / "ds/train-00001-of-00002.tfrecord"
     data = shard.read_bytes()
@@ -474,13 +457,13 @@ def test_a_missing_or_torn_shard_of_a_dataset_is_refused(made: Path, tmp_path: P
         bt.write(f"{tmp_path}/ds/*.tfrecord", tmp_path / "out")
 
 
-def test_a_shard_and_a_file_of_others_do_not_mix(made: Path, tmp_path: Path) -> None:
+def test_a_shard_and_a_file_of_others_do_not_mix(made, tmp_path):
     write_records(tmp_path / "z.tfrecord", FOREIGN)
     with pytest.raises(UsageError, match=r"is of a dataset but .*z\.tfrecord is not"):
         bt.write([made, tmp_path / "z.tfrecord"], tmp_path / "out")
 
 
-def test_a_pipeline_reads_columns(made: Path, tmp_path: Path) -> None:
+def test_a_pipeline_reads_columns(made, tmp_path):
     with bt.pipeline() as root:
         rows = root | bt.ReadFromTFRecord(made, columns=["id"])
         _ = rows | bt.MapRows(_doubled) | bt.WriteToTFRecord(f"{tmp_path}/out/")
@@ -494,9 +477,7 @@ def _doubled(row: dict[str, int]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("options", [{}, {"key": "id"}])
-def test_a_stopped_job_goes_on_without_reading_again(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
-) -> None:
+def test_a_stopped_job_goes_on_without_reading_again(made, tmp_path, monkeypatch, options):
     def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 

@@ -6,7 +6,7 @@ import contextlib
 import io
 import random
 import tarfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,7 @@ class SmallUnits(WebDataset):
     unit_bytes = 8192
 
 
-def write_tar(
-    path: Path, members: Iterable[tuple[str, bytes]], format: int = tarfile.PAX_FORMAT
-) -> str:
+def write_tar(path, members, format=tarfile.PAX_FORMAT):
     with tarfile.open(path, "w", format=format) as tar:
         for name, data in members:
             member = tarfile.TarInfo(name)
@@ -38,7 +36,7 @@ def write_tar(
     return str(path)
 
 
-def members_of(rows: Iterable[Row]) -> list[tuple[str, bytes]]:
+def members_of(rows):
     return [
         (f"{row['__key__']}.{column}", value if isinstance(value, bytes) else str(value).encode())
         for row in rows
@@ -84,13 +82,13 @@ class TestConformance(SourceConformance):
         path.write_bytes(data)
 
 
-def rows_of(path: str, **options: Any) -> list[Row]:
+def rows_of(path, **options):
     source = make_source(path, options=options)
     return [row for batch in source.batches(batch_rows=2) for row in batch.rows()]
 
 
 @pytest.mark.parametrize("format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT])
-def test_a_shard_becomes_a_dataset(tmp_path: Path, format: int) -> None:
+def test_a_shard_becomes_a_dataset(tmp_path, format):
     rows = [{"__key__": f"{n:03}", "cls": n, "txt": f"t{n}"} for n in range(100)]
     path = write_tar(tmp_path / "a.tar", members_of(rows), format)
     assert bt.write(path, tmp_path / "out", shards=2, key="__key__").examples == 100
@@ -98,7 +96,7 @@ def test_a_shard_becomes_a_dataset(tmp_path: Path, format: int) -> None:
     assert found == rows
 
 
-def test_columns_are_chosen_and_hidden_files_left_out(tmp_path: Path) -> None:
+def test_columns_are_chosen_and_hidden_files_left_out(tmp_path):
     members = [("./d/._a.jpg", b"x"), ("d/a.jpg", b"1"), ("d/a.JSON", b"{}"), ("__meta.txt", b"y")]
     path = write_tar(tmp_path / "a.tar", members)
     assert rows_of(path) == [{"__key__": "d/a", "jpg": b"1", "json": "{}"}]
@@ -117,13 +115,13 @@ def test_columns_are_chosen_and_hidden_files_left_out(tmp_path: Path) -> None:
         (["d/noext"], "'d/noext' in x.tar has no extension"),
     ],
 )
-def test_what_is_no_sample_is_refused(tmp_path: Path, members: list[str], message: str) -> None:
+def test_what_is_no_sample_is_refused(tmp_path, members, message):
     path = write_tar(tmp_path / "x.tar", [(name, b"\xff") for name in members])
     with pytest.raises(DataError, match=message):
         rows_of(path)
 
 
-def test_a_value_that_is_not_of_its_type_rejects_its_row(tmp_path: Path) -> None:
+def test_a_value_that_is_not_of_its_type_rejects_its_row(tmp_path):
     good = [(f"{n}.{column}", b"7") for n in range(9) for column in ("cls", "txt")]
     bad = {"2.cls": b"x", "4.cls": b"9" * 30, "5.txt": b"caf\xe9", "8.cls": b""}
     path = write_tar(tmp_path / "x.tar", [(name, bad.get(name, data)) for name, data in good])
@@ -147,9 +145,7 @@ def test_a_value_that_is_not_of_its_type_rejects_its_row(tmp_path: Path) -> None
     assert (result.examples, result.rejects["rows"]) == (5, 4)
 
 
-def test_a_file_that_is_too_large_is_refused_unless_it_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_too_large_is_refused_unless_it_is_not_read(tmp_path, monkeypatch):
     path = write_tar(tmp_path / "x.tar", [("a.txt", b"1"), ("a.bin", bytes(2000))])
     monkeypatch.setattr(file_parts, "MOST_BYTES", 1999)
     message = (
@@ -160,7 +156,7 @@ def test_a_file_that_is_too_large_is_refused_unless_it_is_not_read(
     assert rows_of(path, columns=["txt"]) == [{"txt": "1"}]
 
 
-def test_a_link_is_refused(tmp_path: Path) -> None:
+def test_a_link_is_refused(tmp_path):
     with tarfile.open(tmp_path / "x.tar", "w") as tar:
         link = tarfile.TarInfo("a.jpg")
         link.type, link.linkname = tarfile.SYMTYPE, "b.jpg"
@@ -169,7 +165,7 @@ def test_a_link_is_refused(tmp_path: Path) -> None:
         rows_of(str(tmp_path / "x.tar"))
 
 
-def test_samples_behind_the_end_are_not_lost_in_silence(tmp_path: Path) -> None:
+def test_samples_behind_the_end_are_not_lost_in_silence(tmp_path):
     path = Path(write_tar(tmp_path / "x.tar", [("a.txt", b"1")]))
     data = path.read_bytes()
     path.write_bytes(data + bytes(2**22))
@@ -180,7 +176,7 @@ def test_samples_behind_the_end_are_not_lost_in_silence(tmp_path: Path) -> None:
             rows_of(str(path))
 
 
-def test_no_sample_is_lost_in_a_damaged_or_cut_file(tmp_path: Path) -> None:
+def test_no_sample_is_lost_in_a_damaged_or_cut_file(tmp_path):
     rows = [{"__key__": f"{n:03}", "jpg": bytes([n]) * (n * 7), "cls": n} for n in range(60)]
     path = Path(write_tar(tmp_path / "x.tar", members_of(rows)))
     data = path.read_bytes()

@@ -19,7 +19,6 @@ from PIL import Image
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists, UsageError
 from beam_tfrecord.inputs import detect_kind, make_source
-from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.testing import some_rows
@@ -35,15 +34,13 @@ METHODS = pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEF
 TABLE = "id,x\n1,2.5\n2,3.5\n"
 
 
-def rows_of(source: Source) -> list[dict[str, Any]]:
+def rows_of(source):
     return [row for batch in source.batches(batch_rows=17) for row in batch.data.to_pylist()]
 
 
 @KINDS
 @METHODS
-def test_a_zip_file_has_the_rows_of_its_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, method: int
-) -> None:
+def test_a_zip_file_has_the_rows_of_its_directory(tmp_path, monkeypatch, kind, method):
     case = CASES[kind]
     case.use_small_units(monkeypatch)
     rows = list(map(case.held, some_rows(2 * ROWS)))
@@ -60,7 +57,7 @@ def test_a_zip_file_has_the_rows_of_its_directory(
 
 
 @KINDS
-def test_damage_in_a_zip_file_is_named_as_in_a_directory(tmp_path: Path, kind: str) -> None:
+def test_damage_in_a_zip_file_is_named_as_in_a_directory(tmp_path, kind):
     case = CASES[kind]
     rows = list(map(case.held, some_rows(ROWS)))
     (tmp_path / "in").mkdir()
@@ -77,7 +74,7 @@ def test_damage_in_a_zip_file_is_named_as_in_a_directory(tmp_path: Path, kind: s
 
 @KINDS
 @METHODS
-def test_a_wrong_crc_is_named(tmp_path: Path, kind: str, method: int) -> None:
+def test_a_wrong_crc_is_named(tmp_path, kind, method):
     case = CASES[kind]
     (tmp_path / "in").mkdir()
     case.write(tmp_path / "in" / f"x{case.suffix}", list(map(case.held, some_rows(ROWS))))
@@ -93,7 +90,7 @@ def test_a_wrong_crc_is_named(tmp_path: Path, kind: str, method: int) -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_a_bad_row_has_the_address_of_its_member(tmp_path: Path) -> None:
+def test_a_bad_row_has_the_address_of_its_member(tmp_path):
     path = make_zip(tmp_path / "a.zip", {"train/x.csv": "id,x\n1,2\n3\n"})
     with pytest.raises(DataError, match=r"in a\.zip/train/x\.csv:3 has 1 field"):
         rows_of(Csv(str(path)))
@@ -103,8 +100,8 @@ def names(*paths: Path | str, **options: Any) -> list[str]:
     return [file.name for file in make_source(paths, **options).files()]
 
 
-def test_parts_of_zip_files_are_named_like_parts_of_directories(tmp_path: Path) -> None:
-    members: dict[str, bytes | str] = {
+def test_parts_of_zip_files_are_named_like_parts_of_directories(tmp_path):
+    members = {
         "train/a.csv": TABLE,
         "train/deep/b.csv": TABLE,
         "test.csv": TABLE,
@@ -130,7 +127,7 @@ def test_parts_of_zip_files_are_named_like_parts_of_directories(tmp_path: Path) 
     ]
 
 
-def test_a_directory_may_have_the_suffix(tmp_path: Path) -> None:
+def test_a_directory_may_have_the_suffix(tmp_path):
     (tmp_path / "x.zip").mkdir()
     (tmp_path / "x.zip" / "a.csv").write_text(TABLE)
     assert names(tmp_path / "x.zip") == ["a.csv"]
@@ -138,7 +135,7 @@ def test_a_directory_may_have_the_suffix(tmp_path: Path) -> None:
     assert names(tmp_path / "x.zip" / "y.zip") == ["y.zip/b.csv"]
 
 
-def test_partitions_in_and_around_a_zip_file_are_columns(tmp_path: Path) -> None:
+def test_partitions_in_and_around_a_zip_file_are_columns(tmp_path):
     (tmp_path / "day=1").mkdir()
     path = make_zip(tmp_path / "day=1" / "a.zip", {"city=Rome/a.csv": TABLE})
     assert rows_of(Csv(str(path)))[0] == {"id": 1, "x": 2.5, "day": 1, "city": "Rome"}
@@ -165,16 +162,14 @@ def test_partitions_in_and_around_a_zip_file_are_columns(tmp_path: Path) -> None
         ),
     ],
 )
-def test_what_cannot_be_read_gets_one_line(
-    tmp_path: Path, members: dict[str, bytes | str], inside: str, message: str
-) -> None:
+def test_what_cannot_be_read_gets_one_line(tmp_path, members, inside, message):
     path = make_zip(tmp_path / "a.zip", members)
     with pytest.raises(UsageError, match=message) as raised:
         names(f"{path}{inside}")
     assert "\n" not in str(raised.value)
 
 
-def test_zip_files_are_not_mixed_with_others(tmp_path: Path) -> None:
+def test_zip_files_are_not_mixed_with_others(tmp_path):
     path = make_zip(tmp_path / "a.zip", {"x.csv": TABLE})
     (tmp_path / "b.csv").write_text(TABLE)
     with pytest.raises(UsageError, match="or only some in zip files"):
@@ -185,7 +180,7 @@ def test_zip_files_are_not_mixed_with_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["torn", "locked", "method", "crc"])
-def test_a_bad_zip_file_writes_nothing_and_says_why(tmp_path: Path, how: str) -> None:
+def test_a_bad_zip_file_writes_nothing_and_says_why(tmp_path, how):
     path = make_zip(tmp_path / "a.zip", {"t/x.csv": TABLE}, zipfile.ZIP_STORED)
     if how == "torn":
         path.write_bytes(path.read_bytes()[:-10])
@@ -207,9 +202,7 @@ def test_a_bad_zip_file_writes_nothing_and_says_why(tmp_path: Path, how: str) ->
 
 @METHODS
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_random_damage_changes_no_row_and_gets_one_line(
-    tmp_path: Path, suffix: str, method: int
-) -> None:
+def test_random_damage_changes_no_row_and_gets_one_line(tmp_path, suffix, method):
     table = pa.table({"a": range(60), "s": [f"t{row * row}" for row in range(60)]})
     sink = io.BytesIO()
     write = pq.write_table if suffix == ".parquet" else pa.csv.write_csv
@@ -229,14 +222,14 @@ def test_random_damage_changes_no_row_and_gets_one_line(
     assert all("a.zip" in line and "\n" not in line for line in refusals)
 
 
-def test_the_dataset_is_that_of_the_directory_and_a_rerun_is_nothing(tmp_path: Path) -> None:
+def test_the_dataset_is_that_of_the_directory_and_a_rerun_is_nothing(tmp_path):
     (tmp_path / "in").mkdir()
     for number in range(3):
         rows = [[f"{number + 1}{row:03d}", f"{row / 7}"] for row in range(500)]
         with (tmp_path / "in" / f"{number}.csv").open("w", newline="") as file:
             csv.writer(file).writerows([["id", "x"], *rows])
     path = zip_of(tmp_path / "in", tmp_path / "in.zip")
-    options: dict[str, Any] = {"shards": 3, "splits": {"a": 0.5, "b": 0.5}}
+    options = {"shards": 3, "splits": {"a": 0.5, "b": 0.5}}
     first = bt.write(path, tmp_path / "zipped", **options)
     assert first.source is not None
     assert [file["path"] for file in first.source["files"]] == [f"in.zip/{n}.csv" for n in range(3)]
@@ -257,18 +250,18 @@ def test_the_dataset_is_that_of_the_directory_and_a_rerun_is_nothing(tmp_path: P
         bt.write(path, tmp_path / "one", **keyed)
 
 
-def shards_of(out: Path) -> dict[str, str]:
+def shards_of(out):
     return {k: v for k, v in shard_hashes(out).items() if k.endswith(".tfrecord")}
 
 
-def picture(shade: int) -> bytes:
+def picture(shade):
     sink = io.BytesIO()
     Image.new("L", (4, 4), shade).save(sink, "JPEG")
     return sink.getvalue()
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Path:
+def pictures(tmp_path):
     for split in ("train", "test"):
         for label in ("cat", "dog"):
             below = tmp_path / "in" / split / label
@@ -280,7 +273,7 @@ def pictures(tmp_path: Path) -> Path:
 
 
 @METHODS
-def test_pictures_are_those_of_the_directory(tmp_path: Path, pictures: Path, method: int) -> None:
+def test_pictures_are_those_of_the_directory(tmp_path, pictures, method):
     path = zip_of(pictures, tmp_path / "a.zip", method)
     assert detect_kind(path) == "images"
     manifest = bt.write(path, tmp_path / "one")
@@ -290,9 +283,9 @@ def test_pictures_are_those_of_the_directory(tmp_path: Path, pictures: Path, met
     assert rows_of(Images(f"{path}/train")) == rows_of(Images(str(pictures / "train")))
 
 
-def test_a_bad_picture_is_a_reject(tmp_path: Path) -> None:
+def test_a_bad_picture_is_a_reject(tmp_path):
     names = [f"cat/{number}.jpg" for number in range(5)]
-    members: dict[str, bytes | str] = {name: picture(40 * at) for at, name in enumerate(names)}
+    members = {name: picture(40 * at) for at, name in enumerate(names)}
     path = make_zip(tmp_path / "a.zip", members, zipfile.ZIP_STORED)
     data = bytearray(path.read_bytes())
     # In the table of quantization of the second picture, which is valid with any values.
@@ -305,7 +298,7 @@ def test_a_bad_picture_is_a_reject(tmp_path: Path) -> None:
     assert "cat/1.jpg cannot be read (Bad CRC-32 for file 'cat/1.jpg')" in text
 
 
-def test_pictures_of_a_table_in_a_zip_file_lie_beside_it(tmp_path: Path, pictures: Path) -> None:
+def test_pictures_of_a_table_in_a_zip_file_lie_beside_it(tmp_path, pictures):
     (pictures / "labels.csv").write_text("path,label\ntrain/cat/1.jpg,x\ntest/dog/2.jpg,y\n")
     path = zip_of(pictures, tmp_path / "a.zip")
     found = rows_of(Images(f"{path}/labels.csv", path_column="path"))
@@ -314,7 +307,7 @@ def test_pictures_of_a_table_in_a_zip_file_lie_beside_it(tmp_path: Path, picture
     ]
 
 
-def test_a_dataset_in_a_zip_file_keeps_its_splits(tmp_path: Path) -> None:
+def test_a_dataset_in_a_zip_file_keeps_its_splits(tmp_path):
     (tmp_path / "a.csv").write_text("id\n" + "".join(f"{row}\n" for row in range(100)))
     bt.write(tmp_path / "a.csv", tmp_path / "ds", splits={"a": 0.5, "b": 0.5})
     path = zip_of(tmp_path / "ds", tmp_path / "ds.zip")
@@ -324,7 +317,7 @@ def test_a_dataset_in_a_zip_file_keeps_its_splits(tmp_path: Path) -> None:
     }
 
 
-def test_a_large_parquet_member_is_read_by_row_groups(tmp_path: Path) -> None:
+def test_a_large_parquet_member_is_read_by_row_groups(tmp_path):
     table = pa.table({"x": pa.array(range(100_000))})
     sink = io.BytesIO()
     pq.write_table(table, sink, row_group_size=1000)

@@ -6,7 +6,6 @@ import functools
 import gc
 import itertools
 import os
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -50,13 +49,13 @@ class Store:
     environment: dict[str, str]
 
     @property
-    def scheme(self) -> str:
+    def scheme(self):
         """``gs``, ``s3`` or ``az``."""
         return self.url.partition("://")[0]
 
 
 @pytest.fixture(scope="session")
-def endpoints() -> Iterator[dict[str, tuple[str, Faults]]]:
+def endpoints():
     """Proxies by scheme."""
     pytest.importorskip("google.cloud.storage")
     pytest.importorskip("boto3")
@@ -75,36 +74,30 @@ def endpoints() -> Iterator[dict[str, tuple[str, Faults]]]:
 
 @pytest.fixture(params=STORES)
 def store(
-    request: pytest.FixtureRequest,
-    endpoints: dict[str, tuple[str, Faults]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Store]:
+    request,
+    endpoints,
+    monkeypatch,
+):
     """An empty bucket of each store."""
     yield empty_bucket(request.param, endpoints, monkeypatch)
     close_clients(request.param)
 
 
 @pytest.fixture
-def google_store(
-    endpoints: dict[str, tuple[str, Faults]], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Store]:
+def google_store(endpoints, monkeypatch):
     """An empty bucket of Google's."""
     yield empty_bucket("gs", endpoints, monkeypatch)
     close_clients("gs")
 
 
 @pytest.fixture
-def amazon_store(
-    endpoints: dict[str, tuple[str, Faults]], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Store]:
+def amazon_store(endpoints, monkeypatch):
     """An empty bucket of Amazon's."""
     yield empty_bucket("s3", endpoints, monkeypatch)
     close_clients("s3")
 
 
-def empty_bucket(
-    scheme: str, endpoints: dict[str, tuple[str, Faults]], monkeypatch: pytest.MonkeyPatch
-) -> Store:
+def empty_bucket(scheme, endpoints, monkeypatch):
     """Return an empty bucket; temporary failures are tried again at once."""
     url, faults = endpoints[scheme]
     faults.clear()
@@ -137,13 +130,13 @@ def empty_bucket(
     return Store(f"{scheme}://{bucket}", faults, {**os.environ, **environment})
 
 
-def put_if_absent(path: str, data: bytes) -> bool:
+def put_if_absent(path, data):
     """Write an object unless there is one, as a lease is; return whether the one there is ours."""
     store = storage._OBJECT_STORES[path.partition("://")[0]]
     return store.put_matching(path, data, "") is not None
 
 
-def give_up_soon(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def give_up_soon(scheme, monkeypatch):
     """Let temporary failures become errors after a moment."""
     close_clients(scheme)
     monkeypatch.setattr(objects, "RETRY_SECONDS", 0.2)
@@ -151,7 +144,7 @@ def give_up_soon(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(azure, "RETRIES", 1)
 
 
-def close_clients(scheme: str) -> None:
+def close_clients(scheme):
     """Close the connections of a client, and let the next one have the settings of its time."""
     module = {"gs": gcs, "s3": s3, "az": azure}[scheme]
     module.client().close()
@@ -161,7 +154,7 @@ def close_clients(scheme: str) -> None:
 
 
 @functools.cache
-def _freeze_imports() -> None:
+def _freeze_imports():
     """Let later collections leave out what is imported, such as TensorFlow.
 
     Once, because what is frozen is never freed: pipelines that another thread still holds add up to
@@ -170,7 +163,7 @@ def _freeze_imports() -> None:
     gc.freeze()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Let connections be dropped: clients forget those of answers that they ask for again."""
     here = Path(__file__).parent
     for item in items:

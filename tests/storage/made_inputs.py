@@ -7,7 +7,6 @@ import gzip
 import io
 import lzma
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 from beam_tfrecord.testing import some_rows
@@ -27,7 +26,7 @@ def _tar(_: Path) -> bytes:
     return sink.getvalue()
 
 
-def _case(kind: str) -> Callable[[Path], bytes]:
+def _case(kind):
     def made(path: Path) -> bytes:
         CASES[kind].write(path, some_rows(ROWS))
         return path.read_bytes()
@@ -35,12 +34,12 @@ def _case(kind: str) -> Callable[[Path], bytes]:
     return made
 
 
-def _compressed(kind: str, compress: Callable[[bytes], bytes]) -> Callable[[Path], bytes]:
+def _compressed(kind, compress):
     return lambda path: compress(_case(kind)(path))
 
 
 # By suffix: what makes the bytes of a file, given a path that may be overwritten.
-FORMATS: dict[str, Callable[[Path], bytes]] = {
+FORMATS = {
     ".csv": _case("csv"),
     ".csv.gz": _compressed("csv", gzip.compress),
     ".jsonl": _case("json"),

@@ -12,7 +12,7 @@ import beam_tfrecord as bt
 from beam_tfrecord import storage
 from beam_tfrecord.errors import StorageError, UsageError
 
-FILES: dict[str, bytes] = {}
+FILES = {}
 
 
 class DictFileSystem(FileSystem):
@@ -65,7 +65,7 @@ class DictFileSystem(FileSystem):
 
 
 @pytest.fixture(autouse=True)
-def files() -> Iterator[None]:
+def files():
     FILES.update(
         {
             "dict://h/in/a.csv": b"a\n1\n2\n",
@@ -82,12 +82,12 @@ def files() -> Iterator[None]:
     ("path", "rows"),
     [("in", [1, 2, 3]), ("in/*.csv", [1, 2]), ("in/**/*.csv", [1, 2, 3]), ("in/d/b.csv", [3])],
 )
-def test_input_is_read(path: str, rows: list[int]) -> None:
+def test_input_is_read(path, rows):
     batches = bt.ReadFromCsv(f"dict://h/{path}").batches()
     assert sorted(row["a"] for batch in batches for row in batch.rows()) == rows
 
 
-def test_ranges_are_exact() -> None:
+def test_ranges_are_exact():
     out = bytearray(3)
     storage.read_into("dict://h/in/a.csv", 2, memoryview(out))
     assert out == b"1\n2"
@@ -95,23 +95,23 @@ def test_ranges_are_exact() -> None:
         storage.read_into("dict://h/in/a.csv", 4, memoryview(out))
 
 
-def test_names_are_those_of_one_directory() -> None:
+def test_names_are_those_of_one_directory():
     assert storage.list_names("dict://h/in") == ["a.csv", "d"]
     assert storage.is_directory("dict://h/in/d")
     assert not storage.is_directory("dict://h/none")
 
 
-def test_what_fails_is_one_line() -> None:
+def test_what_fails_is_one_line():
     expected = r"^cannot read 'dict://h/bad/broken.csv' \(the name node is away\): try again later$"
     with pytest.raises(StorageError, match=expected):
         storage.read_bytes("dict://h/bad/broken.csv")
 
 
-def test_nothing_is_written_there() -> None:
+def test_nothing_is_written_there():
     with pytest.raises(UsageError, match="dict:// is for input only"):
         storage.put("dict://h/out/f", b"")
 
 
-def test_a_filesystem_that_beam_does_not_know_is_named() -> None:
+def test_a_filesystem_that_beam_does_not_know_is_named():
     with pytest.raises(UsageError, match=r"nowhere:// is not supported: download the input first"):
         list(bt.ReadFromCsv("nowhere://h/a.csv").batches())

@@ -9,7 +9,6 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +24,7 @@ from beam_tfrecord.storage.objects import ObjectWriter
 from tests.helpers.cli_stand_ins import run
 from tests.helpers.marks import slow_after
 from tests.helpers.records import example, framed
-from tests.storage.conftest import Store, give_up_soon
+from tests.storage.conftest import give_up_soon
 from tests.storage.made_inputs import FORMATS, made
 
 ROWS = 900
@@ -49,7 +48,7 @@ def parquet_of(part: int) -> bytes:
     return sink.getvalue()
 
 
-def make_input(root: str, kind: str = "csv") -> str:
+def make_input(root, kind="csv"):
     data = {"csv": csv_of, "parquet": parquet_of}[kind]
     for part in range(3):
         storage.make_directory(f"{root}/in")
@@ -61,7 +60,7 @@ def make_input(root: str, kind: str = "csv") -> str:
     return f"{root}/in"
 
 
-def dataset_files(directory: str) -> dict[str, bytes]:
+def dataset_files(directory):
     """Return the files of a dataset but for ``job.json``, which tells of the run."""
     found = {
         entry.path.removeprefix(f"{directory}/"): storage.read_bytes(entry.path)
@@ -88,16 +87,14 @@ IN_ORDER = {"shuffle": False}
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
-def test_a_dataset_is_the_same_as_on_a_local_disk(
-    store: Store, tmp_path: Path, kind: str, options: dict[str, object]
-) -> None:
+def test_a_dataset_is_the_same_as_on_a_local_disk(store, tmp_path, kind, options):
     bt.write(make_input(str(tmp_path), kind), str(tmp_path / "out"), **options)
     bt.write(make_input(store.url, kind), f"{store.url}/out/", **options)
     assert dataset_files(f"{store.url}/out") == dataset_files(str(tmp_path / "out"))
 
 
 @pytest.mark.parametrize("suffix", slow_after(5, (".tar", ".xlsx", ".orc", ".jsonl", *FORMATS)))
-def test_every_format_is_read_as_a_local_file(store: Store, tmp_path: Path, suffix: str) -> None:
+def test_every_format_is_read_as_a_local_file(store, tmp_path, suffix):
     data = made(suffix, tmp_path)
     for root in (str(tmp_path), store.url):
         storage.make_directory(f"{root}/in/d")
@@ -109,7 +106,7 @@ def test_every_format_is_read_as_a_local_file(store: Store, tmp_path: Path, suff
     assert bt.schema(f"{store.url}/in/d/b{suffix}") == bt.schema(tmp_path / "in" / f"a{suffix}")
 
 
-def test_a_directory_is_known_by_what_it_holds(store: Store, tmp_path: Path) -> None:
+def test_a_directory_is_known_by_what_it_holds(store, tmp_path):
     bt.write(make_input(str(tmp_path)), f"{store.url}/ds")
     bt.extract(f"{tmp_path}/in", f"{store.url}/stage")
     storage.remove(f"{store.url}/ds/manifest.json")
@@ -125,7 +122,7 @@ def test_a_directory_is_known_by_what_it_holds(store: Store, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_inputs_and_output_may_be_on_different_filesystems(store: Store, tmp_path: Path) -> None:
+def test_inputs_and_output_may_be_on_different_filesystems(store, tmp_path):
     bt.write(make_input(str(tmp_path)), str(tmp_path / "out"))
     bt.write(make_input(store.url), str(tmp_path / "from-store"))
     bt.write(str(tmp_path / "in"), f"{store.url}/to-store")
@@ -134,7 +131,7 @@ def test_inputs_and_output_may_be_on_different_filesystems(store: Store, tmp_pat
     assert dataset_files(f"{store.url}/to-store") == expected
 
 
-def test_a_dataset_is_read_back(store: Store) -> None:
+def test_a_dataset_is_read_back(store):
     bt.write(f"{make_input(store.url)}/*.csv", f"{store.url}/out", splits=SPLITS)
     dataset = bt.load(f"{store.url}/out")
     expected = [{"id": row, "name": f"n{row * row}"} for row in range(ROWS)]
@@ -143,13 +140,13 @@ def test_a_dataset_is_read_back(store: Store) -> None:
     assert len(bt.load(f"{store.url}/out", split="test")) == dataset.splits["test"]
 
 
-def test_a_bucket_may_be_the_output(store: Store, tmp_path: Path) -> None:
+def test_a_bucket_may_be_the_output(store, tmp_path):
     bt.write(make_input(str(tmp_path)), store.url)
     assert len(bt.load(store.url)) == ROWS
     assert bt.verify(f"{store.url}/").faults == ()
 
 
-def test_tensorflow_gets_the_examples(store: Store) -> None:
+def test_tensorflow_gets_the_examples(store):
     pytest.importorskip("tensorflow")
     bt.write(make_input(store.url), f"{store.url}/out", splits=SPLITS, shards=4)
     dataset = bt.load(f"{store.url}/out", split="train")
@@ -160,7 +157,7 @@ def test_tensorflow_gets_the_examples(store: Store) -> None:
     assert mixed != expected
 
 
-def test_commands_read_a_dataset(store: Store) -> None:
+def test_commands_read_a_dataset(store):
     out = f"{store.url}/out"
     wrote = run("write", make_input(store.url), out, "--split", "train=0.8,test=0.2")
     assert wrote.exit_code == 0, wrote.output
@@ -176,7 +173,7 @@ def test_commands_read_a_dataset(store: Store) -> None:
     assert run("diff", out, out).exit_code == 0
 
 
-def test_rejects_are_told(store: Store) -> None:
+def test_rejects_are_told(store):
     storage.put(f"{store.url}/in.csv", b"a\n1\nx\n3\n")
     schema, out = f"{store.url}/schema.json", f"{store.url}/out"
     storage.put(schema, b'{"features": [{"name": "a", "type": "int64"}]}')
@@ -193,7 +190,7 @@ def test_rejects_are_told(store: Store) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["out/part", "out/"])
-def test_a_pipeline_writes_to_a_store(store: Store, prefix: str) -> None:
+def test_a_pipeline_writes_to_a_store(store, prefix):
     import apache_beam as beam
 
     make_input(store.url)
@@ -205,7 +202,7 @@ def test_a_pipeline_writes_to_a_store(store: Store, prefix: str) -> None:
     assert sorted(row["id"] for row in dataset.rows()) == list(range(ROWS))
 
 
-def test_damage_is_found(store: Store) -> None:
+def test_damage_is_found(store):
     manifest = bt.write(make_input(store.url), f"{store.url}/out", splits=SPLITS)
     path = f"{store.url}/out/{manifest.shards[0].path}"
     data = bytearray(storage.read_bytes(path))
@@ -220,7 +217,7 @@ def test_damage_is_found(store: Store) -> None:
     assert "the file is missing" in verified.output
 
 
-def test_another_dataset_is_replaced_only_when_asked(store: Store, tmp_path: Path) -> None:
+def test_another_dataset_is_replaced_only_when_asked(store, tmp_path):
     inputs, out = make_input(store.url), f"{store.url}/out"
     bt.write(inputs, out, splits=SPLITS, shards=7, compression="gzip")
     storage.put(f"{out}/notes.txt", b"not ours")
@@ -234,7 +231,7 @@ def test_another_dataset_is_replaced_only_when_asked(store: Store, tmp_path: Pat
     assert dataset_files(out) == expected
 
 
-def test_the_same_job_again_writes_nothing(store: Store) -> None:
+def test_the_same_job_again_writes_nothing(store):
     inputs, out = make_input(store.url), f"{store.url}/out"
     first = bt.write(inputs, out)
     store.faults.clear()
@@ -244,7 +241,7 @@ def test_the_same_job_again_writes_nothing(store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_an_edited_input_is_not_the_same(store: Store) -> None:
+def test_an_edited_input_is_not_the_same(store):
     inputs, out = make_input(store.url), f"{store.url}/out"
     bt.write(inputs, out)
     storage.put(f"{inputs}/0.csv", csv_of(0).replace(b"n81", b"m81"))
@@ -252,7 +249,7 @@ def test_an_edited_input_is_not_the_same(store: Store) -> None:
         bt.write(inputs, out)
 
 
-def test_a_second_job_is_refused(store: Store) -> None:
+def test_a_second_job_is_refused(store):
     inputs, out = make_input(store.url), f"{store.url}/out"
     with storage.lease(out):
         refused = run("write", inputs, out)
@@ -262,9 +259,7 @@ def test_a_second_job_is_refused(store: Store) -> None:
     assert storage.list_names(out) == []
 
 
-def test_a_job_whose_lease_is_stolen_publishes_nothing(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_whose_lease_is_stolen_publishes_nothing(store, monkeypatch):
     inputs, out = make_input(store.url), f"{store.url}/out"
     thief = dataclasses.replace(this_process(), machine="elsewhere").dumps()
     stolen = []
@@ -285,7 +280,7 @@ def test_a_job_whose_lease_is_stolen_publishes_nothing(
 
 
 @pytest.mark.parametrize("fault", ["503", *map(slow, ("lose", "reset"))])
-def test_failures_on_the_way_are_not_seen(store: Store, tmp_path: Path, fault: str) -> None:
+def test_failures_on_the_way_are_not_seen(store, tmp_path, fault):
     bt.write(make_input(str(tmp_path)), str(tmp_path / "out"), splits=SPLITS)
     inputs = make_input(store.url)
     for method in ("GET", "PUT", "POST", "HEAD", "DELETE"):
@@ -294,7 +289,7 @@ def test_failures_on_the_way_are_not_seen(store: Store, tmp_path: Path, fault: s
     assert dataset_files(f"{store.url}/out") == dataset_files(str(tmp_path / "out"))
 
 
-def test_a_store_that_stays_away_is_one_line(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_stays_away_is_one_line(store, monkeypatch):
     inputs, out = make_input(store.url), f"{store.url}/out"
     give_up_soon(store.scheme, monkeypatch)
     store.faults.plan(r"(shard-|out%2F\.tmp.*shard)", "503", times=10_000)
@@ -310,7 +305,7 @@ def test_a_store_that_stays_away_is_one_line(store: Store, monkeypatch: pytest.M
     assert sorted(row["id"] for row in bt.load(out).rows()) == list(range(ROWS))
 
 
-def test_a_missing_bucket_is_one_line(store: Store) -> None:
+def test_a_missing_bucket_is_one_line(store):
     inputs, nowhere = make_input(store.url), f"{store.scheme}://no-such-bucket"
     missing = f"there is no {'container' if store.scheme == 'az' else 'bucket'} '{nowhere}'"
     for arguments in ([inputs, f"{nowhere}/out"], [f"{nowhere}/in/*.csv", f"{store.url}/out"]):
@@ -326,7 +321,7 @@ def test_a_missing_bucket_is_one_line(store: Store) -> None:
     assert f"no dataset at '{store.url}/in'" in shown.stderr
 
 
-def test_what_is_not_permitted_is_one_line(store: Store) -> None:
+def test_what_is_not_permitted_is_one_line(store):
     inputs = make_input(store.url)
     store.faults.plan("^(PUT|POST)", "403", times=10_000)
     failed = run("write", inputs, f"{store.url}/out")
@@ -335,14 +330,14 @@ def test_what_is_not_permitted_is_one_line(store: Store) -> None:
     assert "permission denied: check the credentials" in failed.stderr
 
 
-def test_inputs_that_are_not_there_are_named(store: Store) -> None:
+def test_inputs_that_are_not_there_are_named(store):
     make_input(store.url)
     for path in ("in/*.tsv", "out/", "in/9.csv"):
         with pytest.raises(UsageError, match="cannot read"):
             bt.write(f"{store.url}/{path}", f"{store.url}/out", from_="csv")
 
 
-def kill_at(store: Store, pattern: str, *options: str, skip: int = 0) -> bool:
+def kill_at(store, pattern, *options, skip=0):
     """Run a job that is killed while a request waits for its answer; tell whether it came to it."""
     store.faults.plan(pattern, "hang", skip=skip)
     job = [f"{store.url}/in", f"{store.url}/out", "--split", "train=0.8,test=0.2", *options]
@@ -363,7 +358,7 @@ def kill_at(store: Store, pattern: str, *options: str, skip: int = 0) -> bool:
     return reached
 
 
-def test_a_killed_job_goes_on_where_it_was(store: Store, tmp_path: Path) -> None:
+def test_a_killed_job_goes_on_where_it_was(store, tmp_path):
     out = f"{store.url}/out"
     bt.write(make_input(str(tmp_path)), str(tmp_path / "out"), splits=SPLITS)
     make_input(store.url)
@@ -380,9 +375,7 @@ def test_a_killed_job_goes_on_where_it_was(store: Store, tmp_path: Path) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_job_killed_at_any_request_leaves_a_dataset_or_none(
-    store: Store, tmp_path: Path, overwrite: bool
-) -> None:
+def test_a_job_killed_at_any_request_leaves_a_dataset_or_none(store, tmp_path, overwrite):
     bt.write(make_input(str(tmp_path)), str(tmp_path / "out"), splits=SPLITS)
     expected = dataset_files(str(tmp_path / "out"))
     make_input(store.url)
@@ -404,7 +397,7 @@ def test_a_job_killed_at_any_request_leaves_a_dataset_or_none(
     assert moment > 8
 
 
-def test_a_dataset_of_a_store_is_written_again(store: Store, tmp_path: Path) -> None:
+def test_a_dataset_of_a_store_is_written_again(store, tmp_path):
     first = bt.write(make_input(str(tmp_path)), f"{store.url}/ds", splits=SPLITS, shards=3)
     again = bt.write(f"{store.url}/ds/", f"{store.url}/again", compression="gzip")
     assert (again.content, again.schema, set(again.splits)) == (
@@ -418,7 +411,7 @@ def test_a_dataset_of_a_store_is_written_again(store: Store, tmp_path: Path) -> 
     assert train.examples == first.splits["train"].examples
 
 
-def test_records_of_others_in_a_store_are_read(store: Store, tmp_path: Path) -> None:
+def test_records_of_others_in_a_store_are_read(store, tmp_path):
     for number in range(2):
         data = b"".join(framed(example(n=10 * number + row, s="é")) for row in range(10))
         storage.put(f"{store.url}/in/{number}.tfrecord", data)

@@ -1,10 +1,7 @@
 """Files past the page cache hold what was written, at every size and on every way."""
 
-from __future__ import annotations
-
 import os
 import resource
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,11 +12,11 @@ from beam_tfrecord.storage import direct_io
 from beam_tfrecord.storage.direct_io import BLOCK_BYTES, SECTOR_BYTES, BlockFile, read_into
 
 
-def _bytes(count: int) -> bytes:
+def _bytes(count):
     return np.random.default_rng(count).integers(0, 256, count, np.uint8).tobytes()
 
 
-def _write(path: Path, pieces: list[bytes], *, will_sync: bool = True) -> None:
+def _write(path, pieces, *, will_sync=True):
     file = BlockFile(str(path), will_sync=will_sync)
     for piece in pieces:
         file.write(memoryview(piece))
@@ -28,7 +25,7 @@ def _write(path: Path, pieces: list[bytes], *, will_sync: bool = True) -> None:
 
 
 @pytest.fixture(params=["direct", "ordinary", "unknown to the filesystem"])
-def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _way(request, monkeypatch):
     if request.param == "ordinary":
         monkeypatch.setattr(direct_io, "_DIRECT", 0)
     elif request.param == "unknown to the filesystem":
@@ -51,13 +48,13 @@ def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         3 * BLOCK_BYTES + SECTOR_BYTES + 5,
     ],
 )
-def test_files_of_every_size_are_whole(tmp_path: Path, size: int, will_sync: bool) -> None:
+def test_files_of_every_size_are_whole(tmp_path, size, will_sync):
     data = _bytes(size)
     _write(tmp_path / "x", [data[:100], data[100:5000], data[5000:]], will_sync=will_sync)
     assert (tmp_path / "x").read_bytes() == data
 
 
-def test_large_files_are_not_left_in_the_page_cache(tmp_path: Path) -> None:
+def test_large_files_are_not_left_in_the_page_cache(tmp_path):
     _write(tmp_path / "x", [_bytes(3 * BLOCK_BYTES)])
     with open(tmp_path / "x", "rb") as file:
         try:
@@ -77,7 +74,7 @@ def test_large_files_are_not_left_in_the_page_cache(tmp_path: Path) -> None:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
-def test_any_range_is_read_as_written(tmp_path: Path, cached: bool, data: st.DataObject) -> None:
+def test_any_range_is_read_as_written(tmp_path, cached, data):
     path = tmp_path / "x"
     size = 2 * BLOCK_BYTES + 12345
     content = _bytes(size)
@@ -98,14 +95,14 @@ def test_any_range_is_read_as_written(tmp_path: Path, cached: bool, data: st.Dat
 
 @pytest.mark.usefixtures("_way")
 @pytest.mark.parametrize("start", [0, 5000, 10000, 20000])
-def test_reading_past_the_end_is_an_error(tmp_path: Path, start: int) -> None:
+def test_reading_past_the_end_is_an_error(tmp_path, start):
     _write(tmp_path / "x", [_bytes(10000)])
     _drop_from_cache(tmp_path / "x")
     with pytest.raises(EOFError, match="bytes early"):
         read_into(str(tmp_path / "x"), start, memoryview(bytearray(10001)))
 
 
-def test_a_write_that_fails_in_the_background_is_raised(tmp_path: Path) -> None:
+def test_a_write_that_fails_in_the_background_is_raised(tmp_path):
     file = BlockFile(str(tmp_path / "x"))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (BLOCK_BYTES, hard))
@@ -117,9 +114,7 @@ def test_a_write_that_fails_in_the_background_is_raised(tmp_path: Path) -> None:
         file.close()
 
 
-def test_files_that_need_no_sync_stay_in_the_cache_of_a_slow_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_need_no_sync_stay_in_the_cache_of_a_slow_disk(tmp_path, monkeypatch):
     slow = direct_io._Rate()
     slow.add(BLOCK_BYTES, 1.0)
     monkeypatch.setattr(direct_io, "_RATE", slow)
@@ -128,7 +123,7 @@ def test_files_that_need_no_sync_stay_in_the_cache_of_a_slow_disk(
         assert os.preadv(file.fileno(), [bytearray(1)], BLOCK_BYTES, os.RWF_NOWAIT) == 1
 
 
-def test_a_closed_file_takes_no_more(tmp_path: Path) -> None:
+def test_a_closed_file_takes_no_more(tmp_path):
     file = BlockFile(str(tmp_path / "x"))
     file.close()
     file.close()
@@ -136,6 +131,6 @@ def test_a_closed_file_takes_no_more(tmp_path: Path) -> None:
         file.finish()
 
 
-def _drop_from_cache(path: Path) -> None:
+def _drop_from_cache(path):
     with open(path, "rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,7 +1,5 @@
 """Temporary failures are tried again, lasting ones told in one line, cut uploads never seen."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -12,27 +10,27 @@ import pytest
 from beam_tfrecord import storage
 from beam_tfrecord.errors import StorageError
 from beam_tfrecord.storage import WholeFile, objects, s3
-from tests.storage.conftest import Store, give_up_soon, put_if_absent
+from tests.storage.conftest import give_up_soon, put_if_absent
 
 TEMPORARY = ("503", "500", "429", "reset", "lose")
 
 
 @pytest.fixture
-def small_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> int:
+def small_parts(store, monkeypatch):
     # The smallest parts that the stores allow.
     size = 5 * 2**20 if store.scheme == "s3" else 2**18
     monkeypatch.setattr(objects, "PART_BYTES", size)
     return size
 
 
-def skip_unknown(store: Store, fault: str) -> None:
+def skip_unknown(store, fault):
     """Stop a test of an answer that the store never gives: Azure asks for patience by a 503."""
     if (store.scheme, fault) == ("az", "429"):
         pytest.xfail("no answer of Azure's")
 
 
 @pytest.mark.parametrize("fault", TEMPORARY)
-def test_a_temporary_failure_is_not_seen(store: Store, fault: str) -> None:
+def test_a_temporary_failure_is_not_seen(store, fault):
     skip_unknown(store, fault)
     path = f"{store.url}/d/f"
     for method in ("PUT|POST", "GET|HEAD", "DELETE|POST"):
@@ -48,7 +46,7 @@ def test_a_temporary_failure_is_not_seen(store: Store, fault: str) -> None:
         assert store.faults.left() == 0
 
 
-def test_a_read_that_breaks_off_goes_on(store: Store) -> None:
+def test_a_read_that_breaks_off_goes_on(store):
     data = bytes(range(256)) * 4000
     storage.put(f"{store.url}/f", data)
     store.faults.plan(r"^GET .*/f(\?alt=media|$)", "cut", times=3)
@@ -58,9 +56,7 @@ def test_a_read_that_breaks_off_goes_on(store: Store) -> None:
     assert bytes(out) == data[100:]
 
 
-def test_an_upload_that_arrives_damaged_is_taken_away(
-    google_store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upload_that_arrives_damaged_is_taken_away(google_store, monkeypatch):
     monkeypatch.setattr(objects, "PART_BYTES", 2**18)
     # The answer to a part is lost, and it is sent again: the emulator appends it twice, where the
     # real store drops what it has already.
@@ -73,7 +69,7 @@ def test_an_upload_that_arrives_damaged_is_taken_away(
 
 
 @pytest.mark.parametrize("fault", TEMPORARY)
-def test_an_upload_in_parts_outlives_failures(store: Store, small_parts: int, fault: str) -> None:
+def test_an_upload_in_parts_outlives_failures(store, small_parts, fault):
     skip_unknown(store, fault)
     data = bytes(range(251)) * (3 * small_parts // 251)
     part = {"s3": r"^PUT .*partNumber=2", "gs": "^PUT ", "az": "^PUT .*comp=block&"}[store.scheme]
@@ -88,7 +84,7 @@ def test_an_upload_in_parts_outlives_failures(store: Store, small_parts: int, fa
 
 
 @pytest.mark.parametrize("fault", ["lose", "503"])
-def test_completing_an_upload_outlives_failures(store: Store, small_parts: int, fault: str) -> None:
+def test_completing_an_upload_outlives_failures(store, small_parts, fault):
     data = bytes(range(251)) * (2 * small_parts // 251)
     with WholeFile(f"{store.url}/f") as file:
         file.write(data)
@@ -102,9 +98,7 @@ def test_completing_an_upload_outlives_failures(store: Store, small_parts: int, 
 
 
 @pytest.mark.parametrize("fault", ["503", "reset"])
-def test_a_lasting_failure_is_told_with_the_url(
-    store: Store, fault: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lasting_failure_is_told_with_the_url(store, fault, monkeypatch):
     give_up_soon(store.scheme, monkeypatch)
     path = f"{store.url}/f"
     storage.put(path, b"old")
@@ -125,7 +119,7 @@ def test_a_lasting_failure_is_told_with_the_url(
     assert storage.read_bytes(path) == b"old"
 
 
-def test_what_is_not_permitted_is_told_at_once(store: Store) -> None:
+def test_what_is_not_permitted_is_told_at_once(store):
     store.faults.plan("^(PUT|POST)", "403", times=100)
     with pytest.raises(StorageError, match=f"'{store.url}/f': permission denied"):
         storage.put(f"{store.url}/f", b"x")
@@ -133,7 +127,7 @@ def test_what_is_not_permitted_is_told_at_once(store: Store) -> None:
 
 
 @pytest.mark.parametrize("fault", TEMPORARY)
-def test_a_condition_that_our_own_lost_try_broke_holds(store: Store, fault: str) -> None:
+def test_a_condition_that_our_own_lost_try_broke_holds(store, fault):
     skip_unknown(store, fault)
     store.faults.plan("^(PUT|POST)", fault)
     assert put_if_absent(f"{store.url}/f", b"mine")
@@ -154,7 +148,7 @@ with WholeFile(sys.argv[1]) as file:
 """
 
 
-def test_an_upload_cut_by_a_kill_is_never_an_object(store: Store, small_parts: int) -> None:
+def test_an_upload_cut_by_a_kill_is_never_an_object(store, small_parts):
     process = subprocess.Popen(
         [sys.executable, "-c", UPLOAD, f"{store.url}/d/f", str(small_parts)],
         env=store.environment,
@@ -177,9 +171,7 @@ def test_an_upload_cut_by_a_kill_is_never_an_object(store: Store, small_parts: i
         assert "Uploads" not in s3.client().list_multipart_uploads(Bucket=bucket)
 
 
-def test_an_upload_that_fails_is_never_an_object(
-    store: Store, small_parts: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upload_that_fails_is_never_an_object(store, small_parts, monkeypatch):
     give_up_soon(store.scheme, monkeypatch)
     file = WholeFile(f"{store.url}/f")
     file.write(bytes(2 * small_parts))

@@ -1,9 +1,5 @@
 """Tables of a lake on S3; emulators of other stores lack what `deltalake` asks of them."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 
@@ -11,19 +7,16 @@ import beam_tfrecord as bt
 from beam_tfrecord import storage
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.inputs import detect_kind
-from tests.storage.conftest import Store
 
 TABLE = pa.table({"id": list(range(9)), "name": [f"n{row}" for row in range(9)]})
 ROWS = sorted(TABLE.to_pylist(), key=lambda row: row["id"])
 
 
-def rows_of(dataset: Path) -> list[dict[str, object]]:
+def rows_of(dataset):
     return sorted(bt.load(dataset).rows(), key=lambda row: row["id"])
 
 
-def test_a_delta_table(
-    amazon_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_delta_table(amazon_store, tmp_path, monkeypatch):
     deltalake = pytest.importorskip("deltalake")
     deltalake.write_deltalake(tmp_path / "t", TABLE)
     url = f"{amazon_store.url}/t"
@@ -41,7 +34,7 @@ def test_a_delta_table(
 
 
 @pytest.mark.slow
-def test_an_iceberg_table(amazon_store: Store, tmp_path: Path) -> None:
+def test_an_iceberg_table(amazon_store, tmp_path):
     catalog = pytest.importorskip("pyiceberg.catalog.sql")
     of = amazon_store.environment
     storage_of_table = {

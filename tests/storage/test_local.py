@@ -29,7 +29,7 @@ def names(directory: Path) -> list[str]:
     return sorted(os.listdir(directory))
 
 
-def test_paths_become_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_paths_become_absolute(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert absolute_path("/a/../b/") == "/b"
     assert absolute_path("file:///a") == "/a"
@@ -39,7 +39,7 @@ def test_paths_become_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert absolute_path("hdfs://host/a") == "hdfs://host/a"
 
 
-def test_outputs_are_local_or_on_an_object_store() -> None:
+def test_outputs_are_local_or_on_an_object_store():
     for path in ("/b", "gs://b/x", "s3://b/x", "s3://b", "az://b/x"):
         assert output_path(path) == path
     with pytest.raises(UsageError, match="cannot write to 'hdfs://b/x': give a local directory"):
@@ -48,7 +48,7 @@ def test_outputs_are_local_or_on_an_object_store() -> None:
         output_path("gs:///x")
 
 
-def test_urls_are_remote_but_those_of_files() -> None:
+def test_urls_are_remote_but_those_of_files():
     assert [is_remote(path) for path in ("/a", "a:b", "file:///a", "gs://b", "hdfs://h/x")] == [
         False,
         False,
@@ -58,7 +58,7 @@ def test_urls_are_remote_but_those_of_files() -> None:
     ]
 
 
-def test_clients_of_clouds_are_imported_where_they_are_used() -> None:
+def test_clients_of_clouds_are_imported_where_they_are_used():
     code = "import sys, beam_tfrecord.storage; print(sorted(sys.modules))"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -67,7 +67,7 @@ def test_clients_of_clouds_are_imported_where_they_are_used() -> None:
         assert repr(name) not in loaded.stdout
 
 
-def test_what_is_there_is_told(tmp_path: Path) -> None:
+def test_what_is_there_is_told(tmp_path):
     storage.make_directory(str(tmp_path / "d" / "e"))
     put(str(tmp_path / "d" / "e" / "f"), b"abc")
     put(str(tmp_path / "d" / "b"), b"")
@@ -85,7 +85,7 @@ def test_what_is_there_is_told(tmp_path: Path) -> None:
     assert out == b"bc"
 
 
-def test_a_directory_that_is_not_empty_stays(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_empty_stays(tmp_path):
     storage.make_directory(str(tmp_path / "d"))
     put(str(tmp_path / "d" / "f"), b"")
     storage.remove_directory(str(tmp_path / "d"))
@@ -96,8 +96,8 @@ def test_a_directory_that_is_not_empty_stays(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_files_are_published_while_the_check_holds(tmp_path: Path) -> None:
-    checks: list[int] = []
+def test_files_are_published_while_the_check_holds(tmp_path):
+    checks = []
 
     def fail_at_the_second() -> None:
         checks.append(1)
@@ -114,8 +114,8 @@ def test_files_are_published_while_the_check_holds(tmp_path: Path) -> None:
     assert (tmp_path / "b").read_bytes() == b"2"
 
 
-def test_scratch_is_taken_away_where_writing_it_fails(tmp_path: Path) -> None:
-    def write_half() -> None:
+def test_scratch_is_taken_away_where_writing_it_fails(tmp_path):
+    def write_half():
         with WholeFile(str(tmp_path / "half"), outlasts=False) as file:
             file.write(b"half")
             raise RuntimeError
@@ -128,7 +128,7 @@ def test_scratch_is_taken_away_where_writing_it_fails(tmp_path: Path) -> None:
     assert (tmp_path / "run").read_bytes() == b"whole"
 
 
-def test_a_lost_lease_is_noticed(tmp_path: Path) -> None:
+def test_a_lost_lease_is_noticed(tmp_path):
     with lease(str(tmp_path)) as held:
         held.check()
         # Of a job that took the file away and locked one of its own.
@@ -141,7 +141,7 @@ def test_a_lost_lease_is_noticed(tmp_path: Path) -> None:
                 held.check()
 
 
-def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_file_appears_when_it_is_whole(tmp_path):
     with WholeFile(str(tmp_path / "f")) as file:
         file.write(b"ab")
         file.write(np.array([1, 2], np.uint8))
@@ -150,8 +150,8 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     assert names(tmp_path) == ["f"]
 
 
-def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
-    def write_half(path: str) -> None:
+def test_an_error_leaves_what_was_there(tmp_path):
+    def write_half(path):
         with WholeFile(path) as file:
             file.write(b"new")
             raise RuntimeError
@@ -164,9 +164,7 @@ def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_a_disk_that_fails_at_the_end_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
+def test_a_disk_that_fails_at_the_end_leaves_nothing(tmp_path, monkeypatch, call):
     def fail(*_: object) -> None:
         raise OSError(28, "no space left on device")
 
@@ -176,7 +174,7 @@ def test_a_disk_that_fails_at_the_end_leaves_nothing(
     assert names(tmp_path) == []
 
 
-def test_one_job_holds_a_directory(tmp_path: Path) -> None:
+def test_one_job_holds_a_directory(tmp_path):
     with lease(str(tmp_path)):
         with pytest.raises(TargetExists, match="another job is writing to"), lease(str(tmp_path)):
             pytest.fail("two jobs hold one directory")
@@ -187,15 +185,15 @@ def test_one_job_holds_a_directory(tmp_path: Path) -> None:
         pass
 
 
-def test_a_lease_ends_with_an_error(tmp_path: Path) -> None:
+def test_a_lease_ends_with_an_error(tmp_path):
     with pytest.raises(RuntimeError), lease(str(tmp_path)):
         raise RuntimeError
     assert names(tmp_path) == []
 
 
-def test_two_jobs_never_hold_one_directory_at_a_time(tmp_path: Path) -> None:
-    holders: list[int] = []
-    together: list[int] = []
+def test_two_jobs_never_hold_one_directory_at_a_time(tmp_path):
+    holders = []
+    together = []
     taken = [0, 0, 0]
 
     def work(number: int) -> None:
@@ -220,7 +218,7 @@ def test_two_jobs_never_hold_one_directory_at_a_time(tmp_path: Path) -> None:
     assert max(taken) == 300
 
 
-def test_trees_are_removed_even_if_gone(tmp_path: Path) -> None:
+def test_trees_are_removed_even_if_gone(tmp_path):
     (tmp_path / "a" / "b").mkdir(parents=True)
     remove_tree(str(tmp_path / "a"))
     remove_tree(str(tmp_path / "a"))
@@ -228,7 +226,7 @@ def test_trees_are_removed_even_if_gone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 4096, 5 * 2**20 + 17, 13 * 2**20])
-def test_a_file_read_once_has_all_bytes_from_anywhere(tmp_path: Path, size: int) -> None:
+def test_a_file_read_once_has_all_bytes_from_anywhere(tmp_path, size):
     content = random.Random(size).randbytes(size)
     path = tmp_path / "file"
     path.write_bytes(content)
@@ -244,7 +242,7 @@ def test_a_file_read_once_has_all_bytes_from_anywhere(tmp_path: Path, size: int)
         assert once.read() == content[size // 2 :]
 
 
-def cached_pages(path: Path) -> int:
+def cached_pages(path):
     """Ask how many pages of a file are cached, which unlike reading them brings none in."""
     size = path.stat().st_size
     pages = np.zeros(-(-size // mmap.PAGESIZE), np.uint8)
@@ -258,13 +256,13 @@ def cached_pages(path: Path) -> int:
     return int((pages & 1).sum())
 
 
-def read_once(path: Path) -> None:
+def read_once(path):
     with storage.open_once(str(path)) as once:
         while once.read(1_000_001):
             pass
 
 
-def test_a_file_read_once_leaves_the_page_cache_as_it_was(tmp_path: Path) -> None:
+def test_a_file_read_once_leaves_the_page_cache_as_it_was(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(bytes(64 * 2**20 + 1))
     pages = cached_pages(path)
@@ -277,7 +275,7 @@ def test_a_file_read_once_leaves_the_page_cache_as_it_was(tmp_path: Path) -> Non
     assert min(left) < pages / 4
 
 
-def pages_left(path: Path) -> int:
+def pages_left(path):
     """Read a file that is not in the page cache once; return how many pages of it stay there."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
@@ -288,6 +286,6 @@ def pages_left(path: Path) -> int:
     return cached_pages(path)
 
 
-def test_a_missing_file_cannot_be_read_once(tmp_path: Path) -> None:
+def test_a_missing_file_cannot_be_read_once(tmp_path):
     with pytest.raises(FileNotFoundError):
         storage.open_once(str(tmp_path / "file"))

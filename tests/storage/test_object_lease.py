@@ -13,22 +13,21 @@ import pytest
 from beam_tfrecord import storage
 from beam_tfrecord.errors import LeaseLost, TargetExists
 from beam_tfrecord.storage import object_lease
-from beam_tfrecord.storage.object_lease import Holder, this_process
-from tests.storage.conftest import Store
+from beam_tfrecord.storage.object_lease import this_process
 
 
 @pytest.fixture
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+def fast(monkeypatch):
     monkeypatch.setattr(object_lease, "RENEWAL_SECONDS", 0.1)
     monkeypatch.setattr(object_lease, "EXPIRY_SECONDS", 0.6)
 
 
-def elsewhere(**changes: object) -> Holder:
+def elsewhere(**changes):
     """Return a lease of another machine."""
     return dataclasses.replace(this_process(), machine="elsewhere 1 2", **changes)
 
 
-def test_one_job_holds_a_directory(store: Store) -> None:
+def test_one_job_holds_a_directory(store):
     out = f"{store.url}/out"
     with storage.lease(out) as held:
         held.check()
@@ -48,13 +47,13 @@ def test_one_job_holds_a_directory(store: Store) -> None:
         pass
 
 
-def test_a_lease_ends_with_an_error(store: Store) -> None:
+def test_a_lease_ends_with_an_error(store):
     with pytest.raises(RuntimeError), storage.lease(f"{store.url}/out"):
         raise RuntimeError
     assert list(storage.list_files(store.url)) == []
 
 
-def test_two_jobs_never_hold_one_directory_at_a_time(store: Store) -> None:
+def test_two_jobs_never_hold_one_directory_at_a_time(store):
     together, holders, taken = [], [], []
 
     def work(number: int) -> None:
@@ -87,7 +86,7 @@ with lease(sys.argv[1]):
 """
 
 
-def test_a_killed_job_of_this_machine_is_followed_at_once(store: Store) -> None:
+def test_a_killed_job_of_this_machine_is_followed_at_once(store):
     out = f"{store.url}/out"
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, out],
@@ -109,16 +108,14 @@ def test_a_killed_job_of_this_machine_is_followed_at_once(store: Store) -> None:
         held.check()
 
 
-def test_a_number_that_another_process_has_now_is_not_the_holder(store: Store) -> None:
+def test_a_number_that_another_process_has_now_is_not_the_holder(store):
     gone = dataclasses.replace(this_process(), started="12")
     storage.put(f"{store.url}/out/.lock", gone.dumps())
     with storage.lease(f"{store.url}/out") as held:
         held.check()
 
 
-def test_a_lease_that_nobody_renews_expires(
-    store: Store, fast: None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_lease_that_nobody_renews_expires(store, fast, caplog):
     storage.put(f"{store.url}/out/.lock", elsewhere().dumps())
     began = time.monotonic()
     with storage.lease(f"{store.url}/out") as held:
@@ -127,7 +124,7 @@ def test_a_lease_that_nobody_renews_expires(
     assert "watching for up to 1 s whether its job still lives" in caplog.text
 
 
-def test_a_lease_that_is_renewed_elsewhere_is_respected(store: Store, fast: None) -> None:
+def test_a_lease_that_is_renewed_elsewhere_is_respected(store, fast):
     path = f"{store.url}/out/.lock"
     storage.put(path, elsewhere().dumps())
     renewed = threading.Timer(0.3, lambda: storage.put(path, elsewhere(renewals=1).dumps()))
@@ -140,7 +137,7 @@ def test_a_lease_that_is_renewed_elsewhere_is_respected(store: Store, fast: None
     renewed.join()
 
 
-def test_a_lease_is_renewed_while_it_is_held(store: Store, fast: None) -> None:
+def test_a_lease_is_renewed_while_it_is_held(store, fast):
     with storage.lease(f"{store.url}/out") as held:
         first = storage.status(held.path)
         deadline = time.monotonic() + 20
@@ -151,15 +148,13 @@ def test_a_lease_is_renewed_while_it_is_held(store: Store, fast: None) -> None:
 
 
 @pytest.mark.parametrize("left", [b"", b"not a lease", b'{"token": 1}'])
-def test_what_is_no_lease_expires_too(store: Store, fast: None, left: bytes) -> None:
+def test_what_is_no_lease_expires_too(store, fast, left):
     storage.put(f"{store.url}/out/.lock", left)
     with storage.lease(f"{store.url}/out") as held:
         held.check()
 
 
-def test_a_stolen_lease_is_noticed_and_left_alone(
-    store: Store, fast: None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_stolen_lease_is_noticed_and_left_alone(store, fast, caplog):
     with storage.lease(f"{store.url}/out") as held:
         thief = elsewhere()
         storage.put(held.path, thief.dumps())

@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import lzma
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -12,7 +9,6 @@ from beam_tfrecord.inputs import detect_kind
 from beam_tfrecord.sources.files import list_files
 from beam_tfrecord.storage import open_read, put
 from tests.helpers.zips import make_zip
-from tests.storage.conftest import Store
 
 FILES = (
     "a.csv",
@@ -28,7 +24,7 @@ FILES = (
 
 
 @pytest.fixture
-def bucket(store: Store) -> str:
+def bucket(store):
     for name in FILES:
         put(f"{store.url}/in/{name}", name.encode())
     return f"{store.url}/in"
@@ -53,7 +49,7 @@ def bucket(store: Store) -> str:
         (["/d/c.csv", "/a.csv", "/*.csv"], ["a.csv", "d/c.csv"]),
     ],
 )
-def test_what_paths_name(bucket: str, paths: list[str], expected: list[str]) -> None:
+def test_what_paths_name(bucket, paths, expected):
     found = list(list_files([bucket + path for path in paths], [".csv"], remote=True))
     assert [file.name for file in found] == expected
     assert all(file.path.endswith(f"/{file.name}") for file in found)
@@ -65,7 +61,7 @@ def test_what_paths_name(bucket: str, paths: list[str], expected: list[str]) -> 
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".zst", ".xz"])
-def test_compressed_text_is_read(store: Store, suffix: str) -> None:
+def test_compressed_text_is_read(store, suffix):
     text = b"a,b\n" + b"".join(b"%d,x\n" % row for row in range(5000))
     data = lzma.compress(text) if suffix == ".xz" else text
     if suffix not in ("", ".xz"):
@@ -79,7 +75,7 @@ def test_compressed_text_is_read(store: Store, suffix: str) -> None:
     assert [row["a"] for batch in batches for row in batch.rows()] == list(range(5000))
 
 
-def test_zip_files_are_read_without_a_copy_here(store: Store, tmp_path: Path) -> None:
+def test_zip_files_are_read_without_a_copy_here(store, tmp_path):
     text = "".join(f"{row},x\n" for row in range(3000))
     path = make_zip(tmp_path / "x.zip", {"t/a.csv": f"a,b\n{text}", "__MACOSX/a.csv": b"\0"})
     put(f"{store.url}/in/x.zip", path.read_bytes())
@@ -95,33 +91,33 @@ def test_zip_files_are_read_without_a_copy_here(store: Store, tmp_path: Path) ->
         open_read(file.path, version=file.version)
 
 
-def test_directories_of_partitions_make_columns(bucket: str) -> None:
+def test_directories_of_partitions_make_columns(bucket):
     found = list(list_files([f"{bucket}/k=*"], [".csv"], remote=True))
     assert [file.partitions for file in found] == [(("k", "1"),), (("k", "2"),)]
 
 
 @pytest.mark.parametrize("path", ["/none", "/none/*.csv", "/a.cs", "/[xy].csv"])
-def test_what_is_not_there_is_named(bucket: str, path: str) -> None:
+def test_what_is_not_there_is_named(bucket, path):
     with pytest.raises(UsageError, match=rf"cannot read '{bucket}/"):
         list(list_files([bucket + path], [".csv"], remote=True))
 
 
-def test_a_bucket_is_no_pattern(store: Store) -> None:
+def test_a_bucket_is_no_pattern(store):
     with pytest.raises(UsageError, match="the name of a bucket cannot be a pattern"):
         list(list_files([f"{store.scheme}://bucket-*/a.csv"], [".csv"], remote=True))
 
 
-def test_local_and_remote_files_are_not_mixed(bucket: str) -> None:
+def test_local_and_remote_files_are_not_mixed(bucket):
     with pytest.raises(UsageError, match="give those of one filesystem"):
         list(list_files([bucket, "/etc/hosts"], [".csv"], remote=True))
 
 
-def test_sources_that_need_local_files_say_so(bucket: str) -> None:
+def test_sources_that_need_local_files_say_so(bucket):
     with pytest.raises(UsageError, match=r"cannot read \.npy files from .*: copy them here first"):
         list(list_files([bucket], [".npy"]))
 
 
-def test_the_kind_is_seen_from_the_names(bucket: str) -> None:
+def test_the_kind_is_seen_from_the_names(bucket):
     assert detect_kind(bucket) == "csv"
     assert detect_kind(f"{bucket}/a.csv") == "csv"
     assert detect_kind(f"{bucket}/d/*") == "csv"

@@ -8,8 +8,6 @@ import pickle
 import random
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,13 +18,12 @@ import beam_tfrecord as bt
 from beam_tfrecord import storage
 from beam_tfrecord.dataset.epochs import Epochs
 from beam_tfrecord.errors import BeamTFRecordError
-from tests.storage.conftest import Store
 
 ROWS, SHARDS = 4000, 2
 
 
 @pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def local(tmp_path_factory):
     """A dataset of records of 1 KB, all of one size."""
     directory = tmp_path_factory.mktemp("records")
     texts = [f"{row:960}" for row in range(ROWS)]
@@ -36,7 +33,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "out"
 
 
-def copied(local: Path, store: Store) -> str:
+def copied(local, store):
     """Copy the dataset to the store, manifest last; return its URL."""
     files = sorted(path for path in local.rglob("*") if path.is_file())
     for path in sorted(files, key=lambda path: path.name == "manifest.json"):
@@ -44,7 +41,7 @@ def copied(local: Path, store: Store) -> str:
     return f"{store.url}/out"
 
 
-def reads(store: Store) -> list[str]:
+def reads(store):
     """Return the requests for bytes of shards since the last call."""
     found = [
         request
@@ -59,14 +56,14 @@ def ids(rows: Any) -> list[int]:
     return rows["id"].to_pylist()
 
 
-def error_of(read: Callable[[], object]) -> str:
+def error_of(read):
     with pytest.raises(BeamTFRecordError) as caught:
         read()
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
-def test_rows_by_number_are_those_of_a_local_dataset(store: Store, local: Path) -> None:
+def test_rows_by_number_are_those_of_a_local_dataset(store, local):
     ds, expected = bt.load(copied(local, store)), bt.load(local)
     indices = random.Random(1).choices(range(-ROWS, ROWS), k=50)
     assert ds.take(indices).equals(expected.take(indices))
@@ -74,7 +71,7 @@ def test_rows_by_number_are_those_of_a_local_dataset(store: Store, local: Path) 
     assert ds[-3:] == expected[-3:]
 
 
-def test_neighbours_are_read_by_one_request(store: Store, local: Path) -> None:
+def test_neighbours_are_read_by_one_request(store, local):
     ds = bt.load(copied(local, store))
     ds.take([0, ROWS - 1])
     reads(store)
@@ -84,7 +81,7 @@ def test_neighbours_are_read_by_one_request(store: Store, local: Path) -> None:
     assert len(reads(store)) == 2
 
 
-def test_an_epoch_by_windows_needs_few_requests(store: Store, local: Path) -> None:
+def test_an_epoch_by_windows_needs_few_requests(store, local):
     ds = bt.load(copied(local, store))
     epochs = Epochs(ds, shuffle=1000, seed=1)
     ds.take([0, ROWS - 1])
@@ -98,7 +95,7 @@ def test_an_epoch_by_windows_needs_few_requests(store: Store, local: Path) -> No
     assert len(reads(store)) <= chunks + 2 * 5
 
 
-def test_only_one_version_of_a_shard_is_read(store: Store, local: Path) -> None:
+def test_only_one_version_of_a_shard_is_read(store, local):
     url = copied(local, store)
     ds = bt.load(url)
     first, second = (ds.path(shard) for shard in ds.shards)
@@ -112,21 +109,21 @@ def test_only_one_version_of_a_shard_is_read(store: Store, local: Path) -> None:
     assert ids(ds.take([ROWS - 1])) == [ids(bt.load(local).take([ROWS - 1]))[0]]
 
 
-def test_a_dataset_that_is_replaced_is_an_error(store: Store, local: Path, tmp_path: Path) -> None:
+def test_a_dataset_that_is_replaced_is_an_error(store, local, tmp_path):
     ds = bt.load(copied(local, store))
     bt.write(local.parent / "in.parquet", tmp_path / "out", shards=SHARDS, seed=9)
     copied(tmp_path / "out", store)
     assert "was replaced or removed after it was opened" in error_of(lambda: ds.take([0]))
 
 
-def test_indexes_that_do_not_fit_are_errors(store: Store, local: Path) -> None:
+def test_indexes_that_do_not_fit_are_errors(store, local):
     url = copied(local, store)
     ds = bt.load(url)
     one, other = sorted(storage.list_names(f"{url}/_index"))
     path = f"{url}/_index/{one}"
     data = storage.read_bytes(path)
 
-    def error_with(content: bytes) -> str:
+    def error_with(content):
         storage.put(path, content)
         return error_of(lambda: bt.load(url).take([0]))
 
@@ -143,7 +140,7 @@ def test_indexes_that_do_not_fit_are_errors(store: Store, local: Path) -> None:
     )
 
 
-def test_shards_that_are_cut_off_or_missing_are_errors(store: Store, local: Path) -> None:
+def test_shards_that_are_cut_off_or_missing_are_errors(store, local):
     url = copied(local, store)
     ds = bt.load(url)
     first = ds.path(ds.shards[0])
@@ -179,7 +176,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_handles_are_small_and_work_in_threads_and_processes(store: Store, local: Path) -> None:
+def test_handles_are_small_and_work_in_threads_and_processes(store, local):
     ds = bt.load(copied(local, store))
     expected = ids(bt.load(local).arrow())
     ds.take([0, ROWS - 1])

@@ -9,8 +9,6 @@ import gzip
 import io
 import subprocess
 import zipfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +18,7 @@ from beam_tfrecord.errors import InputChanged, StorageError, UsageError
 from beam_tfrecord.sources.files import list_files
 from beam_tfrecord.storage import objects, web
 from tests.helpers.cli_stand_ins import run
-from tests.helpers.emulators.web import Page, WebServer, web_server
+from tests.helpers.emulators.web import Page, web_server
 from tests.helpers.marks import slow_after
 from tests.storage.made_inputs import FORMATS, made
 
@@ -29,7 +27,7 @@ GZIPPED = gzip.compress(CSV, mtime=0)
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServer]:
+def server(monkeypatch):
     """A server; temporary failures are tried again at once, and not for long."""
     monkeypatch.setattr(objects, "FIRST_DELAY_SECONDS", 0.01)
     monkeypatch.setattr(objects, "RETRY_SECONDS", 3.0)
@@ -39,12 +37,12 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServer]:
         web.client().close()
 
 
-def rows_of(url: str, kind: str = "Csv") -> list[dict[str, object]]:
+def rows_of(url, kind="Csv"):
     source = getattr(bt, f"ReadFrom{kind}")(url)
     return [row for batch in source.batches() for row in batch.rows()]
 
 
-def refusal(*arguments: str) -> str:
+def refusal(*arguments):
     """Return the one line with which a command fails."""
     failed = run(*arguments)
     assert failed.exit_code in (1, 2)
@@ -55,9 +53,7 @@ def refusal(*arguments: str) -> str:
 @pytest.mark.parametrize(
     "suffix", slow_after(4, (".parquet", ".csv.gz", ".tar", ".xlsx", *FORMATS))
 )
-def test_every_format_is_read_as_a_local_file(
-    server: WebServer, tmp_path: Path, suffix: str
-) -> None:
+def test_every_format_is_read_as_a_local_file(server, tmp_path, suffix):
     data = made(suffix, tmp_path)
     (tmp_path / f"a b{suffix}").write_bytes(data)
     server.put(f"/data/a b{suffix}", data)
@@ -67,9 +63,7 @@ def test_every_format_is_read_as_a_local_file(
     assert set(server.encodings) == {"identity"}
 
 
-def test_all_commands_take_a_url_and_a_second_time_there_is_nothing_to_do(
-    server: WebServer, tmp_path: Path
-) -> None:
+def test_all_commands_take_a_url_and_a_second_time_there_is_nothing_to_do(server, tmp_path):
     data, out = made(".parquet", tmp_path), str(tmp_path / "out")
     server.put("/a.parquet", data)
     (tmp_path / "a.parquet").write_bytes(data)
@@ -100,7 +94,7 @@ def test_all_commands_take_a_url_and_a_second_time_there_is_nothing_to_do(
     assert not any(b"s3cret" in path.read_bytes() for path in files)
 
 
-def test_files_of_several_urls_have_names_like_local_ones(server: WebServer) -> None:
+def test_files_of_several_urls_have_names_like_local_ones(server):
     for name in ("k=1/a.csv", "k=2/é.csv"):
         server.put(f"/in/{name}", CSV)
     urls = [f"{server.url}/in/k=2/%C3%A9.csv?b=/", f"{server.url}/in/k=1/a.csv#part"]
@@ -129,9 +123,7 @@ def test_files_of_several_urls_have_names_like_local_ones(server: WebServer) -> 
     ],
     ids=str,
 )
-def test_servers_that_can_be_read(
-    server: WebServer, monkeypatch: pytest.MonkeyPatch, options: dict[str, object]
-) -> None:
+def test_servers_that_can_be_read(server, monkeypatch, options):
     monkeypatch.setattr(web, "SILENCE_SECONDS", 0.5)
     page = server.put("/a.csv", CSV, **options)
     assert storage.read_bytes(f"{server.url}/a.csv") == CSV
@@ -141,7 +133,7 @@ def test_servers_that_can_be_read(
 
 
 @pytest.mark.parametrize("options", [{}, {"takes_ranges": False}, {"etag": ""}])
-def test_an_empty_file_is_one(server: WebServer, options: dict[str, object]) -> None:
+def test_an_empty_file_is_one(server, options):
     server.put("/a.csv", b"", **options)
     assert storage.file_size(f"{server.url}/a.csv") == 0
     assert storage.read_bytes(f"{server.url}/a.csv") == b""
@@ -171,11 +163,11 @@ def test_an_empty_file_is_one(server: WebServer, options: dict[str, object]) -> 
     ids=str,
 )
 def test_servers_that_cannot_be_read_are_one_line(
-    server: WebServer,
-    monkeypatch: pytest.MonkeyPatch,
-    options: dict[str, object],
-    message: str,
-) -> None:
+    server,
+    monkeypatch,
+    options,
+    message,
+):
     monkeypatch.setattr(objects, "RETRY_SECONDS", 0.3)
     monkeypatch.setattr(web, "SILENCE_SECONDS", 0.2)
     server.put("/a.csv", CSV, **options)
@@ -185,9 +177,7 @@ def test_servers_that_cannot_be_read_are_one_line(
     assert "s3cret" not in line
 
 
-def test_what_is_not_there_or_cannot_be_asked_is_one_line(
-    server: WebServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_there_or_cannot_be_asked_is_one_line(server, monkeypatch):
     monkeypatch.setattr(objects, "RETRY_SECONDS", 0.3)
     secret = "?token=s3cret"
     server.put("/a.csv", CSV)
@@ -215,7 +205,7 @@ def test_what_is_not_there_or_cannot_be_asked_is_one_line(
         storage.put("https://127.0.0.1/a", b"")
 
 
-def test_redirects_are_followed(server: WebServer) -> None:
+def test_redirects_are_followed(server):
     server.put("/real.csv", CSV)
     server.pages["/a.csv"] = f"{server.url}/b.csv"
     server.pages["/b.csv"] = "/real.csv?signed"
@@ -227,7 +217,7 @@ def test_redirects_are_followed(server: WebServer) -> None:
     ]
 
 
-def test_a_zip_file_is_read_by_ranges(server: WebServer) -> None:
+def test_a_zip_file_is_read_by_ranges(server):
     sink = io.BytesIO()
     with zipfile.ZipFile(sink, "w") as archive:
         archive.writestr("in/a.csv", CSV)
@@ -238,15 +228,13 @@ def test_a_zip_file_is_read_by_ranges(server: WebServer) -> None:
     assert all(" bytes=" in request for request in server.requests)
 
 
-def test_a_gz_file_may_be_called_encoded(server: WebServer) -> None:
+def test_a_gz_file_may_be_called_encoded(server):
     server.put("/a.csv.gz", GZIPPED, headers={"Content-Encoding": "gzip"})
     assert len(rows_of(f"{server.url}/a.csv.gz")) == 500
 
 
-def test_the_server_says_when_to_ask_again(
-    server: WebServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waited: list[float] = []
+def test_the_server_says_when_to_ask_again(server, monkeypatch):
+    waited = []
     monkeypatch.setattr(objects.time, "sleep", waited.append)
     later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=2.9)
     for said, least in (("1", 1.0), (email.utils.format_datetime(later, usegmt=True), 0.5)):
@@ -268,10 +256,8 @@ def test_the_server_says_when_to_ask_again(
     ],
     ids=str,
 )
-def test_a_change_while_a_file_is_read_is_noticed(
-    server: WebServer, state: dict[str, object] | None
-) -> None:
-    before: dict[str, object] = {"etag": '"old"'}
+def test_a_change_while_a_file_is_read_is_noticed(server, state):
+    before = {"etag": '"old"'}
     if state is not None and state.get("etag", '"')[:1] != '"':
         before = {"etag": 'W/"old"'} if state["etag"] else {"etag": ""}
         before["headers"] = {"Last-Modified": "Mon, 01 Jan 2024 00:00:00 GMT"}
@@ -292,9 +278,7 @@ def test_a_change_while_a_file_is_read_is_noticed(
     assert isinstance(page, Page)
 
 
-def test_a_job_whose_input_changes_publishes_nothing(
-    server: WebServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_whose_input_changes_publishes_nothing(server, tmp_path, monkeypatch):
     page = server.put("/a.csv", CSV)
     monkeypatch.setattr(web, "_PIECE_BYTES", 1000)
     read_into = web.WebServers.read_into
@@ -309,9 +293,7 @@ def test_a_job_whose_input_changes_publishes_nothing(
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-def test_netrc_has_the_password(
-    server: WebServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_netrc_has_the_password(server, tmp_path, monkeypatch):
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password s3cret\n")
     (tmp_path / "netrc").chmod(0o600)
     server.put("/a.csv", CSV, user=base64.b64encode(b"me:s3cret").decode())
@@ -321,9 +303,7 @@ def test_netrc_has_the_password(
     assert len(rows_of(f"{server.url}/a.csv")) == 500
 
 
-def test_certificates_are_checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: WebServer
-) -> None:
+def test_certificates_are_checked(tmp_path, monkeypatch, server):
     file = tmp_path / "both.pem"
     command = (
         "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"

@@ -30,7 +30,7 @@ def url(path: Path, name: str) -> str:
 
 
 @METHODS
-def test_any_sequence_of_jumps_reads_the_bytes_of_the_member(tmp_path: Path, method: int) -> None:
+def test_any_sequence_of_jumps_reads_the_bytes_of_the_member(tmp_path, method):
     path = make_zip(tmp_path / "a.zip", {"x/y.bin": TEXT, "z": b"end"}, method)
     draw = random.Random(method)
     for buffer_bytes in (0, 4096, None):
@@ -47,9 +47,7 @@ def test_any_sequence_of_jumps_reads_the_bytes_of_the_member(tmp_path: Path, met
 
 
 @METHODS
-def test_reading_on_decompresses_once_and_makes_no_copy(
-    tmp_path: Path, method: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reading_on_decompresses_once_and_makes_no_copy(tmp_path, method, monkeypatch):
     path = make_zip(tmp_path / "a.zip", {"a": TEXT}, method)
     monkeypatch.setattr(tempfile, "SpooledTemporaryFile", lambda *_: pytest.fail("a copy"))
     with storage.open_read(url(path, "a")) as file:
@@ -64,9 +62,7 @@ def test_reading_on_decompresses_once_and_makes_no_copy(
 
 
 @METHODS
-def test_a_jump_makes_one_copy(
-    tmp_path: Path, method: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_jump_makes_one_copy(tmp_path, method, monkeypatch):
     path = make_zip(tmp_path / "a.zip", {"a": TEXT}, method)
     made, read = [], []
     spooled, streamed = tempfile.SpooledTemporaryFile, zips._Member._streamed
@@ -89,9 +85,7 @@ def test_a_jump_makes_one_copy(
     assert sum(read) <= 2 * len(TEXT)
 
 
-def test_a_member_of_zeros_needs_little_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_member_of_zeros_needs_little_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(zips, "_IN_MEMORY_BYTES", 2**20)
     path, size = tmp_path / "bomb.zip", 150 * 2**20
     with (
@@ -117,9 +111,7 @@ def test_a_member_of_zeros_needs_little_memory(
     assert peak < 16 * 2**20
 
 
-def test_a_copy_larger_than_the_disk_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_larger_than_the_disk_is_refused(tmp_path, monkeypatch):
     path = make_zip(tmp_path / "a.zip", {"a": bytes(9 * 2**20)})
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
     with storage.open_read(url(path, "a")) as file:
@@ -128,7 +120,7 @@ def test_a_copy_larger_than_the_disk_is_refused(
             file.read(1)
 
 
-def test_names_sizes_and_directories(tmp_path: Path) -> None:
+def test_names_sizes_and_directories(tmp_path):
     path = make_zip(tmp_path / "a.zip", {"b/": b"", "b/2": b"22", "a": b"1", "b/c/3": b"333"})
     root = storage.zip_url(str(path))
     listed = list(storage.list_files(root))
@@ -146,7 +138,7 @@ def test_names_sizes_and_directories(tmp_path: Path) -> None:
         storage.open_read(url(path, "x"))
 
 
-def test_many_members_are_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_members_are_listed_once(tmp_path, monkeypatch):
     # So many need the zip64 format, too.
     names = [f"{number:05d}" for number in range(66_000)]
     path = make_zip(tmp_path / "a.zip", dict.fromkeys(names, b"x"), zipfile.ZIP_STORED)
@@ -160,7 +152,7 @@ def test_many_members_are_listed_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(parsed) == 1
 
 
-def test_a_forked_process_has_its_own_position(tmp_path: Path) -> None:
+def test_a_forked_process_has_its_own_position(tmp_path):
     path = make_zip(tmp_path / "a.zip", {"a": TEXT}, zipfile.ZIP_STORED)
     with storage.open_read(url(path, "a")) as file:
         file.read(10)
@@ -172,13 +164,13 @@ def test_a_forked_process_has_its_own_position(tmp_path: Path) -> None:
         assert zips_of(path) is archive
 
 
-def zips_of(path: Path) -> Any:
+def zips_of(path):
     return storage._ZIP._archive(str(path))
 
 
 @METHODS
 @pytest.mark.parametrize("jumps", [False, True])
-def test_a_wrong_crc_is_an_error(tmp_path: Path, method: int, jumps: bool) -> None:
+def test_a_wrong_crc_is_an_error(tmp_path, method, jumps):
     path = make_zip(tmp_path / "a.zip", {"a": b"1234567890" * 200_000}, method)
     data = bytearray(path.read_bytes())
     at = data.find(b"PK\x01\x02") + 16
@@ -192,7 +184,7 @@ def test_a_wrong_crc_is_an_error(tmp_path: Path, method: int, jumps: bool) -> No
 
 
 @pytest.mark.parametrize("size", [0, 5, 50])
-def test_a_wrong_size_is_an_error(tmp_path: Path, size: int) -> None:
+def test_a_wrong_size_is_an_error(tmp_path, size):
     path = make_zip(tmp_path / "a.zip", {"a": b"1234567890"}, zipfile.ZIP_STORED)
     data = bytearray(path.read_bytes())
     at = data.find(b"PK\x01\x02") + 24
@@ -205,8 +197,8 @@ def test_a_wrong_size_is_an_error(tmp_path: Path, size: int) -> None:
         file.read()
 
 
-def test_encrypted_members_and_unknown_methods_are_named(tmp_path: Path) -> None:
-    members: dict[str, bytes | str] = {"a": b"1234"}
+def test_encrypted_members_and_unknown_methods_are_named(tmp_path):
+    members = {"a": b"1234"}
     locked = set_field(make_zip(tmp_path / "locked.zip", members), "flags", 1)
     with pytest.raises(OSError, match="it is encrypted: unpack it"):
         storage.read_bytes(url(locked, "a"))
@@ -215,14 +207,14 @@ def test_encrypted_members_and_unknown_methods_are_named(tmp_path: Path) -> None
         storage.read_bytes(url(other, "a"))
 
 
-def test_a_torn_zip_file_is_named(tmp_path: Path) -> None:
+def test_a_torn_zip_file_is_named(tmp_path):
     path = make_zip(tmp_path / "a.zip", {"a": TEXT})
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(DataError, match=r"a\.zip' is not a complete zip file \(File is not"):
         list(storage.list_files(storage.zip_url(str(path))))
 
 
-def test_a_zip_file_that_lacks_bytes_is_damaged(tmp_path: Path) -> None:
+def test_a_zip_file_that_lacks_bytes_is_damaged(tmp_path):
     """Then `zipfile` finds the first member before the start of the file."""
     path = make_zip(tmp_path / "a.zip", {"a": b"1234567890"}, zipfile.ZIP_STORED)
     path.write_bytes(path.read_bytes().replace(b"4567", b""))
@@ -233,14 +225,14 @@ def test_a_zip_file_that_lacks_bytes_is_damaged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../x", "a//b", "a\nb", "./a"])
-def test_names_that_are_not_plain_are_refused(tmp_path: Path, name: str) -> None:
+def test_names_that_are_not_plain_are_refused(tmp_path, name):
     path = make_zip(tmp_path / "a.zip", {name: b"1"})
     with pytest.raises(DataError, match="which is not a plain name") as raised:
         list(storage.list_files(storage.zip_url(str(path))))
     assert "\n" not in str(raised.value)
 
 
-def test_one_name_twice_and_links_are_refused(tmp_path: Path) -> None:
+def test_one_name_twice_and_links_are_refused(tmp_path):
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("x", b"1")
@@ -256,7 +248,7 @@ def test_one_name_twice_and_links_are_refused(tmp_path: Path) -> None:
         list(storage.list_files(storage.zip_url(str(path))))
 
 
-def test_names_of_other_programs(tmp_path: Path) -> None:
+def test_names_of_other_programs(tmp_path):
     path = tmp_path / "a.zip"
     # UTF-8 without the flag, as macOS writes it; and code page 437.
     for raw, name in (("é.csv".encode(), "é.csv"), (b"\x82.csv", "é.csv")):
@@ -274,7 +266,7 @@ def test_names_of_other_programs(tmp_path: Path) -> None:
     assert storage.read_bytes(entry.path) == b"1"
 
 
-def test_a_changed_zip_file_is_read_anew_but_not_under_an_old_version(tmp_path: Path) -> None:
+def test_a_changed_zip_file_is_read_anew_but_not_under_an_old_version(tmp_path):
     path = make_zip(tmp_path / "a.zip", {"a": b"old", "b": b"same"}, zipfile.ZIP_STORED)
     status = path.stat()
     old = {entry.path: entry.version for entry in storage.list_files(storage.zip_url(str(path)))}
@@ -293,7 +285,7 @@ def test_a_changed_zip_file_is_read_anew_but_not_under_an_old_version(tmp_path: 
         storage.open_read(url(path, "b"), version=old[url(path, "b")])
 
 
-def test_a_change_while_a_member_is_open_is_no_damage(tmp_path: Path) -> None:
+def test_a_change_while_a_member_is_open_is_no_damage(tmp_path):
     path = make_zip(tmp_path / "a.zip", {"a": b"0" * 100_000}, zipfile.ZIP_STORED)
     with storage.open_read(url(path, "a"), buffer_bytes=16) as file:
         assert file.read(10) == b"0" * 10
@@ -302,18 +294,18 @@ def test_a_change_while_a_member_is_open_is_no_damage(tmp_path: Path) -> None:
             file.read()
 
 
-def test_a_zip_file_on_another_filesystem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zip_file_on_another_filesystem(tmp_path, monkeypatch):
     """The object store is stood in for by a local directory: only what is called is new here."""
     make_zip(tmp_path / "a.zip", {"x/a": TEXT})
 
-    def local(path: str) -> str:
+    def local(path):
         return str(tmp_path / path.removeprefix("mem://bucket/"))
 
     class Store:
-        def status(self, path: str) -> Any:
+        def status(self, path):
             return storage.status(local(path))
 
-        def open(self, path: str) -> Any:
+        def open(self, path):
             return storage.open_read(local(path))
 
     found = zips.ZipFilesystem(lambda _: Store())

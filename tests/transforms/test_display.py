@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import sqlite3
-from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -28,7 +27,7 @@ def double(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def lake_tables(directory: Path) -> dict[str, str]:
+def lake_tables(directory):
     """Make a table of Delta Lake and one of Iceberg; return their directories."""
     rows = pa.table({"id": [1]})
     deltalake.write_deltalake(str(directory / "delta"), rows)
@@ -40,7 +39,7 @@ def lake_tables(directory: Path) -> dict[str, str]:
     return {"Delta": str(directory / "delta"), "Iceberg": str(directory / "ns" / "t")}
 
 
-def transforms(tmp_path: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
+def transforms(tmp_path):
     """Return a transform of every public class, and what is to be shown of it."""
     database = tmp_path / "a.db"
     with sqlite3.connect(database) as connection:
@@ -143,7 +142,7 @@ def transforms(tmp_path: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
     }
 
 
-def test_every_public_transform_shows_its_arguments_and_no_secret(tmp_path: Path) -> None:
+def test_every_public_transform_shows_its_arguments_and_no_secret(tmp_path):
     made = transforms(tmp_path)
     public = {name: getattr(bt, name) for name in bt.__all__}
     kinds = {
@@ -160,7 +159,7 @@ def test_every_public_transform_shows_its_arguments_and_no_secret(tmp_path: Path
         assert told == expected, name
 
 
-def test_two_sinks_of_a_pipeline_have_outputs_of_their_own(tmp_path: Path) -> None:
+def test_two_sinks_of_a_pipeline_have_outputs_of_their_own(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "out")
     (tmp_path / "out").mkdir()
     p = bt.pipeline("FnApiRunner")
@@ -186,8 +185,8 @@ class DataflowRunner(PipelineRunner):
     """The name is all that counts: the real one asks the cloud what it may do."""
 
 
-def test_the_exchange_follows_the_runner(tmp_path: Path) -> None:
-    def labels(runner: PipelineRunner, **options: Any) -> set[str]:
+def test_the_exchange_follows_the_runner(tmp_path):
+    def labels(runner, **options):
         p = bt.pipeline("FnApiRunner")
         p.runner = runner
         rows = p | beam.Create([{"id": 1}]).with_output_types(dict)

@@ -42,7 +42,7 @@ def example_of(number: int) -> Any:
     return tf.train.Example(features=tf.train.Features(feature=feature))
 
 
-def serialized(row: dict[str, int]) -> bytes:
+def serialized(row):
     return example_of(row["id"]).SerializeToString()
 
 
@@ -62,7 +62,7 @@ def write(elements: Iterable[Any], path: Path, mode: tuple[str, list[str]], **op
 
 @pytest.mark.parametrize("kind", ELEMENTS)
 @pytest.mark.parametrize("rows", [0, 1, 4, 1000])
-def test_elements_without_an_order_are_all_there(tmp_path: Path, kind: str, rows: int) -> None:
+def test_elements_without_an_order_are_all_there(tmp_path, kind, rows):
     elements = [ELEMENTS[kind](number) for number in range(rows)]
     write(elements, tmp_path, IN_MEMORY, shuffle=False, shards=2)
     assert sorted(ids(tmp_path)) == list(range(rows))
@@ -76,7 +76,7 @@ def test_elements_without_an_order_are_all_there(tmp_path: Path, kind: str, rows
     "mode",
     ["in_memory", "multi_threading", pytest.param("multi_processing", marks=pytest.mark.slow)],
 )
-def test_every_local_mode_gives_them_one_order(tmp_path: Path, mode: str) -> None:
+def test_every_local_mode_gives_them_one_order(tmp_path, mode):
     rows = [{"id": number} for number in range(1000)]
     options = {"shuffle": False, "splits": {"a": 0.5, "b": 0.5}, "compression_type": "gzip"}
     write(rows[::-1], tmp_path / "here", IN_MEMORY, **options)
@@ -86,7 +86,7 @@ def test_every_local_mode_gives_them_one_order(tmp_path: Path, mode: str) -> Non
 
 
 @pytest.mark.parametrize("step", [bt.ToRows(), bt.EncodeExamples()], ids=["rows", "examples"])
-def test_rows_behind_to_rows_and_encode_examples(tmp_path: Path, step: beam.PTransform) -> None:
+def test_rows_behind_to_rows_and_encode_examples(tmp_path, step):
     parquet = write_parquet(tmp_path / "in", sample_table(1000), files=2)
     with bt.pipeline("FnApiRunner") as p:
         out = bt.WriteToTFRecord(f"{tmp_path / 'out'}/", shuffle=False, shards=3)
@@ -104,9 +104,7 @@ def twice(data: pa.RecordBatch) -> pa.RecordBatch:
 
 @pytest.mark.parametrize("function", [only_even, twice])
 @pytest.mark.parametrize("batch_rows", [7, 1000])
-def test_a_batch_function_that_keeps_no_rows_keeps_the_order(
-    tmp_path: Path, function: Any, batch_rows: int
-) -> None:
+def test_a_batch_function_that_keeps_no_rows_keeps_the_order(tmp_path, function, batch_rows):
     parquet = write_parquet(tmp_path / "in", sample_table(600), files=2)
     with bt.pipeline("FnApiRunner") as p:
         (
@@ -129,7 +127,7 @@ def places(count: int, seed: int = 0) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.parametrize("shift", [0, 3, 10])
-def test_windows_cover_places_of_all_64_bits(shift: int) -> None:
+def test_windows_cover_places_of_all_64_bits(shift):
     found = places(500)
     bins = np.unique(found >> np.uint64(shift))
     ones = np.ones(len(bins), np.int64)
@@ -147,8 +145,8 @@ def test_windows_cover_places_of_all_64_bits(shift: int) -> None:
 
 
 def test_many_bins_are_joined_whatever_the_order_of_merging(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(spill_files, "MOST_BINS", 100)
     runs = []
     for seed in range(4):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple, TypedDict
 
 import apache_beam as beam
@@ -23,11 +22,11 @@ from tests.helpers.datasets import ids, read_examples, sample_table, shard_hashe
 
 
 @pytest.fixture(scope="module")
-def parquet(tmp_path_factory: pytest.TempPathFactory) -> str:
+def parquet(tmp_path_factory):
     return write_parquet(tmp_path_factory.mktemp("input"), sample_table(300), files=2)
 
 
-def pipeline() -> beam.Pipeline:
+def pipeline():
     return bt.pipeline("FnApiRunner")
 
 
@@ -44,7 +43,7 @@ class RowToExample(beam.DoFn):
         yield tf.train.Example(features=tf.train.Features(feature=features))
 
 
-def test_your_own_dofn_that_builds_examples(parquet: str, tmp_path: Path) -> None:
+def test_your_own_dofn_that_builds_examples(parquet, tmp_path):
     with pipeline() as p:
         names = (
             p
@@ -79,7 +78,7 @@ def test_your_own_dofn_that_builds_examples(parquet: str, tmp_path: Path) -> Non
     ]
 
 
-def test_bytes_are_written_untouched(tmp_path: Path) -> None:
+def test_bytes_are_written_untouched(tmp_path):
     import tensorflow as tf
 
     records = [f"record {i}".encode() for i in range(50)]
@@ -93,7 +92,7 @@ def test_bytes_are_written_untouched(tmp_path: Path) -> None:
     assert sorted(found) == sorted(records)
 
 
-def test_beams_keywords(tmp_path: Path) -> None:
+def test_beams_keywords(tmp_path):
     with pipeline() as p:
         (
             p
@@ -112,7 +111,7 @@ def test_beams_keywords(tmp_path: Path) -> None:
     assert sorted(record.numpy() for record in files) == [b"a", b"b", b"c"]
 
 
-def test_the_order_of_elements_leaves_no_trace(tmp_path: Path) -> None:
+def test_the_order_of_elements_leaves_no_trace(tmp_path):
     records = [f"record {i % 90}".encode() for i in range(100)]
     for name, given in (("a", records), ("b", records[::-1])):
         with pipeline() as p:
@@ -134,7 +133,7 @@ class Point(NamedTuple):
     ],
     ids=["dict", "NamedTuple", "Row"],
 )
-def test_rows_of_any_kind(tmp_path: Path, elements: list) -> None:
+def test_rows_of_any_kind(tmp_path, elements):
     with pipeline() as p:
         p | beam.Create(elements) | bt.WriteToTFRecord(f"{tmp_path}/")
     assert sorted(ids(tmp_path)) == [1, 2]
@@ -142,14 +141,14 @@ def test_rows_of_any_kind(tmp_path: Path, elements: list) -> None:
     assert values == {0.5, 1.5}
 
 
-def test_rows_of_a_kind_that_beam_does_not_know(tmp_path: Path) -> None:
+def test_rows_of_a_kind_that_beam_does_not_know(tmp_path):
     with pipeline() as p:
         rows = p | beam.Create([1, 2, 3]) | beam.Map(lambda i: {"id": i})
         rows | bt.WriteToTFRecord(f"{tmp_path}/")
     assert sorted(ids(tmp_path)) == [1, 2, 3]
 
 
-def test_batch_rows_under_a_schema(tmp_path: Path) -> None:
+def test_batch_rows_under_a_schema(tmp_path):
     schema = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string()))])
     rows = [{"id": 1, "tags": ["a", "b"]}, {"id": 2, "tags": None}, {"id": 3, "tags": []}]
     with pipeline() as p:
@@ -165,12 +164,12 @@ def test_batch_rows_under_a_schema(tmp_path: Path) -> None:
     assert found == {1: [b"a", b"b"], 2: None, 3: []}
 
 
-def test_elements_that_cannot_be_written_are_refused_at_construction(tmp_path: Path) -> None:
+def test_elements_that_cannot_be_written_are_refused_at_construction(tmp_path):
     with pytest.raises(UsageError, match="cannot write elements of type int"):
         pipeline() | beam.Create([1, 2]) | bt.WriteToTFRecord(f"{tmp_path}/")
 
 
-def test_splits_need_a_directory(tmp_path: Path) -> None:
+def test_splits_need_a_directory(tmp_path):
     with pytest.raises(UsageError, match=r"splits need a directory: write to '.*/part/' instead"):
         bt.WriteToTFRecord(str(tmp_path / "part"), splits={"a": 1.0})
 
@@ -192,9 +191,7 @@ THREE_WAYS = {"train": 0.5, "val": 0.25, "test": 0.25}
     ],
     ids=str,
 )
-def test_shards_that_do_not_suit_splits_are_refused_at_once(
-    tmp_path: Path, options: dict, message: str
-) -> None:
+def test_shards_that_do_not_suit_splits_are_refused_at_once(tmp_path, options, message):
     with pytest.raises(UsageError, match=message):
         bt.WriteToTFRecord(f"{tmp_path}/", **options)
 
@@ -210,8 +207,8 @@ def test_shards_that_do_not_suit_splits_are_refused_at_once(
     ids=str,
 )
 def test_what_does_not_suit_assigned_splits_is_refused_when_the_pipeline_is_built(
-    parquet: str, tmp_path: Path, splits: dict | None, prefix: str, options: dict, message: str
-) -> None:
+    parquet, tmp_path, splits, prefix, options, message
+):
     rows = pipeline() | bt.ReadFromParquet(parquet)
     if splits is not None:
         rows = rows | bt.AssignSplits(splits) | bt.MapBatches(lambda data: data)
@@ -219,7 +216,7 @@ def test_what_does_not_suit_assigned_splits_is_refused_when_the_pipeline_is_buil
         rows | bt.WriteToTFRecord(f"{tmp_path}/{prefix}", **options)
 
 
-def test_a_split_of_share_zero_needs_no_shard(parquet: str, tmp_path: Path) -> None:
+def test_a_split_of_share_zero_needs_no_shard(parquet, tmp_path):
     with pipeline() as p:
         rows = p | bt.ReadFromParquet(parquet)
         rows | "A" >> bt.WriteToTFRecord(f"{tmp_path}/a/", num_shards=1, splits={"a": 1, "b": 0})
@@ -231,7 +228,7 @@ def test_a_split_of_share_zero_needs_no_shard(parquet: str, tmp_path: Path) -> N
     }
 
 
-def test_element_kinds() -> None:
+def test_element_kinds():
     assert element_kind(Batch) == "batches"
     assert element_kind(bytes) == "examples"
     assert element_kind(dict) == "rows"
@@ -244,7 +241,7 @@ def double(row: dict) -> list[dict]:
 
 
 @pytest.mark.parametrize("shuffle", [True, False], ids=["shuffled", "source"])
-def test_a_row_can_become_several(parquet: str, tmp_path: Path, shuffle: bool) -> None:
+def test_a_row_can_become_several(parquet, tmp_path, shuffle):
     with pipeline() as p:
         (
             p
@@ -264,11 +261,11 @@ class Mapped(TypedDict):
     label: float
 
 
-def with_hint(row: dict) -> Mapped:
+def with_hint(row):
     return {"id": row["id"], "label": 0.5}
 
 
-def test_a_return_hint_gives_the_types_without_a_second_pass(parquet: str, tmp_path: Path) -> None:
+def test_a_return_hint_gives_the_types_without_a_second_pass(parquet, tmp_path):
     calls = beam.metrics.Metrics.counter("test", "calls")
 
     def counted(row: dict) -> Mapped:
@@ -293,7 +290,7 @@ class KeepEven(beam.DoFn):
             yield row
 
 
-def test_map_rows_takes_a_dofn(parquet: str, tmp_path: Path) -> None:
+def test_map_rows_takes_a_dofn(parquet, tmp_path):
     with pipeline() as p:
         (
             p
@@ -305,7 +302,7 @@ def test_map_rows_takes_a_dofn(parquet: str, tmp_path: Path) -> None:
     assert sorted(ids(tmp_path)) == list(range(0, 300, 2))
 
 
-def test_map_rows_to_examples(parquet: str, tmp_path: Path) -> None:
+def test_map_rows_to_examples(parquet, tmp_path):
     def to_example(row: dict) -> object:
         import tensorflow as tf
 
@@ -323,7 +320,7 @@ def test_map_rows_to_examples(parquet: str, tmp_path: Path) -> None:
     assert sorted(ids(tmp_path)) == list(range(300))
 
 
-def test_map_batches(parquet: str, tmp_path: Path) -> None:
+def test_map_batches(parquet, tmp_path):
     def only_id(data: pa.RecordBatch) -> pa.RecordBatch:
         return data.select(["id"])
 
@@ -338,7 +335,7 @@ def test_map_batches(parquet: str, tmp_path: Path) -> None:
     assert bt.Manifest.load(tmp_path).place == "origin"
 
 
-def test_map_batches_that_drops_rows_must_say_so(parquet: str, tmp_path: Path) -> None:
+def test_map_batches_that_drops_rows_must_say_so(parquet, tmp_path):
     def first_half(data: pa.RecordBatch) -> pa.RecordBatch:
         return data.slice(0, data.num_rows // 2)
 
@@ -360,7 +357,7 @@ def test_map_batches_that_drops_rows_must_say_so(parquet: str, tmp_path: Path) -
     assert bt.Manifest.load(tmp_path).place == "bytes"
 
 
-def test_assigned_splits_are_kept(parquet: str, tmp_path: Path) -> None:
+def test_assigned_splits_are_kept(parquet, tmp_path):
     with pipeline() as p:
         (
             p
@@ -378,7 +375,7 @@ def test_assigned_splits_are_kept(parquet: str, tmp_path: Path) -> None:
         assert sorted(ids(tmp_path / "a", split)) == sorted(ids(tmp_path / "b", split))
 
 
-def test_assign_splits_alone_is_enough(parquet: str, tmp_path: Path) -> None:
+def test_assign_splits_alone_is_enough(parquet, tmp_path):
     with pipeline() as p:
         (
             p
@@ -389,7 +386,7 @@ def test_assign_splits_alone_is_enough(parquet: str, tmp_path: Path) -> None:
     assert set(bt.Manifest.load(tmp_path).splits) == {"train", "test"}
 
 
-def test_encode_examples_and_to_example(parquet: str) -> None:
+def test_encode_examples_and_to_example(parquet):
     import tensorflow as tf
 
     table = pq.read_table(parquet).slice(0, 5)
@@ -400,7 +397,7 @@ def test_encode_examples_and_to_example(parquet: str) -> None:
     assert tf.train.Example.FromString(encoded[3]).features.feature["id"].int64_list.value == [3]
 
 
-def test_a_batch_crosses_the_wire_whole_and_alone() -> None:
+def test_a_batch_crosses_the_wire_whole_and_alone():
     from beam_tfrecord.beam_steps import BatchCoder
 
     data = pa.RecordBatch.from_pydict({"x": list(range(100_000)), "s": ["text"] * 100_000})
@@ -421,7 +418,7 @@ def test_a_batch_crosses_the_wire_whole_and_alone() -> None:
     assert list(taken.origin.row_numbers(2)) == [12, 10]
 
 
-def test_rejects_do_not_vanish_in_to_rows() -> None:
+def test_rejects_do_not_vanish_in_to_rows():
     from beam_tfrecord.batch import Reject
 
     batch = Batch(pa.RecordBatch.from_pydict({"x": [1]}), rejects=(Reject("u", 1, "", "c", "bad"),))
@@ -429,16 +426,16 @@ def test_rejects_do_not_vanish_in_to_rows() -> None:
         [batch] | bt.ToRows()
 
 
-def test_an_existing_dataset_is_refused_at_construction(parquet: str, tmp_path: Path) -> None:
+def test_an_existing_dataset_is_refused_at_construction(parquet, tmp_path):
     bt.write(parquet, tmp_path)
     with pytest.raises(BeamTFRecordError, match="already holds another dataset"):
         pipeline() | bt.ReadFromParquet(parquet) | bt.WriteToTFRecord(f"{tmp_path}/")
 
 
-def test_examples_of_two_kinds_are_an_error(tmp_path: Path) -> None:
+def test_examples_of_two_kinds_are_an_error(tmp_path):
     import tensorflow as tf
 
-    def example(feature: tf.train.Feature) -> bytes:
+    def example(feature):
         features = tf.train.Features(feature={"x": feature})
         return tf.train.Example(features=features).SerializeToString()
 
@@ -469,9 +466,7 @@ def plain_rows(batch: Batch) -> list[dict]:
     ],
     ids=["ToRows", "EncodeExamples", "splits", "your own"],
 )
-def test_rows_that_lose_their_split_are_refused(
-    parquet: str, tmp_path: Path, step: beam.PTransform, options: dict
-) -> None:
+def test_rows_that_lose_their_split_are_refused(parquet, tmp_path, step, options):
     split = pipeline() | bt.ReadFromParquet(parquet) | bt.AssignSplits(SPLITS)
     sink = bt.WriteToTFRecord(f"{tmp_path}/", **options)
     for rows in (split | step, split | "2" >> step | "Any" >> beam.Map(lambda row: row)):
@@ -479,9 +474,7 @@ def test_rows_that_lose_their_split_are_refused(
             rows | f"Sink {rows}" >> sink
 
 
-def test_rows_of_unknown_type_that_lose_their_split_are_refused(
-    parquet: str, tmp_path: Path
-) -> None:
+def test_rows_of_unknown_type_that_lose_their_split_are_refused(parquet, tmp_path):
     def write(step: beam.PTransform, **options: object) -> None:
         with pipeline() as p:
             split = p | bt.ReadFromParquet(parquet) | bt.AssignSplits(SPLITS)
@@ -496,7 +489,7 @@ def test_rows_of_unknown_type_that_lose_their_split_are_refused(
     assert set(bt.Manifest.load(tmp_path).splits) == set(SPLITS)
 
 
-def test_splits_pass_through_other_code_that_gives_batches(parquet: str, tmp_path: Path) -> None:
+def test_splits_pass_through_other_code_that_gives_batches(parquet, tmp_path):
     with pipeline() as p:
         (
             p
@@ -514,7 +507,7 @@ TWICE = "rows come with the split that AssignSplits gave them: leave out splits,
 PART = "some rows come with the split that AssignSplits gave them and some with none"
 
 
-def run_to(rows: beam.PCollection, directory: Path, **options: object) -> None:
+def run_to(rows, directory, **options):
     rows | bt.WriteToTFRecord(f"{directory}/", **options)
     rows.pipeline.run()
 
@@ -531,7 +524,7 @@ def run_to(rows: beam.PCollection, directory: Path, **options: object) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("is_hidden", [False, True])
-def test_splits_are_said_once(parquet: str, tmp_path: Path, options: dict, is_hidden: bool) -> None:
+def test_splits_are_said_once(parquet, tmp_path, options, is_hidden):
     """What only the runner sees is refused by the sink, before anything is published."""
     p = pipeline()
     split = p | bt.ReadFromParquet(parquet) | bt.AssignSplits(SPLITS)
@@ -550,7 +543,7 @@ def test_splits_are_said_once(parquet: str, tmp_path: Path, options: dict, is_hi
     assert not (tmp_path / "manifest.json").exists()
 
 
-def test_splits_are_assigned_once(parquet: str, tmp_path: Path) -> None:
+def test_splits_are_assigned_once(parquet, tmp_path):
     p = pipeline()
     split = p | bt.ReadFromParquet(parquet) | bt.AssignSplits(SPLITS)
     with pytest.raises(UsageError, match=TWICE):
@@ -562,7 +555,7 @@ def test_splits_are_assigned_once(parquet: str, tmp_path: Path) -> None:
     assert not (tmp_path / "manifest.json").exists()
 
 
-def test_rows_that_lost_their_split_get_a_new_one(parquet: str, tmp_path: Path) -> None:
+def test_rows_that_lost_their_split_get_a_new_one(parquet, tmp_path):
     with pipeline() as p:
         (
             p
@@ -579,8 +572,8 @@ def test_rows_that_lost_their_split_get_a_new_one(parquet: str, tmp_path: Path) 
 @pytest.mark.parametrize("is_hidden", [False, True])
 @pytest.mark.parametrize("is_mapped", [False, True])
 def test_rows_without_a_split_do_not_go_with_rows_that_have_one(
-    parquet: str, tmp_path: Path, is_hidden: bool, is_mapped: bool
-) -> None:
+    parquet, tmp_path, is_hidden, is_mapped
+):
     p = pipeline()
     split = p | "1" >> bt.ReadFromParquet(parquet) | bt.AssignSplits(SPLITS)
     other = p | "2" >> bt.ReadFromParquet(parquet)
@@ -595,9 +588,7 @@ def test_rows_without_a_split_do_not_go_with_rows_that_have_one(
     assert not (tmp_path / "manifest.json").exists()
 
 
-def test_splits_may_be_assigned_in_parts_and_by_code_of_your_own(
-    parquet: str, tmp_path: Path
-) -> None:
+def test_splits_may_be_assigned_in_parts_and_by_code_of_your_own(parquet, tmp_path):
     with pipeline() as p:
         one, two, three = (p | name >> bt.ReadFromParquet(parquet) for name in "123")
         split = one | "A" >> bt.AssignSplits(SPLITS), two | "B" >> bt.AssignSplits({"val": 1.0})
@@ -606,7 +597,7 @@ def test_splits_may_be_assigned_in_parts_and_by_code_of_your_own(
     assert set(bt.Manifest.load(tmp_path).splits) == {*SPLITS, "val", "own"}
 
 
-def test_a_stage_refuses_splits(parquet: str, tmp_path: Path) -> None:
+def test_a_stage_refuses_splits(parquet, tmp_path):
     p = pipeline()
     p | bt.ReadFromParquet(parquet) | bt.AssignSplits(SPLITS) | bt.ExtractToParquet(tmp_path)
     with pytest.raises(Exception, match="a stage has no splits"):
@@ -618,9 +609,7 @@ def halved(row: dict) -> dict:
 
 
 @pytest.mark.parametrize("is_flat", [True, False], ids=["Flatten", "Reshuffle"])
-def test_map_rows_finds_types_behind_other_code(
-    parquet: str, tmp_path: Path, is_flat: bool
-) -> None:
+def test_map_rows_finds_types_behind_other_code(parquet, tmp_path, is_flat):
     with pipeline() as p:
         rows = p | bt.ReadFromParquet(parquet)
         if is_flat:
@@ -633,7 +622,7 @@ def test_map_rows_finds_types_behind_other_code(
     assert types == {"id": "int64", "half": "float"}
 
 
-def test_a_row_function_over_readers_of_different_types(tmp_path: Path) -> None:
+def test_a_row_function_over_readers_of_different_types(tmp_path):
     """The types found do not follow from which reader came first."""
     tables = [
         pa.table({"id": pa.array([1, 2], pa.int16()), "a": ["x", "y"]}),
@@ -652,13 +641,13 @@ def test_a_row_function_over_readers_of_different_types(tmp_path: Path) -> None:
     assert write([0, 1]) == write([1, 0])
 
 
-def test_a_batch_without_rows_has_no_examples() -> None:
+def test_a_batch_without_rows_has_no_examples():
     empty = Batch(pa.RecordBatch.from_pydict({"id": pa.array([], pa.int64())}))
     assert [empty] | bt.EncodeExamples() == []
 
 
 @pytest.mark.parametrize("exchange", ["files", "runner"])
-def test_a_fault_of_the_data_is_told_under_every_exchange(tmp_path: Path, exchange: str) -> None:
+def test_a_fault_of_the_data_is_told_under_every_exchange(tmp_path, exchange):
     p = pipeline()
     (
         p

@@ -23,7 +23,7 @@ Build = Callable[[beam.Pipeline, Path], Sequence[beam.PCollection]]
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def inputs(tmp_path_factory):
     """Return a directory of directories, each with a file of the same name."""
     directory = tmp_path_factory.mktemp("inputs")
     for name in ("x", "y"):
@@ -78,7 +78,7 @@ def rows_of_other_code(p: beam.Pipeline, inputs: Path) -> Sequence[beam.PCollect
     return rows | bt.BatchRows(SCHEMA), read(p, inputs, "x")
 
 
-def given(p: beam.Pipeline, name: str, rows: Any) -> Any:
+def given(p, name, rows):
     """Return batches that come as a side input of other code."""
     return (
         p
@@ -100,7 +100,7 @@ def side_inputs_of_both(p: beam.Pipeline, inputs: Path) -> Sequence[beam.PCollec
     return moved_too, read(p, inputs, "x", "again")
 
 
-BUILDS: tuple[Build, ...] = (
+BUILDS = (
     two_readers,
     applied_in_another_order,
     one_input_twice,
@@ -126,7 +126,7 @@ def write(build: Build, inputs: Path, out: Path, **options: Any) -> list[tuple[s
 
 
 @pytest.mark.parametrize("build", slow_after(3, BUILDS))
-def test_inputs_are_shuffled_apart(inputs: Path, tmp_path: Path, build: Build) -> None:
+def test_inputs_are_shuffled_apart(inputs, tmp_path, build):
     found = write(build, inputs, tmp_path)
     copies = len(found) // ROWS
     assert sorted(row for _, row in found) == sorted(list(range(ROWS)) * copies)
@@ -136,7 +136,7 @@ def test_inputs_are_shuffled_apart(inputs: Path, tmp_path: Path, build: Build) -
 
 
 @pytest.mark.parametrize("build", slow_after(3, BUILDS))
-def test_source_order_keeps_inputs_apart(inputs: Path, tmp_path: Path, build: Build) -> None:
+def test_source_order_keeps_inputs_apart(inputs, tmp_path, build):
     found = write(build, inputs, tmp_path, shuffle=False, shards=3)
     parts = [found[at : at + ROWS] for at in range(0, len(found), ROWS)]
     for part in parts:
@@ -162,13 +162,13 @@ def test_source_order_keeps_inputs_apart(inputs: Path, tmp_path: Path, build: Bu
     )
 
 
-def test_the_order_of_application_leaves_no_trace(inputs: Path, tmp_path: Path) -> None:
+def test_the_order_of_application_leaves_no_trace(inputs, tmp_path):
     write(two_readers, inputs, tmp_path / "a")
     write(applied_in_another_order, inputs, tmp_path / "b")
     assert shard_hashes(tmp_path / "a") == shard_hashes(tmp_path / "b")
 
 
-def test_a_reader_alone_is_written_as_ever(inputs: Path, tmp_path: Path) -> None:
+def test_a_reader_alone_is_written_as_ever(inputs, tmp_path):
     """Neither another reader of the pipeline nor the label of this one changes a dataset."""
     bt.write(inputs / "x", tmp_path / "a")
     with bt.pipeline("FnApiRunner") as p:
@@ -179,7 +179,7 @@ def test_a_reader_alone_is_written_as_ever(inputs: Path, tmp_path: Path) -> None
     assert a[shard] == b[shard]
 
 
-def test_a_stage_keeps_inputs_apart(inputs: Path, tmp_path: Path) -> None:
+def test_a_stage_keeps_inputs_apart(inputs, tmp_path):
     with bt.pipeline("FnApiRunner") as p:
         two_readers(p, inputs) | beam.Flatten() | bt.ExtractToParquet(tmp_path)
     rows = [row for batch in bt.ReadFromParquet(str(tmp_path)).batches() for row in batch.rows()]
@@ -188,7 +188,7 @@ def test_a_stage_keeps_inputs_apart(inputs: Path, tmp_path: Path) -> None:
     ]
 
 
-def test_ways_in_the_graph(inputs: Path) -> None:
+def test_ways_in_the_graph(inputs):
     p = bt.pipeline("FnApiRunner")
     x = read(p, inputs, "x")
     assert step_paths_to(x) == (("x",),)
@@ -200,7 +200,7 @@ def test_ways_in_the_graph(inputs: Path) -> None:
     assert step_paths_to(p | beam.Create([1])) == ((),)
 
 
-def test_side_inputs_of_our_steps_give_no_rows(inputs: Path) -> None:
+def test_side_inputs_of_our_steps_give_no_rows(inputs):
     """Types that are found in a pass of their own travel so."""
     p = bt.pipeline("FnApiRunner")
     mapped = read(p, inputs, "x") | "Map" >> bt.MapRows(moved)
@@ -209,7 +209,7 @@ def test_side_inputs_of_our_steps_give_no_rows(inputs: Path) -> None:
     assert step_paths_to(told) == (("x", "Map"), ("y",))
 
 
-def test_too_many_ways_are_refused(inputs: Path) -> None:
+def test_too_many_ways_are_refused(inputs):
     p = bt.pipeline("FnApiRunner")
     rows = read(p, inputs, "x")
     for number in range(13):
@@ -219,7 +219,7 @@ def test_too_many_ways_are_refused(inputs: Path) -> None:
         step_paths_to(rows)
 
 
-def test_rows_of_many_groups_share_runs(inputs: Path, tmp_path: Path) -> None:
+def test_rows_of_many_groups_share_runs(inputs, tmp_path):
     """Behind a Reshuffle of the user's, nearly every batch is of another group than the last."""
     for number in range(20):
         (tmp_path / "in").mkdir(exist_ok=True)

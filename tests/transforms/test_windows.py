@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -17,7 +16,7 @@ from tests.helpers.marks import slow_after
 SCHEMA = pa.schema([("id", pa.int64())])
 ROWS = 60
 # How often an element is written: once for each window that it is in.
-WINDOWS: dict[str, tuple[dict[str, Any], int]] = {
+WINDOWS = {
     "fixed": ({"windowfn": window.FixedWindows(10)}, 1),
     "sliding": ({"windowfn": window.SlidingWindows(10, 5)}, 2),
     "sessions": ({"windowfn": window.Sessions(3)}, 1),
@@ -36,7 +35,7 @@ def at_time(number: int) -> Any:
     return window.TimestampedValue({"id": number}, number)
 
 
-def windowed(p: beam.Pipeline, name: str, kind: Any = dict) -> beam.PCollection:
+def windowed(p, name, kind=dict):
     return (
         p
         | beam.Create(range(ROWS))
@@ -45,14 +44,14 @@ def windowed(p: beam.Pipeline, name: str, kind: Any = dict) -> beam.PCollection:
     )
 
 
-def expected(name: str) -> list[int]:
+def expected(name):
     return sorted(list(range(ROWS)) * WINDOWS[name][1])
 
 
 @pytest.mark.parametrize("kind", [dict, Any], ids=["dict", "any"])
 @pytest.mark.parametrize("exchange", slow_after(1, ["files", "runner"]))
 @pytest.mark.parametrize("name", WINDOWS)
-def test_a_sink(tmp_path: Path, name: str, kind: Any, exchange: str) -> None:
+def test_a_sink(tmp_path, name, kind, exchange):
     with bt.pipeline("FnApiRunner") as p:
         rows = windowed(p, name, kind)
         rows | bt.WriteToTFRecord(f"{tmp_path}/", exchange=exchange, shards=2)
@@ -60,7 +59,7 @@ def test_a_sink(tmp_path: Path, name: str, kind: Any, exchange: str) -> None:
 
 
 @pytest.mark.parametrize("name", WINDOWS)
-def test_a_stage(tmp_path: Path, name: str) -> None:
+def test_a_stage(tmp_path, name):
     with bt.pipeline("FnApiRunner") as p:
         windowed(p, name) | bt.ExtractToParquet(tmp_path)
     batches = bt.ReadFromParquet(str(tmp_path)).batches()
@@ -72,7 +71,7 @@ def doubled(row: dict[str, int]) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("name", WINDOWS)
-def test_every_transform(tmp_path: Path, name: str) -> None:
+def test_every_transform(tmp_path, name):
     """Types are found, and rows mapped, gathered and split, whatever the windows are."""
     with bt.pipeline("FnApiRunner") as p:
         (
@@ -91,7 +90,7 @@ def test_every_transform(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_statistics(tmp_path: Path) -> None:
+def test_statistics(tmp_path):
     pytest.importorskip("tensorflow_transform")
     with bt.pipeline("FnApiRunner") as p:
         (

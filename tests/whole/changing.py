@@ -56,7 +56,7 @@ BATCH_ROWS = 7
 Rows = list[tuple[int, int]]
 
 
-def _table(first: int, rows: int, state: int) -> pa.Table:
+def _table(first, rows, state):
     return pa.table({"id": np.arange(first, first + rows), "state": np.full(rows, state)})
 
 
@@ -84,7 +84,7 @@ def _json(first: int, rows: int, state: int) -> bytes:
 
 def _parquet(first: int, rows: int, state: int) -> bytes:
     sink = io.BytesIO()
-    plain: dict[str, Any] = {"compression": "none", "use_dictionary": False}
+    plain = {"compression": "none", "use_dictionary": False}
     pq.write_table(_table(first, rows, state), sink, row_group_size=max(1, rows // 3), **plain)
     return sink.getvalue()
 
@@ -97,7 +97,7 @@ def _arrow_stream(first: int, rows: int, state: int) -> bytes:
     return _ipc(pa.ipc.new_stream, _table(first, rows, state))
 
 
-def _ipc(make: Any, table: pa.Table) -> bytes:
+def _ipc(make, table):
     sink = io.BytesIO()
     with make(sink, table.schema) as writer:
         writer.write_table(table, max_chunksize=max(1, len(table) // 3))
@@ -171,7 +171,7 @@ def _png(first: int, rows: int, state: int) -> bytes:
     return sink.getvalue()
 
 
-def _in_zip(name: str, make: Callable[[int, int, int], bytes]) -> Callable[[int, int, int], bytes]:
+def _in_zip(name, make):
     def zipped(first: int, rows: int, state: int) -> bytes:
         sink = io.BytesIO()
         # Not compressed, so the size does not depend on the values; with a time of its own.
@@ -234,7 +234,7 @@ CHANGES = ("rewritten", "replaced by mv", "replaced by cp -p", "truncated", "app
 MOMENTS = ("listed", "before a unit", "inside a unit", "after a unit", "before publishing")
 
 
-def write_files(directory: Path, kind: str, rows: int, state: int = OLD) -> list[Path]:
+def write_files(directory, kind, rows, state=OLD):
     """Write the files of an input; those of another state have the same sizes."""
     of = INPUTS[kind]
     directory.mkdir(parents=True, exist_ok=True)
@@ -270,7 +270,7 @@ def change(paths: list[Path], kind: str, rows: int, how: str) -> None:
 
 
 @contextlib.contextmanager
-def small_units(kind: str) -> Iterator[None]:
+def small_units(kind):
     """Let the files of an input be cut where they are to be, and each picture be a unit."""
     of = INPUTS[kind]
     with pytest.MonkeyPatch.context() as patch:
@@ -281,14 +281,14 @@ def small_units(kind: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def at_moment(kind: str, moment: str, act: Callable[[], None]) -> Iterator[None]:
+def at_moment(kind, moment, act):
     """Let jobs in this process call `act` once, at a moment of their reading."""
     left, of = [act], INPUTS[kind]
     # Where a source has both, the first calls the second.
     name = "read_hashed" if "read_hashed" in vars(of.source) else "read"
     read = getattr(of.source, name)
 
-    def reach(reached: str) -> None:
+    def reach(reached):
         if reached == moment and left:
             left.pop()()
 
@@ -318,7 +318,7 @@ def at_moment(kind: str, moment: str, act: Callable[[], None]) -> Iterator[None]
         assert not left, "the moment never came"
 
 
-def rows_of(out: Path) -> Rows:
+def rows_of(out):
     """Return id and state of every row of a dataset, in order."""
     found = []
     for row in bt.load(out).rows():
@@ -333,7 +333,7 @@ def rows_of(out: Path) -> Rows:
     return sorted(found)
 
 
-def rows_made(kind: str, rows: int, state: int) -> Rows:
+def rows_made(kind, rows, state):
     """Return what `rows_of` gives of an input that never changed."""
     if kind == "pictures":
         rows = 1
@@ -342,7 +342,7 @@ def rows_made(kind: str, rows: int, state: int) -> Rows:
     return [(offset + row, state) for row in range(FILES * rows)]
 
 
-def judge(directory: Path, kind: str, how: str, moment: str, rows: int) -> str:
+def judge(directory, kind, how, moment, rows):
     """Change an input while it is written; return what became of the job.
 
     Raises:
@@ -352,12 +352,12 @@ def judge(directory: Path, kind: str, how: str, moment: str, rows: int) -> str:
         return _judged(directory, kind, how, moment, rows)
 
 
-def _judged(directory: Path, kind: str, how: str, moment: str, rows: int) -> str:
+def _judged(directory, kind, how, moment, rows):
     of, out = INPUTS[kind], directory / "out"
     paths = write_files(directory / "in", kind, rows)
     inputs = directory / "in" / ("*.zip" if of.suffix == ".zip" else "")
     told, code = "", 0
-    options: dict[str, Any] = {"source_options": of.options}
+    options = {"source_options": of.options}
     with at_moment(kind, moment, lambda: change(paths, kind, rows, how)):
         try:
             bt.write(inputs, out, **options)

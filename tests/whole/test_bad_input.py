@@ -11,9 +11,7 @@ import json
 import re
 import struct
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import fastavro
 import openpyxl
@@ -35,7 +33,7 @@ LINES = b'{"a": 1, "b": "x"}\n{"a": 2, "b": "y"}\n'
 RECORDS = b"".join(framed(example(a=row)) for row in range(20))
 
 
-def _made(kind: str) -> bytes:
+def _made(kind):
     path = Path(f"made{CASES[kind].suffix}")
     CASES[kind].write(path, some_rows(20))
     data = path.read_bytes()
@@ -48,14 +46,14 @@ def _tar(names: list[str]) -> bytes:
     return Path("made.tar").read_bytes()
 
 
-def _headers_only(size: int) -> bytes:
+def _headers_only(size):
     """Return a tar file with a member of any size, of which nothing is there."""
     member = tarfile.TarInfo("big.bin")
     member.size = size
     return member.tobuf(tarfile.GNU_FORMAT) + bytes(1024)
 
 
-def _book(*rows: list) -> bytes:
+def _book(*rows):
     book, sink = openpyxl.Workbook(), io.BytesIO()
     for row in rows:
         book.active.append(row)
@@ -70,7 +68,7 @@ def _avro(rows: list[dict], **types: str) -> bytes:
     return sink.getvalue()
 
 
-def _table(suffix: str, **columns: list) -> bytes:
+def _table(suffix, **columns):
     sink, table = io.BytesIO(), pa.table(columns)
     if suffix == "parquet":
         pq.write_table(table, sink)
@@ -81,23 +79,23 @@ def _table(suffix: str, **columns: list) -> bytes:
     return sink.getvalue()
 
 
-def _unchecked(payload: bytes) -> bytes:
+def _unchecked(payload):
     return struct.pack("<Q", len(payload)) + bytes(4) + payload + bytes(4)
 
 
-def _sequence() -> bytes:
+def _sequence():
     # A SequenceExample: its second field holds lists, which an Example does not have.
     context = example(a=1)
     return context + b"\x12\x00"
 
 
-def _long(size: int) -> bytes:
+def _long(size):
     length = struct.pack("<Q", size)
     return length + struct.pack("<I", masked_crc(length)) + bytes(2**24)
 
 
 # Name of the case: files, and what the only line of the error says.
-FILES: dict[str, tuple[dict[str, bytes | Callable[[], bytes]], str]] = {
+FILES = {
     "UTF-16": ({"x.jsonl": LINES.decode().encode("utf-16")}, r"x\.jsonl looks like UTF-16"),
     "UTF-16 without a mark": (
         {"x.jsonl": LINES.decode().encode("utf-16-le")},
@@ -215,14 +213,12 @@ OPTIONS = {
 }
 
 
-def _refusal(lines: list[str]) -> str:
+def _refusal(lines):
     return "\n".join(line for line in lines if not re.match(r"(starting|scanning|reading) ", line))
 
 
 @pytest.mark.parametrize("case", FILES)
-def test_files_are_refused_in_one_line(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_refused_in_one_line(case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     files, message = FILES[case]
     (tmp_path / "in").mkdir()
@@ -238,7 +234,7 @@ def test_files_are_refused_in_one_line(
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=" ".join)
-def test_options_are_refused_in_one_line(option: tuple[str, str], tmp_path: Path) -> None:
+def test_options_are_refused_in_one_line(option, tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_bytes(b'{"fare": 1, "city": "x"}\n' * 9)
     ended = run("write", path, tmp_path / "out", *option, directory=tmp_path)
@@ -247,7 +243,7 @@ def test_options_are_refused_in_one_line(option: tuple[str, str], tmp_path: Path
     assert "\n" not in _refusal(ended.lines)
 
 
-def test_a_sheet_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
+def test_a_sheet_that_is_not_there_is_refused_with_those_that_are(tmp_path):
     (tmp_path / "x.xlsx").write_bytes(_book(["a"], [1]))
     ended = run(
         *("write", tmp_path / "x.xlsx", tmp_path / "out", "--sheet", "x"), directory=tmp_path
@@ -256,12 +252,12 @@ def test_a_sheet_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path
     assert _refusal(ended.lines) == "error: x.xlsx has no sheet 'x': it has Sheet"
 
 
-def test_a_file_of_orc_without_rows_is_no_error(tmp_path: Path) -> None:
+def test_a_file_of_orc_without_rows_is_no_error(tmp_path):
     (tmp_path / "x.orc").write_bytes(_table("orc", a=pa.array([], pa.int64())))  # type: ignore[arg-type]
     assert bt.write(tmp_path / "x.orc", tmp_path / "out").examples == 0
 
 
-def _bad_texts(suffix: str, rows: int) -> bytes:
+def _bad_texts(suffix, rows):
     """Return a file of rows of which every tenth has a text that is not UTF-8."""
     made = [{"id": row, "s": "BAD" if row % 10 == 3 else f"text {row}"} for row in range(rows)]
     data = {
@@ -273,7 +269,7 @@ def _bad_texts(suffix: str, rows: int) -> bytes:
 
 
 @pytest.mark.parametrize("suffix", ["arrow", "avro", "jsonl"])
-def test_rows_are_written_or_rejected_and_none_is_lost(suffix: str, tmp_path: Path) -> None:
+def test_rows_are_written_or_rejected_and_none_is_lost(suffix, tmp_path):
     path = tmp_path / f"x.{suffix}"
     path.write_bytes(_bad_texts(suffix, 200))
     ended = run(*("write", path, tmp_path / "out", "--max-rejects", "any"), directory=tmp_path)
@@ -311,9 +307,7 @@ def _parquet_without_name() -> Path:
         (_examples_without_name, {}),
     ],
 )
-def test_a_column_without_a_name_replaces_no_dataset(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Callable[[], Any], options: Any
-) -> None:
+def test_a_column_without_a_name_replaces_no_dataset(tmp_path, monkeypatch, made, options):
     monkeypatch.chdir(tmp_path)
     bt.write([{"a": 1}, {"a": 2}], "good")
     before = sorted(Path("good").rglob("*"))
@@ -329,9 +323,7 @@ def test_a_column_without_a_name_replaces_no_dataset(
         assert list(bt.load("named").rows()) == [{"b": 2}]
 
 
-def test_a_plan_refuses_a_column_without_a_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_refuses_a_column_without_a_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = _parquet_without_name()
     with pytest.raises(UsageError, match=r"^feature '' in the schema: it has no name"):

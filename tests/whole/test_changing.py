@@ -1,9 +1,6 @@
 """A file that changes while it is read: one dataset of one state, or one clear line."""
 
-from __future__ import annotations
-
 import itertools
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +19,5 @@ TURNS = [
 @pytest.mark.parametrize(
     ("kind", "how", "moment"), slow_after(len(TURNS) // 2, TURNS[::2] + TURNS[1::2])
 )
-def test_a_changed_input_is_one_state_or_one_line(
-    tmp_path: Path, kind: str, how: str, moment: str
-) -> None:
+def test_a_changed_input_is_one_state_or_one_line(tmp_path, kind, how, moment):
     judge(tmp_path, kind, how, moment, rows=40)

@@ -7,10 +7,6 @@ pairs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from tests.images.picture_combinations import (
@@ -35,7 +31,7 @@ from tests.whole.combinations import (
 CASES, SLOW_CASES = 6, 10
 
 
-def first_cases(factors: Mapping[str, Sequence[Any]], is_sound: Callable[[Case], bool]) -> Any:
+def first_cases(factors, is_sound):
     """Return the first cases as parameters of a test, later ones as slow ones."""
     cases = covering(factors, is_sound)[: CASES + SLOW_CASES]
     marked = [pytest.param(case, marks=pytest.mark.slow) for case in cases[CASES:]]
@@ -43,32 +39,32 @@ def first_cases(factors: Mapping[str, Sequence[Any]], is_sound: Callable[[Case],
 
 
 @first_cases(PIPELINES, is_sound_pipeline)
-def test_a_pipeline(tmp_path: Path, case: Case) -> None:
+def test_a_pipeline(tmp_path, case):
     check_pipeline(case, tmp_path)
 
 
 @first_cases(WRITES, is_sound_write)
-def test_write(tmp_path: Path, case: Case) -> None:
+def test_write(tmp_path, case):
     check_write(case, tmp_path)
 
 
 @first_cases(PICTURES, is_sound_picture)
-def test_pictures(tmp_path: Path, case: Case) -> None:
+def test_pictures(tmp_path, case):
     check_picture(case, tmp_path)
 
 
 @pytest.mark.parametrize("levels", REFUSED_PIPELINES[::4], ids=str)
-def test_what_cannot_be_written_is_refused(tmp_path: Path, levels: Case) -> None:
+def test_what_cannot_be_written_is_refused(tmp_path, levels):
     assert check_pipeline(whole_case(levels), tmp_path) == "refused"
 
 
 @pytest.mark.parametrize("levels", REFUSED_PICTURES, ids=str)
-def test_pictures_that_cannot_be_written_are_refused(tmp_path: Path, levels: Case) -> None:
+def test_pictures_that_cannot_be_written_are_refused(tmp_path, levels):
     case = {name: all_levels[0] for name, all_levels in PICTURES.items()} | {"size": 4} | levels
     assert check_picture(case, tmp_path) == "refused"
 
 
-def test_a_covering_array_holds_every_pair() -> None:
+def test_a_covering_array_holds_every_pair():
     def is_sound(case: Case) -> bool:
         return not (case.get("a") == 0 and case.get("b") == 1)
 

@@ -3,13 +3,9 @@
 `scripts/prove/run containers` tries many more.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
-from tests.whole.containers import VARIANTS, Variant, judge
+from tests.whole.containers import VARIANTS, judge
 
 MODULES = {
     "delta": "deltalake",
@@ -23,9 +19,7 @@ MODULES = {
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.__name__)
-def test_rows_give_one_dataset_in_any_container(
-    tmp_path: Path, variant: Variant, seed: int
-) -> None:
+def test_rows_give_one_dataset_in_any_container(tmp_path, variant, seed):
     if module := MODULES.get(variant.__name__):
         pytest.importorskip(module)
     judge(tmp_path, variant, seed)

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -28,21 +27,21 @@ from beam_tfrecord.records.encoding import Arena
 from beam_tfrecord.records.tfrecord import read_blocks
 from tests.helpers.made_datasets import framed, make_dataset
 from tests.whole.type_families import Column
-from tests.whole.type_oracle import Features, features_of
+from tests.whole.type_oracle import features_of
 from tests.whole.type_readers import Written, check_tensorflow, check_tfx, check_wire
 
 _NOON = datetime.datetime(2024, 2, 29, 12, 30, 15, 250_000)
 
 
-def _tensors(item: pa.DataType, rows: list[Any]) -> pa.Array:
+def _tensors(item, rows):
     arrow = pa.fixed_shape_tensor(item, [2, 2])
     return pa.ExtensionArray.from_storage(arrow, pa.array(rows, arrow.storage_type))
 
 
-def every_type() -> pa.Table:
+def every_type():
     """Return three rows of every type of the contract, the last of each a null."""
     points = [{"x": 1.5, "tags": ["a", "b"]}, {"x": -2.0, "tags": []}, None]
-    columns: dict[str, Any] = {
+    columns = {
         **{f"i{t}": pa.array([0, 100, None], t) for t in (pa.int8(), pa.int16(), pa.int32())},
         **{f"u{t}": pa.array([1, 200, None], t) for t in (pa.uint8(), pa.uint16(), pa.uint32())},
         "int64": pa.array([-(2**63), 2**63 - 1, None], pa.int64()),
@@ -94,7 +93,7 @@ def every_type() -> pa.Table:
 
 
 TABLE = every_type()
-EXPECTED: list[Features] = [
+EXPECTED = [
     {
         name: feature
         for column, array in zip(TABLE.column_names, TABLE.columns, strict=True)
@@ -105,7 +104,7 @@ EXPECTED: list[Features] = [
 
 
 @pytest.fixture(scope="module", params=["", "GZIP"])
-def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dataset(request, tmp_path_factory):
     directory = tmp_path_factory.mktemp("every-type")
     make_dataset(directory, TABLE, shards=2, compression=request.param)
     return directory
@@ -116,11 +115,11 @@ def files(dataset: Path) -> tuple[list[str], str]:
     return [str(dataset / shard.path) for shard in manifest.shards], manifest.compression
 
 
-def as_written(dataset: Path, payloads: list[bytes]) -> Written:
+def as_written(dataset, payloads):
     return Written(Column(pa.nulls(3)), Manifest.load(dataset).schema, payloads, EXPECTED, Arena())
 
 
-def test_tf_data_and_parse_example_under_the_feature_spec(dataset: Path) -> None:
+def test_tf_data_and_parse_example_under_the_feature_spec(dataset):
     paths, compression = files(dataset)
     records = tf.data.TFRecordDataset(paths, compression_type=compression)
     written = as_written(dataset, [record.numpy() for record in records])
@@ -128,11 +127,11 @@ def test_tf_data_and_parse_example_under_the_feature_spec(dataset: Path) -> None
     check_tensorflow(written)
 
 
-def test_the_decoder_of_tfx_bsl_under_the_schema_pbtxt(dataset: Path) -> None:
+def test_the_decoder_of_tfx_bsl_under_the_schema_pbtxt(dataset):
     check_tfx(as_written(dataset, list(load(dataset).examples())))
 
 
-def test_the_source_of_beam_and_protobuf(dataset: Path) -> None:
+def test_the_source_of_beam_and_protobuf(dataset):
     with bt.pipeline() as root:
         ids = (
             root
@@ -155,7 +154,7 @@ print(json.dumps([{name: told(value) for name, value in row.items()} for row in 
 """
 
 
-def test_the_reader_tfrecord_of_pypi(dataset: Path) -> None:
+def test_the_reader_tfrecord_of_pypi(dataset):
     (path, _), compression = files(dataset)
     described = {"int64": "int", "float32": "float", "text string": "byte", "list": "int"}
     told = json.dumps([path, described, compression.lower() or None])
@@ -177,7 +176,7 @@ def test_the_reader_tfrecord_of_pypi(dataset: Path) -> None:
     assert [row["list"].tolist() for row in rows] == [[1, 2, 3], []]
 
 
-def test_our_own_reader(dataset: Path) -> None:
+def test_our_own_reader(dataset):
     back = pa.concat_tables(pa.table(batch) for batch in load(dataset).batches())
     found = [
         {
@@ -216,7 +215,7 @@ FOREIGN = Schema.from_feature_spec(
 )
 
 
-def read_by_us(paths: list[Path]) -> list[dict[str, Any]]:
+def read_by_us(paths):
     decoder = Decoder(FOREIGN)
     return [
         row
@@ -227,7 +226,7 @@ def read_by_us(paths: list[Path]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-def test_files_of_tensorflow(tmp_path: Path, compression: str) -> None:
+def test_files_of_tensorflow(tmp_path, compression):
     path = tmp_path / "of-tensorflow"
     with tf.io.TFRecordWriter(str(path), compression) as writer:
         for example in _examples():
@@ -235,7 +234,7 @@ def test_files_of_tensorflow(tmp_path: Path, compression: str) -> None:
     assert read_by_us([path]) == ROWS
 
 
-def test_files_of_beam(tmp_path: Path) -> None:
+def test_files_of_beam(tmp_path):
     with bt.pipeline() as root:
         _ = (
             root
@@ -246,7 +245,7 @@ def test_files_of_beam(tmp_path: Path) -> None:
     assert by_z == sorted(ROWS, key=lambda row: row["z"])
 
 
-def test_files_as_ray_data_writes_them(tmp_path: Path) -> None:
+def test_files_as_ray_data_writes_them(tmp_path):
     # One file a block, features in the order of the columns, and gzip as a whole.
     for number, example in enumerate(_examples()):
         record = framed(example.SerializeToString())

@@ -24,7 +24,6 @@ import subprocess
 import sys
 import types
 import xml.etree.ElementTree
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +73,7 @@ class Block:
         named = re.match(r"# ([\w.]+\.py)\n", self.text)
         return named and named[1]
 
-    def compiled(self) -> Any:
+    def compiled(self):
         """Compile it as a file in the current directory, with the line numbers of the page.
 
         TensorFlow reads the source of functions, and tracebacks show it.
@@ -84,7 +83,7 @@ class Block:
         return compile(file.read_text(), str(file), "exec")
 
 
-def blocks_of(page: Path) -> list[Block]:
+def blocks_of(page):
     """Return the fenced blocks of a page, in order."""
     blocks, opened = [], None
     lines = TEXTS[page].splitlines()
@@ -99,7 +98,7 @@ def blocks_of(page: Path) -> list[Block]:
     return blocks
 
 
-def console(block: Block) -> Iterator[tuple[str, str]]:
+def console(block):
     """Yield every command of a console block, and the output that is shown for it."""
     for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
         command = re.match(r"(?:.*\\\n)*.*\n", part)
@@ -107,7 +106,7 @@ def console(block: Block) -> Iterator[tuple[str, str]]:
         yield command[0], part[command.end() :]
 
 
-def commands(*languages: str) -> Iterator[list[str]]:
+def commands(*languages):
     """Yield the words of every command `beam-tfrecord` in blocks of the languages."""
     for page in PAGES:
         for block in blocks_of(page):
@@ -123,7 +122,7 @@ def commands(*languages: str) -> Iterator[list[str]]:
                     yield words[1 : next(shell, None)]
 
 
-def assert_output(seen: str, shown: str, where: str) -> None:
+def assert_output(seen, shown, where):
     """Compare output with the page: ``...`` matches anything, and all seconds count as equal."""
     seen, shown = (re.sub(r"\d+\.\d+ s\b", "1.0 s", text) for text in (seen, shown))
     shown = re.sub(r"\s*\.\.\.\s*", "...", shown)
@@ -134,7 +133,7 @@ def assert_output(seen: str, shown: str, where: str) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A folder with the penguins, and the programs `beam-tfrecord` and `python` of this tree."""
     programs = tmp_path / "programs"
     programs.mkdir()
@@ -151,7 +150,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def run_console(block: Block) -> None:
+def run_console(block):
     """Run the commands of a block: with the output shown, or with success if none is shown."""
     for command, shown in console(block):
         ran = subprocess.run(
@@ -169,7 +168,7 @@ def run_console(block: Block) -> None:
             assert ran.returncode == 0, f"{where}{ran.stdout}"
 
 
-def run_python(block: Block, names: dict[str, Any], shown: str) -> None:
+def run_python(block, names, shown):
     """Run a block, and compare what it prints."""
     code = block.compiled()
     if "import torch" in block.text:
@@ -186,7 +185,7 @@ def run_python(block: Block, names: dict[str, Any], shown: str) -> None:
     assert_output(printed.getvalue(), shown, f"{block.page.name}:{block.line}")
 
 
-def rows_by_id(path: str) -> list[dict[str, Any]]:
+def rows_by_id(path):
     return sorted(bt.load(path).rows(), key=lambda row: row["id"])
 
 
@@ -277,7 +276,7 @@ def check_splits(names: dict[str, Any]) -> None:
     assert [row["bill_length_mm"] for row in rows[:3]] == pytest.approx([39.1, 39.5, 40.3])
     assert len(list(Path("many").glob("*.tfrecord.gz"))) == 6
     assert set(bt.load("by-year").splits) == {"2007", "2008", "2009"}
-    of_group: dict[Any, set[str]] = {}
+    of_group = {}
     for split in ("train", "test"):
         for row in bt.load("by-island", split=split).rows():
             of_group.setdefault((row["species"], row["year"]), set()).add(split)
@@ -285,7 +284,7 @@ def check_splits(names: dict[str, Any]) -> None:
 
 
 # What must hold after a page has run, besides the output that it shows.
-CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
+CHECKS = {
     "README.md": check_readme,
     "csv.md": check_csv,
     "databases.md": check_databases,
@@ -299,7 +298,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
 }
 
 
-def runnable() -> Iterator[Any]:
+def runnable():
     """Yield the pages with snippets."""
     for page in PAGES:
         is_run = any(block.language in ("console", "python") for block in blocks_of(page))
@@ -310,9 +309,7 @@ def runnable() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("page", list(runnable()))
-def test_the_snippets_of_a_page_run(
-    page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_snippets_of_a_page_run(page, folder, monkeypatch):
     pytest.importorskip("tensorflow")
     # TensorFlow finds the source of functions by their module.
     module = types.ModuleType("page")
@@ -335,21 +332,21 @@ def flags_of(command: str) -> set[str]:
     return {flag for p in parameters for flag in (*p.opts, *p.secondary_opts)} | {"--help"}
 
 
-def test_every_command_is_on_some_page_and_every_command_on_a_page_exists() -> None:
+def test_every_command_is_on_some_page_and_every_command_on_a_page_exists():
     pattern = r"(?:^\$ |^|`)beam-tfrecord ([a-z]+)"
     named = set(re.findall(pattern, "\n".join(TEXTS.values()), re.MULTILINE))
     assert named == set(cli.commands)
 
 
 @pytest.mark.parametrize("words", list(commands("sh")), ids=" ".join)
-def test_commands_that_tests_cannot_run_are_parsed(words: list[str]) -> None:
+def test_commands_that_tests_cannot_run_are_parsed(words):
     name, *arguments = words
     if name != "--version":
         group = click.Context(cli, **cli.context_settings)
         cli.commands[name].make_context(name, arguments, parent=group)
 
 
-def test_flags_in_the_text_exist() -> None:
+def test_flags_in_the_text_exist():
     text = re.sub(r"^```.*?^```$", "", "\n".join(TEXTS.values()), flags=re.DOTALL | re.MULTILINE)
     # What follows a lone -- is Beam's.
     spans = [re.sub(r"(^| )-- .*", "", span) for span in re.findall(r"`([^`\n]+)`", text)]
@@ -360,14 +357,14 @@ def test_flags_in_the_text_exist() -> None:
     assert {flag for flag in named - known if "_" not in flag} == set()
 
 
-def test_every_public_name_is_in_the_reference() -> None:
+def test_every_public_name_is_in_the_reference():
     page = TEXTS[DOCS / "python.md"]
     cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     named = {name for cell in cells for name in re.findall(r"`(\w+)", cell)}
     assert named == set(bt.__all__) - {"__version__"}
 
 
-def test_the_table_of_transforms_is_complete() -> None:
+def test_the_table_of_transforms_is_complete():
     page = TEXTS[DOCS / "pipelines.md"]
     rows = [line.split("|")[1] for line in page.splitlines() if re.match(r"\| `[A-Z]", line)]
     named = {name for cell in rows for name in re.findall(r"`(\w+)", cell)}
@@ -379,7 +376,7 @@ def test_the_table_of_transforms_is_complete() -> None:
     }
 
 
-def test_every_name_of_a_type_in_the_table_is_one() -> None:
+def test_every_name_of_a_type_in_the_table_is_one():
     _, section = TEXTS[DOCS / "types.md"].split("## Names of types")
     section, _ = section.split("##", 1)
     rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
@@ -389,7 +386,7 @@ def test_every_name_of_a_type_in_the_table_is_one() -> None:
         type_from_json(json.loads(name) if name.startswith("{") else name)
 
 
-def test_the_messages_to_search_for_are_ours() -> None:
+def test_the_messages_to_search_for_are_ours():
     nodes = (
         node
         for path in (ROOT / "beam_tfrecord").rglob("*.py")
@@ -404,7 +401,7 @@ def test_the_messages_to_search_for_are_ours() -> None:
     assert [part for part in parts if not any(part in text for text in texts)] == []
 
 
-def test_every_error_is_in_the_table_with_its_exit_code() -> None:
+def test_every_error_is_in_the_table_with_its_exit_code():
     rows = re.findall(
         r"^\| (`[A-Z].*`) \| (\d) \|", TEXTS[DOCS / "rejects-and-errors.md"], re.MULTILINE
     )
@@ -418,7 +415,7 @@ def test_every_error_is_in_the_table_with_its_exit_code() -> None:
     }
 
 
-def test_names_and_files_of_the_project_exist() -> None:
+def test_names_and_files_of_the_project_exist():
     text = "\n".join(TEXTS.values())
     names = set(re.findall(r"\bbt\.([A-Za-z_]+)", text))
     assert {"write", "load", "pipeline"} <= names
@@ -428,14 +425,14 @@ def test_names_and_files_of_the_project_exist() -> None:
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
 
 
-def anchors(page: Path) -> set[str]:
+def anchors(page):
     """Return the anchors of the headings of a page, as GitHub makes them."""
     text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_every_link_leads_somewhere() -> None:
+def test_every_link_leads_somewhere():
     pages = [path for path in tracked_files() if path.suffix == ".md"]
     assert set(PAGES) <= set(pages)
     broken = []
@@ -450,23 +447,23 @@ def test_every_link_leads_somewhere() -> None:
     assert broken == []
 
 
-def test_the_index_lists_every_page() -> None:
+def test_the_index_lists_every_page():
     linked = set(re.findall(r"\]\(([\w-]+\.md)\)", TEXTS[DOCS / "README.md"]))
     assert linked == {page.name for page in DOCS.glob("*.md")} - {"README.md"}
 
 
-def test_the_readme_is_short() -> None:
+def test_the_readme_is_short():
     assert len(TEXTS[ROOT / "README.md"].splitlines()) <= 180
 
 
-def test_the_checklist_has_thirty_tasks_with_a_page_each() -> None:
+def test_the_checklist_has_thirty_tasks_with_a_page_each():
     rows = re.findall(
         r"^\| (\d+) \| .+ \| \[.+\]\(.+\) \|$", TEXTS[DOCS / "checklist.md"], re.MULTILINE
     )
     assert [int(number) for number in rows] == [*range(1, 31)]
 
 
-def test_the_picture_is_an_svg_that_loads_nothing() -> None:
+def test_the_picture_is_an_svg_that_loads_nothing():
     text = (DOCS / "pipeline.svg").read_text("utf-8")
     assert xml.etree.ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
     assert "href" not in text

@@ -1,12 +1,9 @@
 """A disk that is full at any phase of a job: one clear line, nothing published, and it goes on."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,12 +19,12 @@ KB = 1000
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> str:
+def source(tmp_path_factory):
     return write_parquet(tmp_path_factory.mktemp("input"), sample_table(ROWS), group_rows=5_000)
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path):
     """Yield a directory that is a disk of its own, of a size to be set."""
     place = tmp_path / "disk"
     place.mkdir()
@@ -40,12 +37,12 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-def resize(disk: Path, size_bytes: int) -> None:
+def resize(disk, size_bytes):
     command = ["mount", "-o", f"remount,size={size_bytes}", str(disk)]
     subprocess.run(command, check=True, capture_output=True)
 
 
-def failure(work: Callable[[], object]) -> Exception | None:
+def failure(work):
     try:
         work()
     except Exception as error:
@@ -54,9 +51,7 @@ def failure(work: Callable[[], object]) -> Exception | None:
 
 
 @pytest.mark.parametrize("options", [SHUFFLED, SOURCE], ids=["shuffled", "source"])
-def test_a_full_disk_at_any_phase(
-    source: str, tmp_path: Path, disk: Path, options: dict[str, object]
-) -> None:
+def test_a_full_disk_at_any_phase(source, tmp_path, disk, options):
     bt.write(source, tmp_path / "whole", **options)
     whole = shard_hashes(tmp_path / "whole")
     out = disk / "out"
@@ -85,7 +80,7 @@ def test_a_full_disk_at_any_phase(
     assert not [name for name in os.listdir(out) if name.startswith(".")]
 
 
-def test_a_limit_on_the_size_of_files(source: str, tmp_path: Path) -> None:
+def test_a_limit_on_the_size_of_files(source, tmp_path):
     code = (
         "import resource, sys\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"

@@ -83,7 +83,7 @@ def csv(directory: Path) -> str:
 
 def json_lines(directory: Path) -> str:
     """Write the rows, with lists and objects, as two files of JSON Lines."""
-    rows: list[dict[str, Any]] = [
+    rows = [
         {
             **row,
             "when": row["when"].isoformat(),
@@ -99,7 +99,7 @@ def json_lines(directory: Path) -> str:
     return str(directory / "*.jsonl")
 
 
-def _table() -> pa.Table:
+def _table():
     """Return the rows, with lists, structs, maps and decimals."""
     table = pa.Table.from_pylist(_rows())
     numbers = [list(range(i % 4)) if i % 5 else None for i in range(ROWS)]
@@ -282,7 +282,7 @@ def pictures(directory: Path) -> str:
 Make = Callable[[Path], Any]
 HALVES = {"splits": {"a": 0.5, "b": 0.5}}
 
-JOBS: dict[str, tuple[Make, dict[str, Any]]] = {
+JOBS = {
     "csv": (csv, {}),
     "csv, splits, gzip": (csv, {**HALVES, "compression": "gzip", "seed": 3}),
     "csv, source order": (csv, {"shuffle": False}),
@@ -334,9 +334,9 @@ JOBS: dict[str, tuple[Make, dict[str, Any]]] = {
 }
 
 
-TABLE: dict[str, Any] = {"source_options": {"table": "t"}}
+TABLE = {"source_options": {"table": "t"}}
 # Source: how it is made, its options, its column of splits, and a key.
-SOURCES: dict[str, tuple[Make, dict[str, Any], str, str]] = {
+SOURCES = {
     "csv": (csv, {}, "flag", "id"),
     "json": (json_lines, {}, "flag", "id"),
     "parquet": (parquet, {}, "flag", "id"),
@@ -359,7 +359,7 @@ SPLITS = ("none", "hash", "column")
 COMPRESSIONS = ("none", "gzip")
 
 
-def _every_job() -> dict[str, tuple[Make, dict[str, Any]]]:
+def _every_job():
     """Return a job of every source with every order, way to split and compression."""
     jobs = {}
     for source, order, split, compression in itertools.product(
@@ -376,7 +376,7 @@ def _every_job() -> dict[str, tuple[Make, dict[str, Any]]]:
 EVERY_JOB = _every_job()
 
 
-def _summary(manifest: dict[str, Any]) -> dict[str, Any]:
+def _summary(manifest):
     """Return of a manifest what says which bytes there are."""
     shards = [shard for split in manifest["splits"].values() for shard in split["shards"]]
     return {
@@ -387,7 +387,7 @@ def _summary(manifest: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _written(name: str, directory: Path) -> dict[str, Any]:
+def _written(name, directory):
     """Run a job; return its manifest without what depends on the sizes of input files."""
     make, options = (JOBS | EVERY_JOB)[name]
     (directory / "in").mkdir()
@@ -401,7 +401,7 @@ def _written(name: str, directory: Path) -> dict[str, Any]:
 
 @pytest.mark.filterwarnings("ignore")  # tensorflow-transform warns of its own calls
 @pytest.mark.parametrize("name", JOBS)
-def test_dataset_is_the_golden_one(name: str, tmp_path: Path) -> None:
+def test_dataset_is_the_golden_one(name, tmp_path):
     expected = json.loads(EXPECTED.read_text())[name]
     assert _written(name, tmp_path) == expected
     shards = [shard for split in expected["splits"].values() for shard in split["shards"]]
@@ -411,7 +411,7 @@ def test_dataset_is_the_golden_one(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
-def test_every_order_split_and_compression_is_the_golden_one(source: str, tmp_path: Path) -> None:
+def test_every_order_split_and_compression_is_the_golden_one(source, tmp_path):
     expected = json.loads(EVERY_EXPECTED.read_text())
     for number, name in enumerate(EVERY_JOB):
         if name.startswith(f"{source}, "):
@@ -419,7 +419,7 @@ def test_every_order_split_and_compression_is_the_golden_one(source: str, tmp_pa
             assert _summary(_written(name, tmp_path / str(number))) == expected[name], name
 
 
-def _write_expected() -> None:
+def _write_expected():
     for jobs, path in ((JOBS, EXPECTED), (EVERY_JOB, EVERY_EXPECTED)):
         found = {}
         for name in jobs:

@@ -1,7 +1,5 @@
 """The page of guarantees: each has a test that is there, and a long proof that can be run."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

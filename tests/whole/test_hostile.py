@@ -39,19 +39,19 @@ CHANGES = 60
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sound(tmp_path_factory):
     return make(tmp_path_factory.mktemp("hostile"))
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stage(tmp_path_factory):
     directory = tmp_path_factory.mktemp("stage")
     (directory / "in.csv").write_text("a,b\n1,x\n2,y\n")
     bt.extract(directory / "in.csv", directory / "stage")
     return directory / "stage"
 
 
-def edited(dataset: Path, change: Any) -> Path:
+def edited(dataset, change):
     """Change the JSON of a manifest in place, under its own right hash."""
     path = dataset / "manifest.json"
     value = json.loads(path.read_text())
@@ -62,9 +62,7 @@ def edited(dataset: Path, change: Any) -> Path:
 
 @pytest.mark.parametrize("name", ["manifest.json", "job.json", "schema.json"])
 @pytest.mark.parametrize("command", ["verify", "head"])
-def test_a_small_file_that_is_huge_is_not_read(
-    command: str, name: str, sound: Path, tmp_path: Path
-) -> None:
+def test_a_small_file_that_is_huge_is_not_read(command, name, sound, tmp_path):
     out = copied(sound, tmp_path / "out")
     # No machine that runs this has so much memory; no disk is filled.
     with open(out / name, "ab") as file:
@@ -76,12 +74,12 @@ def test_a_small_file_that_is_huge_is_not_read(
         assert "has 4,398,046,511,104 bytes, and a file of this kind at most" in ended.output
 
 
-def test_the_dataset_is_sound(sound: Path, tmp_path: Path) -> None:
+def test_the_dataset_is_sound(sound, tmp_path):
     for command in commands(sound, sound, tmp_path / "out"):
         assert run(*command, directory=sound).code == 0
 
 
-def test_no_change_of_a_manifest_crashes_a_command(sound: Path, tmp_path: Path) -> None:
+def test_no_change_of_a_manifest_crashes_a_command(sound, tmp_path):
     codes = set()
     for number in range(CHANGES):
         dataset = copied(sound, tmp_path / "in")
@@ -93,7 +91,7 @@ def test_no_change_of_a_manifest_crashes_a_command(sound: Path, tmp_path: Path) 
     assert codes == {0, 1}
 
 
-def test_no_change_of_a_stage_crashes_a_command(stage: Path, tmp_path: Path) -> None:
+def test_no_change_of_a_stage_crashes_a_command(stage, tmp_path):
     for number in range(CHANGES // 2):
         dataset = copied(stage, tmp_path / "in")
         write_changed(dataset, random.Random(number))
@@ -102,9 +100,7 @@ def test_no_change_of_a_stage_crashes_a_command(stage: Path, tmp_path: Path) -> 
             assert ended.is_right, (number, command[0], ended)
 
 
-def test_no_change_of_a_manifest_leads_a_job_that_writes_there_astray(
-    sound: Path, stage: Path, tmp_path: Path
-) -> None:
+def test_no_change_of_a_manifest_leads_a_job_that_writes_there_astray(sound, stage, tmp_path):
     table = tmp_path / "in.csv"
     table.write_text("a,b\n1,x\n2,y\n")
     for number in range(CHANGES // 20):
@@ -120,7 +116,7 @@ def test_no_change_of_a_manifest_leads_a_job_that_writes_there_astray(
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "schema.json", "job.json", "shard"])
-def test_what_is_no_regular_file_is_never_opened(name: str, sound: Path, tmp_path: Path) -> None:
+def test_what_is_no_regular_file_is_never_opened(name, sound, tmp_path):
     found = "train-00000-of-00002.tfrecord" if name == "shard" else name
     for number, thing in enumerate(odd_things(Path("x"))):
         dataset = copied(sound, tmp_path / "in")
@@ -137,9 +133,7 @@ def test_what_is_no_regular_file_is_never_opened(name: str, sound: Path, tmp_pat
     "name", ["/etc/passwd", "../outside", "/dev/zero", "..", "a/../../outside", "", "a\0b", "./a"]
 )
 @pytest.mark.parametrize("of", ["shard", "sidecar"])
-def test_names_that_lead_elsewhere_are_refused(
-    of: str, name: str, sound: Path, tmp_path: Path
-) -> None:
+def test_names_that_lead_elsewhere_are_refused(of, name, sound, tmp_path):
     def change(value: dict[str, Any]) -> None:
         if of == "shard":
             value["splits"]["train"]["shards"][0]["path"] = name
@@ -155,7 +149,7 @@ def test_names_that_lead_elsewhere_are_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_links_to_regular_files_are_followed(sound: Path, tmp_path: Path) -> None:
+def test_links_to_regular_files_are_followed(sound, tmp_path):
     dataset = copied(sound, tmp_path / "in")
     for path in list(dataset.iterdir()):
         path.rename(tmp_path / path.name)
@@ -168,7 +162,7 @@ def faults(dataset: Path) -> list[str]:
     return [str(fault) for fault in verify(dataset).faults]
 
 
-def test_totals_are_added_up(sound: Path, tmp_path: Path) -> None:
+def test_totals_are_added_up(sound, tmp_path):
     def change(value: dict[str, Any]) -> None:
         value["splits"]["train"]["examples"] += 1
 
@@ -176,7 +170,7 @@ def test_totals_are_added_up(sound: Path, tmp_path: Path) -> None:
     assert "split 'train' has 8 examples in its shards, not 9" in fault
 
 
-def test_a_feature_that_was_added_or_taken_out_is_found(sound: Path, tmp_path: Path) -> None:
+def test_a_feature_that_was_added_or_taken_out_is_found(sound, tmp_path):
     more = {"name": "more", "type": "int64"}
     for number, (features, expected) in enumerate(
         (
@@ -210,7 +204,7 @@ def test_a_feature_that_was_added_or_taken_out_is_found(sound: Path, tmp_path: P
                 assert any(expected in fault for fault in found), found
 
 
-def swapped(dataset: Path, *, renames: bool) -> None:
+def swapped(dataset, *, renames):
     """Swap the first shards of two splits: in the manifest, or by their content as well."""
 
     def change(value: dict[str, Any]) -> None:
@@ -241,9 +235,7 @@ def swapped(dataset: Path, *, renames: bool) -> None:
     ],
 )
 @pytest.mark.parametrize("renames", [False, True])
-def test_shards_of_two_splits_that_were_swapped_are_found(
-    decides: dict[str, Any], renames: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shards_of_two_splits_that_were_swapped_are_found(decides, renames, tmp_path, monkeypatch):
     rows = "".join(
         f"{row},name {row % 50},{row / 7},{'test' if row % 3 else 'train'},test\n"
         for row in range(300)
@@ -266,7 +258,7 @@ def test_shards_of_two_splits_that_were_swapped_are_found(
     assert faults(out) == []
 
 
-def test_a_note_of_publishing_moves_nothing_outside(tmp_path: Path) -> None:
+def test_a_note_of_publishing_moves_nothing_outside(tmp_path):
     from beam_tfrecord.publish.files import Note
 
     for names in (
@@ -284,7 +276,7 @@ def test_a_note_of_publishing_moves_nothing_outside(tmp_path: Path) -> None:
     assert Note.load(str(tmp_path)) is None
 
 
-def test_a_record_stream_is_never_decompressed_without_end(sound: Path, tmp_path: Path) -> None:
+def test_a_record_stream_is_never_decompressed_without_end(sound, tmp_path):
     import gzip
 
     def change(value: dict[str, Any]) -> None:
@@ -297,7 +289,7 @@ def test_a_record_stream_is_never_decompressed_without_end(sound: Path, tmp_path
     assert done.manifest.examples == 0
 
 
-def stopped(directory: Path) -> tuple[Path, Path]:
+def stopped(directory):
     """Run a job that ends over its budget of rejects; return its input and its stored state."""
     rows = "".join(f"{row},{row}\n" for row in range(20))
     (directory / "in.csv").write_text(f"a,b\n{rows}1,1000\n")
@@ -311,7 +303,7 @@ def stopped(directory: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("thing", ["pipe", "endless device", "any bytes", "deep nesting", "stored"])
-def test_stored_state_of_any_content_is_done_again(thing: str, tmp_path: Path) -> None:
+def test_stored_state_of_any_content_is_done_again(thing, tmp_path):
     source, state = stopped(tmp_path)
     names = [path.name for path in state.iterdir()]
     assert {"plan.json", "kept-groups"} <= set(names)

@@ -30,7 +30,7 @@ COLUMNS = 400
 ROWS = 3
 
 
-def columns_of(seed: int) -> dict[str, list[str]]:
+def columns_of(seed):
     """Return columns of random numbers; the fewer the rows, the sharper the look at losses."""
     rng = random.Random(seed)
     return {f"c{index}": random_texts(rng, ROWS) for index in range(COLUMNS)}
@@ -62,7 +62,7 @@ LOST = ["9007199254740993.0", "1e-400", "0.50000000000000000000000001", "1677721
     ],
 )
 def test_what_write_reports(tmp_path, types, store, reports_lost, reports_tenth):
-    options: dict[str, object] = {"source_options": {"types": types}}
+    options = {"source_options": {"types": types}}
     if store != "auto":
         columns = (Feature("a", pa.float64(), store=store), Feature("b", pa.float64(), store=store))
         options["schema"] = Schema(columns)

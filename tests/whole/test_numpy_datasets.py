@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -20,7 +19,7 @@ from tests.helpers.datasets import shard_hashes
 
 
 @pytest.fixture(scope="module")
-def features() -> dict[str, Any]:
+def features():
     random = np.random.default_rng(5)
     dtypes = [
         "bool",
@@ -44,8 +43,8 @@ def features() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def dataset(features: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path: Path = tmp_path_factory.mktemp("numpy")
+def dataset(features, tmp_path_factory):
+    path = tmp_path_factory.mktemp("numpy")
     with bt.pipeline() as p:
         p | bt.ReadFromNumpy(features) | bt.WriteToTFRecord(f"{path}/", shuffle=False)
     return path
@@ -54,7 +53,7 @@ def dataset(features: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 class TestDatasets:
     """By `write` and by a pipeline."""
 
-    def test_arrays_in_memory_come_back(self, features: Any, dataset: Path) -> None:
+    def test_arrays_in_memory_come_back(self, features, dataset):
         found = bt.load(dataset).numpy()
         assert found.keys() == features.keys()
         for name, array in features.items():
@@ -62,7 +61,7 @@ class TestDatasets:
             assert found[name].tobytes() == array.tobytes(), name
         assert bt.verify(dataset).ok
 
-    def test_tensorflow_decodes_them(self, features: Any, dataset: Path) -> None:
+    def test_tensorflow_decodes_them(self, features, dataset):
         pytest.importorskip("tensorflow")
         batch = next(iter(bt.load(dataset).tf(5)))
         singles = list(bt.load(dataset).tf())
@@ -76,7 +75,7 @@ class TestDatasets:
             assert found.dtype == array.dtype or array.ndim == 1, name
             assert batch[name].shape == array.shape
 
-    def test_tensorflow_alone_decodes_them(self, features: Any, dataset: Path) -> None:
+    def test_tensorflow_alone_decodes_them(self, features, dataset):
         tf = pytest.importorskip("tensorflow")
         (shard,) = dataset.glob("*.tfrecord")
         spec = {
@@ -92,17 +91,15 @@ class TestDatasets:
             rows.append(tf.reshape(flat, parsed["int16_3/shape"]).numpy())
         assert np.array_equal(rows, features["int16_3"])
 
-    def test_printed_code_decodes_them(
-        self, features: Any, dataset: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_printed_code_decodes_them(self, features, dataset, capsys):
         pytest.importorskip("tensorflow")
-        names: dict[str, Any] = {"__name__": "printed"}
+        names = {"__name__": "printed"}
         exec(reading_code(bt.load(dataset).manifest, "tf", dataset), names)
         batch = next(iter(names["read"]("data")))
         for name in ("float32_3", "complex64_3", "bool_3", "float64_1"):
             assert np.array_equal(batch[name].numpy(), features[name])
 
-    def test_first_axes_that_differ_are_ragged(self, tmp_path: Path) -> None:
+    def test_first_axes_that_differ_are_ragged(self, tmp_path):
         pytest.importorskip("tensorflow")
         for rows in (2, 0, 3):
             np.save(tmp_path / f"{rows}.npy", np.full((rows, 2), rows, "u2"))
@@ -113,7 +110,7 @@ class TestDatasets:
         assert next(iter(dataset.tf(3)))["data"].to_list() == lists
         assert [single["data"].numpy().tolist() for single in dataset.tf()] == lists
 
-    def test_other_shapes_are_single_examples(self, tmp_path: Path) -> None:
+    def test_other_shapes_are_single_examples(self, tmp_path):
         pytest.importorskip("tensorflow")
         np.save(tmp_path / "a.npy", np.ones((2, 2)))
         np.save(tmp_path / "b.npy", np.ones(3))
@@ -123,14 +120,14 @@ class TestDatasets:
         with pytest.raises(UsageError, match="'data' have different shapes: leave out batch_size"):
             dataset.tf(2)
 
-    def test_arrays_are_shown_but_not_counted(self, dataset: Path) -> None:
+    def test_arrays_are_shown_but_not_counted(self, dataset):
         rows = list(bt.load(dataset, columns=["int16_3"]).rows())[:1]
         assert render_rows(rows) == "int16_3\n<int16[2, 3]>"
         assert len(list(json_lines(bt.load(dataset).rows()))) == 5
         with pytest.raises(UsageError, match="cannot be counted: choose a plain column"):
             count_values(dataset, "int16_3")
 
-    def test_what_tutorials_write_and_read(self, tmp_path: Path) -> None:
+    def test_what_tutorials_write_and_read(self, tmp_path):
         tf = pytest.importorskip("tensorflow")
         array = np.random.default_rng(1).normal(size=(4, 3, 2))
         np.save(tmp_path / "x.npy", array)
@@ -153,9 +150,7 @@ class TestDatasets:
             assert sorted(example.features.feature) == ["data", "shape"]
         assert np.array_equal(found, array)
 
-    def test_the_same_bytes_for_any_number_of_workers(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_same_bytes_for_any_number_of_workers(self, tmp_path, monkeypatch):
         monkeypatch.setattr(numpy_arrays.Numpy, "unit_bytes", 2000)
         np.save(tmp_path / "x.npy", np.arange(3000, dtype="f4").reshape(300, 10))
         for workers in ("1", "3"):
@@ -168,7 +163,7 @@ class TestDatasets:
         assert shard_hashes(tmp_path / "1") == shard_hashes(tmp_path / "3")
         assert sum(bt.load(tmp_path / "1").splits.values()) == 300
 
-    def test_a_schema_is_written_and_given(self, tmp_path: Path) -> None:
+    def test_a_schema_is_written_and_given(self, tmp_path):
         np.savez(tmp_path / "x.npz", a=np.ones((2, 3)), b=np.array(["x", "yy"]), c=np.ones(2))
         inferred = bt.schema(tmp_path / "x.npz")
         assert Schema.loads(inferred.dumps()) == inferred
@@ -186,7 +181,7 @@ class TestDatasets:
         ):
             bt.write(tmp_path / "x.npz", tmp_path / "other", schema=other)
 
-    def test_functions_on_rows_take_and_give_arrays(self, tmp_path: Path) -> None:
+    def test_functions_on_rows_take_and_give_arrays(self, tmp_path):
         x, v = np.arange(12, dtype="f4").reshape(2, 3, 2), np.arange(6, dtype="i2").reshape(2, 3)
         np.savez(tmp_path / "x.npz", x=x, v=v, c=v * 1j, f=np.array([0.1, 0.2]))
 
@@ -203,14 +198,14 @@ class TestDatasets:
 
 
 class TestInMemory:
-    def test_the_pipeline_does_not_hold_the_bytes(self, tmp_path: Path) -> None:
+    def test_the_pipeline_does_not_hold_the_bytes(self, tmp_path):
         read = bt.ReadFromNumpy({"data": np.zeros((1000, 1000))}, temp_dir=str(tmp_path))
         (directory,) = tmp_path.iterdir()
         assert sum(batch.num_rows for batch in read.batches()) == 1000
         assert [file.name for file in directory.iterdir()] == ["arrays.npz"]
         assert len(pickle.dumps(read.source)) < 2000
 
-    def test_one_array_is_data(self) -> None:
+    def test_one_array_is_data(self):
         (batch,) = bt.ReadFromNumpy(np.arange(3)).batches()
         assert batch.data.to_pydict() == {"data": [0, 1, 2]}
 
@@ -223,6 +218,6 @@ class TestInMemory:
             ({"a": np.ma.masked_array([1], [True])}, "array 'a' is masked: give array.filled"),
         ],
     )
-    def test_what_cannot_be_stored_is_refused_at_once(self, arrays: Any, message: str) -> None:
+    def test_what_cannot_be_stored_is_refused_at_once(self, arrays, message):
         with pytest.raises(UsageError, match=message):
             bt.ReadFromNumpy(arrays)

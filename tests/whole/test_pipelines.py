@@ -26,7 +26,7 @@ RECIPES = ROOT / "pipelines"
 
 
 @pytest.fixture
-def recipe(monkeypatch: pytest.MonkeyPatch) -> Any:
+def recipe(monkeypatch):
     """Return a function that imports a recipe, as workers and type hints can find it."""
 
     def load(name: str) -> ModuleType:
@@ -41,7 +41,7 @@ def recipe(monkeypatch: pytest.MonkeyPatch) -> Any:
     return load
 
 
-def script(name: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def script(name, *words, cwd):
     return subprocess.run(
         [sys.executable, str(RECIPES / f"{name}.py"), *words],
         cwd=cwd,
@@ -60,7 +60,7 @@ def values(example: Any) -> dict[str, list[Any]]:
     }
 
 
-def write_trips(directory: Path) -> None:
+def write_trips(directory):
     """Write 200 trips, one without a fare and every tenth without an hour, as two CSV files."""
     lines = [f"{i / 2},{i},{i % 10}\n" for i in range(200)]
     lines[7] = ",7,7\n"
@@ -83,9 +83,7 @@ CSV_WORDS = ["--input", "trips-*.csv", "--splits", "train=0.8,test=0.2", "--comp
     ],
     ids=["worker", "processes"],
 )
-def test_csv_as_a_script_and_here_with_threads(
-    recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beam_options: list[str]
-) -> None:
+def test_csv_as_a_script_and_here_with_threads(recipe, tmp_path, monkeypatch, beam_options):
     write_trips(tmp_path)
     words = [*CSV_WORDS, "--output", "script/", *beam_options]
     ran = script("csv_to_tfrecord", *words, cwd=tmp_path)
@@ -106,13 +104,13 @@ def test_csv_as_a_script_and_here_with_threads(
     assert sorted(by_distance) == [float(i) for i in range(200) if i != 7]
 
 
-def _of(directory: str, split: str) -> list[Any]:
+def _of(directory, split):
     examples = list(read_examples(directory, split))
     assert examples, split
     return examples
 
 
-def test_csv_rejects_are_counted(recipe: Any, tmp_path: Path) -> None:
+def test_csv_rejects_are_counted(recipe, tmp_path):
     main = recipe("csv_to_tfrecord").main
     # Text that is no number makes the column text, and the function then raises on every row.
     (tmp_path / "a.csv").write_text("fare,distance,hours\n1,2,3\n1,far,3\n")
@@ -122,7 +120,7 @@ def test_csv_rejects_are_counted(recipe: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-def test_parquet_with_a_dofn_that_builds_examples(recipe: Any, tmp_path: Path) -> None:
+def test_parquet_with_a_dofn_that_builds_examples(recipe, tmp_path):
     tf = pytest.importorskip("tensorflow")
     (tmp_path / "trips").mkdir()
     fares = [1.5, 2.5, 3.5, 4.5]
@@ -155,7 +153,7 @@ def test_parquet_with_a_dofn_that_builds_examples(recipe: Any, tmp_path: Path) -
         recipe("parquet_to_tfrecord").main(words)
 
 
-def test_numpy_arrays_as_they_are_and_scaled(recipe: Any, tmp_path: Path) -> None:
+def test_numpy_arrays_as_they_are_and_scaled(recipe, tmp_path):
     main = recipe("numpy_to_tfrecord").main
     images = np.arange(40 * 4, dtype=np.uint8).reshape(40, 2, 2)
     np.savez(tmp_path / "a.npz", image=images, label=np.arange(40))
@@ -178,16 +176,14 @@ def test_numpy_arrays_as_they_are_and_scaled(recipe: Any, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in RECIPES.glob("*.py")))
-def test_help_shows_the_usage_of_the_first_lines(
-    recipe: Any, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_shows_the_usage_of_the_first_lines(recipe, name, capsys):
     with pytest.raises(SystemExit) as stop:
         recipe(name).main(["--help"])
     assert stop.value.code == 0
     assert re.search(rf"\n    python pipelines/{name}\.py --(input|url) ", capsys.readouterr().out)
 
 
-def test_a_database_recipe_writes_tables_and_queries(recipe: Any, tmp_path: Path) -> None:
+def test_a_database_recipe_writes_tables_and_queries(recipe, tmp_path):
     path = tmp_path / "shop.db"
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE trips (id INTEGER PRIMARY KEY, fare REAL, zone TEXT)")

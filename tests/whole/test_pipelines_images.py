@@ -1,7 +1,5 @@
 """The recipes of pictures, run as people run them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -18,7 +16,7 @@ from tests.sources.made_images import jpeg, write_tree
 ROOT = Path(__file__).parents[2]
 
 
-def script(name: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def script(name, *words, cwd):
     return subprocess.run(
         [sys.executable, str(ROOT / "pipelines" / f"{name}.py"), *words],
         cwd=cwd,
@@ -29,7 +27,7 @@ def script(name: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str
     )
 
 
-def test_pictures_to_tfrecord(tmp_path: Path) -> None:
+def test_pictures_to_tfrecord(tmp_path):
     write_tree(tmp_path / "photos", **{f"c{n % 3}__{n:02d}": jpeg(n) for n in range(30)})
     write_tree(tmp_path / "photos", c0__tiny=jpeg(width=7), c1__bad=jpeg()[:-2])
     words = ["--input", "photos", "--output", "out/", "--max_rejects", "1"]
@@ -48,7 +46,7 @@ def test_pictures_to_tfrecord(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_model_learns_from_a_directory(tmp_path: Path) -> None:
+def test_a_model_learns_from_a_directory(tmp_path):
     pytest.importorskip("tensorflow")
     rng = np.random.default_rng(0)
     for number in range(120):

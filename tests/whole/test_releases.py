@@ -6,8 +6,6 @@ never again, with:
     python -m tests.whole.test_releases
 """
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import json
@@ -15,7 +13,6 @@ import math
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +33,7 @@ WRITTEN = {
 DATASETS = sorted(path for path in RELEASES.glob("*/*") if path.is_dir())
 
 
-def plain(value: Any) -> Any:
+def plain(value):
     """Return a value as JSON has it: bytes and arrays with their type, NaN by its name."""
     if isinstance(value, dict):
         return {name: plain(item) for name, item in value.items()}
@@ -55,12 +52,12 @@ def plain(value: Any) -> Any:
     return value
 
 
-def rows_of(directory: Path) -> list[Any]:
+def rows_of(directory):
     """Return the rows of a dataset or a stage, in its order, as JSON has them."""
     return [plain(row) for row in bt.load(directory).arrow().to_pylist()]
 
 
-def write_release(directory: Path) -> None:
+def write_release(directory):
     """Write the datasets of this release, and their rows."""
     for name, job in WRITTEN.items():
         make, options = test_golden.JOBS[job]
@@ -78,19 +75,19 @@ def write_release(directory: Path) -> None:
         dataset.with_suffix(".json").write_text(text + "\n")
 
 
-def test_there_are_releases() -> None:
+def test_there_are_releases():
     assert {path.name for path in DATASETS} == {*WRITTEN, "stage"}
 
 
 @pytest.mark.parametrize("dataset", DATASETS, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_dataset_of_a_release_is_sound_and_reads_the_same(dataset: Path) -> None:
+def test_dataset_of_a_release_is_sound_and_reads_the_same(dataset):
     verification = bt.verify(dataset)
     assert not verification.faults
     assert rows_of(dataset) == json.loads(dataset.with_suffix(".json").read_text())
 
 
 @pytest.mark.parametrize("dataset", DATASETS, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_dataset_of_a_release_feeds_tensorflow(dataset: Path) -> None:
+def test_dataset_of_a_release_feeds_tensorflow(dataset):
     rows = json.loads(dataset.with_suffix(".json").read_text())
     size = (8, 8) if dataset.name == "images" else None
     splits = [bt.load(dataset, split=split) for split in bt.load(dataset).splits]
@@ -99,7 +96,7 @@ def test_dataset_of_a_release_feeds_tensorflow(dataset: Path) -> None:
 
 
 @pytest.mark.parametrize("release", sorted(RELEASES.glob("*")), ids=lambda path: path.name)
-def test_stage_of_a_release_becomes_a_dataset(release: Path, tmp_path: Path) -> None:
+def test_stage_of_a_release_becomes_a_dataset(release, tmp_path):
     bt.write(release / "stage", tmp_path / "out", shuffle=False)
     expected = json.loads((release / "stage.json").read_text())
     assert [row["id"] for row in rows_of(tmp_path / "out")] == [row["id"] for row in expected]
@@ -107,7 +104,7 @@ def test_stage_of_a_release_becomes_a_dataset(release: Path, tmp_path: Path) -> 
 
 @pytest.mark.filterwarnings("ignore")  # tensorflow warns of its own loaders
 @pytest.mark.parametrize("release", sorted(RELEASES.glob("*")), ids=lambda path: path.name)
-def test_fitted_function_of_a_release_transforms_new_rows(release: Path, tmp_path: Path) -> None:
+def test_fitted_function_of_a_release_transforms_new_rows(release, tmp_path):
     make, options = test_golden.JOBS[WRITTEN["preprocessed"]]
     (tmp_path / "in").mkdir()
     again = {name: value for name, value in options.items() if name != "step"}

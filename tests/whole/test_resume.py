@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +32,12 @@ ORDERS = pytest.mark.parametrize("options", [SHUFFLED, SOURCE], ids=["shuffled",
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> str:
+def source(tmp_path):
     return write_parquet(tmp_path / "in", sample_table(1000), files=4)
 
 
 @pytest.fixture(autouse=True)
-def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_groups(monkeypatch):
     """Make every file a group of its own."""
     reader = compose._reader
 
@@ -51,9 +50,9 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def reads(monkeypatch):
     """Give the names of the files that are read for their rows, in order."""
-    seen: list[str] = []
+    seen = []
     read = Parquet.read
 
     def counting(self: Parquet, unit: Any, *arguments: Any, **options: Any) -> Any:
@@ -68,7 +67,7 @@ class Stop(Exception):
     """Ends a job at a moment of the test's choice."""
 
 
-def stop_before_publishing(source: str, out: Path, **options: Any) -> None:
+def stop_before_publishing(source, out, **options):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("beam_tfrecord.publish.last_step.publish_dataset", _stop)
         with pytest.raises(Exception, match="Stop"):
@@ -85,9 +84,7 @@ def _interrupt(*_: Any) -> None:
 
 
 @ORDERS
-def test_what_is_done_is_not_read_again(
-    source: str, tmp_path: Path, reads: list[str], options: dict[str, Any]
-) -> None:
+def test_what_is_done_is_not_read_again(source, tmp_path, reads, options):
     bt.write(source, tmp_path / "whole", **options)
     out = tmp_path / "out"
     stop_before_publishing(source, out, **options)
@@ -101,8 +98,8 @@ def test_what_is_done_is_not_read_again(
 
 
 def test_what_an_interrupted_job_has_done_is_said_and_shown_from_the_start(
-    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+    source, tmp_path, monkeypatch, caplog
+):
     caplog.set_level("INFO", "beam_tfrecord")
     out, entries = tmp_path / "out", []
     add = ProgressLog.add
@@ -111,7 +108,7 @@ def test_what_an_interrupted_job_has_done_is_said_and_shown_from_the_start(
         entries.append((log._phase, done, total, rejects))
         add(log, done, total=total, rejects=rejects)
 
-    options: dict[str, Any] = {"map": fail_on_seven, "max_rejects": "any"}
+    options = {"map": fail_on_seven, "max_rejects": "any"}
     stop_before_publishing(source, out, **options)
     assert caplog.messages == []
     (directory,) = out.glob(".tmp-*")
@@ -125,10 +122,8 @@ def test_what_an_interrupted_job_has_done_is_said_and_shown_from_the_start(
     assert rejects[0] > 0
 
 
-def test_types_in_a_pipeline_of_their_own_are_found_once(
-    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: list[str]
-) -> None:
-    options: dict[str, Any] = {"map": fail_on_seven, "max_rejects": "any"}
+def test_types_in_a_pipeline_of_their_own_are_found_once(source, tmp_path, monkeypatch, reads):
+    options = {"map": fail_on_seven, "max_rejects": "any"}
     bt.write(source, tmp_path / "whole", **options)
     traits = runner_traits.traits_of("direct")._replace(infers_apart=True)
     monkeypatch.setitem(runner_traits._TRAITS, "direct", traits)
@@ -141,7 +136,7 @@ def test_types_in_a_pipeline_of_their_own_are_found_once(
     assert shard_hashes(tmp_path / "out") == shard_hashes(tmp_path / "whole")
 
 
-def test_an_interrupt_stops_threads_until_the_next_attempt(source: str, tmp_path: Path) -> None:
+def test_an_interrupt_stops_threads_until_the_next_attempt(source, tmp_path):
     out = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compose, "run_pipelines", _interrupt)
@@ -157,9 +152,7 @@ def test_an_interrupt_stops_threads_until_the_next_attempt(source: str, tmp_path
     [(SHUFFLED, "cut"), (SHUFFLED, "mark cut"), (SHUFFLED, "mark gone"), (SOURCE, "gone")],
     ids=["cut", "mark cut", "mark gone", "shard gone"],
 )
-def test_work_that_is_not_whole_is_done_again(
-    source: str, tmp_path: Path, reads: list[str], options: dict[str, Any], damage: str
-) -> None:
+def test_work_that_is_not_whole_is_done_again(source, tmp_path, reads, options, damage):
     bt.write(source, tmp_path / "whole", **options)
     out = tmp_path / "out"
     stop_before_publishing(source, out, **options)
@@ -179,13 +172,11 @@ def test_work_that_is_not_whole_is_done_again(
 
 
 @ORDERS
-def test_only_an_edited_file_is_read_again(
-    source: str, tmp_path: Path, reads: list[str], options: dict[str, Any]
-) -> None:
+def test_only_an_edited_file_is_read_again(source, tmp_path, reads, options):
     out, edited = tmp_path / "out", Path(source) / "part-002.parquet"
     table = pq.read_table(edited)
     # Nothing that makes the size depend on the values.
-    plain: dict[str, Any] = {"compression": "none", "use_dictionary": False}
+    plain = {"compression": "none", "use_dictionary": False}
     pq.write_table(table, edited, **plain)
     stop_before_publishing(source, out, **options)
     size = edited.stat().st_size
@@ -199,7 +190,7 @@ def test_only_an_edited_file_is_read_again(
     assert shard_hashes(out) == shard_hashes(tmp_path / "whole")
 
 
-def test_an_edited_file_is_never_nothing_to_do(source: str, tmp_path: Path) -> None:
+def test_an_edited_file_is_never_nothing_to_do(source, tmp_path):
     bt.write(source, tmp_path / "out")
     os.utime(Path(source) / "part-000.parquet", ns=(0, 0))
     with pytest.raises(TargetExists, match=r"the input was edited since the dataset in .* was wri"):
@@ -209,12 +200,12 @@ def test_an_edited_file_is_never_nothing_to_do(source: str, tmp_path: Path) -> N
     assert json.loads((tmp_path / "out" / "job.json").read_text())["finished"] > before
 
 
-def _write_map(path: Path, number: int) -> str:
+def _write_map(path, number):
     path.write_text(f"def change(row):\n    return {{**row, 'extra': {number}}}\n")
     return f"{path}:change"
 
 
-def test_another_map_never_meets_old_work(source: str, tmp_path: Path, reads: list[str]) -> None:
+def test_another_map_never_meets_old_work(source, tmp_path, reads):
     out = tmp_path / "out"
     function = _write_map(tmp_path / "m.py", 1)
     stop_before_publishing(source, out, map=function)
@@ -226,7 +217,7 @@ def test_another_map_never_meets_old_work(source: str, tmp_path: Path, reads: li
     assert not old.exists()
 
 
-def test_types_of_mapped_rows_are_found_once(source: str, tmp_path: Path, reads: list[str]) -> None:
+def test_types_of_mapped_rows_are_found_once(source, tmp_path, reads):
     out = tmp_path / "out"
     function = _write_map(tmp_path / "m.py", 1)
     stop_before_publishing(source, out, map=function)
@@ -237,9 +228,7 @@ def test_types_of_mapped_rows_are_found_once(source: str, tmp_path: Path, reads:
     assert reads == []
 
 
-def test_with_a_map_an_edited_file_lets_nothing_be_used_again(
-    source: str, tmp_path: Path, reads: list[str]
-) -> None:
+def test_with_a_map_an_edited_file_lets_nothing_be_used_again(source, tmp_path, reads):
     out = tmp_path / "out"
     function = _write_map(tmp_path / "m.py", 1)
     stop_before_publishing(source, out, map=function)
@@ -249,7 +238,7 @@ def test_with_a_map_an_edited_file_lets_nothing_be_used_again(
     assert len(reads) == 8
 
 
-def test_a_lambda_keeps_nothing(source: str, tmp_path: Path) -> None:
+def test_a_lambda_keeps_nothing(source, tmp_path):
     out = tmp_path / "out"
     stop_before_publishing(source, out, map=lambda row: row)
     assert os.listdir(out) == []
@@ -258,9 +247,7 @@ def test_a_lambda_keeps_nothing(source: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("beam_tfrecord", "0.0"), ("format", "other"), ("fingerprint", "0")]
 )
-def test_work_of_another_version_is_dropped(
-    source: str, tmp_path: Path, reads: list[str], name: str, value: str
-) -> None:
+def test_work_of_another_version_is_dropped(source, tmp_path, reads, name, value):
     out = tmp_path / "out"
     stop_before_publishing(source, out)
     (path,) = out.glob(".tmp-*/plan.json")
@@ -270,16 +257,14 @@ def test_work_of_another_version_is_dropped(
     assert len(reads) == 4
 
 
-def test_another_job_clears_away_what_one_has_left(source: str, tmp_path: Path) -> None:
+def test_another_job_clears_away_what_one_has_left(source, tmp_path):
     out = tmp_path / "out"
     stop_before_publishing(source, out)
     bt.write(source, out, seed=1)
     assert not [name for name in os.listdir(out) if name.startswith(".")]
 
 
-def test_a_moved_input_is_planned_anew_and_its_work_used(
-    source: str, tmp_path: Path, reads: list[str]
-) -> None:
+def test_a_moved_input_is_planned_anew_and_its_work_used(source, tmp_path, reads):
     out = tmp_path / "out"
     stop_before_publishing(source, out)
     os.rename(source, tmp_path / "moved")
@@ -289,8 +274,8 @@ def test_a_moved_input_is_planned_anew_and_its_work_used(
 
 
 def test_work_survives_a_start_of_the_machine_only_if_every_checksum_is_right(
-    source: str, tmp_path: Path, reads: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    source, tmp_path, reads, monkeypatch
+):
     out = tmp_path / "out"
     stop_before_publishing(source, out)
     (directory,) = out.glob(".tmp-*")
@@ -312,11 +297,9 @@ def fail_on_seven(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def test_over_budget_all_is_listed_and_a_larger_budget_goes_on(
-    source: str, tmp_path: Path, reads: list[str]
-) -> None:
+def test_over_budget_all_is_listed_and_a_larger_budget_goes_on(source, tmp_path, reads):
     out = tmp_path / "out"
-    options: dict[str, Any] = {"map": fail_on_seven}
+    options = {"map": fail_on_seven}
     with pytest.raises(RejectedRows, match=r"10 of 1,000 rows ") as raised:
         bt.write(source, out, max_rejects=9, **options)
     *_, command = str(raised.value).rpartition("to list them: beam-tfrecord head ")
@@ -348,7 +331,7 @@ def double(row: dict[str, Any]) -> Any:
     return [row] * 10
 
 
-def test_a_share_of_rejects_is_of_the_rows_read(source: str, tmp_path: Path) -> None:
+def test_a_share_of_rejects_is_of_the_rows_read(source, tmp_path):
     assert bt.write(source, tmp_path / "a", map=drop_most, max_rejects="0.1%").examples == 9
     with pytest.raises(RejectedRows, match="20 of 1,000 rows"):
         bt.write(source, tmp_path / "b", map=double, max_rejects="1.9%")
@@ -361,7 +344,7 @@ def fail_on_a_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.append_column("twice", pa.array(batch.column("id").to_numpy() * 2))
 
 
-def test_a_batch_whose_function_raises_is_rejected_row_by_row(source: str, tmp_path: Path) -> None:
+def test_a_batch_whose_function_raises_is_rejected_row_by_row(source, tmp_path):
     manifest = bt.write(source, tmp_path / "out", map=fail_on_a_batch, max_rejects="any")
     rejects = pq.read_table(tmp_path / "out" / "rejects" / "rejects-00000.parquet").to_pylist()
     assert manifest.examples + len(rejects) == 1000
@@ -381,9 +364,7 @@ def exhaust(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_no_memory_is_no_reject_and_what_is_done_is_kept(
-    source: str, tmp_path: Path, workers: str
-) -> None:
+def test_no_memory_is_no_reject_and_what_is_done_is_kept(source, tmp_path, workers):
     beam_options = [f"--direct_num_workers={workers}", "--direct_running_mode=multi_threading"]
     with pytest.raises(StorageError, match=r"out of memory while writing .* nothing was publ"):
         bt.write(
@@ -397,7 +378,7 @@ def test_no_memory_is_no_reject_and_what_is_done_is_kept(
     assert visible_names(tmp_path / "out") == []
 
 
-def test_the_lease_of_a_job_that_was_taken_over_stops_it(source: str, tmp_path: Path) -> None:
+def test_the_lease_of_a_job_that_was_taken_over_stops_it(source, tmp_path):
     out = tmp_path / "out"
     bt.write(source, out, seed=1)
     before = shard_hashes(out)
@@ -417,7 +398,7 @@ def _publish_after_another_took_over(*arguments: Any, **options: Any) -> Any:
     return publish_dataset(*arguments, **options)
 
 
-def test_two_jobs_at_one_target(source: str, tmp_path: Path) -> None:
+def test_two_jobs_at_one_target(source, tmp_path):
     out = tmp_path / "out"
     (tmp_path / "slow.py").write_text(
         "import pathlib, time\n"
@@ -446,7 +427,7 @@ def test_two_jobs_at_one_target(source: str, tmp_path: Path) -> None:
     assert bt.load(out).manifest.examples == 1000
 
 
-def test_a_killed_job_goes_on(tmp_path: Path) -> None:
+def test_a_killed_job_goes_on(tmp_path):
     """Kill a few times, as `scripts/prove` does at length."""
     proof = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "prove" / "prove_kill.py"), "3"],

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,15 +21,15 @@ DEFAULT_DISTANCE = 1.5
 NO_TIPS = range(64, 192)
 
 
-def distance_of(row: int) -> float | None:
+def distance_of(row):
     return None if row % 5 == 0 else (row % 40) / 8
 
 
-def tip_of(row: int) -> float | None:
+def tip_of(row):
     return None if row in NO_TIPS or row % 7 == 0 else (row % 16) / 4
 
 
-def fare_of(row: int) -> float:
+def fare_of(row):
     """Return a label that a linear model of the features, missing ones replaced, can learn."""
     distance, tip = distance_of(row), tip_of(row)
     known = DEFAULT_DISTANCE if distance is None else distance
@@ -39,7 +37,7 @@ def fare_of(row: int) -> float:
 
 
 @pytest.fixture(scope="module")
-def trips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trips(tmp_path_factory):
     """Write a compressed dataset, in the order of the rows, with a default in its schema."""
     directory = tmp_path_factory.mktemp("training")
     rows = range(ROWS)
@@ -66,7 +64,7 @@ def trips(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def model() -> Iterator[Any]:
+def model():
     """Give a linear model of three numbers, with weights that are the same in every run."""
     with warnings.catch_warnings():
         # Keras and TensorFlow call parts of themselves that they have deprecated.
@@ -82,12 +80,12 @@ def model() -> Iterator[Any]:
         yield made
 
 
-def column(values: Any) -> Any:
+def column(values):
     """Return one value per row as a matrix of one column."""
     return tf.reshape(tf.cast(values, tf.float32), [-1, 1])
 
 
-def dense(tip: Any, rows: Any) -> Any:
+def dense(tip, rows):
     """Return a sparse feature as a matrix of one column: a batch without values has none."""
     return tf.sparse.to_dense(tf.sparse.reset_shape(tip, tf.stack([rows, 1])))
 
@@ -103,7 +101,7 @@ def numeric(features: dict[str, Any], fare: Any) -> tuple[dict[str, Any], Any]:
     return numbers, fare
 
 
-def as_written(dataset: Any) -> list[tuple[float, float, float, float]]:
+def as_written(dataset):
     """Return distance, tip, day and fare of every row of a dataset for the model."""
     return [
         row
@@ -138,7 +136,7 @@ class CountBatches(tf.keras.callbacks.Callback):
         self.batches += 1
 
 
-def assert_learns(model: Any, dataset: Any) -> None:
+def assert_learns(model, dataset):
     """Train for one epoch, which must end by itself and leave a better model."""
     before = model.evaluate(dataset, verbose=0)
     counted = CountBatches()
@@ -149,7 +147,7 @@ def assert_learns(model: Any, dataset: Any) -> None:
     assert model.evaluate(dataset, verbose=0) < before / 2
 
 
-def test_the_written_schema_tells_how_to_read(trips: Path) -> None:
+def test_the_written_schema_tells_how_to_read(trips):
     assert bt.load(trips).schema.feature_spec() == {
         "distance": tf.io.FixedLenFeature([], tf.float32, 1.5),
         "tip": tf.io.VarLenFeature(tf.float32),
@@ -159,7 +157,7 @@ def test_the_written_schema_tells_how_to_read(trips: Path) -> None:
     }
 
 
-def test_make_batched_features_dataset_feeds_fit(trips: Path, model: Any) -> None:
+def test_make_batched_features_dataset_feeds_fit(trips, model):
     files = sorted(str(path) for path in trips.glob("*.tfrecord.gz"))
     assert len(files) > 1
     batches = tf.data.experimental.make_batched_features_dataset(
@@ -181,7 +179,7 @@ def test_make_batched_features_dataset_feeds_fit(trips: Path, model: Any) -> Non
     assert_learns(model, dataset)
 
 
-def test_load_feeds_fit(trips: Path, model: Any) -> None:
+def test_load_feeds_fit(trips, model):
     loaded = bt.load(trips)
     batches = loaded.tf(batch_size=BATCH_ROWS, label="fare", columns=["distance", "tip", "day"])
     assert batches.cardinality() == 10
@@ -191,7 +189,7 @@ def test_load_feeds_fit(trips: Path, model: Any) -> None:
     assert_learns(model, dataset)
 
 
-def test_load_with_a_default_feeds_fit_as_it_is(trips: Path, model: Any) -> None:
+def test_load_with_a_default_feeds_fit_as_it_is(trips, model):
     dataset = bt.load(trips).tf(
         batch_size=BATCH_ROWS,
         label="fare",

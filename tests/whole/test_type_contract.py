@@ -4,10 +4,6 @@ Values and types are random; what is expected comes from `type_oracle`, which re
 value by value. `scripts/prove/run types` does the same for thousands of examples a family.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -26,7 +22,7 @@ QUICK = settings(max_examples=12, deadline=None, suppress_health_check=list(Heal
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_readers_see_every_value_as_the_contract_says(family: str) -> None:
+def test_readers_see_every_value_as_the_contract_says(family):
     @QUICK
     @given(FAMILIES[family])
     def check(column):
@@ -38,7 +34,7 @@ def test_readers_see_every_value_as_the_contract_says(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_both_kernels_write_the_same_bytes(family: str) -> None:
+def test_both_kernels_write_the_same_bytes(family):
     @QUICK
     @given(FAMILIES[family])
     def check(column):
@@ -50,9 +46,7 @@ def test_both_kernels_write_the_same_bytes(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_dataset_that_is_read_and_written_again_has_the_same_bytes(
-    family: str, tmp_path: Path
-) -> None:
+def test_a_dataset_that_is_read_and_written_again_has_the_same_bytes(family, tmp_path):
     @QUICK
     @given(FAMILIES[family])
     def check(column):

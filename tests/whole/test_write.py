@@ -6,9 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,11 +31,11 @@ from tests.sources.behaviour import CASES
 
 
 @pytest.fixture(scope="module")
-def parquet(tmp_path_factory: pytest.TempPathFactory) -> str:
+def parquet(tmp_path_factory):
     return write_parquet(tmp_path_factory.mktemp("input"), sample_table(1000), files=3)
 
 
-def test_every_row_is_there_once_with_its_values(parquet: str, tmp_path: Path) -> None:
+def test_every_row_is_there_once_with_its_values(parquet, tmp_path):
     manifest = bt.write(parquet, tmp_path, splits={"train": 0.8, "test": 0.2}, shards=5)
     found = {}
     for example in read_examples(tmp_path):
@@ -56,9 +54,7 @@ def test_every_row_is_there_once_with_its_values(parquet: str, tmp_path: Path) -
     assert len(manifest.shards) == 5
 
 
-def test_the_directory_holds_what_is_documented_and_nothing_else(
-    parquet: str, tmp_path: Path
-) -> None:
+def test_the_directory_holds_what_is_documented_and_nothing_else(parquet, tmp_path):
     bt.write(parquet, tmp_path, splits="train=0.5,test=0.5", shards=2)
     assert sorted(os.listdir(tmp_path)) == [
         "_index",
@@ -73,7 +69,7 @@ def test_the_directory_holds_what_is_documented_and_nothing_else(
     assert indexes == ["idx-test-00000-of-00001", "idx-train-00000-of-00001"]
 
 
-def test_source_order_is_the_order_of_the_input(parquet: str, tmp_path: Path) -> None:
+def test_source_order_is_the_order_of_the_input(parquet, tmp_path):
     bt.write(parquet, tmp_path / "one", shuffle=False)
     assert ids(tmp_path / "one") == list(range(1000))
     bt.write(parquet, tmp_path / "many", shuffle=False, shards=7)
@@ -84,7 +80,7 @@ def test_source_order_is_the_order_of_the_input(parquet: str, tmp_path: Path) ->
     assert sorted(ids(tmp_path / "split")) == list(range(1000))
 
 
-def test_source_order_in_one_pass_cuts_shards_by_size(parquet: str, tmp_path: Path) -> None:
+def test_source_order_in_one_pass_cuts_shards_by_size(parquet, tmp_path):
     manifest = bt.write(parquet, tmp_path, shuffle=False, shard_size="10kB")
     assert ids(tmp_path) == list(range(1000))
     sizes = [shard.bytes for shard in manifest.shards]
@@ -92,7 +88,7 @@ def test_source_order_in_one_pass_cuts_shards_by_size(parquet: str, tmp_path: Pa
     assert max(sizes) <= 12_500
 
 
-def test_shuffled_order_is_not_the_order_of_the_input(parquet: str, tmp_path: Path) -> None:
+def test_shuffled_order_is_not_the_order_of_the_input(parquet, tmp_path):
     bt.write(parquet, tmp_path)
     order = np.array(ids(tmp_path))
     assert sorted(order) == list(range(1000))
@@ -100,7 +96,7 @@ def test_shuffled_order_is_not_the_order_of_the_input(parquet: str, tmp_path: Pa
     assert abs(np.corrcoef(order, np.arange(1000))[0, 1]) < 0.16
 
 
-def test_seed_changes_order_and_splits(parquet: str, tmp_path: Path) -> None:
+def test_seed_changes_order_and_splits(parquet, tmp_path):
     bt.write(parquet, tmp_path / "a", splits="train=0.5,test=0.5")
     bt.write(parquet, tmp_path / "b", splits="train=0.5,test=0.5", seed=1)
     assert ids(tmp_path / "a") != ids(tmp_path / "b")
@@ -108,7 +104,7 @@ def test_seed_changes_order_and_splits(parquet: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shuffle", [True, False], ids=["shuffled", "source"])
-def test_gzip_holds_the_same_records(parquet: str, tmp_path: Path, shuffle: bool) -> None:
+def test_gzip_holds_the_same_records(parquet, tmp_path, shuffle):
     plain = bt.write(parquet, tmp_path / "plain", shuffle=shuffle)
     packed = bt.write(parquet, tmp_path / "packed", shuffle=shuffle, compression="gzip")
     assert ids(tmp_path / "plain") == ids(tmp_path / "packed")
@@ -119,7 +115,7 @@ def test_gzip_holds_the_same_records(parquet: str, tmp_path: Path, shuffle: bool
     )
 
 
-def test_split_by_column(tmp_path: Path) -> None:
+def test_split_by_column(tmp_path):
     table = pa.table({"id": range(10), "part": ["train", "val"] * 5})
     pq.write_table(table, tmp_path / "t.parquet")
     manifest = bt.write(tmp_path / "t.parquet", tmp_path / "out", split_column="part")
@@ -128,7 +124,7 @@ def test_split_by_column(tmp_path: Path) -> None:
     assert sorted(ids(tmp_path / "out", "val")) == [1, 3, 5, 7, 9]
 
 
-def test_a_row_without_a_split_is_a_reject(tmp_path: Path) -> None:
+def test_a_row_without_a_split_is_a_reject(tmp_path):
     table = pa.table({"id": [0, 1, 2], "part": ["train", None, "train"]})
     pq.write_table(table, tmp_path / "t.parquet")
     with pytest.raises(DataError, match="split column 'part' has no value"):
@@ -142,7 +138,7 @@ def test_a_row_without_a_split_is_a_reject(tmp_path: Path) -> None:
     ]
 
 
-def test_rows_of_a_group_share_a_split(tmp_path: Path) -> None:
+def test_rows_of_a_group_share_a_split(tmp_path):
     table = pa.table({"id": range(1000), "user": [i % 50 for i in range(1000)]})
     pq.write_table(table, tmp_path / "t.parquet")
     bt.write(tmp_path / "t.parquet", tmp_path / "out", splits="a=0.5,b=0.5", group=["user"])
@@ -151,7 +147,7 @@ def test_rows_of_a_group_share_a_split(tmp_path: Path) -> None:
     assert min(len(users[0]), len(users[1])) > 10
 
 
-def test_equal_rows_share_a_split(tmp_path: Path) -> None:
+def test_equal_rows_share_a_split(tmp_path):
     table = pa.table({"id": [i % 100 for i in range(1000)]})
     write_parquet(tmp_path / "in", table, files=4)
     bt.write(tmp_path / "in", tmp_path / "out", splits="a=0.5,b=0.5")
@@ -159,7 +155,7 @@ def test_equal_rows_share_a_split(tmp_path: Path) -> None:
     assert len(ids(tmp_path / "out")) == 1000
 
 
-def test_appended_rows_never_move_old_rows(tmp_path: Path) -> None:
+def test_appended_rows_never_move_old_rows(tmp_path):
     write_parquet(tmp_path / "old", sample_table(1000), files=2)
     pq.write_table(sample_table(1000), tmp_path / "more.parquet")
     bt.write(tmp_path / "old", tmp_path / "a", splits="train=0.7,test=0.3")
@@ -170,7 +166,7 @@ def test_appended_rows_never_move_old_rows(tmp_path: Path) -> None:
     assert set(ids(tmp_path / "a", "test")) <= set(ids(tmp_path / "b", "test"))
 
 
-def test_shards_of_many_rows_are_of_nearly_equal_size(tmp_path: Path) -> None:
+def test_shards_of_many_rows_are_of_nearly_equal_size(tmp_path):
     write_parquet(tmp_path / "in", sample_table(50_000), group_rows=10_000)
     manifest = bt.write(
         tmp_path / "in", tmp_path / "out", splits="train=0.8,test=0.2", shards="train=4,test=1"
@@ -190,14 +186,14 @@ def test_shards_of_many_rows_are_of_nearly_equal_size(tmp_path: Path) -> None:
     ids=str,
 )
 def test_shards_that_do_not_suit_splits_are_refused_before_anything_is_read(
-    tmp_path: Path, options: dict, message: str
-) -> None:
+    tmp_path, options, message
+):
     (tmp_path / "in.parquet").write_bytes(b"none that could be read")
     with pytest.raises(UsageError, match=message):
         bt.write(tmp_path / "in.parquet", tmp_path / "out", **options)
 
 
-def test_no_rows_give_a_manifest_without_shards(tmp_path: Path) -> None:
+def test_no_rows_give_a_manifest_without_shards(tmp_path):
     pq.write_table(sample_table(0), tmp_path / "t.parquet")
     for shuffle in (True, False):
         out = tmp_path / f"out-{shuffle}"
@@ -209,9 +205,7 @@ def test_no_rows_give_a_manifest_without_shards(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shuffle", [True, False], ids=["shuffled", "source"])
 @pytest.mark.parametrize("rows", [1, 3])
-def test_fewer_rows_than_shards_leave_no_empty_shard(
-    tmp_path: Path, rows: int, shuffle: bool
-) -> None:
+def test_fewer_rows_than_shards_leave_no_empty_shard(tmp_path, rows, shuffle):
     pq.write_table(sample_table(rows), tmp_path / "t.parquet")
     manifest = bt.write(tmp_path / "t.parquet", tmp_path / "out", shards=8, shuffle=shuffle)
     assert 1 <= len(manifest.shards) <= rows
@@ -219,7 +213,7 @@ def test_fewer_rows_than_shards_leave_no_empty_shard(
     assert sorted(ids(tmp_path / "out")) == list(range(rows))
 
 
-def test_one_huge_row(tmp_path: Path) -> None:
+def test_one_huge_row(tmp_path):
     huge = os.urandom(1_000_000) * 100
     table = pa.table({"id": [0, 1, 2], "blob": pa.array([b"a", huge, b"c"], pa.binary())})
     pq.write_table(table, tmp_path / "t.parquet")
@@ -235,14 +229,14 @@ def test_one_huge_row(tmp_path: Path) -> None:
         assert blobs == {0: b"a", 1: huge, 2: b"c"}
 
 
-def test_the_same_job_again_does_nothing(parquet: str, tmp_path: Path) -> None:
+def test_the_same_job_again_does_nothing(parquet, tmp_path):
     first = bt.write(parquet, tmp_path)
     before = (tmp_path / "manifest.json").stat().st_mtime_ns
     assert bt.write(parquet, tmp_path) == first
     assert (tmp_path / "manifest.json").stat().st_mtime_ns == before
 
 
-def test_no_rows_replace_no_dataset(parquet: str, tmp_path: Path) -> None:
+def test_no_rows_replace_no_dataset(parquet, tmp_path):
     bt.write(parquet, tmp_path / "out")
     kept = (tmp_path / "out" / "manifest.json").read_bytes()
     (tmp_path / "empty.csv").touch()
@@ -253,7 +247,7 @@ def test_no_rows_replace_no_dataset(parquet: str, tmp_path: Path) -> None:
     assert bt.verify(tmp_path / "out").ok
 
 
-def test_another_dataset_is_only_replaced_when_asked(parquet: str, tmp_path: Path) -> None:
+def test_another_dataset_is_only_replaced_when_asked(parquet, tmp_path):
     bt.write(parquet, tmp_path, shards=8)
     (tmp_path / "notes.txt").write_text("mine")
     before = shard_hashes(tmp_path)
@@ -276,7 +270,7 @@ def test_another_dataset_is_only_replaced_when_asked(parquet: str, tmp_path: Pat
     assert sorted(ids(tmp_path)) == list(range(1000))
 
 
-def test_a_dataset_in_the_way_is_told_by_its_differences(tmp_path: Path) -> None:
+def test_a_dataset_in_the_way_is_told_by_its_differences(tmp_path):
     source, out = tmp_path / "a.csv", tmp_path / "out"
     source.write_text("a\n1\n2\n")
     null = {"null_words": ["?"]}
@@ -292,7 +286,7 @@ def test_a_dataset_in_the_way_is_told_by_its_differences(tmp_path: Path) -> None
         bt.write(source, out, splits="train=0.5,test=0.5", source_options=null)
 
 
-def test_files_that_were_added_and_removed_are_told_apart(tmp_path: Path) -> None:
+def test_files_that_were_added_and_removed_are_told_apart(tmp_path):
     (tmp_path / "in").mkdir()
     for name in ("a.csv", "b.csv"):
         (tmp_path / "in" / name).write_text("a\n1\n")
@@ -304,9 +298,7 @@ def test_files_that_were_added_and_removed_are_told_apart(tmp_path: Path) -> Non
         bt.write(tmp_path / "in", tmp_path / "out")
 
 
-def test_a_plan_foresees_what_is_at_the_output(
-    parquet: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_plan_foresees_what_is_at_the_output(parquet, tmp_path, caplog):
     out = str(tmp_path / "out")
     bt.plan(parquet, out)
     assert caplog.messages == []
@@ -322,9 +314,7 @@ def test_a_plan_foresees_what_is_at_the_output(
     assert other.endswith("(different: --seed: unset there, 1 now)")
 
 
-def test_columns_without_values_are_named_in_one_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_columns_without_values_are_named_in_one_line(tmp_path, caplog):
     names = [f"f{number}" for number in range(30)]
     (tmp_path / "t.csv").write_text(f"id,{','.join(names)}\n1{',' * 30}\n")
     bt.write(tmp_path / "t.csv", tmp_path / "out", map=dict)
@@ -333,7 +323,7 @@ def test_columns_without_values_are_named_in_one_line(
     assert line.endswith(" and 20 more")
 
 
-def test_a_quoted_glob_and_its_files_are_the_same_job(parquet: str, tmp_path: Path) -> None:
+def test_a_quoted_glob_and_its_files_are_the_same_job(parquet, tmp_path):
     by_glob = bt.write(f"{parquet}/*.parquet", tmp_path / "a")
     files = sorted(str(path) for path in Path(parquet).glob("*.parquet"))
     by_name = bt.write(list(reversed(files)), tmp_path / "b")
@@ -342,18 +332,18 @@ def test_a_quoted_glob_and_its_files_are_the_same_job(parquet: str, tmp_path: Pa
     assert shard_hashes(tmp_path / "a") == shard_hashes(tmp_path / "b")
 
 
-def test_limit_reads_the_first_rows(parquet: str, tmp_path: Path) -> None:
+def test_limit_reads_the_first_rows(parquet, tmp_path):
     bt.write(parquet, tmp_path, limit=123)
     assert sorted(ids(tmp_path)) == list(range(123))
 
 
-def test_columns_are_projected(parquet: str, tmp_path: Path) -> None:
+def test_columns_are_projected(parquet, tmp_path):
     manifest = bt.write(parquet, tmp_path, columns=["id"])
     assert manifest.schema.names == ("id",)
     assert all(set(e.features.feature) == {"id"} for e in read_examples(tmp_path))
 
 
-def test_csv_and_parquet_copies_give_the_same_files_under_one_key(tmp_path: Path) -> None:
+def test_csv_and_parquet_copies_give_the_same_files_under_one_key(tmp_path):
     table = sample_table(2000)
     write_parquet(tmp_path / "p", table, files=3, group_rows=77)
     (tmp_path / "c").mkdir()
@@ -377,7 +367,7 @@ def test_csv_and_parquet_copies_give_the_same_files_under_one_key(tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", sorted(set(CASES) - {"images", "numpy"}))
-def test_columns_choose_among_those_of_a_schema(kind: str, tmp_path: Path) -> None:
+def test_columns_choose_among_those_of_a_schema(kind, tmp_path):
     case = CASES[kind]
     path = tmp_path / f"x{case.suffix}"
     case.write(path, rows := [case.held(row) for row in some_rows(20)])
@@ -395,7 +385,7 @@ def add_one(row: dict) -> dict | None:
     return {**row, "next": row["id"] + 1}
 
 
-def test_map_drops_and_adds(parquet: str, tmp_path: Path) -> None:
+def test_map_drops_and_adds(parquet, tmp_path):
     manifest = bt.write(parquet, tmp_path, map=add_one)
     assert manifest.schema.names == ("id", "x", "name", "next")
     assert str(manifest.schema["x"].type) == "float"
@@ -411,7 +401,7 @@ def fail_on_seven(row: dict) -> dict:
     return row
 
 
-def test_a_failing_map_names_the_row_and_the_line(parquet: str, tmp_path: Path) -> None:
+def test_a_failing_map_names_the_row_and_the_line(parquet, tmp_path):
     line = (
         r"part-000.parquet row 7: ValueError: seven \(at test_write.py:\d+ in fail_on_seven: raise"
     )
@@ -424,13 +414,13 @@ def test_a_failing_map_names_the_row_and_the_line(parquet: str, tmp_path: Path) 
     assert sorted(ids(tmp_path / "out")) == [i for i in range(1000) if i != 7]
 
 
-def test_temporary_files_of_a_failed_job_are_gone(parquet: str, tmp_path: Path) -> None:
+def test_temporary_files_of_a_failed_job_are_gone(parquet, tmp_path):
     with pytest.raises(UsageError, match="column 'nope' of --key is not in the rows"):
         bt.write(parquet, tmp_path / "out", key=["nope"])
     assert os.listdir(tmp_path / "out") == []
 
 
-def test_job_json_tells_of_the_run(parquet: str, tmp_path: Path) -> None:
+def test_job_json_tells_of_the_run(parquet, tmp_path):
     manifest = bt.write(parquet, tmp_path, compression="gzip")
     job = json.loads((tmp_path / "job.json").read_text())
     assert job["runner"] == "direct"
@@ -456,22 +446,18 @@ def test_job_json_tells_of_the_run(parquet: str, tmp_path: Path) -> None:
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_arguments_that_do_not_fit(
-    parquet: str, tmp_path: Path, options: dict, message: str
-) -> None:
+def test_arguments_that_do_not_fit(parquet, tmp_path, options, message):
     with pytest.raises(UsageError, match=message):
         bt.write(parquet, tmp_path / "out", **options)
 
 
-def test_an_output_that_is_a_file(parquet: str, tmp_path: Path) -> None:
+def test_an_output_that_is_a_file(parquet, tmp_path):
     (tmp_path / "out").write_text("")
     with pytest.raises(UsageError, match="is a file: give a directory"):
         bt.write(parquet, tmp_path / "out")
 
 
-def test_a_column_without_any_value_is_left_out_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_column_without_any_value_is_left_out_with_a_warning(tmp_path, caplog):
     (tmp_path / "t.csv").write_text("id,empty\n1,\n2,\n")
     manifest = bt.write(tmp_path / "t.csv", tmp_path / "out")
     assert manifest.schema.names == ("id",)
@@ -506,12 +492,12 @@ def drop_or_fail(row: dict) -> None:
     ],
 )
 def test_an_empty_output_has_a_reason(
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    text: str,
-    function: Callable[[dict], None] | None,
-    lines: list[str],
-) -> None:
+    tmp_path,
+    caplog,
+    text,
+    function,
+    lines,
+):
     (tmp_path / "a.csv").write_text(text)
     bt.write(tmp_path / "a.csv", tmp_path / "out", map=function, max_rejects="any")
     assert [line for line in caplog.messages if "no rows" in line] == lines
@@ -522,9 +508,7 @@ def hp_of(row: dict) -> dict:
 
 
 @pytest.mark.parametrize("function", [None, hp_of])
-def test_words_that_decide_a_type_are_warned_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, function: Callable[[dict], dict] | None
-) -> None:
+def test_words_that_decide_a_type_are_warned_of(tmp_path, caplog, function):
     (tmp_path / "a.csv").write_text("hp,sex\n130,F\n165,NA\n?,M\n")
     bt.write(tmp_path / "a.csv", tmp_path / "out", map=function)
     assert [line for line in caplog.messages if "--null" in line] == [
@@ -535,7 +519,7 @@ def test_words_that_decide_a_type_are_warned_of(
     ]
 
 
-def test_writing_never_imports_tensorflow(parquet: str, tmp_path: Path) -> None:
+def test_writing_never_imports_tensorflow(parquet, tmp_path):
     script = (
         "import sys, beam_tfrecord as bt\n"
         "bt.write(sys.argv[1], sys.argv[2], splits='a=0.5,b=0.5', compression='gzip')\n"
@@ -545,9 +529,7 @@ def test_writing_never_imports_tensorflow(parquet: str, tmp_path: Path) -> None:
     subprocess.run(command, check=True, cwd=Path(__file__).parents[2])
 
 
-def test_nan_is_counted_and_gets_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_nan_is_counted_and_gets_a_warning(tmp_path, caplog):
     nan = float("nan")
     x = [nan if row % 3 == 0 else row / 2 for row in range(100)]
     table = pa.table({"x": x, "y": [1.0] * 100, "v": [[value, nan] for value in x]})
@@ -592,9 +574,7 @@ def test_nan_is_counted_and_gets_a_warning(
         ({"splits": "a=0.5,b=0.5", "group": "id"}, []),
     ],
 )
-def test_settings_of_no_or_another_effect_are_remarked_on(
-    options: dict[str, Any], remarks: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_settings_of_no_or_another_effect_are_remarked_on(options, remarks, tmp_path, caplog):
     (tmp_path / "a.csv").write_text("id,g\n" + "".join(f"{i},x\n" for i in range(200)))
     with options_named_by("flag"):
         bt.write(tmp_path / "a.csv", tmp_path / "out", **options)

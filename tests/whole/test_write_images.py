@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -28,7 +27,7 @@ SPLITS = ("a", "b", "c")
 
 
 @pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def photos(tmp_path_factory):
     """Return a directory of 40 pictures in two classes, of which five are copies of others."""
     root = tmp_path_factory.mktemp("photos") / "photos"
     for number in range(35):
@@ -39,10 +38,10 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def written(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+def written(photos, tmp_path_factory):
     """Return the dataset of those pictures in three splits, and what was told on the way."""
     output = tmp_path_factory.mktemp("written") / "out"
-    told: list[str] = []
+    told = []
     handler = logging.Handler()
     handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
     with pytest.MonkeyPatch.context() as patch:
@@ -53,13 +52,11 @@ def written(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     return output, told
 
 
-def rows_by_path(output: Path, **options: Any) -> dict[str, dict[str, Any]]:
+def rows_by_path(output, **options):
     return {row["path"]: row for row in bt.load(output, **options).rows()}
 
 
-def test_pictures_are_written_with_their_labels(
-    photos: Path, written: tuple[Path, list[str]]
-) -> None:
+def test_pictures_are_written_with_their_labels(photos, written):
     output, _ = written
     rows = rows_by_path(output)
     assert len(rows) == 40
@@ -70,7 +67,7 @@ def test_pictures_are_written_with_their_labels(
     assert not verify(output).faults
 
 
-def test_labels_are_in_the_manifest_and_beside_the_data(written: tuple[Path, list[str]]) -> None:
+def test_labels_are_in_the_manifest_and_beside_the_data(written):
     output, _ = written
     manifest = json.loads((output / "manifest.json").read_text())
     assert (output / "labels.txt").read_text() == "cat\ndog\n"
@@ -80,9 +77,7 @@ def test_labels_are_in_the_manifest_and_beside_the_data(written: tuple[Path, lis
     assert bt.load(output).schema["label"].labels == ("cat", "dog")
 
 
-def test_the_manifest_tells_packs_and_not_files(
-    photos: Path, written: tuple[Path, list[str]]
-) -> None:
+def test_the_manifest_tells_packs_and_not_files(photos, written):
     output, _ = written
     packs = bt.load(output).manifest.source["files"]
     found = [(pack["path"], pack["files"]) for pack in packs]
@@ -91,7 +86,7 @@ def test_the_manifest_tells_packs_and_not_files(
     assert sum(pack["bytes"] for pack in packs) == total
 
 
-def test_copies_share_a_split_and_are_told(written: tuple[Path, list[str]]) -> None:
+def test_copies_share_a_split_and_are_told(written):
     output, told = written
     # Number 0 is a picture of dogs and of cats, and so on.
     assert told[-2:] == [
@@ -99,7 +94,7 @@ def test_copies_share_a_split_and_are_told(written: tuple[Path, list[str]]) -> N
         "3 duplicated contents have several labels: correct the wrong ones",
     ]
     assert json.loads((output / "manifest.json").read_text())["group"] == ["sha256"]
-    split_of: dict[str, set[str]] = {}
+    split_of = {}
     for split in SPLITS:
         for row in bt.load(output, split=split).rows():
             split_of.setdefault(row["sha256"], set()).add(split)
@@ -113,7 +108,7 @@ def test_copies_share_a_split_and_are_told(written: tuple[Path, list[str]]) -> N
     }
 
 
-def test_nothing_is_done_twice_but_a_new_picture_is_seen(tmp_path: Path) -> None:
+def test_nothing_is_done_twice_but_a_new_picture_is_seen(tmp_path):
     write_tree(tmp_path / "in", cat__a=jpeg(), dog__b=jpeg(1))
     first = bt.write(tmp_path / "in", tmp_path / "out")
     assert bt.write(tmp_path / "in", tmp_path / "out").fingerprint == first.fingerprint
@@ -126,10 +121,8 @@ def test_nothing_is_done_twice_but_a_new_picture_is_seen(tmp_path: Path) -> None
     assert second.examples == 3
 
 
-def test_bytes_do_not_depend_on_workers_batches_or_threads(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options: dict[str, Any] = {"splits": "train=0.6,test=0.4", "shards": 4}
+def test_bytes_do_not_depend_on_workers_batches_or_threads(photos, tmp_path, monkeypatch):
+    options = {"splits": "train=0.6,test=0.4", "shards": 4}
     bt.write(photos, tmp_path / "one", pipeline_options=["--direct_num_workers=1"], **options)
     monkeypatch.setattr(images_read, "BATCH_FILES", 3)
     monkeypatch.setattr(images_read, "THREADS", 7)
@@ -137,7 +130,7 @@ def test_bytes_do_not_depend_on_workers_batches_or_threads(
     assert shard_hashes(tmp_path / "one") == shard_hashes(tmp_path / "two")
 
 
-def test_copies_share_a_split_without_the_hash(photos: Path, tmp_path: Path) -> None:
+def test_copies_share_a_split_without_the_hash(photos, tmp_path):
     columns = ["image", "path"]
     manifest = bt.write(photos, tmp_path / "out", splits="a=0.5,b=0.5", columns=columns)
     assert manifest.group == ("image",)
@@ -145,7 +138,7 @@ def test_copies_share_a_split_without_the_hash(photos: Path, tmp_path: Path) -> 
     assert not images[0] & images[1]
 
 
-def test_folders_of_splits_are_splits(tmp_path: Path) -> None:
+def test_folders_of_splits_are_splits(tmp_path):
     pictures = {f"{name}__{i}": jpeg(i) for i, name in enumerate(("train__x", "val__x", "test__y"))}
     write_tree(tmp_path / "in", **pictures, train__y__4=jpeg(4))
     manifest = bt.write(tmp_path / "in", tmp_path / "out")
@@ -157,7 +150,7 @@ def test_folders_of_splits_are_splits(tmp_path: Path) -> None:
     assert told.layout.splits.names == ("a", "b")
 
 
-def test_damaged_pictures_end_the_job_unless_they_may_be_rejected(tmp_path: Path) -> None:
+def test_damaged_pictures_end_the_job_unless_they_may_be_rejected(tmp_path):
     write_tree(tmp_path / "in", cat__a=jpeg(), cat__bad=jpeg()[:-9], dog__z=b"", dog__y=jpeg(1))
     with pytest.raises(RejectedRows, match=r"cat/bad\.jpg is cut off before its end mark"):
         bt.write(tmp_path / "in", tmp_path / "out")
@@ -171,7 +164,7 @@ def test_damaged_pictures_end_the_job_unless_they_may_be_rejected(tmp_path: Path
     ]
 
 
-def test_pictures_are_resized_and_encoded_anew(photos: Path, tmp_path: Path) -> None:
+def test_pictures_are_resized_and_encoded_anew(photos, tmp_path):
     options = {"resize": 8, "format": "png", "check": "decode"}
     manifest = bt.write(photos, tmp_path / "out", source_options=options)
     assert manifest.examples == 40
@@ -180,7 +173,7 @@ def test_pictures_are_resized_and_encoded_anew(photos: Path, tmp_path: Path) -> 
         assert row["image"].startswith(b"\x89PNG")
 
 
-def test_the_command_line_takes_it_all(photos: Path, tmp_path: Path) -> None:
+def test_the_command_line_takes_it_all(photos, tmp_path):
     (tmp_path / "classes.txt").write_text("dog\ncat\n")
     flags = ["--labels", str(tmp_path / "classes.txt"), "--check", "decode", "--resize", "16x16"]
     flags += ["--format", "jpeg", "--quality", "80", "--orient", "--max-pixels", "500000"]
@@ -191,7 +184,7 @@ def test_the_command_line_takes_it_all(photos: Path, tmp_path: Path) -> None:
     assert size == (16, 16)
 
 
-def test_plan_and_schema_on_the_command_line(photos: Path, tmp_path: Path) -> None:
+def test_plan_and_schema_on_the_command_line(photos, tmp_path):
     planned = json.loads(run("plan", str(photos), str(tmp_path / "p"), "--json").stdout)
     nbytes = sum(path.stat().st_size for path in photos.rglob("*.jpg"))
     assert planned["input"] == {"kind": "images", "files": 40, "bytes": nbytes, "rows": 40}
@@ -200,14 +193,14 @@ def test_plan_and_schema_on_the_command_line(photos: Path, tmp_path: Path) -> No
     assert [f["labels"] for f in schema["features"] if f["name"] == "label"] == [["cat", "dog"]]
 
 
-def test_a_given_schema_keeps_the_labels(photos: Path, tmp_path: Path) -> None:
+def test_a_given_schema_keeps_the_labels(photos, tmp_path):
     schema = bt.schema(str(photos)).select(["image", "label"])
     bt.write(photos, tmp_path / "out", schema=schema.edit(label=bt.Feature(type="int64")))
     assert (tmp_path / "out" / "labels.txt").read_text() == "cat\ndog\n"
     assert bt.load(tmp_path / "out").schema.names == ("image", "label")
 
 
-def test_a_table_of_paths(photos: Path, written: tuple[Path, list[str]], tmp_path: Path) -> None:
+def test_a_table_of_paths(photos, written, tmp_path):
     lines = [f"{path.relative_to(photos)},{path.parent.name}\n" for path in photos.rglob("*.jpg")]
     (tmp_path / "t.csv").write_text("path,label\n" + "".join(sorted(lines)))
     options = {"base": str(photos)}
@@ -218,7 +211,7 @@ def test_a_table_of_paths(photos: Path, written: tuple[Path, list[str]], tmp_pat
     assert bt.load(tmp_path / "out").manifest.fingerprint == ""
 
 
-def test_a_map_need_not_keep_what_the_split_would_use(photos: Path, tmp_path: Path) -> None:
+def test_a_map_need_not_keep_what_the_split_would_use(photos, tmp_path):
     bt.write(photos, tmp_path / "out", map=only_size, splits="a=0.5,b=0.5")
     assert set(bt.load(tmp_path / "out").schema.names) == {"size", "label"}
 
@@ -227,7 +220,7 @@ def only_size(row: dict[str, Any]) -> dict[str, Any]:
     return {"size": len(row["image"]), "label": row["label"]}
 
 
-def test_pillow_is_asked_for_by_name(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pillow_is_asked_for_by_name(photos, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     message = r"needs Pillow: pip install 'beam-tfrecord\[images\]'"
     with pytest.raises(UsageError, match=message):
@@ -236,13 +229,13 @@ def test_pillow_is_asked_for_by_name(photos: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "JPEG", "png", "gif", "webp", "bmp", "tif", "tiff"])
-def test_the_kind_is_seen_from_the_suffix(tmp_path: Path, suffix: str) -> None:
+def test_the_kind_is_seen_from_the_suffix(tmp_path, suffix):
     write_tree(tmp_path, cat__a=jpeg())
     (tmp_path / "cat" / "a.jpg").rename(tmp_path / "cat" / f"a.{suffix}")
     assert detect_kind(str(tmp_path)) == "images"
 
 
-def odd_pictures(root: Path) -> None:
+def odd_pictures(root):
     """Write pictures in two classes, three of which TensorFlow refuses."""
     odd = zoo()
     for number, name in enumerate(("webp-animated", "bmp-1-40", "png-header-twice", "gif-87a")):
@@ -254,9 +247,7 @@ def odd_pictures(root: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["folders", "table"])
-def test_pictures_that_tensorflow_refuses_are_counted(
-    tmp_path: Path, way: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pictures_that_tensorflow_refuses_are_counted(tmp_path, way, caplog, monkeypatch):
     monkeypatch.setattr(images_pack, "PACK_FILES", 2)
     monkeypatch.setattr(images_read, "BATCH_FILES", 1)
     odd_pictures(tmp_path / "in")
@@ -283,7 +274,7 @@ def test_pictures_that_tensorflow_refuses_are_counted(
 
 
 @pytest.mark.parametrize("format", ["png", "jpeg"])
-def test_counted_pictures_are_read_once_they_are_encoded_anew(tmp_path: Path, format: str) -> None:
+def test_counted_pictures_are_read_once_they_are_encoded_anew(tmp_path, format):
     pytest.importorskip("tensorflow")
     odd_pictures(tmp_path / "in")
     bt.write(tmp_path / "in", tmp_path / "out", source_options={"format": format})
@@ -293,13 +284,13 @@ def test_counted_pictures_are_read_once_they_are_encoded_anew(tmp_path: Path, fo
     assert len(list(bt.load(tmp_path / "out", columns=["path"]).rows())) == 5
 
 
-def test_nothing_is_counted_of_pictures_that_are_not_stored(tmp_path: Path) -> None:
+def test_nothing_is_counted_of_pictures_that_are_not_stored(tmp_path):
     odd_pictures(tmp_path / "in")
     bt.write(tmp_path / "in", tmp_path / "out", columns=["label", "path"])
     assert json.loads((tmp_path / "out" / "job.json").read_text())["refused_pictures"] is None
 
 
-def test_what_is_counted_travels_to_the_sink_through_every_step(tmp_path: Path) -> None:
+def test_what_is_counted_travels_to_the_sink_through_every_step(tmp_path):
     odd_pictures(tmp_path / "in")
 
     def same(row: dict[str, Any]) -> dict[str, Any]:
@@ -313,7 +304,7 @@ def test_what_is_counted_travels_to_the_sink_through_every_step(tmp_path: Path) 
     assert told["rows"] == 3
 
 
-def test_gifs_of_one_frame_size_need_no_size(tmp_path: Path) -> None:
+def test_gifs_of_one_frame_size_need_no_size(tmp_path):
     pytest.importorskip("tensorflow")
     for number, name in enumerate(("animated-larger-second", "larger-frame")):
         path = tmp_path / "in" / "a" / f"{number}.gif"
@@ -327,7 +318,7 @@ def test_gifs_of_one_frame_size_need_no_size(tmp_path: Path) -> None:
     assert batch.shape == (2, 9, 15, 3)
 
 
-def test_a_resized_gif_keeps_the_shape_of_what_is_seen(tmp_path: Path) -> None:
+def test_a_resized_gif_keeps_the_shape_of_what_is_seen(tmp_path):
     path = tmp_path / "in" / "a" / "0.gif"
     path.parent.mkdir(parents=True)
     # A frame of 4 x 3 pixels on a screen of 11 x 7, which is what viewers show.
@@ -339,7 +330,7 @@ def test_a_resized_gif_keeps_the_shape_of_what_is_seen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("orient", [False, True])
 @pytest.mark.parametrize("check", ["header", "decode", "none"])
-def test_the_size_before_resizing_is_stored(tmp_path: Path, orient: bool, check: str) -> None:
+def test_the_size_before_resizing_is_stored(tmp_path, orient, check):
     turned = encoded(picture(width=40, height=20), "JPEG", exif=exif(6))
     write_tree(
         tmp_path / "in", a__large=jpeg(width=60, height=30), a__same=jpeg(width=12, height=8)
@@ -362,16 +353,16 @@ def test_the_size_before_resizing_is_stored(tmp_path: Path, orient: bool, check:
     }
 
 
-def test_without_resizing_there_is_no_other_size(tmp_path: Path) -> None:
+def test_without_resizing_there_is_no_other_size(tmp_path):
     write_tree(tmp_path / "in", a__x=jpeg())
     bt.write(tmp_path / "in", tmp_path / "out", source_options={"format": "png"})
     assert not [name for name in bt.load(tmp_path / "out").schema.names if "original" in name]
 
 
-def test_a_table_may_have_sizes_of_its_own_where_nothing_is_resized(tmp_path: Path) -> None:
+def test_a_table_may_have_sizes_of_its_own_where_nothing_is_resized(tmp_path):
     write_tree(tmp_path / "in", x=jpeg())
     (tmp_path / "t.csv").write_text("path,original_width\nx.jpg,99\n")
-    options: dict[str, Any] = {"base": str(tmp_path / "in")}
+    options = {"base": str(tmp_path / "in")}
     bt.write(tmp_path / "t.csv", tmp_path / "out", from_="images", source_options=options)
     (row,) = bt.load(tmp_path / "out").rows()
     assert row["original_width"] == 99
@@ -395,7 +386,7 @@ def test_a_table_may_have_sizes_of_its_own_where_nothing_is_resized(tmp_path: Pa
     ]
 
 
-def test_a_reject_names_its_own_file(tmp_path: Path) -> None:
+def test_a_reject_names_its_own_file(tmp_path):
     write_tree(tmp_path / "in", a__0=jpeg(), a__1=b"no picture", b__2=jpeg(2), b__3=b"neither")
     bt.write(tmp_path / "in", tmp_path / "out", max_rejects=2)
     rejects = pq.read_table(tmp_path / "out" / "rejects").to_pylist()

@@ -28,7 +28,7 @@ class Plain(NamedTuple):
     values: Values
 
 
-def _ints(arrow: pa.DataType) -> Plain:
+def _ints(arrow):
     signed = pa.types.is_signed_integer(arrow)
     top = 2 ** min(arrow.bit_width - signed, 63) - 1
     return Plain(arrow, st.integers(-top - 1 if signed else 0, top))
@@ -50,7 +50,7 @@ BINARY = [Plain(t, _BINARY) for t in (pa.binary(), pa.large_binary(), pa.binary_
 BINARY += [Plain(pa.binary(3), st.binary(min_size=3, max_size=3))]
 
 
-def _decimals(arrow: pa.DataType) -> Plain:
+def _decimals(arrow):
     digits = arrow.precision
     unscaled = st.integers(-(10**digits) + 1, 10**digits - 1)
     with decimal.localcontext() as context:
@@ -74,7 +74,7 @@ DECIMALS = [
 ]
 
 
-def _stored(arrow: pa.DataType, bits: int, low: int | None = None, high: int = 0) -> Plain:
+def _stored(arrow, bits, low=None, high=0):
     """Return a type whose values are drawn as its integers."""
     values = (
         st.integers(low, high)
@@ -112,7 +112,7 @@ def _rows(values: Values) -> Values:
 
 
 @st.composite
-def _plain_columns(draw: st.DrawFn, kinds: list[Plain]) -> Column:
+def _plain_columns(draw, kinds):
     arrow, values = draw(st.sampled_from(kinds))
     rows = draw(_rows(values))
     if pa.types.is_temporal(arrow):
@@ -127,7 +127,7 @@ def _plain_columns(draw: st.DrawFn, kinds: list[Plain]) -> Column:
 
 
 @st.composite
-def _dictionaries(draw: st.DrawFn) -> Column:
+def _dictionaries(draw):
     arrow, values = draw(st.sampled_from([*TEXT[:2], *BINARY[:2], *INTS[:4]]))
     rows = draw(_rows(values))
     index = draw(st.sampled_from([pa.int8(), pa.int32(), pa.uint16()]))
@@ -135,7 +135,7 @@ def _dictionaries(draw: st.DrawFn) -> Column:
     return Column(plain.cast(pa.dictionary(index, arrow)))
 
 
-def _list_makers() -> list[Callable[[Plain], Plain]]:
+def _list_makers():
     def of(make: Callable[[pa.DataType], pa.DataType]) -> Callable[[Plain], Plain]:
         return lambda item: Plain(make(item.arrow), st.lists(item.values, max_size=3))
 
@@ -159,7 +159,7 @@ def _lists(draw: st.DrawFn, depth: int) -> Column:
 
 
 @st.composite
-def _structs_and_maps(draw: st.DrawFn) -> Column:
+def _structs_and_maps(draw):
     a, b = draw(st.sampled_from(NESTED)), draw(st.sampled_from(NESTED))
     if draw(st.booleans()):
         b = draw(st.sampled_from(LISTS))(b)
@@ -180,7 +180,7 @@ def _structs_and_maps(draw: st.DrawFn) -> Column:
 
 
 @st.composite
-def _tensors(draw: st.DrawFn) -> Column:
+def _tensors(draw):
     item = draw(st.sampled_from([pa.float32(), pa.int16(), pa.uint8(), pa.int64(), pa.float64()]))
     shape = draw(st.sampled_from([[2], [2, 3], [1, 2, 2]]))
     arrow = pa.fixed_shape_tensor(item, shape)
@@ -193,7 +193,7 @@ def _tensors(draw: st.DrawFn) -> Column:
 
 
 @st.composite
-def _extensions(draw: st.DrawFn) -> Column:
+def _extensions(draw):
     kind = draw(st.sampled_from(["uuid", "json", "opaque", "bool8"]))
     if kind == "uuid":
         raw = pa.array(draw(_rows(st.binary(min_size=16, max_size=16))), pa.binary(16))
@@ -210,7 +210,7 @@ def _extensions(draw: st.DrawFn) -> Column:
     )
 
 
-FAMILIES: dict[str, st.SearchStrategy[Column]] = {
+FAMILIES = {
     "ints": _plain_columns(INTS),
     "floats": _plain_columns(FLOATS),
     "text and binary": _plain_columns([*TEXT, *BINARY]),

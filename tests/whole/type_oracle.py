@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,13 +27,13 @@ class _Flat:
     is_dense: bool = True
 
 
-def features_of(scalar: pa.Scalar, arrow: pa.DataType, name: str, store: str = "auto") -> Features:
+def features_of(scalar, arrow, name, store="auto"):
     """Return the features that one value of a column gives; none where it is null."""
     if isinstance(arrow, pa.FixedShapeTensorType):
         return _tensor(scalar, arrow, name, store) if scalar.is_valid else {}
     scalar, arrow = _bare(scalar, arrow)
     if pa.types.is_struct(arrow):
-        found: Features = {}
+        found = {}
         for index, field in enumerate(arrow):
             below = list(scalar.values())[index] if scalar.is_valid else pa.scalar(None, field.type)
             found |= features_of(below, field.type, f"{name}/{field.name}", store)
@@ -53,7 +52,7 @@ def features_of(scalar: pa.Scalar, arrow: pa.DataType, name: str, store: str = "
     return found
 
 
-def stored(scalar: pa.Scalar, arrow: pa.DataType, store: str = "auto") -> tuple[str, Any]:
+def stored(scalar, arrow, store="auto"):
     """Return kind and stored form of one plain value."""
     types = pa.types
     if isinstance(arrow, pa.UuidType):
@@ -74,7 +73,7 @@ def stored(scalar: pa.Scalar, arrow: pa.DataType, store: str = "auto") -> tuple[
     return BYTES, value.encode() if isinstance(value, str) else value
 
 
-def _bare(scalar: pa.Scalar, arrow: pa.DataType) -> tuple[pa.Scalar, pa.DataType]:
+def _bare(scalar, arrow):
     if pa.types.is_dictionary(arrow):
         return scalar.value if scalar.is_valid else scalar, arrow.value_type
     if isinstance(arrow, pa.UuidType):
@@ -84,7 +83,7 @@ def _bare(scalar: pa.Scalar, arrow: pa.DataType) -> tuple[pa.Scalar, pa.DataType
     return scalar, arrow
 
 
-def _tensor(scalar: Any, arrow: Any, name: str, store: str) -> Features:
+def _tensor(scalar, arrow, name, store):
     array = scalar.to_numpy() if arrow.value_type != pa.bool_() else np.array(scalar.value.as_py())
     if store == "values":
         values = scalar.value.values
@@ -94,21 +93,19 @@ def _tensor(scalar: Any, arrow: Any, name: str, store: str) -> Features:
     return {name: (BYTES, [data]), f"{name}/shape": (INT, list(arrow.shape))}
 
 
-def _is_list(arrow: pa.DataType) -> bool:
+def _is_list(arrow):
     types = pa.types
     asked = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_map)
     return any(is_kind(arrow) for is_kind in (*asked, types.is_list_view, types.is_large_list_view))
 
 
-def _flat(
-    lists: Sequence[pa.Scalar], arrow: pa.DataType, name: str, store: str
-) -> dict[str, _Flat]:
+def _flat(lists, arrow, name, store):
     """Return the leaves below lists of one level, which hold no nulls."""
     lengths = [len(one.values) for one in lists]
     items = [item for one in lists for item in one.values]
     if pa.types.is_map(arrow):
         parts = [("/key", arrow.key_type, 0), ("/value", arrow.item_type, 1)]
-        found: dict[str, _Flat] = {}
+        found = {}
         for suffix, part_type, index in parts:
             part = [list(item.values())[index] for item in items]
             found |= _leaves(part, part_type, name + suffix, store)
@@ -120,11 +117,11 @@ def _flat(
     return found
 
 
-def _leaves(items: list[pa.Scalar], arrow: pa.DataType, name: str, store: str) -> dict[str, _Flat]:
+def _leaves(items, arrow, name, store):
     bare = [_bare(item, arrow)[0] for item in items]
     arrow = _bare(pa.scalar(None, arrow), arrow)[1]
     if pa.types.is_struct(arrow):
-        found: dict[str, _Flat] = {}
+        found = {}
         for index, field in enumerate(arrow):
             of_field = [list(item.values())[index] for item in bare]
             found |= _leaves(of_field, field.type, f"{name}/{field.name}", store)
@@ -135,7 +132,7 @@ def _leaves(items: list[pa.Scalar], arrow: pa.DataType, name: str, store: str) -
     return {name: _Flat(kind, [stored(item, arrow, store)[1] for item in bare], [])}
 
 
-def _sample(arrow: pa.DataType) -> pa.Scalar:
+def _sample(arrow):
     """Return any value of a type, for its kind."""
     if isinstance(arrow, pa.UuidType):
         return pa.array([b"0" * 16], pa.binary(16)).cast(arrow)[0]

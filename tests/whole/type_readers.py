@@ -6,7 +6,7 @@ Each `check_` function compares a reader with `type_oracle`, which knows nothing
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -72,7 +72,7 @@ def check_wire(written: Written) -> None:
         assert _without_nan(found) == _without_nan(expected)
 
 
-def _without_nan(features: Features) -> Features:
+def _without_nan(features):
     """Python's floats, which protobuf gives, do not keep the bits of a NaN."""
     return {
         name: (kind, [_one_nan(value) if kind == FLOAT else value for value in values])
@@ -80,7 +80,7 @@ def _without_nan(features: Features) -> Features:
     }
 
 
-def _one_nan(bits: bytes) -> bytes:
+def _one_nan(bits):
     return b"nan" if np.isnan(np.frombuffer(bits, np.float32)[0]) else bits
 
 
@@ -107,7 +107,7 @@ def check_tensorflow(written: Written) -> None:
     assert all("/row_lengths_" in name for name in others)
 
 
-def _plain(array: Any, kind: str) -> list[Any]:
+def _plain(array, kind):
     values = list(array)
     return [value.tobytes() for value in values] if kind == FLOAT else values
 
@@ -142,7 +142,7 @@ def check_ours(written: Written) -> None:
         assert _values(back) == _values(_without_dictionary(array))
 
 
-def _is_rounded(arrow: pa.DataType, store: str) -> bool:
+def _is_rounded(arrow, store):
     """Tell whether values, or which struct is null, are not kept, as the contract says."""
     is_decimal = pa.types.is_decimal(arrow)
     return bool(
@@ -155,11 +155,11 @@ def _is_rounded(arrow: pa.DataType, store: str) -> bool:
     )
 
 
-def _without_dictionary(array: pa.Array) -> pa.Array:
+def _without_dictionary(array):
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
-def _values(array: pa.Array) -> list[Any]:
+def _values(array):
     """Return comparable values; times as their integers, since Python has no nanoseconds."""
     if pa.types.is_temporal(array.type):
         storage = pa.int32() if array.type.bit_width == 32 else pa.int64()

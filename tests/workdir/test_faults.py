@@ -4,9 +4,8 @@ import errno
 import functools
 import os
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -40,12 +39,12 @@ def breaks(number: int) -> Iterator[int]:
     yield 1 // number
 
 
-def test_what_a_step_yields_goes_through(tmp_path: Path) -> None:
+def test_what_a_step_yields_goes_through(tmp_path):
     assert list(Guarded(halves, str(tmp_path))(8)) == [4, 4]
     assert recorded_fault(str(tmp_path)) is None
 
 
-def test_an_error_ends_the_step_without_an_error_and_is_found_again(tmp_path: Path) -> None:
+def test_an_error_ends_the_step_without_an_error_and_is_found_again(tmp_path):
     directory = str(tmp_path / "new")
     assert list(Guarded(halves, directory, instead=["nothing"])(7)) == [3, "nothing"]
     fault = recorded_fault(directory)
@@ -53,16 +52,14 @@ def test_an_error_ends_the_step_without_an_error_and_is_found_again(tmp_path: Pa
     assert str(fault) == "7 is odd"
 
 
-def test_an_error_nobody_meant_is_not_written_down(tmp_path: Path) -> None:
+def test_an_error_nobody_meant_is_not_written_down(tmp_path):
     with pytest.raises(ZeroDivisionError):
         list(Guarded(breaks, str(tmp_path))(0))
     assert recorded_fault(str(tmp_path)) is None
 
 
 @pytest.mark.parametrize("end", [stop, os.rmdir], ids=["interrupted", "removed"])
-def test_steps_end_early_once_their_job_has_ended(
-    tmp_path: Path, end: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_end_early_once_their_job_has_ended(tmp_path, end, monkeypatch):
     monkeypatch.setattr("beam_tfrecord.workdir.faults._LOOK_EVERY_S", 0.0)
     directory = str(tmp_path / "job")
     step = Guarded(halves, directory)
@@ -73,7 +70,7 @@ def test_steps_end_early_once_their_job_has_ended(
     assert step.is_stopped()
 
 
-def test_after_a_fault_no_step_does_any_work(tmp_path: Path) -> None:
+def test_after_a_fault_no_step_does_any_work(tmp_path):
     record_fault(str(tmp_path), DataError("x"))
     assert list(Guarded(breaks, str(tmp_path), instead=[5])(0)) == [5]
     assert Guarded(halves, str(tmp_path)).is_stopped()
@@ -94,9 +91,7 @@ def test_after_a_fault_no_step_does_any_work(tmp_path: Path) -> None:
         (MemoryError(), "out of memory while writing '/out': give the job more, or fewer workers"),
     ],
 )
-def test_faults_of_the_machine_are_raised_for_the_runner_in_one_line(
-    tmp_path: Path, error: Exception, message: str
-) -> None:
+def test_faults_of_the_machine_are_raised_for_the_runner_in_one_line(tmp_path, error, message):
     def fail(_: int) -> Iterator[int]:
         raise error
         yield 0
@@ -112,7 +107,7 @@ def test_faults_of_the_machine_are_raised_for_the_runner_in_one_line(
     assert str(raised.value).startswith(message.replace("'/out", f"'{tmp_path}/out"))
 
 
-def test_the_launcher_finds_the_line_in_the_traces_of_a_runner() -> None:
+def test_the_launcher_finds_the_line_in_the_traces_of_a_runner():
     traces = (
         "Error received from SDK harness for instruction 5: Traceback (most recent call last):\n"
         '  File "x.py", line 1, in f\n'
@@ -126,7 +121,7 @@ def test_the_launcher_finds_the_line_in_the_traces_of_a_runner() -> None:
     assert str(found) == "'/b' is another job's"
 
 
-def test_memory_faults_are_known_in_whatever_beam_makes_of_them() -> None:
+def test_memory_faults_are_known_in_whatever_beam_makes_of_them():
     wrapped = RuntimeError("_ArrayMemoryError: Unable to allocate [while running 'Spill']")
     wrapped._tagged_with_step = True  # type: ignore[attr-defined]
     wrapped.__context__ = MemoryError()
@@ -137,13 +132,13 @@ def test_memory_faults_are_known_in_whatever_beam_makes_of_them() -> None:
     assert machine_error(RuntimeError("its own"), "/out") is None
 
 
-def test_of_several_errors_the_first_by_text_is_found(tmp_path: Path) -> None:
+def test_of_several_errors_the_first_by_text_is_found(tmp_path):
     for text in ("b", "a", "c"):
         record_fault(str(tmp_path), DataError(text))
     assert str(recorded_fault(str(tmp_path))) == "a"
 
 
-def test_threads_record_faults_at_the_same_time(tmp_path: Path) -> None:
+def test_threads_record_faults_at_the_same_time(tmp_path):
     errors = [DataError(str(number)) for number in range(200)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(functools.partial(record_fault, str(tmp_path)), errors))
@@ -151,7 +146,7 @@ def test_threads_record_faults_at_the_same_time(tmp_path: Path) -> None:
     assert (tmp_path / "stopped").exists()
 
 
-def test_an_error_of_unknown_kind_is_still_ours(tmp_path: Path) -> None:
+def test_an_error_of_unknown_kind_is_still_ours(tmp_path):
     class Odd(BeamTFRecordError):
         pass
 
@@ -159,20 +154,18 @@ def test_an_error_of_unknown_kind_is_still_ours(tmp_path: Path) -> None:
     assert type(recorded_fault(str(tmp_path))) is BeamTFRecordError
 
 
-def test_without_a_directory_nothing_is_written() -> None:
+def test_without_a_directory_nothing_is_written():
     with pytest.raises(SchemaConflict):
         list(Guarded(halves, None)(7))
     assert recorded_fault("/nowhere/at/all") is None
 
 
-def test_a_wrapped_step_can_be_sent_to_a_worker(tmp_path: Path) -> None:
+def test_a_wrapped_step_can_be_sent_to_a_worker(tmp_path):
     wrapped = pickle.loads(pickle.dumps(Guarded(halves, str(tmp_path))))
     assert list(wrapped(2)) == [1, 1]
 
 
-def test_what_another_process_refused_is_not_published(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_process_refused_is_not_published(tmp_path, monkeypatch):
     # Here every step looks as one in another process that has looked a moment too early.
     monkeypatch.setattr(Guarded, "is_stopped", lambda self: False)
     (tmp_path / "a.csv").write_text("x\n" + "1\n" * 50)

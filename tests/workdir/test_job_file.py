@@ -1,7 +1,5 @@
 """``job.json`` is sealed: a change of any byte of it is seen."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -16,7 +14,7 @@ TEXT = (
 )
 
 
-def test_the_text_ends_with_the_hash_of_itself() -> None:
+def test_the_text_ends_with_the_hash_of_itself():
     seal = xxhash.xxh64_hexdigest((TEXT % "").encode())
     assert dump_job(JOB) == TEXT % seal
     assert load_job(dump_job(JOB)) == JOB
@@ -24,7 +22,7 @@ def test_the_text_ends_with_the_hash_of_itself() -> None:
 
 
 @pytest.mark.parametrize("position", range(len(dump_job(JOB))))
-def test_every_byte_is_under_the_hash(position: int) -> None:
+def test_every_byte_is_under_the_hash(position):
     data = bytearray(dump_job(JOB).encode())
     data[position] ^= 1
     with pytest.raises(DataError, match="changed"):
@@ -32,6 +30,6 @@ def test_every_byte_is_under_the_hash(position: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "1", "null", json.dumps(JOB)])
-def test_what_is_no_job_file(text: str) -> None:
+def test_what_is_no_job_file(text):
     with pytest.raises(DataError, match="changed"):
         load_job(text)

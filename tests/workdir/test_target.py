@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -8,7 +6,7 @@ from beam_tfrecord.errors import TargetExists, UsageError
 from beam_tfrecord.workdir.target import Target, check_free, directory_target, sink_target
 
 
-def test_names_in_a_directory_and_behind_a_prefix() -> None:
+def test_names_in_a_directory_and_behind_a_prefix():
     plain, prefixed = Target("/out"), Target("/out", "part")
     assert plain.manifest == "/out/manifest.json"
     assert prefixed.manifest == "/out/part-manifest.json"
@@ -18,7 +16,7 @@ def test_names_in_a_directory_and_behind_a_prefix() -> None:
     assert prefixed.temporary("0a1b") == "/out/.tmp-part-0a1b"
 
 
-def test_a_directory_is_a_directory_however_it_is_spelt(tmp_path: Path) -> None:
+def test_a_directory_is_a_directory_however_it_is_spelt(tmp_path):
     for spelling in (tmp_path, str(tmp_path), f"{tmp_path}/", f"file://{tmp_path}"):
         assert sink_target(spelling) == Target(str(tmp_path))
         assert directory_target(spelling) == Target(str(tmp_path))
@@ -26,17 +24,17 @@ def test_a_directory_is_a_directory_however_it_is_spelt(tmp_path: Path) -> None:
     assert directory_target(tmp_path / "new") == Target(str(tmp_path / "new"))
 
 
-def test_anything_else_is_a_prefix(tmp_path: Path) -> None:
+def test_anything_else_is_a_prefix(tmp_path):
     assert sink_target(tmp_path / "part") == Target(str(tmp_path), "part")
 
 
-def test_relative_paths_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_are_made_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert directory_target("out") == Target(str(tmp_path / "out"))
     assert sink_target("part") == Target(str(tmp_path), "part")
 
 
-def test_files_and_filesystems_for_input_alone_are_refused(tmp_path: Path) -> None:
+def test_files_and_filesystems_for_input_alone_are_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="is a file: give a directory"):
         directory_target(tmp_path / "file")
@@ -45,12 +43,12 @@ def test_files_and_filesystems_for_input_alone_are_refused(tmp_path: Path) -> No
             target("hdfs://host/out")
 
 
-def test_leftovers_are_of_this_target_alone(tmp_path: Path) -> None:
+def test_leftovers_are_of_this_target_alone(tmp_path):
     for name in (".tmp-0a", ".tmp-1b", ".tmp-a-2c", ".tmp-a-b-3d", "tmp-4e", ".tmp-a[b]-5f"):
         (tmp_path / name).mkdir()
     (tmp_path / ".tmp-6f").touch()
 
-    def leftovers(prefix: str | None) -> list[str]:
+    def leftovers(prefix):
         return [Path(path).name for path in Target(str(tmp_path), prefix).leftovers()]
 
     assert leftovers(None) == [".tmp-0a", ".tmp-1b"]
@@ -59,7 +57,7 @@ def test_leftovers_are_of_this_target_alone(tmp_path: Path) -> None:
     assert leftovers("a[b]") == [".tmp-a[b]-5f"]
 
 
-def test_a_dataset_is_not_overwritten_unasked(tmp_path: Path) -> None:
+def test_a_dataset_is_not_overwritten_unasked(tmp_path):
     (tmp_path / "notes.txt").touch()
     check_free(Target(str(tmp_path)), overwrite=False)
     (tmp_path / "manifest.json").touch()
@@ -72,13 +70,13 @@ def test_a_dataset_is_not_overwritten_unasked(tmp_path: Path) -> None:
         check_free(Target(str(tmp_path), "part"), overwrite=False)
 
 
-def test_an_output_whose_name_is_not_utf8_is_refused_before_anything_is_written() -> None:
+def test_an_output_whose_name_is_not_utf8_is_refused_before_anything_is_written():
     with pytest.raises(UsageError, match=r"the name of output '.*ut' is not utf-8: choose another"):
         directory_target("\udcc3\udcb6ut")
 
 
 @pytest.mark.parametrize("output", ["", "file://"])
-def test_an_empty_output_is_refused_and_not_the_current_directory(output: str) -> None:
+def test_an_empty_output_is_refused_and_not_the_current_directory(output):
     with pytest.raises(UsageError, match="a path is empty: give a file, a directory or a URL"):
         directory_target(output)
     with pytest.raises(UsageError, match="a path is empty"):

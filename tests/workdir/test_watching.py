@@ -12,7 +12,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -45,7 +44,7 @@ class Reports(Progress):
 
     def __init__(self) -> None:
         super().__init__(False)
-        self.all: list[tuple[Any, ...]] = []
+        self.all = []
 
     def update(
         self, phase: str, done: int, total: int | None = None, *, unit: str = "B", rejects: int = 0
@@ -65,12 +64,12 @@ class Reports(Progress):
 
 
 @pytest.fixture(autouse=True)
-def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_delay(monkeypatch):
     monkeypatch.setattr(progress_files, "INTERVAL_S", 0.001)
     monkeypatch.setattr(progress_files, "ENTRY_EVERY_S", 0.0)
 
 
-def test_a_job_begins_with_no_entry(tmp_path: Path) -> None:
+def test_a_job_begins_with_no_entry(tmp_path):
     for directory in (tmp_path, tmp_path / "not made yet"):
         reports = Reports()
         with watch(str(directory), 1234, reports):
@@ -80,7 +79,7 @@ def test_a_job_begins_with_no_entry(tmp_path: Path) -> None:
             reports.wait_for(lambda report: report == ("loading TensorFlow", 0, None, "B", 0))
 
 
-def test_entries_add_up_and_the_last_phase_counts(tmp_path: Path) -> None:
+def test_entries_add_up_and_the_last_phase_counts(tmp_path):
     reports = Reports()
     reading, other = (ProgressLog(str(tmp_path), READING) for _ in range(2))
     types = ProgressLog(str(tmp_path), TYPES)
@@ -99,7 +98,7 @@ def test_entries_add_up_and_the_last_phase_counts(tmp_path: Path) -> None:
         reports.wait_for(lambda report: report == (TYPES, 1_000, 1000, "B", 7))
 
 
-def test_a_damaged_entry_is_left_out(tmp_path: Path) -> None:
+def test_a_damaged_entry_is_left_out(tmp_path):
     reports = Reports()
     with watch(str(tmp_path), 1000, reports):
         reports.wait_for(bool)
@@ -110,9 +109,7 @@ def test_a_damaged_entry_is_left_out(tmp_path: Path) -> None:
         reports.wait_for(lambda report: report == (READING, 5, None, "row", 0))
 
 
-def test_a_log_is_written_only_now_and_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_is_written_only_now_and_then(tmp_path, monkeypatch):
     monkeypatch.setattr(progress_files, "ENTRY_EVERY_S", 1e9)
     log = pickle.loads(pickle.dumps(ProgressLog(str(tmp_path), READING)))
     for _ in range(5):
@@ -123,9 +120,7 @@ def test_a_log_is_written_only_now_and_then(
     assert file.read_text() == "reading\t2\t0\t0\nreading\t8\t0\t0\n"
 
 
-def test_a_full_disk_and_no_directory_do_not_matter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_and_no_directory_do_not_matter(tmp_path, monkeypatch):
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "full")
 
@@ -137,7 +132,7 @@ def test_a_full_disk_and_no_directory_do_not_matter(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nobody_looks_if_nothing_is_shown(tmp_path: Path) -> None:
+def test_nobody_looks_if_nothing_is_shown(tmp_path):
     def fail(*_: Any) -> None:
         pytest.fail("looked")
 
@@ -147,9 +142,7 @@ def test_nobody_looks_if_nothing_is_shown(tmp_path: Path) -> None:
             pass
 
 
-def test_sizes_of_files_are_what_shows_in_an_object_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sizes_of_files_are_what_shows_in_an_object_store(tmp_path, monkeypatch):
     monkeypatch.setattr(progress_files, "is_remote", lambda _: True)
     monkeypatch.setattr(progress_files, "REMOTE_INTERVAL_S", 0.0)
     ProgressLog(str(tmp_path), READING).add(1)
@@ -165,7 +158,7 @@ def test_sizes_of_files_are_what_shows_in_an_object_store(
 
 
 @pytest.fixture
-def table() -> pa.Table:
+def table():
     return pa.table({"id": range(ROWS), "word": [f"word {i % 7}" for i in range(ROWS)]})
 
 
@@ -175,7 +168,7 @@ def fail_on_some(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def test_a_job_reports_each_phase_to_its_end(tmp_path: Path, table: pa.Table) -> None:
+def test_a_job_reports_each_phase_to_its_end(tmp_path, table):
     pa.csv.write_csv(table, tmp_path / "a.csv")
     nbytes = (tmp_path / "a.csv").stat().st_size
     # The file is copied, so that it is too large to be scanned by the launcher.
@@ -205,9 +198,7 @@ def test_a_job_reports_each_phase_to_its_end(tmp_path: Path, table: pa.Table) ->
     assert reports.last(PUBLISHING if PUBLISHING in phases else WRITING)[4] == 4 * ROWS // 1000
 
 
-def test_the_files_of_a_job_hold_all_of_it(
-    tmp_path: Path, table: pa.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_files_of_a_job_hold_all_of_it(tmp_path, table, monkeypatch):
     pa.parquet.write_table(table, tmp_path / "a.parquet")
     sums = progress_files._Files(str(tmp_path))
 
@@ -225,7 +216,7 @@ def test_the_files_of_a_job_hold_all_of_it(
     assert not list((tmp_path / "out").glob(".tmp*"))
 
 
-def test_verify_and_repair_report_their_bytes(tmp_path: Path, table: pa.Table) -> None:
+def test_verify_and_repair_report_their_bytes(tmp_path, table):
     pa.parquet.write_table(table, tmp_path / "a.parquet")
     manifest = bt.write(str(tmp_path / "a.parquet"), str(tmp_path / "out"))
     reports = Reports()
@@ -240,7 +231,7 @@ def test_verify_and_repair_report_their_bytes(tmp_path: Path, table: pa.Table) -
 
 
 @pytest.mark.slow
-def test_an_interrupt_leaves_the_terminal_clean(tmp_path: Path, table: pa.Table) -> None:
+def test_an_interrupt_leaves_the_terminal_clean(tmp_path, table):
     pa.parquet.write_table(table, tmp_path / "a.parquet")
     (tmp_path / "slow.py").write_text(
         "import time\n\ndef wait(row):\n    time.sleep(0.001)\n    return row\n"
@@ -261,7 +252,7 @@ def test_an_interrupt_leaves_the_terminal_clean(tmp_path: Path, table: pa.Table)
     assert last[2].startswith("error: interrupted: nothing was published")
 
 
-def _read_until(terminal: int, wanted: re.Pattern[str]) -> str:
+def _read_until(terminal, wanted):
     text, until_s = "", time.monotonic() + 60
     while not wanted.search(text):
         assert time.monotonic() < until_s, text

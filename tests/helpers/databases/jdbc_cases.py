@@ -4,8 +4,6 @@ Dates, times and decimals are written as text, because Python has neither nanose
 before 1; a NULL is added to every case.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +16,7 @@ UTC_US = pa.timestamp("us", "UTC")
 Case = tuple[str, list[str], pa.DataType, list[Any]]
 
 
-H2_CASES: list[Case] = [
+H2_CASES = [
     ("tinyint", ["-128", "127"], pa.int32(), [-128, 127]),
     ("smallint", ["-32768", "32767"], pa.int32(), [-32768, 32767]),
     ("int", ["-2147483648", "0", "2147483647"], pa.int32(), [-(2**31), 0, 2**31 - 1]),
@@ -105,7 +103,7 @@ H2_CASES: list[Case] = [
     ("geometry", ["'POINT(1 2)'"], pa.string(), ["POINT (1 2)"]),
 ]
 
-POSTGRES_CASES: list[Case] = [
+POSTGRES_CASES = [
     ("smallint", ["-32768", "32767"], pa.int32(), [-32768, 32767]),
     ("int", ["-2147483648", "0"], pa.int32(), [-(2**31), 0]),
     ("bigint", ["-9223372036854775808"], pa.int64(), [-(2**63)]),
@@ -180,7 +178,7 @@ POSTGRES_CASES: list[Case] = [
     ("int4range", ["'[1,5)'"], pa.string(), ["[1,5)"]),
 ]
 
-MARIADB_CASES: list[Case] = [
+MARIADB_CASES = [
     ("tinyint", ["-128", "127"], pa.int32(), [-128, 127]),
     ("tinyint(1)", ["2", "0"], pa.int32(), [2, 0]),
     ("tinyint unsigned", ["255"], pa.int32(), [255]),
@@ -250,7 +248,7 @@ MARIADB_CASES: list[Case] = [
     ),
 ]
 
-SQLITE_CASES: list[Case] = [
+SQLITE_CASES = [
     ("integer", ["-9223372036854775808", "0", "7"], pa.int64(), [-(2**63), 0, 7]),
     ("int unsigned", ["7"], pa.int64(), [7]),
     ("real", ["1.5", "9e999", "3"], pa.float64(), [1.5, float("inf"), 3.0]),

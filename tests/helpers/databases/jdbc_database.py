@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.sources.sql.database import Relation, SqlColumn, SqlOptions, SqlRows
+from beam_tfrecord.sources.sql.database import Relation, SqlColumn, SqlOptions
 from beam_tfrecord.sources.sql.jdbc import Jdbc
 from tests.helpers.databases.jdbc_drivers import execute
 
@@ -21,7 +21,7 @@ class Database:
     username: str | None = None
     properties: tuple[tuple[str, str], ...] = ()
 
-    def engine(self, **options: Any) -> Jdbc:
+    def engine(self, **options):
         known = SqlOptions(jars=self.jars, username=self.username, properties=self.properties)
         return Jdbc(self.url, dataclasses.replace(known, **options))
 
@@ -48,7 +48,7 @@ class Database:
         return column, *_checked(found, column)
 
 
-def _checked(rows: SqlRows, column: SqlColumn) -> tuple[pa.Array, tuple[str, ...]]:
+def _checked(rows, column):
     rows.data.validate(full=True)
     assert rows.data.schema.types == [column.arrow]
     return rows.data.column(0), tuple(misfit.message for misfit in rows.misfits)

@@ -1,7 +1,5 @@
 """Drivers for the tests, by Maven; and statements run through them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 
@@ -17,7 +15,7 @@ MARIADB = "org.mariadb.jdbc:mariadb-java-client:3.5.6"
 MYSQL = "com.mysql:mysql-connector-j:9.4.0"
 
 
-def driver_jars(coordinates: str) -> tuple[str, ...]:
+def driver_jars(coordinates):
     """Return the jars of a driver, or skip the test where they cannot be had."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("there is no Java runtime")
@@ -27,7 +25,7 @@ def driver_jars(coordinates: str) -> tuple[str, ...]:
         pytest.skip(str(error))
 
 
-def execute(jars: tuple[str, ...], url: str, *statements: str, **properties: str) -> None:
+def execute(jars, url, *statements, **properties):
     """Run statements over a connection of its own that commits each."""
     known = java().JClass("java.util.Properties")()
     for name, value in properties.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import subprocess
@@ -88,6 +87,6 @@ class MariaDbServer(Server):
         socket.create_connection(("127.0.0.1", self.port)).close()
 
 
-def mariadb_server() -> contextlib.AbstractContextManager[MariaDbServer]:
+def mariadb_server():
     """Run a new server until the block ends."""
     return running(MariaDbServer, "mariadb")

@@ -30,7 +30,7 @@ _ZONES = ("+05:30", "-08") * 12
 TIMES = tuple(f"{n:02d}:{59 - n:02d}:07.{n * 41017:06d}" for n in range(24))
 
 
-def quoted(value: str) -> str:
+def quoted(value):
     """Return a text as a literal of standard SQL."""
     return "'" + value.replace("'", "''") + "'"
 
@@ -40,17 +40,17 @@ def texts(values: Iterable[Any], cast: str = "") -> list[str]:
     return [(cast or "{}").format(quoted(str(value))) for value in values]
 
 
-def plain(values: Iterable[Any]) -> list[str]:
+def plain(values):
     """Return values as they are written."""
     return [str(value) for value in values]
 
 
-def hexed(values: Iterable[bytes], form: str = "X'{}'") -> list[str]:
+def hexed(values, form="X'{}'"):
     """Return bytes as literals."""
     return [form.format(value.hex()) for value in values]
 
 
-def _moments(form: str = "{}") -> list[str]:
+def _moments(form="{}"):
     found = [f"{day} {time}" for day, time in zip(DATES, TIMES, strict=False)]
     return texts(found, form)
 
@@ -62,7 +62,7 @@ _DECIMALS = ["0.001", "-0.001", "1.5", "2", "10", "9", "9.999", "-12345678901234
 _DECIMALS += ["12345678901234567.890", "12345678901234567.891", "0.125"]
 _WORDS = ["zeta", "Alpha", "mid", "beta", "Zeta2", "alpha2"]
 
-POSTGRES: dict[str, list[str]] = {
+POSTGRES = {
     "smallint": plain(NUMBERS),
     "int": plain([*NUMBERS, 2**31 - 1, -(2**31)]),
     "bigint": plain([*NUMBERS, 2**63 - 1, -(2**63) + 1, 2**53, 2**53 + 1]),
@@ -120,15 +120,15 @@ POSTGRES_UNORDERED = {
 }
 
 
-def _maria(values: Iterable[str]) -> list[str]:
+def _maria(values):
     return hexed((value.encode() for value in values), "_utf8mb4 x'{}'")
 
 
-def _of_latin1(values: Iterable[str]) -> list[str]:
+def _of_latin1(values):
     return _maria(value for value in values if all(ord(c) < 256 for c in value))
 
 
-MARIADB: dict[str, list[str]] = {
+MARIADB = {
     "tinyint": plain(NUMBERS),
     "tinyint(1)": plain([0, 1, 2, -1]),
     "smallint unsigned": plain([0, 9, 10, 65535]),
@@ -178,7 +178,7 @@ MARIADB: dict[str, list[str]] = {
     "point": plain(["POINT(1, 2)", "POINT(2, 1)", "POINT(-1, 0)"]),
 }
 
-H2: dict[str, list[str]] = {
+H2 = {
     "tinyint": plain(NUMBERS),
     "smallint": plain(NUMBERS),
     "int": plain(NUMBERS),
@@ -225,7 +225,7 @@ H2: dict[str, list[str]] = {
     "int array": plain(["ARRAY[1, 2]", "ARRAY[]", "ARRAY[10]", "ARRAY[9, 1]", "ARRAY[NULL]"]),
 }
 
-SQLITE: dict[str, list[str]] = {
+SQLITE = {
     "integer": plain([*NUMBERS, 2**63 - 1, -(2**63) + 1, 2**53, 2**53 + 1]),
     "int": plain([*NUMBERS, 10**12]),
     "text": [
@@ -243,13 +243,13 @@ SQLITE: dict[str, list[str]] = {
     "timestamp": _TS,
 }
 # Where any column may hold any kind of value; the JDBC driver refuses most of these types.
-SQLITE_ANY: dict[str, list[str]] = {
+SQLITE_ANY = {
     "numeric": plain([1, "1.5", 10, 9, "1e300", -1, "9007199254740993", "9007199254740992.0"]),
     "decimal(10, 2)": plain(["1.25", "10", "9", "-1.5", "0.1"]),
     "": plain([1, "1.5", 10, "9.25", 2**53 + 1, "-9e999"]),
 }
 
-DUCKDB: dict[str, list[str]] = {
+DUCKDB = {
     "TINYINT": plain(NUMBERS),
     "INTEGER": plain(NUMBERS),
     "BIGINT": plain([*NUMBERS, 2**63 - 1, 2**53, 2**53 + 1]),

@@ -5,7 +5,7 @@ A database gets numbers that its column holds exactly, so that nothing but the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +15,6 @@ import pyarrow as pa
 from beam_tfrecord.sources.sql.read import release_snapshots
 from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.databases.jdbc_drivers import SQLITE, driver_jars
-from tests.helpers.databases.partitions import KeyedDatabase
 from tests.whole.number_texts import kept_as_decimal, kept_as_float32, kept_as_float64
 from tests.whole.number_ways import (
     Columns,
@@ -85,7 +84,7 @@ H2 = {
 DUCKDB = {"varchar": TEXT, "float": FLOAT32, "double": FLOAT64}
 
 
-def way_through(database: KeyedDatabase, declared: str, holds: Holds) -> Way:
+def way_through(database, declared, holds):
     """Return the way through columns of a type of a database."""
 
     def written(columns: Columns, directory: Path) -> dict[str, Written]:
@@ -110,7 +109,7 @@ def way_through(database: KeyedDatabase, declared: str, holds: Holds) -> Way:
     return Way(written, holds.rounded)
 
 
-def ways_through(name: str, database: KeyedDatabase, types: Mapping[str, Holds]) -> dict[str, Way]:
+def ways_through(name, database, types):
     """Return the ways through all types of a database."""
     return {
         f"{name} {declared}": way_through(database, declared, holds)
@@ -118,11 +117,11 @@ def ways_through(name: str, database: KeyedDatabase, types: Mapping[str, Holds])
     }
 
 
-def sqlite_by_jdbc() -> dict[str, Way]:
+def sqlite_by_jdbc():
     """Return the ways through SQLite's JDBC driver, or skip the test where it cannot be had."""
     jars = driver_jars(SQLITE)
 
-    def source(path: str) -> Sql:
+    def source(path):
         return Sql(f"jdbc:sqlite:{path}", table="numbers", jars=jars)
 
     def reals(columns: Columns, directory: Path) -> dict[str, Written]:

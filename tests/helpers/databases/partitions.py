@@ -7,7 +7,6 @@ returns. Rows are not counted by the code under test, so that nothing else can n
 from __future__ import annotations
 
 import dataclasses
-import random
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,8 +19,7 @@ from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.databases import jdbc_mariadb, keys
 from tests.helpers.databases.jdbc_database import Database
 from tests.helpers.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, SQLITE, driver_jars
-from tests.helpers.databases.jdbc_mariadb import MariaDbServer
-from tests.helpers.databases.postgres import PASSWORD, PostgresServer
+from tests.helpers.databases.postgres import PASSWORD
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,14 +42,14 @@ class KeyedDatabase:
 
 
 def check_partitions(
-    database: KeyedDatabase,
-    declared: str,
-    chance: random.Random,
+    database,
+    declared,
+    chance,
     *,
-    rows: Sequence[int] = (3, 20, 90),
-    partitions: Sequence[int] = (2, 3, 5, 8),
-    is_read: bool = False,
-) -> int:
+    rows=(3, 20, 90),
+    partitions=(2, 3, 5, 8),
+    is_read=False,
+):
     """Make a table with a key of a type, and compare its partitions with the table.
 
     Args:
@@ -85,7 +83,7 @@ def check_partitions(
     )
     form = chance.choice(("table", "table", "query", "where"))
     expected = list(range(len(picked)))
-    asked: dict[str, Any] = {"table": "keyed"}
+    asked = {"table": "keyed"}
     if form == "query":
         asked = {"query": "SELECT k, n FROM keyed"}
     elif form == "where":
@@ -159,10 +157,10 @@ _POSTGRES_TYPES = (
 )
 
 
-def postgres(server: PostgresServer, driver: str = "") -> KeyedDatabase:
+def postgres(server, driver=""):
     """Return a PostgreSQL server, read natively or through its JDBC driver."""
     server.run(*_POSTGRES_TYPES)
-    source: dict[str, Any] = {"paths": server.url, "arrays": "text"}
+    source = {"paths": server.url, "arrays": "text"}
     store_password(server.url, PASSWORD)
     if driver:
         source["paths"] = f"jdbc:postgresql://127.0.0.1:{server.port}/postgres"
@@ -171,7 +169,7 @@ def postgres(server: PostgresServer, driver: str = "") -> KeyedDatabase:
     return KeyedDatabase(keys.POSTGRES, server.run, source, ("", "ANALYZE keyed"))
 
 
-def mariadb(server: MariaDbServer, driver: str) -> KeyedDatabase:
+def mariadb(server, driver):
     """Return a MariaDB server, read through the driver ``mariadb`` or ``mysql``."""
     secret = {"password": jdbc_mariadb.PASSWORD}
     maker = Database(
@@ -186,7 +184,7 @@ def mariadb(server: MariaDbServer, driver: str) -> KeyedDatabase:
     return KeyedDatabase(keys.MARIADB, maker.run, source)
 
 
-def h2(name: str) -> KeyedDatabase:
+def h2(name):
     """Return an H2 database in memory."""
     maker = Database(f"jdbc:h2:mem:{name};DB_CLOSE_DELAY=-1", driver_jars(H2))
     source = {"paths": maker.url, "jars": maker.jars, "arrays": "text"}

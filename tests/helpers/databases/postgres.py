@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import os
 import shutil
@@ -16,7 +15,7 @@ from tests.helpers.databases.server import Server, running, unprivileged
 PASSWORD = "s3cr3t-of-postgres"
 
 
-def binaries() -> Path | None:
+def binaries():
     """Return the directory of PostgreSQL's programs, or None where it is not installed."""
     found = [Path(path) for path in sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)]
     if on_path := shutil.which("initdb"):
@@ -97,6 +96,6 @@ class PostgresServer(Server):
         super().stop(how)
 
 
-def postgres_server() -> contextlib.AbstractContextManager[PostgresServer]:
+def postgres_server():
     """Run a new server until the block ends."""
     return running(PostgresServer, "postgres")

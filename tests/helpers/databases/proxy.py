@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable
 
 CHUNK = 4096
 
@@ -19,21 +18,21 @@ class Proxy:
             sent it is cut; None: never.
     """
 
-    def __init__(self, port: int, cut_after: Callable[[int], int | None]) -> None:
+    def __init__(self, port, cut_after):
         self._target = port
         self._cut_after = cut_after
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
+        self.port = self._listener.getsockname()[1]
         self.connections = 0
         self.cuts = 0
-        self._passing: list[threading.Thread] = []
+        self._passing = []
         self._thread = threading.Thread(target=self._accept, daemon=True)
 
-    def __enter__(self) -> Proxy:
+    def __enter__(self):
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join()

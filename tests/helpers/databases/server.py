@@ -13,22 +13,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 START_S = 30.0
 _WATCHDOG = Path(__file__).with_name("watchdog.py")
 
 
-def free_port() -> int:
+def free_port():
     """Return a port that nobody listens on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
-def unprivileged() -> dict[str, Any]:
+def unprivileged():
     """Return the arguments of `Popen` that give up root: servers refuse to run as it."""
     if os.geteuid() != 0:
         return {}
@@ -37,7 +37,7 @@ def unprivileged() -> dict[str, Any]:
     return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
 
 
-def _dropping_root() -> list[str]:
+def _dropping_root():
     """Return the command that gives up root before another one.
 
     `Popen` would fork for it. A fork beside threads of gRPC has crashed in gRPC's own handlers.
@@ -52,8 +52,8 @@ class Server(abc.ABC):
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._process: subprocess.Popen[bytes] | None = None
-        self._watchdog: subprocess.Popen[bytes] | None = None
+        self._process = None
+        self._watchdog = None
         self.port = free_port()
 
     @abc.abstractmethod
@@ -94,7 +94,7 @@ class Server(abc.ABC):
 
     def _watched(self, server: int) -> subprocess.Popen[bytes]:
         """Have the server stopped when this process ends, in whatever way."""
-        words: list[str | Path] = [sys.executable, "-I", "-S", _WATCHDOG]
+        words = [sys.executable, "-I", "-S", _WATCHDOG]
         # Ctrl-C is for the tests, which then stop the server themselves.
         words += [str(os.getpid()), str(server), self._directory]
         return subprocess.Popen(words, cwd="/", start_new_session=True)
@@ -115,7 +115,7 @@ S = TypeVar("S", bound=Server)
 
 
 @contextlib.contextmanager
-def running(make: Callable[[Path], S], name: str) -> Iterator[S]:
+def running(make, name):
     """Run a new server until the block ends."""
     directory = Path(tempfile.mkdtemp(prefix=f"beam-tfrecord-{name}-"))
     server = make(directory)

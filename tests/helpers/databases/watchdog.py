@@ -3,8 +3,6 @@
 Runs as a script of its own, without this package, for as long as the server does.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -17,7 +15,7 @@ POLL_S = 0.5
 STOP_S = 10.0
 
 
-def watch(parent: int, server: int, directory: str) -> None:
+def watch(parent, server, directory):
     """Wait until `parent` is gone; then stop the server and remove its files."""
     while os.getppid() == parent:
         time.sleep(POLL_S)

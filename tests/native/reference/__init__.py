@@ -4,8 +4,6 @@
 payload length, le32 masked CRC-32C of that length, payload, le32 masked CRC-32C of the payload.
 """
 
-from __future__ import annotations
-
 from tests.native.reference.encode import encode, encode_bound
 from tests.native.reference.examples import canonical_hashes, canonicalize, decode, discover
 from tests.native.reference.fit import fitting_records

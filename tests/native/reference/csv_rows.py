@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from beam_tfrecord.native.values import (
     COMMENT,
@@ -15,8 +14,6 @@ from beam_tfrecord.native.values import (
     QUOTED,
     ROW_START,
     UNQUOTED,
-    Dialect,
-    Passage,
     Row,
 )
 
@@ -30,7 +27,7 @@ class FieldRow(NamedTuple):
     closed: bool
 
 
-def _step(dialect: Dialect, state: int, byte: int) -> int:
+def _step(dialect, state, byte):
     delimiter, quote, escape, doubles, *comment = dialect
     if state == COMMENT and byte not in b"\r\n":
         return COMMENT
@@ -53,7 +50,7 @@ def _step(dialect: Dialect, state: int, byte: int) -> int:
     return {0x0A: ROW_START, 0x0D: CR}.get(byte, UNQUOTED)
 
 
-def _passage(data: bytes, dialect: Dialect, state: int) -> Passage:
+def _passage(data, dialect, state):
     rows = line_ends = 0
     first = -1
     if data and state in (ROW_START, CR):
@@ -71,7 +68,7 @@ def _passage(data: bytes, dialect: Dialect, state: int) -> Passage:
     return state, rows, line_ends, first if first < len(data) else -1
 
 
-def scan(data: Any, dialect: Dialect) -> tuple[Passage, ...]:
+def scan(data, dialect):
     """Return what a piece of a file does to each state it may be entered in."""
     text = bytes(data)
     passages = [_passage(text, dialect, state) for state in range(COMMENT)]
@@ -80,15 +77,13 @@ def scan(data: Any, dialect: Dialect) -> tuple[Passage, ...]:
     return (*passages, last)
 
 
-def count_lines(data: Any, start: int = 0, stop: int = -1) -> int:
+def count_lines(data, start=0, stop=-1):
     """Count line ends (LF, CR, CRLF), quoted or not, in `data[start:stop]`."""
     text = bytes(memoryview(data)[start : len(data) if stop < 0 else stop])
     return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
 
 
-def rows_of(
-    text: bytes, at: int, dialect: Dialect, *, final: bool, keep_blank: bool
-) -> Iterator[FieldRow]:
+def rows_of(text, at, dialect, *, final, keep_blank):
     """Yield the whole rows from `at` on; blank lines only where `keep_blank`."""
     quote, escape = dialect[1:3]
     while at < len(text):
@@ -100,7 +95,7 @@ def rows_of(
                 return
             at += 2 if text[at : at + 2] == b"\r\n" else 1
             continue
-        fields: list[tuple[bytes, bool]] = []
+        fields = []
         value, was_quoted = bytearray(), False
         while at < len(text):
             byte = text[at]
@@ -129,7 +124,7 @@ def rows_of(
             yield FieldRow(start, at, fields, state not in (QUOTED, ESCAPE_QUOTED))
 
 
-def first_row(data: Any, dialect: Dialect, final: bool) -> Row | None:
+def first_row(data, dialect, final):
     """Return the first row that is not a blank line, or None if there is no complete one."""
     row = next(rows_of(bytes(data), 0, dialect, final=final, keep_blank=False), None)
     if row is None:

@@ -38,13 +38,13 @@ _STRAYS_AHEAD = 64
 class _Seen:
     """What the values of a column are."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.kinds = 0
-        self.values: dict[int, int] = {}
-        self.strays: dict[bytes, int] | None = {}
-        self.nulls: dict[bytes, int] = {}
+        self.values = {}
+        self.strays = {}
+        self.nulls = {}
 
-    def add_stray(self, word: bytes) -> None:
+    def add_stray(self, word):
         assert self.strays is not None
         self.strays[word] = self.strays.get(word, 0) + 1
         is_ahead = sum(self.strays.values()) > sum(self.values.values()) + _STRAYS_AHEAD
@@ -55,13 +55,13 @@ class _Seen:
 class _Table:
     def __init__(
         self,
-        dialect: Dialect,
-        columns: int,
+        dialect,
+        columns,
         *,
-        keep_blank: bool,
-        nulls: Sequence[bytes],
-        always: Sequence[bytes],
-    ) -> None:
+        keep_blank,
+        nulls,
+        always,
+    ):
         self.rows = 0
         self.dialect, self.columns, self.keep_blank = dialect, columns, keep_blank
         self.nulls, self.always = frozenset(nulls), frozenset(always)
@@ -76,7 +76,7 @@ class Typer(_Table):
     def __init__(self, dialect: Dialect, columns: int, **options: Any) -> None:
         super().__init__(dialect, columns, **options)
         self._seen = [_Seen() for _ in range(columns)]
-        self._sightings: list[Sighting] = []
+        self._sightings = []
 
     def feed(self, data: Any, at: int, final: bool) -> int:
         """Take whole rows from `at` on; returns where the first one left starts.
@@ -120,7 +120,7 @@ class Typer(_Table):
         return taken
 
 
-_FORMATS: dict[int, Any] = {AS_BOOL: "u1", AS_DATE: "i4"}
+_FORMATS = {AS_BOOL: "u1", AS_DATE: "i4"}
 
 
 class Filler(_Table):
@@ -137,13 +137,13 @@ class Filler(_Table):
     ) -> None:
         super().__init__(dialect, columns, **options)
         self.targets, self.capacity = tuple(targets), capacity
-        self._faults: list[Fault] = []
+        self._faults = []
         self.is_full = False
         self._start()
 
     def _start(self) -> None:
         self.rows = 0
-        self._cells: list[list[Any]] = [[] for _ in self.targets]
+        self._cells = [[] for _ in self.targets]
         self._text_bytes = 0
 
     def feed(self, data: Any, at: int, final: bool) -> int:
@@ -209,7 +209,7 @@ class Filler(_Table):
         They are the values as bytes, a valid byte a row, the offsets of text, and of floats what
         they are exactly: see `floats_of`; None where there are no such.
         """
-        columns: list[tuple[Any, Any, Any, Any]] = []
+        columns = []
         for target, cells in zip(self.targets, self._cells, strict=True):
             valid = np.array([cell is not None for cell in cells], np.uint8)
             if target.kind >= AS_TEXT:

@@ -1,15 +1,11 @@
 """What the text of CSV fields means."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import math
 import re
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_tfrecord.native.values import (
     AS_BOOL,
@@ -26,7 +22,6 @@ from beam_tfrecord.native.values import (
     TEXT,
     TIME,
     ZONED_TIME,
-    Target,
 )
 
 _STORED = {AS_FLOAT: np.float32, AS_DOUBLE: np.float64}
@@ -43,7 +38,7 @@ _TIME = re.compile(
 )
 
 
-def nearest_double(text: bytes) -> tuple[float, int]:
+def nearest_double(text):
     """Return the float64 nearest to the decimal number `text`, and on which side of it that lies.
 
     The side is 1 or -1 where the number is greater or less than the float64, which may be infinite,
@@ -69,13 +64,13 @@ def nearest_double(text: bytes) -> tuple[float, int]:
     return value, (2 if stands else 1) * (1 if apart > 0 else -1)
 
 
-def _halves(values: Any) -> Any:
+def _halves(values):
     """Return float64 as numbers of half steps of float32, which is 2^-150 at the least."""
     steps = np.maximum(np.frexp(values)[1] - 25, -150)
     return np.ldexp(values, -steps)
 
 
-def beyond(values: Any, sides: Any) -> Any:
+def beyond(values, sides):
     """Return for each value a float64 beside it, on its side, where that is not 0.
 
     It rounds to the float32 that the decimal number would be rounded to at once. By how much it
@@ -94,9 +89,7 @@ def beyond(values: Any, sides: Any) -> Any:
     return np.where(sides == 0, values, beside)
 
 
-def floats_of(
-    target: Target, values: npt.NDArray[np.float64], sides: npt.NDArray[np.int8]
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float64] | None]:
+def floats_of(target, values, sides):
     """Return a column of floats as the bytes of its type, and what these values are exactly.
 
     The latter are the values `beyond`; None where the former are the same.
@@ -112,7 +105,7 @@ def floats_of(
         return exact.astype(np.float32).view(np.uint8), exact
 
 
-def kind_of(value: bytes) -> int:
+def kind_of(value):
     """Return the kind of a value, one bit; 0 for a blank one."""
     value = value.strip(b" \t")
     if not value:
@@ -134,7 +127,7 @@ def kind_of(value: bytes) -> int:
     return BOOL if value.lower() in (b"true", b"false") else TEXT
 
 
-def parse_time(value: bytes) -> tuple[int, bool, bool] | None:
+def parse_time(value):
     """Return (ns since 1970 in UTC, no time of day given, zoned), or None."""
     match = _TIME.fullmatch(value)
     if not match:
@@ -158,14 +151,14 @@ def parse_time(value: bytes) -> tuple[int, bool, bool] | None:
     return seconds * 10**9 + nanos, match.group(4) is None, zone is not None
 
 
-def check_text(value: bytes) -> None:
+def check_text(value):
     """Raise `ValueError` where `value` is not UTF-8 or holds a NUL byte."""
     if b"\0" in value:
         raise ValueError("NUL byte")
     value.decode()
 
 
-def parse(target: Target, value: bytes) -> Any:
+def parse(target, value):
     """Return what `value` means for `target`; a float with its side, as `nearest_double` does.
 
     Raises:

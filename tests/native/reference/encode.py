@@ -47,7 +47,7 @@ class _Feature:
     rows: list[list[_Cell] | None] = field(repr=False)
 
 
-def encode_bound(batch: pa.RecordBatch) -> int:
+def encode_bound(batch):
     """Return an upper bound of the bytes `encode` writes into `out` for this batch.
 
     Raises:
@@ -110,7 +110,7 @@ def encode(
     return Encoded(position - at, records, rejects, np.array(errors, np.float64))
 
 
-def _fault(features: list[_Feature], row: int) -> tuple[int, int] | None:
+def _fault(features, row):
     """Return column and code of the first fault of the row, in the batch's order."""
     for column, feature in enumerate(features):
         codes = {cell.fault for cell in feature.rows[row] or ()} - {0}
@@ -119,7 +119,7 @@ def _fault(features: list[_Feature], row: int) -> tuple[int, int] | None:
     return None
 
 
-def _max_relative_error(feature: _Feature, written: list[bool]) -> float:
+def _max_relative_error(feature, written):
     return max(
         (
             cell.relative_error
@@ -131,7 +131,7 @@ def _max_relative_error(feature: _Feature, written: list[bool]) -> float:
     )
 
 
-def _payloads(features: list[_Feature], row_count: int, written: list[bool]) -> list[bytes]:
+def _payloads(features, row_count, written):
     """Return the Example of each row; an empty payload for the rows that are not written."""
     by_name = sorted(features, key=lambda feature: feature.name)
     payloads = []
@@ -146,7 +146,7 @@ def _payloads(features: list[_Feature], row_count: int, written: list[bool]) -> 
     return payloads
 
 
-def _features(batch: pa.RecordBatch) -> list[_Feature]:
+def _features(batch):
     names = batch.schema.names
     for name in names:
         if names.count(name) > 1:
@@ -154,7 +154,7 @@ def _features(batch: pa.RecordBatch) -> list[_Feature]:
     return [_feature(name, batch.column(i)) for i, name in enumerate(names)]
 
 
-def _feature(name: str, array: pa.Array) -> _Feature:
+def _feature(name, array):
     rows: list[list[_Cell] | None]
     valid = array.is_valid().to_pylist()
     arrow_type = array.type
@@ -192,11 +192,11 @@ def _cells(name: str, array: pa.Array, shown_type: pa.DataType) -> tuple[int, li
     return kind, [cell if ok else missing for cell, ok in zip(cells, valid, strict=True)]
 
 
-def _int_cell(value: int | None) -> _Cell:
+def _int_cell(value):
     return _Cell(wire.varint(value or 0), INTEGER_OVERFLOW if (value or 0) > _MAX_INT64 else 0)
 
 
-def _text_cell(value: bytes | None) -> _Cell:
+def _text_cell(value):
     try:
         (value or b"").decode("utf-8", "strict")
     except UnicodeDecodeError:
@@ -204,7 +204,7 @@ def _text_cell(value: bytes | None) -> _Cell:
     return _Cell(value or b"")
 
 
-def _float_cells(array: pa.Array) -> list[_Cell]:
+def _float_cells(array):
     buffer, width = array.buffers()[1], array.type.bit_width // 8
     memory = b"" if buffer is None else buffer.to_pybytes()
     stop = array.offset + len(array)
@@ -223,7 +223,7 @@ def _float_cells(array: pa.Array) -> list[_Cell]:
     ]
 
 
-def _widen_half(values: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
+def _widen_half(values):
     """Return float32 of the same values; processors differ in signalling NaNs, so those by hand."""
     bits = values.view("<u2").astype("<u4")
     of_nans = (bits & 0x8000) << 16 | 0x7F800000 | (bits & 0x3FF) << 13

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from beam_tfrecord.native.values import (
 )
 from tests.native.reference import wire
 from tests.native.reference.hashes import as_bytes, xxh64
-from tests.native.reference.records import Int64s, UInt64s, payload_of
+from tests.native.reference.records import payload_of
 
 _VARINT, _FIXED_64, _SPAN, _GROUP, _GROUP_END, _FIXED_32 = range(6)
 _MAX_DEPTH = 100
@@ -35,7 +34,7 @@ class _Feature(NamedTuple):
     values: list[bytes]  # raw bytes, four bytes of a float32, or a minimal varint
 
 
-def canonicalize(payload: Any) -> bytes | None:
+def canonicalize(payload):
     """Return the canonical bytes of an Example without its unknown fields; None if it is none."""
     try:
         features = parse_example(bytes(as_bytes(payload)))
@@ -45,7 +44,7 @@ def canonicalize(payload: Any) -> bytes | None:
     return wire.field(1, b"".join(entries))
 
 
-def canonical_hashes(data: Any, starts: Int64s, seed: int) -> UInt64s:
+def canonical_hashes(data, starts, seed):
     """Return XXH64 of each payload in canonical form, or as it is where it is no Example."""
     view, hashes = as_bytes(data), []
     for record in range(len(starts)):
@@ -55,7 +54,7 @@ def canonical_hashes(data: Any, starts: Int64s, seed: int) -> UInt64s:
     return np.array(hashes, np.uint64)
 
 
-def decode(data: Any, starts: Int64s, features: Sequence[tuple[bytes, int]]) -> list[Column]:
+def decode(data, starts, features):
     """Return the wanted features of the records, a column for each (name, kind).
 
     Kinds are 1 bytes, 2 float, 3 int64. A feature with its kind set and no value is present.
@@ -68,7 +67,7 @@ def decode(data: Any, starts: Int64s, features: Sequence[tuple[bytes, int]]) -> 
     for name, kind in features:
         if kind not in KIND_NAMES:
             raise ValueError(f"feature {name!r}: {kind} is no kind of feature")
-    cells: list[list[list[bytes] | None]] = [[] for _ in features]
+    cells = [[] for _ in features]
     for record, example in enumerate(_parse_records(data, starts)):
         for column, (name, kind) in enumerate(features):
             found = example.get(bytes(name), _Feature(0, []))
@@ -81,13 +80,13 @@ def decode(data: Any, starts: Int64s, features: Sequence[tuple[bytes, int]]) -> 
     return [_column(kind, rows) for (_, kind), rows in zip(features, cells, strict=True)]
 
 
-def discover(data: Any, starts: Int64s) -> dict[bytes, Found]:
+def discover(data, starts):
     """Return what features the records have, by name.
 
     Raises:
         ValueError: A record is no Example, or two records have one feature in two kinds.
     """
-    found: dict[bytes, Found] = {}
+    found = {}
     for record, example in enumerate(_parse_records(data, starts)):
         for name, (kind, values) in example.items():
             before = found.setdefault(name, Found(0, 0, 0, 0))
@@ -103,7 +102,7 @@ def discover(data: Any, starts: Int64s) -> dict[bytes, Found]:
     return found
 
 
-def _parse_records(data: Any, starts: Int64s) -> Iterator[dict[bytes, _Feature]]:
+def _parse_records(data, starts):
     view = as_bytes(data)
     for record in range(len(starts)):
         try:
@@ -114,7 +113,7 @@ def _parse_records(data: Any, starts: Int64s) -> Iterator[dict[bytes, _Feature]]
             raise ValueError(f"record {record}: not a tf.train.Example") from None
 
 
-def _column(kind: int, rows: list[list[bytes] | None]) -> Column:
+def _column(kind, rows):
     counts = [len(row or ()) for row in rows]
     values = [value for row in rows for value in row or ()]
     present = np.array([row is not None for row in rows], np.uint8)
@@ -133,9 +132,9 @@ def _numbers(kind: int, values: list[bytes]) -> npt.NDArray[Any]:
     return np.frombuffer(b"".join(values), dtype).copy()
 
 
-def parse_example(payload: bytes) -> dict[bytes, _Feature]:
+def parse_example(payload):
     """Return the features by name; of one name twice the last counts, as in any protobuf map."""
-    features: dict[bytes, _Feature] = {}
+    features = {}
     for content in _spans(payload, 1):
         for entry in _spans(content, 1):
             name, feature = _parse_entry(entry)
@@ -144,7 +143,7 @@ def parse_example(payload: bytes) -> dict[bytes, _Feature]:
     return features
 
 
-def _parse_entry(entry: bytes) -> tuple[bytes, _Feature]:
+def _parse_entry(entry):
     """Return name and feature; lists of one kind add up, one of another kind replaces them."""
     name, feature = b"", _Feature(0, [])
     for number, wire_type, content in _fields(entry):
@@ -162,9 +161,9 @@ def _parse_entry(entry: bytes) -> tuple[bytes, _Feature]:
     return name, feature
 
 
-def _parse_list(kind: int, content: bytes) -> list[bytes]:
+def _parse_list(kind, content):
     """Return the values of a BytesList, FloatList or Int64List, packed or not."""
-    values: list[bytes] = []
+    values = []
     for number, wire_type, piece in _fields(content):
         if number != 1:
             continue
@@ -182,13 +181,13 @@ def _parse_list(kind: int, content: bytes) -> list[bytes]:
     return values
 
 
-def _spans(message: bytes, wanted: int) -> Iterator[bytes]:
+def _spans(message, wanted):
     for number, wire_type, content in _fields(message):
         if (number, wire_type) == (wanted, _SPAN):
             yield content
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, int, bytes]]:
+def _fields(message):
     """Yield number, wire type and content of each field; groups are checked and left out."""
     at = 0
     while at < len(message):
@@ -201,7 +200,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, int, bytes]]:
             yield number, wire_type, content
 
 
-def _skip_group(message: bytes, at: int, number: int) -> int:
+def _skip_group(message, at, number):
     groups = [number]
     while groups:
         number, wire_type, _, at = _take_field(message, at)
@@ -214,7 +213,7 @@ def _skip_group(message: bytes, at: int, number: int) -> int:
     return at
 
 
-def _take_field(message: bytes, at: int) -> tuple[int, int, bytes, int]:
+def _take_field(message, at):
     tag, after = take_varint(message, at)
     number, wire_type = tag >> 3, tag & 7
     if tag > 0xFFFFFFFF or after - at > 5 or number == 0 or wire_type > _FIXED_32:
@@ -236,7 +235,7 @@ def _take_field(message: bytes, at: int) -> tuple[int, int, bytes, int]:
     return number, wire_type, message[at:end], end
 
 
-def take_varint(message: bytes, at: int) -> tuple[int, int]:
+def take_varint(message, at):
     """Return the varint at a position, and the position behind it."""
     value = 0
     for i, byte in enumerate(message[at : at + 10]):

@@ -1,17 +1,12 @@
 """Whether records surely are what a schema says."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any
-
-from beam_tfrecord.native.values import BYTES_KIND, INT64_KIND, FitRule
+from beam_tfrecord.native.values import BYTES_KIND, INT64_KIND
 from tests.native.reference.examples import canonicalize, parse_example, take_varint
 from tests.native.reference.hashes import as_bytes
-from tests.native.reference.records import Int64s, payload_of
+from tests.native.reference.records import payload_of
 
 
-def fitting_records(data: Any, starts: Int64s, rules: Sequence[FitRule]) -> int:
+def fitting_records(data, starts, rules):
     """Return how many records from the first on surely fit: the one behind them still may.
 
     A record surely fits that is a canonical Example, has no feature but those of `rules`, which
@@ -28,7 +23,7 @@ def fitting_records(data: Any, starts: Int64s, rules: Sequence[FitRule]) -> int:
     return len(starts)
 
 
-def _fits(payload: bytes, rules: Sequence[FitRule]) -> bool:
+def _fits(payload, rules):
     features = parse_example(payload)
     if any(rule.required and rule.name not in features for rule in rules):
         return False
@@ -39,7 +34,7 @@ def _fits(payload: bytes, rules: Sequence[FitRule]) -> bool:
     )
 
 
-def _feature_fits(kind: int, values: Sequence[bytes], rule: FitRule) -> bool:
+def _feature_fits(kind, values, rule):
     if kind != rule.kind or not rule.min_values <= len(values) <= rule.max_values:
         return False
     if kind == INT64_KIND:
@@ -47,12 +42,12 @@ def _feature_fits(kind: int, values: Sequence[bytes], rule: FitRule) -> bool:
     return kind != BYTES_KIND or all(_bytes_fit(value, rule) for value in values)
 
 
-def _signed(varint: bytes) -> int:
+def _signed(varint):
     value, _ = take_varint(varint, 0)
     return value - 2**64 if value >= 2**63 else value
 
 
-def _bytes_fit(value: bytes, rule: FitRule) -> bool:
+def _bytes_fit(value, rule):
     if rule.value_bytes not in (-1, len(value)):
         return False
     try:

@@ -20,7 +20,7 @@ Int64s = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
 
 
-def payload_of(data: memoryview, starts: Int64s, record: int) -> memoryview:
+def payload_of(data, starts, record):
     """Return the payload of a record.
 
     Raises:
@@ -34,14 +34,14 @@ def payload_of(data: memoryview, starts: Int64s, record: int) -> memoryview:
     return payload
 
 
-def hash_records(data: Any, starts: Int64s, seed: int) -> UInt64s:
+def hash_records(data, starts, seed):
     """Return the XXH64 of each payload: uint64[n]."""
     view = as_bytes(data)
     hashes = [xxh64(payload_of(view, starts, record), seed) for record in range(len(starts))]
     return np.array(hashes, np.uint64)
 
 
-def hash_origins(unit_hash: int, rows: Int64s, sub: Int64s | None, seed: int) -> UInt64s:
+def hash_origins(unit_hash, rows, sub, seed):
     """Return the XXH64 of le64(unit hash) || le64(row) || le64(sub-index) for each row.
 
     Args:
@@ -57,12 +57,12 @@ def hash_origins(unit_hash: int, rows: Int64s, sub: Int64s | None, seed: int) ->
     return np.array([xxh64(origin, seed) for origin in origins], np.uint64)
 
 
-def frame_bound(array: pa.Array) -> int:
+def frame_bound(array):
     """Return an upper bound of the bytes `frame` writes."""
     return int(array.nbytes) + wire.FRAME_BYTES * len(array)
 
 
-def frame(array: pa.Array, out: npt.NDArray[np.uint8], at: int, starts: Int64s) -> int:
+def frame(array, out, at, starts):
     """Write each value of a binary or large_binary array as one record; return the bytes written.
 
     Raises:
@@ -87,12 +87,12 @@ def frame(array: pa.Array, out: npt.NDArray[np.uint8], at: int, starts: Int64s) 
 
 
 def sort_records(
-    data: Any,
-    starts: Int64s,
-    splits: npt.NDArray[np.uint16] | None,
-    places: UInt64s,
-    by_bytes: bool,
-) -> Int64s:
+    data,
+    starts,
+    splits,
+    places,
+    by_bytes,
+):
     """Return the numbers of the records in order of (split, place): int64[n].
 
     Ties are in order of the payload's bytes with `by_bytes`, then in the order given.
@@ -114,13 +114,13 @@ def gather(data: Any, starts: Int64s, order: Int64s, out: npt.NDArray[np.uint8],
 
 
 def gather_run(
-    data: Any,
-    starts: Int64s,
-    places: UInt64s,
-    order: Int64s,
-    out: npt.NDArray[np.uint8],
-    at: int,
-) -> int:
+    data,
+    starts,
+    places,
+    order,
+    out,
+    at,
+):
     """Write run entries, le64 place and framed record, in order; return the bytes written."""
     if len(places) != len(starts):
         raise ValueError("starts and places must have one length")
@@ -128,13 +128,13 @@ def gather_run(
 
 
 def _gather(
-    data: Any,
-    starts: Int64s,
-    places: UInt64s | None,
-    order: Int64s,
-    out: npt.NDArray[np.uint8],
-    at: int,
-) -> int:
+    data,
+    starts,
+    places,
+    order,
+    out,
+    at,
+):
     view, position = as_bytes(data), at
     for record in map(int, order):
         size = len(payload_of(view, starts, record)) + wire.FRAME_BYTES
@@ -148,7 +148,7 @@ def _gather(
     return position - at
 
 
-def scan_run(data: Any) -> Run:
+def scan_run(data):
     """Index a buffer of whole run entries.
 
     Raises:
@@ -166,7 +166,7 @@ def scan_run(data: Any) -> Run:
     return Run(np.array(starts, np.int64), np.array(places, np.uint64))
 
 
-def scan_frames(data: Any, verify: bool = True) -> Frames:
+def scan_frames(data, verify=True):
     """Index framed bytes up to the first fault or the first record that is not whole.
 
     Args:
@@ -196,7 +196,7 @@ def scan_frames(data: Any, verify: bool = True) -> Frames:
     return Frames(np.array(starts, np.int64), position, found)
 
 
-def find_frame(data: Any, start: int) -> int:
+def find_frame(data, start):
     """Return the position from `start` on of the first whole record whose checksums are right.
 
     The size of the data where there is none.

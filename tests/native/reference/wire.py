@@ -21,12 +21,12 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def field(number: int, content: bytes) -> bytes:
+def field(number, content):
     """Return a length-delimited protobuf field."""
     return varint(number << 3 | 2) + varint(len(content)) + content
 
 
-def feature_entry(name: bytes, kind: int, values: list[bytes]) -> bytes:
+def feature_entry(name, kind, values):
     """Return one entry of the map in Features, canonical.
 
     Args:
@@ -49,7 +49,7 @@ def framed(payload: bytes) -> bytes:
     return length + struct.pack("<I", checksums[0]) + payload + struct.pack("<I", checksums[1])
 
 
-def payload_at(data: memoryview, start: int) -> memoryview | None:
+def payload_at(data, start):
     """Return the payload of the framed record, or None where it does not lie inside the data."""
     if start < 0 or len(data) - start < FRAME_BYTES:
         return None
