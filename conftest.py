@@ -1,4 +1,4 @@
-"""What holds for every test: a quiet TensorFlow, messages with flags, and no skipping by a flag."""
+"""What holds for every test: a quiet TensorFlow, messages with flags, no skipping by a flag."""
 
 import os
 
@@ -13,8 +13,10 @@ os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 
 from beam_tfrecord.errors import options_named_by
 
-# Before anything imports it: failed comparisons show their values.
-pytest.register_assert_rewrite("beam_tfrecord.testing")
+# Before anything imports them: failed comparisons show their values.
+pytest.register_assert_rewrite("beam_tfrecord.testing", "tests.helpers")
+
+from tests.helpers.accounts import Accounts
 
 REQUIRE_ALL = os.environ.get("BEAM_TFRECORD_REQUIRE_ALL", "") not in ("", "0")
 
@@ -32,8 +34,9 @@ def _options_named_by_flag():
 
 
 def pytest_configure(config):
-    """Let tests name their group also where nothing runs tests side by side."""
+    """Measure the tests; let them name their group also where nothing runs side by side."""
     config.addinivalue_line("markers", "xdist_group(name): tests that share what takes long")
+    config.pluginmanager.register(Accounts(config))
 
 
 def _fail_if_skipped(report):
