@@ -65,6 +65,15 @@ def test_everything_names_the_same_versions_of_python(release):
         assert set(matrices) <= {'["3.11", "3.12", "3.13"]'}, workflow
 
 
+@pytest.mark.parametrize("workflow", sorted(WORKFLOWS.glob("*.yml")), ids=lambda path: path.stem)
+def test_every_job_has_a_limit_of_time(workflow):
+    lines = workflow.read_text(encoding="utf-8").splitlines()
+    jobs = [number for number, line in enumerate(lines) if line.startswith("    runs-on: ")]
+    assert jobs
+    for number in jobs:
+        assert re.fullmatch(r"    timeout-minutes: \d+", lines[number + 1]), lines[number]
+
+
 def test_every_tool_of_a_release_has_one_version():
     lines = (RELEASE / "requirements.txt").read_text(encoding="utf-8").splitlines()
     pins = [line for line in lines if not line.startswith("#")]
