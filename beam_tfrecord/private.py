@@ -8,6 +8,7 @@ import os
 import shutil
 import stat
 import tempfile
+import weakref
 from collections.abc import Iterator
 
 
@@ -33,7 +34,7 @@ def private_directory(path: str) -> str:
     return path
 
 
-_scratch: list[str] = []
+_scratch: set[str] = set()
 
 
 @contextlib.contextmanager
@@ -44,15 +45,25 @@ def scratch_directory() -> Iterator[str]:
         The path.
     """
     directory = tempfile.mkdtemp(prefix="beam-tfrecord-")
-    _scratch.append(directory)
+    _scratch.add(directory)
     try:
         yield directory
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
-        _scratch.remove(directory)
+        _remove(directory)
+
+
+def remove_with(owner: object, directory: str) -> None:
+    """Remove a directory as soon as `owner` is no longer used, or at the end of this process."""
+    _scratch.add(directory)
+    weakref.finalize(owner, _remove, directory)
 
 
 def remove_scratch() -> None:
-    """Remove the directories of all blocks of `scratch_directory`, before this process is ended."""
-    for directory in _scratch:
-        shutil.rmtree(directory, ignore_errors=True)
+    """Remove what `scratch_directory` and `remove_with` left, before this process is ended."""
+    for directory in tuple(_scratch):
+        _remove(directory)
+
+
+def _remove(directory: str) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    _scratch.discard(directory)

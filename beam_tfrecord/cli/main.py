@@ -31,6 +31,7 @@ from beam_tfrecord.cli.help import write_sections
 from beam_tfrecord.cli.log import LOGGER, CommandLog, print_error
 from beam_tfrecord.cli.write import JOB_COMMANDS
 from beam_tfrecord.errors import BeamTFRecordError, options_named_by
+from beam_tfrecord.private import remove_scratch
 
 PROGRAM = "beam-tfrecord"
 _MESSAGE_CHARACTERS = 500
@@ -163,6 +164,7 @@ def _end(code: int) -> NoReturn:
     """
     if code not in [128 + number for number in SIGNALS]:
         atexit._run_exitfuncs()
+    remove_scratch()
     for stream in (sys.stdout, sys.stderr):
         # A program that has closed the pipe does not need the rest of the output.
         with contextlib.suppress(OSError, ValueError):

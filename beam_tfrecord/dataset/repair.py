@@ -23,6 +23,7 @@ from beam_tfrecord.records.index import INDEX_DIRECTORY, index_name
 from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash, save_rejects
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.storage import is_plain_name, is_remote, put, sync_directory
+from beam_tfrecord.workdir.faults import machine_faults
 from beam_tfrecord.workdir.job_file import JOB_NAME, STORED_BYTES, STORED_HASHES, dump_job
 
 _SCHEMA_FILES = ("schema.json", "schema.pbtxt")
@@ -197,6 +198,7 @@ def repair(
         UsageError: There is no dataset, the output is inside the dataset, or either is remote.
         TargetExists: The output is not empty.
         DataError: The manifest is damaged, so that the contents of the dataset are unknown.
+        StorageError: The disk is full, or a file cannot be read or written.
     """
     for place in (path, output):
         if is_remote(place):
@@ -211,12 +213,13 @@ def repair(
     _check_output(source, target)
     os.makedirs(target, exist_ok=True)
     prefix = os.path.basename(file).removesuffix(MANIFEST_NAME)
-    with display_of(progress) as display:
+    new_file = os.path.join(target, MANIFEST_NAME)
+    with display_of(progress) as display, machine_faults(new_file):
         advance = adder(display, "repairing", manifest.bytes)
         repaired = _Repairer(manifest, source, target, prefix, advance).run()
-    sync_directory(target)
-    put(os.path.join(target, MANIFEST_NAME), repaired.manifest.dumps().encode())
-    sync_directory(target)
+        sync_directory(target)
+        put(new_file, repaired.manifest.dumps().encode())
+        sync_directory(target)
     return repaired
 
 

@@ -30,6 +30,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineS
 from apache_beam.runners.worker import sdk_worker
 
 from beam_tfrecord.errors import BeamTFRecordError, JobFailed, UsageError
+from beam_tfrecord.private import remove_with
 from beam_tfrecord.runner_traits import BUFFER_TIME_LIMIT, EMBEDDED_JOB_SERVICE, check_lossless
 from beam_tfrecord.runners.failures import error_of, short_error
 from beam_tfrecord.runners.launch import (
@@ -146,6 +147,8 @@ class LaunchedPipeline(beam.Pipeline):
             super().__init__(options=options)
         except ValueError as error:
             raise UsageError(f"Beam refuses its options: {' '.join(str(error).split())}") from error
+        # Beam removes it at the end of a run, which there may never be.
+        remove_with(self, self.local_tempdir)
         lossless = _LOSSLESS.get(type(self.runner))
         self.runner: PipelineRunner = lossless() if lossless else self.runner
         self._start = start

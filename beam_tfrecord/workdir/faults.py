@@ -135,16 +135,16 @@ def forget_faults(directory: str) -> None:
 
 
 @contextlib.contextmanager
-def machine_faults(directory: str) -> Iterator[None]:
+def machine_faults(place: str) -> Iterator[None]:
     """Turn a fault of the machine that leaves the block into an error of one line.
 
     Args:
-        directory: The job's temporary directory, whose parent is the directory of the output.
+        place: Path in the directory of the output, such as the job's temporary directory.
     """
     try:
         yield
     except (StorageError, OSError, MemoryError, RuntimeError) as error:
-        fault = machine_error(error, os.path.dirname(directory))
+        fault = machine_error(error, os.path.dirname(place))
         if fault is None or fault is error:
             raise
         raise fault from error

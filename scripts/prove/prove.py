@@ -9,8 +9,7 @@ the kernel's readers under sanitizers. ``kill``: jobs that are killed at random 
 ``combinations``: every option with every kind of element and source, pairwise.
 ``changes``: inputs that change while they are read. ``containers``: the same rows in other
 containers, orders and groupings.
-``pictures``: odd and damaged pictures, before TensorFlow and Pillow.
-``repair``: random damage to shards, whose values may hold framed records. ``hostile``: manifests of
+``pictures``: odd and damaged pictures, before TensorFlow and Pillow. ``hostile``: manifests of
 any content under right hashes, and pipes, devices and links in place of files.
 ``partitions``: tables with keys of every type of every database are read in parts, and completely.
 ``index``: random damage to shards and indexes, and rows that are read by number.

@@ -26,4 +26,10 @@ def prove(*, rounds: int, seed: int) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as scratch:
             found = judge(Path(scratch), kind, how, moment, rows=draw.randrange(15, 200))
         ended[f"{moment}: {found}"] += 1
-    return {"jobs": ended.total(), "seed": seed, "ended": dict(sorted(ended.items()))}
+    return {
+        "jobs": ended.total(),
+        "seed": seed,
+        "inputs": list(INPUTS),
+        "changes": list(CHANGES),
+        "ended": dict(sorted(ended.items())),
+    }

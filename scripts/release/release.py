@@ -8,6 +8,7 @@ Python that is here, and the one for ARM in an emulator. The last lines say what
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import runpy
@@ -56,7 +57,8 @@ def check_version(root: Path) -> str:
     """Return the version of the source tree at `root`.
 
     Raises:
-        SystemExit: The commit has a tag of another version, or the changelog lacks this version.
+        SystemExit: The commit has a tag of another version, the changelog lacks this version, or a
+            proof is older than the release before.
     """
     version = str(runpy.run_path(str(root / "beam_tfrecord" / "_version.py"))["__version__"])
     for tag in run("git", "-C", root, "tag", "--points-at", "HEAD", "--list", "v*").split():
@@ -71,7 +73,20 @@ def check_version(root: Path) -> str:
                 f"release: CHANGELOG.md has no heading '## [{version}] - YYYY-MM-DD': rename "
                 "'## [Unreleased]', commit, and tag the new commit"
             )
+        check_proofs(root, version, changelog)
     return version
+
+
+def check_proofs(root: Path, version: str, changelog: str) -> None:
+    """Check that every long proof was run since the release before `version`."""
+    headings = re.findall(r"^## \[(.+)\] - (\d{4}-\d\d-\d\d)$", changelog, re.M)
+    before = max((date for name, date in headings if name != version), default="")
+    for path in sorted((root / "scripts" / "prove" / "results").glob("*.json")):
+        if json.loads(path.read_text(encoding="utf-8"))["date"] < before:
+            raise SystemExit(
+                f"release: the proof {path.stem} is older than the last release: run "
+                f"scripts/prove/run {path.stem}, commit, and tag the new commit"
+            )
 
 
 def build(work: Path) -> list[Path]:

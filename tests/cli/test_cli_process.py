@@ -201,10 +201,12 @@ def test_an_interrupted_job_publishes_nothing(tmp_path, number):
         "    pathlib.Path('running').touch()\n"
         "    time.sleep(60)\n"
     )
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
     job_process = subprocess.Popen(
         [*PROGRAM, "write", "t.csv", "out", "--map", "slow.py:wait"],
         cwd=tmp_path,
-        env=ENVIRONMENT,
+        env={**ENVIRONMENT, "TMPDIR": str(scratch)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -222,3 +224,4 @@ def test_an_interrupted_job_publishes_nothing(tmp_path, number):
         "error: interrupted: nothing was published, and no part of the input was done yet",
     )
     assert not (tmp_path / "out" / "manifest.json").exists()
+    assert list(scratch.iterdir()) == []

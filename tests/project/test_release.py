@@ -2,6 +2,7 @@
 
 import email
 import importlib
+import json
 import os
 import re
 import shutil
@@ -65,6 +66,15 @@ def test_everything_names_the_same_versions_of_python(release):
         assert set(matrices) <= {'["3.11", "3.12", "3.13"]'}, workflow
 
 
+@pytest.mark.parametrize("workflow", sorted(WORKFLOWS.glob("*.yml")), ids=lambda path: path.stem)
+def test_every_job_has_a_limit_of_time(workflow):
+    lines = workflow.read_text(encoding="utf-8").splitlines()
+    jobs = [number for number, line in enumerate(lines) if line.startswith("    runs-on: ")]
+    assert jobs
+    for number in jobs:
+        assert re.fullmatch(r"    timeout-minutes: \d+", lines[number + 1]), lines[number]
+
+
 def test_every_tool_of_a_release_has_one_version():
     lines = (RELEASE / "requirements.txt").read_text(encoding="utf-8").splitlines()
     pins = [line for line in lines if not line.startswith("#")]
@@ -100,6 +110,20 @@ def test_a_tag_names_the_version_and_the_changelog_has_it(release, tmp_path, tag
     else:
         with pytest.raises(SystemExit, match=message):
             release.check_version(tmp_path)
+
+
+@pytest.mark.parametrize("date", ["2026-01-30", "2026-01-31"])
+def test_a_proof_is_not_older_than_the_release_before(release, tmp_path, date):
+    results = tmp_path / "scripts" / "prove" / "results"
+    results.mkdir(parents=True)
+    (results / "kill.json").write_text(json.dumps({"date": date}))
+    changelog = "## [1.2.3] - 2026-03-01\n\n## [1.2.2] - 2026-01-31\n"
+    release.check_proofs(tmp_path, "1.2.2", changelog.partition("\n")[2])
+    if date == "2026-01-31":
+        release.check_proofs(tmp_path, "1.2.3", changelog)
+    else:
+        with pytest.raises(SystemExit, match="the proof kill is older than the last release"):
+            release.check_proofs(tmp_path, "1.2.3", changelog)
 
 
 def test_what_a_wheel_is_tried_with_runs():

@@ -154,7 +154,7 @@ def test_equal_shards_of_another_job_are_not_this_ones(tmp_path, monkeypatch):
 
 
 def write_rows(source, output, **options):
-    with beam.Pipeline() as pipeline:
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
         _ = (
             pipeline
             | bt.ReadFromCsv(str(source))

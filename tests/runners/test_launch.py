@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import tempfile
 import threading
 
 import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
+import beam_tfrecord as bt
 from beam_tfrecord.runners.launch import (
     Launch,
     RemoteJob,
@@ -37,6 +41,23 @@ def test_a_pipeline_is_built_and_not_run():
             _ = root | beam.Create([1]) | beam.Map(seen.append)
         assert launch.built == [root]
     assert seen == []
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["planned", "failed"])
+def test_a_pipeline_that_is_not_run_leaves_no_directory(tmp_path, monkeypatch, fails):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def build() -> None:
+        with launching(Launch(runs=False)), bt.pipeline() as root:
+            _ = root | beam.Create([1])
+            assert len(list(tmp_path.iterdir())) == 1
+            if fails:
+                raise ValueError("mine")
+
+    with contextlib.suppress(ValueError):
+        build()
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])

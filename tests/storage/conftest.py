@@ -26,7 +26,7 @@ from tests.helpers.marks import slow_after
 _NUMBERS = itertools.count()
 # Azure's emulator comes from npm, which is not on every machine.
 HAS_AZURE = azure_emulator() is not None and find_spec("azure") is not None
-STORES = slow_after(1, ("s3", "gs", "az") if HAS_AZURE else ("s3", "gs"))
+STORES = slow_after(1, ("s3", "gs", "az"))
 # Azure's emulator has one account, with a name and key that its documentation gives.
 AZURE = (
     "AccountName=devstoreaccount1;AccountKey=Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/"
@@ -99,6 +99,8 @@ def amazon_store(endpoints, monkeypatch):
 
 def empty_bucket(scheme, endpoints, monkeypatch):
     """Return an empty bucket; temporary failures are tried again at once."""
+    if scheme not in endpoints:
+        pytest.skip("there is no azurite-blob here: npm install azurite@3")
     url, faults = endpoints[scheme]
     faults.clear()
     environment = {

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 import beam_tfrecord as bt
+from beam_tfrecord.dataset.repair import repair
 from beam_tfrecord.errors import StorageError
 from tests.helpers.datasets import sample_table, shard_hashes, visible_names, write_parquet
+from tests.helpers.made_datasets import make_dataset
 
 ROWS = 20_000
 SHUFFLED = {"splits": "train=0.8,test=0.2", "shards": 4}
@@ -78,6 +80,28 @@ def test_a_full_disk_at_any_phase(source, tmp_path, disk, options):
     assert failed >= 3
     assert shard_hashes(out) == whole
     assert not [name for name in os.listdir(out) if name.startswith(".")]
+
+
+def test_a_full_disk_during_a_repair(tmp_path, disk):
+    written = make_dataset(tmp_path / "whole", sample_table(3_000), shards=4)
+    shard = tmp_path / "whole" / written.shards[0].path
+    shard.write_bytes(shard.read_bytes()[:-1])
+    failed = 0
+    for room in range(0, 2 * written.bytes, written.bytes // 4):
+        resize(disk, 32 * KB + room)
+        error = failure(lambda: repair(tmp_path / "whole", disk / "out"))
+        if error is None:
+            break
+        failed += 1
+        assert type(error) is StorageError
+        assert str(error).startswith(f"no space left in {str(disk / 'out')!r}")
+        assert "\n" not in str(error)
+        assert not (disk / "out" / "manifest.json").exists()
+        shutil.rmtree(disk / "out")
+    else:
+        pytest.fail("there never was room enough")
+    assert failed >= 3
+    assert bt.load(disk / "out").manifest.examples == 2_999
 
 
 def test_a_limit_on_the_size_of_files(source, tmp_path):

@@ -1,7 +1,11 @@
-"""The page of guarantees: each has a test that is there, and a long proof that can be run."""
+"""The page of guarantees: each has a test that is there, and a long proof that was run."""
 
+import importlib
+import json
 import re
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
@@ -21,7 +25,26 @@ def test_every_guarantee_has_limits_and_a_test():
             assert (ROOT / path).is_file(), path
 
 
-def test_every_proof_is_named_and_every_named_one_is_there():
+RESULTS = ROOT / "scripts" / "prove" / "results"
+# What a proof has to try: names in a module of the tests.
+LEVELS = [
+    pytest.param(
+        *("changes", "tests.whole.changing", "INPUTS"),
+        marks=pytest.mark.xfail(strict=True, reason="run: scripts/prove/run changes"),
+    ),
+    ("containers", "tests.whole.containers", "VARIANTS"),
+    ("elements", "tests.runners.slow_bundles", "WAYS"),
+    ("numbers", "tests.whole.number_ways", "WAYS"),
+    ("repair", "tests.dataset.damaging", "KINDS"),
+    ("repair", "tests.dataset.damaging", "HARD_KINDS"),
+    ("replaced", "tests.dataset.replacing", "READERS"),
+    ("replaced", "tests.dataset.replacing", "TF_READERS"),
+    ("types", "tests.whole.type_families", "FAMILIES"),
+    ("types", "tests.whole.type_readers", "CHECKS"),
+]
+
+
+def test_every_proof_is_named_and_has_a_result():
     named = set(re.findall(r"`scripts/prove/run (\w+)`", PAGE))
     # Documents are part of another proof.
     there = {
@@ -29,4 +52,20 @@ def test_every_proof_is_named_and_every_named_one_is_there():
         for path in (ROOT / "scripts" / "prove").glob("prove_*.py")
         if "def prove(" in path.read_text(encoding="utf-8")
     }
-    assert named == there
+    assert named == there == {path.stem for path in RESULTS.glob("*.json")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("proof", "module", "names"), LEVELS)
+def test_the_last_result_of_a_proof_has_all_that_there_is_now(proof, module, names):
+    levels = getattr(importlib.import_module(module), names)
+    result = words_of(json.loads((RESULTS / f"{proof}.json").read_text(encoding="utf-8")))
+    assert {getattr(level, "__name__", level) for level in levels} <= result
+
+
+def words_of(found):
+    """Return the keys and texts of a result; of one such as ``gzip: rows`` also the last part."""
+    if isinstance(found, str):
+        return {found, found.rpartition(": ")[2]}
+    parts = [*found, *found.values()] if isinstance(found, dict) else found
+    return set().union(*map(words_of, parts)) if isinstance(found, dict | list) else set()
