@@ -12,12 +12,14 @@ os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 
 from beam_tfrecord.errors import options_named_by
+from tests.helpers.lazy import packages_of
 
 # Before anything imports them: failed comparisons show their values.
 pytest.register_assert_rewrite("beam_tfrecord.testing", "tests.helpers")
 
 from tests.helpers.accounts import Accounts
 
+TENSORFLOW = {"tensorflow", "keras", "tensorflow_transform"}
 REQUIRE_ALL = os.environ.get("BEAM_TFRECORD_REQUIRE_ALL", "") not in ("", "0")
 
 # A busy machine is not a fault of the code. Continuous integration judges a commit by the same
@@ -61,3 +63,11 @@ def pytest_make_collect_report():
     report = yield
     _fail_if_skipped(report)
     return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Let one worker run what uses TensorFlow: the import takes seconds."""
+    for item in items:
+        if not packages_of(item.module).isdisjoint(TENSORFLOW):
+            item.add_marker(pytest.mark.xdist_group("tensorflow"))

@@ -292,7 +292,6 @@ def test_tensorflow_is_imported_quietly_unless_its_log_is_wanted(
 
 @pytest.mark.slow
 def test_a_dataset_for_tensorflow_is_made_without_its_log(tmp_path):
-    pytest.importorskip("tensorflow")
     (tmp_path / "a.csv").write_text("id\n1\n")
     bt.write(tmp_path / "a.csv", tmp_path / "out")
     code = "import beam_tfrecord as bt; print(len(list(bt.load('out').tf())))"

@@ -17,6 +17,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from tests.helpers.made_datasets import make_dataset, write_examples
+from tests.helpers.records import example
 
 ROWS = 12
 TABLE = pa.table(
@@ -33,8 +34,8 @@ SPLITS = {"train": list(range(9)), "test": [9, 10, 11]}
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
+@pytest.mark.xdist_group("tensorflow")
 def test_tf_code_runs_and_reads_every_row(tmp_path, compression, capsys):
-    pytest.importorskip("tensorflow")
     manifest = make_dataset(tmp_path, TABLE, splits=SPLITS, compression=compression)
     code = reading_code(manifest, "tf", tmp_path)
     assert "beam_tfrecord" not in code.replace(str(tmp_path), "")
@@ -51,8 +52,10 @@ def test_tf_code_runs_and_reads_every_row(tmp_path, compression, capsys):
     assert [len(batch["id"]) for batch in found["read"]("test", 2)] == [2, 1]
 
 
+@pytest.mark.xdist_group("tensorflow")
 def test_the_feature_spec_in_the_code_is_that_of_the_schema():
-    tf = pytest.importorskip("tensorflow")
+    import tensorflow as tf
+
     schema = Schema(
         (
             Feature("a", "int64", nullable=False),
@@ -74,8 +77,8 @@ def test_the_feature_spec_in_the_code_is_that_of_the_schema():
     assert literal == schema.feature_spec()
 
 
+@pytest.mark.xdist_group("tensorflow")
 def test_keras_code_trains(tmp_path):
-    pytest.importorskip("tensorflow")
     manifest = make_dataset(tmp_path, TABLE, splits=SPLITS)
     code = reading_code(manifest, "keras", tmp_path)
     assert "learns; --label chooses another. Not numeric, so left out: name, raw, tags.\n" in code
@@ -144,8 +147,8 @@ def test_the_name_of_a_column_decides_among_several_with_class_names(tmp_path):
     assert 'LABEL = "label"\n' in reading_code(manifest, "keras", tmp_path)
 
 
+@pytest.mark.xdist_group("tensorflow")
 def test_another_label_is_a_guess_and_the_program_says_so(tmp_path, capsys):
-    pytest.importorskip("tensorflow")
     manifest = make_dataset(tmp_path, TABLE.rename_columns([*TABLE.column_names[:-1], "last"]))
     code = reading_code(manifest, "keras", tmp_path)
     assert "# What the model learns, only a guess: pass --label to choose it." in code
@@ -155,9 +158,9 @@ def test_another_label_is_a_guess_and_the_program_says_so(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("label", ["name", "x", "sort", "class_vector"])
+@pytest.mark.xdist_group("tensorflow")
 def test_every_kind_of_label_is_learned(tmp_path, label):
     """Text and numbers, some of them missing, and a one-hot vector."""
-    pytest.importorskip("tensorflow")
     manifest = labelled(tmp_path, class_vector=("a", "b", "c"))
     found = executed_keras_code(reading_code(manifest, "keras", tmp_path, label=label))
     history = found["model"].history.history
@@ -178,13 +181,13 @@ def test_every_kind_of_label_is_learned(tmp_path, label):
 
 
 def _executed_torch_code(code):
-    pytest.importorskip("torch")
     found = {}
     exec(compile(code, "torch_code", "exec"), found)
     return found
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
+@pytest.mark.slow
 def test_torch_code_reads_every_row(tmp_path, compression, capsys):
     manifest = make_dataset(tmp_path, TABLE, splits=SPLITS, compression=compression)
     found = _executed_torch_code(reading_code(manifest, "torch", tmp_path))
@@ -205,7 +208,6 @@ def test_torch_code_reads_every_row(tmp_path, compression, capsys):
 
 
 def test_the_parser_in_the_torch_code_agrees_with_protobuf(tmp_path):
-    tf = pytest.importorskip("tensorflow")
     manifest = make_dataset(tmp_path, TABLE)
     tree = ast.parse(reading_code(manifest, "torch", tmp_path))
     wanted = {"varint", "fields", "integers", "parse"}
@@ -214,12 +216,7 @@ def test_the_parser_in_the_torch_code_agrees_with_protobuf(tmp_path):
     exec(compile(tree, "parser", "exec"), found)
     integers = [0, -1, 2**63 - 1, -(2**63), 300]
     floats = [0.5, float("inf"), -0.0]
-    example = tf.train.Example()
-    example.features.feature["n"].int64_list.value.extend(integers)
-    example.features.feature["f"].float_list.value.extend(floats)
-    example.features.feature["b"].bytes_list.value.extend([b"", b"\xff" * 300])
-    example.features.feature["none"].int64_list.SetInParent()
-    row = found["parse"](example.SerializeToString())
+    row = found["parse"](example(n=integers, f=floats, b=[b"", b"\xff" * 300], none=[]))
     assert row["n"].tolist() == integers
     assert row["f"].tolist() == floats
     assert row["b"] == [b"", b"\xff" * 300]

@@ -57,8 +57,8 @@ def test_rows_are_read_singly_after_index(made):
         assert found[number]["n"] == rows[number]["n"]
 
 
+@pytest.mark.xdist_group("tensorflow")
 def test_tensorflow_reads_them(made):
-    pytest.importorskip("tensorflow")
     seen = np.concatenate([batch["n"].numpy() for batch in bt.load(made).tf(batch_size=64)])
     assert sorted(seen.tolist()) == [*range(300)]
 

@@ -16,9 +16,11 @@ import beam_tfrecord as bt
 from beam_tfrecord.dataset.epochs import Epochs
 from beam_tfrecord.dataset.order import Order
 from beam_tfrecord.errors import UsageError
-from tests.helpers.marks import slow_after
+from tests.helpers.lazy import Lazy
 
-grain = pytest.importorskip("grain")
+grain = Lazy("grain")
+
+pytestmark = pytest.mark.slow
 
 ROWS = 97
 
@@ -70,7 +72,7 @@ def test_a_source_reads_batches_at_once(directory, monkeypatch):
     assert rows == [ds[3], ds[1], ds[0]]
 
 
-@pytest.mark.parametrize("workers", slow_after(1, [0, 2]))
+@pytest.mark.parametrize("workers", [0, 2])
 def test_a_data_loader_resumes(directory, workers):
     def loader():
         sampler = grain.samplers.IndexSampler(ROWS, shuffle=True, seed=3, num_epochs=2)

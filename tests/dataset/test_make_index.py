@@ -7,7 +7,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tensorflow as tf
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, UsageError
@@ -44,9 +43,7 @@ def test_indexes_of_a_dataset_are_those_that_it_was_written_with(dataset):
 def test_a_file_of_another_program_is_indexed(tmp_path):
     payloads = [bytes([number]) * number for number in range(200)]
     path = tmp_path / "foreign.tfrecord"
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for payload in payloads:
-            writer.write(payload)
+    write_records(path, payloads)
     (done,) = bt.index(path, dali=tmp_path / "dali")
     assert done.to_json() == {
         "path": str(path),

@@ -15,6 +15,8 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from tests.helpers.made_datasets import make_dataset, write_examples
+from tests.helpers.records import example
+from tests.helpers.tf_example import Example
 
 ROWS = 10
 TABLE = pa.table(
@@ -122,7 +124,10 @@ def test_all_columns_with_missing_numbers_are_named(tmp_path):
         load(tmp_path).numpy()
 
 
-@pytest.mark.parametrize("convert", ["numpy", "tf", "memmap"])
+@pytest.mark.parametrize(
+    "convert",
+    ["numpy", pytest.param("tf", marks=pytest.mark.xdist_group("tensorflow")), "memmap"],
+)
 @pytest.mark.parametrize("defaults", [0, 5, "x"])
 def test_defaults_are_a_dict(path, convert, defaults):
     arguments = [path / "map"] if convert == "memmap" else []
@@ -168,28 +173,15 @@ def test_times_that_python_cannot_hold_come_as_numpys(tmp_path):
     assert str(first["far"]) == "33658-09-27T01:46:40"
 
 
-def test_a_dataset_that_tensorflow_wrote_is_read(tmp_path):
-    tf = pytest.importorskip("tensorflow")
-
-    def feature(**lists):
-        return tf.train.Feature(**lists)
-
-    example = tf.train.Example(
-        features=tf.train.Features(
-            feature={
-                "id": feature(int64_list=tf.train.Int64List(value=[-5])),
-                "x": feature(float_list=tf.train.FloatList(value=[0.5])),
-                "name": feature(bytes_list=tf.train.BytesList(value=["ü".encode()])),
-            }
-        )
-    )
+def test_a_dataset_that_protobuf_wrote_is_read(tmp_path):
+    payload = example(id=-5, x=0.5, name="ü")
     schema = Schema(
         (Feature("id", pa.int64(), False), Feature("x", pa.float32()), Feature("name", "text"))
     )
-    write_examples(tmp_path, {"data": [[example.SerializeToString()]]}, schema)
+    write_examples(tmp_path, {"data": [[payload]]}, schema)
     assert list(load(tmp_path).rows()) == [{"id": -5, "x": 0.5, "name": "ü"}]
     (serialized,) = load(tmp_path).examples()
-    assert tf.train.Example.FromString(serialized) == example
+    assert Example.FromString(serialized) == Example.FromString(payload)
 
 
 def test_an_empty_dataset_has_no_rows(tmp_path):
@@ -299,12 +291,12 @@ print([name for name in ("apache_beam", "tensorflow", "torch") if name in sys.mo
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.xdist_group("tensorflow")
 class TestTf:
     """``Dataset.tf``, judged by what comes out."""
 
     @pytest.fixture
     def dataset(self, tmp_path):
-        pytest.importorskip("tensorflow")
         make_dataset(tmp_path / "one", TABLE, shards=4)
         return load(tmp_path / "one")
 
@@ -349,7 +341,6 @@ class TestTf:
         assert int(dataset.tf(5, repeat=None, prefetch=False).cardinality()) == -1
 
     def test_splits_are_not_mixed(self, path):
-        pytest.importorskip("tensorflow")
         with pytest.raises(UsageError, match=r"splits train, test: choose one, as load\(path, spl"):
             load(path).tf()
         assert len(list(load(path, split="test").tf())) == 3

@@ -11,9 +11,10 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
+from tests.helpers.lazy import Lazy
 from tests.sources.made_images import SAMPLES, encoded, exif, jpeg, picture, write_tree
 
-tf = pytest.importorskip("tensorflow")
+tf = Lazy("tensorflow")
 
 # What Keras takes: its list has no WebP and no TIFF, and its decoder no BMP below 8 bits.
 KERAS = [

@@ -12,12 +12,13 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import Feature
 from tests.helpers.datasets import write_parquet
+from tests.helpers.lazy import Lazy
 
-tf = pytest.importorskip("tensorflow")
-keras = pytest.importorskip("keras")
+tf = Lazy("tensorflow")
+keras = Lazy("keras")
 
 # Keras and TensorFlow call parts of themselves that they have deprecated.
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("keras")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 ROWS = 70
 BATCH = 32
@@ -334,8 +335,10 @@ def test_a_mask_does_not_take_the_name_of_a_column(tmp_path):
         bt.load(tmp_path / "out").keras(label="y", nulls="mask")
 
 
+@pytest.mark.slow
 def test_class_weights_are_those_of_scikit_learn(path):
-    balanced = pytest.importorskip("sklearn.utils.class_weight").compute_class_weight
+    from sklearn.utils.class_weight import compute_class_weight as balanced
+
     data = bt.load(path)
     table = data.arrow()
     for name in ("stops", "paid"):

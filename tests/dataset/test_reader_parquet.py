@@ -95,8 +95,8 @@ def test_a_value_that_no_example_holds_is_named(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.xdist_group("tensorflow")
 def test_tf_takes_the_same_arguments(stage):
-    pytest.importorskip("tensorflow")
     dataset = bt.load(stage, columns=["id", "fare", "tags"])
     given = dataset.tf(
         batch_size=64, label="id", defaults={"fare": -1.0}, rename={"fare": "price"}, shuffle=True

@@ -39,8 +39,8 @@ def test_rows_are_never_of_two_datasets(datasets, name):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", slow_after(3, TF_READERS))
+@pytest.mark.xdist_group("tensorflow")
 def test_tensors_are_never_of_two_datasets(datasets, name):
-    pytest.importorskip("tensorflow")
     ends = collections.Counter(
         try_reader(datasets, new, TF_READERS[name], seed) for new in NEW for seed in range(3)
     )
@@ -59,8 +59,8 @@ def test_rows_are_never_of_two_datasets_where_files_are_copied(datasets, name, w
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("way", WAYS[1:])
 @pytest.mark.parametrize("name", slow_after(2, TF_READERS))
+@pytest.mark.xdist_group("tensorflow")
 def test_tensors_are_never_of_two_datasets_where_files_are_copied(datasets, name, way):
-    pytest.importorskip("tensorflow")
     ends = collections.Counter(
         try_reader(datasets, "same", TF_READERS[name], seed, way) for seed in range(8)
     )
@@ -147,8 +147,10 @@ def test_a_shard_is_compared_behind_every_block(two):
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.xdist_group("tensorflow")
 def test_an_epoch_after_the_replacement_is_an_error(two):
-    tf = pytest.importorskip("tensorflow")
+    import tensorflow as tf
+
     dataset = load(two[0]).tf(20)
     assert len(list(dataset)) == 3
     replace(*two)
@@ -158,8 +160,10 @@ def test_an_epoch_after_the_replacement_is_an_error(two):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("change", ["published", "written over", "renamed over"])
+@pytest.mark.xdist_group("tensorflow")
 def test_examples_that_tensorflow_gets_by_index_are_of_one_dataset(change, two):
-    tf = pytest.importorskip("tensorflow")
+    import tensorflow as tf
+
     for path in two:
         index(path)
     examples = iter(load(two[0]).tf(shuffle=1, seed=1, prefetch=False, repeat=None))
@@ -178,8 +182,8 @@ def test_examples_that_tensorflow_gets_by_index_are_of_one_dataset(change, two):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["dataset", "parquet"])
+@pytest.mark.xdist_group("tensorflow")
 def test_cached_examples_are_those_of_the_dataset(kind, two, tmp_path):
-    pytest.importorskip("tensorflow")
     out = two[0]
     if kind == "parquet":
         out = tmp_path / "of.parquet"
@@ -202,8 +206,8 @@ def test_cached_examples_are_those_of_the_dataset(kind, two, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.xdist_group("tensorflow")
 def test_a_cache_serves_no_other_split_part_or_order(tmp_path):
-    pytest.importorskip("tensorflow")
     table = pa.table({"id": np.arange(40)})
     make_dataset(tmp_path / "out", table, splits={"a": range(20), "b": range(20, 40)}, shards=2)
 

@@ -12,7 +12,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.errors import UsageError
 
-pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.xdist_group("tensorflow")
 
 ROWS = 120
 SHARDS = 4

@@ -13,10 +13,11 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.dataset.order import Order
 from beam_tfrecord.errors import UsageError
+from tests.helpers.lazy import Lazy
 from tests.helpers.made_datasets import make_dataset
 from tests.sources.made_images import jpeg, write_tree
 
-tf = pytest.importorskip("tensorflow")
+tf = Lazy("tensorflow")
 
 ROWS = 61
 TABLE = pa.table({"id": range(ROWS), "tags": [[row] * (row % 3) for row in range(ROWS)]})

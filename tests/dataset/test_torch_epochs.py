@@ -18,14 +18,19 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.dataset.order import Order
 from beam_tfrecord.errors import DataError, UsageError
+from tests.helpers.lazy import Lazy
 
-torch = pytest.importorskip("torch")
-DataLoader = torch.utils.data.DataLoader
+torch = Lazy("torch")
+data = Lazy("torch.utils.data")
+stateful = Lazy("torchdata.stateful_dataloader")
 
 ROWS = 97
 KINDS = ("one", "many", "gzip", "parquet")
 # PyTorch counts the cores, and warns of more workers.
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -90,10 +95,10 @@ def test_without_a_shuffle_rows_are_in_order(places, kind):
 
 WORKERS = [
     *((kind, 2, False, "fork") for kind in KINDS),
-    *(pytest.param(kind, 4, True, "fork", marks=pytest.mark.slow) for kind in KINDS),
+    *((kind, 4, True, "fork") for kind in KINDS),
     # Each process that is spawned imports PyTorch.
-    pytest.param("one", 2, True, "spawn", marks=pytest.mark.slow),
-    pytest.param("gzip", 1, False, "spawn", marks=pytest.mark.slow),
+    ("one", 2, True, "spawn"),
+    ("gzip", 1, False, "spawn"),
 ]
 
 
@@ -111,7 +116,7 @@ def test_workers_read_the_batches_of_a_single_process(places, kind, workers, per
     }
     read = dataset.torch(7, shuffle=True)
     for of, loader in (
-        (read, DataLoader(read, batch_size=None, **options)),
+        (read, data.DataLoader(read, batch_size=None, **options)),
         (own := dataset.torch(7, shuffle=True).loader(**options), own),
     ):
         found = [ids(loader), ids(loader)]
@@ -132,7 +137,7 @@ def test_an_iteration_that_stops_ends_its_epoch(places):
         read = dataset.torch(7, shuffle=True)
         options = {"num_workers": 2, "persistent_workers": persistent}
         for loader in (
-            DataLoader(read, batch_size=None, **options),
+            data.DataLoader(read, batch_size=None, **options),
             dataset.torch(7, shuffle=True).loader(**options),
         ):
             assert ids([next(iter(loader))]) == epochs[0][:1]
@@ -146,7 +151,7 @@ def test_two_iterations_at_a_time(places):
     dataset = bt.load(places["many"])
     single = dataset.torch(7, shuffle=True)
     epochs = [ids(single) for _ in range(4)]
-    loader = DataLoader(dataset.torch(7, shuffle=True), batch_size=None, num_workers=2)
+    loader = data.DataLoader(dataset.torch(7, shuffle=True), batch_size=None, num_workers=2)
     for epoch in (0, 2):
         pairs = list(zip(loader, loader, strict=True))
         found = [ids(one) for one in zip(*pairs, strict=True)]
@@ -186,7 +191,7 @@ def _of_a_group(rank: int, place: str, port: int, out: str) -> None:
         message = str(error)
     read = dataset.torch(8, shuffle=True)
     options = {"num_workers": 1, "multiprocessing_context": "spawn"}
-    batches = ids(DataLoader(read, batch_size=None, **options))
+    batches = ids(data.DataLoader(read, batch_size=None, **options))
     resumable = dataset.torch(8, shuffle=True).loader()
     assert ids(resumable) == batches
     explicit = ids(dataset.torch(8, shuffle=True, rank=0, world=1))
@@ -194,7 +199,6 @@ def _of_a_group(rank: int, place: str, port: int, out: str) -> None:
     torch.distributed.destroy_process_group()
 
 
-@pytest.mark.slow
 def test_ranks_of_a_process_group(places, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -266,7 +270,7 @@ def test_a_dataset_resumes_in_this_process(places):
         rest = epochs[0][batches:] or epochs[1]
         # Workers and loaders made of it begin there, too.
         for loader in (
-            DataLoader(resumed, batch_size=None, num_workers=2) if batches == 4 else resumed,
+            data.DataLoader(resumed, batch_size=None, num_workers=2) if batches == 4 else resumed,
             resumed.loader() if batches < 10 else resumed,
         ):
             resumed.load_state_dict(state)
@@ -328,7 +332,7 @@ def test_states_that_do_not_fit(places):
 
 def test_the_state_of_workers_is_not_that_of_the_main_process(places):
     dataset = bt.load(places["one"]).torch(10, shuffle=True)
-    list(DataLoader(dataset, batch_size=None, num_workers=1))
+    list(data.DataLoader(dataset, batch_size=None, num_workers=1))
     with pytest.raises(UsageError, match=r"worker processes read the epoch, so only their loader"):
         dataset.state_dict()
     dataset.set_epoch(3)
@@ -346,7 +350,6 @@ def test_a_copy_counts_its_own_epochs(places):
 @pytest.mark.parametrize("kind", ["one", "gzip"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_stateful_data_loader(places, kind, workers):
-    stateful = pytest.importorskip("torchdata.stateful_dataloader")
     dataset = bt.load(places[kind])
     single = dataset.torch(7, shuffle=True)
     epochs = [ids(single) for _ in range(3)]
@@ -382,7 +385,7 @@ def test_an_error_of_a_worker_says_what_is_wrong(places, tmp_path):
     dataset = bt.load(tmp_path / "copy").torch(10)
     shard = next((tmp_path / "copy").glob("*.tfrecord"))
     shard.write_bytes(bytes(shard.stat().st_size))
-    for loader in (DataLoader(dataset, batch_size=None, num_workers=1), dataset.loader(1)):
+    for loader in (data.DataLoader(dataset, batch_size=None, num_workers=1), dataset.loader(1)):
         with pytest.raises(DataError, match="was changed or replaced after it was opened"):
             list(loader)
 
@@ -397,7 +400,7 @@ def test_rows_by_number_are_a_map_style_dataset(places):
     found = []
     for rank in range(2):
         sampler = torch.utils.data.DistributedSampler(dataset, 2, rank, shuffle=True, seed=4)
-        loader = DataLoader(
+        loader = data.DataLoader(
             dataset, batch_size=8, sampler=sampler, num_workers=1, collate_fn=_identity
         )
         read = [row["id"] for batch in loader for row in batch]
@@ -409,7 +412,7 @@ def test_rows_by_number_are_a_map_style_dataset(places):
 
 def test_single_rows_in_batches_of_the_data_loader(places):
     dataset = bt.load(places["many"]).torch(shuffle=True)
-    batches = ids(DataLoader(dataset, batch_size=10))
+    batches = ids(data.DataLoader(dataset, batch_size=10))
     assert batches == in_batches(expected(places["many"], 0), 10)
 
 
@@ -419,7 +422,7 @@ def test_tensors_of_workers_are_whole_and_may_be_written_to(tmp_path, size):
     lists = pa.array(values, pa.list_(pa.float32(), size))
     pq.write_table(pa.table({"id": range(4), "x": lists}), tmp_path / "in.parquet")
     dataset = bt.load(tmp_path / "in.parquet").torch(2, dtype=torch.bfloat16, nulls=0)
-    for loader in (DataLoader(dataset, batch_size=None, num_workers=1), dataset.loader(1)):
+    for loader in (data.DataLoader(dataset, batch_size=None, num_workers=1), dataset.loader(1)):
         for batch in loader:
             assert batch["x"].shape == (2, size)
             assert batch["x"][:, -1].tolist() == batch["id"].tolist()

@@ -9,8 +9,9 @@ from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.feature_spec import schema_pbtxt
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.encoding import Arena, Encoder
+from tests.helpers.lazy import Lazy
 
-tf = pytest.importorskip("tensorflow")
+tf = Lazy("tensorflow")
 
 SCHEMA = Schema(
     (
@@ -63,8 +64,8 @@ def test_lists_by_option_as_varlen():
     assert spec["deep/row_lengths_2"] == tf.io.VarLenFeature(tf.int64)
 
 
+@pytest.mark.slow
 def test_tft_reads_the_same_spec_from_the_text_proto():
-    pytest.importorskip("tensorflow_transform")
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
     from tensorflow_transform.tf_metadata import schema_utils
@@ -92,17 +93,18 @@ def test_tensorflow_parses_what_is_encoded():
     assert parsed["deep"].to_list() == [[[1, 2], []], [[3]]]
 
 
+@pytest.mark.slow
 def test_tfx_bsl_decodes_with_the_text_proto():
-    coders = pytest.importorskip("tfx_bsl.coders.example_coder")
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
+    from tfx_bsl.coders import example_coder
 
     schema = Schema((Feature("id", "int64"), Feature("tags", pa.list_(pa.string()))))
     proto = text_format.Parse(schema_pbtxt(schema), schema_pb2.Schema())
     arena = Arena()
     data = pa.RecordBatch.from_pydict({"id": [5], "tags": [["a", "b"]]})
     Encoder(schema).encode(Batch(data), arena)
-    decoder = coders.ExamplesToRecordBatchDecoder(proto.SerializeToString())
+    decoder = example_coder.ExamplesToRecordBatchDecoder(proto.SerializeToString())
     decoded = decoder.DecodeBatch([arena.used_data()[12:-4].tobytes()])
     assert decoded.to_pydict() == {"id": [[5]], "tags": [[b"a", b"b"]]}
 

@@ -12,6 +12,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from tests.helpers.records import read_records
+from tests.helpers.tf_example import Example
+
 
 def sample_table(rows, *, seed=0):
     """Return a table with an id, floats, text with nulls, and lists."""
@@ -61,17 +64,12 @@ def shard_hashes(directory):
 
 
 def read_examples(directory, split=None):
-    """Yield the `tf.train.Example`s of a dataset by TensorFlow alone, shard after shard."""
-    import tensorflow as tf
-
+    """Yield the `tf.train.Example`s of a dataset by protobuf alone, shard after shard."""
     manifest = json.loads((Path(directory) / "manifest.json").read_text())
     for name, content in manifest["splits"].items():
         if split in (None, name):
             for shard in content["shards"]:
-                path = str(Path(directory) / shard["path"])
-                files = tf.data.TFRecordDataset(path, compression_type=manifest["compression"])
-                for record in files:
-                    yield tf.train.Example.FromString(record.numpy())
+                yield from map(Example.FromString, read_records(Path(directory) / shard["path"]))
 
 
 def ids(directory: str | os.PathLike[str], split: str | None = None) -> list[int]:

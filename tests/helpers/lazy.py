@@ -10,6 +10,8 @@ class Lazy:
         self.__name__ = name
 
     def __getattr__(self, attribute):
+        if attribute.startswith("_"):  # pytest looks for some of these while it collects.
+            raise AttributeError(attribute)
         return getattr(pytest.importorskip(self.__name__), attribute)
 
 

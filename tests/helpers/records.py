@@ -13,6 +13,7 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.hashes import data_hash
 from beam_tfrecord.manifest import Manifest, Shard, Split
 from beam_tfrecord.records.encoding import Arena, Encoder
+from tests.helpers.tf_example import BytesList, Example, Feature, Features, FloatList, Int64List
 
 
 def masked_crc(data):
@@ -35,13 +36,15 @@ def write_records(path, payloads):
 
 
 def read_records(path):
-    """Yield the payloads of a file whose frames are right."""
+    """Yield the payloads of a file, whose frames must be right."""
     data = path.read_bytes()
     data = gzip.decompress(data) if data.startswith(b"\x1f\x8b\x08") else data
     at = 0
     while at < len(data):
         (size,) = struct.unpack_from("<Q", data, at)
-        yield data[at + 12 : at + 12 + size]
+        payload = data[at + 12 : at + 12 + size]
+        assert data[at : at + size + 16] == framed(payload)
+        yield payload
         at += size + 16
 
 
@@ -85,22 +88,21 @@ def damage_record(path, number):
 
 
 def example(**features):
-    """Return a serialized tf.train.Example, made by TensorFlow.
+    """Return a serialized tf.train.Example, made by protobuf.
 
     A feature is a number, text, bytes, or a list of these; None sets the feature without a kind.
     """
-    import tensorflow as tf
 
     def feature(value):
         if value is None:
-            return tf.train.Feature()
+            return Feature()
         values = value if isinstance(value, list) else [value]
         if values and isinstance(values[0], bytes | str):
             encoded = [one.encode() if isinstance(one, str) else one for one in values]
-            return tf.train.Feature(bytes_list=tf.train.BytesList(value=encoded))
+            return Feature(bytes_list=BytesList(value=encoded))
         if values and isinstance(values[0], float):
-            return tf.train.Feature(float_list=tf.train.FloatList(value=values))
-        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+            return Feature(float_list=FloatList(value=values))
+        return Feature(int64_list=Int64List(value=values))
 
-    made = tf.train.Features(feature={name: feature(value) for name, value in features.items()})
-    return bytes(tf.train.Example(features=made).SerializeToString())
+    made = Features(feature={name: feature(value) for name, value in features.items()})
+    return Example(features=made).SerializeToString()

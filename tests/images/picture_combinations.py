@@ -15,7 +15,10 @@ import numpy as np
 from PIL import Image
 
 import beam_tfrecord as bt
+from tests.helpers.lazy import Lazy
 from tests.whole.combinations import HALVES, Case, refusal_line
+
+tf = Lazy("tensorflow")
 
 CLASSES = ("cat", "dog", "owl")
 WIDTH, HEIGHT = 12, 8
@@ -199,8 +202,6 @@ def _stores_damaged(case):
 
 
 def _check_rows(case, out, files):
-    import tensorflow as tf
-
     manifest = json.loads((out / "manifest.json").read_text())
     found = {}
     stored = 0
@@ -245,8 +246,6 @@ def _check_rows(case, out, files):
 
 
 def _check_row(case, feature, path, data):
-    import tensorflow as tf
-
     (image,) = feature["image"].bytes_list.value
     is_resized = case["resize"] is not None
     if not is_resized:

@@ -69,8 +69,10 @@ def test_header_is_that_of_pillow(name):
     assert header.orientation == image.getexif().get(274, 1)
 
 
+@pytest.mark.xdist_group("tensorflow")
 def test_channels_are_those_of_tensorflow():
-    tf = pytest.importorskip("tensorflow")
+    import tensorflow as tf
+
     seen = {name: int(tf.io.decode_image(SAMPLES[name]).shape[-1]) for name in TENSORFLOW}
     assert seen == {name: describe(SAMPLES[name]).channels for name in TENSORFLOW}
 

@@ -11,7 +11,7 @@ from beam_tfrecord.images.formats import describe
 from tests.images.picture_zoo import zoo
 from tests.images.zoo_judges import damage, judged, pillow_pixels, stored, tensorflow_pixels
 
-tensorflow = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.xdist_group("tensorflow")
 
 ZOO = zoo()
 # What a check cannot see: faults of the coded pixels, which the header check does not read, and a

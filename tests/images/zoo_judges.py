@@ -14,7 +14,10 @@ from PIL import Image
 
 from beam_tfrecord.images.decode import Transform
 from beam_tfrecord.sources.images.read import Files, Reading, read_images
+from tests.helpers.lazy import Lazy
 from tests.images.picture_zoo import varied, zoo
+
+tf = Lazy("tensorflow")
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -28,8 +31,6 @@ _VARIED_BYTES = 10_000
 
 def tensorflow_pixels(data):
     """Return what `.tf()` decodes a picture to; None where TensorFlow refuses it."""
-    import tensorflow as tf
-
     try:
         image = tf.io.decode_image(data, channels=3, expand_animations=False)
     except tf.errors.InvalidArgumentError:

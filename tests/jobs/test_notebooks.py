@@ -174,9 +174,8 @@ def test_the_session_changes_nothing_but_one_entry_of_the_job_file(cell, monkeyp
     assert jobs[1].keys() <= jobs[0].keys()
 
 
+@pytest.mark.slow
 def test_functions_of_mapping_and_preprocessing_are_told_apart(cell):
-    pytest.importorskip("tensorflow_transform")
-
     def fingerprint(**functions):
         return make_settings("a.csv", "out", **functions).identity([]).without_functions
 

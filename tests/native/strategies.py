@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import tensorflow as tf
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord.native.values import Encoded
+from tests.helpers.tf_example import Features
 from tests.native.reference import wire
 
 # test_long.py runs all the properties again with many more examples than these.
@@ -110,7 +110,7 @@ def by_protobuf(example):
     """
     entries = b""
     for name in sorted(example.features.feature, key=str.encode):
-        one = tf.train.Features(feature={name: example.features.feature[name]})
+        one = Features(feature={name: example.features.feature[name]})
         entries += one.SerializeToString(deterministic=True)
     return wire.field(1, entries)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-import tensorflow as tf
 import xxhash
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord import native
+from tests.helpers.tf_example import Example
 from tests.native import reference
 from tests.native.reference import wire
 from tests.native.strategies import RELAXED, batches, by_protobuf, payloads, run_encode
@@ -23,7 +23,7 @@ KERNELS = [pytest.param(native, id="native"), pytest.param(reference, id="refere
 def canonical_by_protobuf(payload):
     """Return the canonical bytes as protobuf gives them."""
     try:
-        example = tf.train.Example.FromString(payload)
+        example = Example.FromString(payload)
     except DecodeError:
         return None
     example.DiscardUnknownFields()

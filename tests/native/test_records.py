@@ -7,7 +7,6 @@ import struct
 import numpy as np
 import pyarrow as pa
 import pytest
-import tensorflow as tf
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,20 +26,6 @@ def framed(payloads: list[bytes]) -> tuple[bytes, np.ndarray]:
         np.zeros(len(payloads), np.int64),
     )
     return out[: reference.frame(array, out, 0, starts)].tobytes(), starts
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("arrow_type", [pa.binary(), pa.large_binary()])
-def test_frame_writes_what_tensorflow_writes(kernel, arrow_type, tmp_path):
-    payloads = [b"", b"one", b"x" * 5000]
-    with tf.io.TFRecordWriter(str(tmp_path / "x")) as writer:
-        for payload in payloads:
-            writer.write(payload)
-    array = pa.array([b"before", *payloads, b"after"], arrow_type).slice(1, 3)
-    out, starts = np.zeros(4 + kernel.frame_bound(array), np.uint8), np.zeros(3, np.int64)
-    size = kernel.frame(array, out, 4, starts)
-    assert out[4 : 4 + size].tobytes() == (tmp_path / "x").read_bytes()
-    assert starts.tolist() == [4, 20, 39]
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -10,13 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import beam_tfrecord as bt
+from tests.helpers.lazy import Lazy
 
-tf = pytest.importorskip("tensorflow")
-pytest.importorskip("tensorflow_transform")
+tf = Lazy("tensorflow")
+operations = Lazy("beam_tfrecord.preprocess.operations")
 
-from beam_tfrecord.preprocess.operations import escaped, unescaped  # noqa: E402
-
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("categories")]
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
 BYTES = [bytes([byte]) for byte in range(256)]
 TEXTS = [
@@ -114,7 +113,7 @@ def test_the_most_frequent_text_fills_as_it_is(written):
 @given(st.text(alphabet="\\nr\n\r", max_size=9), st.binary(max_size=9))
 def test_no_two_texts_are_escaped_alike(text, data):
     for plain in (text.encode(), data):
-        (found,) = escaped(tf.constant([plain])).numpy()
+        (found,) = operations.escaped(tf.constant([plain])).numpy()
         assert b"\n" not in found
         assert b"\r" not in found
-        assert unescaped(tf.constant(found)).numpy() == plain
+        assert operations.unescaped(tf.constant(found)).numpy() == plain

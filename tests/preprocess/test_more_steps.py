@@ -12,11 +12,11 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.cli.main import cli
 from tests.helpers.cli_stand_ins import run
+from tests.helpers.lazy import Lazy
 
-tf = pytest.importorskip("tensorflow")
-pytest.importorskip("tensorflow_transform")
+tf = Lazy("tensorflow")
 
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("steps")]
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
 VALUES = [3.0, None, 1.0, math.nan, 10.0, -2.0, 7.0, 3.0, 0.5]
 SEATS = [4, 2, None, 4, 9, -1, 2, 4, 3]

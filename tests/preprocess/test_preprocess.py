@@ -19,14 +19,14 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.preprocess.request import make_plan, make_request
 from beam_tfrecord.preprocess.tft_conversion import adapter_config, tensor_columns, tensors
+from tests.helpers.lazy import Lazy
 from tests.preprocess.made_rides import CITIES, ROWS, rides, write_rides
 
-tf = pytest.importorskip("tensorflow")
-tft = pytest.importorskip("tensorflow_transform")
+tf = Lazy("tensorflow")
+tft = Lazy("tensorflow_transform")
+tensor_adapter = Lazy("tfx_bsl.tfxio.tensor_adapter")
 
-from tfx_bsl.tfxio.tensor_adapter import TensorAdapter  # noqa: E402
-
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("preprocess")]
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
 SPLITS = {"train": 0.7, "test": 0.3}
 STEPS = [
@@ -137,7 +137,6 @@ def test_many_workers_and_other_pieces_make_the_same_files(written, tmp_path):
     assert hashes(out) == hashes(written)
 
 
-@pytest.mark.slow
 def test_the_portable_job_service_makes_the_same_files(source, written, tmp_path):
     options = ["--job_endpoint=embed", "--environment_type=LOOPBACK"]
     out = write(source, tmp_path / "out", runner="portable", pipeline_options=options)
@@ -250,7 +249,7 @@ def test_a_batch_without_any_value_has_a_place_for_one():
     """A function that drops the second axis of a column works on such a batch too."""
     data = pa.record_batch({"a": pa.array([None, None], pa.float64()), "b": [["x"], ["y", "z"]]})
     columns = tensor_columns(data.schema)
-    found = tensors(data, columns, TensorAdapter(adapter_config(columns)))
+    found = tensors(data, columns, tensor_adapter.TensorAdapter(adapter_config(columns)))
     assert found["a"].dense_shape.numpy().tolist() == [2, 1]
     assert tf.squeeze(tf.sparse.to_dense(found["a"]), 1).shape == [2]
     assert tf.sparse.to_dense(found["b"]).numpy().tolist() == [[b"x", b""], [b"y", b"z"]]

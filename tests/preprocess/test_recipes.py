@@ -13,11 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
+from tests.helpers.lazy import Lazy
 
-tf = pytest.importorskip("tensorflow")
-tft = pytest.importorskip("tensorflow_transform")
+tf = Lazy("tensorflow")
+tft = Lazy("tensorflow_transform")
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
 RECIPES = Path(__file__).parents[2] / "pipelines"
 ROWS = 800

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 import beam_tfrecord as bt
+from tests.helpers.lazy import Lazy
 from tests.preprocess.made_rides import EPOCH, ROWS, every, rides, train, write_rides
 
-tf = pytest.importorskip("tensorflow")
-tft = pytest.importorskip("tensorflow_transform")
+tf = Lazy("tensorflow")
+tft = Lazy("tensorflow_transform")
 
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("transformed")]
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
 STEPS = [
     {"op": "impute", "columns": ["fare", "seconds", "nothing"]},

@@ -12,6 +12,7 @@ from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.records.rows import canonical_example
+from tests.helpers.tf_example import Example
 from tests.native import reference
 
 
@@ -35,7 +36,7 @@ def encode(array, feature=None):
 
 
 def parse(payload):
-    example = pytest.importorskip("tensorflow").train.Example.FromString(payload)
+    example = Example.FromString(payload)
     out = {}
     for name, feature in example.features.feature.items():
         out[name] = list(getattr(feature, feature.WhichOneof("kind")).value)
@@ -255,8 +256,7 @@ def test_batches_append_and_reset_keeps_memory():
 
 
 def test_examples_become_canonical(kernel):
-    tf = pytest.importorskip("tensorflow")
-    example = tf.train.Example()
+    example = Example()
     for name in ("b", "a", "é", "0"):
         example.features.feature[name].int64_list.value.append(1)
     assert canonical_example(example) == example.SerializeToString(deterministic=True)

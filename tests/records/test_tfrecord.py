@@ -20,8 +20,10 @@ RECORDS = [b"", b"abc", bytes(range(256)) * 500, b"\x00"]
 STREAM = b"".join(framed(record) for record in RECORDS)
 
 
+@pytest.mark.xdist_group("tensorflow")
 def test_a_record_has_the_bytes_that_tensorflow_writes(tmp_path):
-    tf = pytest.importorskip("tensorflow")
+    import tensorflow as tf
+
     with tf.io.TFRecordWriter(str(tmp_path / "tf")) as writer:
         writer.write(b"abc")
     write_records(tmp_path / "ours", [b"abc"])
@@ -29,9 +31,11 @@ def test_a_record_has_the_bytes_that_tensorflow_writes(tmp_path):
     assert (tmp_path / "ours").read_bytes() == ABC
 
 
+@pytest.mark.xdist_group("tensorflow")
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 def test_tensorflow_reads_our_files_and_we_read_its(tmp_path, compression):
-    tf = pytest.importorskip("tensorflow")
+    import tensorflow as tf
+
     write_records(tmp_path / "ours", RECORDS, compression=compression)
     read = tf.data.TFRecordDataset(str(tmp_path / "ours"), compression_type=compression)
     assert [record.numpy() for record in read] == RECORDS

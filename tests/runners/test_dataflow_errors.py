@@ -1,12 +1,14 @@
 """Whatever goes wrong with a job is one line that says what to do."""
 
 import pytest
-from google.api_core import exceptions
-from google.auth.exceptions import DefaultCredentialsError
 
 from beam_tfrecord.errors import JobFailed, StorageError, UsageError
 from beam_tfrecord.runners.failures import best_reason, error_of, failure, refusal
 from beam_tfrecord.runners.launch import RemoteJob
+from tests.helpers.lazy import Lazy
+
+api = Lazy("google.api_core.exceptions")
+auth = Lazy("google.auth.exceptions")
 
 JOB = RemoteJob("dataflow", "2026-1", "https://console/2026-1", lambda: None)
 ATTEMPTED = "The work item was attempted on these workers: w-1, w-2"
@@ -86,23 +88,32 @@ def test_an_end_is_told(state, reasons, line):
 @pytest.mark.parametrize(
     ("error", "kind", "line"),
     [
-        (DefaultCredentialsError("no"), UsageError, "there are no credentials for Dataflow: run "),
-        (exceptions.Forbidden("no"), UsageError, "Dataflow does not permit the job (403 no): "),
-        (exceptions.NotFound("no"), UsageError, "Dataflow refuses the job (404 no): check "),
-        (exceptions.ServiceUnavailable("no"), JobFailed, "cannot reach Dataflow (503 no): try "),
-        (exceptions.TooManyRequests("no"), JobFailed, "cannot reach Dataflow (429 no): try "),
         (
-            ImportError("no"),
+            lambda: auth.DefaultCredentialsError("no"),
+            UsageError,
+            "there are no credentials for Dataflow: run ",
+        ),
+        (lambda: api.Forbidden("no"), UsageError, "Dataflow does not permit the job (403 no): "),
+        (lambda: api.NotFound("no"), UsageError, "Dataflow refuses the job (404 no): check "),
+        (lambda: api.ServiceUnavailable("no"), JobFailed, "cannot reach Dataflow (503 no): try "),
+        (lambda: api.TooManyRequests("no"), JobFailed, "cannot reach Dataflow (429 no): try "),
+        (
+            lambda: ImportError("no"),
             UsageError,
             "the Dataflow runner needs an extra: pip install 'beam-tfrecord[gcp]'",
         ),
-        (OSError("no bucket"), StorageError, "cannot stage the job (no bucket): check --temp-l"),
-        (ValueError("no zone"), UsageError, "Dataflow cannot run the job: no zone"),
-        (KeyError("x"), JobFailed, "cannot submit the job to Dataflow: KeyError: 'x'"),
+        (
+            lambda: OSError("no bucket"),
+            StorageError,
+            "cannot stage the job (no bucket): check --temp-l",
+        ),
+        (lambda: ValueError("no zone"), UsageError, "Dataflow cannot run the job: no zone"),
+        (lambda: KeyError("x"), JobFailed, "cannot submit the job to Dataflow: KeyError: 'x'"),
     ],
 )
+@pytest.mark.slow
 def test_a_refusal_is_told(error, kind, line):
-    told = refusal(error)
+    told = refusal(error())
     assert type(told) is kind
     assert str(told).startswith(line)
     assert "\n" not in str(told)

@@ -111,11 +111,10 @@ def test_options_are_checked_before_credentials(monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_credentials_are_checked_before_beam_asks_for_them(
     monkeypatch,
 ):
-    pytest.importorskip("google.cloud.storage")
-
     def make_pipeline(*_args: object) -> None:
         raise AssertionError("Beam made a pipeline")
 

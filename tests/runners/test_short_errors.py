@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import apache_beam as beam
 import pytest
-import tensorflow as tf
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import RejectedRows, UsageError
 from beam_tfrecord.runners.failures import short_error
+from tests.helpers.tf_example import Example
 
 
 class Divides(beam.DoFn):
@@ -57,8 +57,8 @@ def test_an_error_of_the_users_code_ends_at_its_line(zeros, tmp_path, capfd, cap
     assert any("sdk_worker" in str(record.exc_text) for record in caplog.records)
 
 
-def return_example(row: dict[str, int]) -> tf.train.Example:
-    return tf.train.Example()
+def return_example(row: dict[str, int]) -> Example:
+    return Example()
 
 
 def interrupted(row: dict[str, int]) -> dict[str, int]:

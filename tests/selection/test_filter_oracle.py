@@ -9,7 +9,6 @@ import datetime
 import sqlite3
 from decimal import Decimal
 
-import duckdb
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +16,9 @@ from hypothesis import strategies as st
 from beam_tfrecord.selection.evaluate import rows_that_match
 from beam_tfrecord.selection.nodes import quoted_text
 from beam_tfrecord.selection.parse import parse_filter
+from tests.helpers.lazy import Lazy
+
+duckdb = Lazy("duckdb")
 
 BIG = 2**53
 SIGNS = st.sampled_from(["=", "<>", "!=", "<", "<=", ">", ">="])

@@ -117,7 +117,8 @@ def test_dictionaries_of_views_are_read(tmp_path):
 
 
 def test_files_of_polars_are_read(tmp_path):
-    polars = pytest.importorskip("polars")
+    import polars
+
     frame = polars.DataFrame({"x": range(1000), "y": ["a", None] * 500})
     frame = frame.with_columns(z=polars.col("y").cast(polars.Categorical))
     for compression in ("uncompressed", "lz4", "zstd"):

@@ -178,8 +178,9 @@ def test_resized_pictures_have_right_boxes_areas_and_masks(tmp_path, resize, siz
 
 
 @pytest.mark.filterwarnings("ignore")  # pycocotools uses NumPy in an old way
+@pytest.mark.slow
 def test_masks_are_those_of_pycocotools(tmp_path):
-    tools = pytest.importorskip("pycocotools.coco")
+    from pycocotools import coco as tools
     from pycocotools import mask as coded
 
     draw = np.random.default_rng(0)
@@ -422,8 +423,10 @@ def test_options_are_checked(tmp_path):
     assert list(row) == columns
 
 
+@pytest.mark.xdist_group("tensorflow")
 def test_a_dataset_of_objects_is_loaded(tmp_path):
-    tf = pytest.importorskip("tensorflow")
+    import tensorflow as tf
+
     path = some_objects(tmp_path)
     out = tmp_path / "out"
     bt.write(

@@ -3,6 +3,7 @@
 import datetime
 import zipfile
 
+import openpyxl
 import pandas
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,8 +13,6 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.inputs import make_source
 from beam_tfrecord.sources import excel
-
-openpyxl = pytest.importorskip("openpyxl")
 
 DAY = datetime.date(2024, 2, 29)
 TIME = datetime.datetime(2024, 2, 29, 12, 30, 15)

@@ -60,6 +60,7 @@ def hugging_face(root: Path, cache: Path) -> dict[str, list[dict[str, Any]]]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.slow
 def test_rows_and_splits_are_those_of_hugging_face(tmp_path, suffix):
     root = tmp_path / "photos"
     names = ("train__0", "train__deep__1", "train__2", "test__3", "test__m0", "train__m1")
@@ -86,6 +87,7 @@ def test_rows_and_splits_are_those_of_hugging_face(tmp_path, suffix):
     assert "label" not in source.schema().names
 
 
+@pytest.mark.slow
 def test_lists_of_images_are_those_of_hugging_face(tmp_path):
     root = tmp_path / "photos"
     write_tree(root, **{f"p{number}": jpeg(number) for number in range(4)})

@@ -27,10 +27,13 @@ from beam_tfrecord.errors import (
 )
 from beam_tfrecord.inputs import detect_kind, make_source
 from beam_tfrecord.sources.lake.table import LakeTable
+from tests.helpers.lazy import Lazy
 from tests.helpers.made_tables import FEATURES, deletion_vector, handmade_delta
 
-deltalake = pytest.importorskip("deltalake")
-pyiceberg_sql = pytest.importorskip("pyiceberg.catalog.sql")
+deltalake = Lazy("deltalake")
+pyiceberg_sql = Lazy("pyiceberg.catalog.sql")
+
+pytestmark = pytest.mark.slow
 
 DAY = datetime.date(2024, 2, 29)
 TIME = datetime.datetime(2024, 2, 29, 12, 30, 15, 123456)

@@ -22,10 +22,13 @@ from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.lake.delta import Delta
 from beam_tfrecord.sources.lake.table import LakeTable
 from beam_tfrecord.testing import SCHEMA, Row, SourceConformance
+from tests.helpers.lazy import Lazy
 from tests.helpers.made_tables import delta_log
 
-deltalake = pytest.importorskip("deltalake")
-pyiceberg_sql = pytest.importorskip("pyiceberg.catalog.sql")
+deltalake = Lazy("deltalake")
+pyiceberg_sql = Lazy("pyiceberg.catalog.sql")
+
+pytestmark = pytest.mark.slow
 
 
 class DeltaTable:

@@ -27,11 +27,14 @@ from beam_tfrecord.sources.base import with_selection
 from beam_tfrecord.sources.lake import table as table_module
 from beam_tfrecord.sources.lake.table import LakeTable
 from beam_tfrecord.sources.parquet import footer as footer_module
+from tests.helpers.lazy import Lazy
 from tests.helpers.made_tables import FEATURES, deletion_vector, handmade_delta
 from tests.sources.test_lake import some_rows, table_of
 
-deltalake = pytest.importorskip("deltalake")
-pyiceberg_sql = pytest.importorskip("pyiceberg.catalog.sql")
+deltalake = Lazy("deltalake")
+pyiceberg_sql = Lazy("pyiceberg.catalog.sql")
+
+pytestmark = pytest.mark.slow
 
 Place = tuple[str, int]
 

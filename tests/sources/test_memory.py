@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, StorageError, TargetExists, UsageError
@@ -29,12 +31,12 @@ from beam_tfrecord.sources.memory import rows as rows_module
 from beam_tfrecord.sources.memory.source import Memory, on_disk
 from beam_tfrecord.sources.memory.spool import spool
 from beam_tfrecord.sources.memory.tables import stream_of
+from tests.helpers.lazy import Lazy
 from tests.whole.containers import installed_datasets
 from tests.whole.type_families import FAMILIES
 from tests.whole.type_oracle import features_of
 
-pd = pytest.importorskip("pandas")
-pl = pytest.importorskip("polars")
+pl = Lazy("polars")
 
 UTC = dt.UTC
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
@@ -404,8 +406,10 @@ class TestTables:
                 with pytest.raises(UsageError, match=f"column 'a' is of dtype {dtype}"):
                     spooled(held)
 
+    @pytest.mark.slow
     def test_whatever_exports_arrow_is_a_table(self):
-        duckdb = pytest.importorskip("duckdb")
+        import duckdb
+
         relation = duckdb.sql("SELECT i AS a, 'x' || i AS b FROM range(3) t(i)")
         assert spooled(relation).to_pydict() == {"a": [0, 1, 2], "b": ["x0", "x1", "x2"]}
 
@@ -631,6 +635,7 @@ def _interrupt(*args: Any, **keywords: Any) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 class TestDatasets:
     @pytest.fixture
     def datasets(self, monkeypatch):
@@ -655,9 +660,8 @@ class TestDatasets:
         assert table["a"].to_pylist()[-1] == 1249.5
 
     def test_pictures_are_their_bytes_and_class_names_are_labels(self, datasets, tmp_path):
-        image = pytest.importorskip("PIL.Image")
         path = tmp_path / "x.png"
-        image.new("RGB", (3, 2)).save(path)
+        Image.new("RGB", (3, 2)).save(path)
         features = datasets.Features(
             {
                 "image": datasets.Image(),

@@ -21,6 +21,9 @@ from beam_tfrecord.sources.parquet import footer as open_module
 from beam_tfrecord.sources.parquet import int96
 from beam_tfrecord.sources.parquet.footer import side_by_side
 from beam_tfrecord.sources.parquet.source import Parquet
+from tests.helpers.lazy import Lazy
+
+duckdb = Lazy("duckdb")
 
 NEAR = ["1970-01-01 00:00:00", "1677-09-22 01:02:03.000001", "2262-04-10 23:59:59.999999"]
 FAR = ["9999-12-31 23:59:59.999999", "0001-01-01 00:00:00", "1677-09-20 00:00:00", "2262-04-12"]
@@ -62,8 +65,8 @@ def test_what_they_do_not_hold_is_read_in_microseconds(tmp_path, text):
     assert values == [*map(micros, NEAR), None, micros(text)]
 
 
+@pytest.mark.slow
 def test_duckdb_reads_the_same(tmp_path):
-    duckdb = pytest.importorskip("duckdb")
     path = write(tmp_path / "x.parquet", [*NEAR, *FAR])
     told = duckdb.sql(f"SELECT epoch_us(\"at\") FROM '{path}'").fetchall()
     assert read(path)[1] == [value for (value,) in told]
@@ -187,8 +190,8 @@ def instants(scalar: pa.Scalar) -> Any:
     return scalar.as_py()
 
 
+@pytest.mark.slow
 def test_the_dataset_holds_far_and_fine_columns_beside_a_map(tmp_path):
-    duckdb = pytest.importorskip("duckdb")
     columns = {
         "map": pa.array([[("k", 0)]], pa.map_(pa.string(), US)),
         "far": pa.array([micros(FAR[0])], US),

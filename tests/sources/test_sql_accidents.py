@@ -18,6 +18,7 @@ from beam_tfrecord.errors import BeamTFRecordError
 from tests.helpers.databases.jdbc_drivers import POSTGRES, driver_jars
 from tests.helpers.databases.postgres import PASSWORD, postgres_server
 from tests.helpers.databases.proxy import Proxy
+from tests.helpers.datasets import ids
 from tests.helpers.marks import slow_after
 
 ROOT = Path(__file__).parents[2]
@@ -32,17 +33,6 @@ def place_of(way, port):
     if way == "postgresql":
         return f"{url}?sslmode=disable", {}
     return f"jdbc:{url}", {"jars": driver_jars(POSTGRES)}
-
-
-def ids_in(directory):
-    """Read the ids of a dataset by a reader that is not ours."""
-    # Imported here: it takes seconds, and its own SQLite must not come before that of other tests.
-    import tensorflow as tf
-
-    paths = [str(directory / shard.path) for shard in bt.Manifest.load(directory).shards]
-    examples = map(tf.train.Example.FromString, tf.data.TFRecordDataset(paths).as_numpy_iterator())
-    ids = [example.features.feature["id"].int64_list.value[0] for example in examples]
-    return sorted(ids)
 
 
 @contextlib.contextmanager
@@ -82,7 +72,7 @@ def test_a_dataset_is_one_moment_of_a_table_that_others_change(postgres, tmp_pat
         options |= {"table": "moved", "partitions": 5}
         bt.write(url, tmp_path / "out", source_options=options)
         done = moves[0]
-    found = ids_in(tmp_path / "out")
+    found = sorted(ids(tmp_path / "out"))
     # At any moment the table holds as many ids as at first, one after the other.
     assert found == list(range(found[0], found[0] + ROWS))
     assert 10 < found[0] <= done
@@ -113,11 +103,12 @@ def test_a_server_killed_amid_a_job_publishes_nothing_and_serves_the_next(tmp_pa
         assert not list((tmp_path / "out").glob("[!.]*"))
         url, options = place_of(way, server.port)
         bt.write(url, tmp_path / "out", source_options={**options, "table": "t"})
-    assert ids_in(tmp_path / "out") == list(range(1, ROWS + 1))
+    assert sorted(ids(tmp_path / "out")) == list(range(1, ROWS + 1))
 
 
 START_AND_WAIT = """
 import time
+from tests.helpers.datasets import ids
 from tests.helpers.databases.postgres import postgres_server
 with postgres_server() as server:
     print(server._process.pid, server._directory, flush=True)

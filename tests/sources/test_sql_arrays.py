@@ -83,8 +83,8 @@ def test_what_is_no_moment_is_none_inside_an_array_of_postgres(postgres, declare
     assert "holds 'infinity' or 24:00:00, which list<item: " in reject.message
 
 
+@pytest.mark.slow
 def test_what_is_no_moment_is_none_at_any_depth_of_duckdb(tmp_path):
-    pytest.importorskip("duckdb")
     database = partitions.duckdb(tmp_path / "arrays.duckdb")
     day, never = "DATE '2024-01-01'", "DATE 'infinity'"
     for declared, form in {

@@ -10,9 +10,12 @@ import pytest
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.sources.sql.database import SnapshotLost
 from beam_tfrecord.sources.sql.source import Sql
+from tests.helpers.lazy import Lazy
 from tests.sources.made_sql import conditions, rows_of
 
-duckdb = pytest.importorskip("duckdb")
+duckdb = Lazy("duckdb")
+
+pytestmark = pytest.mark.slow
 
 UTC = datetime.UTC
 DAY = datetime.date

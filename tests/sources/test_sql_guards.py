@@ -26,7 +26,6 @@ def maria(request, mariadb):
 
 @pytest.fixture
 def duckdb(tmp_path):
-    pytest.importorskip("duckdb")
     return partitions.duckdb(tmp_path / "guards.duckdb")
 
 
@@ -133,6 +132,7 @@ def test_a_zone_of_h2_changes_no_value(h2):
 
 
 @pytest.mark.parametrize("setting", ["TimeZone = 'America/New_York'", "default_order = 'DESC'"])
+@pytest.mark.slow
 def test_a_setting_of_duckdb_changes_no_value(duckdb, setting):
     duckdb.run(
         "CREATE TABLE exact AS SELECT range AS n, TIMESTAMPTZ '2024-07-01 12:00:00+00' AS at "
@@ -207,6 +207,7 @@ def test_a_limit_of_waiting_for_locks_that_the_user_sets_holds(postgresql, setti
         "a = 1; DROP TABLE safe",
     ],
 )
+@pytest.mark.slow
 def test_a_condition_is_one_condition(postgresql, maria, duckdb, h2, where, tmp_path):
     file = partitions.sqlite(tmp_path / "guards.db")
     for database in (postgresql, maria, duckdb, h2, file):
@@ -347,6 +348,7 @@ DUCKDB_ATTACKS = (
 
 
 @pytest.mark.parametrize("attack", DUCKDB_ATTACKS)
+@pytest.mark.slow
 def test_no_query_writes_or_leaves_the_file_by_duckdb(duckdb, attack, tmp_path):
     duckdb.run("CREATE TABLE safe (a int)", "CREATE SEQUENCE safe_numbers")
     other = tmp_path / "other.csv"
@@ -358,6 +360,7 @@ def test_no_query_writes_or_leaves_the_file_by_duckdb(duckdb, attack, tmp_path):
     assert not file.exists()
 
 
+@pytest.mark.slow
 def test_duckdb_reads_other_files_where_the_user_says_so(duckdb, tmp_path):
     other = tmp_path / "other.csv"
     other.write_text("a\n1\n")
@@ -368,6 +371,7 @@ def test_duckdb_reads_other_files_where_the_user_says_so(duckdb, tmp_path):
     assert rows_of(duckdb, query=query, properties={"enable_external_access": "true"}) == [{"a": 1}]
 
 
+@pytest.mark.slow
 def test_a_duckdb_file_that_is_open_here_is_named(duckdb, tmp_path):
     import duckdb as driver
 

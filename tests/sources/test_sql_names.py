@@ -64,6 +64,7 @@ def test_names_of_postgres_follow_the_search_path(postgres, driver):
             found(table, path)
 
 
+@pytest.mark.slow
 def test_odd_names_elsewhere(mariadb, tmp_path):
     databases = [partitions.sqlite(tmp_path / "names.db"), partitions.h2("names")]
     databases += [partitions.mariadb(mariadb, driver) for driver in ("mariadb", "mysql")]

@@ -28,8 +28,8 @@ def check_type(database, declared, holds, directory):
 
 
 @pytest.mark.parametrize(("declared", "holds"), numbers.DUCKDB.items())
+@pytest.mark.slow
 def test_duckdb(tmp_path, declared, holds):
-    pytest.importorskip("duckdb")
     check_type(partitions.duckdb(tmp_path / "numbers.duckdb"), declared, holds, tmp_path)
 
 

@@ -27,7 +27,6 @@ def sqlite(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def duckdb(tmp_path_factory):
-    pytest.importorskip("duckdb")
     return partitions.duckdb(tmp_path_factory.mktemp("keys") / "keys.duckdb")
 
 
@@ -53,6 +52,7 @@ def test_sqlite(sqlite, declared):
 
 
 @pytest.mark.parametrize("declared", keys.DUCKDB)
+@pytest.mark.slow
 def test_duckdb(duckdb, declared):
     check(duckdb, declared)
 
@@ -141,6 +141,7 @@ def test_a_column_named_like_the_number_of_a_row(tmp_path):
     assert len(source.all_scans()[0].detail.partitions) == 4
 
 
+@pytest.mark.slow
 def test_a_column_of_duckdb_named_like_the_number_of_a_row(duckdb):
     duckdb.run("CREATE OR REPLACE TABLE keyed AS SELECT range n, NULL::int AS rowid FROM range(20)")
     source = Sql(**duckdb.source, table="keyed", partitions=4, row_count=False)

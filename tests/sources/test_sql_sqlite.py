@@ -434,7 +434,6 @@ def test_ways_to_name_a_file(tmp_path, form):
 
 @pytest.mark.slow
 def test_another_sqlite_in_the_process_does_no_harm(tmp_path):
-    pytest.importorskip("tensorflow")
     path = make_database(
         tmp_path / "x.db", "CREATE TABLE t (a INTEGER PRIMARY KEY)", rows=[(1,), (2,)]
     )

@@ -26,6 +26,7 @@ from tests.helpers.records import (
     read_records,
     write_records,
 )
+from tests.native.reference import wire
 from tests.whole.changing import at_moment
 
 
@@ -330,14 +331,8 @@ def test_files_of_others_become_a_dataset(tmp_path, columns):
         assert list(read_records(tmp_path / "out" / shard.path)) == FOREIGN
 
 
-def _sequence_example():
-    import tensorflow as tf
-
-    of = tf.train.Feature(int64_list=tf.train.Int64List(value=[1]))
-    lists = tf.train.FeatureLists(feature_list={"l": tf.train.FeatureList(feature=[of])})
-    context = tf.train.Features(feature={"n": of})
-    made = tf.train.SequenceExample(context=context, feature_lists=lists)
-    return bytes(made.SerializeToString())
+# Its second field holds lists, which an Example does not have.
+SEQUENCE_EXAMPLE = example(n=1) + wire.field(2, wire.field(1, wire.field(1, b"l")))
 
 
 @pytest.mark.parametrize("columns", [None, ["n"]])
@@ -346,7 +341,7 @@ def _sequence_example():
     [
         (b"hello", r"a\.tfrecord record 4: not a .*tf\.train\.Example"),
         (b"\x08\x01", r"a\.tfrecord record 4: not a plain tf\.train\.Example"),
-        (_sequence_example(), r"a\.tfrecord record 4: not a plain tf\.train\.Example \(a Sequence"),
+        (SEQUENCE_EXAMPLE, r"a\.tfrecord record 4: not a plain tf\.train\.Example \(a Sequence"),
         (example(n="text"), r"a\.tfrecord record 4: feature 'n' is of another kind"),
     ],
 )

@@ -146,8 +146,8 @@ def test_a_bucket_may_be_the_output(store, tmp_path):
     assert bt.verify(f"{store.url}/").faults == ()
 
 
+@pytest.mark.xdist_group("tensorflow")
 def test_tensorflow_gets_the_examples(store):
-    pytest.importorskip("tensorflow")
     bt.write(make_input(store.url), f"{store.url}/out", splits=SPLITS, shards=4)
     dataset = bt.load(f"{store.url}/out", split="train")
     expected = [row["id"] for row in dataset.rows()]

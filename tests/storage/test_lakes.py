@@ -7,6 +7,12 @@ import beam_tfrecord as bt
 from beam_tfrecord import storage
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.inputs import detect_kind
+from tests.helpers.lazy import Lazy
+
+deltalake = Lazy("deltalake")
+pyiceberg_sql = Lazy("pyiceberg.catalog.sql")
+
+pytestmark = pytest.mark.slow
 
 TABLE = pa.table({"id": list(range(9)), "name": [f"n{row}" for row in range(9)]})
 ROWS = sorted(TABLE.to_pylist(), key=lambda row: row["id"])
@@ -17,7 +23,6 @@ def rows_of(dataset):
 
 
 def test_a_delta_table(amazon_store, tmp_path, monkeypatch):
-    deltalake = pytest.importorskip("deltalake")
     deltalake.write_deltalake(tmp_path / "t", TABLE)
     url = f"{amazon_store.url}/t"
     for path in (tmp_path / "t").rglob("*"):
@@ -33,9 +38,7 @@ def test_a_delta_table(amazon_store, tmp_path, monkeypatch):
     assert bt.write(url, tmp_path / "out") == written
 
 
-@pytest.mark.slow
 def test_an_iceberg_table(amazon_store, tmp_path):
-    catalog = pytest.importorskip("pyiceberg.catalog.sql")
     of = amazon_store.environment
     storage_of_table = {
         "s3.endpoint": of["AWS_ENDPOINT_URL"],
@@ -44,7 +47,7 @@ def test_an_iceberg_table(amazon_store, tmp_path):
         "s3.region": of["AWS_DEFAULT_REGION"],
     }
     where = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"{amazon_store.url}/w"}
-    made = catalog.SqlCatalog("local", **where, **storage_of_table)
+    made = pyiceberg_sql.SqlCatalog("local", **where, **storage_of_table)
     made.create_namespace("db")
     table = made.create_table("db.t", schema=TABLE.schema)
     table.append(TABLE)

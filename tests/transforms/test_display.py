@@ -7,17 +7,19 @@ import sqlite3
 from typing import Any
 
 import apache_beam as beam
-import deltalake
 import numpy as np
 import pyarrow as pa
 import pytest
 from apache_beam.runners.runner import PipelineRunner
 from apache_beam.transforms.display import DisplayData
-from pyiceberg.catalog.sql import SqlCatalog
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import TargetExists
 from beam_tfrecord.runners.pipelines import LocalRunner
+from tests.helpers.lazy import Lazy
+
+deltalake = Lazy("deltalake")
+pyiceberg_sql = Lazy("pyiceberg.catalog.sql")
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 SECRET = "hush-hush"
@@ -32,7 +34,7 @@ def lake_tables(directory):
     rows = pa.table({"id": [1]})
     deltalake.write_deltalake(str(directory / "delta"), rows)
     properties = {"uri": f"sqlite:///{directory}/c.db", "warehouse": f"file://{directory}"}
-    catalog = SqlCatalog("mine", **properties)
+    catalog = pyiceberg_sql.SqlCatalog("mine", **properties)
     catalog.create_namespace("ns")
     catalog.create_table("ns.t", schema=rows.schema).append(rows)
     catalog.engine.dispose()

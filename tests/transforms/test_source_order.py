@@ -18,6 +18,7 @@ from beam_tfrecord.exchange.plan import plan_merges
 from beam_tfrecord.exchange.spill_files import BinCounts
 from beam_tfrecord.layout import Layout, ShardSpec
 from tests.helpers.datasets import ids, sample_table, write_parquet
+from tests.helpers.records import example
 
 IN_MEMORY = ("FnApiRunner", [])
 MODES = {
@@ -37,13 +38,11 @@ class Point(NamedTuple):
 def example_of(number: int) -> Any:
     import tensorflow as tf
 
-    value = tf.train.Int64List(value=[number])
-    feature = {"id": tf.train.Feature(int64_list=value)}
-    return tf.train.Example(features=tf.train.Features(feature=feature))
+    return tf.train.Example.FromString(example(id=number))
 
 
 def serialized(row):
-    return example_of(row["id"]).SerializeToString()
+    return example(id=row["id"])
 
 
 ELEMENTS = {
@@ -51,7 +50,7 @@ ELEMENTS = {
     "NamedTuple": Point,
     "Row": lambda number: beam.Row(id=number),
     "Example": example_of,
-    "bytes": lambda number: example_of(number).SerializeToString(),
+    "bytes": lambda number: example(id=number),
 }
 
 
@@ -60,6 +59,7 @@ def write(elements: Iterable[Any], path: Path, mode: tuple[str, list[str]], **op
         p | beam.Create(elements, reshuffle=False) | bt.WriteToTFRecord(f"{path}/", **options)
 
 
+@pytest.mark.xdist_group("tensorflow")
 @pytest.mark.parametrize("kind", ELEMENTS)
 @pytest.mark.parametrize("rows", [0, 1, 4, 1000])
 def test_elements_without_an_order_are_all_there(tmp_path, kind, rows):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple, TypedDict
 
 import apache_beam as beam
@@ -19,6 +20,8 @@ from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.job_batch import JobBatch
 from beam_tfrecord.transforms.graph import element_kind
 from tests.helpers.datasets import ids, read_examples, sample_table, shard_hashes, write_parquet
+from tests.helpers.records import example, read_records
+from tests.helpers.tf_example import Example
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +46,7 @@ class RowToExample(beam.DoFn):
         yield tf.train.Example(features=tf.train.Features(feature=features))
 
 
+@pytest.mark.xdist_group("tensorflow")
 def test_your_own_dofn_that_builds_examples(parquet, tmp_path):
     with pipeline() as p:
         names = (
@@ -54,12 +58,10 @@ def test_your_own_dofn_that_builds_examples(parquet, tmp_path):
         )
         expected = [str(tmp_path / f"part-{i:05d}-of-00004") for i in range(4)]
         assert_that(names, equal_to(expected))
-    import tensorflow as tf
-
     found = [
-        tf.train.Example.FromString(record.numpy()).features.feature["id"].int64_list.value[0]
+        Example.FromString(record).features.feature["id"].int64_list.value[0]
         for name in expected
-        for record in tf.data.TFRecordDataset(name)
+        for record in read_records(Path(name))
     ]
     assert sorted(found) == list(range(300))
     manifest = bt.Manifest.load(tmp_path / "part")
@@ -79,15 +81,11 @@ def test_your_own_dofn_that_builds_examples(parquet, tmp_path):
 
 
 def test_bytes_are_written_untouched(tmp_path):
-    import tensorflow as tf
-
     records = [f"record {i}".encode() for i in range(50)]
     with pipeline() as p:
         p | beam.Create(records) | bt.WriteToTFRecord(str(tmp_path / "raw"), num_shards=2)
     found = [
-        record.numpy()
-        for i in range(2)
-        for record in tf.data.TFRecordDataset(str(tmp_path / f"raw-{i:05d}-of-00002"))
+        record for i in range(2) for record in read_records(tmp_path / f"raw-{i:05d}-of-00002")
     ]
     assert sorted(found) == sorted(records)
 
@@ -105,10 +103,7 @@ def test_beams_keywords(tmp_path):
                 shard_name_template="_SS_NN",
             )
         )
-    import tensorflow as tf
-
-    files = tf.data.TFRecordDataset(str(tmp_path / "x_00_01.rec.gz"), compression_type="GZIP")
-    assert sorted(record.numpy() for record in files) == [b"a", b"b", b"c"]
+    assert sorted(read_records(tmp_path / "x_00_01.rec.gz")) == [b"a", b"b", b"c"]
 
 
 def test_the_order_of_elements_leaves_no_trace(tmp_path):
@@ -302,13 +297,12 @@ def test_map_rows_takes_a_dofn(parquet, tmp_path):
     assert sorted(ids(tmp_path)) == list(range(0, 300, 2))
 
 
+@pytest.mark.xdist_group("tensorflow")
 def test_map_rows_to_examples(parquet, tmp_path):
     def to_example(row: dict) -> object:
         import tensorflow as tf
 
-        value = tf.train.Int64List(value=[row["id"]])
-        feature = {"id": tf.train.Feature(int64_list=value)}
-        return tf.train.Example(features=tf.train.Features(feature=feature))
+        return tf.train.Example.FromString(example(id=row["id"]))
 
     with pipeline() as p:
         (
@@ -386,15 +380,14 @@ def test_assign_splits_alone_is_enough(parquet, tmp_path):
     assert set(bt.Manifest.load(tmp_path).splits) == {"train", "test"}
 
 
+@pytest.mark.xdist_group("tensorflow")
 def test_encode_examples_and_to_example(parquet):
-    import tensorflow as tf
-
     table = pq.read_table(parquet).slice(0, 5)
     batch = Batch(table.to_batches()[0])
     encoded = [batch] | bt.EncodeExamples()
     rows = table.to_pylist() | beam.ParDo(bt.ToExample(table.schema))
     assert [e.SerializeToString(deterministic=True) for e in rows] == encoded
-    assert tf.train.Example.FromString(encoded[3]).features.feature["id"].int64_list.value == [3]
+    assert Example.FromString(encoded[3]).features.feature["id"].int64_list.value == [3]
 
 
 def test_a_batch_crosses_the_wire_whole_and_alone():
@@ -433,16 +426,7 @@ def test_an_existing_dataset_is_refused_at_construction(parquet, tmp_path):
 
 
 def test_examples_of_two_kinds_are_an_error(tmp_path):
-    import tensorflow as tf
-
-    def example(feature):
-        features = tf.train.Features(feature={"x": feature})
-        return tf.train.Example(features=features).SerializeToString()
-
-    records = [
-        example(tf.train.Feature(int64_list=tf.train.Int64List(value=[1]))),
-        example(tf.train.Feature(float_list=tf.train.FloatList(value=[1.0]))),
-    ]
+    records = [example(x=1), example(x=1.0)]
     with pytest.raises(Exception, match="feature 'x'"), pipeline() as p:
         p | beam.Create(records) | bt.WriteToTFRecord(f"{tmp_path}/")
     assert issubclass(DataError, BeamTFRecordError)

@@ -26,6 +26,11 @@ from apache_beam.transforms import window
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import RejectedRows
+from tests.helpers.lazy import Lazy
+from tests.helpers.records import example, read_records
+from tests.helpers.tf_example import Example
+
+tf = Lazy("tensorflow")
 
 Case = dict[str, Any]
 Row = dict[str, Any]
@@ -170,24 +175,14 @@ def typed_batch(data: pa.RecordBatch) -> pa.RecordBatch:
 typed_batch.__annotations__["data"] = pa.RecordBatch
 
 
-def example_of(row: Row) -> Any:
-    """Return a row as a `tf.train.Example`, made by TensorFlow alone."""
-    import tensorflow as tf
-
-    made = {}
-    for name, value in row.items():
-        if isinstance(value, str):
-            made[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=[value.encode()]))
-        elif isinstance(value, float):
-            made[name] = tf.train.Feature(float_list=tf.train.FloatList(value=[value]))
-        elif value is not None:
-            made[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
-    return tf.train.Example(features=tf.train.Features(feature=made))
-
-
 def bytes_of(row: Row) -> bytes:
     """Return a row as a serialized example."""
-    return example_of(row).SerializeToString()
+    return example(**{name: value for name, value in row.items() if value is not None})
+
+
+def example_of(row: Row) -> Any:
+    """Return a row as a `tf.train.Example`."""
+    return tf.train.Example.FromString(bytes_of(row))
 
 
 class RowCoder(beam.coders.Coder):
@@ -212,19 +207,14 @@ def seen(row: Row) -> tuple[Any, ...]:
 
 
 def read_rows(directory, prefix):
-    """Return the rows of every shard of every split, read by TensorFlow alone."""
-    import tensorflow as tf
-
+    """Return the rows of every shard of every split, read by protobuf alone."""
     name = "manifest.json" if prefix is None else f"{prefix}-manifest.json"
     manifest = json.loads((directory / name).read_text())
     found = {}
     for split, content in manifest["splits"].items():
         found[split] = []
         for shard in content["shards"]:
-            files = tf.data.TFRecordDataset(
-                str(directory / shard["path"]), compression_type=manifest["compression"]
-            )
-            records = [tf.train.Example.FromString(record.numpy()) for record in files]
+            records = list(map(Example.FromString, read_records(directory / shard["path"])))
             assert len(records) == shard["examples"]
             found[split].append([_values(record) for record in records])
     return found

@@ -34,10 +34,14 @@ CASES, SLOW_CASES = 6, 10
 def first_cases(factors, is_sound):
     """Return the first cases as parameters of a test, later ones as slow ones."""
     cases = covering(factors, is_sound)[: CASES + SLOW_CASES]
-    marked = [pytest.param(case, marks=pytest.mark.slow) for case in cases[CASES:]]
-    return pytest.mark.parametrize("case", [*cases[:CASES], *marked], ids=str)
+    marked = [
+        pytest.param(case, marks=[pytest.mark.slow] * (number >= CASES or "impute" in str(case)))
+        for number, case in enumerate(cases)
+    ]
+    return pytest.mark.parametrize("case", marked, ids=str)
 
 
+@pytest.mark.xdist_group("tensorflow")
 @first_cases(PIPELINES, is_sound_pipeline)
 def test_a_pipeline(tmp_path, case):
     check_pipeline(case, tmp_path)
@@ -48,6 +52,7 @@ def test_write(tmp_path, case):
     check_write(case, tmp_path)
 
 
+@pytest.mark.xdist_group("tensorflow")
 @first_cases(PICTURES, is_sound_picture)
 def test_pictures(tmp_path, case):
     check_picture(case, tmp_path)

@@ -7,19 +7,17 @@ import pytest
 
 from tests.whole.containers import VARIANTS, judge
 
-MODULES = {
-    "delta": "deltalake",
-    "duckdb": "duckdb",
-    "iceberg": "pyiceberg",
-    "pandas_frame": "pandas",
-    "pandas_objects": "pandas",
-    "polars_frame": "polars",
-}
+# What needs a package that the small environment lacks.
+LARGE = ("delta", "duckdb", "hugging_face", "iceberg")
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.__name__)
+@pytest.mark.parametrize(
+    "variant",
+    [
+        pytest.param(one, marks=[pytest.mark.slow] * (one.__name__ in LARGE), id=one.__name__)
+        for one in VARIANTS
+    ],
+)
 def test_rows_give_one_dataset_in_any_container(tmp_path, variant, seed):
-    if module := MODULES.get(variant.__name__):
-        pytest.importorskip(module)
     judge(tmp_path, variant, seed)

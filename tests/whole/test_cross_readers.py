@@ -15,7 +15,6 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
-import tensorflow as tf
 from apache_beam.testing.util import assert_that, equal_to
 
 import beam_tfrecord as bt
@@ -25,10 +24,13 @@ from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import Arena
 from beam_tfrecord.records.tfrecord import read_blocks
+from tests.helpers.lazy import Lazy
 from tests.helpers.made_datasets import framed, make_dataset
 from tests.whole.type_families import Column
 from tests.whole.type_oracle import features_of
 from tests.whole.type_readers import Written, check_tensorflow, check_tfx, check_wire
+
+tf = Lazy("tensorflow")
 
 _NOON = datetime.datetime(2024, 2, 29, 12, 30, 15, 250_000)
 
@@ -127,6 +129,7 @@ def test_tf_data_and_parse_example_under_the_feature_spec(dataset):
     check_tensorflow(written)
 
 
+@pytest.mark.slow
 def test_the_decoder_of_tfx_bsl_under_the_schema_pbtxt(dataset):
     check_tfx(as_written(dataset, list(load(dataset).examples())))
 
@@ -154,6 +157,7 @@ print(json.dumps([{name: told(value) for name, value in row.items()} for row in 
 """
 
 
+@pytest.mark.slow
 def test_the_reader_tfrecord_of_pypi(dataset):
     (path, _), compression = files(dataset)
     described = {"int64": "int", "float32": "float", "text string": "byte", "list": "int"}
@@ -206,17 +210,15 @@ ROWS = [
     {"z": -(2**40), "a": [], "f": -(2.0**39)},
     {"z": 3, "a": [b""], "f": 1.5},
 ]
-FOREIGN = Schema.from_feature_spec(
-    {
+
+
+def read_by_us(paths):
+    spec = {
         "z": tf.io.FixedLenFeature([], tf.int64),
         "a": tf.io.VarLenFeature(tf.string),
         "f": tf.io.FixedLenFeature([], tf.float32),
     }
-)
-
-
-def read_by_us(paths):
-    decoder = Decoder(FOREIGN)
+    decoder = Decoder(Schema.from_feature_spec(spec))
     return [
         row
         for path in sorted(paths)

@@ -308,9 +308,9 @@ def runnable():
             yield pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks)
 
 
+@pytest.mark.xdist_group("tensorflow")
 @pytest.mark.parametrize("page", list(runnable()))
 def test_the_snippets_of_a_page_run(page, folder, monkeypatch):
-    pytest.importorskip("tensorflow")
     # TensorFlow finds the source of functions by their module.
     module = types.ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)

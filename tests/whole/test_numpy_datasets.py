@@ -61,8 +61,8 @@ class TestDatasets:
             assert found[name].tobytes() == array.tobytes(), name
         assert bt.verify(dataset).ok
 
+    @pytest.mark.xdist_group("tensorflow")
     def test_tensorflow_decodes_them(self, features, dataset):
-        pytest.importorskip("tensorflow")
         batch = next(iter(bt.load(dataset).tf(5)))
         singles = list(bt.load(dataset).tf())
         assert batch.keys() == features.keys()
@@ -75,8 +75,10 @@ class TestDatasets:
             assert found.dtype == array.dtype or array.ndim == 1, name
             assert batch[name].shape == array.shape
 
+    @pytest.mark.xdist_group("tensorflow")
     def test_tensorflow_alone_decodes_them(self, features, dataset):
-        tf = pytest.importorskip("tensorflow")
+        import tensorflow as tf
+
         (shard,) = dataset.glob("*.tfrecord")
         spec = {
             "int16_3": tf.io.FixedLenFeature([], tf.string),
@@ -91,16 +93,16 @@ class TestDatasets:
             rows.append(tf.reshape(flat, parsed["int16_3/shape"]).numpy())
         assert np.array_equal(rows, features["int16_3"])
 
+    @pytest.mark.xdist_group("tensorflow")
     def test_printed_code_decodes_them(self, features, dataset, capsys):
-        pytest.importorskip("tensorflow")
         names = {"__name__": "printed"}
         exec(reading_code(bt.load(dataset).manifest, "tf", dataset), names)
         batch = next(iter(names["read"]("data")))
         for name in ("float32_3", "complex64_3", "bool_3", "float64_1"):
             assert np.array_equal(batch[name].numpy(), features[name])
 
+    @pytest.mark.xdist_group("tensorflow")
     def test_first_axes_that_differ_are_ragged(self, tmp_path):
-        pytest.importorskip("tensorflow")
         for rows in (2, 0, 3):
             np.save(tmp_path / f"{rows}.npy", np.full((rows, 2), rows, "u2"))
         bt.write(tmp_path, tmp_path / "out", shuffle=False, source_options={"example": "array"})
@@ -110,8 +112,8 @@ class TestDatasets:
         assert next(iter(dataset.tf(3)))["data"].to_list() == lists
         assert [single["data"].numpy().tolist() for single in dataset.tf()] == lists
 
+    @pytest.mark.xdist_group("tensorflow")
     def test_other_shapes_are_single_examples(self, tmp_path):
-        pytest.importorskip("tensorflow")
         np.save(tmp_path / "a.npy", np.ones((2, 2)))
         np.save(tmp_path / "b.npy", np.ones(3))
         bt.write(tmp_path, tmp_path / "out", shuffle=False, source_options={"example": "array"})
@@ -127,8 +129,10 @@ class TestDatasets:
         with pytest.raises(UsageError, match="cannot be counted: choose a plain column"):
             count_values(dataset, "int16_3")
 
+    @pytest.mark.xdist_group("tensorflow")
     def test_what_tutorials_write_and_read(self, tmp_path):
-        tf = pytest.importorskip("tensorflow")
+        import tensorflow as tf
+
         array = np.random.default_rng(1).normal(size=(4, 3, 2))
         np.save(tmp_path / "x.npy", array)
         bt.write(

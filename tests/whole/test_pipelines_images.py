@@ -46,8 +46,8 @@ def test_pictures_to_tfrecord(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("tensorflow")
 def test_a_model_learns_from_a_directory(tmp_path):
-    pytest.importorskip("tensorflow")
     rng = np.random.default_rng(0)
     for number in range(120):
         # Red things and blue things: what a model of this size learns in a few steps.

@@ -16,10 +16,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import beam_tfrecord as bt
+from tests.helpers.lazy import Lazy
 from tests.whole import test_golden
+
+tf = Lazy("tensorflow")
 
 RELEASES = Path(__file__).parents[1] / "releases"
 # Name of a dataset: the job of the golden datasets that writes it.
@@ -104,6 +106,7 @@ def test_stage_of_a_release_becomes_a_dataset(release, tmp_path):
 
 @pytest.mark.filterwarnings("ignore")  # tensorflow warns of its own loaders
 @pytest.mark.parametrize("release", sorted(RELEASES.glob("*")), ids=lambda path: path.name)
+@pytest.mark.slow
 def test_fitted_function_of_a_release_transforms_new_rows(release, tmp_path):
     make, options = test_golden.JOBS[WRITTEN["preprocessed"]]
     (tmp_path / "in").mkdir()

@@ -11,8 +11,9 @@ import pytest
 
 import beam_tfrecord as bt
 from tests.helpers.datasets import write_parquet
+from tests.helpers.lazy import Lazy
 
-tf = pytest.importorskip("tensorflow")
+tf = Lazy("tensorflow")
 
 ROWS = 600
 BATCH_ROWS = 64
@@ -125,25 +126,19 @@ EXPECTED = [
 ]
 
 
-class CountBatches(tf.keras.callbacks.Callback):
-    """Counts the batches that `fit` trained on; ``optimizer.iterations`` may be one ahead."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.batches = 0
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.batches += 1
+def counting(batches):
+    """Return what keeps each batch that `fit` trained on; ``optimizer.iterations`` may be ahead."""
+    return tf.keras.callbacks.LambdaCallback(on_train_batch_end=lambda *end: batches.append(end))
 
 
 def assert_learns(model, dataset):
     """Train for one epoch, which must end by itself and leave a better model."""
     before = model.evaluate(dataset, verbose=0)
-    counted = CountBatches()
-    history = model.fit(dataset, epochs=1, verbose=0, callbacks=[counted])
+    batches = []
+    history = model.fit(dataset, epochs=1, verbose=0, callbacks=[counting(batches)])
     assert history.epoch == [0]
     # 600 rows in batches of 64: nine full ones and the rest.
-    assert counted.batches == 10
+    assert len(batches) == 10
     assert model.evaluate(dataset, verbose=0) < before / 2
 
 
@@ -201,9 +196,9 @@ def test_load_with_a_default_feeds_fit_as_it_is(trips, model):
     )
     assert dataset.cardinality() == 20
     before = model.evaluate(dataset, verbose=0)
-    counted = CountBatches()
-    model.fit(dataset, epochs=1, verbose=0, callbacks=[counted])
-    assert counted.batches == 20
+    batches = []
+    model.fit(dataset, epochs=1, verbose=0, callbacks=[counting(batches)])
+    assert len(batches) == 20
     assert model.evaluate(dataset, verbose=0) < before / 2
     one_epoch = dataset.take(10)
     fares = np.concatenate([fare for _, fare in one_epoch.as_numpy_iterator()])

@@ -274,8 +274,8 @@ def test_pictures_that_tensorflow_refuses_are_counted(tmp_path, way, caplog, mon
 
 
 @pytest.mark.parametrize("format", ["png", "jpeg"])
+@pytest.mark.xdist_group("tensorflow")
 def test_counted_pictures_are_read_once_they_are_encoded_anew(tmp_path, format):
-    pytest.importorskip("tensorflow")
     odd_pictures(tmp_path / "in")
     bt.write(tmp_path / "in", tmp_path / "out", source_options={"format": format})
     assert json.loads((tmp_path / "out" / "job.json").read_text())["refused_pictures"] is None
@@ -304,8 +304,8 @@ def test_what_is_counted_travels_to_the_sink_through_every_step(tmp_path):
     assert told["rows"] == 3
 
 
+@pytest.mark.xdist_group("tensorflow")
 def test_gifs_of_one_frame_size_need_no_size(tmp_path):
-    pytest.importorskip("tensorflow")
     for number, name in enumerate(("animated-larger-second", "larger-frame")):
         path = tmp_path / "in" / "a" / f"{number}.gif"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -10,10 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import tensorflow as tf
 from google.protobuf import text_format
-from tensorflow_metadata.proto.v0 import schema_pb2
-from tfx_bsl.coders import example_coder
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
@@ -23,8 +20,14 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records import encoding
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import Arena, Encoder
+from tests.helpers.lazy import Lazy
+from tests.helpers.tf_example import Example
 from tests.whole.type_families import Column
 from tests.whole.type_oracle import BYTES, FLOAT, INT, Features, features_of
+
+tf = Lazy("tensorflow")
+schema_pb2 = Lazy("tensorflow_metadata.proto.v0.schema_pb2")
+example_coder = Lazy("tfx_bsl.coders.example_coder")
 
 NAME = "c"
 _KINDS = {"bytes_list": BYTES, "float_list": FLOAT, "int64_list": INT}
@@ -63,7 +66,7 @@ def check_wire(written: Written) -> None:
     """Compare with protobuf's own parser: presence, kinds and every bit."""
     for payload, expected in zip(written.payloads, written.expected, strict=True):
         found = {}
-        for name, feature in tf.train.Example.FromString(payload).features.feature.items():
+        for name, feature in Example.FromString(payload).features.feature.items():
             kind = feature.WhichOneof("kind")
             values = list(getattr(feature, kind).value)
             if kind == "float_list":

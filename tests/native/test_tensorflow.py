@@ -1,0 +1,66 @@
+"""Records and payloads of the kernel before TensorFlow and tfx_bsl."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from beam_tfrecord import native
+from tests.helpers.lazy import Lazy
+from tests.native import reference
+from tests.native.strategies import payloads, run_encode
+
+tf = Lazy("tensorflow")
+coder = Lazy("tfx_bsl.coders.example_coder")
+
+
+@pytest.mark.parametrize("kernel", [native, reference])
+@pytest.mark.parametrize("arrow_type", [pa.binary(), pa.large_binary()])
+def test_frame_writes_what_tensorflow_writes(kernel, arrow_type, tmp_path):
+    payloads = [b"", b"one", b"x" * 5000]
+    with tf.io.TFRecordWriter(str(tmp_path / "x")) as writer:
+        for payload in payloads:
+            writer.write(payload)
+    array = pa.array([b"before", *payloads, b"after"], arrow_type).slice(1, 3)
+    out, starts = np.zeros(4 + kernel.frame_bound(array), np.uint8), np.zeros(3, np.int64)
+    size = kernel.frame(array, out, 4, starts)
+    assert out[4 : 4 + size].tobytes() == (tmp_path / "x").read_bytes()
+    assert starts.tolist() == [4, 20, 39]
+
+
+def test_many_rows_and_columns_cross_every_block_edge(tmp_path):
+    rows = 1500
+    numbers = np.arange(rows, dtype=np.int64) * 7919 - 5_000_000
+    columns = {
+        "n": pa.array(numbers),
+        "f": pa.array(numbers.astype(np.float32) / 8),
+        "t": pa.array(["é" * (i % 90) for i in range(rows)]),
+        "l": pa.array([list(range(i % 40)) for i in range(rows)]),
+    }
+    batch = pa.record_batch(list(columns.values()), list(columns))
+    path = tmp_path / "x.tfrecord"
+    path.write_bytes(run_encode(native, batch).data)
+    spec = {
+        "n": tf.io.FixedLenFeature([], tf.int64),
+        "f": tf.io.FixedLenFeature([], tf.float32),
+        "t": tf.io.FixedLenFeature([], tf.string),
+        "l": tf.io.RaggedFeature(tf.int64),
+    }
+    serialized = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+    parsed = tf.io.parse_example(serialized, spec)
+    assert parsed["n"].numpy().tolist() == numbers.tolist()
+    assert parsed["f"].numpy().tolist() == columns["f"].to_pylist()
+    assert [t.decode() for t in parsed["t"].numpy()] == columns["t"].to_pylist()
+    assert parsed["l"].to_list() == columns["l"].to_pylist()
+
+
+@pytest.mark.slow
+def test_tfx_bsl_reads_the_same_table():
+    batch = pa.record_batch(
+        [
+            pa.array([[1], [-2]], pa.large_list(pa.int64())),
+            pa.array([[b"a", b""], [b"c"]], pa.large_list(pa.large_binary())),
+        ],
+        ["i", "s"],
+    )
+    decoder = coder.ExamplesToRecordBatchDecoder()
+    assert decoder.DecodeBatch(payloads(run_encode(native, batch))).to_pydict() == batch.to_pydict()
