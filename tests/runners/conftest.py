@@ -1,13 +1,36 @@
-"""One Flink cluster for all tests that need a real one, and what its jobs read and must write."""
+"""A Flink cluster and a stand-in for Dataflow, one for all tests, and what Flink's jobs read."""
 
 import pytest
 
 import beam_tfrecord as bt
+from beam_tfrecord.runners import dataflow
+from tests.helpers.marks import mark_users
+from tests.runners.dataflow_cloud import cloud_of, emulated_storage
 from tests.runners.flink_cluster import Gate, data_of, running_cluster
 
 # A little more than is taken for small, which would run in one worker.
 ROWS = 250_000
 _WIDTH = 60
+
+
+def pytest_itemcollected(item):
+    mark_users(item, {"cluster"}, "flink")
+    mark_users(item, {"cloud"}, "dataflow")
+
+
+@pytest.fixture(scope="session")
+def storage():
+    """Run the storage that jobs of Dataflow read and write."""
+    with emulated_storage() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def cloud(storage, monkeypatch):
+    """Give a bucket and a service."""
+    monkeypatch.setattr(dataflow.DataflowResult, "first_look_s", 0.05)
+    with cloud_of(storage) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -20,8 +20,6 @@ from tests.runners.flink_cluster import (
     wait_for,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flink")]
-
 
 @pytest.fixture(autouse=True)
 def rested(cluster):
