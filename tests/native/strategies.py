@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from beam_tfrecord.native.values import Encoded
 from tests.native.reference import wire
 
-# test_long.py runs all the properties again with many more examples than these.
+# `scripts/prove/run properties` runs all the properties again with many more examples than these.
 RELAXED = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
