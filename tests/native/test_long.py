@@ -32,6 +32,7 @@ def _fuzz(runs, seed):
 
 
 @needs_gcc
+@pytest.mark.slow
 def test_readers_bear_broken_bytes_under_sanitizers():
     # Enough of them must get through, or the fuzzer looks at nothing but refusals.
     examples, fitting, pictures, rows = _fuzz(30_000, 1)
