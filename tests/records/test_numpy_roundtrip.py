@@ -94,7 +94,7 @@ def through_records(source):
 
 
 @settings(
-    max_examples=examples(300),
+    max_examples=examples(300, 10),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
