@@ -27,7 +27,6 @@ from beam_tfrecord.sources.base import with_selection
 from beam_tfrecord.sources.lake import table as table_module
 from beam_tfrecord.sources.lake.table import LakeTable
 from beam_tfrecord.sources.parquet import footer as footer_module
-from tests.helpers.effort import examples
 from tests.helpers.made_tables import FEATURES, deletion_vector, handmade_delta
 from tests.sources.test_lake import some_rows, table_of
 
@@ -212,11 +211,12 @@ def iceberg_of(directory, tables):
     return f"{directory}/ns/t"
 
 
+@pytest.mark.slow
 def test_no_file_or_row_group_with_a_matching_row_is_excluded(kept):
     source, places, rows = kept
     pruned = [0, 0]
 
-    @settings(max_examples=examples(60), deadline=None, derandomize=True)
+    @settings(max_examples=60, deadline=None, derandomize=True)
     @given(CONDITIONS)
     def check(text: str) -> None:
         matches = rows_that_match(parse_filter(text), rows).fill_null(False).to_pylist()

@@ -492,6 +492,7 @@ def test_no_shuffle_asks_the_source_for_an_order(trips, tmp_path):
 # --- the bench
 
 
+@pytest.mark.slow
 def test_the_bench_measures_and_tells(tmp_path):
     names = "sqlite_fetchmany,sqlite_write"
     done = subprocess.run(
