@@ -3,6 +3,8 @@
 ``types``: random columns of every family of types, before four readers. ``flips``: one flipped bit
 at random places of datasets is found, and sound datasets of random schemas have no fault. ``fuzz``:
 the kernel's readers under sanitizers. ``kill``: jobs that are killed at random moments, and go on.
+``properties``: those of the kernel, for many examples. ``flink``: hosts that are lost while a job
+runs on a real cluster.
 ``replaced``: datasets that are replaced while they are read.
 ``elements``: bundles that emit for seconds lose nothing, on every runner of one machine.
 ``repair``: random damage to shards, whose values may hold framed records.
@@ -68,6 +70,10 @@ def main() -> None:
     replaced.add_argument("--trials", type=int, default=200, help="of each reader and replacement")
     replaced.add_argument("--seconds", type=int, default=120, help="beside jobs of another process")
     replaced.add_argument("--seed", type=int, default=0)
+    properties = proofs.add_parser("properties")
+    properties.add_argument("--examples", type=int, default=1000, help="of each property")
+    flink = proofs.add_parser("flink")
+    flink.add_argument("--kills", type=int, default=5, help="at each moment of a job")
     elements = proofs.add_parser("elements")
     elements.add_argument("--runs", type=int, default=20, help="on each runner")
     repair = proofs.add_parser("repair")

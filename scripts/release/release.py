@@ -8,6 +8,7 @@ Python that is here, and the one for ARM in an emulator. The last lines say what
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
@@ -25,9 +27,13 @@ from arm import python_of_arm
 
 ROOT = Path(__file__).resolve().parents[2]
 DIST = ROOT / "dist"
+JAR = "beam_tfrecord/java/beam-tfrecord.jar"
+IN_SDIST = {JAR, "CONTRIBUTING.md", "docs/guarantees.md"}
 SMOKE = ROOT / "scripts" / "release" / "smoke.py"
-MACHINES = ("x86_64", "aarch64")
+# Processors, with their numbers in the header of an ELF file.
+MACHINES = {"x86_64": 62, "aarch64": 183}
 PYTHONS = ("3.11", "3.12", "3.13")
+PLATFORMS = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28", "aarch64-apple-darwin")
 UV = (sys.executable, "-m", "uv")
 # Settings of a compiler, which would replace zig.
 COMPILER_VARIABLES = ("CC", "CFLAGS", "LDSHARED")
@@ -89,6 +95,13 @@ def check_proofs(root: Path, version: str, changelog: str) -> None:
             )
 
 
+def check_extras(python: str, platform: str) -> None:
+    """Check that an installer finds versions of all that the extras ask for."""
+    target = ("--python-version", python, "--python-platform", platform)
+    project = ROOT / "pyproject.toml"
+    run(*UV, "pip", "compile", "--quiet", "--no-header", "--all-extras", *target, project)
+
+
 def build(work: Path) -> list[Path]:
     """Build the sdist, and a wheel from it for each processor; return the wheels."""
     shutil.rmtree(DIST, ignore_errors=True)
@@ -108,15 +121,30 @@ def build(work: Path) -> list[Path]:
     return wheels
 
 
-def check(wheels: list[Path]) -> None:
+def check_sdist(names: set[str]) -> None:
+    """Check the names of the files of an sdist."""
+    for name in sorted(IN_SDIST - names):
+        raise SystemExit(f"release: the sdist lacks {name}")
+    for name in sorted(names):
+        if name.endswith((".so", ".pyc")):
+            raise SystemExit(f"release: the sdist has {name}")
+
+
+def check(wheels: list[Path], version: str) -> None:
     """Check what a package index and an installer look at."""
     run("twine", "check", "--strict", *DIST.glob("beam_tfrecord-*"))
     run("check-wheel-contents", *wheels)
     run("abi3audit", "--strict", "--assume-minimum-abi3", "3.11", *wheels)
-    for wheel in wheels:
+    with tarfile.open(DIST / f"beam_tfrecord-{version}.tar.gz") as packed:
+        check_sdist({name.partition("/")[2] for name in packed.getnames()})
+    for wheel, number in zip(wheels, MACHINES.values(), strict=True):
         archive = zipfile.ZipFile(wheel)
-        if "beam_tfrecord/java/beam-tfrecord.jar" not in archive.namelist():
+        if JAR not in archive.namelist():
             raise SystemExit("release: no Java helper in the wheel: install a JDK of 11 or later")
+        # e_machine stands behind e_ident and e_type.
+        kernel = archive.read("beam_tfrecord/native/_records.abi3.so")
+        if int.from_bytes(kernel[18:20], "little") != number:
+            raise SystemExit(f"release: {wheel.name} has a kernel of another processor")
         for name in archive.namelist():
             if name.endswith(".so") and b".debug_info" in archive.read(name):
                 raise SystemExit(f"release: {wheel.name}: {name} has debug information")
@@ -160,15 +188,21 @@ def main() -> None:
             "processor: use one of uv (UV_PYTHON_PREFERENCE=only-managed), pyenv or python.org"
         )
     version = check_version(ROOT)
+    for python, platform in itertools.product(PYTHONS, PLATFORMS):
+        check_extras(python, platform)
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)
         x86, arm = build(work)
-        check([x86, arm])
+        check([x86, arm], version)
         for path in sorted(DIST.glob("beam_tfrecord-*")):
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
             print(f"{path.relative_to(ROOT)}  {path.stat().st_size:,} bytes  sha256 {digest}")
+        tried = []
         for python in PYTHONS:
-            print(try_here(x86, version, python, work), flush=True)
+            tried.append(try_here(x86, version, python, work))
+            print(tried[-1], flush=True)
+        if all(line.startswith("not tried") for line in tried):
+            raise SystemExit("release: no wheel was tried: uv python install 3.11")
         print(try_on_arm(arm, work))
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import beam_tfrecord as bt
 from beam_tfrecord.dataset.epochs import Division, Epochs
 from beam_tfrecord.errors import UsageError
+from tests.helpers.effort import examples
 
 ROWS = 97
 SHARDS = (1, 3, 20)
@@ -43,7 +44,7 @@ def joined(ranks):
     return [row for step in zip(*ranks, strict=True) for batch in step for row in batch]
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(1000, 40), deadline=None)
 @given(data=st.data())
 def test_any_division_reads_each_example_once_and_resumes(datasets, data):
     kind = data.draw(st.sampled_from([*SHARDS, "gzip", "parquet"]))

@@ -69,6 +69,7 @@ def test_one_flipped_bit_of_each_class_is_found(dataset):
     assert verify(dataset).ok
 
 
+@pytest.mark.slow
 def test_every_bit_of_a_gzip_header_and_of_the_end_is_under_a_hash(tmp_path):
     dataset = made(tmp_path, "gzip")
     shard = min(dataset.glob("*.gz"))

@@ -90,6 +90,7 @@ def manifest_of(path):
     return path if path.is_dir() else path.with_name(f"{path.name}-manifest.json")
 
 
+@pytest.mark.slow
 def test_the_reader_of_the_page_reads_every_dataset_by_index(reader, datasets):
     assert len(datasets) >= 8
     for path in datasets:
@@ -119,6 +120,7 @@ def test_the_reader_of_the_page_decodes_features(reader, datasets):
             }
 
 
+@pytest.mark.slow
 def test_the_reader_of_the_page_never_reads_a_wrong_record(reader, datasets, tmp_path):
     damaged = Path(shutil.copytree(datasets[-3], tmp_path / "damaged"))
     expected = [example.hex() for example in bt.load(damaged, split="a").examples()]

@@ -16,6 +16,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.dataset.epochs import Epochs
 from beam_tfrecord.dataset.order import Order
 from beam_tfrecord.errors import UsageError
+from tests.helpers.effort import examples
 from tests.helpers.lazy import Lazy
 
 grain = Lazy("grain")
@@ -116,7 +117,7 @@ def test_values_are_those_of_numpy(directory):
         assert joined.tolist() == values.tolist()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60, 6), deadline=None)
 @given(data=st.data())
 def test_any_processes_read_each_example_once_and_resume(directory, data):
     step = data.draw(st.integers(1, 30))

@@ -27,6 +27,7 @@ from tests.dataset.index_damage import (
     shift,
     unlisted,
 )
+from tests.helpers.effort import examples
 
 MOST_BYTES = 4 * 2**20
 
@@ -38,7 +39,7 @@ def dataset(tmp_path_factory):
     return directory / "out", files, bt.load(directory / "out").arrow()["id"].to_pylist()
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600, 12), deadline=None)
 @given(seed=st.integers(0, 2**64 - 1), is_listed=st.booleans())
 def test_a_damaged_file_gives_the_right_rows_or_one_line(dataset, seed, is_listed):
     out, *sound = dataset

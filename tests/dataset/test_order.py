@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from beam_tfrecord.dataset.order import Order
 from beam_tfrecord.errors import UsageError
+from tests.helpers.effort import examples
 
 ORDERS = st.builds(
     Order,
@@ -47,7 +48,7 @@ def test_a_large_epoch_needs_no_memory_for_all_of_it():
 @pytest.mark.parametrize("count", [2, 3, 5, 8, 13, 100])
 @pytest.mark.parametrize("chunk", [1, 4])
 def test_every_example_comes_at_every_position_equally_often(count, chunk):
-    epochs = 2000
+    epochs = examples(2000)
     seen = np.zeros((count, count))
     for epoch in range(epochs):
         order = Order(count, seed=7, epoch=epoch, chunk=chunk, window=2)
@@ -60,7 +61,7 @@ def test_every_example_comes_at_every_position_equally_often(count, chunk):
 
 
 def test_every_permutation_of_four_comes_equally_often():
-    epochs = 12_000
+    epochs = examples(12_000)
     seen = collections.Counter(
         tuple(Order(4, seed=1, epoch=epoch).indices(0, 4).tolist()) for epoch in range(epochs)
     )

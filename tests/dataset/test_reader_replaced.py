@@ -24,7 +24,7 @@ from tests.helpers.marks import slow_after
 REPLACED = "was replaced or removed after it was opened: load it again"
 
 
-@pytest.fixture(scope="module", params=["plain", "gzip", "stage"])
+@pytest.fixture(scope="module", params=slow_after(1, ["plain", "gzip", "stage"]))
 def datasets(request, tmp_path_factory):
     return Datasets(tmp_path_factory.mktemp(request.param), request.param)
 
@@ -51,7 +51,7 @@ def test_tensors_are_never_of_two_datasets(datasets, name):
 @pytest.mark.parametrize("name", slow_after(3, READERS))
 def test_rows_are_never_of_two_datasets_where_files_are_copied(datasets, name, way):
     ends = collections.Counter(
-        try_reader(datasets, "same", READERS[name], seed, way) for seed in range(24)
+        try_reader(datasets, "same", READERS[name], seed, way) for seed in range(8)
     )
     assert ends["error"]
 
@@ -62,7 +62,7 @@ def test_rows_are_never_of_two_datasets_where_files_are_copied(datasets, name, w
 @pytest.mark.xdist_group("tensorflow")
 def test_tensors_are_never_of_two_datasets_where_files_are_copied(datasets, name, way):
     ends = collections.Counter(
-        try_reader(datasets, "same", TF_READERS[name], seed, way) for seed in range(8)
+        try_reader(datasets, "same", TF_READERS[name], seed, way) for seed in range(4)
     )
     assert ends["error"]
 

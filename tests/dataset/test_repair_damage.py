@@ -9,6 +9,7 @@ import random
 import pytest
 
 from tests.dataset.damaging import HARD_KINDS, KINDS, damage_and_repair, tables
+from tests.helpers.effort import examples
 
 ROUNDS = 8
 HARD_ROUNDS = 4
@@ -30,6 +31,7 @@ def test_no_count_denies_what_hard_damage_costs(kind, tmp_path):
 def _repairs(kind, rounds, tmp_path):
     draw = random.Random(kind)
     found = tables(draw)
-    for number, values in itertools.product(range(rounds), found):
+    repairs = itertools.product(range(rounds), found)
+    for number, values in itertools.islice(repairs, examples(rounds * len(found))):
         name = f"{number} {values}"
         yield name, damage_and_repair(tmp_path / name, found[values], kind, draw)

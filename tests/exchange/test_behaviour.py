@@ -11,6 +11,7 @@ from beam_tfrecord.exchange import merge, plan, spill, write_steps
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.transforms.reading import ReadBatches
 from tests.helpers.datasets import ids, sample_table, shard_hashes, write_parquet
+from tests.helpers.marks import slow_after
 
 OPTIONS = {"splits": {"train": 0.7, "test": 0.3}, "shards": 6, "seed": 3}
 
@@ -71,14 +72,14 @@ def write_in_one_way(parquet, output, way, **options):
         )
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
-def test_shuffled_files_are_the_same_bytes(parquet, tmp_path, expected, way):
-    write_in_one_way(parquet, tmp_path / "out", way, **OPTIONS)
+@pytest.mark.parametrize("name", slow_after(5, WAYS))
+def test_shuffled_files_are_the_same_bytes(parquet, tmp_path, expected, name):
+    write_in_one_way(parquet, tmp_path / "out", WAYS[name], **OPTIONS)
     assert shard_hashes(tmp_path / "out") == expected(**OPTIONS)
     assert len(expected(**OPTIONS)) == 9
 
 
-@pytest.mark.parametrize("name", ["two threads", "small batches", "runner exchange"])
+@pytest.mark.parametrize("name", slow_after(1, ["small batches", "two threads", "runner exchange"]))
 @pytest.mark.parametrize(
     "options",
     [
@@ -112,7 +113,8 @@ def test_many_small_runs_give_the_same_bytes(
 
 
 @pytest.mark.parametrize(
-    ("fan_in", "options"), [(2, {}), (7, {"key": ["name"]}), (2, {"compression_type": "gzip"})]
+    ("fan_in", "options"),
+    slow_after(1, [(2, {}), (7, {"key": ["name"]}), (2, {"compression_type": "gzip"})]),
 )
 def test_two_rounds_of_merging_give_the_same_bytes(
     parquet,
@@ -140,19 +142,19 @@ def test_two_rounds_of_merging_give_the_same_bytes(
     assert len(merged) > len(batches)
 
 
-def test_every_split_is_spread_evenly_over_its_shards(parquet, tmp_path):
-    for options in ({}, {"key": ["id"]}, {"group": ["id"]}):
-        out = tmp_path / "-".join(options) / "out"
-        write_in_one_way(
-            parquet,
-            out,
-            WAYS["one worker"],
-            splits={"a": 0.5, "b": 0.5},
-            shards={"a": 4, "b": 4},
-            **options,
-        )
-        for shards in (bt.Manifest.load(out).splits["a"], bt.Manifest.load(out).splits["b"]):
-            examples = [shard.examples for shard in shards.shards]
-            assert len(examples) == 4
-            assert min(examples) > 0.8 * max(examples)
-        assert sorted(ids(out)) == list(range(3000))
+@pytest.mark.parametrize("options", slow_after(1, [{}, {"key": ["id"]}, {"group": ["id"]}]))
+def test_every_split_is_spread_evenly_over_its_shards(parquet, tmp_path, options):
+    out = tmp_path / "out"
+    write_in_one_way(
+        parquet,
+        out,
+        WAYS["one worker"],
+        splits={"a": 0.5, "b": 0.5},
+        shards={"a": 4, "b": 4},
+        **options,
+    )
+    for shards in (bt.Manifest.load(out).splits["a"], bt.Manifest.load(out).splits["b"]):
+        examples = [shard.examples for shard in shards.shards]
+        assert len(examples) == 4
+        assert min(examples) > 0.8 * max(examples)
+    assert sorted(ids(out)) == list(range(3000))

@@ -11,6 +11,7 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange import merge
 from beam_tfrecord.exchange.merge import Slice, merged_entries
 from tests.exchange.making import write_entries
+from tests.helpers.effort import examples
 
 # Few places, so that many records have the same one; payloads beyond a step of 40 bytes.
 entry = st.tuples(st.just("a"), st.integers(0, 4), st.binary(max_size=60))
@@ -30,7 +31,7 @@ def entries_in(lot):
 
 @settings(
     deadline=None,
-    max_examples=60,
+    max_examples=examples(60),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(runs=many_runs)

@@ -11,6 +11,7 @@ from beam_tfrecord.exchange.plan import plan_merges
 from beam_tfrecord.exchange.spill_files import merge_counts
 from beam_tfrecord.layout import Layout, ShardSpec, Splits
 from tests.exchange.making import payloads, write_entries
+from tests.helpers.effort import examples
 
 NAMES = ["a", "b"]
 SPLITS = Splits((("a", 0.5), ("b", 0.5)))
@@ -36,7 +37,7 @@ many_runs = st.lists(st.lists(entry, min_size=1, max_size=12), min_size=1, max_s
 @pytest.mark.parametrize("window_bytes", [2**20, 60, 1])
 @settings(
     deadline=None,
-    max_examples=60,
+    max_examples=examples(60),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(runs=many_runs, shards=st.integers(2, 6))

@@ -15,10 +15,11 @@ from beam_tfrecord.images import Fault, Header
 from beam_tfrecord.images.decode import Transform, check_decode, make_transform, transformed
 from beam_tfrecord.images.formats import describe
 from beam_tfrecord.sources.images.source import Images
+from tests.helpers.effort import examples
 from tests.sources.made_images import HEIGHT, SAMPLES, WIDTH, encoded, exif, oriented_tiff, picture
 
 PIXELS = 2**28
-DAMAGES = 200
+DAMAGES = examples(200)
 
 
 def photographs():

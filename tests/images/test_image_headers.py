@@ -14,6 +14,7 @@ from PIL import Image
 
 from beam_tfrecord.images import Fault, Header
 from beam_tfrecord.images.formats import describe
+from tests.helpers.effort import examples
 from tests.sources.made_images import HEIGHT, SAMPLES, WIDTH, encoded, exif, oriented_tiff, picture
 
 # Channels that were looked up in TensorFlow, or, where it cannot read the file, in Pillow.
@@ -130,7 +131,7 @@ def test_a_cut_is_let_through_where_nobody_asks(name):
 @pytest.mark.parametrize("name", SAMPLES)
 def test_flipped_and_cut_bytes_never_crash(name):
     chance = random.Random(name)
-    for _ in range(300):
+    for _ in range(examples(300)):
         data = bytearray(SAMPLES[name])
         for _ in range(chance.randrange(1, 4)):
             data[chance.randrange(min(len(data), 600))] = chance.randrange(256)

@@ -12,14 +12,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord.native.values import Encoded
+from tests.helpers.effort import examples
 from tests.helpers.tf_example import Features
 from tests.native.reference import wire
 
-# test_long.py runs all the properties again with many more examples than these.
+# `scripts/prove/run properties` runs all the properties again with many more examples than these.
 RELAXED = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
-    max_examples=int(os.environ.get("BEAM_TFRECORD_EXAMPLES", "150")),
+    max_examples=int(os.environ.get("BEAM_TFRECORD_EXAMPLES", examples(150))),
 )
 
 INT_TYPES = [pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64()]

@@ -47,6 +47,7 @@ def compiler(request):
     return COMPILERS[request.param] + (cross(platform.machine()) if request.param == "zig" else [])
 
 
+@pytest.mark.slow
 def test_every_file_builds(compiler, tmp_path):
     for source in sorted(NATIVE.glob("*.c")):
         command = [*compiler, *FLAGS, "-O1", "-c", str(source), "-o", str(tmp_path / "a.o")]

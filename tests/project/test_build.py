@@ -1,6 +1,6 @@
 """The build backend and the wheels it builds, with a compiler and without one.
 
-`test_release.py` has the wheels of a release, which are for other platforms too.
+`scripts/release/build` builds those of a release, which are for other platforms too.
 """
 
 import importlib.util

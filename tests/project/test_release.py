@@ -8,10 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tomllib
-import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -23,10 +20,7 @@ RELEASE = ROOT / "scripts" / "release"
 REPOSITORY = PROJECT["project"]["urls"]["Source"]
 WORKFLOWS = ROOT / ".github" / "workflows"
 PYTHONS = ("3.11", "3.12", "3.13")
-PLATFORMS = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28", "aarch64-apple-darwin")
 ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint"
-# Numbers of processors in the header of an ELF file.
-ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
 
 
 @pytest.fixture
@@ -154,37 +148,18 @@ def test_workflows_are_sound():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("platform", PLATFORMS)
-@pytest.mark.parametrize("python", PYTHONS)
-def test_every_extra_resolves(python, platform):
-    uv = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "pyproject.toml"]
-    target = ["--all-extras", "--python-version", python, "--python-platform", platform]
-    done = subprocess.run([*uv, *target], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+def test_every_extra_resolves(release):
+    release.check_extras(PYTHONS[0], release.PLATFORMS[0])
 
 
-@pytest.mark.slow
-def test_a_release_is_built_checked_and_tried():
-    programs = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
-    done = subprocess.run(
-        [RELEASE / "build"],
-        env={**os.environ, "PATH": programs, "UV_PYTHON_DOWNLOADS": "never"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    assert re.search(r"Python 3\.\d+\.\d+ on x86_64, _records\.abi3\.so: right", done.stdout)
-    (sdist,) = (ROOT / "dist").glob("*.tar.gz")
-    assert sdist.name == f"beam_tfrecord-{__version__}.tar.gz"
-    with tarfile.open(sdist) as archive:
-        packed = {name.partition("/")[2] for name in archive.getnames()}
-    jar = "beam_tfrecord/java/beam-tfrecord.jar"
-    assert {"CONTRIBUTING.md", "docs/guarantees.md", jar} <= packed
-    assert [name for name in packed if name.endswith((".so", ".pyc"))] == []
-    for machine, number in ELF_MACHINES.items():
-        (wheel,) = (ROOT / "dist").glob(f"*-cp311-abi3-manylinux*_2_17_{machine}*.whl")
-        kernel = zipfile.ZipFile(wheel).read("beam_tfrecord/native/_records.abi3.so")
-        # e_machine stands behind e_ident and e_type.
-        assert int.from_bytes(kernel[18:20], "little") == number
+@pytest.mark.parametrize(
+    ("left_out", "more", "message"),
+    [
+        ({"docs/guarantees.md"}, set(), r"the sdist lacks docs/guarantees\.md$"),
+        (set(), {"a/b.so", "a/b.py"}, r"the sdist has a/b\.so$"),
+    ],
+)
+def test_an_sdist_with_a_file_too_few_or_too_many_is_refused(release, left_out, more, message):
+    release.check_sdist(release.IN_SDIST)
+    with pytest.raises(SystemExit, match=message):
+        release.check_sdist(release.IN_SDIST - left_out | more)

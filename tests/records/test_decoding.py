@@ -13,6 +13,7 @@ from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import Arena, Encoder
+from tests.helpers.effort import examples
 from tests.native import reference
 
 
@@ -92,7 +93,7 @@ def arrays(draw):
 
 
 @pytest.mark.parametrize("kernel", ["native", "reference"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(array=arrays())
 def test_what_is_encoded_decodes_equal(kernel, array):
     with pytest.MonkeyPatch.context() as patch:
@@ -107,7 +108,7 @@ def test_what_is_encoded_decodes_equal(kernel, array):
     [pair for pair in SCALARS if "string" not in str(pair[0]) and "binary" not in str(pair[0])],
 )
 def test_text_is_exact(arrow, values):
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=examples(30), deadline=None)
     @given(st.lists(st.none() | values, min_size=1, max_size=4))
     def check(rows):
         array = pa.array(rows, arrow)

@@ -19,6 +19,7 @@ from beam_tfrecord.features.tensors import TensorType, tensor_column
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.sources.numpy.source import Numpy
+from tests.helpers.effort import examples
 from tests.native import reference
 
 FOREIGN = [
@@ -93,7 +94,9 @@ def through_records(source):
 
 
 @settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(300, 10),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(array=arrays(), as_row=st.booleans())
 def test_every_array_comes_back_bit_for_bit(tmp_path, array, as_row):

@@ -17,6 +17,7 @@ from beam_tfrecord.batch import EXAMPLES_SCHEMA, Batch, Origin
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types
 from beam_tfrecord.records.rows import call_on_rows, mapped_batch, to_rows
+from tests.helpers.effort import examples
 
 X = pa.schema([("x", pa.int64())])
 
@@ -257,7 +258,7 @@ MIXED = (
 def test_types_do_not_depend_on_which_rows_are_in_one_batch(count):
     draw = random.Random(count)
     every = list(itertools.product(MIXED, repeat=count))
-    for values in draw.sample(every, min(len(every), 3000)):
+    for values in draw.sample(every, min(len(every), examples(3000))):
         rows = [{"x": value} for value in values]
         found = {_types_in_batches(rows, size) for size in range(1, count + 1)}
         assert len(found) == 1, (values, found)

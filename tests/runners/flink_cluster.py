@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "pipelines" / "flink"
 # Far beyond what a loaded machine takes: no test is to fail for that.
 WRITE_S = 480
+# A little more than is taken for small, which would run in one worker.
+_ROWS = 250_000
 SPLIT = ("--split", "train=0.9,test=0.1", "--shards", "6")
 
 # A function that stands still at one row while the gate is shut, and says in which process.
@@ -139,6 +141,22 @@ def running_cluster(state):
         yield Cluster(state, tuple(shlex.split(started.stdout.splitlines()[-1])))
     finally:
         subprocess.run([sys.executable, str(SCRIPTS / "down"), str(state)], check=True)
+
+
+def write_trips(directory):
+    """Write a CSV file of several units; return its path."""
+    path = directory / "trips.csv"
+    with open(path, "w") as file:
+        file.write("id,fare,city\n")
+        for i in range(_ROWS):
+            file.write(f"{i},{i * 7919 % 100_003 / 100},town-{i % 97:060}\n")
+    return path
+
+
+def written_here(trips, directory):
+    """Return the files of a dataset of the trips, written by one process, without a map."""
+    bt.write(trips, directory / "out", splits="train=0.9,test=0.1", shards=6)
+    return data_of(directory / "out")
 
 
 def data_of(output):

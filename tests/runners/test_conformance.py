@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import beam_tfrecord as bt
+from tests.helpers.marks import needs
 from tests.runners.conformance import (
     JOBS,
     TRANSFORM_JOBS,
@@ -25,7 +26,6 @@ from tests.runners.conformance import (
     result_of,
     small_groups,
 )
-from tests.runners.flink_cluster import running_cluster
 
 PROCESSES = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
 THREADS = ("--direct_num_workers=2", "--direct_running_mode=multi_threading")
@@ -117,12 +117,6 @@ def worker_pool(tmp_path_factory):
         pool.wait(30)
 
 
-@pytest.fixture(scope="module")
-def flink(tmp_path_factory):
-    with running_cluster(tmp_path_factory.mktemp("flink")) as cluster:
-        yield cluster
-
-
 @pytest.fixture
 def started(request):
     """Return a way with all its options, once what it needs is there."""
@@ -134,7 +128,7 @@ def started(request):
         elif name == "prism":
             more = [f"--prism_location={prism()}"]
         elif name == "flink":
-            more = request.getfixturevalue("flink").options
+            more = request.getfixturevalue("cluster").options
         return dataclasses.replace(way, beam=(*way.beam, *more))
 
     return of
@@ -153,6 +147,12 @@ def check_known(result, job, output):
     assert manifest.rejects["rows"] == job.rejects
 
 
+def marks_of(way, job=None):
+    if way == "flink":
+        return needs("flink")
+    return [pytest.mark.slow] if way in SLOW and (way, job) not in ALWAYS else []
+
+
 def pairs():
     """Return every way with every job; what takes long is marked as slow."""
     return [
@@ -160,7 +160,7 @@ def pairs():
             way,
             job,
             id=f"{way}-{job}",
-            marks=[pytest.mark.slow] if way in SLOW and (way, job) not in ALWAYS else [],
+            marks=marks_of(way, job),
         )
         for way in WAYS
         for job in JOBS
@@ -188,7 +188,7 @@ def test_job_comes_out_the_same(
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("job", TRANSFORM_JOBS)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [pytest.param(way, marks=marks_of(way)) for way in WAYS])
 def test_preprocessing_comes_out_the_same(
     way,
     job,

@@ -18,11 +18,10 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 
-from beam_tfrecord.runners import dataflow
 from beam_tfrecord.storage import read_bytes
 from beam_tfrecord.workdir.job_file import load_job
 from tests.helpers.cli_stand_ins import run
-from tests.runners.dataflow_cloud import cloud_of, emulated_storage, last_line, local_copy
+from tests.runners.dataflow_cloud import last_line, local_copy
 
 GOLDEN = Path(__file__).with_name("dataflow_job.json")
 SPLIT = ("--split", "train=0.9,test=0.1")
@@ -39,19 +38,6 @@ worker logs: 12 lines
 
 # Clients forget connections of answers that they ask for again; the emulator closes some.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-
-
-@pytest.fixture(scope="module")
-def storage():
-    with emulated_storage() as endpoint:
-        yield endpoint
-
-
-@pytest.fixture
-def cloud(storage, monkeypatch):
-    monkeypatch.setattr(dataflow.DataflowResult, "first_look_s", 0.05)
-    with cloud_of(storage) as made:
-        yield made
 
 
 def pipeline_of(cloud):
@@ -160,7 +146,6 @@ def test_options_reach_the_job(cloud):
     assert docker.container_image == "gcr.io/my/image:1"
 
 
-@pytest.mark.slow
 def test_modules_of_a_map_function_are_staged(cloud, tmp_path, monkeypatch):
     # The worker finds neither of them where it runs, but in what was staged.
     (tmp_path / "dataflow_neighbour.py").write_text("FACTOR = 2\n")

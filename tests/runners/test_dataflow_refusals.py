@@ -8,22 +8,10 @@ import pytest
 
 from beam_tfrecord.storage import exists
 from tests.helpers.cli_stand_ins import run
-from tests.runners.dataflow_cloud import NOWHERE, cloud_of, emulated_storage
+from tests.runners.dataflow_cloud import NOWHERE
 
 # Clients forget connections of answers that they ask for again; the emulator closes some.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-
-
-@pytest.fixture(scope="module")
-def storage():
-    with emulated_storage() as endpoint:
-        yield endpoint
-
-
-@pytest.fixture
-def cloud(storage):
-    with cloud_of(storage) as made:
-        yield made
 
 
 @pytest.mark.parametrize(

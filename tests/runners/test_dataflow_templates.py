@@ -12,31 +12,12 @@ import pytest
 from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.storage import exists, put, read_bytes
 from tests.helpers.cli_stand_ins import run
-from tests.runners.dataflow_cloud import (
-    Cloud,
-    cloud_of,
-    emulated_storage,
-    last_line,
-    local_copy,
-    trips,
-)
+from tests.runners.dataflow_cloud import Cloud, last_line, local_copy, trips
 
 SPLIT = ("--split", "train=0.9,test=0.1")
 
 # Clients forget connections of answers that they ask for again; the emulator closes some.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-
-
-@pytest.fixture(scope="module")
-def storage():
-    with emulated_storage() as endpoint:
-        yield endpoint
-
-
-@pytest.fixture
-def cloud(storage):
-    with cloud_of(storage) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +68,6 @@ def test_a_detached_job_fails_where_the_data_is_at_fault(cloud, tmp_path):
     assert not exists(f"{cloud.output}/manifest.json")
 
 
-@pytest.mark.slow
 def test_a_classic_template_runs_again_and_again(cloud, here):
     place = f"{cloud.bucket}/templates/trips"
     ran = cloud.write("--template-location", place, "--overwrite", *SPLIT)
@@ -111,7 +91,6 @@ def test_a_classic_template_runs_again_and_again(cloud, here):
     assert not any(name.startswith(".") for name in cloud.names("out"))
 
 
-@pytest.mark.slow
 def test_a_flex_template_describes_the_job_at_launch(cloud, here):
     parameters = {"input": cloud.input, "output": cloud.output, "split": "train=0.9,test=0.1"}
     told = ask(cloud, "flexTemplates:launch", _flex(cloud, parameters))
@@ -133,7 +112,6 @@ def test_a_flex_template_refuses_in_one_line(cloud):
     assert message.count("\n") == 1
 
 
-@pytest.mark.slow
 def test_a_stage_is_extracted_there_too(cloud):
     words = [word for word in cloud.words() if word != cloud.output]
     stage = f"{cloud.bucket}/stage"

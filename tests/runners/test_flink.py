@@ -3,9 +3,8 @@
 import json
 import signal
 
-import pytest
-
 import beam_tfrecord as bt
+from tests.helpers.marks import needs
 from tests.runners.flink_cluster import (
     SPLIT,
     data_of,
@@ -17,7 +16,7 @@ from tests.runners.flink_cluster import (
     wait_for,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flink")]
+pytestmark = needs("flink")
 
 FAILING = """
 def fails(row):

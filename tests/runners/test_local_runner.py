@@ -23,12 +23,12 @@ EMBEDDED = ["--job_endpoint=embed", "--environment_type=LOOPBACK"]
 TIMED = "--experiments=data_buffer_time_limit_ms=1000"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "seconds", "sends_slowly"),
     [
         ("threads", 3.2, True),
-        pytest.param("processes", 3.2, True, marks=pytest.mark.slow),
-        pytest.param("job service", 3.2, True, marks=pytest.mark.slow),
+        ("processes", 3.2, True),
         # One worker emits both parts, one after the other.
         ("in memory", 1.6, False),
     ],

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.selection.evaluate import rows_that_match
 from beam_tfrecord.selection.parse import parse_filter
+from tests.helpers.effort import examples
 
 BIG = 2**53
 NAN = math.nan
@@ -181,7 +182,7 @@ SIGNS = {
 }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_numbers_compare_as_fractions_do(data):
     one, other = (data.draw(st.sampled_from([*NUMBERS])) for _ in range(2))

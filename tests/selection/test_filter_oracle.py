@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from beam_tfrecord.selection.evaluate import rows_that_match
 from beam_tfrecord.selection.nodes import quoted_text
 from beam_tfrecord.selection.parse import parse_filter
+from tests.helpers.effort import examples
 from tests.helpers.lazy import Lazy
 
 duckdb = Lazy("duckdb")
@@ -126,7 +127,7 @@ def tables(kinds):
     )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(tables(SQLITE), conditions("ift"))
 def test_sqlite_says_the_same(data, text):
     with sqlite3.connect(":memory:") as database:
@@ -142,7 +143,7 @@ def test_sqlite_says_the_same(data, text):
     assert rows_that_match(parse_filter(text), data).to_pylist() == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(tables(DUCKDB), conditions("tdmcu"))
 def test_duckdb_says_the_same(data, text):
     with duckdb.connect() as database:

@@ -18,6 +18,7 @@ from beam_tfrecord.sources.parquet import footer as footer_module
 from beam_tfrecord.sources.parquet import source as parquet_module
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.sources.parquet.statistics import Leaf, pruned_groups
+from tests.helpers.effort import examples
 from tests.selection.test_filter_oracle import SQLITE, conditions, tables
 
 NAN = float("nan")
@@ -91,7 +92,7 @@ def test_statistics_that_are_missing_or_of_int96_prune_nothing(tmp_path):
     assert pruned(int96, "x > timestamp '2020-01-01'") == [False]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(tables(SQLITE), conditions("ift"))
 def test_no_matching_row_is_pruned(tmp_path_factory, data, text):
     path = tmp_path_factory.mktemp("p") / "x.parquet"

@@ -275,6 +275,7 @@ def _stop(*_, **__) -> None:
     raise RuntimeError("stopped here")
 
 
+@pytest.mark.slow
 def test_identity_covers_what_is_selected_and_nothing_else(table, tmp_path):
     def fingerprint(**options):
         return bt.write(table, tmp_path / "out", overwrite=True, **options).fingerprint

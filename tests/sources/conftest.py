@@ -5,6 +5,12 @@ import pytest
 from beam_tfrecord.sources.sql.read import release_snapshots
 from tests.helpers.databases.jdbc_mariadb import mariadb_server
 from tests.helpers.databases.postgres import binaries, postgres_server
+from tests.helpers.marks import mark_users
+
+
+def pytest_itemcollected(item):
+    # H2 runs in the JVM.
+    mark_users(item, {"postgres", "mariadb", "h2"}, "databases")
 
 
 @pytest.fixture(scope="session")

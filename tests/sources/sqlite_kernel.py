@@ -18,6 +18,7 @@ from beam_tfrecord.sources.sql import sqlite as sql_sqlite
 from beam_tfrecord.sources.sql import sqlite_columns
 from beam_tfrecord.sources.sql.source import Sql
 from beam_tfrecord.sources.sql.sqlite_columns import KernelConnection, can_read, library
+from tests.helpers.effort import examples
 from tests.sources.made_sql import make_database, rows_of
 from tests.sources.test_sql_sqlite import EXACT, MISFITS, column
 
@@ -66,7 +67,7 @@ TABLE = (
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     rows=st.lists(st.tuples(*[VALUES] * 9), max_size=30), batch_rows=st.sampled_from([1, 3, 1000])
 )

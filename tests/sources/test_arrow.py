@@ -11,6 +11,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.sources import file_parts
 from beam_tfrecord.sources.arrow import Arrow
+from tests.helpers.effort import examples
 from tests.sources.made_parquet import read_all, units_of
 from tests.whole.type_families import FAMILIES, Column
 
@@ -51,7 +52,7 @@ def test_buffers_may_be_compressed(tmp_path, compression, stream, monkeypatch):
 def test_every_type_of_the_contract_comes_back(family, tmp_path_factory):
     directory = tmp_path_factory.mktemp("arrow")
 
-    @settings(max_examples=12, deadline=None)
+    @settings(max_examples=examples(12), deadline=None)
     @given(FAMILIES[family])
     def check(column: Column) -> None:
         array = column.array

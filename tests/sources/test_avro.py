@@ -23,6 +23,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources import file_parts
 from beam_tfrecord.sources.avro.source import Avro
+from tests.helpers.effort import examples
 from tests.sources.made_parquet import read_all, units_of
 
 SYNC = bytes(range(100, 116))
@@ -422,7 +423,7 @@ def _named(of, numbers):
     return {**of, **name, **inside}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_any_type_is_read_as_fastavro_reads_it(data, tmp_path_factory):
     numbers = iter(range(1000))

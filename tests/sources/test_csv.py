@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from beam_tfrecord.errors import SchemaConflict, UsageError
 from beam_tfrecord.sources.csv import read as csv_read
 from beam_tfrecord.sources.csv.source import Csv
+from tests.helpers.effort import examples
 
 
 @pytest.fixture
@@ -327,7 +328,7 @@ cells = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     rows=st.lists(st.tuples(cells, cells, cells), max_size=12),
     delimiter=st.sampled_from(",;|\t"),
@@ -384,7 +385,7 @@ def test_units_together_give_the_rows_of_the_file(
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -22,6 +22,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.sources.csv.formats import Format, Formats, date_format
 from beam_tfrecord.sources.csv.source import Csv
+from tests.helpers.effort import examples
 
 
 def written(path: Path, *rows: list[Any], delimiter: str = ";") -> Path:
@@ -73,7 +74,7 @@ FORMATS = ["%d.%m.%Y", "%m/%d/%y", "%d %b %Y", "%B %d, %Y", "%Y%m%d", "%d.%m.%Y 
 FORMATS += ["%I:%M %p %d-%m-%Y", "%Y-%m-%dT%H:%M:%S.%f", "%y %B %d %H.%M"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.sampled_from(FORMATS),
     st.datetimes(datetime.datetime(1970, 1, 1), datetime.datetime(2068, 12, 31)),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from beam_tfrecord.native import _csv as native
 from beam_tfrecord.native import values as codes
 from beam_tfrecord.native.values import Target
+from tests.helpers.effort import examples
 from tests.native.reference import csv_tables as reference
 
 KERNELS = [native, reference]
@@ -54,13 +55,13 @@ def rows_of(kernel, text, columns, **options):
     return good, bad
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(texts, st.sampled_from(DIALECTS))
 def test_both_scan_the_same(text, dialect):
     assert native.scan(text, dialect) == reference.scan(text, dialect)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(texts, st.sampled_from(DIALECTS), st.booleans())
 def test_both_find_the_same_first_row(text, dialect, final):
     found = []
@@ -82,7 +83,7 @@ def test_the_first_row_may_be_long_and_wide():
         native.first_row(b'a,"b\n', RFC, True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(texts, texts, st.sampled_from(DIALECTS))
 def test_scan_composes(left, right, dialect):
     whole = native.scan(left + right, dialect)
@@ -115,7 +116,7 @@ def test_count_lines(text, lines):
     assert native.count_lines(text) == reference.count_lines(text) == lines
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(texts, st.sampled_from(DIALECTS), st.integers(1, 3), st.booleans(), st.integers(1, 5))
 def test_both_tokenise_the_same(text, dialect, columns, keep_blank, capacity):
     targets = [Target(i, codes.AS_TEXT) for i in range(columns)]
@@ -138,7 +139,7 @@ def test_both_tokenise_the_same(text, dialect, columns, keep_blank, capacity):
     assert results[0] == results[1]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.text(',"\r\n xy', max_size=80))
 @example('a"b,"c""d"e,f\r\n\r\n"x\ny",,z')
 def test_rows_equal_those_of_pythons_csv(text):
@@ -153,7 +154,7 @@ def test_rows_equal_those_of_pythons_csv(text):
     assert len(bad) == sum(len(row) != width for row in expected)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(texts, st.integers(0, 200), st.sampled_from(DIALECTS))
 def test_text_may_come_in_pieces(text, at, dialect):
     def collect(pieces):
@@ -183,7 +184,7 @@ decimals = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(decimals)
 @example("9007199254740993.0")
 @example("9007199254740992.99999999999999999999999")
@@ -271,7 +272,7 @@ def test_kinds(word, kind):
         assert [sighting.kind for sighting in typer.take_sightings()] == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.text('"0123456789-+:.TZ eE nafiurlstNA\t', min_size=1, max_size=30))
 @example('""')
 @example('" "')
@@ -289,7 +290,7 @@ words = st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(words, max_size=300), st.integers(0, 100))
 def test_both_count_the_same_words(cells, strays):
     cells += ["?"] * strays
@@ -302,7 +303,7 @@ def test_both_count_the_same_words(cells, strays):
     assert found[0] == found[1]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.datetimes(), st.sampled_from(["s", "ms", "us", "ns"]))
 def test_times_equal_numpys(moment, unit):
     text = moment.isoformat(sep=" ")

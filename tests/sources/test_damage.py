@@ -15,6 +15,7 @@ from beam_tfrecord.sources.json.source import Json
 from beam_tfrecord.sources.tfrecord.source import Tfrecord
 from beam_tfrecord.sources.webdataset import WebDataset
 from beam_tfrecord.testing import some_rows
+from tests.helpers.effort import examples
 from tests.helpers.records import example, framed
 from tests.sources.behaviour import CASES
 from tests.sources.test_webdataset import write_tar
@@ -104,7 +105,7 @@ def test_damage_loses_no_row_in_silence(tmp_path, kind, damage):
     open_ = _made(kind, path)
     data = path.read_bytes()
     messages = []
-    for seed in range(SEEDS.get(kind, 60)):
+    for seed in range(examples(SEEDS.get(kind, 60))):
         changed = bytearray(data)
         damage(changed, random.Random(seed))
         path.write_bytes(changed)
@@ -121,7 +122,7 @@ def test_a_file_that_is_cut_off_has_all_rows_before_the_cut_or_is_refused(tmp_pa
     path = tmp_path / f"x{SUFFIXES[kind]}"
     open_ = _made(kind, path)
     data = path.read_bytes()
-    for seed in range(SEEDS.get(kind, 40)):
+    for seed in range(examples(SEEDS.get(kind, 40))):
         changed = bytearray(data)
         _cut(changed, random.Random(seed))
         path.write_bytes(changed)

@@ -20,6 +20,7 @@ from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.sources.json import text as text_module
 from beam_tfrecord.sources.json.source import Json
+from tests.helpers.effort import examples
 
 Row = dict[str, Any]
 
@@ -109,7 +110,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 @given(rows=_documents(), data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_rows_are_those_of_pythons_json(rows, data, tmp_path_factory):
     directory = tmp_path_factory.mktemp("json")
     ends = st.sampled_from(["\n", "\r\n", " \n", "\n\n", "\n \t\n"])
@@ -131,7 +132,7 @@ def test_rows_are_those_of_pythons_json(rows, data, tmp_path_factory):
 
 
 @given(rows=_documents(), data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_all_forms_have_the_same_rows(rows, data, tmp_path_factory):
     directory = tmp_path_factory.mktemp("json")
     ascii_ = data.draw(st.booleans())
@@ -211,7 +212,7 @@ def _judge(line, arrow):
     lines=st.lists(st.sampled_from(_ODD), min_size=1, max_size=8),
     arrow=st.sampled_from([pa.int64(), pa.float64(), pa.string()]),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_every_line_is_right_or_a_reject(lines, arrow, tmp_path_factory):
     path = _file(tmp_path_factory.mktemp("json"), "".join(f"{line}\n" for line in lines))
     source = Json(path)
@@ -238,7 +239,7 @@ def test_every_line_is_right_or_a_reject(lines, arrow, tmp_path_factory):
 
 
 @given(lines=st.lists(st.sampled_from(_ODD), min_size=1, max_size=6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_inference_never_fails_but_by_a_conflict(lines, tmp_path_factory):
     path = _file(tmp_path_factory.mktemp("json"), "".join(f"{line}\n" for line in lines))
     try:
@@ -286,7 +287,7 @@ def _has_a_key_twice(pairs: Any) -> bool:
 
 
 @given(rows=st.lists(_PAIRS, min_size=1, max_size=6))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_no_value_of_a_row_with_a_key_twice_is_read(rows, tmp_path_factory):
     lines = map(_object_of, rows)
     path = _file(tmp_path_factory.mktemp("json"), "".join(f"{line}\n" for line in lines))

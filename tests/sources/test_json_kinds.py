@@ -11,6 +11,7 @@ from beam_tfrecord.native import _json
 from beam_tfrecord.sources.json import types
 from beam_tfrecord.sources.json.text import Lines
 from beam_tfrecord.sources.json.types import Finder
+from tests.helpers.effort import examples
 
 _SCALARS = st.sampled_from(
     [
@@ -78,7 +79,7 @@ class _EveryRow:
 
 
 @given(st.lists(_ROWS, min_size=1, max_size=6), st.integers(1, 3))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_the_kinds_are_those_that_python_finds_in_every_row(rows, times):
     # The same rows again are known, unless they are wrong.
     rows = rows * times
@@ -100,7 +101,7 @@ _PLAIN = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=3), _PLAIN, max_size=5), st.booleans(), st.randoms())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_python_reads_no_row_twice_of_the_same_kinds(row, ascii_, random):
     names = list(row)
     random.shuffle(names)

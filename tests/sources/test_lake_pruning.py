@@ -214,6 +214,7 @@ def iceberg_of(directory, tables):
     return f"{directory}/ns/t"
 
 
+@pytest.mark.slow
 def test_no_file_or_row_group_with_a_matching_row_is_excluded(kept):
     source, places, rows = kept
     pruned = [0, 0]

@@ -31,6 +31,7 @@ from beam_tfrecord.sources.memory import rows as rows_module
 from beam_tfrecord.sources.memory.source import Memory, on_disk
 from beam_tfrecord.sources.memory.spool import spool
 from beam_tfrecord.sources.memory.tables import stream_of
+from tests.helpers.effort import examples
 from tests.helpers.lazy import Lazy
 from tests.whole.containers import installed_datasets
 from tests.whole.type_families import FAMILIES
@@ -463,7 +464,7 @@ def _features(values, store):
 
 
 class TestIdentity:
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
     @given(
         st.sampled_from(sorted(FAMILIES)).flatmap(lambda name: FAMILIES[name]),
         st.randoms(use_true_random=False),
@@ -477,7 +478,7 @@ class TestIdentity:
         found.validate(full=True)
         assert digest_of(chunked) == digest_of(table) == digest_of(chunked.to_reader())
 
-    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
     @given(
         st.lists(
             st.fixed_dictionaries(

@@ -14,6 +14,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError
 from beam_tfrecord.sources import file_parts
 from beam_tfrecord.sources.orc import Orc
+from tests.helpers.effort import examples
 from tests.sources.made_parquet import read_all, units_of
 from tests.whole.type_families import FAMILIES, Column
 
@@ -57,7 +58,7 @@ def test_types_that_orc_has_come_back(family, tmp_path_factory):
     path = tmp_path_factory.mktemp("orc") / "a.orc"
     seen = []
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=examples(25), deadline=None)
     @given(FAMILIES[family])
     def check(column: Column) -> None:
         # pyarrow reads all timestamps of ORC in nanoseconds, also those in lists.

@@ -25,6 +25,7 @@ from beam_tfrecord.sources.sql.database import ConnectionLost, Engine, Misfit, S
 from beam_tfrecord.sources.sql.plan import ranges
 from beam_tfrecord.sources.sql.read import cut, even, read_partition
 from beam_tfrecord.sources.sql.source import Sql
+from tests.helpers.effort import examples
 from tests.sources.made_sql import conditions, make_database, rows_of, shards_of
 
 ROOT = Path(__file__).parents[2]
@@ -101,7 +102,7 @@ def test_partitions_follow_from_rows_and_bytes_alone(tmp_path):
     assert [rows for _, rows in conditions(Sql(path, table="t", max_connections=1))] == [600_000]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     keys=st.lists(
         st.none()
@@ -491,6 +492,7 @@ def test_no_shuffle_asks_the_source_for_an_order(trips, tmp_path):
 # --- the bench
 
 
+@pytest.mark.slow
 def test_the_bench_measures_and_tells(tmp_path):
     names = "sqlite_fetchmany,sqlite_write"
     done = subprocess.run(

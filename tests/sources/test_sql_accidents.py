@@ -19,7 +19,9 @@ from tests.helpers.databases.jdbc_drivers import POSTGRES, driver_jars
 from tests.helpers.databases.postgres import PASSWORD, postgres_server
 from tests.helpers.databases.proxy import Proxy
 from tests.helpers.datasets import ids
-from tests.helpers.marks import slow_after
+from tests.helpers.marks import needs
+
+pytestmark = needs("databases")
 
 ROOT = Path(__file__).parents[2]
 ROWS = 20_000
@@ -58,7 +60,7 @@ def moving_on(server, table):
         thread.join()
 
 
-@pytest.mark.parametrize("way", slow_after(1, WAYS))
+@pytest.mark.parametrize("way", WAYS)
 def test_a_dataset_is_one_moment_of_a_table_that_others_change(postgres, tmp_path, way):
     postgres.run(
         "DROP TABLE IF EXISTS moved",
@@ -78,7 +80,7 @@ def test_a_dataset_is_one_moment_of_a_table_that_others_change(postgres, tmp_pat
     assert 10 < found[0] <= done
 
 
-@pytest.mark.parametrize("way", slow_after(1, WAYS))
+@pytest.mark.parametrize("way", WAYS)
 def test_a_server_killed_amid_a_job_publishes_nothing_and_serves_the_next(tmp_path, way):
     with postgres_server() as server:
         server.run(

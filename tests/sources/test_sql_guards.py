@@ -12,6 +12,7 @@ from tests.helpers.databases import partitions
 from tests.helpers.databases.jdbc_database import Database
 from tests.helpers.databases.jdbc_drivers import H2, driver_jars
 from tests.helpers.databases.partitions import KeyedDatabase
+from tests.helpers.marks import needs
 
 
 @pytest.fixture(scope="module", params=["", "jdbc"])
@@ -394,7 +395,7 @@ SQLITE_ATTACKS = (
 )
 
 
-@pytest.mark.parametrize("driver", ["", "jdbc"])
+@pytest.mark.parametrize("driver", ["", pytest.param("jdbc", marks=needs("databases"))])
 @pytest.mark.parametrize("attack", SQLITE_ATTACKS)
 def test_no_query_writes_by_sqlite(attack, driver, tmp_path):
     database = partitions.sqlite(tmp_path / "guards.db", driver)
@@ -425,6 +426,8 @@ def test_no_statement_before_ours_writes_by_sqlite(statement, tmp_path):
     assert (tmp_path / "guards.db").read_bytes() == before
 
 
+@pytest.mark.slow
+@pytest.mark.xdist_group("databases")
 def test_a_file_of_h2_is_read_as_any_other(tmp_path):
     database = Database(f"jdbc:h2:{tmp_path}/guards", driver_jars(H2))
     database.run("CREATE TABLE safe AS SELECT x AS a FROM system_range(1, 9)")

@@ -30,6 +30,9 @@ from tests.helpers.databases.jdbc_mariadb import USER as MARIADB_USER
 from tests.helpers.databases.postgres import PASSWORD
 from tests.helpers.databases.proxy import Proxy
 from tests.helpers.databases.server import free_port
+from tests.helpers.marks import needs
+
+pytestmark = needs("databases")
 
 names = itertools.count()
 

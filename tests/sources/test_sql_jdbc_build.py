@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 JAR = "beam_tfrecord/java/beam-tfrecord.jar"
 
@@ -61,7 +63,6 @@ def test_the_jar_is_built_for_java_11_and_goes_into_the_wheel_without_its_source
 
 
 @needs_javac
-@pytest.mark.slow
 def test_the_same_sources_give_the_same_jar(tree):
     setup(tree, "build_py", "--build-lib", "one")
     (tree / JAR).unlink()

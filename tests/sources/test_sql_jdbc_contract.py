@@ -24,6 +24,9 @@ from tests.helpers.databases.jdbc_cases import (
 from tests.helpers.databases.jdbc_database import Database
 from tests.helpers.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, SQLITE, driver_jars
 from tests.helpers.databases.postgres import PASSWORD
+from tests.helpers.marks import needs
+
+pytestmark = needs("databases")
 
 
 def values_of(array):

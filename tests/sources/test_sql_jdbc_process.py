@@ -20,6 +20,8 @@ from tests.helpers.databases.jdbc_mariadb import PASSWORD as MARIADB_PASSWORD
 from tests.helpers.databases.jdbc_mariadb import USER as MARIADB_USER
 from tests.helpers.databases.postgres import PASSWORD
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 PROLOGUE = """
@@ -271,7 +273,6 @@ def test_jars_staged_with_a_job_are_found_on_its_workers(tmp_path, monkeypatch):
         local_jars(("org.example:other:1.0",))
 
 
-@pytest.mark.slow
 def test_coordinates_that_maven_does_not_know(tmp_path, monkeypatch):
     driver_jars(H2)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -45,11 +45,15 @@ def test_mariadb(mariadb, tmp_path, declared, holds, driver):
     check_type(partitions.mariadb(mariadb, driver), declared, holds, tmp_path)
 
 
+@pytest.mark.slow
+@pytest.mark.xdist_group("databases")
 @pytest.mark.parametrize(("declared", "holds"), numbers.H2.items())
 def test_h2(tmp_path, declared, holds):
     check_type(partitions.h2("numbers"), declared, holds, tmp_path)
 
 
+@pytest.mark.slow
+@pytest.mark.xdist_group("databases")
 def test_sqlite_by_jdbc(tmp_path):
     for way in sqlite_by_jdbc().values():
         check(way, tmp_path)

@@ -12,6 +12,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.databases import keys, partitions
 from tests.helpers.databases.partitions import KeyedDatabase, check_partitions
+from tests.helpers.marks import needs
 
 
 def check(database: KeyedDatabase, declared: str) -> None:
@@ -19,7 +20,7 @@ def check(database: KeyedDatabase, declared: str) -> None:
     check_partitions(database, declared, random.Random(declared), rows=(60,), partitions=(9,))
 
 
-@pytest.fixture(scope="module", params=["", "jdbc"])
+@pytest.fixture(scope="module", params=["", pytest.param("jdbc", marks=needs("databases"))])
 def sqlite(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("keys") / "keys.db"
     return partitions.sqlite(path, request.param)

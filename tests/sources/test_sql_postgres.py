@@ -348,6 +348,8 @@ def test_connections_cut_at_random_moments(server, proxied, monkeypatch):
     assert cuts >= 20
 
 
+@pytest.mark.slow
+@pytest.mark.xdist_group("databases")
 def test_a_server_that_is_killed_fails_the_job_and_publishes_nothing(tmp_path):
     with postgres_server() as server:
         server.run(

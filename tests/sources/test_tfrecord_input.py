@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists, UsageError
 from beam_tfrecord.sources.tfrecord.source import Tfrecord, copying
+from tests.helpers.effort import examples
 from tests.helpers.records import (
     damage_record,
     example,
@@ -397,7 +398,7 @@ def test_damaged_and_torn_files_are_refused_with_their_place(tmp_path, suffix):
 
 
 @given(bit=st.integers(0, 8 * 2000), copies=st.booleans())
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 def test_any_flipped_bit_is_refused(tmp_path_factory, bit, copies):
     data = bytearray(b"".join(framed(example(n=number, s=f"é{number}")) for number in range(30)))
     bit %= 8 * len(data)

@@ -19,6 +19,7 @@ from beam_tfrecord.inputs import make_source
 from beam_tfrecord.sources import file_parts
 from beam_tfrecord.sources.webdataset import WebDataset
 from beam_tfrecord.testing import Row, SourceConformance
+from tests.helpers.effort import examples
 
 
 class SmallUnits(WebDataset):
@@ -181,7 +182,7 @@ def test_no_sample_is_lost_in_a_damaged_or_cut_file(tmp_path):
     path = Path(write_tar(tmp_path / "x.tar", members_of(rows)))
     data = path.read_bytes()
     chance = random.Random(7)
-    for _ in range(100):
+    for _ in range(examples(100)):
         damaged = bytearray(data)
         damaged[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
         path.write_bytes(damaged)

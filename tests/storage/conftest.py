@@ -7,7 +7,6 @@ import gc
 import itertools
 import os
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -21,12 +20,12 @@ from tests.helpers.emulators.servers import (
     google_emulator,
     google_server,
 )
-from tests.helpers.marks import slow_after
+from tests.helpers.marks import mark_users
 
 _NUMBERS = itertools.count()
 # Azure's emulator comes from npm, which is not on every machine.
 HAS_AZURE = azure_emulator() is not None and find_spec("azure") is not None
-STORES = slow_after(1, ("s3", "gs", "az"))
+STORES = ("s3", "gs", "az")
 # Azure's emulator has one account, with a name and key that its documentation gives.
 AZURE = (
     "AccountName=devstoreaccount1;AccountKey=Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/"
@@ -165,9 +164,7 @@ def _freeze_imports():
     gc.freeze()
 
 
-def pytest_collection_modifyitems(items):
-    """Let connections be dropped: clients forget those of answers that they ask for again."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
+def pytest_itemcollected(item):
+    # Clients forget the connections of answers that they ask for again.
+    item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
+    mark_users(item, {"endpoints"}, "stores")
