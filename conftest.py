@@ -17,7 +17,7 @@ from tests.helpers.lazy import packages_of
 # Before anything imports them: failed comparisons show their values.
 pytest.register_assert_rewrite("beam_tfrecord.testing", "tests.helpers")
 
-from tests.helpers.accounts import Accounts
+from tests.helpers.accounts import Accounts  # noqa: E402 - after the variables
 
 TENSORFLOW = {"tensorflow", "keras", "tensorflow_transform"}
 REQUIRE_ALL = os.environ.get("BEAM_TFRECORD_REQUIRE_ALL", "") not in ("", "0")

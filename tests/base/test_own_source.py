@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import beam_tfrecord as bt
+from tests.helpers import warm
 from tests.helpers.repository import ROOT
 
 PROJECT = ROOT / "docs" / "own_source"
@@ -23,8 +24,9 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 def run_in(folder: Path, *words: str, ends: int = 0) -> subprocess.CompletedProcess[str]:
     """Run a module of Python in a folder, with what is installed there."""
     env = {**os.environ, "PYTHONPATH": f"{folder / 'installed'}{os.pathsep}{ROOT}"}
+    python = (sys.executable,) if words[0] == "pip" else warm.program()
     ran = subprocess.run(
-        [sys.executable, "-P", "-m", *words],
+        [*python, "-P", "-m", *words],
         cwd=folder,
         env=env,
         capture_output=True,
@@ -78,6 +80,7 @@ def test_its_options_are_those_of_its_fields(run):
     assert "--source-option longest='six' is not JSON: " in wrong.stderr
 
 
+@pytest.mark.slow
 def test_it_passes_the_tests_of_all_sources(run):
     words = ("pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "--rootdir=project")
     ran = run(*words, "project/test_lines_source.py")

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,16 +12,19 @@ import time
 import pytest
 
 from beam_tfrecord.cli.main import cli
+from tests.helpers import warm
 from tests.helpers.cli_stand_ins import run
 
-PROGRAM = [sys.executable, "-m", "beam_tfrecord"]
 # Programs started elsewhere find the package of this tree, installed or not.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
+REAL = (sys.executable,)
+INSTALLED = pathlib.Path(sys.executable).with_name("beam-tfrecord")
 
 
-def process(*words, cwd=None):
+def process(*words, cwd=None, python=None):
+    program = [*(python or warm.program()), "-m", "beam_tfrecord"]
     return subprocess.run(
-        [*PROGRAM, *words], cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True
+        [*program, *words], cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True
     )
 
 
@@ -41,9 +45,11 @@ def test_help_imports_nothing_heavy(words):
 def test_version_and_module():
     from beam_tfrecord import __version__
 
-    ran = process("--version")
-    assert (ran.returncode, ran.stdout) == (0, f"beam-tfrecord, version {__version__}\n")
-    ran = process("show", "nowhere")
+    for program in ([*REAL, "-m", "beam_tfrecord"], [INSTALLED]):
+        command = [*program, "--version"]
+        ran = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
+        assert (ran.returncode, ran.stdout) == (0, f"beam-tfrecord, version {__version__}\n")
+    ran = process("show", "nowhere", python=REAL)
     assert ran.returncode == 2
     assert ran.stdout == ""
     assert ran.stderr.startswith("error: no dataset at 'nowhere'")
@@ -145,7 +151,7 @@ def test_a_reader_that_goes_away_is_no_fault(dataset):
     reader, writer = os.pipe()
     os.close(reader)
     ran = subprocess.run(
-        [*PROGRAM, "head", "out", "-n", "1000", "--json"],
+        [*warm.program(), "-m", "beam_tfrecord", "head", "out", "-n", "1000", "--json"],
         cwd=dataset,
         env=ENVIRONMENT,
         stdout=writer,
@@ -181,8 +187,10 @@ def test_a_full_disk_behind_stdout_is_one_line(dataset, words):
 
 
 def in_shell(words, cwd):
+    # The words that import nothing heavy show that a fork and a process do the same.
+    python = REAL if words.startswith("--help") else warm.program()
     return subprocess.run(
-        f"{sys.executable} -m beam_tfrecord {words}",
+        f"{shlex.join(python)} -m beam_tfrecord {words}",
         shell=True,
         cwd=cwd,
         env=ENVIRONMENT,
@@ -191,8 +199,22 @@ def in_shell(words, cwd):
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_job_publishes_nothing(tmp_path, number):
+@pytest.mark.slow
+def test_a_process_writes_a_dataset(dataset, tmp_path):
+    ran = process("write", "t.csv", tmp_path / "out", *WRITE[3:], cwd=dataset, python=REAL)
+    assert (ran.returncode, ran.stdout) == (0, "")
+    assert run("diff", dataset / "out", tmp_path / "out").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("python", "number"),
+    [
+        (None, signal.SIGINT),
+        (None, signal.SIGTERM),
+        pytest.param(REAL, signal.SIGINT, marks=pytest.mark.slow),
+    ],
+)
+def test_an_interrupted_job_publishes_nothing(tmp_path, python, number):
     (tmp_path / "t.csv").write_text("id\n1\n2\n")
     # The job tells that it runs, then waits to be interrupted.
     (tmp_path / "slow.py").write_text(
@@ -203,8 +225,9 @@ def test_an_interrupted_job_publishes_nothing(tmp_path, number):
     )
     scratch = tmp_path / "scratch"
     scratch.mkdir()
+    python = python or warm.program()
     job_process = subprocess.Popen(
-        [*PROGRAM, "write", "t.csv", "out", "--map", "slow.py:wait"],
+        [*python, "-m", "beam_tfrecord", "write", "t.csv", "out", "--map", "slow.py:wait"],
         cwd=tmp_path,
         env={**ENVIRONMENT, "TMPDIR": str(scratch)},
         stdout=subprocess.PIPE,

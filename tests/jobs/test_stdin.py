@@ -17,6 +17,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, TargetExists, UsageError
 from beam_tfrecord.inputs import detect_kind
 from beam_tfrecord.jobs import stdin as stdin_module
+from tests.helpers import warm
 
 CSV = b"id,name\n1,a\n2,b\n"
 JSON = b'{"id": 1, "name": "a"}\n{"id": 2, "name": "b"}\n'
@@ -160,7 +161,7 @@ def test_a_source_alone_cannot_read_stdin():
 @contextlib.contextmanager
 def _command(scratch, *words):
     scratch.mkdir()
-    line = [sys.executable, "-m", "beam_tfrecord", *words]
+    line = [*warm.program(), "-m", "beam_tfrecord", *words]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(line, env={**os.environ, "TMPDIR": str(scratch)}, **pipes) as process:
         yield process

@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, UsageError, options_named_by, quoted, with_keywords
 from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS
+from tests.helpers import warm
 from tests.helpers.cli_stand_ins import run
 
 ROOT = Path(__file__).parents[2]
@@ -182,7 +182,7 @@ def test_a_program_sees_keywords(tmp_path):
     code = "import beam_tfrecord as bt; bt.schema('a.csv', delimeter=';')"
     environment = {"PYTHONPATH": str(ROOT)}
     ran = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
+        [*warm.program(), "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     last = ran.stderr.splitlines()[-1]
     assert last.startswith("beam_tfrecord.errors.UsageError: delimeter is not an option of csv")

@@ -20,6 +20,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_tfrecord.storage import read_bytes
 from beam_tfrecord.workdir.job_file import load_job
+from tests.helpers import warm
 from tests.helpers.cli_stand_ins import run
 from tests.runners.dataflow_cloud import last_line, local_copy
 
@@ -217,7 +218,7 @@ def test_a_job_that_is_cancelled_elsewhere_is_one_line(cloud):
 
 def test_an_interrupt_cancels_the_job(cloud):
     cloud.service.hangs = True
-    command = [sys.executable, "-m", "beam_tfrecord", *cloud.words()]
+    command = [*warm.program(), "-m", "beam_tfrecord", *cloud.words()]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert cloud.service.started.wait(60)
         # Once it is asked for its state, the client knows its id.

@@ -22,6 +22,7 @@ from beam_tfrecord.selection.select import make_selection
 from beam_tfrecord.sources.base import with_selection
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.testing import some_rows
+from tests.helpers import warm
 from tests.sources.behaviour import CASES
 
 SPLITS = {"a": 0.5, "b": 0.5}
@@ -345,7 +346,7 @@ source = pickle.loads({pickle.dumps(source.to_send()[0])!r})
 assert sum(batch.num_rows for batch in source.batches()) == 5
 assert "sqlglot" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([*warm.program(), "-c", code], check=True)
 
 
 def sampled(share: str, seed: int = 0) -> np.ndarray:

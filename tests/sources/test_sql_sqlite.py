@@ -19,6 +19,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, RejectedRows, UsageError
 from beam_tfrecord.sources.sql.source import Sql
 from beam_tfrecord.sources.sql.sqlite_columns import declared_type
+from tests.helpers import warm
 from tests.sources.made_sql import conditions, make_database, rows_of
 
 INT64 = (-(2**63), 2**63 - 1)
@@ -277,7 +278,7 @@ path = make_database(sys.argv[1], made, "INSERT INTO t VALUES ('x')")
 print([batch.data.to_pylist() for batch in Sql(path, table="t").batches()])
 """
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "a.db")],
+        [*warm.program(), "-c", code, str(tmp_path / "a.db")],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

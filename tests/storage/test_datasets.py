@@ -7,7 +7,6 @@ import io
 import itertools
 import json
 import subprocess
-import sys
 import time
 from typing import Any
 
@@ -21,6 +20,7 @@ from beam_tfrecord.errors import StorageError, TargetExists, UsageError
 from beam_tfrecord.inputs import detect_kind
 from beam_tfrecord.storage.object_lease import this_process
 from beam_tfrecord.storage.objects import ObjectWriter
+from tests.helpers import warm
 from tests.helpers.cli_stand_ins import run
 from tests.helpers.marks import slow_after
 from tests.helpers.records import example, framed
@@ -342,7 +342,7 @@ def kill_at(store, pattern, *options, skip=0):
     store.faults.plan(pattern, "hang", skip=skip)
     job = [f"{store.url}/in", f"{store.url}/out", "--split", "train=0.8,test=0.2", *options]
     process = subprocess.Popen(
-        [sys.executable, "-m", "beam_tfrecord", "write", *job],
+        [*warm.program(), "-m", "beam_tfrecord", "write", *job],
         env=store.environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -35,6 +35,7 @@ import beam_tfrecord as bt
 from beam_tfrecord import errors
 from beam_tfrecord.cli.main import cli
 from beam_tfrecord.features.arrow_types import type_from_json
+from tests.helpers import warm
 from tests.helpers.repository import ROOT, tracked_files
 
 DOCS = ROOT / "docs"
@@ -42,8 +43,8 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z_-]*|(?<![\w-])-[a-z]\b")
 
-# Pages that always run, since they are read first; all others are slow.
-FAST = {"README.md", "types.md", "stop-and-resume.md"}
+# Pages that always run; all others are slow.
+FAST = {"types.md", "stop-and-resume.md"}
 # Pages that run elsewhere: cells of a session in tests/jobs/test_notebooks.py, and programs that
 # show and fix a fault of Beam in tests/runners/test_local_runner.py.
 NOT_RUN = {"notebooks.md", "upstream.md"}
@@ -138,7 +139,8 @@ def folder(tmp_path, monkeypatch):
     programs = tmp_path / "programs"
     programs.mkdir()
     for name, words in (("python", ""), ("beam-tfrecord", "-P -m beam_tfrecord")):
-        (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+        line = f'exec {shlex.join(warm.program())} {words} "$@"'
+        (programs / name).write_text(f"#!/bin/sh\n{line}\n")
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)

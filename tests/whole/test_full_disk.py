@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.dataset.repair import repair
 from beam_tfrecord.errors import StorageError
+from tests.helpers import warm
 from tests.helpers.datasets import sample_table, shard_hashes, visible_names, write_parquet
 from tests.helpers.made_datasets import make_dataset
 
@@ -114,7 +114,7 @@ def test_a_limit_on_the_size_of_files(source, tmp_path):
     )
     out = tmp_path / "out"
     ran = subprocess.run(
-        [sys.executable, "-c", code, "write", source, str(out)],
+        [*warm.program(), "-c", code, "write", source, str(out)],
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[2],

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_tfrecord.errors import RejectedRows, UsageError
+from tests.helpers import warm
 from tests.helpers.datasets import read_examples, shard_hashes
 from tests.helpers.records import read_records
 from tests.helpers.tf_example import Example
@@ -45,7 +46,7 @@ def recipe(monkeypatch):
 
 def script(name, *words, cwd):
     return subprocess.run(
-        [sys.executable, str(RECIPES / f"{name}.py"), *words],
+        [*warm.program(), str(RECIPES / f"{name}.py"), *words],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from PIL import Image
 
 import beam_tfrecord as bt
+from tests.helpers import warm
 from tests.helpers.datasets import read_examples
 from tests.sources.made_images import jpeg, write_tree
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 def script(name, *words, cwd):
     return subprocess.run(
-        [sys.executable, str(ROOT / "pipelines" / f"{name}.py"), *words],
+        [*warm.program(), str(ROOT / "pipelines" / f"{name}.py"), *words],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

@@ -23,6 +23,7 @@ from beam_tfrecord.exchange import checkpoints
 from beam_tfrecord.jobs import compose
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.workdir.progress_files import ProgressLog
+from tests.helpers import warm
 from tests.helpers.datasets import ids, sample_table, shard_hashes, visible_names, write_parquet
 
 ROOT = Path(__file__).parents[2]
@@ -409,7 +410,7 @@ def test_two_jobs_at_one_target(source, tmp_path):
         "        time.sleep(0.01)\n"
         "    return row\n"
     )
-    command = [sys.executable, "-m", "beam_tfrecord", "write", source, str(out)]
+    command = [*warm.program(), "-m", "beam_tfrecord", "write", source, str(out)]
     first = subprocess.Popen(
         [*command, "--map", f"{tmp_path / 'slow.py'}:wait"], cwd=ROOT, stderr=subprocess.PIPE
     )

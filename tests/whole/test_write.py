@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from beam_tfrecord.errors import DataError, TargetExists, UsageError, options_na
 from beam_tfrecord.jobs.settings import make_settings
 from beam_tfrecord.jobs.submit import describe
 from beam_tfrecord.testing import SCHEMA, some_rows
+from tests.helpers import warm
 from tests.helpers.datasets import (
     ids,
     read_examples,
@@ -525,7 +525,7 @@ def test_writing_never_imports_tensorflow(parquet, tmp_path):
         "bt.write(sys.argv[1], sys.argv[2], splits='a=0.5,b=0.5', compression='gzip')\n"
         "sys.exit('tensorflow' in sys.modules)\n"
     )
-    command = [sys.executable, "-c", script, parquet, str(tmp_path / "out")]
+    command = [*warm.program(), "-c", script, parquet, str(tmp_path / "out")]
     subprocess.run(command, check=True, cwd=Path(__file__).parents[2])
 
 
