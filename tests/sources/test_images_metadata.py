@@ -19,7 +19,6 @@ from beam_tfrecord.inputs import detect_kind
 from beam_tfrecord.sources.images.source import Images
 from tests.sources.made_images import jpeg, write_tree
 from tests.sources.test_images_table import address, rejects_of, rows_of
-from tests.whole.containers import installed_datasets
 
 SUFFIXES = (".jsonl", ".csv", ".parquet")
 
@@ -40,7 +39,7 @@ def write_metadata(path, rows):
 
 def hugging_face(root: Path, cache: Path) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of each split as Hugging Face reads them, with images as bytes."""
-    datasets = installed_datasets()
+    datasets = pytest.importorskip("datasets")
     found = datasets.load_dataset("imagefolder", data_dir=str(root), cache_dir=str(cache))
 
     def plain(value):
