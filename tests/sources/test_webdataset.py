@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import random
 import tarfile
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from beam_tfrecord.inputs import make_source
 from beam_tfrecord.sources import file_parts
 from beam_tfrecord.sources.webdataset import WebDataset
 from beam_tfrecord.testing import Row, SourceConformance
+from tests.helpers.formats import tar_file
 
 
 class SmallUnits(WebDataset):
@@ -28,11 +28,7 @@ class SmallUnits(WebDataset):
 
 
 def write_tar(path, members, format=tarfile.PAX_FORMAT):
-    with tarfile.open(path, "w", format=format) as tar:
-        for name, data in members:
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
+    path.write_bytes(tar_file(members, format))
     return str(path)
 
 

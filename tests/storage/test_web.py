@@ -20,7 +20,7 @@ from beam_tfrecord.storage import objects, web
 from tests.helpers.cli_stand_ins import run
 from tests.helpers.emulators.web import Page, web_server
 from tests.helpers.marks import slow_after
-from tests.storage.made_inputs import FORMATS, made
+from tests.storage.made_inputs import SUFFIXES, made
 
 CSV = b"id,name\n" + b"".join(b"%d,n%d\n" % (row, row * row) for row in range(500))
 GZIPPED = gzip.compress(CSV, mtime=0)
@@ -51,7 +51,7 @@ def refusal(*arguments):
 
 
 @pytest.mark.parametrize(
-    "suffix", slow_after(4, (".parquet", ".csv.gz", ".tar", ".xlsx", *FORMATS))
+    "suffix", slow_after(4, (".parquet", ".csv.gz", ".tar", ".xlsx", *SUFFIXES))
 )
 def test_every_format_is_read_as_a_local_file(server, tmp_path, suffix):
     data = made(suffix, tmp_path)
