@@ -11,7 +11,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.sources import file_parts
 from beam_tfrecord.sources.arrow import Arrow
-from tests.sources.made_parquet import read_all, units_of
+from tests.helpers.reading import read_all, units_of
 from tests.whole.type_families import FAMILIES, Column
 
 TABLE = pa.table(

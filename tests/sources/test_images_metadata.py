@@ -17,8 +17,9 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.inputs import detect_kind
 from beam_tfrecord.sources.images.source import Images
+from tests.helpers.reading import good_rows, messages_of
 from tests.sources.made_images import jpeg, write_tree
-from tests.sources.test_images_table import address, rejects_of, rows_of
+from tests.sources.test_images_table import address
 
 SUFFIXES = (".jsonl", ".csv", ".parquet")
 
@@ -74,7 +75,7 @@ def test_rows_and_splits_are_those_of_hugging_face(tmp_path, suffix):
     write_metadata(root / "test" / f"metadata{suffix}", test)
     source = Images(root)
     assert source.default_split_column() == "split"
-    rows = rows_of(source)
+    rows = good_rows(source)
     columns = ("image", "caption", "n", "mask")
     ours = {
         split: [{name: row[name] for name in columns} for row in rows if row["split"] == split]
@@ -94,7 +95,7 @@ def test_lists_of_images_are_those_of_hugging_face(tmp_path):
         {"file_name": "p2.jpg", "view_file_names": ["p3.jpg"]},
     ]
     write_metadata(root / "metadata.jsonl", rows)
-    found = rows_of(Images(root))
+    found = good_rows(Images(root))
     ours = [{name: row[name] for name in ("image", "view")} for row in found]
     assert ours == hugging_face(root, tmp_path / "cache")["train"]
 
@@ -118,7 +119,7 @@ def test_bad_rows_are_rejects_with_the_reason(tmp_path, suffix):
     ]
     write_metadata(root / f"metadata{suffix}", rows)
     below = "is not a path below its directory: correct it"
-    assert rejects_of(Images(root)) == [
+    assert messages_of(Images(root)) == [
         "gone.jpg is missing",
         f"{address(root / f'metadata{suffix}', 2)} has no path",
         f"../outside.jpg {below}",
@@ -128,7 +129,7 @@ def test_bad_rows_are_rejects_with_the_reason(tmp_path, suffix):
         "b.jpg names 'gone.jpg' in x_file_name, which is missing",
         f"b.jpg names '../outside.jpg' in x_file_name, which {below}",
     ]
-    assert [(row["image"], row["x"]) for row in rows_of(Images(root))] == [
+    assert [(row["image"], row["x"]) for row in good_rows(Images(root))] == [
         (jpeg(0), jpeg(1)),
         (jpeg(1), jpeg(0)),
     ]
@@ -145,7 +146,7 @@ def test_rows_do_not_depend_on_batches(tmp_path):
         (jpeg(n % 5), jpeg(n % 3)) for n, row in enumerate(rows) if row["x_file_name"] != "gone.jpg"
     ]
     for batch_rows in (1, 7, 100):
-        found = rows_of(Images(tmp_path), batch_rows=batch_rows)
+        found = good_rows(Images(tmp_path), batch_rows=batch_rows)
         assert [(row["image"], row["x"]) for row in found] == expected
 
 
@@ -156,11 +157,11 @@ def test_columns_are_chosen_and_further_images_resized(tmp_path):
         [{"file_name": "a.jpg", "x_file_name": "b.jpg", "width": 7, "tags": ["u", "v"]}],
     )
     columns = ["tags", "x", "image"]
-    (row,) = rows_of(Images(tmp_path, columns=columns))
+    (row,) = good_rows(Images(tmp_path, columns=columns))
     assert row == {"tags": ["u", "v"], "x": jpeg(1), "image": jpeg(0)}
     with pytest.raises(UsageError, match=r"'width' of the table has the name.*--columns without"):
         Images(tmp_path).schema()
-    (resized,) = rows_of(Images(tmp_path, columns=columns, resize="8x9", format="png"))
+    (resized,) = good_rows(Images(tmp_path, columns=columns, resize="8x9", format="png"))
     assert [resized[name][:4] for name in ("image", "x")] == [b"\x89PNG", b"\x89PNG"]
     assert resized["image"] != resized["x"]
 
@@ -168,8 +169,8 @@ def test_columns_are_chosen_and_further_images_resized(tmp_path):
 def test_folders_decide_if_a_layout_says_so(tmp_path):
     write_tree(tmp_path, cat__a=jpeg(0), dog__b=jpeg(1))
     write_metadata(tmp_path / "metadata.csv", [{"file_name": "cat/a.jpg", "label": "x"}])
-    assert [row["label_name"] for row in rows_of(Images(tmp_path))] == ["x"]
-    found = rows_of(Images(tmp_path, layout="class"))
+    assert [row["label_name"] for row in good_rows(Images(tmp_path))] == ["x"]
+    found = good_rows(Images(tmp_path, layout="class"))
     assert [row["label_name"] for row in found] == ["cat", "dog"]
 
 
@@ -206,7 +207,7 @@ def test_a_table_without_file_names_is_refused(tmp_path):
     write_metadata(tmp_path / "metadata.jsonl", [{"image_file_name": "a.jpg"}])
     with pytest.raises(UsageError, match="'file_name' of --path-column is not in the input: did"):
         Images(tmp_path).schema()
-    (row,) = rows_of(Images(tmp_path, path_column="image_file_name"))
+    (row,) = good_rows(Images(tmp_path, path_column="image_file_name"))
     assert row["image"] == jpeg(0)
 
 

@@ -265,7 +265,7 @@ def at_moment(kind, moment, act):
         assert not left, "the moment never came"
 
 
-def rows_of(out):
+def states_of(out):
     """Return id and state of every row of a dataset, in order."""
     found = []
     for row in bt.load(out).rows():
@@ -281,7 +281,7 @@ def rows_of(out):
 
 
 def rows_made(kind, rows, state):
-    """Return what `rows_of` gives of an input that never changed."""
+    """Return what `states_of` gives of an input that never changed."""
     rows, offset = (1, 0) if kind == "pictures" else (rows, 100_000)
     return [(offset + row, state) for row in range(FILES * rows)]
 
@@ -314,7 +314,7 @@ def _judged(directory, kind, how, moment, rows):
         assert any(path.name in told for path in paths), told
         assert not (out / "manifest.json").exists()
     else:
-        assert rows_of(out) == rows_made(kind, rows, OLD), "the dataset is of no one state"
+        assert states_of(out) == rows_made(kind, rows, OLD), "the dataset is of no one state"
     if how not in ("rewritten", "replaced by mv", "replaced by cp -p"):
         return "refused" if told else "old"
     if not told:
@@ -323,5 +323,5 @@ def _judged(directory, kind, how, moment, rows):
             bt.write(inputs, out, **options)
         return "old"
     bt.write(inputs, out, **options)
-    assert rows_of(out) == rows_made(kind, rows, NEW), "what an attempt left was used again"
+    assert states_of(out) == rows_made(kind, rows, NEW), "what an attempt left was used again"
     return "refused"

