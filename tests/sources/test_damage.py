@@ -61,9 +61,10 @@ def _made(kind, path):
         # One file a sample: of two, one whose name is damaged would be a sample of its own.
         write_file(path, pa.table({"txt": [f"text {row}" for row in numbers]}))
         return WebDataset
+    start, source = ("né", Json) if kind.startswith("json") else ("n", Tfrecord)
     # Columns that damage cannot turn into others of another type.
-    write_file(path, pa.table({"id": numbers, "name": [f"né{row}" for row in numbers]}))
-    return Json if kind.startswith("json") else Tfrecord
+    write_file(path, pa.table({"id": numbers, "name": [f"{start}{row}" for row in numbers]}))
+    return source
 
 
 SUFFIXES = {

@@ -47,6 +47,7 @@ def covering(
     strength=2,
     seed=0,
     tries=30,
+    most=None,
 ):
     """Return cases in which every sound choice of levels of `strength` factors occurs.
 
@@ -59,6 +60,7 @@ def covering(
         strength: Factors that are combined.
         seed: Of the choice among equals.
         tries: Candidates for each case.
+        most: How many of the first cases to return; None: all.
     """
     draw = random.Random(seed)
     missing = {
@@ -68,7 +70,7 @@ def covering(
         if is_sound({n: factors[n][level] for n, level in zip(names, levels, strict=True)})
     }
     found = []
-    while missing:
+    while missing and len(found) != most:
         best = (-1, {})
         ordered = sorted(missing)
         for _ in range(tries):

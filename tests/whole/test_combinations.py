@@ -7,8 +7,11 @@ pairs.
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
+from tests.helpers.marks import slow_after
 from tests.images.picture_combinations import (
     PICTURES,
     REFUSED_PICTURES,
@@ -29,28 +32,23 @@ from tests.whole.combinations import (
 )
 
 CASES, SLOW_CASES = 6, 10
+FAMILIES = {
+    check_pipeline: (PIPELINES, is_sound_pipeline),
+    check_write: (WRITES, is_sound_write),
+    check_picture: (PICTURES, is_sound_picture),
+}
 
 
-def first_cases(factors, is_sound):
-    """Return the first cases as parameters of a test, later ones as slow ones."""
-    cases = covering(factors, is_sound)[: CASES + SLOW_CASES]
-    marked = [pytest.param(case, marks=pytest.mark.slow) for case in cases[CASES:]]
-    return pytest.mark.parametrize("case", [*cases[:CASES], *marked], ids=str)
+@functools.cache
+def first_cases(check, most):
+    return covering(*FAMILIES[check], most=most)
 
 
-@first_cases(PIPELINES, is_sound_pipeline)
-def test_a_pipeline(tmp_path, case):
-    check_pipeline(case, tmp_path)
-
-
-@first_cases(WRITES, is_sound_write)
-def test_write(tmp_path, case):
-    check_write(case, tmp_path)
-
-
-@first_cases(PICTURES, is_sound_picture)
-def test_pictures(tmp_path, case):
-    check_picture(case, tmp_path)
+@pytest.mark.parametrize("number", slow_after(CASES, range(CASES + SLOW_CASES)))
+@pytest.mark.parametrize("check", FAMILIES, ids=lambda check: check.__name__)
+def test_a_case(tmp_path, check, number):
+    case = first_cases(check, CASES if number < CASES else CASES + SLOW_CASES)[number]
+    check(case, tmp_path)
 
 
 @pytest.mark.parametrize("levels", REFUSED_PIPELINES[::4], ids=str)
