@@ -11,7 +11,6 @@ import gzip
 import io
 import json
 import lzma
-import sqlite3
 import tarfile
 from pathlib import Path
 
@@ -173,12 +172,6 @@ def write_file(path, table, **options):
     return path
 
 
-def write_sqlite(path, declared, rows):
-    """Write a database with one table, such as ``t (id INTEGER, x REAL)``."""
-    connection = sqlite3.connect(path)
-    connection.execute(f"CREATE TABLE {declared}")
-    marks = ", ".join("?" * (declared.count(",") + 1))
-    connection.executemany(f"INSERT INTO {declared.split()[0]} VALUES ({marks})", rows)
-    connection.commit()
-    connection.close()
-    return path
+def write_rows(path, rows):
+    """Write dicts that have the keys of the first one."""
+    return write_file(path, pa.Table.from_pylist(rows))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import sqlite3
 import subprocess
 import sys
 
@@ -23,6 +22,7 @@ from beam_tfrecord.sources.base import with_selection
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.testing import some_rows
 from tests.sources.behaviour import CASES
+from tests.sources.made_sql import make_database
 
 SPLITS = {"a": 0.5, "b": 0.5}
 FILTER = "id > 20 and (name like '%a%' or share is null) and not id between 50 and 60"
@@ -164,13 +164,9 @@ def test_floats_that_a_schema_rounds_compare_as_the_file_has_them(tmp_path):
 
 
 def test_a_database_has_the_filter_besides_where(tmp_path):
-    path = tmp_path / "x.db"
-    with sqlite3.connect(path) as database:
-        database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT)")
-        database.executemany(
-            "INSERT INTO t VALUES (?, ?)", [(n, "aB"[n % 2]) for n in range(1, 201)]
-        )
-    database.close()
+    declared = "CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT)"
+    rows = [(n, "aB"[n % 2]) for n in range(1, 201)]
+    path = make_database(tmp_path / "x.db", declared, rows=rows)
     options = {"table": "t", "splits": SPLITS, "group": "id"}
     bt.write(path, tmp_path / "all", **options)
     bt.write(
@@ -184,11 +180,9 @@ def test_a_database_has_the_filter_besides_where(tmp_path):
 
 
 def test_a_sample_of_rows_without_numbers_is_refused(tmp_path):
-    path = tmp_path / "x.db"
-    with sqlite3.connect(path) as database:
-        database.execute("CREATE TABLE t (id TEXT PRIMARY KEY) WITHOUT ROWID")
-        database.executemany("INSERT INTO t VALUES (?)", [(f"{n:03}",) for n in range(200)])
-    database.close()
+    declared = "CREATE TABLE t (id TEXT PRIMARY KEY) WITHOUT ROWID"
+    rows = [(f"{n:03}",) for n in range(200)]
+    path = make_database(tmp_path / "x.db", declared, rows=rows)
     with pytest.raises(UsageError, match="--sample needs rows with numbers"):
         bt.write(path, tmp_path / "out", table="t", sample="50%")
     found = bt.write(path, tmp_path / "out", table="t", sample="50%", shuffle=False)

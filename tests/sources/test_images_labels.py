@@ -10,6 +10,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import labels_of, labels_text
 from beam_tfrecord.sources.images import table as images_table
 from beam_tfrecord.sources.images.source import Images
+from tests.helpers.formats import write_file
 from tests.helpers.reading import good_rows, messages_of
 from tests.sources.made_images import jpeg, write_tree
 
@@ -24,17 +25,7 @@ def table(request, tmp_path):
 def labelled(path, *labels):
     """Write a table of pictures with these labels, as CSV or Parquet, by the suffix."""
     names = [f"{name}.jpg" for name in "abc"[: len(labels)]]
-    if path.suffix == ".parquet":
-        pq.write_table(pa.table({"path": names, "label": pa.array(labels)}), path)
-        return path
-    rows = [f"{name},{quoted(label)}\n" for name, label in zip(names, labels, strict=True)]
-    path.write_text("".join(["path,label\n", *rows]))
-    return path
-
-
-def quoted(label):
-    """Return a field of CSV; that of None is empty."""
-    return "" if label is None else f'"{label}"' if isinstance(label, str) else str(label)
+    return write_file(path, pa.table({"path": names, "label": pa.array(labels)}))
 
 
 def told(source):

@@ -1,8 +1,5 @@
 """Pictures that a table names."""
 
-import csv
-import json
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -11,6 +8,7 @@ from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.feature import labels_of
 from beam_tfrecord.sources.images import table as images_table
 from beam_tfrecord.sources.images.source import Images
+from tests.helpers.formats import write_file
 from tests.helpers.reading import batches_of, good_rows, messages_of
 from tests.sources.made_images import jpeg, write_tree
 
@@ -23,16 +21,8 @@ ROWS = [
 
 def write_table(path, rows):
     """Write rows as CSV, Parquet or JSON Lines, by the suffix."""
-    if path.suffix == ".jsonl":
-        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    elif path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=2)
-    else:
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
-    return path
+    options = {"group_rows": 2} if path.suffix == ".parquet" else {}
+    return write_file(path, pa.Table.from_pylist(rows), **options)
 
 
 @pytest.fixture(params=["t.csv", "t.parquet", "t.jsonl"])

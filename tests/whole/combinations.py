@@ -13,7 +13,6 @@ import itertools
 import json
 import random
 import re
-import sqlite3
 from collections import Counter
 from fractions import Fraction
 from typing import Any, NamedTuple, Optional
@@ -21,11 +20,12 @@ from typing import Any, NamedTuple, Optional
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from apache_beam.transforms import window
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import RejectedRows
+from tests.helpers.formats import write_file
+from tests.sources.made_sql import make_database
 
 Case = dict[str, Any]
 Row = dict[str, Any]
@@ -245,31 +245,18 @@ def _values(example):
 
 def make_input(kind, rows, directory):
     """Write rows as input of some kind; return what reads it."""
-    directory.mkdir(parents=True, exist_ok=True)
+    table = pa.Table.from_pylist(list(rows), SCHEMA)
     if kind == "csv":
-        with open(directory / "in.csv", "w", newline="") as file:
-            writer = csv.DictWriter(file, SCHEMA.names)
-            writer.writeheader()
-            writer.writerows(rows)
-        return str(directory / "in.csv")
+        return str(write_file(directory / "in.csv", table))
     if kind == "parquet":
-        path = directory / "in.parquet"
-        pq.write_table(pa.Table.from_pylist(list(rows), SCHEMA), path, row_group_size=300)
-        return str(path)
+        return str(write_file(directory / "in.parquet", table, group_rows=300))
     if kind == "numpy":
-        np.savez(
-            directory / "in.npz",
-            id=np.array([row["id"] for row in rows], np.int64),
-            x=np.array([row["x"] for row in rows], np.float32),
-        )
-        return str(directory / "in.npz")
-    with sqlite3.connect(directory / "in.db") as connection:
-        key = "PRIMARY KEY" if kind == "sql" else ""
-        columns = f"id INTEGER {key} NOT NULL, x REAL, name TEXT, part TEXT NOT NULL"
-        connection.execute(f"CREATE TABLE t ({columns})")
-        connection.executemany("INSERT INTO t VALUES (:id, :x, :name, :part)", rows)
-    connection.close()
-    return str(directory / "in.db")
+        return str(write_file(directory / "in.npz", table.select(["id", "x"])))
+    directory.mkdir(parents=True, exist_ok=True)
+    key = "PRIMARY KEY" if kind == "sql" else ""
+    columns = f"id INTEGER {key} NOT NULL, x REAL, name TEXT, part TEXT NOT NULL"
+    values = [tuple(row[name] for name in SCHEMA.names) for row in rows]
+    return str(make_database(directory / "in.db", f"CREATE TABLE t ({columns})", rows=values))
 
 
 READERS = {

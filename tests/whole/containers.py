@@ -25,8 +25,9 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.sources.typed_files import TypedFiles
 from tests.helpers.datasets import shard_hashes
-from tests.helpers.formats import FORMATS, write_file, write_sqlite
+from tests.helpers.formats import FORMATS, write_file
 from tests.helpers.zips import zip_of
+from tests.sources.made_sql import make_database
 
 SCHEMA = pa.schema({"id": pa.int64(), "x": pa.float64(), "count": pa.int64(), "name": pa.string()})
 _LETTERS = ("a", "Z", "é", "日", "🙂", '"', ",", ";", "\n", " ", "0", "'", "\\", "\t")
@@ -269,8 +270,8 @@ def records_of_others(directory: Path, rows: list[Row], draw: random.Random) -> 
 
 
 def sqlite(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    declared = "t (id INTEGER, x REAL, count INTEGER, name TEXT)"
-    return Filed(write_sqlite(directory / "t.sqlite", declared, rows), {"table": "t"})
+    declared = "CREATE TABLE t (id INTEGER, x REAL, count INTEGER, name TEXT)"
+    return Filed(make_database(directory / "t.sqlite", declared, rows=rows), {"table": "t"})
 
 
 def duckdb(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
