@@ -16,7 +16,7 @@ from beam_tfrecord.places import (
     places_in_source_order,
     purpose_seed,
 )
-from tests.helpers.made_datasets import framed
+from tests.helpers.records import framed
 
 ALL = np.arange(3)
 

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from beam_tfrecord.dataset.repair import repair
 from beam_tfrecord.features.schema import Schema
-from tests.helpers.made_datasets import encoded, framed, write_examples
+from tests.helpers.made_datasets import encoded, write_examples
+from tests.helpers.records import framed
 
 # The bytes of a damaged stream, each as its position in the sound one; None for any other byte.
 Origins = list[int | None]

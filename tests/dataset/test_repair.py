@@ -17,7 +17,8 @@ from beam_tfrecord.dataset.load import load
 from beam_tfrecord.dataset.repair import Lost, repair
 from beam_tfrecord.dataset.verify import verify
 from beam_tfrecord.errors import DataError, TargetExists, UsageError
-from tests.helpers.made_datasets import framed, make_dataset
+from tests.helpers.made_datasets import make_dataset
+from tests.helpers.records import framed
 
 TABLE = pa.table({"id": list(range(12)), "name": [f"n{row:02d}" for row in range(12)]})
 SPLITS = {"train": list(range(8)), "test": [8, 9, 10, 11]}

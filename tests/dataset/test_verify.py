@@ -20,7 +20,8 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
-from tests.helpers.made_datasets import encoded, framed, make_dataset, write_examples
+from tests.helpers.made_datasets import encoded, make_dataset, write_examples
+from tests.helpers.records import framed
 
 TABLE = pa.table({"id": list(range(8)), "name": [f"n{row}" for row in range(8)]})
 SCHEMA = Schema((Feature("id", "int64", nullable=False), Feature("name", "text")))

@@ -9,7 +9,7 @@ import pyarrow as pa
 from beam_tfrecord.batch import Origin
 from beam_tfrecord.exchange.spill_files import Run, count_bins, footer
 from beam_tfrecord.job_batch import JobBatch
-from tests.helpers.made_datasets import framed
+from tests.helpers.records import framed
 
 # Split, place, payload.
 Entry = tuple[str, int, bytes]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 
-import google_crc32c
 import numpy as np
 import pyarrow as pa
 import xxhash
@@ -18,35 +17,10 @@ from beam_tfrecord.features.feature import ColumnStats
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.manifest import Manifest, Shard, Split
 from beam_tfrecord.records.encoding import Arena, Encoder
-from beam_tfrecord.records.tfrecord import ShardStream, read_blocks
+from tests.helpers.records import framed
 
 # XXH64 of b"content" with seed 0: the seed of the hash over all examples.
 CONTENT_SEED = xxhash.xxh64_intdigest(b"content", 0)
-
-
-def read_records(path, **options):
-    """Return the payloads of a file; `options` are those of `read_blocks`."""
-    blocks = read_blocks(path, **options)
-    return [payload for block in blocks for payload in block.payloads()]
-
-
-def write_records(path, records, *, compression=""):
-    """Write a file of records as datasets have them."""
-    with ShardStream(str(path), compression) as shard:
-        for record in records:
-            shard.write(framed(record))
-        shard.close()
-
-
-def framed(payload: bytes) -> bytes:
-    """Return a record in TFRecord framing."""
-    length = len(payload).to_bytes(8, "little")
-    return length + _masked(length) + payload + _masked(payload)
-
-
-def _masked(data):
-    crc = google_crc32c.value(data)
-    return ((((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
 
 
 def encoded(table, schema):

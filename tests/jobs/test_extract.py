@@ -7,9 +7,9 @@ import decimal
 import errno
 import json
 import os
+import shutil
 import sqlite3
 import uuid
-from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -31,14 +31,28 @@ from tests.helpers.cli_stand_ins import run
 from tests.helpers.datasets import ids, sample_table, shard_hashes, visible_names, write_parquet
 
 
-@pytest.fixture
-def parquet(tmp_path):
-    return write_parquet(tmp_path / "in", sample_table(1000), files=4)
+@pytest.fixture(scope="module")
+def parquet(tmp_path_factory):
+    return write_parquet(tmp_path_factory.mktemp("in"), sample_table(1000), files=4)
+
+
+@pytest.fixture(scope="module")
+def extracted(parquet, tmp_path_factory):
+    """Return a stage that no test changes."""
+    stage = tmp_path_factory.mktemp("extracted") / "stage"
+    bt.extract(parquet, stage)
+    return stage
 
 
 @pytest.fixture
-def database(tmp_path):
-    path = tmp_path / "shop.db"
+def stage(extracted, tmp_path):
+    """Return a copy of the stage, for a test to change."""
+    return shutil.copytree(extracted, tmp_path / "stage")
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory):
+    path = tmp_path_factory.mktemp("database") / "shop.db"
     with sqlite3.connect(path) as connection:
         connection.execute(
             "CREATE TABLE trips (id INTEGER PRIMARY KEY, zone TEXT NOT NULL, fare REAL, "
@@ -88,10 +102,9 @@ def test_rows_types_and_order_of_a_database(database, tmp_path):
     assert table["fare"].null_count == 429
 
 
-def test_manifest_tells_files_and_source_and_nothing_else_varies(parquet, tmp_path):
-    bt.extract(parquet, tmp_path / "one")
+def test_manifest_tells_files_and_source_and_nothing_else_varies(parquet, extracted, tmp_path):
     bt.extract(parquet, tmp_path / "two")
-    text = (tmp_path / "one" / "manifest.json").read_text()
+    text = (extracted / "manifest.json").read_text()
     assert text == (tmp_path / "two" / "manifest.json").read_text()
     told = json.loads(text)
     assert told["format"] == "beam_tfrecord-stage/1"
@@ -104,9 +117,9 @@ def test_manifest_tells_files_and_source_and_nothing_else_varies(parquet, tmp_pa
     assert [file["path"] for file in told["source"]["files"]] == [
         f"part-00{i}.parquet" for i in range(4)
     ]
-    assert str(tmp_path) not in text
-    assert visible_names(tmp_path / "one") == ["job.json", "manifest.json", "part-00000.parquet"]
-    assert not [name for name in os.listdir(tmp_path / "one") if name.startswith(".")]
+    assert [place for place in (parquet, str(extracted), str(tmp_path)) if place in text] == []
+    assert visible_names(extracted) == ["job.json", "manifest.json", "part-00000.parquet"]
+    assert not [name for name in os.listdir(extracted) if name.startswith(".")]
 
 
 def test_files_do_not_depend_on_workers(parquet, tmp_path, small_groups, monkeypatch):
@@ -125,10 +138,11 @@ def test_files_do_not_depend_on_workers(parquet, tmp_path, small_groups, monkeyp
 
 def test_write_reads_the_stage_and_gives_the_same_dataset(database, tmp_path):
     stage, table = tmp_path / "stage", {"table": "trips"}
-    bt.extract(database, stage, source_options=table)
+    path = shutil.copy(database.removeprefix("sqlite:///"), tmp_path)
+    bt.extract(path, stage, source_options=table)
     options = {"key": ["id"], "splits": "train=0.8,test=0.2"}
-    direct = bt.write(database, tmp_path / "direct", source_options=table, **options)
-    os.remove(database.removeprefix("sqlite:///"))
+    direct = bt.write(path, tmp_path / "direct", source_options=table, **options)
+    os.remove(path)
     bt.write(stage, tmp_path / "out", **options)
     for split, shards in direct.splits.items():
         for shard in shards.shards:
@@ -184,10 +198,11 @@ def test_overwriting_leaves_nothing_of_what_was_there(parquet, tmp_path, small_g
 
 
 def test_edited_input_is_noticed(parquet, tmp_path):
-    bt.extract(parquet, tmp_path / "stage")
-    os.utime(Path(parquet) / "part-000.parquet", ns=(1, 1))
+    edited = shutil.copytree(parquet, tmp_path / "in")
+    bt.extract(edited, tmp_path / "stage")
+    os.utime(edited / "part-000.parquet", ns=(1, 1))
     with pytest.raises(TargetExists, match="the input was edited"):
-        bt.extract(parquet, tmp_path / "stage")
+        bt.extract(edited, tmp_path / "stage")
 
 
 def stage_job_in(directory):
@@ -476,18 +491,15 @@ def test_verify_finds_what_is_wrong(parquet, tmp_path, small_groups):
         bt.load(stage)
 
 
-def test_the_error_about_a_damaged_file_says_what_to_do(parquet, tmp_path):
-    bt.extract(parquet, tmp_path / "stage")
-    path = tmp_path / "stage" / "part-00000.parquet"
+def test_the_error_about_a_damaged_file_says_what_to_do(stage):
+    path = stage / "part-00000.parquet"
     data = path.read_bytes()
     path.write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
     with pytest.raises(DataError, match=r"of part-00000\.parquet .*: run extract again"):
-        bt.load(tmp_path / "stage").arrow()
+        bt.load(stage).arrow()
 
 
-def test_a_manifest_that_was_changed_is_refused(parquet, tmp_path):
-    stage = tmp_path / "stage"
-    bt.extract(parquet, stage)
+def test_a_manifest_that_was_changed_is_refused(stage):
     path = stage / "manifest.json"
     path.write_text(path.read_text().replace('"rows": 1000', '"rows": 1001'))
     assert is_stage(stage)
@@ -498,24 +510,21 @@ def test_a_manifest_that_was_changed_is_refused(parquet, tmp_path):
     assert str(fault) == f"{changed}: restore it from a copy, or run extract again"
 
 
-def test_stage_files(parquet, tmp_path):
-    stage = tmp_path / "stage"
-    bt.extract(parquet, stage)
-    schema, files = stage_files(stage)
+def test_stage_files(parquet, extracted, tmp_path):
+    schema, files = stage_files(extracted)
     assert schema.names == ["id", "x", "name"]
-    assert files == (str(stage / "part-00000.parquet"),)
-    assert is_stage(stage)
+    assert files == (str(extracted / "part-00000.parquet"),)
+    assert is_stage(extracted)
     assert not is_stage(parquet)
     assert not is_stage(tmp_path / "missing")
     with pytest.raises(UsageError, match="no stage at"):
         stage_files(parquet)
 
 
-def test_load_gives_the_rows(parquet, tmp_path):
-    bt.extract(parquet, tmp_path / "stage")
-    assert bt.load(tmp_path / "stage").arrow()["id"].to_pylist() == list(range(1000))
+def test_load_gives_the_rows(extracted):
+    assert bt.load(extracted).arrow()["id"].to_pylist() == list(range(1000))
     with pytest.raises(DataError, match="is the manifest of a stage"):
-        bt.Manifest.load(tmp_path / "stage")
+        bt.Manifest.load(extracted)
 
 
 def test_pictures(tmp_path):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from beam_tfrecord import native
 from beam_tfrecord.native.values import BYTES_KIND, FLOAT_KIND, INT64_KIND, FitRule
-from tests.helpers.made_datasets import framed
+from tests.helpers.records import framed
 from tests.native import reference
 from tests.native.strategies import RELAXED
 

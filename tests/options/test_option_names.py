@@ -1,5 +1,6 @@
 """Messages name options by flag on the command line, and by keyword in Python."""
 
+import itertools
 import re
 import subprocess
 from pathlib import Path
@@ -107,17 +108,17 @@ def test_messages_have_values_of_lists_in_quotes():
     assert [where for where in found if where[1] in flags] == []
 
 
-@pytest.mark.parametrize("option", LISTS, ids=lambda one: one.flag)
-@pytest.mark.parametrize("word", ["is", "names", "needs", "or", "which"])
-def test_prose_behind_every_list_stays(option, word):
-    shown = f"column 'a' of {option.keyword}= {word} not known"
-    assert with_keywords(f"column 'a' of {option.flag} {word} not known") == shown
+def test_prose_behind_every_list_stays():
+    pairs = list(itertools.product(LISTS, ["is", "names", "needs", "or", "which"]))
+    shown = [with_keywords(f"column 'a' of {one.flag} {word} not known") for one, word in pairs]
+    assert shown == [f"column 'a' of {one.keyword}= {word} not known" for one, word in pairs]
 
 
-@pytest.mark.parametrize("option", [*WRITE_OPTIONS, *SOURCE_OPTIONS], ids=lambda one: one.flag)
-def test_every_flag_has_its_keyword(option):
-    constant = {"switch": "True", "off": "False"}.get(option.form, "")
-    assert with_keywords(f"pass {option.flag}") == f"pass {option.keyword}={constant}"
+def test_every_flag_has_its_keyword():
+    options = [*WRITE_OPTIONS, *SOURCE_OPTIONS]
+    constants = {"switch": "True", "off": "False"}
+    shown = [with_keywords(f"pass {one.flag}") for one in options]
+    assert shown == [f"pass {one.keyword}={constants.get(one.form, '')}" for one in options]
 
 
 def test_an_error_has_both(keywords):

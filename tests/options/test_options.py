@@ -62,16 +62,21 @@ def test_every_keyword_is_a_flag_with_the_same_default(function):
     assert keywords == {option.keyword: option.default for option in WRITE_OPTIONS}
 
 
-@pytest.mark.parametrize(
-    ("option", "kind"), [(option, kind) for option in SOURCE_OPTIONS for kind in option.sources]
-)
-def test_source_option_is_a_field_with_the_same_default(option, kind):
-    fields = {field.name: field for field in dataclasses.fields(SOURCES[kind])}
-    default = fields[option.keyword].default
-    if default is dataclasses.MISSING:
-        default = fields[option.keyword].default_factory()
-    # "Nothing given" has several spellings; what matters is that none of them is a value.
-    assert default == option.default or (not default and not option.default)
+def default_of(field):
+    is_made = field.default_factory is not dataclasses.MISSING
+    return field.default_factory() if is_made else field.default
+
+
+def test_source_options_are_fields_with_the_same_defaults():
+    differing = []
+    for option in SOURCE_OPTIONS:
+        for kind in option.sources:
+            fields = {field.name: field for field in dataclasses.fields(SOURCES[kind])}
+            default = default_of(fields[option.keyword])
+            # "Nothing given" has several spellings; what matters is that none of them is a value.
+            if not (default == option.default or (not default and not option.default)):
+                differing.append((option.flag, kind))
+    assert differing == []
 
 
 def types_of_keywords(function):
@@ -106,9 +111,7 @@ def test_a_reader_has_the_options_of_its_source(kind):
     assert {*parameters} - ONLY_OF_READERS == {*fields}
     for name, field in fields.items():
         parameter = parameters[name]
-        default = field.default
-        if field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
+        default = default_of(field)
         if name != "paths":
             assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
             assert parameter.default == default or not (parameter.default or default), name
@@ -124,21 +127,24 @@ def test_every_keyword_of_a_reader_is_documented_in_order(reader):
 PUBLIC = {name: getattr(bt, name) for name in bt.__all__ if name != "__version__"}
 
 
-@pytest.mark.parametrize(("name", "value"), [*PUBLIC.items(), ("Dataset", Dataset)])
-def test_no_public_signature_hides_its_keywords(name, value):
+def functions_of(value):
+    """Return a function, or the public methods of a class and its `__init__`."""
+    if not inspect.isclass(value):
+        return [value]
     # `Batch.replace` takes the fields of the dataclass, as `dataclasses.replace` does.
-    functions = {name: value}
-    if inspect.isclass(value):
-        functions = {n: f for n, f in vars(value).items() if n[0] != "_" and n != "replace"}
-        functions["__init__"] = value.__init__
-    for parameter in (
-        parameter
-        for function in functions.values()
-        if inspect.isfunction(function)
+    named = [f for name, f in vars(value).items() if name[0] != "_" and name != "replace"]
+    return [*named, value.__init__]
+
+
+def test_no_public_signature_hides_its_keywords():
+    hidden = [
+        (name, function.__name__)
+        for name, value in (*PUBLIC.items(), ("Dataset", Dataset))
+        for function in filter(inspect.isfunction, functions_of(value))
         for parameter in inspect.signature(function).parameters.values()
-    ):
-        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            assert parameter.annotation not in ("Any", Any), (name, parameter)
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD and parameter.annotation in ("Any", Any)
+    ]
+    assert hidden == []
 
 
 def test_extract_takes_what_it_can_use_of_write():

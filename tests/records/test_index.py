@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.records.index import IndexWriter, ShardIndex, index_name, ranges_of
-from tests.helpers.made_datasets import framed
+from tests.helpers.records import framed
 
 SIZES = st.lists(st.one_of(st.integers(0, 40), st.integers(900, 1100), st.just(5000)), max_size=200)
 

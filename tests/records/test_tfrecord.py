@@ -12,12 +12,26 @@ from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.records.tfrecord import GzipCompressor, ShardStream, read_blocks
-from tests.helpers.made_datasets import framed, read_records, write_records
+from tests.helpers.records import framed
 
 # A record of b"abc", as printed from a file that tf.io.TFRecordWriter of TensorFlow 2.21 wrote.
 ABC = bytes.fromhex("0300000000000000b099490e6162636e57f121")
 RECORDS = [b"", b"abc", bytes(range(256)) * 500, b"\x00"]
 STREAM = b"".join(framed(record) for record in RECORDS)
+
+
+def payloads_of(path, **options):
+    """Return the payloads of a file; `options` are those of `read_blocks`."""
+    blocks = read_blocks(path, **options)
+    return [payload for block in blocks for payload in block.payloads()]
+
+
+def write_shard_of(path, records, *, compression=""):
+    """Write a file of records as datasets have them."""
+    with ShardStream(str(path), compression) as shard:
+        for record in records:
+            shard.write(framed(record))
+        shard.close()
 
 
 @pytest.mark.xdist_group("tensorflow")
@@ -26,7 +40,7 @@ def test_a_record_has_the_bytes_that_tensorflow_writes(tmp_path):
 
     with tf.io.TFRecordWriter(str(tmp_path / "tf")) as writer:
         writer.write(b"abc")
-    write_records(tmp_path / "ours", [b"abc"])
+    write_shard_of(tmp_path / "ours", [b"abc"])
     assert (tmp_path / "tf").read_bytes() == ABC
     assert (tmp_path / "ours").read_bytes() == ABC
 
@@ -36,13 +50,13 @@ def test_a_record_has_the_bytes_that_tensorflow_writes(tmp_path):
 def test_tensorflow_reads_our_files_and_we_read_its(tmp_path, compression):
     import tensorflow as tf
 
-    write_records(tmp_path / "ours", RECORDS, compression=compression)
+    write_shard_of(tmp_path / "ours", RECORDS, compression=compression)
     read = tf.data.TFRecordDataset(str(tmp_path / "ours"), compression_type=compression)
     assert [record.numpy() for record in read] == RECORDS
     with tf.io.TFRecordWriter(str(tmp_path / "tf"), options=compression) as writer:
         for record in RECORDS:
             writer.write(record)
-    assert list(read_records(tmp_path / "tf")) == RECORDS
+    assert list(payloads_of(tmp_path / "tf")) == RECORDS
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
@@ -107,14 +121,14 @@ def test_blocks_of_any_size_hold_every_record_once(tmp_path_factory, records, bl
 def test_several_gzip_members_are_one_file(tmp_path):
     half = len(STREAM) // 2
     (tmp_path / "file").write_bytes(gzip.compress(STREAM[:half]) + gzip.compress(STREAM[half:]))
-    assert list(read_records(tmp_path / "file")) == RECORDS
+    assert list(payloads_of(tmp_path / "file")) == RECORDS
 
 
 def test_a_plain_file_may_begin_like_gzip(tmp_path):
     # A payload of 0x088b1f bytes has the magic number of gzip as its length.
     record = bytes(0x088B1F)
     (tmp_path / "file").write_bytes(framed(record))
-    assert list(read_records(tmp_path / "file")) == [record]
+    assert list(payloads_of(tmp_path / "file")) == [record]
 
 
 def _damaged(at):
@@ -172,15 +186,15 @@ def test_a_length_that_no_file_could_have_is_a_fault(tmp_path):
     header = length + framed(length)[-4:]
     (tmp_path / "shard").write_bytes(header + bytes(100))
     with pytest.raises(DataError, match="record 0"):
-        list(read_records(tmp_path / "shard"))
+        list(payloads_of(tmp_path / "shard"))
 
 
 def test_a_missing_file_and_an_unknown_compression_are_told(tmp_path):
     with pytest.raises(DataError, match="nowhere' is missing"):
-        list(read_records(tmp_path / "nowhere"))
+        list(payloads_of(tmp_path / "nowhere"))
     with pytest.raises(UsageError, match="compression 'ZLIB' is not known"):
-        write_records(tmp_path / "file", [], compression="ZLIB")
+        write_shard_of(tmp_path / "file", [], compression="ZLIB")
     (tmp_path / "file").write_bytes(b"")
-    assert list(read_records(tmp_path / "file")) == []
+    assert list(payloads_of(tmp_path / "file")) == []
     with pytest.raises(UsageError, match="compression 'ZLIB' is not known"):
-        list(read_records(tmp_path / "file", compression="ZLIB"))
+        list(payloads_of(tmp_path / "file", compression="ZLIB"))

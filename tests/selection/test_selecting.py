@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import sqlite3
 import subprocess
 import sys
 
@@ -24,6 +23,7 @@ from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.testing import some_rows
 from tests.helpers import warm
 from tests.sources.behaviour import CASES
+from tests.sources.made_sql import make_database
 
 SPLITS = {"a": 0.5, "b": 0.5}
 FILTER = "id > 20 and (name like '%a%' or share is null) and not id between 50 and 60"
@@ -36,7 +36,7 @@ def matches(row):
     return row["share"] is None or "a" in (row["name"] or "")
 
 
-def rows_of(directory, split=None):
+def dataset_rows(directory, split=None):
     dataset = bt.load(directory, split=split) if split else bt.load(directory)
     return list(dataset.rows())
 
@@ -95,12 +95,12 @@ def test_a_filter_moves_no_row(table, tmp_path, shuffle):
     options = {"splits": SPLITS, "group": "n", "seed": 5, "shuffle": shuffle}
     bt.write(table, tmp_path / "all", **options)
     bt.write(table, tmp_path / "some", **options, filter="part in (1, 3)", sample="60%")
-    kept = {row["n"] for row in rows_of(tmp_path / "some")}
+    kept = {row["n"] for row in dataset_rows(tmp_path / "some")}
     assert 600 < len(kept) < 840
     assert all(n % 5 in (1, 3) for n in kept)
     for split in SPLITS:
-        before = [row for row in rows_of(tmp_path / "all", split) if row["n"] in kept]
-        assert rows_of(tmp_path / "some", split) == before
+        before = [row for row in dataset_rows(tmp_path / "all", split) if row["n"] in kept]
+        assert dataset_rows(tmp_path / "some", split) == before
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_columns_of_every_type_pass_a_filter(column, tmp_path):
 
 def test_columns_of_the_filter_are_read_and_dropped(table, tmp_path):
     bt.write(table, tmp_path / "out", filter="part = 1 and n < 20", columns=["text"])
-    found = sorted(rows_of(tmp_path / "out"), key=lambda row: row["text"])
+    found = sorted(dataset_rows(tmp_path / "out"), key=lambda row: row["text"])
     assert found == [{"text": "t1"}, {"text": "t11"}, {"text": "t16"}, {"text": "t6"}]
 
 
@@ -138,13 +138,13 @@ def test_the_map_sees_the_rows_that_are_left(table, tmp_path):
         return {"m": row["n"] * 2}
 
     bt.write(table, tmp_path / "out", filter="part = 1 and n < 20", columns=["n"], map=double)
-    assert sorted(row["m"] for row in rows_of(tmp_path / "out")) == [2, 12, 22, 32]
+    assert sorted(row["m"] for row in dataset_rows(tmp_path / "out")) == [2, 12, 22, 32]
 
 
 def test_types_are_those_of_all_rows(tmp_path):
     (tmp_path / "x.csv").write_text("a,b\n1,1\n2,1.5\n3,x\n")
     bt.write(tmp_path / "x.csv", tmp_path / "out", filter="a < 2")
-    (row,) = rows_of(tmp_path / "out")
+    (row,) = dataset_rows(tmp_path / "out")
     assert row == {"a": 1, "b": "1"}
 
 
@@ -165,31 +165,25 @@ def test_floats_that_a_schema_rounds_compare_as_the_file_has_them(tmp_path):
 
 
 def test_a_database_has_the_filter_besides_where(tmp_path):
-    path = tmp_path / "x.db"
-    with sqlite3.connect(path) as database:
-        database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT)")
-        database.executemany(
-            "INSERT INTO t VALUES (?, ?)", [(n, "aB"[n % 2]) for n in range(1, 201)]
-        )
-    database.close()
+    declared = "CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT)"
+    rows = [(n, "aB"[n % 2]) for n in range(1, 201)]
+    path = make_database(tmp_path / "x.db", declared, rows=rows)
     options = {"table": "t", "splits": SPLITS, "group": "id"}
     bt.write(path, tmp_path / "all", **options)
     bt.write(
         path, tmp_path / "some", **options, where="id > 100", filter="name = 'a'", columns=["id"]
     )
     for split in SPLITS:
-        before = [row["id"] for row in rows_of(tmp_path / "all", split)]
-        found = [row["id"] for row in rows_of(tmp_path / "some", split)]
+        before = [row["id"] for row in dataset_rows(tmp_path / "all", split)]
+        found = [row["id"] for row in dataset_rows(tmp_path / "some", split)]
         assert found == [n for n in before if n > 100 and n % 2 == 0]
     assert read_job(tmp_path / "some")["rows_read"] == 100
 
 
 def test_a_sample_of_rows_without_numbers_is_refused(tmp_path):
-    path = tmp_path / "x.db"
-    with sqlite3.connect(path) as database:
-        database.execute("CREATE TABLE t (id TEXT PRIMARY KEY) WITHOUT ROWID")
-        database.executemany("INSERT INTO t VALUES (?)", [(f"{n:03}",) for n in range(200)])
-    database.close()
+    declared = "CREATE TABLE t (id TEXT PRIMARY KEY) WITHOUT ROWID"
+    rows = [(f"{n:03}",) for n in range(200)]
+    path = make_database(tmp_path / "x.db", declared, rows=rows)
     with pytest.raises(UsageError, match="--sample needs rows with numbers"):
         bt.write(path, tmp_path / "out", table="t", sample="50%")
     found = bt.write(path, tmp_path / "out", table="t", sample="50%", shuffle=False)
@@ -233,7 +227,7 @@ def test_the_limit_counts_after_filter_and_sample(table, tmp_path):
     options = {"filter": "part = 1", "sample": 0.5, "shuffle": False}
     bt.write(table, tmp_path / "all", **options)
     bt.write(table, tmp_path / "some", **options, limit=7)
-    assert rows_of(tmp_path / "some") == rows_of(tmp_path / "all")[:7]
+    assert dataset_rows(tmp_path / "some") == dataset_rows(tmp_path / "all")[:7]
     assert bt.extract(table, tmp_path / "stage", filter="part = 1", limit=7).rows == 7
 
 
@@ -241,7 +235,7 @@ def test_extract_has_the_same_rows(table, tmp_path):
     found = bt.extract(table, tmp_path / "stage", filter="part = 1", sample="50%", columns=["n"])
     stage = pa.concat_tables(map(pq.read_table, sorted((tmp_path / "stage").glob("*.parquet"))))
     bt.write(table, tmp_path / "out", filter="part = 1", sample="50%", columns=["n"], shuffle=False)
-    assert stage.to_pylist() == rows_of(tmp_path / "out")
+    assert stage.to_pylist() == dataset_rows(tmp_path / "out")
     assert found.rows == stage.num_rows
     assert read_job(tmp_path / "stage")["rows_read"] == 3000
 
@@ -253,7 +247,7 @@ def test_preprocessing_has_the_filter(table, tmp_path):
     pytest.importorskip("tensorflow_transform")
     options = {"step": ["minmax=n"], "columns": ["n"], "filter": "part = 0"}
     bt.write(table, tmp_path / "out", splits={"train": 1.0}, **options)
-    found = sorted(row["n"] for row in rows_of(tmp_path / "out"))
+    found = sorted(row["n"] for row in dataset_rows(tmp_path / "out"))
     assert (len(found), found[0], found[-1]) == (600, 0, 1)
 
 
@@ -331,7 +325,7 @@ def test_a_pipeline_has_the_filter(table, tmp_path):
     with bt.pipeline() as root:
         read = root | bt.ReadFromParquet(table, filter="part = 1", columns=["n"])
         _ = read | bt.WriteToTFRecord(tmp_path / "out")
-    assert sorted(row["n"] for row in rows_of(tmp_path / "out")) == [*range(1, 3000, 5)]
+    assert sorted(row["n"] for row in dataset_rows(tmp_path / "out")) == [*range(1, 3000, 5)]
     with pytest.raises(TypeError, match="filtr"):
         bt.ReadFromParquet(table, filtr="part = 1")
 
@@ -379,7 +373,7 @@ def test_a_sample_has_its_share_and_smaller_ones_are_part_of_larger(many):
 def test_a_sample_is_independent_of_splits_and_order(many, tmp_path):
     chosen = set(sampled("50%").tolist())
     bt.write(many, tmp_path / "out", splits={"a": 0.5, "b": 0.5}, seed=0)
-    in_a = [row["n"] for row in rows_of(tmp_path / "out", "a")]
+    in_a = [row["n"] for row in dataset_rows(tmp_path / "out", "a")]
     share = sum(n in chosen for n in in_a) / len(in_a)
     assert abs(share - 0.5) < 5 * 0.5 / len(in_a) ** 0.5
     first = sum(n in chosen for n in in_a[:10_000])

@@ -5,17 +5,13 @@ A new source joins the suite with one more entry in `CASES`.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import json
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import numpy as np
-import openpyxl
 import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet as pq
@@ -35,6 +31,7 @@ from beam_tfrecord.sources.parquet import source as parquet_module
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.sources.tfrecord.source import Tfrecord
 from beam_tfrecord.testing import SCHEMA, Row
+from tests.helpers import formats
 from tests.helpers.records import damage_record, write_shard
 
 TYPES = {field.name: field.type for field in SCHEMA}
@@ -65,11 +62,18 @@ class Case:
     held: Callable[[Row], Row] = lambda row: row
 
 
-def _write_csv(path: Path, rows: Sequence[Row]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(TYPES), quoting=csv.QUOTE_MINIMAL)
-        writer.writeheader()
-        writer.writerows(rows)
+def _table(rows):
+    return pa.Table.from_pylist(list(rows), SCHEMA)
+
+
+def _writer(form, **options):
+    """Return what writes rows in a format of the catalogue."""
+    return lambda path, rows: path.write_bytes(form(_table(rows), **options))
+
+
+_write_parquet = _writer(
+    formats.parquet_file, group_rows=20, use_dictionary=False, write_page_checksum=True
+)
 
 
 def _damage_csv(path: Path) -> None:
@@ -78,19 +82,10 @@ def _damage_csv(path: Path) -> None:
     path.write_bytes(b"\n".join(lines))
 
 
-def _write_json(path: Path, rows: Sequence[Row]) -> None:
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-
-
 def _damage_json(path: Path) -> None:
     lines = path.read_bytes().split(b"\n")
     lines[120] = b'{"id": 1 "share": 2}'
     path.write_bytes(b"\n".join(lines))
-
-
-def _write_parquet(path: Path, rows: Sequence[Row]) -> None:
-    table = pa.Table.from_pylist(list(rows), SCHEMA)
-    pq.write_table(table, path, row_group_size=20, use_dictionary=False, write_page_checksum=True)
 
 
 def _damage_parquet(path: Path) -> None:
@@ -98,12 +93,6 @@ def _damage_parquet(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[column.data_page_offset + column.total_compressed_size - 5] ^= 0xFF
     path.write_bytes(data)
-
-
-def _write_arrow(path: Path, rows: Sequence[Row]) -> None:
-    table = pa.Table.from_pylist(list(rows), SCHEMA)
-    with pa.ipc.new_file(path, SCHEMA) as writer:
-        writer.write_table(table, max_chunksize=20)
 
 
 def _damage_arrow(path: Path) -> None:
@@ -116,19 +105,8 @@ def _damage_arrow(path: Path) -> None:
     path.write_bytes(changed)
 
 
-def _write_stream(path: Path, rows: Sequence[Row]) -> None:
-    table = pa.Table.from_pylist(list(rows), SCHEMA)
-    with pa.ipc.new_stream(path, SCHEMA) as writer:
-        writer.write_table(table, max_chunksize=20)
-
-
 def _damage_stream(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-600])
-
-
-def _write_orc(path: Path, rows: Sequence[Row]) -> None:
-    table = pa.Table.from_pylist(list(rows), SCHEMA)
-    pa.orc.write_table(table, path, stripe_size=1, batch_size=20)
 
 
 def _damage_orc(path: Path) -> None:
@@ -136,14 +114,6 @@ def _damage_orc(path: Path) -> None:
     middle = pa.orc.ORCFile(path).content_length // 2
     data[middle : middle + 600] = b"\xff" * 600
     path.write_bytes(data)
-
-
-def _write_avro(path: Path, rows: Sequence[Row]) -> None:
-    types = {"id": ["null", "long"], "share": ["double", "null"], "name": ["null", "string"]}
-    fields = [{"name": name, "type": of} for name, of in types.items()]
-    schema = {"type": "record", "name": "row", "fields": fields}
-    with path.open("wb") as file:
-        fastavro.writer(file, schema, rows, codec="deflate", sync_interval=400, sync_marker=_SYNC)
 
 
 _SYNC = bytes(range(16))
@@ -176,14 +146,6 @@ def _open_images(paths: Any, **options: Any) -> Images:
     return Images(paths, path_column="file", **{"columns": columns, **options})
 
 
-def _write_excel(path: Path, rows: Sequence[Row]) -> None:
-    book = openpyxl.Workbook(write_only=True)
-    sheet = book.create_sheet("rows")
-    for row in ([*TYPES], *(list(row.values()) for row in rows)):
-        sheet.append(row)
-    book.save(path)
-
-
 def _damage_excel(path: Path) -> None:
     """Cut the XML of the sheet off, in a container that is complete."""
     with zipfile.ZipFile(path) as book:
@@ -200,14 +162,10 @@ def _without_returns(row: Row) -> Row:
     return {**row, "name": row["name"] and row["name"].replace("\r", "")}
 
 
-def _write_shard(path: Path, rows: Sequence[Row]) -> None:
-    write_shard(path, pa.Table.from_pylist(list(rows), SCHEMA))
-
-
 CASES = {
     "csv": Case(
         suffix=".csv",
-        write=_write_csv,
+        write=_writer(formats.csv_file, end="\r\n"),
         open=lambda paths, **options: Csv(paths, types=TYPES, chunk_bytes=1024, **options),
         damage=_damage_csv,
         damage_message=r"the row in x\.csv:121 has 5 fields but the first line has 3",
@@ -222,7 +180,7 @@ CASES = {
     ),
     "arrow": Case(
         suffix=".arrow",
-        write=_write_arrow,
+        write=_writer(formats.arrow_file, group_rows=20),
         open=Arrow,
         damage=_damage_arrow,
         damage_message=r"cannot read record batch 6 of x\.arrow \(.*offset.*\)",
@@ -230,7 +188,7 @@ CASES = {
     ),
     "arrow stream": Case(
         suffix=".arrows",
-        write=_write_stream,
+        write=_writer(formats.arrow_stream, group_rows=20),
         open=Arrow,
         damage=_damage_stream,
         damage_message=r"x\.arrows is not a complete Arrow file \(it is cut off in the message at "
@@ -239,7 +197,7 @@ CASES = {
     ),
     "orc": Case(
         suffix=".orc",
-        write=_write_orc,
+        write=_writer(formats.orc_file, group_rows=20),
         open=Orc,
         damage=_damage_orc,
         damage_message=r"cannot read stripe [45] of x\.orc \(.+\): write the file again",
@@ -247,7 +205,7 @@ CASES = {
     ),
     "excel": Case(
         suffix=".xlsx",
-        write=_write_excel,
+        write=_writer(formats.excel_file),
         open=lambda paths, **options: Excel(paths, types=TYPES, **options),
         damage=_damage_excel,
         cuts_files=False,
@@ -256,14 +214,14 @@ CASES = {
     ),
     "json": Case(
         suffix=".jsonl",
-        write=_write_json,
+        write=_writer(formats.json_lines),
         open=lambda paths, **options: Json(paths, types=TYPES, chunk_bytes=1024, **options),
         damage=_damage_json,
         damage_message=r"the row in x\.jsonl:121 is not valid JSON \(Expecting ',', column 10\)",
     ),
     "avro": Case(
         suffix=".avro",
-        write=_write_avro,
+        write=_writer(formats.avro_file, codec="deflate", sync_interval=400, sync_marker=_SYNC),
         open=Avro,
         damage=_damage_avro,
         damage_message=r"cannot read the block at byte [0-9,]+ of x\.avro \(.+\): write the file",
@@ -288,7 +246,7 @@ CASES = {
     ),
     "tfrecord": Case(
         suffix=".tfrecord",
-        write=_write_shard,
+        write=lambda path, rows: write_shard(path, _table(rows)),
         open=Tfrecord,
         damage=lambda path: damage_record(path, 120),
         damage_message=r"x\.tfrecord is damaged at byte [\d,]+ \(record 120\): the checksum",

@@ -30,6 +30,19 @@ def mariadb():
         yield server
 
 
+@pytest.fixture
+def write(tmp_path):
+    """What writes text or bytes to a file, and returns its path."""
+
+    def put(text, name="a.csv"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return str(path)
+
+    return put
+
+
 @pytest.fixture(autouse=True)
 def nothing_held():
     """Let go of the snapshots that a test planned with and did not read."""

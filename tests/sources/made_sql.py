@@ -25,11 +25,6 @@ def conditions(source):
     return [(partition.condition, partition.rows) for partition in scan.detail.partitions]
 
 
-def rows_of(batches):
-    """Return the rows of batches."""
-    return [row for batch in batches for row in batch.rows()]
-
-
 def shards_of(directory):
     """Return the hash of every shard of a dataset."""
     return {shard.path: shard.xxh64 for shard in bt.Manifest.load(directory).shards}

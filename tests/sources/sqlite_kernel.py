@@ -19,7 +19,8 @@ from beam_tfrecord.sources.sql import sqlite_columns
 from beam_tfrecord.sources.sql.source import Sql
 from beam_tfrecord.sources.sql.sqlite_columns import KernelConnection, can_read, library
 from tests.helpers.effort import examples
-from tests.sources.made_sql import make_database, rows_of
+from tests.helpers.reading import rows_in
+from tests.sources.made_sql import make_database
 from tests.sources.test_sql_sqlite import EXACT, MISFITS, column
 
 
@@ -38,7 +39,7 @@ def by_python(monkeypatch):
 def test_values_come_back_exactly_without_the_kernel(tmp_path, declared, arrow, stored, expected):
     source = column(tmp_path, declared, stored)
     assert source.schema() == pa.schema([("c", arrow)])
-    assert [row["c"] for row in rows_of(source.batches())] == [*expected, None]
+    assert [row["c"] for row in rows_in(source.batches())] == [*expected, None]
 
 
 @pytest.mark.usefixtures("by_python")

@@ -12,7 +12,7 @@ from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.sources import file_parts
 from beam_tfrecord.sources.arrow import Arrow
 from tests.helpers.effort import examples
-from tests.sources.made_parquet import read_all, units_of
+from tests.helpers.reading import read_all, units_of
 from tests.whole.type_families import FAMILIES, Column
 
 TABLE = pa.table(

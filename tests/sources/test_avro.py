@@ -24,7 +24,7 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources import file_parts
 from beam_tfrecord.sources.avro.source import Avro
 from tests.helpers.effort import examples
-from tests.sources.made_parquet import read_all, units_of
+from tests.helpers.reading import read_all, units_of
 
 SYNC = bytes(range(100, 116))
 Fields = dict[str, Any]

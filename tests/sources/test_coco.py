@@ -22,6 +22,7 @@ from beam_tfrecord.sources.coco import index, rows
 from beam_tfrecord.sources.coco.rows import COLUMNS
 from beam_tfrecord.sources.coco.source import Coco
 from beam_tfrecord.workdir import object_file
+from tests.helpers.reading import good_rows, messages_of
 from tests.sources.made_images import encoded, exif, jpeg, picture, write_tree
 
 CATEGORIES = [{"id": 7, "name": "cat"}, {"id": 90, "name": "tooth brush é", "supercategory": "x"}]
@@ -84,21 +85,6 @@ def some_objects(tmp_path, images=6, objects=20, seed=0):
     )
 
 
-def batches_of(source, **options):
-    scans = source.all_scans()
-    schema = source.schema(scans)
-    units = source.all_units(scans)
-    return [batch for unit in units for batch in source.read_unchanged(unit, schema, **options)]
-
-
-def rows_of(source, **options):
-    return [row for batch in batches_of(source, **options) for row in batch.rows()]
-
-
-def rejects_of(source):
-    return [reject.message for batch in batches_of(source) for reject in batch.rejects]
-
-
 def pixels_of(png):
     return np.asarray(Image.open(io.BytesIO(png)))
 
@@ -109,7 +95,7 @@ def test_rows_have_the_objects_of_their_pictures(tmp_path, block_bytes, monkeypa
     path = some_objects(tmp_path)
     content = json.loads(path.read_text())
     names = {category["id"]: category["name"] for category in CATEGORIES}
-    found = rows_of(Coco(path, base=str(tmp_path / "val")))
+    found = good_rows(Coco(path, base=str(tmp_path / "val")))
     assert [row["path"] for row in found] == [f"{n}.jpg" for n in range(6)]
     for number, row in enumerate(found):
         objects = [one for one in content["annotations"] if one["image_id"] == number]
@@ -133,7 +119,7 @@ def test_rows_have_the_objects_of_their_pictures(tmp_path, block_bytes, monkeypa
 def test_rows_do_not_depend_on_batches_units_or_the_order_of_parts(tmp_path, monkeypatch):
     path = some_objects(tmp_path, images=40, objects=90)
     options = {"base": str(tmp_path / "val"), "masks": ["objects", "classes"]}
-    expected = rows_of(Coco(path, **options))
+    expected = good_rows(Coco(path, **options))
     monkeypatch.setattr(rows, "_UNIT_IMAGES", 7)
     source = Coco(path, **options)
     units = source.all_units(source.all_scans())
@@ -145,18 +131,18 @@ def test_rows_do_not_depend_on_batches_units_or_the_order_of_parts(tmp_path, mon
         (a.detail.images == b.detail.images).all() for a, b in zip(stored, units, strict=True)
     )
     for batch_rows in (1, 5, 100):
-        assert rows_of(source, batch_rows=batch_rows) == expected
+        assert good_rows(source, batch_rows=batch_rows) == expected
     content = json.loads(path.read_text())
     path.write_text(json.dumps(dict(reversed(content.items())), indent=3))
-    assert rows_of(Coco(path, **options)) == expected
+    assert good_rows(Coco(path, **options)) == expected
 
 
 @pytest.mark.parametrize(("resize", "size"), [("34x69", (69, 34)), (34, (46, 34)), ("5x4", (4, 5))])
 def test_resized_pictures_have_right_boxes_areas_and_masks(tmp_path, resize, size):
     path = some_objects(tmp_path)
     options = {"base": str(tmp_path / "val"), "masks": ["objects", "classes"]}
-    before = rows_of(Coco(path, **options))
-    after = rows_of(Coco(path, resize=resize, **options))
+    before = good_rows(Coco(path, **options))
+    after = good_rows(Coco(path, resize=resize, **options))
     same = [name for name in COLUMNS if name != "image/object/area"]
     for old, new in zip(before, after, strict=True):
         assert (new["width"], new["height"]) == size
@@ -197,7 +183,7 @@ def test_masks_are_those_of_pycocotools(tmp_path):
     ]
     write_tree(tmp_path, **{"1": jpeg(1)})
     path = write_coco(tmp_path / "i.json", [image_of(1)], annotations)
-    (row,) = rows_of(Coco(path, masks=["objects", "classes"]))
+    (row,) = good_rows(Coco(path, masks=["objects", "classes"]))
     theirs = tools.COCO(str(path))
     expected = [theirs.annToMask(one) for one in annotations]
     for png, mask in zip(row["image/object/mask"], expected, strict=True):
@@ -225,7 +211,7 @@ def test_masks_of_many_categories_have_16_bits(tmp_path):
         object_of(2, 1, category_id=1203, segmentation=[polygon(10, 3, 4, 5)]),
     ]
     path = write_coco(tmp_path / "i.json", [image_of(1), image_of(2)], annotations, categories)
-    one, other = (row["mask"] for row in rows_of(Coco(path, masks=["classes"], columns=["mask"])))
+    one, other = (row["mask"] for row in good_rows(Coco(path, masks=["classes"], columns=["mask"])))
     expected = np.zeros((HEIGHT, WIDTH), int)
     expected[3:8, 2:6], expected[3:8, 10:14] = 3, 1203
     assert (pixels_of(one) == expected).all()
@@ -277,8 +263,8 @@ def test_bad_images_and_objects_are_rejects(tmp_path):
         "gone.jpg is missing",
         "../14.jpg is not a path below its directory: correct it",
     ]
-    assert sorted(rejects_of(Coco(path))) == sorted(expected)
-    assert [row["path"] for row in rows_of(Coco(path))] == ["8.jpg", "15.jpg"]
+    assert sorted(messages_of(Coco(path))) == sorted(expected)
+    assert [row["path"] for row in good_rows(Coco(path))] == ["8.jpg", "15.jpg"]
 
 
 @pytest.mark.parametrize(
@@ -299,8 +285,8 @@ def test_bad_segmentations_are_rejects_if_masks_are_drawn(tmp_path, segmentation
     write_tree(tmp_path, **{"1": jpeg(1)})
     annotations = [object_of(1, 1, segmentation=segmentation)]
     path = write_coco(tmp_path / "i.json", [image_of(1)], annotations)
-    assert not rejects_of(Coco(path))
-    (found,) = rejects_of(Coco(path, masks=["objects"]))
+    assert not messages_of(Coco(path))
+    (found,) = messages_of(Coco(path, masks=["objects"]))
     assert found.startswith("1.jpg has an object with")
 
     assert re.search(f"with{'' if message.startswith('out') else ' '}{message}", found)
@@ -311,22 +297,22 @@ def test_category_zero_has_no_number_in_masks_of_classes(tmp_path):
     categories = [{"id": 0, "name": "a"}]
     annotations = [object_of(1, 1, category_id=0)]
     path = write_coco(tmp_path / "i.json", [image_of(1)], annotations, categories)
-    assert rejects_of(Coco(path, masks=["classes"])) == [
+    assert messages_of(Coco(path, masks=["classes"])) == [
         "1.jpg has an object of category 0, and masks have 1 to 65,535"
     ]
-    assert not rejects_of(Coco(path, masks=["objects"]))
+    assert not messages_of(Coco(path, masks=["objects"]))
 
 
 def test_annotations_of_upright_pictures_need_orient(tmp_path):
     (tmp_path / "1.jpg").write_bytes(encoded(picture(), "JPEG", exif=exif(6)))
     upright = image_of(1, width=HEIGHT, height=WIDTH)
     path = write_coco(tmp_path / "i.json", [upright], [object_of(1, 1)])
-    assert "pass --orient if they are of the upright image" in rejects_of(Coco(path))[0]
-    (row,) = rows_of(Coco(path, orient=True, resize="46x34"))
+    assert "pass --orient if they are of the upright image" in messages_of(Coco(path))[0]
+    (row,) = good_rows(Coco(path, orient=True, resize="46x34"))
     assert (row["width"], row["original_width"]) == (34, HEIGHT)
     write_coco(path, [image_of(1)], [object_of(1, 1)])
-    assert len(rows_of(Coco(path))) == 1
-    assert "has 17x23 pixels, but annotations for 23x17" in rejects_of(Coco(path, orient=True))[0]
+    assert len(good_rows(Coco(path))) == 1
+    assert "has 17x23 pixels, but annotations for 23x17" in messages_of(Coco(path, orient=True))[0]
 
 
 @pytest.mark.parametrize(
@@ -355,7 +341,7 @@ def test_files_that_are_not_right_are_one_line(tmp_path, text, message):
     path = tmp_path / "i.json"
     path.write_text(text)
     with pytest.raises(DataError, match=message) as error:
-        rows_of(Coco(path))
+        good_rows(Coco(path))
     assert "\n" not in str(error.value)
 
 
@@ -367,7 +353,7 @@ def test_bad_categories_are_named(tmp_path, categories):
     write_tree(tmp_path, **{"1": jpeg(1)})
     path = write_coco(tmp_path / "i.json", [image_of(1)], [], categories)
     with pytest.raises(DataError, match=r"no name in categories\[[01]\]"):
-        rows_of(Coco(path))
+        good_rows(Coco(path))
 
 
 def test_what_is_not_read_is_said(tmp_path, caplog):
@@ -388,17 +374,17 @@ def test_texts_may_be_ids_and_annotations_lacking(tmp_path):
     write_tree(tmp_path, **{"1": jpeg(1)})
     images = [{**image_of(1), "id": "é"}]
     path = write_coco(tmp_path / "i.json", images, [object_of(3, "é")])
-    (row,) = rows_of(Coco(path))
+    (row,) = good_rows(Coco(path))
     assert (row["image/source_id"], row["image/object/class/label"]) == ("é", [90])
     content = json.loads(path.read_text())
     del content["annotations"]
     path.write_text(json.dumps(content))
-    assert rows_of(Coco(path))[0]["image/object/class/label"] == []
+    assert good_rows(Coco(path))[0]["image/object/class/label"] == []
 
 
 def test_a_remote_file_is_copied_once(tmp_path, monkeypatch):
     path = some_objects(tmp_path)
-    expected = rows_of(Coco(path, base=str(tmp_path / "val")))
+    expected = good_rows(Coco(path, base=str(tmp_path / "val")))
     calls = []
 
     def opened(path: str, **_: Any) -> Any:
@@ -408,7 +394,7 @@ def test_a_remote_file_is_copied_once(tmp_path, monkeypatch):
     monkeypatch.setattr(rows, "is_remote", lambda _: True)
     monkeypatch.setattr(rows, "open_read", opened)
     monkeypatch.setattr(rows, "_UNIT_IMAGES", 2)
-    assert rows_of(Coco(path, base=str(tmp_path / "val"))) == expected
+    assert good_rows(Coco(path, base=str(tmp_path / "val"))) == expected
     assert calls == [str(path)]
 
 
@@ -419,7 +405,7 @@ def test_options_are_checked(tmp_path):
     with pytest.raises(UsageError, match="column 'mask' is not in the input"):
         Coco(path, base=str(tmp_path / "val"), columns=["mask"]).schema()
     columns = ["image/object/class/label", "width"]
-    (row, *_) = rows_of(Coco(path, base=str(tmp_path / "val"), columns=columns))
+    (row, *_) = good_rows(Coco(path, base=str(tmp_path / "val"), columns=columns))
     assert list(row) == columns
 
 
@@ -436,7 +422,7 @@ def test_a_dataset_of_objects_is_loaded(tmp_path):
         source_options={"base": str(tmp_path / "val"), "resize": "8x9", "masks": ["objects"]},
         shuffle=False,
     )
-    expected = rows_of(Coco(path, base=str(tmp_path / "val")))
+    expected = good_rows(Coco(path, base=str(tmp_path / "val")))
     loaded = bt.load(out)
     assert [row["image/object/class/text"] for row in loaded.rows()] == [
         row["image/object/class/text"] for row in expected

@@ -20,34 +20,7 @@ from beam_tfrecord.errors import SchemaConflict, UsageError
 from beam_tfrecord.sources.csv import read as csv_read
 from beam_tfrecord.sources.csv.source import Csv
 from tests.helpers.effort import examples
-
-
-@pytest.fixture
-def write(tmp_path):
-    def put(text, name="a.csv"):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
-        return str(path)
-
-    return put
-
-
-def read_all(source, schema=None, **options):
-    """Rows, (row number, line of rejects) of all units."""
-    scans = source.all_scans()
-    schema = source.schema(scans) if schema is None else schema
-    batches = [
-        batch for unit in source.all_units(scans) for batch in source.read(unit, schema, **options)
-    ]
-    rejects = [reject for batch in batches for reject in batch.rejects]
-    return pa.Table.from_batches([batch.data for batch in batches], schema=schema), rejects
-
-
-def column(source, name="a", schema=None):
-    table, rejects = read_all(source, schema)
-    assert not rejects
-    return str(table.schema.field(name).type), table[name].to_pylist()
+from tests.helpers.reading import column, rows_and_rejects
 
 
 @pytest.mark.parametrize(
@@ -311,7 +284,7 @@ def test_remarks_are_few(write):
 
 def test_null_words_are_null_in_text_too(write):
     path = write("a,b\nx,-999\n-999,5\n")
-    table, _ = read_all(Csv(path, null_words=["-999"]))
+    table, _ = rows_and_rejects(Csv(path, null_words=["-999"]))
     assert table.to_pylist() == [{"a": "x", "b": None}, {"a": None, "b": 5}]
 
 
@@ -368,7 +341,7 @@ def test_units_together_give_the_rows_of_the_file(
         chunk_bytes=chunk_bytes,
     )
     units = source.all_units(source.all_scans())
-    table, rejects = read_all(source, batch_rows=batch_rows)
+    table, rejects = rows_and_rejects(source, batch_rows=batch_rows)
     assert rejects == []
     assert [[cell or "" for cell in row.values()] for row in table.to_pylist()] == expected
     for unit in units:
@@ -381,7 +354,8 @@ def test_units_together_give_the_rows_of_the_file(
     whole = dataclasses.replace(inferring, chunk_bytes=2**20)
     assert inferring.schema() == whole.schema()
     assert (
-        read_all(inferring)[0].to_pydict().__repr__() == read_all(whole)[0].to_pydict().__repr__()
+        rows_and_rejects(inferring)[0].to_pydict().__repr__()
+        == rows_and_rejects(whole)[0].to_pydict().__repr__()
     )
 
 
@@ -405,7 +379,7 @@ def test_values_equal_those_of_pyarrow(tmp_path_factory, rows):
     table = pa.table(list(map(list, zip(*rows, strict=True))), schema=schema)
     path = tmp_path_factory.mktemp("csv") / "a.csv"
     pyarrow.csv.write_csv(table, path)
-    found, rejects = read_all(Csv(path, chunk_bytes=64), schema)
+    found, rejects = rows_and_rejects(Csv(path, chunk_bytes=64), schema)
     assert not rejects
     assert found == table
     # A float that pyarrow writes as `0` or `1` is an integer to a reader.
@@ -426,7 +400,7 @@ def test_rows_are_cut_at_true_row_ends(write):
 def test_rejects_name_unit_row_and_line(write):
     path = write('a,b\n1,x\n\nbad,"y\nz"\n3\n4,w\n5,6,7\n')
     source = Csv(path, types={"a": "int64", "b": "text"})
-    table, rejects = read_all(source)
+    table, rejects = rows_and_rejects(source)
     assert table.to_pydict() == {"a": [1, 4], "b": ["x", "w"]}
     (batch,) = source.read(source.all_units(source.all_scans())[0], table.schema)
     assert batch.origin.rows.tolist() == [0, 3]
@@ -483,7 +457,7 @@ def test_a_value_that_does_not_fit_is_rejected(write, arrow, good, bad):
     bad = bad if isinstance(bad, bytes) else bad.encode()
     path = write(b"k,a\n1," + good.encode() + b"\n\n2," + bad + b"\n3," + good.encode() + b"\n")
     types = {"a": pa.date32() if arrow == "date32" else arrow}
-    table, rejects = read_all(Csv(path, types=types))
+    table, rejects = rows_and_rejects(Csv(path, types=types))
     assert table["k"].to_pylist() == [1, 3]
     assert [(r.row, r.column, r.code) for r in rejects] == [(1, "a", "bad-value")]
     assert rejects[0].address == "a.csv:4"
@@ -500,7 +474,7 @@ def test_types_the_kernel_does_not_know(write):
         "f": pa.binary(2),
         "s": pa.dictionary(pa.int32(), pa.string()),
     }
-    table, rejects = read_all(Csv(path, types=types))
+    table, rejects = rows_and_rejects(Csv(path, types=types))
     assert not rejects
     assert table.schema.types == list(types.values())
     assert table.to_pylist() == [
@@ -508,14 +482,14 @@ def test_types_the_kernel_does_not_know(write):
         {"d": None, "t": None, "f": None, "s": "x"},
     ]
     with pytest.raises(UsageError, match="column 's' cannot be read from csv as list"):
-        read_all(Csv(path, types={"s": pa.list_(pa.int64())}))
+        rows_and_rejects(Csv(path, types={"s": pa.list_(pa.int64())}))
     with pytest.raises(UsageError, match="column 's' cannot be read from csv as float16: "):
-        read_all(Csv(path, types={"s": "float16"}))
+        rows_and_rejects(Csv(path, types={"s": "float16"}))
 
 
 def test_messages_use_the_usual_names_of_types(write):
     path = write("a,b\n1,2024-01-01\nx,2024-01-02\n2,y\n")
-    _, rejects = read_all(Csv(path, types={"a": "float64", "b": "timestamp"}))
+    _, rejects = rows_and_rejects(Csv(path, types={"a": "float64", "b": "timestamp"}))
     assert "is 'x' in a.csv:3, which is not float64: " in rejects[0].message
     assert "is 'y' in a.csv:4, which is not timestamp: " in rejects[1].message
 

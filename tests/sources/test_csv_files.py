@@ -17,34 +17,7 @@ from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.sources.csv import read as csv_read
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.csv.text import open_text
-
-
-@pytest.fixture
-def write(tmp_path):
-    def put(text, name="a.csv"):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
-        return str(path)
-
-    return put
-
-
-def read_all(source, schema=None, **options):
-    """Rows, (row number, line of rejects) of all units."""
-    scans = source.all_scans()
-    schema = source.schema(scans) if schema is None else schema
-    batches = [
-        batch for unit in source.all_units(scans) for batch in source.read(unit, schema, **options)
-    ]
-    rejects = [reject for batch in batches for reject in batch.rejects]
-    return pa.Table.from_batches([batch.data for batch in batches], schema=schema), rejects
-
-
-def column(source, name="a", schema=None):
-    table, rejects = read_all(source, schema)
-    assert not rejects
-    return str(table.schema.field(name).type), table[name].to_pylist()
+from tests.helpers.reading import rows_and_rejects
 
 
 @pytest.mark.parametrize(
@@ -67,11 +40,11 @@ def test_a_bad_header_is_one_clear_error(write, header, message):
 
 def test_names_replace_the_header_or_stand_in_for_it(write):
     path = write("a,a\n1,2\n")
-    assert read_all(Csv(path, names=["x", "y"]))[0].to_pylist() == [{"x": 1, "y": 2}]
+    assert rows_and_rejects(Csv(path, names=["x", "y"]))[0].to_pylist() == [{"x": 1, "y": 2}]
     path = write("1,2\n3,4\n")
-    assert read_all(Csv(path, header=False))[0].to_pydict() == {"f0": [1, 3], "f1": [2, 4]}
+    assert rows_and_rejects(Csv(path, header=False))[0].to_pydict() == {"f0": [1, 3], "f1": [2, 4]}
     named = Csv(path, header=False, names=["x", "y"])
-    assert read_all(named)[0].to_pydict() == {"x": [1, 3], "y": [2, 4]}
+    assert rows_and_rejects(named)[0].to_pydict() == {"x": [1, 3], "y": [2, 4]}
     with pytest.raises(DataError, match=r"a\.csv has 2 columns but --names has 1: pass one"):
         Csv(path, names=["x"]).all_scans()
 
@@ -79,16 +52,16 @@ def test_names_replace_the_header_or_stand_in_for_it(write):
 def test_columns_match_by_name_across_files(write, tmp_path):
     write("a,b\n1,x\n", "1.csv")
     write("b,a\ny,2\n", "2.csv")
-    table, _ = read_all(Csv(tmp_path))
+    table, _ = rows_and_rejects(Csv(tmp_path))
     assert table.to_pydict() == {"a": [1, 2], "b": ["x", "y"]}
-    assert read_all(Csv(tmp_path, columns=["b"]))[0].to_pydict() == {"b": ["x", "y"]}
+    assert rows_and_rejects(Csv(tmp_path, columns=["b"]))[0].to_pydict() == {"b": ["x", "y"]}
     with pytest.raises(UsageError, match="column 'z' is not in the input"):
         Csv(tmp_path, columns=["z"]).schema()
     write("b,c\nz,9\n", "3.csv")
     with pytest.raises(SchemaConflict, match=r"'c' is in 3\.csv but not in 1\.csv: pass --union"):
         Csv(tmp_path).schema()
-    assert read_all(Csv(tmp_path, columns=["b"]))[0]["b"].to_pylist() == ["x", "y", "z"]
-    table, _ = read_all(Csv(tmp_path, union=True))
+    assert rows_and_rejects(Csv(tmp_path, columns=["b"]))[0]["b"].to_pylist() == ["x", "y", "z"]
+    table, _ = rows_and_rejects(Csv(tmp_path, union=True))
     assert table.to_pydict() == {"a": [1, 2, None], "b": ["x", "y", "z"], "c": [None, None, 9]}
 
 
@@ -102,7 +75,7 @@ def test_a_number_that_another_file_turns_to_text_is_a_conflict(write, tmp_path)
     )
     with pytest.raises(SchemaConflict, match=message):
         source.schema()
-    typed, _ = read_all(Csv(tmp_path, types={"fare": "text"}))
+    typed, _ = rows_and_rejects(Csv(tmp_path, types={"fare": "text"}))
     assert typed["fare"].to_pylist() == ["1.5", "2.5", None, "n.a."]
     write("fare\n7\n", "trips-03.csv")
     assert str(source.schema().field("fare").type) == "double"
@@ -150,9 +123,9 @@ def test_merge_is_order_free(write, tmp_path):
 def test_partition_columns_come_last(write, tmp_path):
     write("a\n1\n", "year=2023/kind=x/a.csv")
     write("a\n2\n", "year=2024/kind=__HIVE_DEFAULT_PARTITION__/a.csv")
-    table, _ = read_all(Csv(tmp_path))
+    table, _ = rows_and_rejects(Csv(tmp_path))
     assert table.to_pydict() == {"a": [1, 2], "year": [2023, 2024], "kind": ["x", None]}
-    only, _ = read_all(Csv(tmp_path, columns=["year"]))
+    only, _ = rows_and_rejects(Csv(tmp_path, columns=["year"]))
     assert only.to_pydict() == {"year": [2023, 2024]}
 
 
@@ -171,16 +144,16 @@ def test_compressed_files_are_one_unit(write, suffix, monkeypatch):
     source = Csv(write(packed, f"a.csv.{suffix}"), chunk_bytes=16)
     (unit,) = source.all_units(source.all_scans())
     assert (unit.name, unit.rows) == (f"a.csv.{suffix}", None)
-    table, rejects = read_all(source, batch_rows=99)
+    table, rejects = rows_and_rejects(source, batch_rows=99)
     assert table["b"].to_pylist() == ["x\ny"] * 1000
     assert rejects == []
     broken = Csv(write(packed[: len(packed) // 2], f"a.csv.{suffix}"))
     with pytest.raises(DataError, match=f"cannot read a.csv.{suffix}"):
-        read_all(broken)
+        rows_and_rejects(broken)
 
 
 def test_text_of_another_encoding_names_the_option(write):
-    _, (reject,) = read_all(Csv(write(b"a,b\n1,Z\xfcrich\n2,Bern\n")))
+    _, (reject,) = rows_and_rejects(Csv(write(b"a,b\n1,Z\xfcrich\n2,Bern\n")))
     assert reject.message.endswith(
         "in a.csv:2, which is not text in utf-8: correct it, or pass --encoding"
     )
@@ -193,14 +166,14 @@ def test_encodings(write, encoding):
     word = "日本" if encoding == "shift_jis" else "é\u00fc"
     text = f"{word},b\n" + f'{word},"x\n{word}"\n' * 50
     source = Csv(write(text.encode(encoding)), encoding=encoding, chunk_bytes=64)
-    table, rejects = read_all(source)
+    table, rejects = rows_and_rejects(source)
     assert rejects == []
     assert table.to_pydict() == {word: [word] * 50, "b": [f"x\n{word}"] * 50}
 
 
 def test_bytes_without_meaning_in_the_encoding_are_rejects(write):
     source = Csv(write(b"a,b\nx,1\n\x81,2\n\xe9,3\n"), encoding="cp1252")
-    table, rejects = read_all(source)
+    table, rejects = rows_and_rejects(source)
     assert table.to_pydict() == {"a": ["x", "é"], "b": [1, 3]}
     assert [reject.row for reject in rejects] == [1]
 
@@ -208,14 +181,14 @@ def test_bytes_without_meaning_in_the_encoding_are_rejects(write):
 def test_a_byte_order_mark_is_dropped(write):
     for chunk_bytes in (16, 100):
         source = Csv(write(b'\xef\xbb\xbf"a",b\n1,2\n3,4\n'), chunk_bytes=chunk_bytes)
-        assert read_all(source)[0].to_pydict() == {"a": [1, 3], "b": [2, 4]}
+        assert rows_and_rejects(source)[0].to_pydict() == {"a": [1, 3], "b": [2, 4]}
 
 
 def test_blank_lines(write):
     two = Csv(write("\n\na,b\n\n1,2\n\r\n\n3,4\n\n"), chunk_bytes=16)
-    assert read_all(two)[0].to_pydict() == {"a": [1, 3], "b": [2, 4]}
+    assert rows_and_rejects(two)[0].to_pydict() == {"a": [1, 3], "b": [2, 4]}
     one = Csv(write("\na\n1\n\n3\n\n"), chunk_bytes=16)
-    assert read_all(one)[0].to_pydict() == {"a": [1, None, 3, None]}
+    assert rows_and_rejects(one)[0].to_pydict() == {"a": [1, None, 3, None]}
     assert sum(unit.rows for unit in one.all_units(one.all_scans())) == 4
 
 
@@ -224,7 +197,7 @@ def test_files_without_rows(write, tmp_path):
     write("a,b", "1.csv")
     source = Csv(tmp_path)
     assert [unit.name for unit in source.all_units(source.all_scans())] == ["1.csv"]
-    table, _ = read_all(source)
+    table, _ = rows_and_rejects(source)
     assert table.schema == pa.schema({"a": pa.null(), "b": pa.null()})
     (unit,) = source.all_units(source.all_scans())
     assert len(list(source.read(unit, table.schema))) == 1
@@ -232,7 +205,7 @@ def test_files_without_rows(write, tmp_path):
 
 def test_an_unclosed_quote_is_a_reject_that_names_its_line(write):
     source = Csv(write('a,b\n1,2\n3,"x\n5,6\n'), chunk_bytes=16)
-    table, rejects = read_all(source)
+    table, rejects = rows_and_rejects(source)
     assert table.to_pydict() == {"a": [1], "b": [2]}
     assert rejects[0].message == (
         'a quote in the row in a.csv:3 never closes: correct it ("" stands for a quote inside '
@@ -269,9 +242,9 @@ def test_a_schema_column_that_the_file_lacks_is_an_error(write):
     source = Csv(write("a\n1\n"))
     schema = pa.schema({"a": pa.int64(), "z": pa.int64()})
     with pytest.raises(DataError, match=r"column 'z' of the schema is not in a\.csv"):
-        read_all(source, schema)
+        rows_and_rejects(source, schema)
     union = dataclasses.replace(source, union=True)
-    assert read_all(union, schema)[0].to_pydict() == {"a": [1], "z": [None]}
+    assert rows_and_rejects(union, schema)[0].to_pydict() == {"a": [1], "z": [None]}
 
 
 @pytest.mark.parametrize(
@@ -296,7 +269,7 @@ def test_options_are_checked_when_given(options):
 def test_the_suffix_of_a_file_decides_its_delimiter_unless_one_is_passed(write):
     paths = [write("a,b\n1,x\n"), write("a\tb\n2\ty,z\n", "b.tsv")]
     packed = write(gzip.compress(b"a\tb\n3\tw\n"), "c.tsv.gz")
-    table, rejects = read_all(Csv([*paths, packed]))
+    table, rejects = rows_and_rejects(Csv([*paths, packed]))
     assert table.to_pylist() == [{"a": 1, "b": "x"}, {"a": 2, "b": "y,z"}, {"a": 3, "b": "w"}]
     assert not rejects
     assert Csv(paths[1], delimiter=",").schema().names == ["a\tb"]

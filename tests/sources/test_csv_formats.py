@@ -23,6 +23,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.sources.csv.formats import Format, Formats, date_format
 from beam_tfrecord.sources.csv.source import Csv
 from tests.helpers.effort import examples
+from tests.helpers.reading import rejects_of, rows_in
 
 
 def written(path: Path, *rows: list[Any], delimiter: str = ";") -> Path:
@@ -32,15 +33,11 @@ def written(path: Path, *rows: list[Any], delimiter: str = ";") -> Path:
 
 
 def column(source, name):
-    return [row[name] for batch in source.batches() for row in batch.rows()]
+    return [row[name] for row in rows_in(source.batches())]
 
 
-def rejects_of(source):
-    schema = source.schema()
-    batches = [
-        b for unit in source.all_units(source.all_scans()) for b in source.read(unit, schema)
-    ]
-    return [(reject.address, reject.value) for batch in batches for reject in batch.rejects]
+def rejected(source):
+    return [(reject.address, reject.value) for reject in rejects_of(source)]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +169,7 @@ def test_a_value_of_another_form_makes_a_column_text(tmp_path):
         source = Csv(path, delimiter=";", date_formats=["%d.%m.%Y"])
         assert column(source, "at") == ["31.12.2024", other]
         typed = Csv(path, delimiter=";", date_formats=["%d.%m.%Y"], types={"at": "date32"})
-        assert rejects_of(typed) == [("x.csv:3", other)]
+        assert rejected(typed) == [("x.csv:3", other)]
 
 
 def test_formats_of_some_columns(tmp_path):
@@ -266,7 +263,7 @@ def test_a_number_has_groups_of_three_or_none(tmp_path, text, number):
     options = {"delimiter": ";", "thousands": ".", "decimal": ","}
     source = Csv(path, types={"x": "float64"}, **options)
     if number == "reject":
-        assert rejects_of(source) == [("x.csv:3", text)]
+        assert rejected(source) == [("x.csv:3", text)]
         assert column(Csv(path, **options), "x") == ["0,5", text]
     else:
         found = column(source, "x")[1]
@@ -341,7 +338,7 @@ def test_lines_and_units_do_not_matter(tmp_path):
                 "chunk_bytes": chunk_bytes,
             }
             source = Csv(tmp_path / name, types={"at": "date", "x": "float64"}, **options)
-            assert rejects_of(source) == [(f"{name}:401", "12.3"), (f"{name}:421", "soon")]
+            assert rejected(source) == [(f"{name}:401", "12.3"), (f"{name}:421", "soon")]
             inferred = Csv(tmp_path / name, **options)
             kinds = [
                 inferred.infer(unit).kinds for unit in inferred.all_units(inferred.all_scans())
@@ -360,7 +357,7 @@ def test_rows_with_other_numbers_of_fields_take_no_part(tmp_path):
         source = Csv(path, delimiter=";", decimal=decimal_mark)
         first = pa.float64() if decimal_mark == "," else pa.string()
         assert source.schema().types == [first, pa.int64()]
-        assert [place for place, _ in rejects_of(source)] == ["x.csv:3", "x.csv:4"]
+        assert [place for place, _ in rejected(source)] == ["x.csv:3", "x.csv:4"]
 
 
 def test_a_faulty_value_is_reported_as_it_is_written(tmp_path):

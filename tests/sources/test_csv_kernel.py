@@ -41,7 +41,7 @@ def filler(kernel, columns, targets, **options):
     return kernel.Filler(given.pop("dialect"), columns, targets, **given)
 
 
-def rows_of(kernel, text, columns, **options):
+def kernel_rows(kernel, text, columns, **options):
     """Good rows as lists of bytes, and numbers of the bad ones."""
     targets = [Target(i, codes.AS_BYTES) for i in range(columns)]
     filled = filler(kernel, columns, targets, **options)
@@ -103,7 +103,7 @@ def test_scan_of_a_quoted_newline():
 
 def test_a_quote_inside_a_field_is_literal():
     for kernel in KERNELS:
-        assert rows_of(kernel, b'2,5" disk\n3,x\n', 2) == (
+        assert kernel_rows(kernel, b'2,5" disk\n3,x\n', 2) == (
             [[b"2", b'5" disk'], [b"3", b"x"]],
             set(),
         )
@@ -145,7 +145,7 @@ def test_both_tokenise_the_same(text, dialect, columns, keep_blank, capacity):
 def test_rows_equal_those_of_pythons_csv(text):
     expected = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
     width = 3
-    good, bad = rows_of(native, text.encode(), width)
+    good, bad = kernel_rows(native, text.encode(), width)
     closed = reference.scan(text.encode(), RFC)[0][0] != codes.QUOTED
     if not closed:
         expected.pop()

@@ -11,13 +11,10 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.jobs.settings import make_settings
 from beam_tfrecord.sources.csv.source import Csv
+from tests.helpers.reading import rows_of
 
 QUOTE = 'a,"b'
 TEXTS = ["1", "a b", 'say "x"', "two\nlines", "#5", "a,b", "", "é"]
-
-
-def rows_of(source):
-    return [row for batch in source.batches(batch_rows=5) for row in batch.rows()]
 
 
 def made_text(draw, *, ends, comment):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
 import random
 
+import pyarrow as pa
 import pytest
 
 from beam_tfrecord.errors import DataError
@@ -16,9 +14,8 @@ from beam_tfrecord.sources.tfrecord.source import Tfrecord
 from beam_tfrecord.sources.webdataset import WebDataset
 from beam_tfrecord.testing import some_rows
 from tests.helpers.effort import examples
-from tests.helpers.records import example, framed
+from tests.helpers.formats import write_file
 from tests.sources.behaviour import CASES
-from tests.sources.test_webdataset import write_tar
 
 ROWS = 60
 
@@ -55,30 +52,20 @@ def _zero(data: bytearray, draw: random.Random) -> None:
     data[at:stop] = bytes(stop - at)
 
 
-def _json_lines(rows):
-    # Columns that damage cannot turn into others of another type.
-    return b"".join(b'{"id": %d, "name": "n\\u00e9%d"}\n' % (row, row) for row in range(rows))
-
-
 def _made(kind, path):
     """Write a file of `ROWS` rows; return what opens it."""
     if kind in CASES:
         CASES[kind].write(path, some_rows(ROWS))
         return CASES[kind].open
-    compress = {"json.gz": gzip.compress, "json.bz2": bz2.compress, "json.xz": lzma.compress}
-    if kind in compress:
-        path.write_bytes(compress[kind](_json_lines(ROWS)))
-        return Json
-    if kind == "json array":
-        path.write_bytes(b"[%b]" % b",".join(_json_lines(ROWS).splitlines()))
-        return Json
+    numbers = range(ROWS)
     if kind == "webdataset":
         # One file a sample: of two, one whose name is damaged would be a sample of its own.
-        write_tar(path, [(f"{row:03}.txt", b"text %d" % row) for row in range(ROWS)])
+        write_file(path, pa.table({"txt": [f"text {row}" for row in numbers]}))
         return WebDataset
-    data = b"".join(framed(example(id=row, name=f"n{row}")) for row in range(ROWS))
-    path.write_bytes(gzip.compress(data) if kind.endswith(".gz") else data)
-    return Tfrecord
+    start, source = ("né", Json) if kind.startswith("json") else ("n", Tfrecord)
+    # Columns that damage cannot turn into others of another type.
+    write_file(path, pa.table({"id": numbers, "name": [f"{start}{row}" for row in numbers]}))
+    return source
 
 
 SUFFIXES = {

@@ -13,6 +13,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.inputs import make_source
 from beam_tfrecord.sources import excel
+from tests.helpers.reading import rows_at
 
 DAY = datetime.date(2024, 2, 29)
 TIME = datetime.datetime(2024, 2, 29, 12, 30, 15)
@@ -31,11 +32,6 @@ def book(path, **sheets):
     return str(path)
 
 
-def rows_of(path, **options):
-    source = make_source(path, options=options)
-    return [row for batch in source.batches(batch_rows=2) for row in batch.rows()]
-
-
 HEADER = ["id", "fare", "name", "paid", "day", "at", "clock", "took"]
 ROWS = [
     [1, 2.5, "a", True, DAY, TIME, datetime.time(1, 2, 3), datetime.timedelta(hours=30)],
@@ -51,8 +47,8 @@ def test_values_have_the_types_of_all_rows(tmp_path):
         *(pa.int64(), pa.float64(), pa.string(), pa.bool_(), pa.date32(), pa.timestamp("us")),
         *(pa.time64("us"), pa.duration("us")),
     ]
-    assert not schema.field("name").nullable or None in [row["name"] for row in rows_of(path)]
-    first, second, third = rows_of(path)
+    assert not schema.field("name").nullable or None in [row["name"] for row in rows_at(path)]
+    first, second, third = rows_at(path)
     assert list(first.values()) == ROWS[0]
     assert (second["fare"], second["at"]) == (3.0, datetime.datetime(2024, 2, 29))
     assert (third["id"], third["name"], third["paid"]) == (None, " b\n", False)
@@ -62,7 +58,7 @@ def test_it_has_what_pandas_finds(tmp_path):
     path = book(tmp_path / "a.xlsx", trips=[HEADER[:5], *(row[:5] for row in ROWS)])
     frame = pandas.read_excel(path, engine="calamine")
     for column in ("id", "fare"):
-        found = [row[column] for row in rows_of(path)]
+        found = [row[column] for row in rows_at(path)]
         assert found == [None if pandas.isna(value) else value for value in frame[column]]
 
 
@@ -79,11 +75,11 @@ def test_a_dataset_has_the_rows(tmp_path):
 def test_one_of_several_sheets_is_named(tmp_path):
     path = book(tmp_path / "a.xlsx", one=[["x"], [1]], two=[["x"], [2]], hidden=[["x"], [3]])
     with pytest.raises(UsageError, match="has 2 visible sheets: pass --sheet, one of one, two"):
-        rows_of(path)
+        rows_at(path)
     for number, name in enumerate(("one", "two", "hidden"), start=1):
-        assert rows_of(path, sheet=name) == [{"x": number}]
+        assert rows_at(path, sheet=name) == [{"x": number}]
     with pytest.raises(UsageError, match="no sheet 'three'"):
-        rows_of(path, sheet="three")
+        rows_at(path, sheet="three")
 
 
 def test_kinds_that_differ_need_text(tmp_path):
@@ -91,16 +87,16 @@ def test_kinds_that_differ_need_text(tmp_path):
         tmp_path / "a.xlsx", s=[["x", "y"], [1, 1], ["a", 2], [None, 3], [True, 4], [DAY, 5]]
     )
     with pytest.raises(SchemaConflict) as caught:
-        rows_of(path)
+        rows_at(path)
     assert str(caught.value) == (
         "column 'x' is int64 in cell A2 of sheet 's' in a.xlsx but string in cell A3 of sheet 's' "
         "in a.xlsx: correct one, or pass --types x=string"
     )
-    found = [row["x"] for row in rows_of(path, types={"x": "string"})]
+    found = [row["x"] for row in rows_at(path, types={"x": "string"})]
     assert found == ["1", "a", None, "TRUE", "2024-02-29"]
-    assert rows_of(path, types={"x": "string", "y": "float64"})[0]["y"] == 1.0
+    assert rows_at(path, types={"x": "string", "y": "float64"})[0]["y"] == 1.0
     with pytest.raises(UsageError, match="did you mean"):
-        rows_of(path, types={"x": "string", "yy": "int64"})
+        rows_at(path, types={"x": "string", "yy": "int64"})
 
 
 def test_numbers_and_dates_join_across_files(tmp_path):
@@ -108,7 +104,7 @@ def test_numbers_and_dates_join_across_files(tmp_path):
     book(tmp_path / "b.xlsx", s=[["x", "t"], [1.5, TIME]])
     midnight = datetime.datetime(2024, 2, 29)
     expected = [{"x": 1.0, "t": midnight}, {"x": 1.5, "t": TIME}]
-    assert rows_of(str(tmp_path)) == expected
+    assert rows_at(str(tmp_path)) == expected
 
 
 @pytest.mark.parametrize(
@@ -127,7 +123,7 @@ def test_numbers_and_dates_join_across_files(tmp_path):
 def test_what_has_no_value_is_refused_by_cell(tmp_path, rows, options, message):
     path = book(tmp_path / "a.xlsx", s=rows)
     with pytest.raises(DataError, match=message) as caught:
-        rows_of(path, **options)
+        rows_at(path, **options)
     assert "a.xlsx" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -136,7 +132,7 @@ def test_null_words_and_empty_cells_are_null(tmp_path):
     rows = [["x", None, "y"], [1, None, "n/a"], [], ["#N/A", None, "b"], [None, None, None]]
     path = book(tmp_path / "a.xlsx", s=rows)
     expected = [{"x": 1, "y": None}, {"x": None, "y": None}, {"x": None, "y": "b"}]
-    assert rows_of(path, null_words=["n/a", "#N/A"]) == expected
+    assert rows_at(path, null_words=["n/a", "#N/A"]) == expected
 
 
 def test_a_size_that_is_too_small_hides_no_cells(tmp_path):
@@ -151,7 +147,7 @@ def test_a_size_that_is_too_small_hides_no_cells(tmp_path):
     with zipfile.ZipFile(path, "w") as made:
         for name, data in parts.items():
             made.writestr(name, data)
-    assert rows_of(path) == [{"x": 1, "y": 2}, {"x": 3, "y": 4}]
+    assert rows_at(path) == [{"x": 1, "y": 2}, {"x": 3, "y": 4}]
 
 
 def test_a_reject_has_the_number_of_its_row(tmp_path):
@@ -166,9 +162,9 @@ def test_a_workbook_of_too_many_texts_is_refused(tmp_path, monkeypatch):
     path = book(tmp_path / "a.xlsx", rows=[["a"], *([f"text {number}"] for number in range(900))])
     # The sheet, which is streamed, is larger.
     monkeypatch.setattr(excel, "_MOST_PART_BYTES", 20_000)
-    assert len(rows_of(path)) == 900
+    assert len(rows_at(path)) == 900
     with zipfile.ZipFile(path, "a") as parts:
         parts.writestr("xl/sharedStrings.xml", bytes(20_001))
     message = r"^xl/sharedStrings\.xml of a\.xlsx has 20,001 bytes, which are read at once: write"
     with pytest.raises(DataError, match=message):
-        rows_of(path)
+        rows_at(path)

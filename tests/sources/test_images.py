@@ -16,6 +16,7 @@ from beam_tfrecord.sources.images import listing as images_pack
 from beam_tfrecord.sources.images import read as images_files
 from beam_tfrecord.sources.images import read as images_read
 from beam_tfrecord.sources.images.source import Images
+from tests.helpers.reading import batches_of, good_rows, rejects_of
 from tests.sources.made_images import (
     HEIGHT,
     SAMPLES,
@@ -29,23 +30,6 @@ from tests.sources.made_images import (
 )
 
 
-def batches_of(source, **options):
-    """Read everything, rejects and all."""
-    scans = source.all_scans()
-    schema = source.schema(scans)
-    return [
-        batch for unit in source.all_units(scans) for batch in source.read(unit, schema, **options)
-    ]
-
-
-def rows_of(source):
-    return [row for batch in batches_of(source) for row in batch.rows()]
-
-
-def rejects_of(source):
-    return [reject for batch in batches_of(source) for reject in batch.rejects]
-
-
 def by_origin(batches):
     for batch in batches:
         assert batch.origin is not None
@@ -57,7 +41,7 @@ def by_origin(batches):
 def test_a_row_has_the_untouched_bytes_and_what_they_are(tmp_path):
     data = encoded(picture("L"), "JPEG", exif=exif(6))
     write_tree(tmp_path, cat__a=data, dog__b=jpeg())
-    first, second = rows_of(Images(tmp_path))
+    first, second = good_rows(Images(tmp_path))
     assert first == {
         "image": data,
         "label": 0,
@@ -77,7 +61,7 @@ def test_every_kind_of_picture_is_read(tmp_path):
     (tmp_path / "all").mkdir()
     for name, data in SAMPLES.items():
         (tmp_path / "all" / f"{name}.{name.partition('-')[0]}").write_bytes(data)
-    rows = rows_of(Images(tmp_path))
+    rows = good_rows(Images(tmp_path))
     assert {row["path"]: row["image"] for row in rows} == {
         f"all/{name}.{name.partition('-')[0]}": data for name, data in SAMPLES.items()
     }
@@ -85,7 +69,7 @@ def test_every_kind_of_picture_is_read(tmp_path):
 
 def test_suffixes_do_not_say_what_a_file_is(tmp_path):
     (tmp_path / "a.JPG").write_bytes(SAMPLES["png"])
-    (row,) = rows_of(Images(tmp_path))
+    (row,) = good_rows(Images(tmp_path))
     assert row["format"] == "png"
 
 
@@ -102,7 +86,7 @@ def test_schema_carries_the_classes(tmp_path):
 
 def test_columns_are_chosen_and_ordered(tmp_path):
     write_tree(tmp_path, a__x=jpeg())
-    (row,) = rows_of(Images(tmp_path, columns=["label", "image"]))
+    (row,) = good_rows(Images(tmp_path, columns=["label", "image"]))
     assert list(row) == ["label", "image"]
     message = "column 'gone' is not in the input: the columns are image, "
     with pytest.raises(UsageError, match=message):
@@ -116,7 +100,7 @@ def test_labels_pin_the_numbers(tmp_path, given):
         given = tmp_path / "classes.txt"
         given.write_text("dog\r\ncat\n\n")
     source = Images(tmp_path / "t", labels=given)
-    assert [(row["label_name"], row["label"]) for row in rows_of(source)] == [
+    assert [(row["label_name"], row["label"]) for row in good_rows(source)] == [
         ("cat", 1),
         ("dog", 0),
     ]
@@ -145,7 +129,7 @@ def test_splits_and_classes(tmp_path):
     write_tree(tmp_path, train__cat__a=jpeg(), test__dog__b=jpeg(1), Test__c=jpeg(2))
     source = Images(tmp_path)
     assert source.default_split_column() == "split"
-    rows = [(row["split"], row["label_name"]) for row in rows_of(source)]
+    rows = [(row["split"], row["label_name"]) for row in good_rows(source)]
     assert rows == [("test", "dog"), ("train", "cat")]
     (reject,) = rejects_of(source)
     assert reject.message == ("Test/c.jpg lies in no class folder: move it, or pass --layout flat")
@@ -157,7 +141,7 @@ def test_splits_without_classes(tmp_path):
     write_tree(tmp_path, train__a=jpeg(), val__b=jpeg(1))
     source = Images(tmp_path)
     assert "label" not in source.schema().names
-    assert [row["split"] for row in rows_of(source)] == ["train", "val"]
+    assert [row["split"] for row in good_rows(source)] == ["train", "val"]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +156,7 @@ def test_layout_is_as_told(tmp_path, layout, columns):
 
 def test_a_folder_of_pictures_alone_has_no_classes(tmp_path):
     write_tree(tmp_path, a=jpeg(), b=jpeg(1))
-    assert [row["path"] for row in rows_of(Images(tmp_path))] == ["a.jpg", "b.jpg"]
+    assert [row["path"] for row in good_rows(Images(tmp_path))] == ["a.jpg", "b.jpg"]
 
 
 def test_faults_are_rejects_with_path_and_reason(tmp_path):
@@ -183,7 +167,7 @@ def test_faults_are_rejects_with_path_and_reason(tmp_path):
     os.symlink(tmp_path / "nowhere.jpg", tmp_path / "e.jpg")
     os.symlink(tmp_path / "h.jpg", tmp_path / "h.jpg")
     source = Images(tmp_path, max_bytes=2 * len(good))
-    assert [row["path"] for row in rows_of(source)] == ["a.jpg", "f.jpg"]
+    assert [row["path"] for row in good_rows(source)] == ["a.jpg", "f.jpg"]
     rejects = rejects_of(source)
     assert [reject.row for reject in rejects] == [0] * 6
     assert [(reject.unit, reject.code, reject.message) for reject in rejects] == [
@@ -223,7 +207,7 @@ def test_a_name_that_is_not_utf8_is_a_reject(tmp_path):
     source = Images(tmp_path)
     (reject,) = rejects_of(source)
     assert reject.message == "x/a\\udcff.jpg has a name that is not utf-8: rename it"
-    assert [row["path"] for row in rows_of(source)] == ["x/日本\n 語.jpg"]
+    assert [row["path"] for row in good_rows(source)] == ["x/日本\n 語.jpg"]
 
 
 def test_limits_of_pixels(tmp_path):
@@ -235,7 +219,7 @@ def test_limits_of_pixels(tmp_path):
 
 def test_without_a_check_everything_is_taken(tmp_path):
     write_tree(tmp_path, a=jpeg()[:-2], b=b"text")
-    first, second = rows_of(Images(tmp_path, check="none"))
+    first, second = good_rows(Images(tmp_path, check="none"))
     assert (first["width"], first["format"]) == (WIDTH, "jpeg")
     assert (second["image"], second["width"], second["format"]) == (b"text", None, None)
 
@@ -244,7 +228,7 @@ def test_what_is_to_be_resized_must_be_a_picture(tmp_path):
     write_tree(tmp_path, a=jpeg(), b=b"text", c=jpeg()[:-60])
     for check in ("none", "decode"):
         source = Images(tmp_path, check=check, resize=4)
-        assert [row["height"] for row in rows_of(source)] == [4]
+        assert [row["height"] for row in good_rows(source)] == [4]
         found = [(reject.value, reject.code) for reject in rejects_of(source)]
         assert found == [("b.jpg", "not-an-image"), ("c.jpg", "truncated")]
 
@@ -271,12 +255,12 @@ def many(tmp_path, monkeypatch):
 
 def test_packs_change_neither_rows_nor_their_order(many):
     source = Images(many)
-    paths = [row["path"] for row in rows_of(source)]
+    paths = [row["path"] for row in good_rows(source)]
     assert paths == sorted(str(p.relative_to(many)) for p in many.rglob("*.jpg"))
     files = list(source.files())
     assert [file.inside for file in files] == [7] * 8 + [4]
     assert sum(file.bytes for file in files) == sum(p.stat().st_size for p in many.rglob("*.jpg"))
-    labels = {row["label_name"]: row["label"] for row in rows_of(source)}
+    labels = {row["label_name"]: row["label"] for row in good_rows(source)}
     assert labels == {"c0": 0, "c1": 1, "c2": 2}
 
 
@@ -296,7 +280,7 @@ def test_everything_that_travels_survives_pickling(many):
     units = pickle.loads(pickle.dumps(source.all_units(scans)))
     schema = source.merge(random.Random(0).sample([source.infer(scan) for scan in scans], 9))
     found = [row for unit in units for batch in source.read(unit, schema) for row in batch.rows()]
-    assert [row["path"] for row in found] == [row["path"] for row in rows_of(Images(many))]
+    assert [row["path"] for row in found] == [row["path"] for row in good_rows(Images(many))]
 
 
 def test_the_outline_of_a_pack_tells_files_apart_but_holds_none(many):

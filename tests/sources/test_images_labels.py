@@ -10,6 +10,8 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import labels_of, labels_text
 from beam_tfrecord.sources.images import table as images_table
 from beam_tfrecord.sources.images.source import Images
+from tests.helpers.formats import write_file
+from tests.helpers.reading import good_rows, messages_of
 from tests.sources.made_images import jpeg, write_tree
 
 
@@ -23,33 +25,11 @@ def table(request, tmp_path):
 def labelled(path, *labels):
     """Write a table of pictures with these labels, as CSV or Parquet, by the suffix."""
     names = [f"{name}.jpg" for name in "abc"[: len(labels)]]
-    if path.suffix == ".parquet":
-        pq.write_table(pa.table({"path": names, "label": pa.array(labels)}), path)
-        return path
-    rows = [f"{name},{quoted(label)}\n" for name, label in zip(names, labels, strict=True)]
-    path.write_text("".join(["path,label\n", *rows]))
-    return path
-
-
-def quoted(label):
-    """Return a field of CSV; that of None is empty."""
-    return "" if label is None else f'"{label}"' if isinstance(label, str) else str(label)
-
-
-def batches_of(source):
-    scans = source.all_scans()
-    schema = source.schema(scans)
-    units = source.all_units(scans)
-    return [batch for unit in units for batch in source.read(unit, schema)]
+    return write_file(path, pa.table({"path": names, "label": pa.array(labels)}))
 
 
 def told(source):
-    rows = [row for batch in batches_of(source) for row in batch.rows()]
-    return [(row["label"], row.get("label_name")) for row in rows]
-
-
-def rejects_of(source):
-    return [reject.message for batch in batches_of(source) for reject in batch.rejects]
+    return [(row["label"], row.get("label_name")) for row in good_rows(source)]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +49,7 @@ def test_numbers_are_names_where_all_names_are_numbers(table, names, labels, exp
 
 def test_numbers_that_are_no_names_are_rejects(table):
     source = Images(labelled(table, 10, 0, None), labels=["10", "20"])
-    assert rejects_of(source) == [
+    assert messages_of(source) == [
         "b.jpg is of class '0', which is not among the labels",
         "c.jpg has no class",
     ]
@@ -96,9 +76,9 @@ def test_names_alone_are_read_where_a_piece_has_none(table):
     path = labelled(table, "cat", "dog", "cat")
     other = labelled(table.with_stem("u"), None)
     source = Images([path, other], columns=["label_name"])
-    names = [row["label_name"] for batch in batches_of(source) for row in batch.rows()]
+    names = [row["label_name"] for row in good_rows(source)]
     assert names == ["cat", "dog", "cat"]
-    assert rejects_of(source) == ["a.jpg has no class"]
+    assert messages_of(source) == ["a.jpg has no class"]
 
 
 def test_classes_do_without_the_other_columns(table):
@@ -121,7 +101,7 @@ def test_labels_without_a_name_are_refused(table, tmp_path, text):
 
 def test_classes_that_no_line_can_hold_are_rejects(table):
     source = Images(labelled(table, "cat\nfish", "", "dog"))
-    assert rejects_of(source) == [
+    assert messages_of(source) == [
         "a.jpg is of class 'cat\\nfish', which cannot be one line of labels.txt: rename it",
         "b.jpg has no class",
     ]
@@ -153,7 +133,7 @@ def test_a_class_that_no_line_can_hold_is_refused(tmp_path, name):
         list(Images(tmp_path).files())
     with pytest.raises(UsageError, match=r"in labels cannot be one line of labels\.txt"):
         list(Images(tmp_path, labels=[name]).files())
-    (message,) = rejects_of(Images(tmp_path, labels=["dog"]))
+    (message,) = messages_of(Images(tmp_path, labels=["dog"]))
     assert message.endswith("which is not among the labels")
     assert "label" not in Images(tmp_path, layout="flat").schema().names
 

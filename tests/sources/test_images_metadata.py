@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
-import csv
 import gc
-import json
 import logging
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.inputs import detect_kind
 from beam_tfrecord.sources.images.source import Images
+from tests.helpers.formats import write_rows
+from tests.helpers.reading import good_rows, messages_of
 from tests.sources.made_images import jpeg, write_tree
-from tests.sources.test_images_table import address, rejects_of, rows_of
-from tests.whole.containers import installed_datasets
+from tests.sources.test_images_table import address
 
 SUFFIXES = (".jsonl", ".csv", ".parquet")
 
 
-def write_metadata(path, rows):
-    """Write rows as JSON Lines, CSV or Parquet, by the suffix."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".jsonl":
-        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    elif path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    else:
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
-
-
 def hugging_face(root: Path, cache: Path) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of each split as Hugging Face reads them, with images as bytes."""
-    datasets = installed_datasets()
+    datasets = pytest.importorskip("datasets")
     found = datasets.load_dataset("imagefolder", data_dir=str(root), cache_dir=str(cache))
 
     def plain(value):
@@ -72,11 +55,11 @@ def test_rows_and_splits_are_those_of_hugging_face(tmp_path, suffix):
         {"file_name": "2.jpg", "caption": "again", "n": 3, "mask_file_name": "m1.jpg"},
     ]
     test = [{"file_name": "3.jpg", "caption": "three", "n": 4, "mask_file_name": "m0.jpg"}]
-    write_metadata(root / "train" / f"metadata{suffix}", train)
-    write_metadata(root / "test" / f"metadata{suffix}", test)
+    write_rows(root / "train" / f"metadata{suffix}", train)
+    write_rows(root / "test" / f"metadata{suffix}", test)
     source = Images(root)
     assert source.default_split_column() == "split"
-    rows = rows_of(source)
+    rows = good_rows(source)
     columns = ("image", "caption", "n", "mask")
     ours = {
         split: [{name: row[name] for name in columns} for row in rows if row["split"] == split]
@@ -96,8 +79,8 @@ def test_lists_of_images_are_those_of_hugging_face(tmp_path):
         {"file_name": "p3.jpg", "view_file_names": []},
         {"file_name": "p2.jpg", "view_file_names": ["p3.jpg"]},
     ]
-    write_metadata(root / "metadata.jsonl", rows)
-    found = rows_of(Images(root))
+    write_rows(root / "metadata.jsonl", rows)
+    found = good_rows(Images(root))
     ours = [{name: row[name] for name in ("image", "view")} for row in found]
     assert ours == hugging_face(root, tmp_path / "cache")["train"]
 
@@ -119,9 +102,9 @@ def test_bad_rows_are_rejects_with_the_reason(tmp_path, suffix):
         {"file_name": "b.jpg", "x_file_name": "../outside.jpg"},
         {"file_name": "b.jpg", "x_file_name": "a.jpg"},
     ]
-    write_metadata(root / f"metadata{suffix}", rows)
+    write_rows(root / f"metadata{suffix}", rows)
     below = "is not a path below its directory: correct it"
-    assert rejects_of(Images(root)) == [
+    assert messages_of(Images(root)) == [
         "gone.jpg is missing",
         f"{address(root / f'metadata{suffix}', 2)} has no path",
         f"../outside.jpg {below}",
@@ -131,7 +114,7 @@ def test_bad_rows_are_rejects_with_the_reason(tmp_path, suffix):
         "b.jpg names 'gone.jpg' in x_file_name, which is missing",
         f"b.jpg names '../outside.jpg' in x_file_name, which {below}",
     ]
-    assert [(row["image"], row["x"]) for row in rows_of(Images(root))] == [
+    assert [(row["image"], row["x"]) for row in good_rows(Images(root))] == [
         (jpeg(0), jpeg(1)),
         (jpeg(1), jpeg(0)),
     ]
@@ -143,36 +126,36 @@ def test_rows_do_not_depend_on_batches(tmp_path):
         {"file_name": f"p{n % 5}.jpg", "x_file_name": f"p{n % 3}.jpg" if n % 4 else "gone.jpg"}
         for n in range(40)
     ]
-    write_metadata(tmp_path / "metadata.jsonl", rows)
+    write_rows(tmp_path / "metadata.jsonl", rows)
     expected = [
         (jpeg(n % 5), jpeg(n % 3)) for n, row in enumerate(rows) if row["x_file_name"] != "gone.jpg"
     ]
     for batch_rows in (1, 7, 100):
-        found = rows_of(Images(tmp_path), batch_rows=batch_rows)
+        found = good_rows(Images(tmp_path), batch_rows=batch_rows)
         assert [(row["image"], row["x"]) for row in found] == expected
 
 
 def test_columns_are_chosen_and_further_images_resized(tmp_path):
     write_tree(tmp_path, a=jpeg(0), b=jpeg(1))
-    write_metadata(
+    write_rows(
         tmp_path / "metadata.jsonl",
         [{"file_name": "a.jpg", "x_file_name": "b.jpg", "width": 7, "tags": ["u", "v"]}],
     )
     columns = ["tags", "x", "image"]
-    (row,) = rows_of(Images(tmp_path, columns=columns))
+    (row,) = good_rows(Images(tmp_path, columns=columns))
     assert row == {"tags": ["u", "v"], "x": jpeg(1), "image": jpeg(0)}
     with pytest.raises(UsageError, match=r"'width' of the table has the name.*--columns without"):
         Images(tmp_path).schema()
-    (resized,) = rows_of(Images(tmp_path, columns=columns, resize="8x9", format="png"))
+    (resized,) = good_rows(Images(tmp_path, columns=columns, resize="8x9", format="png"))
     assert [resized[name][:4] for name in ("image", "x")] == [b"\x89PNG", b"\x89PNG"]
     assert resized["image"] != resized["x"]
 
 
 def test_folders_decide_if_a_layout_says_so(tmp_path):
     write_tree(tmp_path, cat__a=jpeg(0), dog__b=jpeg(1))
-    write_metadata(tmp_path / "metadata.csv", [{"file_name": "cat/a.jpg", "label": "x"}])
-    assert [row["label_name"] for row in rows_of(Images(tmp_path))] == ["x"]
-    found = rows_of(Images(tmp_path, layout="class"))
+    write_rows(tmp_path / "metadata.csv", [{"file_name": "cat/a.jpg", "label": "x"}])
+    assert [row["label_name"] for row in good_rows(Images(tmp_path))] == ["x"]
+    found = good_rows(Images(tmp_path, layout="class"))
     assert [row["label_name"] for row in found] == ["cat", "dog"]
 
 
@@ -180,7 +163,7 @@ def test_a_directory_with_metadata_is_images(tmp_path):
     write_tree(tmp_path, train__a=jpeg(0))
     for suffix in SUFFIXES:
         path = tmp_path / "train" / f"metadata{suffix}"
-        write_metadata(path, [{"file_name": "a.jpg"}])
+        write_rows(path, [{"file_name": "a.jpg"}])
         assert detect_kind(tmp_path) == "images"
         path.unlink()
     (tmp_path / "other.csv").write_text("a\n1\n")
@@ -191,7 +174,7 @@ def test_a_directory_with_metadata_is_images(tmp_path):
 def test_metadata_of_two_kinds_is_refused(tmp_path):
     write_tree(tmp_path, a=jpeg(0))
     for suffix in (".csv", ".jsonl"):
-        write_metadata(tmp_path / f"metadata{suffix}", [{"file_name": "a.jpg"}])
+        write_rows(tmp_path / f"metadata{suffix}", [{"file_name": "a.jpg"}])
     with pytest.raises(UsageError, match="holds csv and json: name the tables of one kind"):
         Images(tmp_path).all_scans()
 
@@ -199,17 +182,17 @@ def test_metadata_of_two_kinds_is_refused(tmp_path):
 def test_a_name_that_is_taken_is_refused(tmp_path):
     write_tree(tmp_path, a=jpeg(0))
     row = {"file_name": "a.jpg", "x_file_name": "a.jpg", "x": 1}
-    write_metadata(tmp_path / "metadata.jsonl", [row])
+    write_rows(tmp_path / "metadata.jsonl", [row])
     with pytest.raises(UsageError, match=r"'x_file_name' of the table names images for.* 'x'"):
         Images(tmp_path).schema()
 
 
 def test_a_table_without_file_names_is_refused(tmp_path):
     write_tree(tmp_path, a=jpeg(0))
-    write_metadata(tmp_path / "metadata.jsonl", [{"image_file_name": "a.jpg"}])
+    write_rows(tmp_path / "metadata.jsonl", [{"image_file_name": "a.jpg"}])
     with pytest.raises(UsageError, match="'file_name' of --path-column is not in the input: did"):
         Images(tmp_path).schema()
-    (row,) = rows_of(Images(tmp_path, path_column="image_file_name"))
+    (row,) = good_rows(Images(tmp_path, path_column="image_file_name"))
     assert row["image"] == jpeg(0)
 
 
@@ -218,11 +201,11 @@ def test_a_dataset_of_images_with_metadata(tmp_path, suffix, caplog):
     root = tmp_path / "photos"
     names = ("train__0", "train__1", "train__2", "test__3", "test__4")
     write_tree(root, **{name: jpeg(number) for number, name in enumerate(names)})
-    write_metadata(
+    write_rows(
         root / "train" / f"metadata{suffix}",
         [{"file_name": f"{n}.jpg", "n": n} for n in (0, 1)],
     )
-    write_metadata(root / "test" / f"metadata{suffix}", [{"file_name": "3.jpg", "n": 3}])
+    write_rows(root / "test" / f"metadata{suffix}", [{"file_name": "3.jpg", "n": 3}])
     with caplog.at_level(logging.WARNING):
         manifest = bt.write(root, tmp_path / "out")
     assert {name: split.examples for name, split in manifest.splits.items()} == {
@@ -240,6 +223,6 @@ def test_a_dataset_of_images_with_metadata(tmp_path, suffix, caplog):
 def test_a_row_without_an_image_ends_the_job(tmp_path):
     root = tmp_path / "photos"
     write_tree(root, a=jpeg(0))
-    write_metadata(root / "metadata.jsonl", [{"file_name": "b.jpg"}])
+    write_rows(root / "metadata.jsonl", [{"file_name": "b.jpg"}])
     with pytest.raises(BeamTFRecordError, match=r"b\.jpg is missing"):
         bt.write(root, tmp_path / "out")

@@ -13,6 +13,7 @@ from beam_tfrecord.features.feature import labels_of
 from beam_tfrecord.sources.images import listing as images_pack
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.storage import Entry
+from tests.helpers.reading import good_rows
 from tests.sources.made_images import jpeg
 
 
@@ -48,21 +49,10 @@ def bucket(monkeypatch):
     return made
 
 
-def rows_of(source):
-    scans = source.all_scans()
-    schema = source.schema(scans)
-    return [
-        row
-        for unit in source.all_units(scans)
-        for batch in source.read(unit, schema)
-        for row in batch.rows()
-    ]
-
-
 def test_pictures_and_their_classes(bucket, monkeypatch):
     monkeypatch.setattr(images_pack, "PACK_FILES", 2)
     source = Images("gs://x/photos/")
-    rows = rows_of(source)
+    rows = good_rows(source)
     assert [(row["path"], row["label"], row["image"]) for row in rows] == [
         ("a/2.jpg", 0, jpeg(1)),
         ("a/deep/3.jpg", 0, jpeg(2)),
@@ -75,10 +65,10 @@ def test_pictures_and_their_classes(bucket, monkeypatch):
 
 
 def test_a_store_that_lists_in_any_order(bucket):
-    expected = rows_of(Images("gs://x/photos"))
+    expected = good_rows(Images("gs://x/photos"))
     bucket.is_sorted = False
     bucket.objects = {path.replace("gs:", "hdfs:"): d for path, d in bucket.objects.items()}
-    assert rows_of(Images("hdfs://x/photos")) == expected
+    assert good_rows(Images("hdfs://x/photos")) == expected
 
 
 def test_splits(bucket):
@@ -89,7 +79,7 @@ def test_splits(bucket):
     }
     source = Images("s3://y/d")
     assert source.default_split_column() == "split"
-    found = [(row["split"], row["label_name"]) for row in rows_of(source)]
+    found = [(row["split"], row["label_name"]) for row in good_rows(source)]
     assert found == [("test", "dog"), ("train", "cat")]
     # What is below a hidden folder names no class.
     assert labels_of(source.schema().field("label")) == ("cat", "dog")
@@ -113,7 +103,7 @@ def test_what_is_gone_when_it_is_read(bucket):
 def test_a_table_of_remote_pictures(bucket, tmp_path):
     (tmp_path / "t.csv").write_text("path\na/2.jpg\nb/1.jpg\n")
     source = Images(tmp_path / "t.csv", base="gs://x/photos")
-    assert [row["image"] for row in rows_of(source)] == [jpeg(1), jpeg(0)]
+    assert [row["image"] for row in good_rows(source)] == [jpeg(1), jpeg(0)]
 
 
 @pytest.mark.parametrize("paths", [["gs://x/photos/*.jpg"], ["gs://x/a", "gs://x/b"]])

@@ -1,8 +1,5 @@
 """Pictures that a table names."""
 
-import csv
-import json
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -11,6 +8,8 @@ from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.feature import labels_of
 from beam_tfrecord.sources.images import table as images_table
 from beam_tfrecord.sources.images.source import Images
+from tests.helpers.formats import write_file
+from tests.helpers.reading import batches_of, good_rows, messages_of
 from tests.sources.made_images import jpeg, write_tree
 
 ROWS = [
@@ -22,16 +21,8 @@ ROWS = [
 
 def write_table(path, rows):
     """Write rows as CSV, Parquet or JSON Lines, by the suffix."""
-    if path.suffix == ".jsonl":
-        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    elif path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=2)
-    else:
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
-    return path
+    options = {"group_rows": 2} if path.suffix == ".parquet" else {}
+    return write_file(path, pa.Table.from_pylist(rows), **options)
 
 
 @pytest.fixture(params=["t.csv", "t.parquet", "t.jsonl"])
@@ -40,21 +31,6 @@ def table(request, tmp_path):
     for number, row in enumerate(ROWS):
         write_tree(tmp_path, **{row["path"].removesuffix(".jpg").replace("/", "__"): jpeg(number)})
     return tmp_path / request.param
-
-
-def batches_of(source, **options):
-    scans = source.all_scans()
-    schema = source.schema(scans)
-    units = source.all_units(scans)
-    return [batch for unit in units for batch in source.read(unit, schema, **options)]
-
-
-def rows_of(source, **options):
-    return [row for batch in batches_of(source, **options) for row in batch.rows()]
-
-
-def rejects_of(source):
-    return [reject.message for batch in batches_of(source) for reject in batch.rejects]
 
 
 def address(table, row):
@@ -66,7 +42,7 @@ def address(table, row):
 
 def test_rows_have_the_pictures_and_the_further_columns(table):
     source = Images(write_table(table, ROWS))
-    rows = rows_of(source)
+    rows = good_rows(source)
     assert [row["image"] for row in rows] == [jpeg(0), jpeg(1), jpeg(2)]
     assert [(row["label_name"], row["label"]) for row in rows] == [
         ("dog", 1),
@@ -83,11 +59,11 @@ def test_rows_have_the_pictures_and_the_further_columns(table):
 
 
 def test_rows_do_not_depend_on_batches_or_units(table, monkeypatch):
-    expected = rows_of(Images(write_table(table, ROWS * 20)))
+    expected = good_rows(Images(write_table(table, ROWS * 20)))
     monkeypatch.setattr(images_table, "TABLE_CHUNK_BYTES", 64)
     source = Images(table)
     assert len(source.all_units(source.all_scans())) > (3 if table.suffix == ".csv" else 0)
-    assert rows_of(source, batch_rows=1) == rows_of(source, batch_rows=7) == expected
+    assert good_rows(source, batch_rows=1) == good_rows(source, batch_rows=7) == expected
 
 
 def test_base_and_columns_are_as_told(table, tmp_path):
@@ -95,7 +71,7 @@ def test_base_and_columns_are_as_told(table, tmp_path):
     (tmp_path / "sub").mkdir()
     path = write_table(tmp_path / "sub" / table.name, rows)
     source = Images(path, base=str(tmp_path), path_column="file", label_column="kind")
-    assert [row["label_name"] for row in rows_of(source)] == ["dog", "cat", "dog"]
+    assert [row["label_name"] for row in good_rows(source)] == ["dog", "cat", "dog"]
     chosen = Images(
         path,
         base=str(tmp_path),
@@ -103,13 +79,13 @@ def test_base_and_columns_are_as_told(table, tmp_path):
         label_column="kind",
         columns=["label", "image"],
     )
-    assert rows_of(chosen)[0] == {"label": 1, "image": jpeg(0)}
+    assert good_rows(chosen)[0] == {"label": 1, "image": jpeg(0)}
 
 
 def test_numbers_are_labels_as_they_are(table):
     rows = [{**row, "label": number * 5} for number, row in enumerate(ROWS)]
     source = Images(write_table(table, rows))
-    assert [row["label"] for row in rows_of(source)] == [0, 5, 10]
+    assert [row["label"] for row in good_rows(source)] == [0, 5, 10]
     assert "label_name" not in source.schema().names
 
 
@@ -123,7 +99,7 @@ def test_numbers_get_names_from_the_labels(table):
 
 def test_labels_pin_the_numbers(table):
     source = Images(write_table(table, ROWS), labels=["dog", "cat"])
-    assert [row["label"] for row in rows_of(source)] == [0, 1, 0]
+    assert [row["label"] for row in good_rows(source)] == [0, 1, 0]
 
 
 def test_a_table_without_labels(table):
@@ -135,7 +111,7 @@ def test_paths_that_look_like_numbers(tmp_path):
     (tmp_path / "007").write_bytes(jpeg())
     (tmp_path / "8").write_bytes(jpeg(1))
     rows = [{"path": "007"}, {"path": "8"}]
-    assert [row["path"] for row in rows_of(Images(write_table(tmp_path / "t.csv", rows)))] == [
+    assert [row["path"] for row in good_rows(Images(write_table(tmp_path / "t.csv", rows)))] == [
         "007",
         "8",
     ]
@@ -169,7 +145,7 @@ def test_columns_that_cannot_be(table):
 
 def test_a_row_with_an_empty_path_has_none(tmp_path):
     table = write_table(tmp_path / "t.parquet", [{"path": "", "label": "cat"}])
-    assert rejects_of(Images(table)) == ["t.parquet row 0 has no path"]
+    assert messages_of(Images(table)) == ["t.parquet row 0 has no path"]
 
 
 @pytest.mark.parametrize(
@@ -194,22 +170,22 @@ def test_labels_need_a_column_of_classes(table):
 
 def test_a_column_that_is_not_wanted_may_be_missing(table):
     path = write_table(table, ROWS)
-    assert rows_of(Images(path, label_column="no", columns=["age"]))[0] == {"age": 3}
+    assert good_rows(Images(path, label_column="no", columns=["age"]))[0] == {"age": 3}
 
 
 def test_a_file_may_lack_the_columns_of_another(table):
     first = write_table(table, ROWS)
     second = write_table(table.with_stem("u"), [{"age": 1}])
     source = Images([first, second], union=True, columns=["path", "label_name", "label"])
-    assert [row["label_name"] for row in rows_of(source)] == ["dog", "cat", "dog"]
-    (message,) = rejects_of(source)
+    assert [row["label_name"] for row in good_rows(source)] == ["dog", "cat", "dog"]
+    (message,) = messages_of(source)
     assert message == f"{address(second, 0)} has no path"
 
 
 def test_a_directory_may_hold_tables_and_their_pictures(table):
     write_table(table, ROWS)
-    rows = rows_of(Images(table.parent, path_column="path"))
-    assert rows == rows_of(Images(table))
+    rows = good_rows(Images(table.parent, path_column="path"))
+    assert rows == good_rows(Images(table))
     write_table(table.with_name("u.csv"), ROWS)
     write_table(table.with_name("v.parquet"), ROWS)
     with pytest.raises(UsageError, match="holds csv and parquet: name the tables of one kind"):
@@ -240,7 +216,7 @@ def test_a_table_without_rows_is_none_the_worse(table):
         with pytest.raises(UsageError, match="the tables are empty"):
             Images(table).schema()
         return
-    assert rows_of(Images(table)) == []
+    assert good_rows(Images(table)) == []
     assert "path" in Images(table).schema().names
 
 
@@ -257,7 +233,7 @@ def test_json_that_is_not_right_is_named_with_its_line(tmp_path):
     with pytest.raises(DataError, match=r"t\.jsonl:1 is not valid JSON"):
         Images(path).schema()
     path.write_text('{"path": "a"}\n{"path" 1}\n')
-    assert rejects_of(Images(path))[0].startswith("the row in t.jsonl:2 is not valid JSON")
+    assert messages_of(Images(path))[0].startswith("the row in t.jsonl:2 is not valid JSON")
 
 
 def test_a_piece_of_json_may_lack_columns(tmp_path, monkeypatch):
@@ -268,8 +244,8 @@ def test_a_piece_of_json_may_lack_columns(tmp_path, monkeypatch):
     source = Images(path)
     assert len(source.all_units(source.all_scans())) > 2
     assert labels_of(source.schema().field("label")) == ("x", "y")
-    assert [row["label_name"] for row in rows_of(source)] == ["x"]
-    assert rejects_of(source) == [f"t.jsonl:{line} has no path" for line in range(2, 32)]
+    assert [row["label_name"] for row in good_rows(source)] == ["x"]
+    assert messages_of(source) == [f"t.jsonl:{line} has no path" for line in range(2, 32)]
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
@@ -278,7 +254,7 @@ def test_types_of_columns_are_stated(tmp_path, name):
     for i in range(3):
         (tmp_path / f"{i}.jpg").write_bytes(jpeg(i))
     table = write_table(tmp_path / name, rows)
-    found = rows_of(Images(table, types={"zip": "string", "label": "string"}))
+    found = good_rows(Images(table, types={"zip": "string", "label": "string"}))
     assert [row["zip"] for row in found] == ["0", "1", "2"]
     assert [(row["label"], row["label_name"]) for row in found] == [(0, "10"), (1, "11"), (2, "12")]
 
@@ -294,8 +270,8 @@ def test_values_of_two_kinds_are_text_by_a_stated_type(tmp_path, monkeypatch):
     rows[-1] |= {"x": "one"}
     table = write_table(tmp_path / "t.jsonl", rows)
     with pytest.raises(SchemaConflict, match="--types x=string"):
-        rows_of(Images(table))
-    found = rows_of(Images(table, types={"x": "string"}, labels=["a", "b"]))
+        good_rows(Images(table))
+    found = good_rows(Images(table, types={"x": "string"}, labels=["a", "b"]))
     assert [row["x"] for row in found] == [None] * (count - 2) + ["1", "one"]
     assert [row["label_name"] for row in found] == ["a", "b"] * (count // 2)
 
@@ -303,12 +279,12 @@ def test_values_of_two_kinds_are_text_by_a_stated_type(tmp_path, monkeypatch):
 def test_types_that_do_not_apply_are_refused(tmp_path):
     (tmp_path / "0.jpg").write_bytes(jpeg(0))
     with pytest.raises(UsageError, match="no table is given"):
-        rows_of(Images(tmp_path, types={"x": "string"}))
+        good_rows(Images(tmp_path, types={"x": "string"}))
     rows = [{"path": "0.jpg", "x": 1}]
     with pytest.raises(UsageError, match="Parquet: leave it out"):
-        rows_of(Images(write_table(tmp_path / "t.parquet", rows), types={"x": "string"}))
+        good_rows(Images(write_table(tmp_path / "t.parquet", rows), types={"x": "string"}))
     table = write_table(tmp_path / "t.csv", rows)
     with pytest.raises(UsageError, match="'path' holds paths, which are text"):
-        rows_of(Images(table, types={"path": "int64"}))
+        good_rows(Images(table, types={"path": "int64"}))
     with pytest.raises(UsageError, match="'y' of --types is not in the input"):
-        rows_of(Images(table, types={"y": "int64"}))
+        good_rows(Images(table, types={"y": "int64"}))

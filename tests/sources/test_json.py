@@ -16,29 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import beam_tfrecord as bt
-from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.sources.json import text as text_module
 from beam_tfrecord.sources.json.source import Json
 from tests.helpers.effort import examples
+from tests.helpers.reading import batches_of, messages_of, rows_of
 
 Row = dict[str, Any]
 
 
-def _batches(source: Json) -> list[Batch]:
-    scans = source.all_scans()
-    schema = source.schema(scans)
-    return [batch for unit in source.all_units(scans) for batch in source.read(unit, schema)]
-
-
-def _rows(source: Json) -> list[Row]:
-    return [row for batch in source.batches() for row in batch.rows()]
-
-
-def _faults(source: Json) -> list[str]:
-    units, schema = source.all_units(source.all_scans()), pa.schema({"a": pa.int64()})
-    batches = [batch for unit in units for batch in source.read(unit, schema)]
-    return [reject.message for batch in batches for reject in batch.rejects]
+def _faults(source):
+    return messages_of(source, pa.schema({"a": pa.int64()}))
 
 
 def _file(directory, data, name="x.jsonl"):
@@ -128,7 +116,7 @@ def test_rows_are_those_of_pythons_json(rows, data, tmp_path_factory):
         {field.name: _filled(row.get(field.name), field.type) for field in schema} for row in rows
     ]
     assert {*schema.names} == {name for row in rows for name in row}
-    assert _same(_rows(source), expected)
+    assert _same(rows_of(source), expected)
 
 
 @given(rows=_documents(), data=st.data())
@@ -142,13 +130,13 @@ def test_all_forms_have_the_same_rows(rows, data, tmp_path_factory):
     objects = "".join(json.dumps(row, ensure_ascii=ascii_, indent=1) + "\n" for row in rows)
     # An object without keys is on one line, so others would be taken for JSON Lines, too.
     objects = "" if rows and not rows[0] else objects
-    expected = _rows(Json(_file(directory, lines)))
+    expected = rows_of(Json(_file(directory, lines)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_module, "BLOCK_BYTES", data.draw(st.sampled_from([1, 7, 64, 2**20])))
-        assert _same(_rows(Json(_file(directory, array, "x.json"))), expected)
-        assert _same(_rows(Json(_file(directory, lines, "x.json"))), expected)
+        assert _same(rows_of(Json(_file(directory, array, "x.json"))), expected)
+        assert _same(rows_of(Json(_file(directory, lines, "x.json"))), expected)
         if objects:
-            assert _same(_rows(Json(_file(directory, objects, "x.json"))), expected)
+            assert _same(rows_of(Json(_file(directory, objects, "x.json"))), expected)
 
 
 _ODD = [
@@ -248,7 +236,7 @@ def test_inference_never_fails_but_by_a_conflict(lines, tmp_path_factory):
         refusal = str(error)
     else:
         refusal = "x.jsonl:"
-        assert {batch.data.schema for batch in _batches(Json(path))} == {schema}
+        assert {batch.data.schema for batch in batches_of(Json(path))} == {schema}
     assert "x.jsonl:" in refusal
 
 
@@ -291,13 +279,13 @@ def _has_a_key_twice(pairs: Any) -> bool:
 def test_no_value_of_a_row_with_a_key_twice_is_read(rows, tmp_path_factory):
     lines = map(_object_of, rows)
     path = _file(tmp_path_factory.mktemp("json"), "".join(f"{line}\n" for line in lines))
-    rejects = [reject.row for batch in _batches(Json(path)) for reject in batch.rejects]
+    rejects = [reject.row for batch in batches_of(Json(path)) for reject in batch.rejects]
     assert rejects == [number for number, pairs in enumerate(rows) if _has_a_key_twice(pairs)]
 
 
 def test_a_number_too_long_for_python_is_no_row(tmp_path):
     path = _file(tmp_path, f'{{"a": 1, "b": {"9" * 5000}}}\n{{"a": 2}}\n')
-    (batch,) = _batches(Json(path))
+    (batch,) = batches_of(Json(path))
     assert [reject.row for reject in batch.rejects] == [0]
 
 
@@ -362,7 +350,7 @@ def test_values_of_two_kinds_are_refused(tmp_path, one, other, message):
         Json(tmp_path).schema()
     assert str(caught.value).endswith("pass --types a=string to read the text of each value")
     assert Json(tmp_path, types={"a": "string"}).schema().field("a").type == pa.string()
-    rows = _rows(Json(tmp_path, types={"a": "string"}))
+    rows = rows_of(Json(tmp_path, types={"a": "string"}))
     texts = [json.loads(value) if value[0] == '"' else value for value in (one, other)]
     assert [row["a"] for row in rows] == [None, texts[0], None, texts[1]]
 
@@ -393,7 +381,7 @@ def test_stated_types(tmp_path, arrow, good, bad):
     values = [*good, "null", *bad]
     path = _file(tmp_path, "".join(f'{{"a": {value}}}\n' for value in values))
     source = Json(path, types={"a": arrow})
-    (batch,) = _batches(source)
+    (batch,) = batches_of(source)
     *found, last = batch.data.column(0).to_pylist()
     pairs = zip(found, good.values(), strict=True)
     assert all(one == of or str(one) == of for one, of in pairs)
@@ -451,7 +439,7 @@ def test_compressed_files(tmp_path, suffix, compress, name):
     rows = [{"a": number} for number in range(100)]
     text = json.dumps(rows) if name == "x.json" else "\n".join(map(json.dumps, rows))
     _file(tmp_path, compress(text.encode()), f"{name}{suffix}")
-    assert _rows(Json(tmp_path)) == rows
+    assert rows_of(Json(tmp_path)) == rows
 
 
 @pytest.mark.parametrize(
@@ -476,7 +464,7 @@ def test_compressed_files(tmp_path, suffix, compress, name):
 def test_torn_and_foreign_files_are_refused(tmp_path, name, data, message):
     path = _file(tmp_path, data, name)
     with pytest.raises(DataError, match=message):
-        _rows(Json(path))
+        rows_of(Json(path))
 
 
 @pytest.mark.parametrize(
@@ -514,17 +502,17 @@ def test_a_row_with_a_long_line_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(text_module, "BLOCK_BYTES", 10)
     rows = [{"a": "x" * 1000}, {"a": "y" * 1000}]
     path = _file(tmp_path, "\n".join(map(json.dumps, rows)))
-    assert _rows(Json(path)) == rows
+    assert rows_of(Json(path)) == rows
     monkeypatch.setattr(text_module, "MAX_ROW_BYTES", 500)
     with pytest.raises(DataError, match=r"x\.jsonl:1 is longer than 500 bytes: check that"):
-        _rows(Json(path))
+        rows_of(Json(path))
 
 
 def test_lines_of_faults_count_blank_lines_and_earlier_units(tmp_path):
     lines = ['{"a": 1}', "", "  ", '{"a": "x"}'] * 20
     path = _file(tmp_path, "\n".join(lines))
     source = Json(path, types={"a": "int64"}, chunk_bytes=30)
-    rejects = [reject for batch in _batches(source) for reject in batch.rejects]
+    rejects = [reject for batch in batches_of(source) for reject in batch.rejects]
     assert len(source.all_units(source.all_scans())) > 5
     assert [reject.address for reject in rejects] == [f"x.jsonl:{4 * n + 4}" for n in range(20)]
 
@@ -533,7 +521,7 @@ def test_lines_of_faults_count_blank_lines_and_earlier_units(tmp_path):
 def test_cuts_lose_no_row(tmp_path, chunk_bytes):
     rows = [{"a": "x" * (number % 19), "b": number} for number in range(40)]
     path = _file(tmp_path, "\n".join(map(json.dumps, rows)))
-    assert _rows(Json(path, chunk_bytes=chunk_bytes)) == rows
+    assert rows_of(Json(path, chunk_bytes=chunk_bytes)) == rows
 
 
 def test_a_missing_column_is_refused(tmp_path):

@@ -29,6 +29,7 @@ from beam_tfrecord.inputs import detect_kind, make_source
 from beam_tfrecord.sources.lake.table import LakeTable
 from tests.helpers.lazy import Lazy
 from tests.helpers.made_tables import FEATURES, deletion_vector, handmade_delta
+from tests.helpers.reading import rows_of
 
 deltalake = Lazy("deltalake")
 pyiceberg_sql = Lazy("pyiceberg.catalog.sql")
@@ -74,10 +75,6 @@ def table_of(rows: list[Row]) -> pa.Table:
 
 def by_id(rows):
     return sorted(rows, key=lambda row: row["id"])
-
-
-def rows_of(source, batch_rows=7):
-    return [row for batch in source.batches(batch_rows=batch_rows) for row in batch.rows()]
 
 
 def places_of(source):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -14,15 +13,12 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.sources.numpy import source as numpy_arrays
 from beam_tfrecord.sources.numpy.source import Numpy
+from tests.helpers.reading import rows_of
 
 
 def _save(path, *arrays, **named):
     np.save(path, *arrays) if arrays else np.savez(path, **named)
     return path
-
-
-def _rows(source: Numpy) -> list[dict[str, Any]]:
-    return [row for batch in source.batches() for row in batch.rows()]
 
 
 def _types(source):
@@ -33,7 +29,7 @@ def test_the_first_axis_of_an_npy_file_counts_the_rows(tmp_path):
     path = _save(tmp_path / "x.npy", np.arange(12, dtype="i2").reshape(3, 2, 2))
     source = Numpy(path)
     assert source.schema().types == [TensorType("int16", (2, 2))]
-    assert [row["data"].tolist() for row in _rows(source)] == [
+    assert [row["data"].tolist() for row in rows_of(source)] == [
         [[0, 1], [2, 3]],
         [[4, 5], [6, 7]],
         [[8, 9], [10, 11]],
@@ -43,7 +39,7 @@ def test_the_first_axis_of_an_npy_file_counts_the_rows(tmp_path):
 def test_arrays_of_an_npz_file_are_columns(tmp_path):
     path = _save(tmp_path / "x.npz", image=np.zeros((2, 3), "u1"), label=np.array([7, 8]))
     assert _types(Numpy(path)) == {"image": "tensor<uint8>[3]", "label": "int64"}
-    assert [row["label"] for row in _rows(Numpy(path))] == [7, 8]
+    assert [row["label"] for row in rows_of(Numpy(path))] == [7, 8]
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
@@ -56,7 +52,7 @@ def test_archives_are_read_whether_compressed_or_not(tmp_path, save, order, monk
     source = Numpy(tmp_path / "x.npz")
     units = source.all_units(source.all_scans())
     assert len(units) == (1 if save is np.savez_compressed else 4)
-    rows = _rows(source)
+    rows = rows_of(source)
     assert [row["a"].tolist() for row in rows] == array.tolist()
     assert [row["b"] for row in rows] == list(range(10))
 
@@ -71,13 +67,13 @@ def test_a_structured_dtype_is_a_column_a_field(tmp_path):
         "at/y": "float",
         "box": "tensor<uint8>[2]",
     }
-    rows = [{**row, "box": row["box"].tolist()} for row in _rows(source)]
+    rows = [{**row, "box": row["box"].tolist()} for row in rows_of(source)]
     assert rows == [
         {"id": 1, "at/x": 2.0, "at/y": 3.0, "box": [4, 5]},
         {"id": 6, "at/x": 7.0, "at/y": 8.0, "box": [9, 10]},
     ]
     named = Numpy(_save(tmp_path / "x.npz", points=array), columns=["points/at/y", "points/id"])
-    assert _rows(named) == [
+    assert rows_of(named) == [
         {"points/at/y": 3.0, "points/id": 1},
         {"points/at/y": 8.0, "points/id": 6},
     ]
@@ -126,8 +122,8 @@ def test_text_keeps_zeros_inside_and_is_any_unicode(tmp_path):
     path = _save(
         tmp_path / "x.npz", u=np.array(texts), s=np.array([b"a\0b", b"\0x", b"", b"abc", b"\xff"])
     )
-    assert [row["u"] for row in _rows(Numpy(path))] == ["a\0b", "", "naïve 🦊", "", "日本"]
-    assert [row["s"] for row in _rows(Numpy(path))] == [b"a\0b", b"\0x", b"", b"abc", b"\xff"]
+    assert [row["u"] for row in rows_of(Numpy(path))] == ["a\0b", "", "naïve 🦊", "", "日本"]
+    assert [row["s"] for row in rows_of(Numpy(path))] == [b"a\0b", b"\0x", b"", b"abc", b"\xff"]
 
 
 def test_characters_beyond_unicode_are_refused(tmp_path):
@@ -135,18 +131,18 @@ def test_characters_beyond_unicode_are_refused(tmp_path):
     with pytest.raises(
         DataError, match=r"array 'data' of x\.npy holds text with code points above"
     ):
-        _rows(Numpy(path))
+        rows_of(Numpy(path))
 
 
 def test_a_missing_time_is_null(tmp_path):
     path = _save(tmp_path / "x.npy", np.array(["2020-01-01", "NaT"], "M8[s]"))
-    assert [row["data"] is None for row in _rows(Numpy(path))] == [False, True]
+    assert [row["data"] is None for row in rows_of(Numpy(path))] == [False, True]
 
 
 def test_big_endian_values_are_swapped_and_told(tmp_path, caplog):
     path = _save(tmp_path / "x.npy", np.array([[1, 2], [3, 4]], ">i4"))
     with caplog.at_level(logging.WARNING):
-        rows = _rows(Numpy(path))
+        rows = rows_of(Numpy(path))
     assert [row["data"].tolist() for row in rows] == [[1, 2], [3, 4]]
     assert rows[0]["data"].dtype == np.dtype("<i4")
     assert caplog.messages == [
@@ -161,10 +157,10 @@ def test_raw_bytes_are_typed_by_name(tmp_path):
         DataError, match=r"holds raw bytes \(\|V2\) without a type: name it with --types"
     ):
         Numpy(path).schema()
-    rows = _rows(Numpy(path, types={"data": "bfloat16"}))
+    rows = rows_of(Numpy(path, types={"data": "bfloat16"}))
     assert [row["data"].astype("f4").tolist() for row in rows] == [[1.5, -2], [0, 3]]
     small = _save(tmp_path / "y.npy", np.array([[1, 2]], ml_dtypes.float8_e5m2))
-    (row,) = _rows(Numpy(small, types={"data": "float8_e5m2"}))
+    (row,) = rows_of(Numpy(small, types={"data": "float8_e5m2"}))
     assert row["data"].dtype == ml_dtypes.float8_e5m2
     with pytest.raises(
         UsageError, match=r"--types cannot make float32: --types applies only to raw bytes"
@@ -192,7 +188,7 @@ def test_what_has_no_one_meaning_is_refused(tmp_path, array, message):
 
 def test_what_is_refused_can_be_left_out(tmp_path):
     np.savez(tmp_path / "x.npz", a=np.arange(2), b=np.array([{}, {}]), c=np.float32(1))
-    assert _rows(Numpy(tmp_path / "x.npz", columns=["a"])) == [{"a": 0}, {"a": 1}]
+    assert rows_of(Numpy(tmp_path / "x.npz", columns=["a"])) == [{"a": 0}, {"a": 1}]
 
 
 def test_arrays_of_other_lengths_are_refused_by_name(tmp_path):
@@ -213,21 +209,21 @@ def test_a_single_value_has_no_rows(tmp_path):
     path = _save(tmp_path / "x.npy", np.float32(3.5))
     with pytest.raises(DataError, match=r"is a single value and has no rows: pass --example array"):
         Numpy(path).schema()
-    assert _rows(Numpy(path, example="array")) == [{"data": 3.5}]
+    assert rows_of(Numpy(path, example="array")) == [{"data": 3.5}]
 
 
 def test_plain_layout_is_shape_and_bytes(tmp_path):
     path = _save(tmp_path / "x.npy", np.array([[1, 2], [3, 4]], ">u2"))
-    assert _rows(Numpy(path, layout="plain")) == [
+    assert rows_of(Numpy(path, layout="plain")) == [
         {"shape": [2], "data": b"\1\0\2\0"},
         {"shape": [2], "data": b"\3\0\4\0"},
     ]
     whole = Numpy(path, layout="plain", example="array")
-    assert _rows(whole) == [{"shape": [2, 2], "data": b"\1\0\2\0\3\0\4\0"}]
+    assert rows_of(whole) == [{"shape": [2, 2], "data": b"\1\0\2\0\3\0\4\0"}]
     both = _save(tmp_path / "x.npz", a=np.zeros((2, 2)), b=np.zeros((2, 2)))
     with pytest.raises(UsageError, match="takes one array but the input has 2 columns: choose one"):
         Numpy(both, layout="plain").schema()
-    assert len(_rows(Numpy(both, layout="plain", columns=["b"]))) == 2
+    assert len(rows_of(Numpy(both, layout="plain", columns=["b"]))) == 2
 
 
 @pytest.mark.parametrize(

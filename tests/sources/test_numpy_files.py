@@ -6,7 +6,6 @@ import io
 import random
 import struct
 import zipfile
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,15 +13,12 @@ import pytest
 from beam_tfrecord.errors import BeamTFRecordError, DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.sources.numpy.source import Numpy
+from tests.helpers.reading import rows_of
 
 
 def _save(path, *arrays, **named):
     np.save(path, *arrays) if arrays else np.savez(path, **named)
     return path
-
-
-def _rows(source: Numpy) -> list[dict[str, Any]]:
-    return [row for batch in source.batches() for row in batch.rows()]
 
 
 class TestManyFiles:
@@ -42,13 +38,13 @@ class TestManyFiles:
         assert Numpy(two / "a.npy").schema().types == [TensorType("float32", (3,))]
 
     def test_rows_of_each_file(self, two):
-        rows = _rows(Numpy(two, example="row"))
+        rows = rows_of(Numpy(two, example="row"))
         assert [row["data"].tolist() for row in rows] == [[0] * 3, [0] * 3, [1] * 3]
 
     def test_one_example_a_file(self, two):
         source = Numpy(two, example="array")
         assert source.schema().types == [TensorType("float32", (None, 3))]
-        assert [row["data"].shape for row in _rows(source)] == [(2, 3), (1, 3)]
+        assert [row["data"].shape for row in rows_of(source)] == [(2, 3), (1, 3)]
 
     @pytest.mark.parametrize(
         ("shapes", "joined"),
@@ -65,12 +61,12 @@ class TestManyFiles:
             _save(tmp_path / f"{number}.npy", np.full(shape, number, "u1"))
         source = Numpy(tmp_path, example="array")
         assert source.schema().types == [TensorType("uint8", joined)]
-        assert [row["data"].shape for row in _rows(source)] == shapes
+        assert [row["data"].shape for row in rows_of(source)] == shapes
 
     def test_rows_of_files_with_other_shapes(self, tmp_path):
         _save(tmp_path / "a.npy", np.zeros((2, 3), "f4"))
         _save(tmp_path / "b.npy", np.ones((1, 5), "f4"))
-        rows = _rows(Numpy(tmp_path, example="row"))
+        rows = rows_of(Numpy(tmp_path, example="row"))
         assert [row["data"].tolist() for row in rows] == [[0] * 3, [0] * 3, [1] * 5]
 
     def test_text_has_the_width_of_the_widest(self, tmp_path):
@@ -79,7 +75,7 @@ class TestManyFiles:
         (field,) = Numpy(tmp_path, example="row").schema()
         assert field.metadata == {b"beam_tfrecord.dtype": b"<U3"}
         both = Numpy(tmp_path, example="array")
-        assert [row["data"].tolist() for row in _rows(both)] == [["a"], ["abc"]]
+        assert [row["data"].tolist() for row in rows_of(both)] == [["a"], ["abc"]]
 
     def test_plain_bytes_of_text_have_one_width(self, tmp_path):
         _save(tmp_path / "a.npy", np.array(["a"]))
@@ -103,7 +99,7 @@ class TestManyFiles:
             SchemaConflict, match=r"'y' is in a\.npz but not in b\.npz: pass --union"
         ):
             Numpy(tmp_path, example="row").schema()
-        rows = _rows(Numpy(tmp_path, example="row", union=True))
+        rows = rows_of(Numpy(tmp_path, example="row", union=True))
         assert [row["y"] is None for row in rows] == [False, False, True]
 
 
@@ -120,7 +116,7 @@ GOOD = "{'descr': '<i2', 'fortran_order': False, 'shape': (2,)}"
 def test_every_version_of_the_header_is_read(tmp_path, version):
     path = tmp_path / "x.npy"
     path.write_bytes(_npy(GOOD, b"\1\0\2\0", version=version))
-    assert _rows(Numpy(path)) == [{"data": 1}, {"data": 2}]
+    assert rows_of(Numpy(path)) == [{"data": 1}, {"data": 2}]
 
 
 @pytest.mark.parametrize(
@@ -238,7 +234,7 @@ def test_an_odd_archive_is_told_in_one_line(tmp_path, members, message):
 def _refusal(path):
     """Return why a file of 300 rows is refused; None where it is read."""
     try:
-        rows = _rows(Numpy(path))
+        rows = rows_of(Numpy(path))
     except BeamTFRecordError as error:
         return str(error)
     assert len(rows) == 300
@@ -272,4 +268,4 @@ def test_flips_in_a_compressed_array_are_found_by_its_checksum(tmp_path):
     data[2000] ^= 1
     path.write_bytes(data)
     with pytest.raises(DataError, match=r"cannot read array 'a' of x\.npz \(.*\): write the file"):
-        _rows(Numpy(path))
+        rows_of(Numpy(path))

@@ -15,7 +15,7 @@ from beam_tfrecord.errors import BeamTFRecordError, DataError
 from beam_tfrecord.sources import file_parts
 from beam_tfrecord.sources.orc import Orc
 from tests.helpers.effort import examples
-from tests.sources.made_parquet import read_all, units_of
+from tests.helpers.reading import read_all, units_of
 from tests.whole.type_families import FAMILIES, Column
 
 _INSTANT = datetime.datetime(2020, 2, 29, 12, 30, 1, 123456, datetime.UTC)

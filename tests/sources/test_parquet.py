@@ -10,7 +10,8 @@ import pytest
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.parquet import source as source_module
 from beam_tfrecord.sources.parquet.source import Parquet
-from tests.sources.made_parquet import read_all, units_of, write_parquet
+from tests.helpers.reading import read_all, units_of
+from tests.sources.made_parquet import write_parquet
 
 
 @pytest.fixture

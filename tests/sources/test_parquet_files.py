@@ -8,7 +8,8 @@ import pytest
 
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.sources.parquet.source import Parquet
-from tests.sources.made_parquet import read_all, units_of, write_parquet
+from tests.helpers.reading import read_all, units_of
+from tests.sources.made_parquet import write_parquet
 
 
 def test_files_join_by_name_in_the_order_of_the_first(tmp_path):

@@ -26,7 +26,8 @@ from beam_tfrecord.sources.sql.plan import ranges
 from beam_tfrecord.sources.sql.read import cut, even, read_partition
 from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.effort import examples
-from tests.sources.made_sql import conditions, make_database, rows_of, shards_of
+from tests.helpers.reading import rows_in
+from tests.sources.made_sql import conditions, make_database, shards_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -128,7 +129,7 @@ def test_every_row_is_in_one_partition_whatever_the_keys(tmp_path_factory, keys,
         partitions=partitions,
         types={"k": "text"},
     )
-    assert sorted(row["n"] for row in rows_of(source.batches())) == list(range(len(keys)))
+    assert sorted(row["n"] for row in rows_in(source.batches())) == list(range(len(keys)))
     assert sum(rows or 0 for _, rows in conditions(source)) == len(keys)
 
 
@@ -137,13 +138,13 @@ def test_a_query_is_partitioned_too(trips):
     source = Sql(trips, query=query, partition_column="id", partitions=3)
     assert [rows for _, rows in conditions(source)] == [42, 43, 43, 0]
     expected = [i for i in range(1000) if i % 7 == 3 and i % 10]
-    assert sorted(row["id"] for row in rows_of(source.batches())) == expected
+    assert sorted(row["id"] for row in rows_in(source.batches())) == expected
     assert source.schema() == pa.schema([("id", pa.int64()), ("twice", pa.float64())])
 
 
 def test_where_and_columns_are_left_to_the_database(trips):
     source = Sql(trips, table="t", where="id < 3 OR id = 7", columns=["zone", "id"], partitions=2)
-    assert rows_of(source.batches()) == [
+    assert rows_in(source.batches()) == [
         {"zone": None, "id": 0},
         {"zone": "z1", "id": 1},
         {"zone": "z2", "id": 2},
@@ -206,7 +207,7 @@ def test_source_order_is_that_of_the_key(tmp_path):
 
 
 def test_same_rows_from_parquet_give_the_same_files(trips, tmp_path):
-    rows = rows_of(Sql(trips, table="t").batches())
+    rows = rows_in(Sql(trips, table="t").batches())
     schema = Sql(trips, table="t").schema()
     pq.write_table(pa.Table.from_pylist(rows[::-1], schema), tmp_path / "t.parquet")
     bt.write(tmp_path / "t.parquet", tmp_path / "a", key=["id"], shards=3)
@@ -267,7 +268,7 @@ def test_everything_that_travels_survives_pickling(trips):
     units = copy(source.units([scan]))
     assert [unit.name for unit in units] == ["t:0", "t:1", "t:2"]
     schema = copy(source.merge([copy(source.infer(scan))]))
-    rows = [row for unit in units for row in rows_of(copy(source).read(unit, schema))]
+    rows = [row for unit in units for row in rows_in(copy(source).read(unit, schema))]
     assert [row["id"] for row in rows] == list(range(1000))
 
 

@@ -11,7 +11,8 @@ from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.sources.sql.database import SnapshotLost
 from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.lazy import Lazy
-from tests.sources.made_sql import conditions, rows_of
+from tests.helpers.reading import rows_in
+from tests.sources.made_sql import conditions
 
 duckdb = Lazy("duckdb")
 
@@ -93,7 +94,7 @@ def column(folder, declared, literals, **options):
 def test_values_come_back_exactly(tmp_path, declared, arrow, literals, expected):
     source = column(tmp_path, declared, literals)
     assert source.schema() == pa.schema([("c", arrow)])
-    assert [row["c"] for row in rows_of(source.batches())] == [*expected, None]
+    assert [row["c"] for row in rows_in(source.batches())] == [*expected, None]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,7 @@ def test_what_arrow_cannot_hold_is_a_reject_or_text(tmp_path, declared, shown):
     (batch,) = source.read(source.units([scan])[0], source.merge([scan]))
     assert [reject.value for reject in batch.rejects] == [shown]
     as_text = Sql(source.url, table="t", columns=["c"], types={"c": "text"}, ordered=True)
-    assert rows_of(as_text.batches()) == [{"c": shown}, {"c": None}]
+    assert rows_in(as_text.batches()) == [{"c": shown}, {"c": None}]
 
 
 def test_arrays_are_refused_or_text_or_lists(tmp_path):
@@ -114,9 +115,9 @@ def test_arrays_are_refused_or_text_or_lists(tmp_path):
     with pytest.raises(DataError, match=r"column 'c' of t is INTEGER\[\]: an array is read with"):
         refused.schema()
     text = Sql(refused.url, table="t", columns=["c"], arrays="text", ordered=True)
-    assert [row["c"] for row in rows_of(text.batches())] == ["[1, NULL, 3]", "[]", None]
+    assert [row["c"] for row in rows_in(text.batches())] == ["[1, NULL, 3]", "[]", None]
     lists = Sql(refused.url, table="t", columns=["c"], arrays="list", ordered=True)
-    assert [row["c"] for row in rows_of(lists.batches())] == [[1, None, 3], [], None]
+    assert [row["c"] for row in rows_in(lists.batches())] == [[1, None, 3], [], None]
 
 
 @pytest.mark.parametrize("options", [{}, {"partition_column": "k"}, {"partition_column": "s"}])
@@ -130,7 +131,7 @@ def test_tables_are_cut_with_nothing_lost(tmp_path, options):
     counts = [count or 0 for _, count in conditions(source)]
     assert len(counts) == 4 + len(options)
     assert max(counts) <= 5000
-    assert sorted(row["n"] for row in rows_of(source.batches())) == list(range(20_000))
+    assert sorted(row["n"] for row in rows_in(source.batches())) == list(range(20_000))
 
 
 def test_key_view_and_schema(tmp_path):
@@ -144,7 +145,7 @@ def test_key_view_and_schema(tmp_path):
     (scan,) = Sql(f"duckdb:///{path}", table="shop.Two Keys").all_scans()
     assert scan.detail.relation.table.key == ("a", "b")
     assert not any(field.nullable for field in scan.detail.schema)
-    assert rows_of(Sql(path, table="v", partitions=3).batches()) == [{"b": 2}]
+    assert rows_in(Sql(path, table="v", partitions=3).batches()) == [{"b": 2}]
 
 
 def test_a_file_that_changed_is_not_read_on(tmp_path):

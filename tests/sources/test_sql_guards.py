@@ -13,6 +13,7 @@ from tests.helpers.databases.jdbc_database import Database
 from tests.helpers.databases.jdbc_drivers import H2, driver_jars
 from tests.helpers.databases.partitions import KeyedDatabase
 from tests.helpers.marks import needs
+from tests.helpers.reading import rows_in
 
 
 @pytest.fixture(scope="module", params=["", "jdbc"])
@@ -35,9 +36,9 @@ def h2():
     return partitions.h2("guards")
 
 
-def rows_of(database, **options):
+def guarded_rows(database, **options):
     source = Sql(**{**database.source, "row_count": False, **options})
-    return [row for batch in source.batches() for row in batch.rows()]
+    return rows_in(source.batches())
 
 
 # --- statements of the user before ours
@@ -63,8 +64,11 @@ def test_a_setting_of_postgres_changes_no_value(postgresql, setting):
     )
     texts = {"types": {"at": "text", "d": "text", "b": "text"}}
     for options in (texts, {"partition_column": "ns", "partitions": 2}):
-        plain = rows_of(postgresql, table="exact", **options)
-        assert rows_of(postgresql, table="exact", session_init=f"SET {setting}", **options) == plain
+        plain = guarded_rows(postgresql, table="exact", **options)
+        assert (
+            guarded_rows(postgresql, table="exact", session_init=f"SET {setting}", **options)
+            == plain
+        )
 
 
 @pytest.mark.parametrize(
@@ -75,9 +79,9 @@ def test_a_setting_that_a_driver_rests_on_is_set_back_or_refused(postgresql, nam
     options = {"session_init": f"SET {name} = {value}", "query": query}
     if "jars" in postgresql.source:
         with pytest.raises(UsageError, match=name):
-            rows_of(postgresql, **options)
+            guarded_rows(postgresql, **options)
     else:
-        assert rows_of(postgresql, **options) == [{"t": "é😀", "d": "2024-01-02"}]
+        assert guarded_rows(postgresql, **options) == [{"t": "é😀", "d": "2024-01-02"}]
 
 
 def test_a_property_of_the_driver_does_not_let_it_write(postgres):
@@ -110,9 +114,9 @@ def test_a_setting_of_mariadb_changes_no_value(maria, setting):
         "('2024-07-01 13:00:00', '', 'b', 2), ('2024-07-01 14:00:00', 'z', '', 3)",
     )
     for options in ({}, {"partition_column": "at", "partitions": 3}):
-        plain = rows_of(maria, table="exact", ordered=True, **options)
+        plain = guarded_rows(maria, table="exact", ordered=True, **options)
         assert len(plain) == 3
-        found = rows_of(
+        found = guarded_rows(
             maria, table="exact", ordered=True, session_init=f"SET {setting}", **options
         )
         assert found == plain
@@ -128,8 +132,8 @@ def test_a_session_of_mariadb_sees_one_moment_whatever_its_isolation(maria):
 
 def test_a_zone_of_h2_changes_no_value(h2):
     h2.run("CREATE TABLE exact AS SELECT TIMESTAMP WITH TIME ZONE '2024-07-01 12:00:00+00' AS at")
-    plain = rows_of(h2, table="exact")
-    assert rows_of(h2, table="exact", session_init="SET TIME ZONE '-07:00'") == plain
+    plain = guarded_rows(h2, table="exact")
+    assert guarded_rows(h2, table="exact", session_init="SET TIME ZONE '-07:00'") == plain
 
 
 @pytest.mark.parametrize("setting", ["TimeZone = 'America/New_York'", "default_order = 'DESC'"])
@@ -140,9 +144,9 @@ def test_a_setting_of_duckdb_changes_no_value(duckdb, setting):
         "FROM range(20)"
     )
     options = {"table": "exact", "partition_column": "n", "partitions": 4, "types": {"at": "text"}}
-    plain = rows_of(duckdb, **options)
+    plain = guarded_rows(duckdb, **options)
     assert len(plain) == 20
-    assert rows_of(duckdb, session_init=f"SET {setting}", **options) == plain
+    assert guarded_rows(duckdb, session_init=f"SET {setting}", **options) == plain
 
 
 # --- texts of the user inside ours
@@ -174,11 +178,13 @@ def test_no_query_writes_to_postgres(postgresql, query):
     )
     # Some are one SELECT after all; what they do ends with the transaction.
     with contextlib.suppress(BeamTFRecordError):
-        rows_of(postgresql, query=query)
-    assert rows_of(postgresql, query="SELECT count(*) AS n FROM safe") == [{"n": 0}]
+        guarded_rows(postgresql, query=query)
+    assert guarded_rows(postgresql, query="SELECT count(*) AS n FROM safe") == [{"n": 0}]
     objects = "SELECT count(*) AS n FROM pg_largeobject_metadata"
-    assert rows_of(postgresql, query=objects) == [{"n": 0}]
-    assert rows_of(postgresql, query="SELECT is_called AS c FROM safe_numbers") == [{"c": False}]
+    assert guarded_rows(postgresql, query=objects) == [{"n": 0}]
+    assert guarded_rows(postgresql, query="SELECT is_called AS c FROM safe_numbers") == [
+        {"c": False}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +194,7 @@ def test_a_job_of_postgres_does_not_wait_for_its_own_locks(postgresql, query, mo
     monkeypatch.setattr(postgres_connection, "LOCK_WAIT", "300ms")
     with pytest.raises(UsageError, match=r"too long for a lock .*SET lock_timeout") as caught:
         # The counting connection holds the lock that the reading one wants.
-        rows_of(postgresql, query=query, row_count=True)
+        guarded_rows(postgresql, query=query, row_count=True)
     assert "\n" not in str(caught.value)
 
 
@@ -219,9 +225,9 @@ def test_a_condition_is_one_condition(postgresql, maria, duckdb, h2, where, tmp_
             {"partition_column": "A" if database.upper else "a", "partitions": 2},
         ):
             with pytest.raises(UsageError) as caught:
-                rows_of(database, table="safe", where=where, **partition)
+                guarded_rows(database, table="safe", where=where, **partition)
             assert "\n" not in str(caught.value)
-        assert len(rows_of(database, table="safe")) == 1
+        assert len(guarded_rows(database, table="safe")) == 1
 
 
 QUERY_ENDS = (" ;", "; -- done", ";-- done\n\n", "\n;;\n-- a\r\n-- b\n/* c\nd */ ;")
@@ -235,11 +241,11 @@ def test_a_condition_may_end_with_a_comment_and_hold_a_semicolon(
         database.run("DROP TABLE IF EXISTS safe", "CREATE TABLE safe (a int, t varchar(9))")
         database.run("INSERT INTO safe VALUES (1, 'x;'), (2, 'x;'), (3, 'y')")
         for where in ("a > 1 -- and more", "t = 'x;' AND a > 1", "a > 1 AND a < 4"):
-            found = rows_of(database, table="safe", where=where)
+            found = guarded_rows(database, table="safe", where=where)
             assert len(found) == (1 if "x" in where else 2)
         for end in QUERY_ENDS:
             query = f"SELECT a FROM safe WHERE t = 'x;'{end}"
-            assert len(rows_of(database, query=query)) == 2, end
+            assert len(guarded_rows(database, query=query)) == 2, end
 
 
 @pytest.mark.parametrize(
@@ -289,15 +295,16 @@ def test_no_query_writes_by_mariadb(maria, attack, tmp_path):
     properties = {**maria.source["properties"], "allowMultiQueries": "true"}
     database = KeyedDatabase({}, maria.run, {**maria.source, "properties": properties})
     with pytest.raises(BeamTFRecordError) as caught:
-        rows_of(database, query=attack.format(file=file))
+        guarded_rows(database, query=attack.format(file=file))
     assert "\n" not in str(caught.value)
     assert not file.exists()
     with pytest.raises(BeamTFRecordError):
-        rows_of(database, table="safe", where=f"1 = 1) INTO OUTFILE '{file}' -- ")
+        guarded_rows(database, table="safe", where=f"1 = 1) INTO OUTFILE '{file}' -- ")
     assert not file.exists()
-    assert rows_of(maria, table="safe") == []
+    assert guarded_rows(maria, table="safe") == []
     ((is_called,),) = [
-        tuple(row.values()) for row in rows_of(maria, query="SELECT LASTVAL(safe_numbers) AS c")
+        tuple(row.values())
+        for row in guarded_rows(maria, query="SELECT LASTVAL(safe_numbers) AS c")
     ]
     assert is_called is None
 
@@ -326,15 +333,15 @@ def test_no_query_writes_by_h2(h2, attack, tmp_path):
     )
     file = tmp_path / "written"
     with pytest.raises(UsageError):
-        rows_of(h2, query=attack.format(file=file))
+        guarded_rows(h2, query=attack.format(file=file))
     assert not file.exists()
-    assert rows_of(h2, table="safe") == []
+    assert guarded_rows(h2, table="safe") == []
     query = (
         "SELECT base_value AS b FROM information_schema.sequences WHERE sequence_name LIKE 'SAFE%'"
     )
-    assert rows_of(h2, query=query) == [{"B": 1}]
+    assert guarded_rows(h2, query=query) == [{"B": 1}]
     with pytest.raises(UsageError, match="NEXT VALUE FOR writes"):
-        rows_of(h2, table="safe", where="NEXT VALUE FOR safe_numbers > 0")
+        guarded_rows(h2, table="safe", where="NEXT VALUE FOR safe_numbers > 0")
 
 
 DUCKDB_ATTACKS = (
@@ -356,7 +363,7 @@ def test_no_query_writes_or_leaves_the_file_by_duckdb(duckdb, attack, tmp_path):
     other.write_text("a\n1\n")
     file = tmp_path / "written"
     with pytest.raises(UsageError) as caught:
-        rows_of(duckdb, query=attack.format(file=file, other=other))
+        guarded_rows(duckdb, query=attack.format(file=file, other=other))
     assert "\n" not in str(caught.value)
     assert not file.exists()
 
@@ -368,8 +375,10 @@ def test_duckdb_reads_other_files_where_the_user_says_so(duckdb, tmp_path):
     duckdb.run("CREATE TABLE safe (a int)")
     query = f"SELECT * FROM read_csv('{other}')"
     with pytest.raises(UsageError, match="--properties enable_external_access=true"):
-        rows_of(duckdb, query=query)
-    assert rows_of(duckdb, query=query, properties={"enable_external_access": "true"}) == [{"a": 1}]
+        guarded_rows(duckdb, query=query)
+    assert guarded_rows(duckdb, query=query, properties={"enable_external_access": "true"}) == [
+        {"a": 1}
+    ]
 
 
 @pytest.mark.slow
@@ -381,7 +390,7 @@ def test_a_duckdb_file_that_is_open_here_is_named(duckdb, tmp_path):
         driver.connect(str(tmp_path / "guards.duckdb")),
         pytest.raises(UsageError, match="it is open in this process: close that connection first"),
     ):
-        rows_of(duckdb, table="safe")
+        guarded_rows(duckdb, table="safe")
 
 
 SQLITE_ATTACKS = (
@@ -402,7 +411,7 @@ def test_no_query_writes_by_sqlite(attack, driver, tmp_path):
     database.run("CREATE TABLE safe (a int)")
     before = (tmp_path / "guards.db").read_bytes()
     with pytest.raises(BeamTFRecordError) as caught:
-        rows_of(database, query=attack.format(file=tmp_path / "written"))
+        guarded_rows(database, query=attack.format(file=tmp_path / "written"))
     assert "\n" not in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["guards.db"]
     assert (tmp_path / "guards.db").read_bytes() == before
@@ -421,7 +430,7 @@ def test_no_statement_before_ours_writes_by_sqlite(statement, tmp_path):
     database.run("CREATE TABLE safe (a int)")
     before = (tmp_path / "guards.db").read_bytes()
     with contextlib.suppress(BeamTFRecordError):
-        rows_of(database, table="safe", session_init=statement)
+        guarded_rows(database, table="safe", session_init=statement)
     assert [path.name for path in tmp_path.iterdir()] == ["guards.db"]
     assert (tmp_path / "guards.db").read_bytes() == before
 

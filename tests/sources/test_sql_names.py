@@ -11,6 +11,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.databases import partitions
 from tests.helpers.databases.partitions import KeyedDatabase
+from tests.helpers.reading import rejects_of
 
 ODD = 'Mixed"Case.tbl'
 
@@ -76,7 +77,7 @@ def test_odd_names_elsewhere(mariadb, tmp_path):
         assert numbers(database, ODD) == [1, 2]
 
 
-def rejects_of(tmp_path, declared, *rows, **options):
+def table_rejects(tmp_path, declared, *rows, **options):
     path = tmp_path / "rejects.db"
     path.unlink(missing_ok=True)
     with sqlite3.connect(path) as connection:
@@ -84,9 +85,7 @@ def rejects_of(tmp_path, declared, *rows, **options):
         for row in rows:
             connection.execute(f"INSERT INTO t VALUES ({row})")
     source = Sql(path, **({"table": "t"} | options))
-    scans = source.all_scans()
-    batches = [b for u in source.all_units(scans) for b in source.read(u, source.schema(scans))]
-    return [reject for batch in batches for reject in batch.rejects]
+    return rejects_of(source)
 
 
 @pytest.mark.parametrize(
@@ -106,13 +105,13 @@ def rejects_of(tmp_path, declared, *rows, **options):
     ],
 )
 def test_a_reject_of_sqlite_names_its_row(tmp_path, declared, row, where, number):
-    (reject,) = rejects_of(tmp_path, declared, row)
+    (reject,) = table_rejects(tmp_path, declared, row)
     assert reject.message.startswith(f"column 'x' of t{where} is text 'bad'")
     assert (reject.unit, reject.row) == ("t", number)
 
 
 def test_a_reject_of_the_key_itself_names_no_other_row(tmp_path):
-    (reject,) = rejects_of(tmp_path, "id INT PRIMARY KEY, x INT)", "'k', 1", "2, 2")
+    (reject,) = table_rejects(tmp_path, "id INT PRIMARY KEY, x INT)", "'k', 1", "2, 2")
     assert reject.message.startswith("column 'id' of t is text 'k' but INT is read as int64")
 
 

@@ -22,7 +22,8 @@ from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.databases.postgres import PASSWORD, postgres_server
 from tests.helpers.databases.proxy import Proxy
 from tests.helpers.databases.server import free_port
-from tests.sources.made_sql import conditions, rows_of, shards_of
+from tests.helpers.reading import rows_in
+from tests.sources.made_sql import conditions, shards_of
 
 UTC = datetime.UTC
 US = pa.timestamp("us")
@@ -136,7 +137,7 @@ def test_values_come_back_exactly(
 ):
     source = column(server, declared, literals)
     assert source.schema() == pa.schema([("c", arrow)])
-    assert [row["c"] for row in rows_of(source.batches())] == [*expected, None]
+    assert [row["c"] for row in rows_in(source.batches())] == [*expected, None]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,7 @@ def test_what_arrow_cannot_hold_is_a_reject_or_text(server, declared, literal, s
     assert reject.message.endswith("pass --types c=text")
     assert batch.data.to_pylist() == [{"c": None}]
     as_text = Sql(server.url, table="one", columns=["c"], types={"c": "text"}, ordered=True)
-    assert rows_of(as_text.batches()) == [{"c": shown}, {"c": None}]
+    assert rows_in(as_text.batches()) == [{"c": shown}, {"c": None}]
 
 
 def test_arrays_are_refused_or_text_or_lists(server):
@@ -168,10 +169,10 @@ def test_arrays_are_refused_or_text_or_lists(server):
     with pytest.raises(DataError, match=message):
         refused.schema()
     text = Sql(server.url, table="one", columns=["c"], arrays="text", ordered=True)
-    assert [row["c"] for row in rows_of(text.batches())] == ["{1,NULL,3}", "{}", None]
+    assert [row["c"] for row in rows_in(text.batches())] == ["{1,NULL,3}", "{}", None]
     lists = Sql(server.url, table="one", columns=["c"], arrays="list", ordered=True)
     assert lists.schema().field("c").type == pa.list_(pa.int32())
-    assert [row["c"] for row in rows_of(lists.batches())] == [[1, None, 3], [], None]
+    assert [row["c"] for row in rows_in(lists.batches())] == [[1, None, 3], [], None]
 
 
 def test_types_that_the_user_wants(server):
@@ -238,7 +239,7 @@ def test_keys_of_any_type(server, key):
     found = conditions(source)
     assert found[-1] == ('"k" IS NULL', 100)
     assert len(found) == (3 if key == "boolean" else 5)
-    assert sorted(row["g"] for row in rows_of(source.batches())) == list(range(1, 1001))
+    assert sorted(row["g"] for row in rows_in(source.batches())) == list(range(1, 1001))
 
 
 def test_a_table_without_a_key_is_cut_by_pages(server):
@@ -251,7 +252,7 @@ def test_a_table_without_a_key_is_cut_by_pages(server):
     found = conditions(source)
     assert [text.split(" ")[0] for text, _ in found] == ["ctid"] * 3
     assert all(6000 < (count or 0) < 7500 for _, count in found)
-    assert len(rows_of(source.batches())) == 20_000
+    assert len(rows_in(source.batches())) == 20_000
 
 
 def test_names_in_every_writing(server):
@@ -262,7 +263,7 @@ def test_names_in_every_writing(server):
     )
     for table in ('"My Schema"."Trips"', "My Schema.Trips"):
         source = Sql(server.url, table=table, where='"Select" > 0')
-        assert rows_of(source.batches()) == [{"Select": 1}]
+        assert rows_in(source.batches()) == [{"Select": 1}]
     for table in ("trips", "TRIPS", "public.trips"):
         assert Sql(server.url, table=table).all_scans()[0].detail.name == "public.trips"
 
@@ -270,7 +271,7 @@ def test_names_in_every_writing(server):
 def test_a_query_and_its_partitions(server):
     query = "SELECT zone, count(*) AS n, sum(fare) AS total FROM trips GROUP BY 1 -- by zone"
     source = Sql(server.url, query=query, partition_column="zone", partitions=3)
-    rows = rows_of(source.batches())
+    rows = rows_in(source.batches())
     assert sorted(row["zone"] for row in rows) == [f"zone {n}" for n in range(7)]
     assert sum(row["n"] for row in rows) == 20_000
 
@@ -288,9 +289,9 @@ def test_all_partitions_see_the_moment_of_the_plan(server):
         "VACUUM moving",
     )
     schema = source.merge([scan])
-    rows = [row for unit in source.units([scan]) for row in rows_of(source.read(unit, schema))]
+    rows = [row for unit in source.units([scan]) for row in rows_in(source.read(unit, schema))]
     assert sorted(row["id"] for row in rows) == list(range(1, 1001))
-    assert len(rows_of(source.batches())) == 2500
+    assert len(rows_in(source.batches())) == 2500
 
 
 def test_a_single_partition_has_a_snapshot_too(server):
@@ -299,7 +300,7 @@ def test_a_single_partition_has_a_snapshot_too(server):
     (scan,) = source.all_scans()
     server.run("DELETE FROM alone")
     (unit,) = source.units([scan])
-    assert len(rows_of(source.read(unit, source.merge([scan])))) == 100
+    assert len(rows_in(source.read(unit, source.merge([scan])))) == 100
     assert sql_read._holders == {}
 
 
@@ -307,7 +308,7 @@ def test_a_lost_snapshot_fails_the_job(server):
     source = Sql(server.url, table="trips", partitions=4)
     (scan,) = source.all_scans()
     schema, units = source.merge([scan]), source.units([scan])
-    assert rows_of(source.read(units[0], schema))
+    assert rows_in(source.read(units[0], schema))
     source.release()
     with pytest.raises(SnapshotLost, match="the connection that held it is closed"):
         list(source.read(units[1], schema))
@@ -342,7 +343,7 @@ def test_connections_cut_at_random_moments(server, proxied, monkeypatch):
     for seed in range(5):
         with proxied(seed) as proxy:
             source = Sql(url_by(proxy, server), table="trips", partitions=4)
-            rows = rows_of(source.batches(batch_rows=512))
+            rows = rows_in(source.batches(batch_rows=512))
             cuts += proxy.cuts
         assert sorted(row["id"] for row in rows) == list(range(1, 20_001))
     assert cuts >= 20
@@ -365,7 +366,7 @@ def test_a_server_that_is_killed_fails_the_job_and_publishes_nothing(tmp_path):
         server.start()
         # What the client has already received may still come.
         with pytest.raises(BeamTFRecordError, match="run the job again"):
-            rows_of([*reading, *source.read(units[1], schema)])
+            rows_in([*reading, *source.read(units[1], schema)])
         source.release()
         bt.write(
             server.full_url,
@@ -387,7 +388,7 @@ def test_a_backend_that_is_ended_is_asked_again(server, monkeypatch):
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'active' "
         "AND application_name = 'beam_tfrecord'"
     )
-    rows = rows_of([first, *reading])
+    rows = rows_in([first, *reading])
     assert sorted(row["id"] for row in rows) == list(range(1, 10_001))
     source.release()
 

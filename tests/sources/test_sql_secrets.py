@@ -22,7 +22,7 @@ from beam_tfrecord.sources.sql.postgres import Postgres
 from beam_tfrecord.sources.sql.secrets import split_password, without_password
 from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.databases.postgres import PASSWORD
-from tests.sources.made_sql import rows_of
+from tests.helpers.reading import rows_in
 
 
 @pytest.mark.parametrize(
@@ -167,11 +167,11 @@ def test_ways_to_log_in(postgres, tmp_path, monkeypatch):
     file = tmp_path / "pgpass"
     file.write_text(f"127.0.0.1:{postgres.port}:*:tester:{PASSWORD}\n")
     file.chmod(0o600)
-    assert rows_of(Sql(postgres.url, query=query, password_env="DB_PASSWORD").batches())
+    assert rows_in(Sql(postgres.url, query=query, password_env="DB_PASSWORD").batches())
     monkeypatch.setenv("PGPASSFILE", str(file))
-    assert rows_of(Sql(postgres.url, query=query).batches()) == [{"x": 1}]
+    assert rows_in(Sql(postgres.url, query=query).batches()) == [{"x": 1}]
     url = postgres.url.replace("tester@", "")
-    assert rows_of(Sql(url, query=query, username="tester").batches()) == [{"x": 1}]
+    assert rows_in(Sql(url, query=query, username="tester").batches()) == [{"x": 1}]
 
 
 def test_arguments_of_beam(postgres):

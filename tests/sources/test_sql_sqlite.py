@@ -20,7 +20,8 @@ from beam_tfrecord.errors import DataError, RejectedRows, UsageError
 from beam_tfrecord.sources.sql.source import Sql
 from beam_tfrecord.sources.sql.sqlite_columns import declared_type
 from tests.helpers import warm
-from tests.sources.made_sql import conditions, make_database, rows_of
+from tests.helpers.reading import rows_in
+from tests.sources.made_sql import conditions, make_database
 
 INT64 = (-(2**63), 2**63 - 1)
 US = pa.timestamp("us")
@@ -83,7 +84,7 @@ def column(path, declared, values, **options):
 def test_values_come_back_exactly(tmp_path, declared, arrow, stored, expected):
     source = column(tmp_path, declared, stored)
     assert source.schema() == pa.schema([("c", arrow)])
-    assert [row["c"] for row in rows_of(source.batches())] == [*expected, None]
+    assert [row["c"] for row in rows_in(source.batches())] == [*expected, None]
 
 
 # Declared type, a value that fits, one that does not, and what is said of it.
@@ -136,7 +137,7 @@ def test_a_number_that_a_narrower_float_does_not_hold_is_a_reject(tmp_path, arro
     assert [reject.row for reject in batch.rejects] == list(range(len(bad)))
     assert batch.data.column(0).to_pylist() == [*good, None]
     exact = dataclasses.replace(source, where=f"id >= {len(bad)}")
-    assert [row["c"] for row in rows_of(exact.batches())] == [*good, None]
+    assert [row["c"] for row in rows_in(exact.batches())] == [*good, None]
 
 
 def test_rejects_reach_the_budget(tmp_path):
@@ -150,7 +151,7 @@ def test_rejects_reach_the_budget(tmp_path):
 
 def test_mixed_values_are_text_where_asked(tmp_path):
     source = column(tmp_path, "INTEGER", [1, "abc", 0.1, INT64[0]], types={"c": "text"})
-    found = [row["c"] for row in rows_of(source.batches())]
+    found = [row["c"] for row in rows_in(source.batches())]
     assert found == ["1", "abc", "0.1", str(INT64[0]), None]
 
 
@@ -184,7 +185,7 @@ def test_advice_for_a_value_helps(tmp_path, declared, asked, values, advice):
         said = str(refused)
     assert said.endswith(f": {advice}")
     cured = dataclasses.replace(source, types={"c": advice.partition("=")[2].partition(";")[0]})
-    assert len(rows_of(cured.batches())) == len(values) + 1
+    assert len(rows_in(cured.batches())) == len(values) + 1
 
 
 def test_text_that_is_no_unicode_is_told(tmp_path):
@@ -196,7 +197,7 @@ def test_text_that_is_no_unicode_is_told(tmp_path):
     with pytest.raises(DataError, match=r"column 'c' in a\.db .* not UTF-8: pass --types c=bytes"):
         list(Sql(tmp_path / "a.db", table="t").batches())
     source = Sql(tmp_path / "a.db", table="t", types={"c": "bytes"})
-    assert rows_of(source.batches()) == [{"c": b"\xffA"}]
+    assert rows_in(source.batches()) == [{"c": b"\xffA"}]
 
 
 def test_declared_types_of_decimals_beyond_arrow():
@@ -213,7 +214,7 @@ def test_names_of_every_kind(tmp_path):
         'INSERT INTO "order ""x""" VALUES (1, \'q\')',
     )
     source = Sql(tmp_path / "a.db", table='order "x"', partitions=2)
-    assert rows_of(source.batches()) == [{"select": 1, "a'b": "q"}]
+    assert rows_in(source.batches()) == [{"select": 1, "a'b": "q"}]
 
 
 def test_views_and_tables_without_rowid(tmp_path):
@@ -224,10 +225,10 @@ def test_views_and_tables_without_rowid(tmp_path):
         rows=[(f"k{n % 3}", n) for n in range(9)],
     )
     keyed = Sql(path, table="t", partitions=3)
-    assert sorted(row["b"] for row in rows_of(keyed.batches())) == list(range(9))
+    assert sorted(row["b"] for row in rows_in(keyed.batches())) == list(range(9))
     assert len(keyed.all_scans()[0].detail.partitions) > 1
     keyed.release()
-    seen = rows_of(Sql(path, table="v", partitions=3).batches())
+    seen = rows_in(Sql(path, table="v", partitions=3).batches())
     assert sorted(row["b"] for row in seen) == list(range(2, 9))
 
 
@@ -240,7 +241,7 @@ def test_values_type_what_a_view_declares_as_blob(tmp_path, asked):
         rows=[(1.5, "x", b"y", None), (2, "z", None, None)],
     )
     batches = list(Sql(path, **asked).batches())
-    assert rows_of(batches) == [
+    assert rows_in(batches) == [
         {"number": 1.5, "word": "x", "bytes": b"y", "unset": None},
         {"number": 2.0, "word": "z", "bytes": None, "unset": None},
     ]
@@ -262,9 +263,9 @@ def test_generated_columns_are_read(tmp_path, kind, asked):
         {"id": n, "b": 2 * n + 2, "a": n + 1, "rowid": f"{n + 1}x", "u": (n + 1) / 2}
         for n in range(3)
     ]
-    assert rows_of(Sql(path, **asked).batches()) == expected
+    assert rows_in(Sql(path, **asked).batches()) == expected
     chosen = Sql(path, columns=["b"], partition_column="b", partitions=2, ordered=True, **asked)
-    assert rows_of(chosen.batches()) == [{"b": 2}, {"b": 4}, {"b": 6}]
+    assert rows_in(chosen.batches()) == [{"b": 2}, {"b": 4}, {"b": 6}]
 
 
 def test_hidden_columns_of_virtual_tables_are_not_read(tmp_path):
@@ -316,7 +317,7 @@ def test_partitions_of_any_key_are_exactly_the_table(tmp_path, declared, keys, c
     path = make_database(tmp_path / "a.db", table, rows=rows)
     source = Sql(path, table="t", columns=["n"], partitions=4, ordered=True)
     assert [count for _, count in conditions(source)] == counts
-    found = [row["n"] for row in rows_of(source.batches())]
+    found = [row["n"] for row in rows_in(source.batches())]
     assert sorted(found) == list(range(20))
 
 
@@ -333,9 +334,9 @@ def test_all_partitions_see_the_moment_of_the_plan(tmp_path):
     writer.commit()
     writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
     schema = source.merge([scan])
-    rows = [row for unit in source.units([scan]) for row in rows_of(source.read(unit, schema))]
+    rows = [row for unit in source.units([scan]) for row in rows_in(source.read(unit, schema))]
     assert rows == [{"id": i, "x": 0} for i in range(1000)]
-    assert len(rows_of(source.batches())) == 2 * 666
+    assert len(rows_in(source.batches())) == 2 * 666
 
 
 def test_one_partition_is_of_the_moment_it_is_read(tmp_path):
@@ -345,7 +346,7 @@ def test_one_partition_is_of_the_moment_it_is_read(tmp_path):
     writer.execute("DELETE FROM t WHERE id >= 10")
     writer.commit()
     (unit,) = source.units([scan])
-    rows = rows_of(source.read(unit, source.merge([scan])))
+    rows = rows_in(source.read(unit, source.merge([scan])))
     assert [row["id"] for row in rows] == list(range(10))
 
 
@@ -370,7 +371,7 @@ def test_a_job_among_writers_is_of_one_moment(tmp_path):
     try:
         for _ in range(5):
             source = Sql(tmp_path / "a.db", table="t", partitions=7)
-            totals.append(sum(row["x"] for row in rows_of(source.batches())))
+            totals.append(sum(row["x"] for row in rows_in(source.batches())))
     finally:
         done.set()
         thread.join()
@@ -395,11 +396,11 @@ def test_a_read_does_not_drop_other_locks_of_the_process(tmp_path):
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         writer.execute("UPDATE t SET x = 2")
-        assert rows_of(Sql(path, table="t").batches()) == [{"x": 1}]
+        assert rows_in(Sql(path, table="t").batches()) == [{"x": 1}]
         done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
         assert "database is locked" in done.stderr
         writer.execute("COMMIT")
-    assert rows_of(Sql(path, table="t").batches()) == [{"x": 2}]
+    assert rows_in(Sql(path, table="t").batches()) == [{"x": 2}]
 
 
 def test_files_that_cannot_be_read(tmp_path):
@@ -421,16 +422,16 @@ def test_a_long_statement_is_given_up(tmp_path):
 def test_statements_at_the_start_of_a_session(tmp_path):
     path = make_database(tmp_path / "a.db", "CREATE TABLE t (x TEXT)", rows=[("A",), ("a",)])
     options = {"table": "t", "where": "x LIKE 'a'"}
-    assert len(rows_of(Sql(path, **options).batches())) == 2
+    assert len(rows_in(Sql(path, **options).batches())) == 2
     session = ["PRAGMA case_sensitive_like=ON"]
-    assert rows_of(Sql(path, session_init=session, **options).batches()) == [{"x": "a"}]
+    assert rows_in(Sql(path, session_init=session, **options).batches()) == [{"x": "a"}]
 
 
 @pytest.mark.parametrize("form", ["{}", "sqlite:///{}", "sqlite:{}"])
 def test_ways_to_name_a_file(tmp_path, form):
     path = make_database(tmp_path / "a b%.db", "CREATE TABLE t (x INTEGER)", rows=[(1,)])
     text = str(path) if form == "{}" else str(path).replace("%", "%25")
-    assert rows_of(Sql(form.format(text), table="t").batches()) == [{"x": 1}]
+    assert rows_in(Sql(form.format(text), table="t").batches()) == [{"x": 1}]
 
 
 @pytest.mark.slow

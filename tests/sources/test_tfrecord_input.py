@@ -62,7 +62,7 @@ def payloads(directory):
     }
 
 
-def rows_of(path):
+def shown_rows(path):
     return sorted(map(repr, bt.load(path).rows()))
 
 
@@ -119,7 +119,7 @@ def test_columns_of_a_dataset_keep_types_and_splits(made, tmp_path, options):
     assert [(f.name, f.type) for f in after.schema.features] == [
         (f.name, f.type) for f in before.schema.features
     ]
-    assert rows_of(tmp_path / "out") == sorted(map(repr, before.rows()))
+    assert shown_rows(tmp_path / "out") == sorted(map(repr, before.rows()))
     for split in ("train", "test"):
         assert len(bt.load(tmp_path / "out", split=split)) == len(bt.load(made, split=split))
     assert bt.verify(tmp_path / "out").ok
@@ -184,7 +184,9 @@ def test_several_datasets_become_one(tmp_path):
         pq.write_table(table(50, first), tmp_path / f"{name}.parquet")
         bt.write(tmp_path / f"{name}.parquet", tmp_path / name, splits="train=0.5,test=0.5")
     after = bt.write([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
-    assert rows_of(tmp_path / "out") == sorted(rows_of(tmp_path / "a") + rows_of(tmp_path / "b"))
+    assert shown_rows(tmp_path / "out") == sorted(
+        shown_rows(tmp_path / "a") + shown_rows(tmp_path / "b")
+    )
     observed = after.schema["id"].observed
     assert (observed.min, observed.max, observed.missing) == (0, 149, 0)  # type: ignore[union-attr]
     assert bt.verify(tmp_path / "out").ok
@@ -203,7 +205,7 @@ def test_datasets_that_differ_are_refused_by_column(tmp_path):
     with pytest.raises(BeamTFRecordError, match=message):
         bt.write([a, c], tmp_path / "out")
     joined = bt.write([a, c], tmp_path / "out", union=True)
-    assert rows_of(tmp_path / "out") == ["{'id': 1, 'n': 1.5}", "{'id': 2, 'n': None}"]
+    assert shown_rows(tmp_path / "out") == ["{'id': 1, 'n': 1.5}", "{'id': 2, 'n': None}"]
     assert joined.schema["n"].observed.missing == 1  # type: ignore[union-attr]
     assert bt.verify(tmp_path / "out").ok
 
@@ -488,4 +490,4 @@ def test_a_stopped_job_goes_on_without_reading_again(made, tmp_path, monkeypatch
     monkeypatch.setattr("beam_tfrecord.sources.tfrecord.source.blocks_of", read)
     bt.write(made, tmp_path / "out", **options)
     assert json.loads((tmp_path / "out/job.json").read_text())["attempts"] == 2
-    assert rows_of(tmp_path / "out") == rows_of(made)
+    assert shown_rows(tmp_path / "out") == shown_rows(made)

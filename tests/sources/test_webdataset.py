@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import random
 import tarfile
 from collections.abc import Sequence
@@ -20,6 +19,8 @@ from beam_tfrecord.sources import file_parts
 from beam_tfrecord.sources.webdataset import WebDataset
 from beam_tfrecord.testing import Row, SourceConformance
 from tests.helpers.effort import examples
+from tests.helpers.formats import tar_file
+from tests.helpers.reading import rows_at
 
 
 class SmallUnits(WebDataset):
@@ -29,11 +30,7 @@ class SmallUnits(WebDataset):
 
 
 def write_tar(path, members, format=tarfile.PAX_FORMAT):
-    with tarfile.open(path, "w", format=format) as tar:
-        for name, data in members:
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
+    path.write_bytes(tar_file(members, format))
     return str(path)
 
 
@@ -83,11 +80,6 @@ class TestConformance(SourceConformance):
         path.write_bytes(data)
 
 
-def rows_of(path, **options):
-    source = make_source(path, options=options)
-    return [row for batch in source.batches(batch_rows=2) for row in batch.rows()]
-
-
 @pytest.mark.parametrize("format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT])
 def test_a_shard_becomes_a_dataset(tmp_path, format):
     rows = [{"__key__": f"{n:03}", "cls": n, "txt": f"t{n}"} for n in range(100)]
@@ -100,12 +92,12 @@ def test_a_shard_becomes_a_dataset(tmp_path, format):
 def test_columns_are_chosen_and_hidden_files_left_out(tmp_path):
     members = [("./d/._a.jpg", b"x"), ("d/a.jpg", b"1"), ("d/a.JSON", b"{}"), ("__meta.txt", b"y")]
     path = write_tar(tmp_path / "a.tar", members)
-    assert rows_of(path) == [{"__key__": "d/a", "jpg": b"1", "json": "{}"}]
-    assert rows_of(path, columns=["json"]) == [{"json": "{}"}]
+    assert rows_at(path) == [{"__key__": "d/a", "jpg": b"1", "json": "{}"}]
+    assert rows_at(path, columns=["json"]) == [{"json": "{}"}]
     write_tar(tmp_path / "b.tar", [("d/b.jpg", b"2")])
     with pytest.raises(bt.BeamTFRecordError, match=r"'json' is in a\.tar but not in b\.tar"):
-        rows_of(str(tmp_path))
-    assert [row["json"] for row in rows_of(str(tmp_path), union=True)] == ["{}", None]
+        rows_at(str(tmp_path))
+    assert [row["json"] for row in rows_at(str(tmp_path), union=True)] == ["{}", None]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +111,7 @@ def test_columns_are_chosen_and_hidden_files_left_out(tmp_path):
 def test_what_is_no_sample_is_refused(tmp_path, members, message):
     path = write_tar(tmp_path / "x.tar", [(name, b"\xff") for name in members])
     with pytest.raises(DataError, match=message):
-        rows_of(path)
+        rows_at(path)
 
 
 def test_a_value_that_is_not_of_its_type_rejects_its_row(tmp_path):
@@ -153,8 +145,8 @@ def test_a_file_that_is_too_large_is_refused_unless_it_is_not_read(tmp_path, mon
         r"^'a\.bin' of x\.tar has 2,000 bytes, which are read at once: write the file again in"
     )
     with pytest.raises(DataError, match=message):
-        rows_of(path)
-    assert rows_of(path, columns=["txt"]) == [{"txt": "1"}]
+        rows_at(path)
+    assert rows_at(path, columns=["txt"]) == [{"txt": "1"}]
 
 
 def test_a_link_is_refused(tmp_path):
@@ -163,18 +155,18 @@ def test_a_link_is_refused(tmp_path):
         link.type, link.linkname = tarfile.SYMTYPE, "b.jpg"
         tar.addfile(link)
     with pytest.raises(DataError, match=r"'a\.jpg' in x\.tar is a link"):
-        rows_of(str(tmp_path / "x.tar"))
+        rows_at(str(tmp_path / "x.tar"))
 
 
 def test_samples_behind_the_end_are_not_lost_in_silence(tmp_path):
     path = Path(write_tar(tmp_path / "x.tar", [("a.txt", b"1")]))
     data = path.read_bytes()
     path.write_bytes(data + bytes(2**22))
-    assert len(rows_of(str(path))) == 1
+    assert len(rows_at(str(path))) == 1
     for behind in (data, b"x", bytes(2**21) + b"x"):
         path.write_bytes(data + behind)
         with pytest.raises(DataError, match=r"at byte 1,024, or two tar files follow each other"):
-            rows_of(str(path))
+            rows_at(str(path))
 
 
 def test_no_sample_is_lost_in_a_damaged_or_cut_file(tmp_path):
@@ -188,10 +180,10 @@ def test_no_sample_is_lost_in_a_damaged_or_cut_file(tmp_path):
         path.write_bytes(damaged)
         found = None
         with contextlib.suppress(DataError):
-            found = rows_of(str(path))
+            found = rows_at(str(path))
         assert found is None or len(found) == 60
     end = data.rindex(b"059.cls") + 1024
     for size in (*range(512, end, 1777), end):
         path.write_bytes(data[:size])
         with pytest.raises(DataError, match=r"x\.tar"):
-            rows_of(str(path))
+            rows_at(str(path))

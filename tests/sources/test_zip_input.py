@@ -24,6 +24,7 @@ from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.testing import some_rows
 from tests.helpers.datasets import shard_hashes
 from tests.helpers.effort import examples
+from tests.helpers.reading import rows_of
 from tests.helpers.zips import flip_in, make_zip, set_field, zip_of
 from tests.sources.behaviour import CASES
 
@@ -33,10 +34,6 @@ LOCAL = ("numpy",)
 KINDS = pytest.mark.parametrize("kind", sorted(set(CASES) - {*LOCAL}))
 METHODS = pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 TABLE = "id,x\n1,2.5\n2,3.5\n"
-
-
-def rows_of(source):
-    return [row for batch in source.batches(batch_rows=17) for row in batch.data.to_pylist()]
 
 
 @KINDS

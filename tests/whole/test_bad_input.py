@@ -6,44 +6,32 @@ How files are cut and bytes are flipped is in `tests/sources/test_damage.py`.
 from __future__ import annotations
 
 import gzip
-import io
-import json
 import re
 import struct
 import tarfile
 from pathlib import Path
 
-import fastavro
-import openpyxl
 import pyarrow as pa
-import pyarrow.feather
-import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.testing import some_rows
+from beam_tfrecord.testing import SCHEMA, some_rows
+from tests.helpers.formats import FORMATS, tar_file, workbook
 from tests.helpers.records import example, framed, masked_crc
-from tests.sources.behaviour import CASES
-from tests.sources.test_webdataset import write_tar
 from tests.whole.hostile import run
 
 LINES = b'{"a": 1, "b": "x"}\n{"a": 2, "b": "y"}\n'
 RECORDS = b"".join(framed(example(a=row)) for row in range(20))
 
 
-def _made(kind):
-    path = Path(f"made{CASES[kind].suffix}")
-    CASES[kind].write(path, some_rows(20))
-    data = path.read_bytes()
-    path.unlink()
-    return data
+def _made(suffix):
+    return FORMATS[suffix](pa.Table.from_pylist(some_rows(20), SCHEMA))
 
 
-def _tar(names: list[str]) -> bytes:
-    write_tar(Path("made.tar"), [(name, b"1") for name in names])
-    return Path("made.tar").read_bytes()
+def _tar(*names):
+    return tar_file([(name, b"1") for name in names])
 
 
 def _headers_only(size):
@@ -53,30 +41,8 @@ def _headers_only(size):
     return member.tobuf(tarfile.GNU_FORMAT) + bytes(1024)
 
 
-def _book(*rows):
-    book, sink = openpyxl.Workbook(), io.BytesIO()
-    for row in rows:
-        book.active.append(row)
-    book.save(sink)
-    return sink.getvalue()
-
-
-def _avro(rows: list[dict], **types: str) -> bytes:
-    sink = io.BytesIO()
-    fields = [{"name": name, "type": of} for name, of in types.items()]
-    fastavro.writer(sink, {"type": "record", "name": "row", "fields": fields}, rows)
-    return sink.getvalue()
-
-
 def _table(suffix, **columns):
-    sink, table = io.BytesIO(), pa.table(columns)
-    if suffix == "parquet":
-        pq.write_table(table, sink)
-    elif suffix == "orc":
-        pa.orc.write_table(table, sink)
-    else:
-        pa.feather.write_feather(table, sink, compression="uncompressed")
-    return sink.getvalue()
+    return FORMATS[f".{suffix}"](pa.table(columns))
 
 
 def _unchecked(payload):
@@ -106,23 +72,23 @@ FILES = {
         r"y\.jsonl looks like UTF-16",
     ),
     "Latin-1": ({"x.jsonl": '{"b": "é"}\n'.encode("latin-1")}, r"x\.jsonl:1 is not UTF-8 \(byte 8"),
-    "Parquet as JSON": ({"x.json": lambda: _made("parquet")}, r"x\.json begins as a Parquet file"),
-    "Arrow as JSON Lines": ({"x.jsonl": lambda: _made("arrow")}, r"x\.jsonl begins as an Arrow"),
+    "Parquet as JSON": ({"x.json": lambda: _made(".parquet")}, r"x\.json begins as a Parquet file"),
+    "Arrow as JSON Lines": ({"x.jsonl": lambda: _made(".arrow")}, r"x\.jsonl begins as an Arrow"),
     "gzip as JSON Lines": (
         {"x.jsonl": gzip.compress(LINES, mtime=0)},
         r"x\.jsonl begins as a gzip file",
     ),
     "no gzip": ({"x.jsonl.gz": LINES}, r"cannot read x\.jsonl\.gz \("),
     "Excel as CSV": (
-        {"x.csv": lambda: _made("excel")},
+        {"x.csv": lambda: _made(".xlsx")},
         r"x\.csv:1 begins as a zip archive or an E",
     ),
     "JSON as CSV": ({"x.csv": LINES}, r"x\.csv:1 is JSON, and not names of columns"),
     "a JSON array as CSV": ({"x.csv": b'[\n{"a": 1}\n]\n'}, r"x\.csv:1 is JSON, and not names of"),
     "JSON as Avro": ({"x.avro": LINES}, r"x\.avro is not a complete Avro file"),
-    "ORC as Avro": ({"x.avro": lambda: _made("orc")}, r"Avro file \(it begins as an ORC file\)"),
-    "Avro as ORC": ({"x.orc": lambda: _made("avro")}, r"ORC file \(it begins as an Avro file\)"),
-    "Excel as Arrow": ({"x.arrow": lambda: _made("excel")}, r"x\.arrow .* begins as a zip archive"),
+    "ORC as Avro": ({"x.avro": lambda: _made(".orc")}, r"Avro file \(it begins as an ORC file\)"),
+    "Avro as ORC": ({"x.orc": lambda: _made(".avro")}, r"ORC file \(it begins as an Avro file\)"),
+    "Excel as Arrow": ({"x.arrow": lambda: _made(".xlsx")}, r"x\.arrow .* begins as a zip archive"),
     "JSON as a tar file": ({"x.tar": LINES}, r"x\.tar is not a complete tar file"),
     "a compressed tar file": (
         {"x.tar": gzip.compress(bytes(9999), mtime=0)},
@@ -132,7 +98,7 @@ FILES = {
         {"x.tar.gz": gzip.compress(bytes(9999), mtime=0)},
         r"x\.tar\.gz .* begins as a gzip file\): decompress it, or leave it out",
     ),
-    "Excel as TFRecord": ({"x.tfrecord": lambda: _made("excel")}, r"x\.tfrecord begins as a zip"),
+    "Excel as TFRecord": ({"x.tfrecord": lambda: _made(".xlsx")}, r"x\.tfrecord begins as a zip"),
     "JSON as TFRecord": ({"x.tfrecord": LINES}, r"x\.tfrecord is not a TFRecord file"),
     "empty Avro": ({"x.avro": b""}, r"x\.avro is not a complete Avro file"),
     "empty ORC": ({"x.orc": b""}, r"x\.orc is not a complete ORC file"),
@@ -153,37 +119,37 @@ FILES = {
         {"x.tfrecord": _long(2**40)},
         r"\(record 0\): it has [0-9,]+ bytes",
     ),
-    "a sample twice": ({"x.tar": lambda: _tar(["a.txt", "b.txt", "a.cls"])}, "not next to each"),
-    "a file twice": ({"x.tar": lambda: _tar(["a.txt", "a.txt"])}, r"x\.tar has 'a\.txt' twice"),
+    "a sample twice": ({"x.tar": lambda: _tar("a.txt", "b.txt", "a.cls")}, "not next to each"),
+    "a file twice": ({"x.tar": lambda: _tar("a.txt", "a.txt")}, r"x\.tar has 'a\.txt' twice"),
     "a file of 5 GB": ({"x.tar": _headers_only(5 * 2**30)}, r"x\.tar is cut off in 'big\.bin'"),
     "old Excel": ({"x.xlsx": b"\xd0\xcf\x11\xe0" + bytes(999)}, r"workbook that is old or has a p"),
     "a title above the names": (
-        {"x.xlsx": _book(["Sales"], ["a", "b"], [1, 2])},
+        {"x.xlsx": workbook([["Sales"], ["a", "b"], [1, 2]])},
         r"cell B2 of sheet 'Sheet' in x\.xlsx has a value, but its column has no name",
     ),
     "two rows of names": (
-        {"x.xlsx": _book(["q"], ["a"], [1])},
+        {"x.xlsx": workbook([["q"], ["a"], [1]])},
         r"column 'q' is string in cell A2 of sheet 'Sheet' in x\.xlsx but int64 in cell A3",
     ),
     "a formula without a value": (
-        {"x.xlsx": _book(["q"], ["=1+1"])},
+        {"x.xlsx": workbook([["q"], ["=1+1"]])},
         r"cell A2 of sheet 'Sheet' in x\.xlsx is a formula without a value",
     ),
-    "no names": ({"x.xlsx": _book()}, r"sheet 'Sheet' in x\.xlsx has no names of columns"),
+    "no names": ({"x.xlsx": workbook([])}, r"sheet 'Sheet' in x\.xlsx has no names of columns"),
     "JSON of another type": (
         {"x.jsonl": LINES, "y.jsonl": b'{"a": "z"}\n'},
         r"column 'a' is text in y\.jsonl:1 but an integer in x\.jsonl:1",
     ),
     "Excel of another type": (
-        {"x.xlsx": _book(["a"], [1]), "y.xlsx": _book(["a"], ["z"])},
+        {"x.xlsx": workbook([["a"], [1]]), "y.xlsx": workbook([["a"], ["z"]])},
         r"column 'a' is string in y\.xlsx but int64 in x\.xlsx",
     ),
     "Avro without a column": (
-        {"x.avro": _avro([{"a": 1, "b": 2}], a="long", b="long"), "y.avro": _avro([], a="long")},
+        {"x.avro": _table("avro", a=[1], b=[2]), "y.avro": _table("avro", a=pa.array([], "int64"))},
         r"column 'b' is in x\.avro but not in y\.avro",
     ),
     "tar files of other columns": (
-        {"x.tar": lambda: _tar(["a.txt", "a.cls"]), "y.tar": lambda: _tar(["b.txt"])},
+        {"x.tar": lambda: _tar("a.txt", "a.cls"), "y.tar": lambda: _tar("b.txt")},
         r"column 'cls' is in x\.tar but not in y\.tar",
     ),
     **{
@@ -244,7 +210,7 @@ def test_options_are_refused_in_one_line(option, tmp_path):
 
 
 def test_a_sheet_that_is_not_there_is_refused_with_those_that_are(tmp_path):
-    (tmp_path / "x.xlsx").write_bytes(_book(["a"], [1]))
+    (tmp_path / "x.xlsx").write_bytes(workbook([["a"], [1]]))
     ended = run(
         *("write", tmp_path / "x.xlsx", tmp_path / "out", "--sheet", "x"), directory=tmp_path
     )
@@ -259,12 +225,8 @@ def test_a_file_of_orc_without_rows_is_no_error(tmp_path):
 
 def _bad_texts(suffix, rows):
     """Return a file of rows of which every tenth has a text that is not UTF-8."""
-    made = [{"id": row, "s": "BAD" if row % 10 == 3 else f"text {row}"} for row in range(rows)]
-    data = {
-        "arrow": lambda: _table("arrow", id=[row["id"] for row in made], s=[r["s"] for r in made]),
-        "avro": lambda: _avro(made, id="long", s="string"),
-        "jsonl": lambda: b"".join(b"%b\n" % json.dumps(row).encode() for row in made),
-    }[suffix]()
+    texts = ["BAD" if row % 10 == 3 else f"text {row}" for row in range(rows)]
+    data = _table(suffix, id=range(rows), s=texts)
     return data.replace(b"BAD", b"\xff\xfe\xfd")
 
 

@@ -17,7 +17,6 @@ from tests.images.picture_combinations import (
 )
 from tests.whole.combinations import (
     PIPELINES,
-    REFUSED_PIPELINES,
     WRITES,
     Case,
     check_pipeline,
@@ -25,7 +24,6 @@ from tests.whole.combinations import (
     covering,
     is_sound_pipeline,
     is_sound_write,
-    whole_case,
 )
 
 CASES, SLOW_CASES = 6, 10
@@ -33,7 +31,7 @@ CASES, SLOW_CASES = 6, 10
 
 def first_cases(factors, is_sound):
     """Return the first cases as parameters of a test, later ones as slow ones."""
-    cases = covering(factors, is_sound)[: CASES + SLOW_CASES]
+    cases = covering(factors, is_sound, most=CASES + SLOW_CASES)
     marked = [
         pytest.param(case, marks=[pytest.mark.slow] * (number >= CASES or "impute" in str(case)))
         for number, case in enumerate(cases)
@@ -56,11 +54,6 @@ def test_write(tmp_path, case):
 @first_cases(PICTURES, is_sound_picture)
 def test_pictures(tmp_path, case):
     check_picture(case, tmp_path)
-
-
-@pytest.mark.parametrize("levels", REFUSED_PIPELINES[::4], ids=str)
-def test_what_cannot_be_written_is_refused(tmp_path, levels):
-    assert check_pipeline(whole_case(levels), tmp_path) == "refused"
 
 
 @pytest.mark.parametrize("levels", REFUSED_PICTURES, ids=str)

@@ -25,7 +25,8 @@ from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import Arena
 from beam_tfrecord.records.tfrecord import read_blocks
 from tests.helpers.lazy import Lazy
-from tests.helpers.made_datasets import framed, make_dataset
+from tests.helpers.made_datasets import make_dataset
+from tests.helpers.records import framed
 from tests.whole.type_families import Column
 from tests.whole.type_oracle import features_of
 from tests.whole.type_readers import Written, check_tensorflow, check_tfx, check_wire

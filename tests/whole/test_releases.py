@@ -54,7 +54,7 @@ def plain(value):
     return value
 
 
-def rows_of(directory):
+def plain_rows(directory):
     """Return the rows of a dataset or a stage, in its order, as JSON has them."""
     return [plain(row) for row in bt.load(directory).arrow().to_pylist()]
 
@@ -73,7 +73,7 @@ def write_release(directory):
     with tempfile.TemporaryDirectory() as scratch:
         bt.extract(test_golden.parquet(Path(scratch)), directory / "stage", limit=40)
     for dataset in sorted(path for path in directory.iterdir() if path.is_dir()):
-        text = json.dumps(rows_of(dataset), ensure_ascii=False)
+        text = json.dumps(plain_rows(dataset), ensure_ascii=False)
         dataset.with_suffix(".json").write_text(text + "\n")
 
 
@@ -85,7 +85,7 @@ def test_there_are_releases():
 def test_dataset_of_a_release_is_sound_and_reads_the_same(dataset):
     verification = bt.verify(dataset)
     assert not verification.faults
-    assert rows_of(dataset) == json.loads(dataset.with_suffix(".json").read_text())
+    assert plain_rows(dataset) == json.loads(dataset.with_suffix(".json").read_text())
 
 
 @pytest.mark.parametrize("dataset", DATASETS, ids=lambda path: f"{path.parent.name}-{path.name}")
@@ -101,7 +101,7 @@ def test_dataset_of_a_release_feeds_tensorflow(dataset):
 def test_stage_of_a_release_becomes_a_dataset(release, tmp_path):
     bt.write(release / "stage", tmp_path / "out", shuffle=False)
     expected = json.loads((release / "stage.json").read_text())
-    assert [row["id"] for row in rows_of(tmp_path / "out")] == [row["id"] for row in expected]
+    assert [row["id"] for row in plain_rows(tmp_path / "out")] == [row["id"] for row in expected]
 
 
 @pytest.mark.filterwarnings("ignore")  # tensorflow warns of its own loaders
@@ -117,7 +117,7 @@ def test_fitted_function_of_a_release_transforms_new_rows(release, tmp_path):
         **again,
         transform_fn=release / "preprocessed",
     )
-    assert rows_of(tmp_path / "out") == json.loads((release / "preprocessed.json").read_text())
+    assert plain_rows(tmp_path / "out") == json.loads((release / "preprocessed.json").read_text())
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 import xxhash
 
 from beam_tfrecord.errors import DataError
@@ -21,15 +20,25 @@ def test_the_text_ends_with_the_hash_of_itself():
     assert dump_job({**JOB, "xxh64": "old"}) == TEXT % seal
 
 
-@pytest.mark.parametrize("position", range(len(dump_job(JOB))))
-def test_every_byte_is_under_the_hash(position):
-    data = bytearray(dump_job(JOB).encode())
-    data[position] ^= 1
-    with pytest.raises(DataError, match="changed"):
-        load_job(data.decode("latin-1"))
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", "1", "null", json.dumps(JOB)])
-def test_what_is_no_job_file(text):
-    with pytest.raises(DataError, match="changed"):
+def is_refused(text):
+    try:
         load_job(text)
+    except DataError as error:
+        return "changed" in str(error)
+    return False
+
+
+def test_every_byte_is_under_the_hash():
+    data = dump_job(JOB).encode()
+    missed = []
+    for position in range(len(data)):
+        changed = bytearray(data)
+        changed[position] ^= 1
+        if not is_refused(changed.decode("latin-1")):
+            missed.append(position)
+    assert missed == []
+
+
+def test_what_is_no_job_file():
+    texts = ["", "[]", "{}", "1", "null", json.dumps(JOB)]
+    assert [text for text in texts if not is_refused(text)] == []
