@@ -12,12 +12,12 @@ os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 
 from beam_tfrecord.errors import options_named_by
-from tests.helpers.lazy import packages_of
 
 # Before anything imports them: failed comparisons show their values.
 pytest.register_assert_rewrite("beam_tfrecord.testing", "tests.helpers")
 
 from tests.helpers.accounts import Accounts  # noqa: E402 - after the variables
+from tests.helpers.lazy import packages_of  # noqa: E402
 
 TENSORFLOW = {"tensorflow", "keras", "tensorflow_transform"}
 REQUIRE_ALL = os.environ.get("BEAM_TFRECORD_REQUIRE_ALL", "") not in ("", "0")
