@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
 
 
 def _fuzz(runs, seed):
@@ -31,7 +30,7 @@ def _fuzz(runs, seed):
     return tuple(map(int, told.groups()))
 
 
-@needs_gcc
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
 @pytest.mark.slow
 def test_readers_bear_broken_bytes_under_sanitizers():
     # Enough of them must get through, or the fuzzer looks at nothing but refusals.

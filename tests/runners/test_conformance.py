@@ -54,8 +54,7 @@ WAYS = {
     "flink": Way("flink"),
 }
 # Each of these starts processes of its own for every job.
-SLOW = ("two processes", "external workers", "prism", "flink")
-ALWAYS = (("two processes", "csv"), ("external workers", "rejects"))
+SLOW = ("two processes", "external workers", "prism")
 
 
 @pytest.fixture(scope="module")
@@ -147,27 +146,17 @@ def check_known(result, job, output):
     assert manifest.rejects["rows"] == job.rejects
 
 
-def marks_of(way, job=None):
+def marks_of(way):
     if way == "flink":
         return needs("flink")
-    return [pytest.mark.slow] if way in SLOW and (way, job) not in ALWAYS else []
+    return [pytest.mark.slow] if way in SLOW else []
 
 
-def pairs():
-    """Return every way with every job; what takes long is marked as slow."""
-    return [
-        pytest.param(
-            way,
-            job,
-            id=f"{way}-{job}",
-            marks=marks_of(way, job),
-        )
-        for way in WAYS
-        for job in JOBS
-    ]
+WAYS_MARKED = [pytest.param(way, marks=marks_of(way)) for way in WAYS]
 
 
-@pytest.mark.parametrize(("way", "job"), pairs())
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("way", WAYS_MARKED)
 def test_job_comes_out_the_same(
     way,
     job,
@@ -188,7 +177,7 @@ def test_job_comes_out_the_same(
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("job", TRANSFORM_JOBS)
-@pytest.mark.parametrize("way", [pytest.param(way, marks=marks_of(way)) for way in WAYS])
+@pytest.mark.parametrize("way", WAYS_MARKED)
 def test_preprocessing_comes_out_the_same(
     way,
     job,

@@ -79,6 +79,7 @@ def test_streams_may_hold_nothing(tmp_path, suffix, held):
     assert read(tmp_path / f"x.csv{suffix}", compressed) == b"".join(held)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [1, 9])
 def test_bzip2_reads_a_large_stream_beside_empty_ones(tmp_path, level):
     large = b"".join(b"%d,%d\n" % (row, row * row) for row in range(60_000))

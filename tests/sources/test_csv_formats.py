@@ -320,6 +320,7 @@ def test_a_column_of_other_type_is_as_without_formats(tmp_path):
     assert inferred[0] == inferred[1]
 
 
+@pytest.mark.slow
 def test_lines_and_units_do_not_matter(tmp_path):
     lines = ["id;at;x"] + [f'{n};"{n % 28 + 1}.5.2024";{n},5' for n in range(300)]
     lines[200] = "199;1.5.2024;12.3"
