@@ -10,6 +10,7 @@ import sqlite3
 from decimal import Decimal
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -143,6 +144,7 @@ def test_sqlite_says_the_same(data, text):
     assert rows_that_match(parse_filter(text), data).to_pylist() == expected
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(100), deadline=None)
 @given(tables(DUCKDB), conditions("tdmcu"))
 def test_duckdb_says_the_same(data, text):

@@ -144,6 +144,7 @@ def transforms(tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_every_public_transform_shows_its_arguments_and_no_secret(tmp_path):
     made = transforms(tmp_path)
     public = {name: getattr(bt, name) for name in bt.__all__}

@@ -174,7 +174,14 @@ def test_numpy_arrays_as_they_are_and_scaled(recipe, tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in RECIPES.glob("*.py")))
+@pytest.mark.xdist_group("tensorflow")
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name == "tft_to_tfrecord"))
+        for name in sorted(path.stem for path in RECIPES.glob("*.py"))
+    ],
+)
 def test_help_shows_the_usage_of_the_first_lines(recipe, name, capsys):
     with pytest.raises(SystemExit) as stop:
         recipe(name).main(["--help"])

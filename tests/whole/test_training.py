@@ -128,7 +128,9 @@ EXPECTED = [
 
 def counting(batches):
     """Return what keeps each batch that `fit` trained on; ``optimizer.iterations`` may be ahead."""
-    return tf.keras.callbacks.LambdaCallback(on_train_batch_end=lambda *end: batches.append(end))
+    return tf.keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: batches.append(batch)
+    )
 
 
 def assert_learns(model, dataset):
