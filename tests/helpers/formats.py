@@ -1,4 +1,4 @@
-"""The same rows as a file of each format, written by other libraries than the package reads with.
+"""The same rows as a file of each format.
 
 Each function takes a table and returns the bytes of a file. `group_rows` are the rows of a row
 group, record batch or stripe.
@@ -38,7 +38,11 @@ def csv_file(table, *, delimiter=",", end="\n"):
 
 def json_lines(table, **options):
     """Write a row a line; `options` are those of `json.dumps`."""
-    return b"".join(json.dumps(row, **options).encode() + b"\n" for row in table.to_pylist())
+    return _lines(table.to_pylist(), **options)
+
+
+def _lines(rows, **options):
+    return b"".join(json.dumps(row, **options).encode() + b"\n" for row in rows)
 
 
 def json_array(table, **options):
@@ -172,6 +176,11 @@ def write_file(path, table, **options):
     return path
 
 
-def write_rows(path, rows):
-    """Write dicts that have the keys of the first one."""
-    return write_file(path, pa.Table.from_pylist(rows))
+def write_rows(path, rows, **options):
+    """Write dicts, of which only those of JSON Lines may have keys that the first one lacks."""
+    if path.suffix != ".jsonl":
+        assert all(row.keys() <= rows[0].keys() for row in rows)
+        return write_file(path, pa.Table.from_pylist(rows), **options)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(_lines(rows))
+    return path

@@ -8,7 +8,7 @@ from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.feature import labels_of
 from beam_tfrecord.sources.images import table as images_table
 from beam_tfrecord.sources.images.source import Images
-from tests.helpers.formats import write_file
+from tests.helpers.formats import write_rows
 from tests.helpers.reading import batches_of, good_rows, messages_of
 from tests.sources.made_images import jpeg, write_tree
 
@@ -22,7 +22,7 @@ ROWS = [
 def write_table(path, rows):
     """Write rows as CSV, Parquet or JSON Lines, by the suffix."""
     options = {"group_rows": 2} if path.suffix == ".parquet" else {}
-    return write_file(path, pa.Table.from_pylist(rows), **options)
+    return write_rows(path, rows, **options)
 
 
 @pytest.fixture(params=["t.csv", "t.parquet", "t.jsonl"])
