@@ -52,13 +52,19 @@ class Accounts:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item):
-        """Start the clock of a test, after the import that its group of tests shares."""
-        if any(mark.args == ("tensorflow",) for mark in item.iter_markers("xdist_group")):
-            for name in filter(find_spec, ("tensorflow", "keras")):
-                importlib.import_module(name)
+        """Start the clock of a test."""
         item.stash[_CLOCK] = cpu()
         self.shared = 0.0
         return (yield)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item):
+        """Import what a group of tests shares before the first of them."""
+        began = cpu()
+        if any(mark.args == ("tensorflow",) for mark in item.iter_markers("xdist_group")):
+            for name in filter(find_spec, ("tensorflow", "keras")):
+                importlib.import_module(name)
+        self.shared += cpu() - began
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef):
