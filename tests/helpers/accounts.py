@@ -94,6 +94,7 @@ class Accounts:
         if report.skipped and "could not import" in str(report.longrepr):
             self.missing[str(report.longrepr).split("could not import '")[1].split("'")[0]] += 1
 
+    @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node):
         """Take what a worker used."""
         self.workers += [node.workeroutput["used"]] if "used" in node.workeroutput else []

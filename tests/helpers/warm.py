@@ -145,6 +145,7 @@ def _run(words):
 def _import():
     import gc
     import importlib
+    import logging
 
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     for name in ("cli.main", "jobs.run"):
@@ -153,6 +154,8 @@ def _import():
     package = importlib.import_module("beam_tfrecord")
     for name in package.__all__:
         getattr(package, name)
+    # Beam warns as it is imported, which sets up the log of a program that has none yet.
+    logging.root.handlers.clear()
     # A search for garbage would copy all of it in each fork.
     gc.freeze()
 

@@ -133,6 +133,7 @@ def test_a_matrix_that_does_not_fit(steps, message, tmp_path):
         check_steps([parse_step(step) for step in steps], SCHEMA)
 
 
+@pytest.mark.slow
 def test_what_is_asked_for_has_to_fit_together(tmp_path):
     with pytest.raises(UsageError, match="there is nothing to preprocess"):
         make_request(None, raw_too=True)
@@ -145,6 +146,7 @@ def test_what_is_asked_for_has_to_fit_together(tmp_path):
     assert make_request(None) is None
 
 
+@pytest.mark.slow
 def test_identity_changes_with_the_matrix_and_not_with_its_path(tmp_path):
     for name, value in (("a", 1.0), ("b", 1.0), ("c", 2.0)):
         np.save(tmp_path / f"{name}.npy", np.full((2, 2), value))
@@ -158,6 +160,7 @@ def test_identity_changes_with_the_matrix_and_not_with_its_path(tmp_path):
     assert found[0] == found[1] != found[2]
 
 
+@pytest.mark.slow
 def test_a_wrong_step_stops_write_before_it_reads_rows(tmp_path):
     (tmp_path / "in.csv").write_text("fare,city\n1.5,rome\n2.5,oslo\n")
     for step, message in (

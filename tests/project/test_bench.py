@@ -138,6 +138,7 @@ def test_rss_is_the_sum_over_the_whole_session(on_path):
     assert session_rss(process.pid) == 0
 
 
+@pytest.mark.slow
 def test_interval_of_a_ratio_is_that_of_students_t(on_path):
     from compare import interval_of
 

@@ -56,6 +56,7 @@ LOWER_LAYERS = [
     name
     for name in _modules()
     if name not in UPPER_LAYERS and not name.startswith("beam_tfrecord.runners")
+    if name != "beam_tfrecord.dataset.grain" or importlib.util.find_spec("grain")
 ]
 
 # Imports each module in turn and tells which of the packages asked about it was first to load.

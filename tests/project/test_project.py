@@ -151,7 +151,7 @@ def test_required_tests_may_not_be_skipped(tmp_path, flag, exit_code, closing):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        env={**os.environ, "BEAM_TFRECORD_REQUIRE_ALL": flag},
+        env={**os.environ, "BEAM_TFRECORD_REQUIRE_ALL": flag, "PYTHONPATH": str(ROOT)},
         check=False,
     )
     assert closing in done.stdout

@@ -86,6 +86,7 @@ def test_an_option_of_another_runner_is_told():
     assert ran.stderr.startswith("error: --project is for --runner dataflow (see ")
 
 
+@pytest.mark.slow
 def test_options_are_checked_before_credentials(monkeypatch):
     def ask(*_args: object) -> None:
         raise AssertionError("asked the store")

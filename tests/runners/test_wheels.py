@@ -21,7 +21,7 @@ from beam_tfrecord.runners import wheels
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.user_function import load_map
 
-ROOT = Path(beam_tfrecord.__file__).parents[2]
+ROOT = Path(beam_tfrecord.__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.helpers.effort import WHOLE
 from tests.images.picture_combinations import (
     PICTURES,
     REFUSED_PICTURES,
@@ -31,7 +32,7 @@ CASES, SLOW_CASES = 6, 10
 
 def first_cases(factors, is_sound):
     """Return the first cases as parameters of a test, later ones as slow ones."""
-    cases = covering(factors, is_sound, most=CASES + SLOW_CASES)
+    cases = covering(factors, is_sound, most=CASES + SLOW_CASES * WHOLE)
     marked = [
         pytest.param(case, marks=[pytest.mark.slow] * (number >= CASES or "impute" in str(case)))
         for number, case in enumerate(cases)

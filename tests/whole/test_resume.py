@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -40,6 +41,12 @@ def source(tmp_path):
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch):
     """Make every file a group of its own."""
+    monkeypatch.setattr(compose, "_reader", compose._reader)
+    make_groups_small()
+
+
+def make_groups_small():
+    """Make every file a group of its own, in this process."""
     reader = compose._reader
 
     def small(*arguments: Any) -> Any:
@@ -47,7 +54,7 @@ def small_groups(monkeypatch):
         made.group_bytes = 1
         return made
 
-    monkeypatch.setattr(compose, "_reader", small)
+    compose._reader = small
 
 
 @pytest.fixture
@@ -428,7 +435,40 @@ def test_two_jobs_at_one_target(source, tmp_path):
     assert bt.load(out).manifest.examples == 1000
 
 
-def test_a_killed_job_goes_on(tmp_path):
+KILLED = """
+import os, signal, sys
+import beam_tfrecord as bt
+from beam_tfrecord.sources.parquet.source import Parquet
+from tests.whole import test_resume
+
+read, begun = Parquet.read, []
+
+def dying(self, unit, *arguments, **options):
+    begun.append(unit.file.name)
+    if len(begun) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return read(self, unit, *arguments, **options)
+
+Parquet.read = dying
+test_resume.make_groups_small()
+bt.write(sys.argv[1], sys.argv[2], **test_resume.SHUFFLED)
+"""
+
+
+def test_a_killed_job_goes_on(source, tmp_path, reads):
+    bt.write(source, tmp_path / "whole", **SHUFFLED)
+    out = tmp_path / "out"
+    killed = subprocess.run([*warm.program(), "-c", KILLED, source, str(out)], cwd=ROOT)
+    assert killed.returncode == -signal.SIGKILL
+    assert visible_names(out) == []
+    reads.clear()
+    bt.write(source, out, **SHUFFLED)
+    assert len(reads) == 2
+    assert shard_hashes(out) == shard_hashes(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_jobs_that_are_killed_at_random_moments_go_on():
     """Kill a few times, as `scripts/prove` does at length."""
     proof = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "prove" / "prove_kill.py"), "3"],
