@@ -1,5 +1,6 @@
 """What holds for every test: a quiet TensorFlow, messages with flags, no skipping by a flag."""
 
+import gc
 import os
 
 import pytest
@@ -12,12 +13,14 @@ os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 
 from beam_tfrecord.errors import options_named_by
+from beam_tfrecord.private import remove_scratch
 
 # Before anything imports them: failed comparisons show their values.
 pytest.register_assert_rewrite("beam_tfrecord.testing", "tests.helpers")
 
 from tests.helpers.accounts import Accounts  # noqa: E402 - after the variables
 from tests.helpers.lazy import packages_of  # noqa: E402
+from tests.helpers.marks import mark_slow_cases  # noqa: E402
 
 TENSORFLOW = {"tensorflow", "keras", "tensorflow_transform"}
 REQUIRE_ALL = os.environ.get("BEAM_TFRECORD_REQUIRE_ALL", "") not in ("", "0")
@@ -29,10 +32,13 @@ settings.load_profile("ours")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _options_named_by_flag():
-    """Name options in messages by flag, as the code does; test_option_names.py checks both."""
+def _run_as_a_program_does():
+    """Name options in messages by flag; test_option_names.py checks both. Leave nothing behind."""
     with options_named_by("flag"):
         yield
+    # A worker does not end as a program does, which removes what is left of its pipelines.
+    gc.collect()
+    remove_scratch()
 
 
 def pytest_configure(config):
@@ -67,7 +73,8 @@ def pytest_make_collect_report():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Let one worker run what uses TensorFlow: the import takes seconds."""
+    """Find slow cases; let one worker run what uses TensorFlow: the import takes seconds."""
+    mark_slow_cases(items)
     for item in items:
         if not packages_of(item.module).isdisjoint(TENSORFLOW):
             item.add_marker(pytest.mark.xdist_group("tensorflow"))

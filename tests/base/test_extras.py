@@ -22,7 +22,6 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.extras import TENSORFLOW_LOG, import_tensorflow
 from tests.helpers import warm
-from tests.helpers.marks import slow_after
 from tests.sources.made_images import jpeg
 
 ROOT = Path(__file__).parents[2]
@@ -236,7 +235,8 @@ def one_line(place, found):
     return errors[0]
 
 
-@pytest.mark.parametrize("hidden", slow_after(2, HIDDEN))
+@pytest.mark.slow_after(2)
+@pytest.mark.parametrize("hidden", HIDDEN)
 def test_each_feature_names_what_to_install(place, hidden):
     packages = tuple(hidden.split(","))
     commands = [(text, "", package) for names, text, package in COMMANDS if names == packages]
@@ -247,6 +247,7 @@ def test_each_feature_names_what_to_install(place, hidden):
         assert f"pip install '{package}'" in one_line(place, result), command or code
 
 
+@pytest.mark.slow
 def test_the_command_of_messages_works_without_a_package_index():
     # The core is there already, from wherever it was installed.
     install = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index"]

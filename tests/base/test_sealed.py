@@ -215,6 +215,7 @@ def test_a_damaged_file_is_as_good_as_none(tmp_path):
         assert object_file.load(str(path)) is None
 
 
+@pytest.mark.slow
 def test_names_in_a_pack_are_bounded_and_those_that_were_listed(tmp_path):
     (pack,) = pack_files([Found(b"a.png", 7, 1)], root="/in", classes=())
     bomb = dataclasses.replace(pack, names=zlib.compress(bytes(2**31), 1))

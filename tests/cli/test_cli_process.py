@@ -172,6 +172,7 @@ def test_a_closed_stream_is_no_fault(dataset, words, closed):
     assert bool(ran.stdout) == (">&-" not in closed.replace("2>&-", ""))
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "2>/dev/full"])
 def test_a_dataset_is_written_with_closed_streams(dataset, tmp_path, closed):
     assert in_shell(f"write t.csv {tmp_path}/out {closed}", dataset).returncode == 0

@@ -77,6 +77,7 @@ def test_the_feature_spec_in_the_code_is_that_of_the_schema():
     assert literal == schema.feature_spec()
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("tensorflow")
 def test_keras_code_trains(tmp_path):
     manifest = make_dataset(tmp_path, TABLE, splits=SPLITS)
@@ -157,6 +158,7 @@ def test_another_label_is_a_guess_and_the_program_says_so(tmp_path, capsys):
     assert "the label 'last' is only a guess: choose one with" in capsys.readouterr().out
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("label", ["name", "x", "sort", "class_vector"])
 @pytest.mark.xdist_group("tensorflow")
 def test_every_kind_of_label_is_learned(tmp_path, label):

@@ -272,6 +272,7 @@ def test_text_with_known_categories_becomes_numbers(path):
         list(few)
 
 
+@pytest.mark.slow
 def test_vectors_as_labels_train_a_categorical_model(path):
     data = bt.load(path)
     batches = data.keras(label="vote", columns=["km", "stops"])

@@ -80,6 +80,7 @@ def test_the_rejects_of_a_dataset_are_not_the_rows_of_its_directory(tmp_path):
     assert len(bt.load(tmp_path / "all" / "one" / "rejects")) == ROWS
 
 
+@pytest.mark.slow
 def test_stages_in_one_directory_are_read_together(stage):
     for name in ("a", "b"):
         bt.extract(stage, stage.parent / "stages" / name)
@@ -94,6 +95,7 @@ def test_a_value_that_no_example_holds_is_named(tmp_path):
         list(bt.load(tmp_path / "n.parquet").examples())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.xdist_group("tensorflow")
 def test_tf_takes_the_same_arguments(stage):

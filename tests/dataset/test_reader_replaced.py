@@ -19,17 +19,17 @@ from beam_tfrecord.dataset.make_index import index
 from beam_tfrecord.errors import DataError, UsageError
 from tests.dataset.replacing import NEW, READERS, TF_READERS, WAYS, Datasets, Writer, try_reader
 from tests.helpers.made_datasets import make_dataset
-from tests.helpers.marks import slow_after
 
 REPLACED = "was replaced or removed after it was opened: load it again"
 
 
-@pytest.fixture(scope="module", params=slow_after(1, ["plain", "gzip", "stage"]))
+@pytest.fixture(scope="module", params=["plain", "gzip", "stage"])
 def datasets(request, tmp_path_factory):
     return Datasets(tmp_path_factory.mktemp(request.param), request.param)
 
 
-@pytest.mark.parametrize("name", slow_after(4, READERS))
+@pytest.mark.slow_after(4)
+@pytest.mark.parametrize("name", READERS)
 def test_rows_are_never_of_two_datasets(datasets, name):
     ends = collections.Counter(
         try_reader(datasets, new, READERS[name], seed) for new in NEW for seed in range(8)
@@ -38,7 +38,8 @@ def test_rows_are_never_of_two_datasets(datasets, name):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", slow_after(3, TF_READERS))
+@pytest.mark.slow_after(3)
+@pytest.mark.parametrize("name", TF_READERS)
 @pytest.mark.xdist_group("tensorflow")
 def test_tensors_are_never_of_two_datasets(datasets, name):
     ends = collections.Counter(
@@ -48,7 +49,8 @@ def test_tensors_are_never_of_two_datasets(datasets, name):
 
 
 @pytest.mark.parametrize("way", WAYS[1:])
-@pytest.mark.parametrize("name", slow_after(3, READERS))
+@pytest.mark.slow_after(3)
+@pytest.mark.parametrize("name", READERS)
 def test_rows_are_never_of_two_datasets_where_files_are_copied(datasets, name, way):
     ends = collections.Counter(
         try_reader(datasets, "same", READERS[name], seed, way) for seed in range(8)
@@ -58,7 +60,8 @@ def test_rows_are_never_of_two_datasets_where_files_are_copied(datasets, name, w
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("way", WAYS[1:])
-@pytest.mark.parametrize("name", slow_after(2, TF_READERS))
+@pytest.mark.slow_after(2)
+@pytest.mark.parametrize("name", TF_READERS)
 @pytest.mark.xdist_group("tensorflow")
 def test_tensors_are_never_of_two_datasets_where_files_are_copied(datasets, name, way):
     ends = collections.Counter(

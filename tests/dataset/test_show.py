@@ -145,6 +145,7 @@ def test_the_line_on_the_input(path, source, line):
     assert render_show(show(path) | {"source": source}).splitlines()[1].endswith(line)
 
 
+@pytest.mark.slow
 def test_what_chose_the_rows_and_nan_are_shown(tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n1.5,nan\n2,3\n134000.5,-1\n")
     bt.write(tmp_path / "a.csv", tmp_path / "out", filter="x > 1.6", sample="100%")

@@ -96,6 +96,7 @@ def test_indices_are_integers(dataset, indices):
     assert bt.load(dataset).take(np.array([1, 2], np.uint8)).num_rows == 2
 
 
+@pytest.mark.slow
 def test_handles_are_small_and_work_in_threads_and_processes(dataset):
     ds = bt.load(dataset)
     expected = [row["id"] for row in ds.rows()]

@@ -34,6 +34,7 @@ def test_what_splits_follow_from(source, tmp_path, settings, split_by):
     assert verify(tmp_path / "out").faults == ()
 
 
+@pytest.mark.slow
 def test_splits_that_were_assigned_before(source, tmp_path):
     with bt.pipeline() as root:
         rows = root | bt.ReadFromParquet(source) | bt.AssignSplits(split_column="part")

@@ -11,7 +11,6 @@ from beam_tfrecord.exchange import merge, plan, spill, write_steps
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.transforms.reading import ReadBatches
 from tests.helpers.datasets import ids, sample_table, shard_hashes, write_parquet
-from tests.helpers.marks import slow_after
 
 OPTIONS = {"splits": {"train": 0.7, "test": 0.3}, "shards": 6, "seed": 3}
 
@@ -72,14 +71,16 @@ def write_in_one_way(parquet, output, way, **options):
         )
 
 
-@pytest.mark.parametrize("name", slow_after(5, WAYS))
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("name", WAYS)
 def test_shuffled_files_are_the_same_bytes(parquet, tmp_path, expected, name):
     write_in_one_way(parquet, tmp_path / "out", WAYS[name], **OPTIONS)
     assert shard_hashes(tmp_path / "out") == expected(**OPTIONS)
     assert len(expected(**OPTIONS)) == 9
 
 
-@pytest.mark.parametrize("name", slow_after(1, ["small batches", "two threads", "runner exchange"]))
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("name", ["small batches", "two threads", "runner exchange"])
 @pytest.mark.parametrize(
     "options",
     [
@@ -96,6 +97,7 @@ def test_every_order_is_the_same_bytes(parquet, tmp_path, expected, name, option
     assert shard_hashes(tmp_path / "out") == expected(**options)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("exchange", ["files", "runner"])
 def test_many_small_runs_give_the_same_bytes(
     parquet,
@@ -112,9 +114,10 @@ def test_many_small_runs_give_the_same_bytes(
     assert shard_hashes(tmp_path / "out") == expected(**OPTIONS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fan_in", "options"),
-    slow_after(1, [(2, {}), (7, {"key": ["name"]}), (2, {"compression_type": "gzip"})]),
+    [(2, {}), (7, {"key": ["name"]}), (2, {"compression_type": "gzip"})],
 )
 def test_two_rounds_of_merging_give_the_same_bytes(
     parquet,
@@ -142,7 +145,8 @@ def test_two_rounds_of_merging_give_the_same_bytes(
     assert len(merged) > len(batches)
 
 
-@pytest.mark.parametrize("options", slow_after(1, [{}, {"key": ["id"]}, {"group": ["id"]}]))
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("options", [{}, {"key": ["id"]}, {"group": ["id"]}])
 def test_every_split_is_spread_evenly_over_its_shards(parquet, tmp_path, options):
     out = tmp_path / "out"
     write_in_one_way(

@@ -51,6 +51,7 @@ def shards(directory, runs):
     ]
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("run_bytes", [2**26, 1000, 1])
 @pytest.mark.parametrize("block_bytes", [2**24, 100])
 def test_both_ways_of_the_exchange_give_the_same_shards(

@@ -1,5 +1,7 @@
 """Marks that several tests share."""
 
+import collections
+
 import pytest
 
 
@@ -10,6 +12,17 @@ def needs(server):
         server: Name of the group of tests.
     """
     return [pytest.mark.slow, pytest.mark.xdist_group(server)]
+
+
+def mark_slow_cases(items):
+    """Mark the cases of tests as slow that come after the first `slow_after(number)`."""
+    counts = collections.Counter()
+    for item in items:
+        for mark in item.iter_markers("slow_after"):
+            test = item.nodeid.partition("[")[0]
+            counts[test] += 1
+            if counts[test] > mark.args[0]:
+                item.add_marker(pytest.mark.slow)
 
 
 def mark_users(item, fixtures, server):
@@ -23,17 +36,3 @@ def mark_users(item, fixtures, server):
     if not fixtures.isdisjoint(item.fixturenames):
         for mark in needs(server):
             item.add_marker(mark)
-
-
-def slow_after(count, values):
-    """Return parameters of a test; those after the first `count` are slow.
-
-    Args:
-        count: How many run by default.
-        values: Each is one parameter, or a tuple of several.
-    """
-    found = list(values)
-    for index, value in enumerate(found[count:], count):
-        parts = value if isinstance(value, tuple) else (value,)
-        found[index] = pytest.param(*parts, marks=pytest.mark.slow)
-    return found

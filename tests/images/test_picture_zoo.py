@@ -96,6 +96,7 @@ def test_no_end_mark_is_counted_where_it_is_no_fault():
     assert kept[0].refusal.reason == "has no end mark"
 
 
+@pytest.mark.slow
 def test_damaged_pictures_are_counted_or_rejected():
     found = damage(600, seed=1)
     decoded = found["counts"]["decode"]

@@ -15,7 +15,6 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import TargetExists
 from beam_tfrecord.hashes import hash_ranges
 from beam_tfrecord.workdir.job_file import INPUT_STATE, INPUT_XXH64, dump_job, load_job
-from tests.helpers.marks import slow_after
 from tests.whole.changing import INPUTS, NEW, small_units, write_files
 from tests.whole.test_resume import stop_before_publishing
 
@@ -24,7 +23,7 @@ _OF_FILES = ["csv", "parquet", "npy", "csv.gz", "csv cut inside", "parquet cut i
 _OF_FILES += [kind for kind in INPUTS if kind not in (*_OF_FILES, "pictures")]
 # The CRC in the directory of a zip file is compared, and no hash.
 _OF_FILES = [kind for kind in _OF_FILES if not kind.endswith("in zips")]
-KINDS = pytest.mark.parametrize("kind", slow_after(3, _OF_FILES))
+KINDS = pytest.mark.parametrize("kind", _OF_FILES)
 EDITED = "the input was edited since the dataset in"
 
 
@@ -64,6 +63,7 @@ def test_a_copy_is_no_edit(tmp_path, kind, touch):
     assert write(tmp_path / "in", tmp_path / "out", kind) == before
 
 
+@pytest.mark.slow_after(1)
 @KINDS
 def test_one_other_byte_under_the_same_size_and_time_is_an_edit(tmp_path, kind):
     first, *_ = write_files(tmp_path / "in", kind, 40)
@@ -77,6 +77,7 @@ def test_one_other_byte_under_the_same_size_and_time_is_an_edit(tmp_path, kind):
     write(tmp_path / "in", tmp_path / "out", kind, overwrite=True)
 
 
+@pytest.mark.slow_after(1)
 @KINDS
 def test_the_hash_is_of_the_bytes_alone(tmp_path, kind):
     write_files(tmp_path / "in", kind, 40)
@@ -95,6 +96,7 @@ def test_the_hash_is_of_the_bytes_alone(tmp_path, kind):
     assert write(tmp_path / "other", tmp_path / "new", kind)[INPUT_XXH64] not in hashes
 
 
+@pytest.mark.slow_after(1)
 @KINDS
 def test_what_an_earlier_attempt_has_hashed_counts(tmp_path, kind):
     write_files(tmp_path / "in", kind, 40)

@@ -445,6 +445,7 @@ def test_what_parquet_cannot_hold_is_refused_by_name(column, tmp_path):
     assert visible_names(tmp_path / "stage") == []
 
 
+@pytest.mark.slow
 def test_in_a_pipeline_with_a_map_and_plain_rows(parquet, tmp_path):
     def doubled(row: dict[str, Any]) -> dict[str, Any]:
         return {"id": row["id"] * 2}

@@ -44,6 +44,7 @@ def written(column: str = "y") -> list[Any]:
     return sorted(row[column] for row in bt.load("out").rows())
 
 
+@pytest.mark.slow
 def test_an_edited_lambda_replaces_what_the_cell_wrote(cell, caplog, capsys):
     cell("bt.write('a.csv', 'out', shards=3, map=lambda row: {'y': row['x'] * 2})")
     assert written() == [2, 4, 6]
@@ -124,6 +125,7 @@ def _edit_job(edit):
     path.write_text(dump_job(job))
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "other",
     [
@@ -259,6 +261,7 @@ def test_ipython_is_a_session(cell, tmp_path):
     assert written() == [0, 1, 1]
 
 
+@pytest.mark.slow
 def test_the_page_of_notebooks_runs(cell, capsys):
     blocks = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
     assert len(blocks) == PAGE.count("```python") > 3

@@ -91,6 +91,7 @@ def test_the_plan_is_read_back(kind, make, tmp_path):
     assert object_file.load(str(tmp_path / "kept")) == units
 
 
+@pytest.mark.slow_after(1)
 @KINDS
 @pytest.mark.parametrize("mapped", [False, True], ids=["rows", "mapped"])
 def test_the_dataset_is_the_same(

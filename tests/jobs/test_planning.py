@@ -90,6 +90,7 @@ def test_prices_on_the_command_line(tmp_path):
     assert "write read_requests=0.4" in run(*words, "--price", "read_requests").stderr
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_what_is_read_and_written_and_its_steps_if_asked(tmp_path):
     (tmp_path / "a.csv").write_text("a\n1\n2\n")
     words = ("write", tmp_path / "a.csv", tmp_path / "out", "--dry-run", "--seed", "7")

@@ -15,8 +15,6 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
-from tests.helpers.marks import slow_after
-
 NATIVE = Path(__file__).parents[2] / "beam_tfrecord" / "native"
 FLAGS = ["-std=c11", "-O3", "-Wall", "-Wextra", "-Werror"]
 LENGTHS = [*range(70), 383, 384, 385, 3071, 3072, 3073, 100_000]
@@ -40,13 +38,14 @@ def cross(machine, *features):
 COMPILERS = compilers()
 
 
-@pytest.fixture(params=slow_after(1, COMPILERS))
+@pytest.fixture(params=COMPILERS)
 def compiler(request):
     """Return the command of a compiler."""
     # By itself zig builds for this very machine, instructions and all.
     return COMPILERS[request.param] + (cross(platform.machine()) if request.param == "zig" else [])
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.slow
 def test_every_file_builds(compiler, tmp_path):
     for source in sorted(NATIVE.glob("*.c")):
@@ -55,6 +54,7 @@ def test_every_file_builds(compiler, tmp_path):
         assert done.returncode == 0, f"{source.name}: {done.stderr}"
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="its instruction")
 def test_checksums_use_the_instruction_and_are_right(compiler, tmp_path):
     library = tmp_path / "crc.so"

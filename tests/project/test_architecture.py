@@ -5,6 +5,8 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "beam_tfrecord"
 # Plain data that errors name, below all rooms.
@@ -49,6 +51,7 @@ def test_the_drawing_has_every_room_and_no_arrow_that_the_code_has_not():
     assert [edge for edge in edges if edge[1] not in found[edge[0]]] == []
 
 
+@pytest.mark.slow
 def test_every_import_between_rooms_goes_down_in_the_drawing():
     edges = drawn()
     assert edges

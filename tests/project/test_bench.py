@@ -26,6 +26,7 @@ def run_bench(*arguments, folder):
     )
 
 
+@pytest.mark.slow
 def test_cases_run_in_turn_and_one_that_cannot_run_stops_no_other(tmp_path):
     sizes = ["--rows", "20000", "--tables", "2", "--stock-rows", "5000", "--repeat", "2"]
     names = "roofline_source_order,shuffle_fast,kernel_encode"

@@ -120,6 +120,7 @@ def test_a_proof_is_not_older_than_the_release_before(release, tmp_path, date):
             release.check_proofs(tmp_path, "1.2.3", changelog)
 
 
+@pytest.mark.slow
 def test_what_a_wheel_is_tried_with_runs():
     done = subprocess.run(
         [sys.executable, str(RELEASE / "smoke.py")],

@@ -11,7 +11,6 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import TargetExists
-from tests.helpers.marks import slow_after
 from tests.publish.last_steps import Made, files, killed, step_of
 
 ROWS = 300
@@ -67,7 +66,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", slow_after(2, CASES))
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("before", [True, False])
 def test_a_step_that_died_at_any_change_of_files_is_tried_again(
     case, before, trips, tmp_path, monkeypatch

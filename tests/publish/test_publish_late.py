@@ -77,6 +77,7 @@ def test_a_worker_that_stood_still_leaves_what_the_next_try_has_published(step, 
     assert bt.verify(step.output).faults == ()
 
 
+@pytest.mark.slow
 def test_files_of_a_job_that_took_the_output_over_are_not_removed(trips, tmp_path, monkeypatch):
     output = tmp_path / "out"
     step = step_over_another(trips, output, monkeypatch)
@@ -136,6 +137,7 @@ def test_a_late_try_of_a_job_that_has_published_leaves_the_work_of_the_next(step
     assert work.exists()
 
 
+@pytest.mark.slow
 def test_equal_shards_of_another_job_are_not_this_ones(tmp_path, monkeypatch):
     good = tmp_path / "good.csv"
     lines = ["id,fare", *(f"{i},{i}" for i in range(ROWS))]
@@ -162,6 +164,7 @@ def write_rows(source, output, **options):
         )
 
 
+@pytest.mark.slow
 def test_a_sink_clears_what_a_dead_one_has_left(trips, tmp_path, monkeypatch):
     output = tmp_path / "out"
     write_rows(Path(trips), output, shards=5)
@@ -243,6 +246,7 @@ def test_an_output_in_use_for_long_is_no_fault_of_the_data(step, monkeypatch):
     assert len(list(last_step._publish(b"", *step.task))) == 4
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_while_it_publishes_leaves_no_shards_of_its_own(
     trips, tmp_path, monkeypatch
 ):

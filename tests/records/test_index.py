@@ -77,6 +77,7 @@ def test_any_records_are_read_from_a_file_and_from_memory(tmp_path_factory, size
         assert got == [records[number] for number in wanted]
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_damage_never_gives_another_record(tmp_path_factory, data):
     directory = tmp_path_factory.mktemp("index")

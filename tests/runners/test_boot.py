@@ -211,6 +211,7 @@ def pool(tmp_path):
     process.wait(20)
 
 
+@pytest.mark.slow
 def test_a_job_runs_in_workers_that_were_sent_this_package(pool, tmp_path):
     (tmp_path / "in.csv").write_text("id\n" + "".join(f"{i}\n" for i in range(1000)))
     options = [

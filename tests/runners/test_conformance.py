@@ -155,6 +155,7 @@ def marks_of(way):
 WAYS_MARKED = [pytest.param(way, marks=marks_of(way)) for way in WAYS]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("job", JOBS)
 @pytest.mark.parametrize("way", WAYS_MARKED)
 def test_job_comes_out_the_same(

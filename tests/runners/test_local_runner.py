@@ -143,6 +143,7 @@ def test_options_given_late_are_seen():
         pipeline.run()
 
 
+@pytest.mark.slow
 def test_keyword_spelling_of_the_running_mode_is_taken(tmp_path):
     for mode in ("in_memory", "multi_threading"):
         with bt.pipeline(direct_running_mode=mode, direct_num_workers=2) as pipeline:

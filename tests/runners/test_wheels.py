@@ -45,6 +45,7 @@ def names(wheel: str) -> set[str]:
         return set(archive.namelist())
 
 
+@pytest.mark.slow
 def test_pip_installs_it_and_it_runs_from_there(tmp_path):
     pytest.importorskip("pip")
     target = tmp_path / "target"

@@ -281,6 +281,7 @@ def test_types_that_do_not_compare_are_refused_before_there_are_rows(text, arrow
     assert message in str(raised.value)
 
 
+@pytest.mark.slow
 def test_a_long_chain_and_a_long_list_are_fine():
     chain = " or ".join(f"x = {number}" for number in range(0, 6000, 2))
     assert of(chain, [3, 4]) == [F, T]

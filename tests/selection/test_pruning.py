@@ -125,6 +125,7 @@ def rows(tmp_path, monkeypatch):
     return tmp_path / "x.parquet"
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize(
     "text",
@@ -160,6 +161,7 @@ def test_the_plan_says_what_is_not_read(rows, tmp_path):
     assert planned["bytes"] < everything / 15
 
 
+@pytest.mark.slow
 def test_a_pruned_group_is_not_even_opened(rows, tmp_path):
     # Damage of a row group that is read is an error; here it is in one that is not.
     chunk = pq.ParquetFile(rows).metadata.row_group(30).column(1)

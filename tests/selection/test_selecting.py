@@ -251,6 +251,7 @@ def test_preprocessing_has_the_filter(table, tmp_path):
     assert (len(found), found[0], found[-1]) == (600, 0, 1)
 
 
+@pytest.mark.slow
 def test_a_job_goes_on_with_its_filter(table, tmp_path, monkeypatch):
     monkeypatch.setattr(Parquet, "unit_bytes", 5000)
     options = {"filter": "n > 400 and part = 1", "splits": SPLITS}

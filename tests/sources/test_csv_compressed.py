@@ -181,6 +181,7 @@ def test_an_encoding_that_is_not_of_text_is_refused(tmp_path, encoding):
         bt.write(tmp_path / "x.csv", tmp_path / "out", source_options={"encoding": encoding})
 
 
+@pytest.mark.slow
 def test_two_names_of_one_file_are_read_for_each_and_told(tmp_path, caplog):
     source = tmp_path / "in"
     source.mkdir()

@@ -692,6 +692,7 @@ class TestDatasets:
             stream_of(held)
 
 
+@pytest.mark.slow
 def test_rows_are_those_of_parquet(tmp_path):
     """Under a key, rows in memory give the shards, the content and the splits of Parquet."""
     table = pa.table(

@@ -47,6 +47,10 @@ class TestSources(SourceConformance):
     def damage(self, path: Path) -> None:
         self.case.damage(path)
 
+    @pytest.mark.slow_after(3)
+    def test_workers_and_batch_size_do_not_change_a_dataset(self, tmp_path: Path) -> None:
+        super().test_workers_and_batch_size_do_not_change_a_dataset(tmp_path)
+
     def test_it_is_registered(self) -> None:
         source = self.open("x")
         assert type(source) is SOURCES[source.kind]

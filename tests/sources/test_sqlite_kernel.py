@@ -4,7 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.slow
 def test_the_kernel_gives_what_python_gives():
     tests = Path(__file__).with_name("sqlite_kernel.py")
     options = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short")

@@ -158,6 +158,7 @@ def test_the_same_input_is_nothing_to_do_even_as_a_copy(made, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_another_dataset_of_the_same_sizes_is_another_input(tmp_path):
     for name, first in (("a", 100), ("b", 200)):
         pq.write_table(table(50, first), tmp_path / f"{name}.parquet")
@@ -179,6 +180,7 @@ def test_a_shard_is_of_its_dataset_however_it_is_named(made, tmp_path):
     assert bt.verify(tmp_path / "train").ok
 
 
+@pytest.mark.slow
 def test_several_datasets_become_one(tmp_path):
     for name, first in (("a", 0), ("b", 100)):
         pq.write_table(table(50, first), tmp_path / f"{name}.parquet")
@@ -192,6 +194,7 @@ def test_several_datasets_become_one(tmp_path):
     assert bt.verify(tmp_path / "out").ok
 
 
+@pytest.mark.slow
 def test_datasets_that_differ_are_refused_by_column(tmp_path):
     tables = {"a": {"id": [1], "n": [1.5]}, "b": {"id": [1], "n": [2]}, "c": {"id": [2]}}
     for name, columns in tables.items():
@@ -374,6 +377,7 @@ def test_a_file_without_checksums_says_so(tmp_path):
         bt.write(tmp_path / "a.tfrecord", tmp_path / "out")
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("before", [0, 3])
 def test_a_record_that_no_example_can_be_is_refused_by_its_length(tmp_path, before, suffix):
@@ -461,6 +465,7 @@ def test_a_shard_and_a_file_of_others_do_not_mix(made, tmp_path):
         bt.write([made, tmp_path / "z.tfrecord"], tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_a_pipeline_reads_columns(made, tmp_path):
     with bt.pipeline() as root:
         rows = root | bt.ReadFromTFRecord(made, columns=["id"])

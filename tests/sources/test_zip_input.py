@@ -220,6 +220,7 @@ def test_random_damage_changes_no_row_and_gets_one_line(tmp_path, suffix, method
     assert all("a.zip" in line and "\n" not in line for line in refusals)
 
 
+@pytest.mark.slow
 def test_the_dataset_is_that_of_the_directory_and_a_rerun_is_nothing(tmp_path):
     (tmp_path / "in").mkdir()
     for number in range(3):
@@ -270,6 +271,7 @@ def pictures(tmp_path):
     return tmp_path / "in"
 
 
+@pytest.mark.slow_after(1)
 @METHODS
 def test_pictures_are_those_of_the_directory(tmp_path, pictures, method):
     path = zip_of(pictures, tmp_path / "a.zip", method)

@@ -66,6 +66,7 @@ def test_large_files_are_not_left_in_the_page_cache(tmp_path):
     assert cached == (os.stat(tmp_path).st_dev == os.stat("/dev/shm").st_dev)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.usefixtures("_way")
 @pytest.mark.parametrize("cached", [True, False])
 @settings(

@@ -19,7 +19,6 @@ from beam_tfrecord.sources.files import list_files
 from beam_tfrecord.storage import objects, web
 from tests.helpers.cli_stand_ins import run
 from tests.helpers.emulators.web import Page, web_server
-from tests.helpers.marks import slow_after
 from tests.helpers.reading import rows_in
 from tests.storage.made_inputs import SUFFIXES, made
 
@@ -51,9 +50,8 @@ def refusal(*arguments):
     return line
 
 
-@pytest.mark.parametrize(
-    "suffix", slow_after(4, (".parquet", ".csv.gz", ".tar", ".xlsx", *SUFFIXES))
-)
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("suffix", [".parquet", ".csv.gz", ".tar", ".xlsx", *SUFFIXES])
 def test_every_format_is_read_as_a_local_file(server, tmp_path, suffix):
     data = made(suffix, tmp_path)
     (tmp_path / f"a b{suffix}").write_bytes(data)
@@ -64,6 +62,7 @@ def test_every_format_is_read_as_a_local_file(server, tmp_path, suffix):
     assert set(server.encodings) == {"identity"}
 
 
+@pytest.mark.slow
 def test_all_commands_take_a_url_and_a_second_time_there_is_nothing_to_do(server, tmp_path):
     data, out = made(".parquet", tmp_path), str(tmp_path / "out")
     server.put("/a.parquet", data)

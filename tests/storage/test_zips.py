@@ -85,6 +85,7 @@ def test_a_jump_makes_one_copy(tmp_path, method, monkeypatch):
     assert sum(read) <= 2 * len(TEXT)
 
 
+@pytest.mark.slow
 def test_a_member_of_zeros_needs_little_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(zips, "_IN_MEMORY_BYTES", 2**20)
     path, size = tmp_path / "bomb.zip", 150 * 2**20
@@ -138,6 +139,7 @@ def test_names_sizes_and_directories(tmp_path):
         storage.open_read(url(path, "x"))
 
 
+@pytest.mark.slow
 def test_many_members_are_listed_once(tmp_path, monkeypatch):
     # So many need the zip64 format, too.
     names = [f"{number:05d}" for number in range(66_000)]

@@ -59,6 +59,7 @@ def write(elements: Iterable[Any], path: Path, mode: tuple[str, list[str]], **op
         p | beam.Create(elements, reshuffle=False) | bt.WriteToTFRecord(f"{path}/", **options)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.xdist_group("tensorflow")
 @pytest.mark.parametrize("kind", ELEMENTS)
 @pytest.mark.parametrize("rows", [0, 1, 4, 1000])
@@ -72,6 +73,7 @@ def test_elements_without_an_order_are_all_there(tmp_path, kind, rows):
         assert (manifest.order, manifest.place) == ("source", "bytes")
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "mode",
     ["in_memory", "multi_threading", pytest.param("multi_processing", marks=pytest.mark.slow)],
@@ -85,6 +87,7 @@ def test_every_local_mode_gives_them_one_order(tmp_path, mode):
     assert ids(tmp_path / "there") == ids(tmp_path / "here")
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("step", [bt.ToRows(), bt.EncodeExamples()], ids=["rows", "examples"])
 def test_rows_behind_to_rows_and_encode_examples(tmp_path, step):
     parquet = write_parquet(tmp_path / "in", sample_table(1000), files=2)
@@ -102,6 +105,7 @@ def twice(data: pa.RecordBatch) -> pa.RecordBatch:
     return data.take(pa.array(np.repeat(np.arange(data.num_rows), 2)))
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("function", [only_even, twice])
 @pytest.mark.parametrize("batch_rows", [7, 1000])
 def test_a_batch_function_that_keeps_no_rows_keeps_the_order(tmp_path, function, batch_rows):

@@ -106,6 +106,7 @@ def test_beams_keywords(tmp_path):
     assert sorted(read_records(tmp_path / "x_00_01.rec.gz")) == [b"a", b"b", b"c"]
 
 
+@pytest.mark.slow
 def test_the_order_of_elements_leaves_no_trace(tmp_path):
     records = [f"record {i % 90}".encode() for i in range(100)]
     for name, given in (("a", records), ("b", records[::-1])):
@@ -119,6 +120,7 @@ class Point(NamedTuple):
     y: float
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "elements",
     [
@@ -211,6 +213,7 @@ def test_what_does_not_suit_assigned_splits_is_refused_when_the_pipeline_is_buil
         rows | bt.WriteToTFRecord(f"{tmp_path}/{prefix}", **options)
 
 
+@pytest.mark.slow
 def test_a_split_of_share_zero_needs_no_shard(parquet, tmp_path):
     with pipeline() as p:
         rows = p | bt.ReadFromParquet(parquet)
@@ -235,6 +238,7 @@ def double(row: dict) -> list[dict]:
     return [row, {**row, "id": row["id"] + 1000}]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("shuffle", [True, False], ids=["shuffled", "source"])
 def test_a_row_can_become_several(parquet, tmp_path, shuffle):
     with pipeline() as p:
@@ -285,6 +289,7 @@ class KeepEven(beam.DoFn):
             yield row
 
 
+@pytest.mark.slow
 def test_map_rows_takes_a_dofn(parquet, tmp_path):
     with pipeline() as p:
         (
@@ -329,6 +334,7 @@ def test_map_batches(parquet, tmp_path):
     assert bt.Manifest.load(tmp_path).place == "origin"
 
 
+@pytest.mark.slow
 def test_map_batches_that_drops_rows_must_say_so(parquet, tmp_path):
     def first_half(data: pa.RecordBatch) -> pa.RecordBatch:
         return data.slice(0, data.num_rows // 2)
@@ -351,6 +357,7 @@ def test_map_batches_that_drops_rows_must_say_so(parquet, tmp_path):
     assert bt.Manifest.load(tmp_path).place == "bytes"
 
 
+@pytest.mark.slow
 def test_assigned_splits_are_kept(parquet, tmp_path):
     with pipeline() as p:
         (
@@ -458,6 +465,7 @@ def test_rows_that_lose_their_split_are_refused(parquet, tmp_path, step, options
             rows | f"Sink {rows}" >> sink
 
 
+@pytest.mark.slow
 def test_rows_of_unknown_type_that_lose_their_split_are_refused(parquet, tmp_path):
     def write(step: beam.PTransform, **options: object) -> None:
         with pipeline() as p:
@@ -496,6 +504,7 @@ def run_to(rows, directory, **options):
     rows.pipeline.run()
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     "options",
     [
@@ -553,6 +562,7 @@ def test_rows_that_lost_their_split_get_a_new_one(parquet, tmp_path):
     assert set(bt.Manifest.load(tmp_path).splits) == {"a", "b"}
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("is_hidden", [False, True])
 @pytest.mark.parametrize("is_mapped", [False, True])
 def test_rows_without_a_split_do_not_go_with_rows_that_have_one(
@@ -572,6 +582,7 @@ def test_rows_without_a_split_do_not_go_with_rows_that_have_one(
     assert not (tmp_path / "manifest.json").exists()
 
 
+@pytest.mark.slow
 def test_splits_may_be_assigned_in_parts_and_by_code_of_your_own(parquet, tmp_path):
     with pipeline() as p:
         one, two, three = (p | name >> bt.ReadFromParquet(parquet) for name in "123")
@@ -592,6 +603,7 @@ def halved(row: dict) -> dict:
     return {"id": row["id"], "half": row["id"] / 2}
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("is_flat", [True, False], ids=["Flatten", "Reshuffle"])
 def test_map_rows_finds_types_behind_other_code(parquet, tmp_path, is_flat):
     with pipeline() as p:
@@ -606,6 +618,7 @@ def test_map_rows_finds_types_behind_other_code(parquet, tmp_path, is_flat):
     assert types == {"id": "int64", "half": "float"}
 
 
+@pytest.mark.slow
 def test_a_row_function_over_readers_of_different_types(tmp_path):
     """The types found do not follow from which reader came first."""
     tables = [
@@ -630,6 +643,7 @@ def test_a_batch_without_rows_has_no_examples():
     assert [empty] | bt.EncodeExamples() == []
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("exchange", ["files", "runner"])
 def test_a_fault_of_the_data_is_told_under_every_exchange(tmp_path, exchange):
     p = pipeline()

@@ -14,7 +14,6 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.transforms.graph import MAX_STEP_PATHS, step_paths_to
 from tests.helpers.datasets import read_examples, shard_hashes
-from tests.helpers.marks import slow_after
 
 ROWS = 500
 SCHEMA = pa.schema([("from", pa.string()), ("row", pa.int64())])
@@ -125,7 +124,8 @@ def write(build: Build, inputs: Path, out: Path, **options: Any) -> list[tuple[s
     ]
 
 
-@pytest.mark.parametrize("build", slow_after(3, BUILDS))
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("build", BUILDS)
 def test_inputs_are_shuffled_apart(inputs, tmp_path, build):
     found = write(build, inputs, tmp_path)
     copies = len(found) // ROWS
@@ -135,7 +135,8 @@ def test_inputs_are_shuffled_apart(inputs, tmp_path, build):
     assert adjacent < 15
 
 
-@pytest.mark.parametrize("build", slow_after(3, BUILDS))
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("build", BUILDS)
 def test_source_order_keeps_inputs_apart(inputs, tmp_path, build):
     found = write(build, inputs, tmp_path, shuffle=False, shards=3)
     parts = [found[at : at + ROWS] for at in range(0, len(found), ROWS)]
@@ -162,12 +163,14 @@ def test_source_order_keeps_inputs_apart(inputs, tmp_path, build):
     )
 
 
+@pytest.mark.slow
 def test_the_order_of_application_leaves_no_trace(inputs, tmp_path):
     write(two_readers, inputs, tmp_path / "a")
     write(applied_in_another_order, inputs, tmp_path / "b")
     assert shard_hashes(tmp_path / "a") == shard_hashes(tmp_path / "b")
 
 
+@pytest.mark.slow
 def test_a_reader_alone_is_written_as_ever(inputs, tmp_path):
     """Neither another reader of the pipeline nor the label of this one changes a dataset."""
     bt.write(inputs / "x", tmp_path / "a")

@@ -11,7 +11,6 @@ from apache_beam.transforms import trigger, window
 
 import beam_tfrecord as bt
 from tests.helpers.datasets import ids
-from tests.helpers.marks import slow_after
 
 SCHEMA = pa.schema([("id", pa.int64())])
 ROWS = 60
@@ -49,7 +48,8 @@ def expected(name):
 
 
 @pytest.mark.parametrize("kind", [dict, Any], ids=["dict", "any"])
-@pytest.mark.parametrize("exchange", slow_after(1, ["files", "runner"]))
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("exchange", ["files", "runner"])
 @pytest.mark.parametrize("name", WINDOWS)
 def test_a_sink(tmp_path, name, kind, exchange):
     with bt.pipeline("FnApiRunner") as p:
@@ -58,6 +58,7 @@ def test_a_sink(tmp_path, name, kind, exchange):
     assert sorted(ids(tmp_path)) == expected(name)
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("name", WINDOWS)
 def test_a_stage(tmp_path, name):
     with bt.pipeline("FnApiRunner") as p:
@@ -70,6 +71,7 @@ def doubled(row: dict[str, int]) -> dict[str, float]:
     return {"id": row["id"], "half": row["id"] / 2}
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", WINDOWS)
 def test_every_transform(tmp_path, name):
     """Types are found, and rows mapped, gathered and split, whatever the windows are."""

@@ -183,6 +183,7 @@ def _refusal(lines):
     return "\n".join(line for line in lines if not re.match(r"(starting|scanning|reading) ", line))
 
 
+@pytest.mark.slow_after(13)
 @pytest.mark.parametrize("case", FILES)
 def test_files_are_refused_in_one_line(case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -260,6 +261,7 @@ def _parquet_without_name() -> Path:
     return Path("odd.parquet")
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("made", "options"),
     [

@@ -4,7 +4,6 @@ import itertools
 
 import pytest
 
-from tests.helpers.marks import slow_after
 from tests.whole.changing import CHANGES, INPUTS, MOMENTS, judge
 
 # Every input with every change; the moments take turns, so each pair of a change and a moment and
@@ -15,13 +14,7 @@ TURNS = [
 ]
 
 
-# By default every other one, without those that need packages of a lake.
-QUICK = [turn for turn in TURNS[::2] if turn[0] not in ("delta cut inside", "iceberg")]
-
-
-@pytest.mark.parametrize(
-    ("kind", "how", "moment"),
-    slow_after(len(QUICK), QUICK + [turn for turn in TURNS if turn not in QUICK]),
-)
+@pytest.mark.slow_after(4)
+@pytest.mark.parametrize(("kind", "how", "moment"), TURNS)
 def test_a_changed_input_is_one_state_or_one_line(tmp_path, kind, how, moment):
     judge(tmp_path, kind, how, moment, rows=40)

@@ -40,17 +40,20 @@ def first_cases(factors, is_sound):
     return pytest.mark.parametrize("case", marked, ids=str)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.xdist_group("tensorflow")
 @first_cases(PIPELINES, is_sound_pipeline)
 def test_a_pipeline(tmp_path, case):
     check_pipeline(case, tmp_path)
 
 
+@pytest.mark.slow_after(1)
 @first_cases(WRITES, is_sound_write)
 def test_write(tmp_path, case):
     check_write(case, tmp_path)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.xdist_group("tensorflow")
 @first_cases(PICTURES, is_sound_picture)
 def test_pictures(tmp_path, case):

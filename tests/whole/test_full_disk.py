@@ -52,6 +52,7 @@ def failure(work):
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [SHUFFLED, SOURCE], ids=["shuffled", "source"])
 def test_a_full_disk_at_any_phase(source, tmp_path, disk, options):
     bt.write(source, tmp_path / "whole", **options)

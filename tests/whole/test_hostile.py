@@ -79,6 +79,7 @@ def test_the_dataset_is_sound(sound, tmp_path):
         assert run(*command, directory=sound).code == 0
 
 
+@pytest.mark.slow
 def test_no_change_of_a_manifest_crashes_a_command(sound, tmp_path):
     codes = set()
     for number in range(CHANGES):
@@ -100,6 +101,7 @@ def test_no_change_of_a_stage_crashes_a_command(stage, tmp_path):
             assert ended.is_right, (number, command[0], ended)
 
 
+@pytest.mark.slow
 def test_no_change_of_a_manifest_leads_a_job_that_writes_there_astray(sound, stage, tmp_path):
     table = tmp_path / "in.csv"
     table.write_text("a,b\n1,x\n2,y\n")
@@ -115,6 +117,7 @@ def test_no_change_of_a_manifest_leads_a_job_that_writes_there_astray(sound, sta
         assert ended.is_quiet, (number, ended)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", ["manifest.json", "schema.json", "job.json", "shard"])
 def test_what_is_no_regular_file_is_never_opened(name, sound, tmp_path):
     found = "train-00000-of-00002.tfrecord" if name == "shard" else name
@@ -223,6 +226,7 @@ def swapped(dataset, *, renames):
     edited(dataset, change)
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(
     "decides",
     [
@@ -276,6 +280,7 @@ def test_a_note_of_publishing_moves_nothing_outside(tmp_path):
     assert Note.load(str(tmp_path)) is None
 
 
+@pytest.mark.slow
 def test_a_record_stream_is_never_decompressed_without_end(sound, tmp_path):
     import gzip
 
@@ -302,6 +307,7 @@ def stopped(directory):
     return directory / "in.csv", state
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("thing", ["pipe", "endless device", "any bytes", "deep nesting", "stored"])
 def test_stored_state_of_any_content_is_done_again(thing, tmp_path):
     source, state = stopped(tmp_path)

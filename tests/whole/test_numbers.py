@@ -138,6 +138,7 @@ def test_floats_of_a_path_have_all_of_their_digits(tmp_path):
         assert texts_in(output) == found
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("step", [None, bt.MapRows(same_row), bt.MapBatches(same_batch)])
 def test_a_pipeline_reports_the_digits_that_text_lacks(tmp_path, step):
     path = write_csv({"a": LOST, "b": ["1.50", "0.1", "1e22", "-0.0"]}, tmp_path)
@@ -150,6 +151,7 @@ def test_a_pipeline_reports_the_digits_that_text_lacks(tmp_path, step):
     assert [feature.observed.max_relative_error for feature in features] == [1, 0]
 
 
+@pytest.mark.slow
 def test_a_pipeline_keeps_the_text_of_what_is_read_as_text(tmp_path):
     path = write_csv({"a": LOST}, tmp_path)
     schema = Schema((Feature("a", pa.float64(), store="text"),))
@@ -177,6 +179,7 @@ def test_rows_that_a_schema_rounds_are_told(tmp_path):
     assert encoded([batch])["a"].reported == pytest.approx(1.5e-8, rel=0.1)
 
 
+@pytest.mark.slow
 def test_extract_tells_of_digits_that_it_drops(tmp_path, caplog):
     path = write_csv({"a": LOST, "b": ["1.50", "0.1", "1e22", "-0.0"]}, tmp_path)
     extract(path, tmp_path / "stage")

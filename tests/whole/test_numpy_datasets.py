@@ -154,6 +154,7 @@ class TestDatasets:
             assert sorted(example.features.feature) == ["data", "shape"]
         assert np.array_equal(found, array)
 
+    @pytest.mark.slow
     def test_the_same_bytes_for_any_number_of_workers(self, tmp_path, monkeypatch):
         monkeypatch.setattr(numpy_arrays.Numpy, "unit_bytes", 2000)
         np.save(tmp_path / "x.npy", np.arange(3000, dtype="f4").reshape(300, 10))
@@ -167,6 +168,7 @@ class TestDatasets:
         assert shard_hashes(tmp_path / "1") == shard_hashes(tmp_path / "3")
         assert sum(bt.load(tmp_path / "1").splits.values()) == 300
 
+    @pytest.mark.slow
     def test_a_schema_is_written_and_given(self, tmp_path):
         np.savez(tmp_path / "x.npz", a=np.ones((2, 3)), b=np.array(["x", "yy"]), c=np.ones(2))
         inferred = bt.schema(tmp_path / "x.npz")

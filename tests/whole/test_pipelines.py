@@ -189,6 +189,7 @@ def test_help_shows_the_usage_of_the_first_lines(recipe, name, capsys):
     assert re.search(rf"\n    python pipelines/{name}\.py --(input|url) ", capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_a_database_recipe_writes_tables_and_queries(recipe, tmp_path):
     path = tmp_path / "shop.db"
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:

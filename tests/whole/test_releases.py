@@ -97,6 +97,7 @@ def test_dataset_of_a_release_feeds_tensorflow(dataset):
     assert sum(tf.nest.flatten(batch)[0].shape[0] or 0 for batch in batches) == len(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", sorted(RELEASES.glob("*")), ids=lambda path: path.name)
 def test_stage_of_a_release_becomes_a_dataset(release, tmp_path):
     bt.write(release / "stage", tmp_path / "out", shuffle=False)

@@ -91,6 +91,7 @@ def _interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow_after(1)
 @ORDERS
 def test_what_is_done_is_not_read_again(source, tmp_path, reads, options):
     bt.write(source, tmp_path / "whole", **options)
@@ -105,6 +106,7 @@ def test_what_is_done_is_not_read_again(source, tmp_path, reads, options):
     assert json.loads((tmp_path / "whole" / "job.json").read_text())["attempts"] == 1
 
 
+@pytest.mark.slow
 def test_what_an_interrupted_job_has_done_is_said_and_shown_from_the_start(
     source, tmp_path, monkeypatch, caplog
 ):
@@ -130,6 +132,7 @@ def test_what_an_interrupted_job_has_done_is_said_and_shown_from_the_start(
     assert rejects[0] > 0
 
 
+@pytest.mark.slow
 def test_types_in_a_pipeline_of_their_own_are_found_once(source, tmp_path, monkeypatch, reads):
     options = {"map": fail_on_seven, "max_rejects": "any"}
     bt.write(source, tmp_path / "whole", **options)
@@ -155,6 +158,7 @@ def test_an_interrupt_stops_threads_until_the_next_attempt(source, tmp_path):
     assert bt.write(source, out).examples == 1000
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("options", "damage"),
     [(SHUFFLED, "cut"), (SHUFFLED, "mark cut"), (SHUFFLED, "mark gone"), (SOURCE, "gone")],
@@ -179,6 +183,7 @@ def test_work_that_is_not_whole_is_done_again(source, tmp_path, reads, options, 
     assert shard_hashes(out) == shard_hashes(tmp_path / "whole")
 
 
+@pytest.mark.slow_after(1)
 @ORDERS
 def test_only_an_edited_file_is_read_again(source, tmp_path, reads, options):
     out, edited = tmp_path / "out", Path(source) / "part-002.parquet"
@@ -213,6 +218,7 @@ def _write_map(path, number):
     return f"{path}:change"
 
 
+@pytest.mark.slow
 def test_another_map_never_meets_old_work(source, tmp_path, reads):
     out = tmp_path / "out"
     function = _write_map(tmp_path / "m.py", 1)
@@ -236,6 +242,7 @@ def test_types_of_mapped_rows_are_found_once(source, tmp_path, reads):
     assert reads == []
 
 
+@pytest.mark.slow
 def test_with_a_map_an_edited_file_lets_nothing_be_used_again(source, tmp_path, reads):
     out = tmp_path / "out"
     function = _write_map(tmp_path / "m.py", 1)
@@ -252,6 +259,7 @@ def test_a_lambda_keeps_nothing(source, tmp_path):
     assert os.listdir(out) == []
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("name", "value"), [("beam_tfrecord", "0.0"), ("format", "other"), ("fingerprint", "0")]
 )
@@ -305,6 +313,7 @@ def fail_on_seven(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
+@pytest.mark.slow
 def test_over_budget_all_is_listed_and_a_larger_budget_goes_on(source, tmp_path, reads):
     out = tmp_path / "out"
     options = {"map": fail_on_seven}
@@ -339,6 +348,7 @@ def double(row: dict[str, Any]) -> Any:
     return [row] * 10
 
 
+@pytest.mark.slow
 def test_a_share_of_rejects_is_of_the_rows_read(source, tmp_path):
     assert bt.write(source, tmp_path / "a", map=drop_most, max_rejects="0.1%").examples == 9
     with pytest.raises(RejectedRows, match="20 of 1,000 rows"):

@@ -220,6 +220,7 @@ def test_fewer_rows_than_shards_leave_no_empty_shard(tmp_path, rows, shuffle):
     assert sorted(ids(tmp_path / "out")) == list(range(rows))
 
 
+@pytest.mark.slow
 def test_one_huge_row(tmp_path):
     huge = os.urandom(1_000_000) * 100
     table = pa.table({"id": [0, 1, 2], "blob": pa.array([b"a", huge, b"c"], pa.binary())})
@@ -243,6 +244,7 @@ def test_the_same_job_again_does_nothing(parquet, tmp_path):
     assert (tmp_path / "manifest.json").stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_no_rows_replace_no_dataset(parquet, tmp_path):
     bt.write(parquet, tmp_path / "out")
     kept = (tmp_path / "out" / "manifest.json").read_bytes()
@@ -330,6 +332,7 @@ def test_columns_without_values_are_named_in_one_line(tmp_path, caplog):
     assert line.endswith(" and 20 more")
 
 
+@pytest.mark.slow
 def test_a_quoted_glob_and_its_files_are_the_same_job(parquet, tmp_path):
     by_glob = bt.write(f"{parquet}/*.parquet", tmp_path / "a")
     files = sorted(str(path) for path in Path(parquet).glob("*.parquet"))
@@ -408,6 +411,7 @@ def fail_on_seven(row: dict) -> dict:
     return row
 
 
+@pytest.mark.slow
 def test_a_failing_map_names_the_row_and_the_line(parquet, tmp_path):
     line = (
         r"part-000.parquet row 7: ValueError: seven \(at test_write.py:\d+ in fail_on_seven: raise"
@@ -481,6 +485,7 @@ def drop_or_fail(row: dict) -> None:
     return None if row["id"] else row["missing"]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("text", "function", "lines"),
     [
@@ -536,6 +541,7 @@ def test_writing_never_imports_tensorflow(parquet, tmp_path):
     subprocess.run(command, check=True, cwd=Path(__file__).parents[2])
 
 
+@pytest.mark.slow
 def test_nan_is_counted_and_gets_a_warning(tmp_path, caplog):
     nan = float("nan")
     x = [nan if row % 3 == 0 else row / 2 for row in range(100)]
@@ -559,6 +565,7 @@ def test_nan_is_counted_and_gets_a_warning(tmp_path, caplog):
     assert len(caplog.records) == 1
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("options", "remarks"),
     [

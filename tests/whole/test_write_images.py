@@ -121,6 +121,7 @@ def test_nothing_is_done_twice_but_a_new_picture_is_seen(tmp_path):
     assert second.examples == 3
 
 
+@pytest.mark.slow
 def test_bytes_do_not_depend_on_workers_batches_or_threads(photos, tmp_path, monkeypatch):
     options = {"splits": "train=0.6,test=0.4", "shards": 4}
     bt.write(photos, tmp_path / "one", pipeline_options=["--direct_num_workers=1"], **options)
@@ -290,6 +291,7 @@ def test_nothing_is_counted_of_pictures_that_are_not_stored(tmp_path):
     assert json.loads((tmp_path / "out" / "job.json").read_text())["refused_pictures"] is None
 
 
+@pytest.mark.slow
 def test_what_is_counted_travels_to_the_sink_through_every_step(tmp_path):
     odd_pictures(tmp_path / "in")
 
@@ -359,6 +361,7 @@ def test_without_resizing_there_is_no_other_size(tmp_path):
     assert not [name for name in bt.load(tmp_path / "out").schema.names if "original" in name]
 
 
+@pytest.mark.slow
 def test_a_table_may_have_sizes_of_its_own_where_nothing_is_resized(tmp_path):
     write_tree(tmp_path / "in", x=jpeg())
     (tmp_path / "t.csv").write_text("path,original_width\nx.jpg,99\n")

@@ -168,6 +168,7 @@ def fail_on_some(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
+@pytest.mark.slow
 def test_a_job_reports_each_phase_to_its_end(tmp_path, table):
     pa.csv.write_csv(table, tmp_path / "a.csv")
     nbytes = (tmp_path / "a.csv").stat().st_size
