@@ -45,6 +45,7 @@ def test_a_large_epoch_needs_no_memory_for_all_of_it():
     assert found.max() < order.count
 
 
+@pytest.mark.slow_after(7)
 @pytest.mark.parametrize("count", [2, 3, 5, 8, 13, 100])
 @pytest.mark.parametrize("chunk", [1, 4])
 def test_every_example_comes_at_every_position_equally_often(count, chunk):

@@ -38,7 +38,7 @@ def test_rows_are_never_of_two_datasets(datasets, name):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.slow_after(3)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", TF_READERS)
 @pytest.mark.xdist_group("tensorflow")
 def test_tensors_are_never_of_two_datasets(datasets, name):
@@ -183,6 +183,7 @@ def test_examples_that_tensorflow_gets_by_index_are_of_one_dataset(change, two):
     assert set(seen) == {1}
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["dataset", "parquet"])
 @pytest.mark.xdist_group("tensorflow")

@@ -105,7 +105,7 @@ def test_readers_divide_each_step_of_the_order(datasets):
     assert ids(rows.tf(12, **options)) == joined
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"shuffle": 20}])
 @pytest.mark.parametrize("shard", [None, (0, 2)])
 @pytest.mark.parametrize("batch_size", [None, 4])

@@ -18,6 +18,7 @@ def source(tmp_path):
     return tmp_path / "in.parquet"
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("settings", "split_by"),
     [

@@ -71,7 +71,7 @@ def write_in_one_way(parquet, output, way, **options):
         )
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WAYS)
 def test_shuffled_files_are_the_same_bytes(parquet, tmp_path, expected, name):
     write_in_one_way(parquet, tmp_path / "out", WAYS[name], **OPTIONS)
@@ -97,7 +97,7 @@ def test_every_order_is_the_same_bytes(parquet, tmp_path, expected, name, option
     assert shard_hashes(tmp_path / "out") == expected(**options)
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("exchange", ["files", "runner"])
 def test_many_small_runs_give_the_same_bytes(
     parquet,
@@ -145,7 +145,7 @@ def test_two_rounds_of_merging_give_the_same_bytes(
     assert len(merged) > len(batches)
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"key": ["id"]}, {"group": ["id"]}])
 def test_every_split_is_spread_evenly_over_its_shards(parquet, tmp_path, options):
     out = tmp_path / "out"

@@ -194,6 +194,7 @@ def test_equal_values_stay_together(tmp_path, option):
         assert sum(one != other for one, other in zip(order[1:], order, strict=False)) == 1
 
 
+@pytest.mark.slow
 def test_the_range_does_not_depend_on_the_order_of_zeros(tmp_path):
     found = []
     for order in (["0.0", "-0.0", "-0.0"], ["-0.0", "-0.0", "0.0"]):

@@ -11,6 +11,7 @@ from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.job_batch import Part
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("part", [None, Part("key", 3, False)], ids=["no group", "a torn group"])
 def test_runs_of_what_is_never_marked_are_not_kept(tmp_path, part):
     checkpoint = GroupCheckpoint(str(tmp_path))

@@ -113,6 +113,7 @@ def test_such_chains_are_plain_as_well_as_not():
     assert not check(b"\xff\xd8" + tables + _segment(0xC4, bytes(12), 0) + scan)
 
 
+@pytest.mark.slow_after(9)
 @pytest.mark.parametrize("name", [name for name in zoo() if name.startswith("jpeg")])
 def test_jpegs_of_every_kind(name):
     check(zoo()[name])

@@ -51,6 +51,7 @@ def is_copied(path: Path) -> None:
     copy.replace(path)
 
 
+@pytest.mark.slow_after(6)
 @KINDS
 @pytest.mark.parametrize("touch", [is_read_only, is_copied])
 def test_a_copy_is_no_edit(tmp_path, kind, touch):
@@ -63,7 +64,7 @@ def test_a_copy_is_no_edit(tmp_path, kind, touch):
     assert write(tmp_path / "in", tmp_path / "out", kind) == before
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @KINDS
 def test_one_other_byte_under_the_same_size_and_time_is_an_edit(tmp_path, kind):
     first, *_ = write_files(tmp_path / "in", kind, 40)
@@ -77,7 +78,7 @@ def test_one_other_byte_under_the_same_size_and_time_is_an_edit(tmp_path, kind):
     write(tmp_path / "in", tmp_path / "out", kind, overwrite=True)
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @KINDS
 def test_the_hash_is_of_the_bytes_alone(tmp_path, kind):
     write_files(tmp_path / "in", kind, 40)
@@ -96,7 +97,7 @@ def test_the_hash_is_of_the_bytes_alone(tmp_path, kind):
     assert write(tmp_path / "other", tmp_path / "new", kind)[INPUT_XXH64] not in hashes
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @KINDS
 def test_what_an_earlier_attempt_has_hashed_counts(tmp_path, kind):
     write_files(tmp_path / "in", kind, 40)

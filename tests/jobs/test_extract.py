@@ -184,6 +184,7 @@ def test_same_again_does_nothing_and_another_is_refused(parquet, tmp_path):
     assert staged(stage)["id"].to_pylist() == list(range(10))
 
 
+@pytest.mark.slow
 def test_overwriting_leaves_nothing_of_what_was_there(parquet, tmp_path, small_groups):
     place = tmp_path / "place"
     bt.extract(parquet, place)
@@ -420,6 +421,7 @@ def test_dictionaries_and_run_ends_are_decoded(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_notes_on_columns_survive(tmp_path):
     np.save(tmp_path / "x.npy", np.array([1.5, 2.5]))
     stage = tmp_path / "stage"
@@ -528,6 +530,7 @@ def test_load_gives_the_rows(extracted):
         bt.Manifest.load(extracted)
 
 
+@pytest.mark.slow
 def test_pictures(tmp_path):
     from tests.sources.made_images import jpeg
 

@@ -64,6 +64,7 @@ def test_an_edited_lambda_replaces_what_the_cell_wrote(cell, caplog, capsys):
     assert sorted(os.listdir(".")) == ["a.csv", "out"]
 
 
+@pytest.mark.slow
 def test_every_kind_of_function_counts(cell):
     Path("prep.py").write_text("def f(row):\n    return {'y': 7}\n")
     cell("bt.write('a.csv', 'out', map='prep.py:f')")
@@ -73,12 +74,14 @@ def test_every_kind_of_function_counts(cell):
     assert written() == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_cell_can_show_progress(cell):
     cell("bt.write('a.csv', 'out', progress=True)")
     cell("bt.extract('a.csv', 'stage', progress=True)")
     assert written("x") == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_leaves_the_old_dataset(cell, capsys):
     cell("bt.write('a.csv', 'out', map=lambda row: {'y': 1})")
     before = bt.load("out").manifest

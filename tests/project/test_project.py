@@ -138,7 +138,7 @@ def test_expected_to_fail():
 """
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flag", "exit_code", "closing"),
     [("", 0, "2 skipped, 1 xfailed in"), ("1", 1, "1 failed, 1 xfailed, 1 error in")],

@@ -96,6 +96,7 @@ def test_files_of_a_job_that_took_the_output_over_are_not_removed(trips, tmp_pat
     assert len(bt.Manifest.load(output).shards) == 9
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("noted", [True, False])
 def test_a_step_whose_files_were_cleared_away_changes_nothing(noted, trips, tmp_path, monkeypatch):
     def made(seed: int) -> Callable[[Path], object]:

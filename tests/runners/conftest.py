@@ -1,5 +1,7 @@
 """A Flink cluster and a stand-in for Dataflow, one for all tests, and what Flink's jobs read."""
 
+import tempfile
+
 import pytest
 
 from beam_tfrecord.runners import dataflow
@@ -11,6 +13,12 @@ from tests.runners.flink_cluster import Gate, running_cluster, write_trips, writ
 def pytest_itemcollected(item):
     mark_users(item, {"cluster"}, "flink")
     mark_users(item, {"cloud"}, "dataflow")
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path, monkeypatch):
+    """Keep what Beam leaves of pipelines that never run, and of jobs that went to other processes."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 @pytest.fixture(scope="session")

@@ -137,6 +137,7 @@ def test_needs_of_steps_grow_with_threads():
     assert stage_process_bytes("Read/ReadGroup", 2) == 0
 
 
+@pytest.mark.slow
 def test_every_step_whose_need_is_known_is_there(tmp_path):
     labels = [*hints_of(built(tmp_path, "files")), *hints_of(built(tmp_path, "runner"))]
     steps = {label.rpartition("/")[2].rstrip("0123456789") for label in labels}

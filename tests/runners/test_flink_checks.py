@@ -72,7 +72,7 @@ def flink(monkeypatch):
     monkeypatch.setattr(_Handler, "answers", answers)
     monkeypatch.setattr(flink_cluster, "_SLOT_S", 0.0)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
     yield Cluster(f"127.0.0.1:{server.server_port}"), answers
     server.shutdown()
     server.server_close()

@@ -85,6 +85,7 @@ def _spelled(reason):
     return reason if reason.startswith("--") else f"workers in the environment {reason}"
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize(
     ("runner", "words"),
     [

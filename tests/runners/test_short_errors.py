@@ -65,6 +65,7 @@ def interrupted(row: dict[str, int]) -> dict[str, int]:
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("function", [interrupted, lambda row: interrupted(row)])
 def test_an_interrupt_is_one_line(zeros, tmp_path, function):
     with pytest.raises(KeyboardInterrupt) as raised:
@@ -100,6 +101,7 @@ def test_a_function_that_returns_no_list_or_has_no_such_key(zeros, function, lin
     assert len("".join(traceback.format_exception(raised.value)).splitlines()) < 30
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("path", "step", "kind", "message"),
     [

@@ -90,6 +90,7 @@ def test_rows_keep_their_numbers(kind, tmp_path, monkeypatch):
     assert found == {place: every[place] for place in found}
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_a_filter_moves_no_row(table, tmp_path, shuffle):
     options = {"splits": SPLITS, "group": "n", "seed": 5, "shuffle": shuffle}
@@ -164,6 +165,7 @@ def test_floats_that_a_schema_rounds_compare_as_the_file_has_them(tmp_path):
     assert bt.load(tmp_path / "out").manifest.examples == 1
 
 
+@pytest.mark.slow
 def test_a_database_has_the_filter_besides_where(tmp_path):
     declared = "CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT)"
     rows = [(n, "aB"[n % 2]) for n in range(1, 201)]

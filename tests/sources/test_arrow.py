@@ -240,6 +240,7 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
         Arrow(write_arrow(tmp_path / "a.arrow", twice)).schema()
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("suffix", Arrow.suffixes)
 def test_files_are_written_as_a_dataset(tmp_path, suffix):
     write_arrow(tmp_path / f"a{suffix}", TABLE, stream=suffix == ".arrows")
@@ -248,6 +249,7 @@ def test_files_are_written_as_a_dataset(tmp_path, suffix):
     assert sorted(row["id"] for row in bt.load(tmp_path / "out").rows()) == list(range(100))
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("nested", [False, True])
 def test_text_that_is_not_utf_8_rejects_its_row(tmp_path, stream, nested):

@@ -165,6 +165,7 @@ _NUMBERS, _DATES = [str(n) for n in range(299)], ["2024-01-01"] * 299
 _TIMES, _ZONED = ["2024-01-01 00:00"] * 299, ["2024-01-01 00:00Z"] * 299
 
 
+@pytest.mark.slow_after(24)
 @pytest.mark.parametrize(
     ("cells", "other", "plural"),
     [

@@ -223,6 +223,7 @@ def test_columns_that_are_not_there_are_refused(tmp_path, options, message):
     assert "'at'" in str(error.value) or "age" in str(error.value)
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(("thousands", "point"), [(".", ","), (",", "."), ("'", "."), (None, ",")])
 @pytest.mark.parametrize("seed", range(5))
 def test_numbers_are_those_of_pandas(tmp_path, seed, thousands, point):

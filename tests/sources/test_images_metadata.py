@@ -196,6 +196,7 @@ def test_a_table_without_file_names_is_refused(tmp_path):
     assert row["image"] == jpeg(0)
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_dataset_of_images_with_metadata(tmp_path, suffix, caplog):
     root = tmp_path / "photos"

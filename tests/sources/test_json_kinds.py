@@ -78,6 +78,7 @@ class _EveryRow:
         return row
 
 
+@pytest.mark.slow
 @given(st.lists(_ROWS, min_size=1, max_size=6), st.integers(1, 3))
 @settings(max_examples=examples(500), deadline=None)
 def test_the_kinds_are_those_that_python_finds_in_every_row(rows, times):

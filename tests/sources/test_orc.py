@@ -96,6 +96,7 @@ def test_a_timestamp_out_of_range_is_refused(tmp_path, monkeypatch):
     assert Orc(tmp_path / "a.orc", columns=["id"]).schema().names == ["id"]
 
 
+@pytest.mark.slow
 def test_a_union_is_refused_by_its_name(tmp_path):
     ids = pa.array([0, 1], pa.int8())
     either = pa.UnionArray.from_sparse(ids, [pa.array([1, 2]), pa.array(["a", "b"])])

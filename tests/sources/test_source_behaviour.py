@@ -47,7 +47,7 @@ class TestSources(SourceConformance):
     def damage(self, path: Path) -> None:
         self.case.damage(path)
 
-    @pytest.mark.slow_after(3)
+    @pytest.mark.slow_after(1)
     def test_workers_and_batch_size_do_not_change_a_dataset(self, tmp_path: Path) -> None:
         super().test_workers_and_batch_size_do_not_change_a_dataset(tmp_path)
 

@@ -176,7 +176,7 @@ def test_a_key_of_integers_numbers_the_rows(trips):
         assert found == list(range(1000))
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"table": "t"}, {"query": "SELECT * FROM t"}])
 def test_a_dataset_does_not_depend_on_how_the_table_is_cut(trips, tmp_path, options):
     for partitions in (1, 5):

@@ -66,6 +66,7 @@ def shown_rows(path):
     return sorted(map(repr, bt.load(path).rows()))
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     "options",
     [
@@ -341,6 +342,7 @@ def test_files_of_others_become_a_dataset(tmp_path, columns):
 SEQUENCE_EXAMPLE = example(n=1) + wire.field(2, wire.field(1, wire.field(1, b"l")))
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("columns", [None, ["n"]])
 @pytest.mark.parametrize(
     ("payload", "message"),
@@ -479,6 +481,7 @@ def _doubled(row: dict[str, int]) -> dict[str, int]:
     return {"id": 2 * row["id"]}
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("options", [{}, {"key": "id"}])
 def test_a_stopped_job_goes_on_without_reading_again(made, tmp_path, monkeypatch, options):
     def stop(*_: Any, **__: Any) -> None:

@@ -73,7 +73,7 @@ def test_elements_without_an_order_are_all_there(tmp_path, kind, rows):
         assert (manifest.order, manifest.place) == ("source", "bytes")
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode",
     ["in_memory", "multi_threading", pytest.param("multi_processing", marks=pytest.mark.slow)],
@@ -87,7 +87,7 @@ def test_every_local_mode_gives_them_one_order(tmp_path, mode):
     assert ids(tmp_path / "there") == ids(tmp_path / "here")
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [bt.ToRows(), bt.EncodeExamples()], ids=["rows", "examples"])
 def test_rows_behind_to_rows_and_encode_examples(tmp_path, step):
     parquet = write_parquet(tmp_path / "in", sample_table(1000), files=2)

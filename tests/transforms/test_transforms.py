@@ -138,6 +138,7 @@ def test_rows_of_any_kind(tmp_path, elements):
     assert values == {0.5, 1.5}
 
 
+@pytest.mark.slow
 def test_rows_of_a_kind_that_beam_does_not_know(tmp_path):
     with pipeline() as p:
         rows = p | beam.Create([1, 2, 3]) | beam.Map(lambda i: {"id": i})
@@ -432,6 +433,7 @@ def test_an_existing_dataset_is_refused_at_construction(parquet, tmp_path):
         pipeline() | bt.ReadFromParquet(parquet) | bt.WriteToTFRecord(f"{tmp_path}/")
 
 
+@pytest.mark.slow
 def test_examples_of_two_kinds_are_an_error(tmp_path):
     records = [example(x=1), example(x=1.0)]
     with pytest.raises(Exception, match="feature 'x'"), pipeline() as p:
@@ -481,6 +483,7 @@ def test_rows_of_unknown_type_that_lose_their_split_are_refused(parquet, tmp_pat
     assert set(bt.Manifest.load(tmp_path).splits) == set(SPLITS)
 
 
+@pytest.mark.slow
 def test_splits_pass_through_other_code_that_gives_batches(parquet, tmp_path):
     with pipeline() as p:
         (
@@ -603,7 +606,7 @@ def halved(row: dict) -> dict:
     return {"id": row["id"], "half": row["id"] / 2}
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("is_flat", [True, False], ids=["Flatten", "Reshuffle"])
 def test_map_rows_finds_types_behind_other_code(parquet, tmp_path, is_flat):
     with pipeline() as p:

@@ -135,7 +135,7 @@ def test_inputs_are_shuffled_apart(inputs, tmp_path, build):
     assert adjacent < 15
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("build", BUILDS)
 def test_source_order_keeps_inputs_apart(inputs, tmp_path, build):
     found = write(build, inputs, tmp_path, shuffle=False, shards=3)
@@ -222,6 +222,7 @@ def test_too_many_ways_are_refused(inputs):
         step_paths_to(rows)
 
 
+@pytest.mark.slow
 def test_rows_of_many_groups_share_runs(inputs, tmp_path):
     """Behind a Reshuffle of the user's, nearly every batch is of another group than the last."""
     for number in range(20):

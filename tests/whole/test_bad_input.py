@@ -200,6 +200,7 @@ def test_files_are_refused_in_one_line(case, tmp_path, monkeypatch):
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("option", OPTIONS, ids=" ".join)
 def test_options_are_refused_in_one_line(option, tmp_path):
     path = tmp_path / "x.jsonl"
@@ -231,6 +232,7 @@ def _bad_texts(suffix, rows):
     return data.replace(b"BAD", b"\xff\xfe\xfd")
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("suffix", ["arrow", "avro", "jsonl"])
 def test_rows_are_written_or_rejected_and_none_is_lost(suffix, tmp_path):
     path = tmp_path / f"x.{suffix}"
@@ -261,7 +263,7 @@ def _parquet_without_name() -> Path:
     return Path("odd.parquet")
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("made", "options"),
     [

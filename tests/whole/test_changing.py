@@ -14,7 +14,7 @@ TURNS = [
 ]
 
 
-@pytest.mark.slow_after(4)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(("kind", "how", "moment"), TURNS)
 def test_a_changed_input_is_one_state_or_one_line(tmp_path, kind, how, moment):
     judge(tmp_path, kind, how, moment, rows=40)

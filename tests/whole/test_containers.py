@@ -12,7 +12,7 @@ LARGE = ("delta", "duckdb", "hugging_face", "iceberg")
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "variant",
     [

@@ -388,6 +388,7 @@ def test_every_name_of_a_type_in_the_table_is_one():
         type_from_json(json.loads(name) if name.startswith("{") else name)
 
 
+@pytest.mark.slow
 def test_the_messages_to_search_for_are_ours():
     nodes = (
         node

@@ -416,6 +416,7 @@ def _check(name):
 SLOW = ("delta, filter", "iceberg, key", "preprocessed")
 
 
+@pytest.mark.slow_after(12)
 @pytest.mark.filterwarnings("ignore")  # tensorflow-transform warns of its own calls
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in JOBS]

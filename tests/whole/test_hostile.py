@@ -226,7 +226,7 @@ def swapped(dataset, *, renames):
     edited(dataset, change)
 
 
-@pytest.mark.slow_after(3)
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     "decides",
     [

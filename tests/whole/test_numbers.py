@@ -36,6 +36,7 @@ def columns_of(seed):
     return {f"c{index}": random_texts(rng, ROWS) for index in range(COLUMNS)}
 
 
+@pytest.mark.slow_after(7)
 @pytest.mark.parametrize(
     "way",
     [pytest.param(way, marks=[pytest.mark.slow] * (way == "duckdb_decimals")) for way in WAYS],
@@ -93,6 +94,7 @@ def written(path, output, arrow, store, **options):
     return [shard.xxh64 for shard in manifest.shards], losses
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("function", [same_row, same_batch])
 @pytest.mark.parametrize("store", ["auto", "bytes", "text", "text of float32", "float32"])
 def test_a_map_that_gives_back_what_it_was_given_changes_nothing(tmp_path, function, store):

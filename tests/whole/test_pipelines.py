@@ -75,6 +75,7 @@ def write_trips(directory):
 CSV_WORDS = ["--input", "trips-*.csv", "--splits", "train=0.8,test=0.2", "--compression", "gzip"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "beam_options",
     [
@@ -113,6 +114,7 @@ def _of(directory, split):
     return examples
 
 
+@pytest.mark.slow
 def test_csv_rejects_are_counted(recipe, tmp_path):
     main = recipe("csv_to_tfrecord").main
     # Text that is no number makes the column text, and the function then raises on every row.

@@ -158,7 +158,7 @@ def test_an_interrupt_stops_threads_until_the_next_attempt(source, tmp_path):
     assert bt.write(source, out).examples == 1000
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "damage"),
     [(SHUFFLED, "cut"), (SHUFFLED, "mark cut"), (SHUFFLED, "mark gone"), (SOURCE, "gone")],
@@ -183,7 +183,7 @@ def test_work_that_is_not_whole_is_done_again(source, tmp_path, reads, options, 
     assert shard_hashes(out) == shard_hashes(tmp_path / "whole")
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @ORDERS
 def test_only_an_edited_file_is_read_again(source, tmp_path, reads, options):
     out, edited = tmp_path / "out", Path(source) / "part-002.parquet"
@@ -203,6 +203,7 @@ def test_only_an_edited_file_is_read_again(source, tmp_path, reads, options):
     assert shard_hashes(out) == shard_hashes(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_an_edited_file_is_never_nothing_to_do(source, tmp_path):
     bt.write(source, tmp_path / "out")
     os.utime(Path(source) / "part-000.parquet", ns=(0, 0))
@@ -273,6 +274,7 @@ def test_work_of_another_version_is_dropped(source, tmp_path, reads, name, value
     assert len(reads) == 4
 
 
+@pytest.mark.slow
 def test_another_job_clears_away_what_one_has_left(source, tmp_path):
     out = tmp_path / "out"
     stop_before_publishing(source, out)

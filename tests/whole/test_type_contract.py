@@ -28,6 +28,7 @@ READERS = [
 ]
 
 
+@pytest.mark.slow_after(15)
 @pytest.mark.parametrize("reader", [*READERS, "ours"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_reader_sees_every_value_as_the_contract_says(family, reader):

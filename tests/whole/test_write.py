@@ -210,6 +210,7 @@ def test_no_rows_give_a_manifest_without_shards(tmp_path):
         assert manifest.schema.names == ("id", "x", "name")
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("shuffle", [True, False], ids=["shuffled", "source"])
 @pytest.mark.parametrize("rows", [1, 3])
 def test_fewer_rows_than_shards_leave_no_empty_shard(tmp_path, rows, shuffle):
@@ -376,6 +377,7 @@ def test_csv_and_parquet_copies_give_the_same_files_under_one_key(tmp_path):
     assert schemas[0] == schemas[1]
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("kind", sorted(set(CASES) - {"images", "numpy"}))
 def test_columns_choose_among_those_of_a_schema(kind, tmp_path):
     case = CASES[kind]

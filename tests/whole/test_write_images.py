@@ -320,6 +320,7 @@ def test_gifs_of_one_frame_size_need_no_size(tmp_path):
     assert batch.shape == (2, 9, 15, 3)
 
 
+@pytest.mark.slow
 def test_a_resized_gif_keeps_the_shape_of_what_is_seen(tmp_path):
     path = tmp_path / "in" / "a" / "0.gif"
     path.parent.mkdir(parents=True)
@@ -330,6 +331,7 @@ def test_a_resized_gif_keeps_the_shape_of_what_is_seen(tmp_path):
     assert (row["width"], row["height"], row["format"]) == (22, 14, "png")
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("orient", [False, True])
 @pytest.mark.parametrize("check", ["header", "decode", "none"])
 def test_the_size_before_resizing_is_stored(tmp_path, orient, check):

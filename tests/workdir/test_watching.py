@@ -217,6 +217,7 @@ def test_the_files_of_a_job_hold_all_of_it(tmp_path, table, monkeypatch):
     assert not list((tmp_path / "out").glob(".tmp*"))
 
 
+@pytest.mark.slow
 def test_verify_and_repair_report_their_bytes(tmp_path, table):
     pa.parquet.write_table(table, tmp_path / "a.parquet")
     manifest = bt.write(str(tmp_path / "a.parquet"), str(tmp_path / "out"))
