@@ -17,7 +17,7 @@ def pytest_itemcollected(item):
 
 @pytest.fixture(autouse=True)
 def scratch(tmp_path, monkeypatch):
-    """Keep what Beam leaves of pipelines that never run, and of jobs that went to other processes."""
+    """Keep what Beam leaves of pipelines that never run, and of jobs in other processes."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
