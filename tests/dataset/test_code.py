@@ -148,6 +148,7 @@ def test_the_name_of_a_column_decides_among_several_with_class_names(tmp_path):
     assert 'LABEL = "label"\n' in reading_code(manifest, "keras", tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("tensorflow")
 def test_another_label_is_a_guess_and_the_program_says_so(tmp_path, capsys):
     manifest = make_dataset(tmp_path, TABLE.rename_columns([*TABLE.column_names[:-1], "last"]))

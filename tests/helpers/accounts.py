@@ -122,6 +122,8 @@ class Accounts:
         allowed = exceptions(BUDGET.read_text())
         if len(allowed) > MOST_EXCEPTIONS:
             found.append(f"{BUDGET.name}: {len(allowed)} tests, of at most {MOST_EXCEPTIONS}")
+        ran = {test.partition("[")[0] for test in self.tests}
+        found += [f"{BUDGET.name}: no quick test {name}" for name in allowed if name not in ran]
         if sum(imported for _, imported in self.workers) > 1:
             found.append("more than one worker imported TensorFlow: xdist_group('tensorflow')")
         for test, seconds in self.tests.items():

@@ -165,6 +165,7 @@ def test_a_program_replaces_nothing(cell, monkeypatch):
     assert written() == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_the_session_changes_nothing_but_one_entry_of_the_job_file(cell, monkeypatch):
     cell("bt.write('a.csv', 'in_a_session', map=lambda row: row)")
     monkeypatch.delattr(sys, "ps1")

@@ -370,6 +370,7 @@ def test_files_whose_kinds_differ_are_both_named(tmp_path, columns):
         bt.write(tmp_path / "in", tmp_path / "out", columns=columns)
 
 
+@pytest.mark.slow
 def test_a_file_without_checksums_says_so(tmp_path):
     payload = example(n=1)
     (tmp_path / "a.tfrecord").write_bytes(

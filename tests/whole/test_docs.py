@@ -49,7 +49,7 @@ FAST = {"types.md", "stop-and-resume.md"}
 # show and fix a fault of Beam in tests/runners/test_local_runner.py.
 NOT_RUN = {"notebooks.md", "upstream.md"}
 # Flags of other programs that the text names.
-FOREIGN_FLAGS = {"--artifacts-dir", "--force-reinstall", "--no-deps", "-c", "-m"}
+FOREIGN_FLAGS = {"--all", "--artifacts-dir", "--force-reinstall", "--no-deps", "-c", "-m"}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -128,6 +128,7 @@ def test_a_function_of_batches_that_gives_other_rows_takes_no_numbers_of_others(
     assert texts_in(tmp_path / "out") == [b"1.5", b"1.5", b"2.5"]
 
 
+@pytest.mark.slow
 def test_floats_of_a_path_have_all_of_their_digits(tmp_path):
     directory = tmp_path / "a=16777217.0000000000001"
     directory.mkdir()
