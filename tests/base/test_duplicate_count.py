@@ -1,7 +1,5 @@
 """Counting rows of equal content."""
 
-from __future__ import annotations
-
 import random
 
 import pyarrow as pa
@@ -17,7 +15,7 @@ from beam_tfrecord.duplicate_count import (
 )
 
 
-def of(*texts: str | None) -> DuplicateCount:
+def of(*texts):
     return DuplicateCount.of(pa.array(texts, pa.string()))
 
 

@@ -3,15 +3,12 @@
 A machine without Java is tried in `tests/sources/test_sql_jdbc_process.py`.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -206,9 +203,7 @@ def place(tmp_path_factory):
     return directory
 
 
-def without(
-    place: Path, hidden: Iterable[str], runs: Sequence[tuple[str, str]]
-) -> list[tuple[int | str, list[str]]]:
+def without(place, hidden, runs):
     """Return the exit code of each command or piece of Python, and what it said."""
     python = warm.program() if BEAMS.isdisjoint(hidden) else (sys.executable,)
     done = subprocess.run(

@@ -1,7 +1,5 @@
 """The source of docs/own_source/, installed as a package of its own."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re
@@ -9,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +18,7 @@ PROJECT = ROOT / "docs" / "own_source"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def run_in(folder: Path, *words: str, ends: int = 0) -> subprocess.CompletedProcess[str]:
+def run_in(folder, *words, ends=0):
     """Run a module of Python in a folder, with what is installed there."""
     env = {**os.environ, "PYTHONPATH": f"{folder / 'installed'}{os.pathsep}{ROOT}"}
     python = (sys.executable,) if words[0] == "pip" else warm.program()

@@ -1,7 +1,5 @@
 """Directories that code is loaded from are the user's own."""
 
-from __future__ import annotations
-
 import os
 import stat
 import tempfile
@@ -17,24 +15,24 @@ from beam_tfrecord.sources.sql import jdbc_java
 NOBODY = 65534
 
 
-def owned_by_another(path: Path) -> None:
+def owned_by_another(path):
     path.mkdir()
     if os.getuid():
         pytest.skip("only root can give a directory to another user")
     os.chown(path, NOBODY, NOBODY)
 
 
-def open_to_others(path: Path) -> None:
+def open_to_others(path):
     path.mkdir()
     path.chmod(0o777)
 
 
-def open_to_the_group(path: Path) -> None:
+def open_to_the_group(path):
     path.mkdir()
     path.chmod(0o770)
 
 
-def link_of_another(path: Path) -> None:
+def link_of_another(path):
     (path.parent / "target").mkdir()
     path.symlink_to(path.parent / "target")
     if os.getuid():
@@ -42,12 +40,12 @@ def link_of_another(path: Path) -> None:
     os.lchown(path, NOBODY, NOBODY)
 
 
-def link_to_anothers(path: Path) -> None:
+def link_to_anothers(path):
     owned_by_another(path.parent / "target")
     path.symlink_to(path.parent / "target")
 
 
-def file(path: Path) -> None:
+def file(path):
     path.touch()
 
 

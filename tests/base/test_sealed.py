@@ -1,7 +1,5 @@
 """What a job stores for its next attempt: read back as it was, and never more than plain values."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json
@@ -10,7 +8,6 @@ import pickle
 import struct
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -224,7 +221,7 @@ def test_names_in_a_pack_are_bounded_and_those_that_were_listed(tmp_path):
             forged_pack.files()
 
 
-def made(**changes: Any) -> checkpoints.Done:
+def made(**changes):
     counts = BinCounts(np.array([1], np.uint64), np.array([3]), np.array([60]), 48)
     values = {"tally": Tally(), "runs": (Run("run-1", {"a": counts}),)}
     return checkpoints.Done(**{**values, "sizes": (0,), **changes})

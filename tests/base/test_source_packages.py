@@ -1,7 +1,5 @@
 """Sources of other packages, as the metadata of installed packages declares them."""
 
-from __future__ import annotations
-
 import logging
 import re
 import sys
@@ -71,9 +69,7 @@ def install(tmp_path_factory, monkeypatch):
     monkeypatch.syspath_prepend(site)
     made = []
 
-    def install(
-        package: str, kind: str, *suffixes: str, text: str = SOURCE, declared: str | None = None
-    ) -> None:
+    def install(package, kind, *suffixes, text=SOURCE, declared=None):
         made.append(module := package.replace("-", "_"))
         (site / f"{module}.py").write_text(text.format(kind=kind, suffixes=suffixes))
         info = site / f"{module}-1.dist-info"

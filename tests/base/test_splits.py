@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +9,7 @@ from beam_tfrecord.layout import Splits, as_columns, is_split_name, make_splits,
 THREE = Splits((("train", 0.5), ("val", 0.25), ("test", 0.25)))
 
 
-def numbers(splits: Splits, hashes: list[int]) -> list[int]:
+def numbers(splits, hashes):
     return splits.assign(np.array(hashes, np.uint64)).tolist()
 
 

@@ -1,7 +1,5 @@
 """What a schema, manifest, dataset, stage and plan look like at the end of a notebook's cell."""
 
-from __future__ import annotations
-
 import html.parser
 import json
 
@@ -19,14 +17,14 @@ HOSTILE = '<script>alert("1")</script>&\x1b[31m\n'
 class Shown(html.parser.HTMLParser):
     """The tags of some HTML, and the cells of each line of its tables."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__()
         self.tags = set()
         self.lines = []
         self.text = ""
         self.feed(text)
 
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attributes):
         self.tags.add(tag)
         assert dict(attributes).get("style", "") in ("", "text-align: left", "text-align: right")
         if tag == "tr":
@@ -34,7 +32,7 @@ class Shown(html.parser.HTMLParser):
         elif tag in ("td", "th"):
             self.lines[-1].append("")
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         self.text += data
         if self.lines and self.lines[-1]:
             self.lines[-1][-1] += data

@@ -1,7 +1,5 @@
 """The help: grouped by subject, short by default, and what shells complete."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -31,7 +29,7 @@ def flags_in(text):
     return re.findall(r"^  (?:-\w, )?(--[\w-]+)", listed, re.MULTILINE)
 
 
-def flags_of(name: str) -> set[str]:
+def flags_of(name):
     params = [one for one in cli.commands[name].params if isinstance(one, click.Option)]
     return {*(one.opts[-1] for one in params), "--help"}
 

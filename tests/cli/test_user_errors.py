@@ -1,9 +1,5 @@
 """What people run into: a clear error, the right exit code, nothing published."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,21 +9,21 @@ from beam_tfrecord.cli.main import cli
 from tests.helpers.datasets import visible_names
 
 
-def _missing(folder: Path) -> list[str]:
+def _missing(folder):
     return [str(folder / "nope.csv")]
 
 
-def _empty_directory(folder: Path) -> list[str]:
+def _empty_directory(folder):
     (folder / "empty").mkdir()
     return [str(folder / "empty"), "--from", "csv"]
 
 
-def _malformed_row(folder: Path) -> list[str]:
+def _malformed_row(folder):
     (folder / "bad.csv").write_text("a,b\n1,2\n3,4,5\n6,7\n")
     return [str(folder / "bad.csv")]
 
 
-def _truncated_parquet(folder: Path) -> list[str]:
+def _truncated_parquet(folder):
     pq.write_table(pa.table({"x": range(1000)}), folder / "whole.parquet")
     data = (folder / "whole.parquet").read_bytes()
     (folder / "whole.parquet").unlink()
@@ -35,38 +31,38 @@ def _truncated_parquet(folder: Path) -> list[str]:
     return [str(folder / "cut.parquet")]
 
 
-def _conflict(folder: Path) -> list[str]:
+def _conflict(folder):
     (folder / "1.csv").write_text("fare\n1.5\n")
     (folder / "2.csv").write_text("fare\n2.5\ncheap\n")
     return [str(folder / "*.csv")]
 
 
-def _schema_that_does_not_fit(folder: Path) -> list[str]:
+def _schema_that_does_not_fit(folder):
     (folder / "t.csv").write_text("id\n1\nseven\n")
     (folder / "s.json").write_text('{"features": [{"name": "id", "type": "int64"}]}')
     return [str(folder / "t.csv"), "--schema", str(folder / "s.json")]
 
 
-def _schema_of_an_unknown_type(folder: Path) -> list[str]:
+def _schema_of_an_unknown_type(folder):
     (folder / "t.csv").write_text("fare\n1\n")
     (folder / "s.json").write_text('{"features": [{"name": "fare", "type": "it64"}]}')
     return [str(folder / "t.csv"), "--schema", str(folder / "s.json")]
 
 
-def _schema_with_a_wrong_default(folder: Path) -> list[str]:
+def _schema_with_a_wrong_default(folder):
     (folder / "t.csv").write_text("fare\n1\n")
     feature = '{"name": "fare", "type": "int64", "default": "x"}'
     (folder / "s.json").write_text(f'{{"features": [{feature}]}}')
     return [str(folder / "t.csv"), "--schema", str(folder / "s.json")]
 
 
-def _schema_of_a_missing_column(folder: Path) -> list[str]:
+def _schema_of_a_missing_column(folder):
     (folder / "t.csv").write_text("id\n1\n")
     (folder / "s.json").write_text('{"features": [{"name": "price", "type": "float"}]}')
     return [str(folder / "t.csv"), "--schema", str(folder / "s.json")]
 
 
-def _doubled_header(folder: Path) -> list[str]:
+def _doubled_header(folder):
     (folder / "t.csv").write_text("id,id\n1,2\n")
     return [str(folder / "t.csv")]
 

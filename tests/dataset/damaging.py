@@ -39,12 +39,12 @@ class Damage:
     origins: Origins
 
 
-def flip(data: bytes, draw: random.Random) -> Damage:
+def flip(data, draw):
     """Flip one bit."""
     return _flipped(data, draw, 1)
 
 
-def flips(data: bytes, draw: random.Random) -> Damage:
+def flips(data, draw):
     """Flip several bits anywhere."""
     return _flipped(data, draw, draw.randint(2, 9))
 
@@ -57,7 +57,7 @@ def _flipped(data, draw, count):
     return Damage(bytes(new), origins)
 
 
-def zero(data: bytes, draw: random.Random) -> Damage:
+def zero(data, draw):
     """Fill a range with zeros."""
     start, stop = _range(data, draw)
     origins = [
@@ -67,32 +67,32 @@ def zero(data: bytes, draw: random.Random) -> Damage:
     return Damage(data[:start] + bytes(stop - start) + data[stop:], origins)
 
 
-def cut(data: bytes, draw: random.Random) -> Damage:
+def cut(data, draw):
     """Cut off the end."""
     at = draw.randrange(len(data))
     return Damage(data[:at], list(range(at)))
 
 
-def insert(data: bytes, draw: random.Random) -> Damage:
+def insert(data, draw):
     """Insert random bytes."""
     at, new = draw.randrange(len(data) + 1), draw.randbytes(_size(data, draw))
     origins = [*range(at), *[None] * len(new), *range(at, len(data))]
     return Damage(data[:at] + new + data[at:], origins)
 
 
-def delete(data: bytes, draw: random.Random) -> Damage:
+def delete(data, draw):
     """Take a range out."""
     start, stop = _range(data, draw)
     return Damage(data[:start] + data[stop:], [*range(start), *range(stop, len(data))])
 
 
-def double(data: bytes, draw: random.Random) -> Damage:
+def double(data, draw):
     """Write a range twice."""
     start, stop = _range(data, draw)
     return Damage(data[:stop] + data[start:], [*range(stop), *range(start, len(data))])
 
 
-def misdirect(data: bytes, draw: random.Random) -> Damage:
+def misdirect(data, draw):
     """Write a block of the file over another place of it."""
     size = draw.randint(1, len(data) // 3)
     start, other = (draw.randrange(len(data) - size + 1) for _ in range(2))
@@ -100,7 +100,7 @@ def misdirect(data: bytes, draw: random.Random) -> Damage:
     return Damage(new, [at if one == data[at] else None for at, one in enumerate(new)])
 
 
-def swap(data: bytes, draw: random.Random) -> Damage:
+def swap(data, draw):
     """Swap two blocks."""
     size = draw.randint(1, len(data) // 4)
     one, other = sorted(draw.sample(range(0, len(data) - size, size), 2))
@@ -114,7 +114,7 @@ def swap(data: bytes, draw: random.Random) -> Damage:
     return Damage(bytes(data[place] for place in places), list(places))
 
 
-def copy_records(data: bytes, draw: random.Random) -> Damage:
+def copy_records(data, draw):
     """Write whole records once more at any place, or over as many others."""
     ends = [0, *_record_ends(data)]
     count = draw.randint(1, 10)
@@ -125,7 +125,7 @@ def copy_records(data: bytes, draw: random.Random) -> Damage:
     return Damage(bytes(data[place] for place in places), list(places))
 
 
-def carriage_returns(data: bytes, _: random.Random) -> Damage:
+def carriage_returns(data, _):
     """Convert the ends of lines, as a transfer of text does."""
     places = [
         place for at, one in enumerate(data) for place in ((None, at) if one == 10 else (at,))
@@ -134,7 +134,7 @@ def carriage_returns(data: bytes, _: random.Random) -> Damage:
     return Damage(new, places)
 
 
-def thin(data: bytes, draw: random.Random) -> Damage:
+def thin(data, draw):
     """Take every so many-th byte out."""
     step = draw.randint(20, 4000)
     places = [at for at in range(len(data)) if at % step != step - 1]
@@ -145,7 +145,7 @@ Kind = Callable[[bytes, random.Random], Damage]
 
 
 def _both(first, second):
-    def both(data: bytes, draw: random.Random) -> Damage:
+    def both(data, draw):
         one = first(data, draw)
         other = second(one.data, draw)
         origins = [None if place is None else one.origins[place] for place in other.origins]

@@ -3,11 +3,8 @@
 The classes are found by walking the files as their formats say, not by the package's readers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
-from collections.abc import Iterator
 from pathlib import Path
 
 # Bytes of a file from, to: what a class consists of.
@@ -53,7 +50,7 @@ def _record_parts(data):
 
 
 @contextlib.contextmanager
-def flipped(path: Path, position: int, bit: int) -> Iterator[None]:
+def flipped(path, position, bit):
     """Flip one bit of a file, and back again."""
     data = bytearray(path.read_bytes())
     data[position] ^= 1 << bit

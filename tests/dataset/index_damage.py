@@ -9,7 +9,6 @@ import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -117,7 +116,7 @@ def age(*paths):
         os.utime(path, (1, 1))
 
 
-def put(path: Path, data: bytes, draw: random.Random) -> None:
+def put(path, data, draw):
     """Write a file in place, or put another one in its place."""
     if draw.random() < 0.5:
         path.write_bytes(data)
@@ -163,7 +162,7 @@ def read_damaged(out, files, ids, draw):
     return next(filter(None, errors), "")
 
 
-def read(ds: Any, ids: list[int], draw: random.Random) -> str:
+def read(ds, ids, draw):
     """Read random rows; return the error, or an empty text if all rows are right."""
     indices = draw.choices(range(ROWS), k=draw.choice((1, 3, 40)))
     try:

@@ -18,7 +18,6 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -62,47 +61,47 @@ class Reader:
     is_strict: bool = True
 
 
-def _rows(out: Path) -> Iterator[Rows]:
+def _rows(out):
     for row in bt.load(out).rows():
         yield [row["of"]]
 
 
-def _batches(out: Path) -> Iterator[Rows]:
+def _batches(out):
     for batch in bt.load(out, columns=["of"]).batches(7):
         yield batch.column("of").to_pylist()
 
 
-def _examples(out: Path) -> Iterator[Rows]:
+def _examples(out):
     for example in bt.load(out).examples():
         # Feature `of` comes last: its value is the last byte.
         yield [example[-1]]
 
 
-def _at_once(name: str, out: Path) -> Iterator[Rows]:
+def _at_once(name, out):
     yield [int(value) for value in getattr(bt.load(out, columns=["of"]), name)()["of"].tolist()]
 
 
-def _arrow(out: Path) -> Iterator[Rows]:
+def _arrow(out):
     yield bt.load(out).arrow()["of"].to_pylist()
 
 
-def _memmap(out: Path) -> Iterator[Rows]:
+def _memmap(out):
     yield bt.load(out, columns=["of"]).memmap(out.with_name("map"))["of"].tolist()
 
 
-def _torch(out: Path) -> Iterator[Rows]:
+def _torch(out):
     for batch in bt.load(out).torch(7):
         yield batch["of"].tolist()
 
 
-def _parts(out: Path) -> Iterator[Rows]:
+def _parts(out):
     dataset = bt.load(out)
     for index in range(2):
         for row in dataset.of_shards(index, 2).rows():
             yield [row["of"]]
 
 
-def _tf(out: Path, **options: Any) -> Iterator[Rows]:
+def _tf(out, **options):
     for batch in bt.load(out).tf(7, prefetch=False, **options):
         yield batch["of"].numpy().tolist()
 
@@ -183,7 +182,7 @@ class Writer:
         self._thread.start()
         self._stands.acquire()
 
-    def check(self) -> None:
+    def check(self):
         """Wait for the next turn; the writer calls this before each step, as it does a lease's."""
         self._stands.release()
         self._turns.acquire()
@@ -203,7 +202,7 @@ class Writer:
         if self.error is not None:
             raise self.error
 
-    def _publish(self, new: Path, out: Path) -> None:
+    def _publish(self, new, out):
         directory = out / ".tmp-0123456789abcdef"
         directory.mkdir()
         pieces = [(name, _piece(new / name, directory, number)) for number, name in _files(new)]
@@ -213,7 +212,7 @@ class Writer:
         publication = Publication(job, pieces, text, sidecars, SavedRejects(0, "", ""), {})
         put_in_place(publication, self)  # type: ignore[arg-type]
 
-    def _copy(self, new: Path, out: Path) -> None:
+    def _copy(self, new, out):
         names = [name for _, name in _files(new)]
         if "manifest" not in self._way:
             names.append("manifest.json")
@@ -223,7 +222,7 @@ class Writer:
             shutil.copyfile(new / name, target)
             os.replace(target, out / name)
 
-    def _run(self, new: Path, out: Path) -> None:
+    def _run(self, new, out):
         try:
             (self._publish if self._way == "published" else self._copy)(new, out)
         except BaseException as error:
@@ -260,7 +259,7 @@ def try_reader(datasets, new, reader, seed, way="published"):
     # Seldom or often, so that few or many of its steps fall between two of the reader's.
     chance = draw.choice([0.02, 0.1, 0.5, 1])
 
-    def event() -> None:
+    def event():
         if draw.random() < chance:
             writer.advance(draw.choice([1, 1, 2, 3, 100]))
 
@@ -319,7 +318,7 @@ def _events(event):
 
     def around(function):
         @functools.wraps(function)
-        def called(*arguments: Any, **options: Any) -> Any:
+        def called(*arguments, **options):
             event()
             result = function(*arguments, **options)
             event()

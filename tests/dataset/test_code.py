@@ -1,7 +1,5 @@
 """Generated code: it is run, and must give what the dataset holds."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import re
@@ -105,7 +103,7 @@ def test_the_model_suits_the_label(tmp_path):
     table = TABLE.set_column(0, "id", pa.array([row % 5 for row in range(ROWS)]))
     manifest = make_dataset(tmp_path, table)
 
-    def code(label: str) -> str:
+    def code(label):
         return reading_code(manifest, "keras", tmp_path, label=label)
 
     assert 'Dense(5, activation="softmax")' in code("id")

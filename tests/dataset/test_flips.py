@@ -4,8 +4,6 @@
 sound datasets.
 """
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 
@@ -24,7 +22,7 @@ CLASSES = {
 GZIP_CLASSES = {"gzip header", "gzip stream", "gzip trailer"}
 
 
-def made(directory: Path, compression: str) -> Path:
+def made(directory, compression):
     """Write a dataset of two splits with rejects."""
     rows = range(40)
     values = [2.0**1000 if row % 13 == 5 else row / 3 for row in rows]

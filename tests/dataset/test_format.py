@@ -1,7 +1,5 @@
 """``docs/format.md``: this reader, and one written from the page alone, do what it says."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -53,7 +51,7 @@ def reader(tmp_path_factory):
         pytest.skip("needs a JDK")
     subprocess.run(["javac", "-d", str(classes), str(READER)], check=True)
 
-    def run(*words: object) -> list[str]:
+    def run(*words):
         command = ["java", "-cp", str(classes), "DatasetReader", *map(str, words)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:

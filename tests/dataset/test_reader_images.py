@@ -1,9 +1,5 @@
 """Pictures read back as tensors, against what Keras reads from the same directory."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -240,7 +236,7 @@ def test_lists_beside_decoded_pictures_are_those_beside_their_bytes(tagged, opti
                 assert ours["image"].shape == (theirs["image"].shape[0], *decoded_size(size), 3)
 
 
-def without_image(*parts: Any) -> Any:
+def without_image(*parts):
     return [
         {name: part[name] for name in part if name != "image"} if isinstance(part, dict) else part
         for part in parts

@@ -1,9 +1,5 @@
 """Columns as memory-mapped arrays."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +12,7 @@ from beam_tfrecord.features.schema import Schema
 from tests.helpers.made_datasets import write_examples
 
 
-def write(directory: Path, first: int = 0) -> Path:
+def write(directory, first=0):
     i = np.arange(first, first + 50)
     table = pa.table(
         {

@@ -215,7 +215,7 @@ def test_a_cache_serves_no_other_split_part_or_order(tmp_path):
     table = pa.table({"id": np.arange(40)})
     make_dataset(tmp_path / "out", table, splits={"a": range(20), "b": range(20, 40)}, shards=2)
 
-    def ids(split: str, **options: object) -> list[int]:
+    def ids(split, **options):
         rows = load(tmp_path / "out", split=split).tf(cache=str(tmp_path / "cache"), **options)
         return [int(row["id"]) for row in rows]
 

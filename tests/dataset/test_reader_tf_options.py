@@ -1,9 +1,5 @@
 """Options of ``tf()`` that decide how shards are read."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,7 +22,7 @@ def out(tmp_path_factory):
     return directory / "out"
 
 
-def ids(out: Path, **options: object) -> list[int]:
+def ids(out, **options):
     return [int(row["id"]) for row in bt.load(out).tf(**options)]
 
 

@@ -1,9 +1,6 @@
 """The order of ``tf()``: that of `Order`, divided by records, and continued at any step."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -42,7 +39,7 @@ def batches_of(dataset):
     return [np.atleast_1d(example["id"].numpy()).tolist() for example in dataset]
 
 
-def ids(dataset: Any) -> list[int]:
+def ids(dataset):
     return [row for batch in batches_of(dataset) for row in batch]
 
 

@@ -7,7 +7,6 @@ import io
 import math
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -484,7 +483,7 @@ def test_simplejpeg_decodes_the_pixels_of_pillow(tmp_path, monkeypatch):
     decode = simplejpeg.decode_jpeg
     decoded = []
 
-    def counted(data: bytes, colors: str) -> Any:
+    def counted(data, colors):
         pixels = decode(data, colors)
         decoded.append(data)
         return pixels
@@ -501,7 +500,7 @@ def test_simplejpeg_decodes_the_pixels_of_pillow(tmp_path, monkeypatch):
 def test_transform_makes_the_tensor(photos):
     seen = []
 
-    def transform(image: Any) -> Any:
+    def transform(image):
         seen.append((image.mode, image.size))
         return torch.tensor(image.size)
 

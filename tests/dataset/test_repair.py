@@ -1,10 +1,7 @@
 """`repair`: what is intact becomes a sound dataset, and what is lost is told to the byte."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,7 +28,7 @@ def dataset(tmp_path):
     return tmp_path / "in"
 
 
-def ids(directory: Path, split: str | None = None) -> list[int]:
+def ids(directory, split=None):
     return [row["id"] for row in load(directory, split=split).rows()]
 
 
@@ -39,7 +36,7 @@ def record_bytes(dataset):
     return (dataset / FIRST).stat().st_size // 4
 
 
-def change(path: Path, position: int, new: bytes) -> None:
+def change(path, position, new):
     data = bytearray(path.read_bytes())
     data[position : position + len(new)] = new
     path.write_bytes(data)

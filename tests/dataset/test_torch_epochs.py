@@ -178,7 +178,7 @@ def test_ranks_divide_each_step(places):
     assert sorted(flat(flat(ids(rank)) for rank in dropped)) == sorted(order[:96])
 
 
-def _of_a_group(rank: int, place: str, port: int, out: str) -> None:
+def _of_a_group(rank, place, port, out):
     dataset = bt.load(place)
     early = dataset.torch(8, shuffle=True)
     torch.distributed.init_process_group(
@@ -226,7 +226,7 @@ def test_a_loader_resumes_on_other_ranks_and_workers(places, kind, workers):
             for rank in range(world)
         ]
 
-    def rows(loaders: list[Any], epoch: int) -> list[int]:
+    def rows(loaders, epoch):
         for loader in loaders:
             assert loader.state_dict()["epoch"] == epoch
         return flat(flat(step) for step in zip(*map(ids, loaders), strict=True))

@@ -1,10 +1,7 @@
 """`verify`: nothing is said of a sound dataset, and every kind of damage is told with its place."""
 
-from __future__ import annotations
-
 import collections
 import json
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +32,7 @@ def dataset(tmp_path):
     return tmp_path
 
 
-def faults(directory: Path) -> list[str]:
+def faults(directory):
     return [str(fault) for fault in verify(directory).faults]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 import beam_tfrecord as bt
@@ -132,7 +130,7 @@ def test_two_rounds_of_merging_give_the_same_bytes(
     monkeypatch.setattr(plan, "PART_BYTES", 9_000)
     merged = []
 
-    def merge_runs(task: plan.RunTask, *rest: Any) -> Any:
+    def merge_runs(task, *rest):
         merged.append(task)
         return merge.merge_runs(task, *rest)
 

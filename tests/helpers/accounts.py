@@ -8,6 +8,7 @@ many tests (fixtures of modules and sessions, imports) counts for the room and f
 import collections
 import importlib
 import os
+import re
 import sys
 import tempfile
 from importlib.util import find_spec
@@ -86,13 +87,15 @@ class Accounts:
         return report
 
     def pytest_runtest_logreport(self, report):
-        """Take the seconds of a test, or the package for lack of which it was skipped."""
+        """Take the seconds of a test, or the reason why it was left out, such as a package."""
         test = report.nodeid.rpartition("@")[0] or report.nodeid
         if report.when == "teardown":
             seconds, self.tests[test] = dict(report.user_properties)["cpu"]
             self.rooms[test.split("/")[1] if "/" in test else "."] += seconds
-        if report.skipped and "could not import" in str(report.longrepr):
-            self.missing[str(report.longrepr).split("could not import '")[1].split("'")[0]] += 1
+        if report.skipped and isinstance(report.longrepr, tuple):
+            reason = report.longrepr[2].removeprefix("Skipped: ")
+            package = re.match("could not import '([^']+)'", reason)
+            self.missing[package[1] if package else reason] += 1
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node):
@@ -123,7 +126,12 @@ class Accounts:
         if len(allowed) > MOST_EXCEPTIONS:
             found.append(f"{BUDGET.name}: {len(allowed)} tests, of at most {MOST_EXCEPTIONS}")
         ran = {test.partition("[")[0] for test in self.tests}
-        found += [f"{BUDGET.name}: no quick test {name}" for name in allowed if name not in ran]
+        is_whole_tier = self.config.args_source is pytest.Config.ArgsSource.TESTPATHS
+        found += [
+            f"{BUDGET.name}: no quick test {name}"
+            for name in allowed
+            if is_whole_tier and name not in ran
+        ]
         if sum(imported for _, imported in self.workers) > 1:
             found.append("more than one worker imported TensorFlow: xdist_group('tensorflow')")
         for test, seconds in self.tests.items():
@@ -142,11 +150,12 @@ class Accounts:
         line = terminalreporter.write_line
         slowest = sorted(self.tests.items(), key=lambda pair: -pair[1])[:10]
         line("seconds of CPU: " + ", ".join(f"{k} {v:.0f}" for k, v in self.rooms.most_common()))
-        line("slowest: " + ", ".join(f"{seconds:.1f} {test}" for test, seconds in slowest))
+        for test, seconds in slowest:
+            line(f"{seconds:5.1f} {test}")
         used = ", ".join(f"{seconds:.0f}" for seconds, _ in self.workers)
         line(f"{len(self.tests):,} cases; CPU of each worker: {used} s")
         if self.missing:
             names = ", ".join(sorted(self.missing))
-            line(f"left out {self.missing.total()} for lack of {names}: scripts/test --all has all")
+            line(f"left out {self.missing.total()} ({names}): scripts/test --all has everything")
         for fault in self.faults():
             line(fault, red=True)

@@ -1,7 +1,5 @@
 """Small inputs, and ways to look at a dataset that do not go through the code under test."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -72,7 +70,7 @@ def read_examples(directory, split=None):
                 yield from map(Example.FromString, read_records(Path(directory) / shard["path"]))
 
 
-def ids(directory: str | os.PathLike[str], split: str | None = None) -> list[int]:
+def ids(directory, split=None):
     """Return the feature ``id`` of every example, in the order of the files."""
     return [
         example.features.feature["id"].int64_list.value[0]

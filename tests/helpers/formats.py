@@ -4,8 +4,6 @@ Each function takes a table and returns the bytes of a file. `group_rows` are th
 group, record batch or stripe.
 """
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

@@ -4,8 +4,6 @@ Hashes come from the `xxhash` package and the framing of records from TensorFlow
 it, so that what is read was not written by the reader's own helpers.
 """
 
-from __future__ import annotations
-
 import gzip
 
 import numpy as np

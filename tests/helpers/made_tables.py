@@ -1,11 +1,8 @@
 """Makes tables of Delta Lake and Iceberg: from Parquet files, or by hand."""
 
-from __future__ import annotations
-
 import base64
 import json
 import struct
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +18,7 @@ def files_in(directory):
     return sorted(directory.glob("*.parquet"))
 
 
-def delta_log(directory: Path) -> None:
+def delta_log(directory):
     """Write the log of a Delta Lake table with the files in a directory."""
     from deltalake import Schema
     from deltalake.transaction import AddAction, create_table_with_add_actions
@@ -32,7 +29,7 @@ def delta_log(directory: Path) -> None:
     create_table_with_add_actions(str(directory), schema, adds, "overwrite")
 
 
-def iceberg_metadata(directory: Path) -> None:
+def iceberg_metadata(directory):
     """Write the metadata of an Iceberg table with the files in a directory."""
     from pyiceberg.catalog.sql import SqlCatalog
 

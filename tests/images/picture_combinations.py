@@ -58,7 +58,7 @@ REFUSED_PICTURES = (
 )
 
 
-def is_sound_picture(case: Case) -> bool:
+def is_sound_picture(case):
     """Tell whether a case, which may lack factors, makes sense: it is not one to be refused."""
     # The first pictures are those that are read first: a damaged one may be among them.
     if case.get("damaged") and case.get("limit"):

@@ -1,7 +1,5 @@
 """Plain JPEGs, which the kernel describes by the batch, against the reference for any picture."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np
@@ -35,7 +33,7 @@ def described(data):
         return None
 
 
-def check(data: bytes) -> bool:
+def check(data):
     """Compare both; tell whether it was a plain JPEG."""
     (header,) = told([data])
     # The reference finds nothing that TensorFlow refuses, either.
@@ -86,7 +84,7 @@ _contents = st.one_of(
 )
 
 
-def _segment(marker: int, content: bytes, more: int) -> bytes:
+def _segment(marker, content, more):
     return bytes([0xFF, marker]) + (len(content) + 2 + more).to_bytes(2, "big") + content
 
 

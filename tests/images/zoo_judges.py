@@ -6,7 +6,6 @@ import collections
 import dataclasses
 import io
 import random
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +53,7 @@ def stored(data, check, transform=_UNCHANGED):
     """Return header and bytes of a picture as it is written; None where it is rejected."""
     buffer = np.frombuffer(data + b"\0", np.uint8)
 
-    def read(paths: Any, sizes: Any) -> Files:
+    def read(paths, sizes):
         return Files(buffer, [len(data)], {})
 
     how = Reading(check, transform, MAX_PIXELS, 2**30, needs_sha256=False, read=read)
@@ -93,12 +92,12 @@ class Verdict:
         return self.said == "counted" and self.is_decoded and self.is_right is True
 
 
-def _are_alike(pixels: Pixels, expected: Pixels, data: bytes) -> bool:
+def _are_alike(pixels, expected, data):
     is_like = pixels.shape == expected.shape
     return is_like and int(np.abs(pixels - expected.astype(int)).max()) <= _MOST_DIFFERENCE
 
 
-def _is_gif_right(pixels: Pixels, expected: Pixels, data: bytes) -> bool:
+def _is_gif_right(pixels, expected, data):
     """Compare where the first frame is opaque; what lies around it has no color of its own."""
     image = Image.open(io.BytesIO(data))
     left, top, right, bottom = image.tile[0][1]

@@ -1,12 +1,8 @@
 """A copy of the input, or a chmod, is no edit: the bytes that were read decide."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -35,17 +31,17 @@ def cut(request):
         yield
 
 
-def write(source: Path, out: Path, kind: str, **options: Any) -> dict[str, Any]:
+def write(source, out, kind, **options):
     """Write a dataset, and return what its ``job.json`` tells."""
     bt.write(source, out, source_options=INPUTS[kind].options, **options)
     return load_job((out / "job.json").read_text())
 
 
-def is_read_only(path: Path) -> None:
+def is_read_only(path):
     path.chmod(0o440)
 
 
-def is_copied(path: Path) -> None:
+def is_copied(path):
     copy = path.with_name(f".{path.name}")
     shutil.copy2(path, copy)
     copy.replace(path)

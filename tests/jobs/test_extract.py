@@ -71,7 +71,7 @@ def small_groups(monkeypatch):
     """Make every file of the input a group of its own."""
     reader = compose.ReadBatches
 
-    def small(*arguments: Any, **options: Any) -> Any:
+    def small(*arguments, **options):
         return reader(*arguments, **options | {"group_bytes": 1, "max_group_bytes": 1})
 
     monkeypatch.setattr(compose, "ReadBatches", small)
@@ -215,7 +215,7 @@ class Stop(Exception):
 
 
 def test_a_stopped_job_goes_on(parquet, tmp_path, small_groups, monkeypatch):
-    def stop(*_: Any, **__: Any) -> None:
+    def stop(*_, **__):
         raise Stop("Stop")
 
     stage = tmp_path / "stage"
@@ -234,7 +234,7 @@ def test_a_stopped_job_goes_on(parquet, tmp_path, small_groups, monkeypatch):
 
 
 def test_killed_while_it_was_published_nothing_is_lost(parquet, tmp_path, small_groups):
-    def stop(target: Any) -> None:
+    def stop(target):
         raise Stop("Stop")
 
     stage = tmp_path / "stage"
@@ -259,7 +259,7 @@ def test_a_failed_job_leaves_no_file(tmp_path):
 
 
 def test_a_full_disk_leaves_no_file(tmp_path, monkeypatch):
-    def full(*_: Any) -> None:
+    def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("beam_tfrecord.storage.direct_io.BlockFile.finish", full)

@@ -1,7 +1,5 @@
 """Notebooks: an edited cell writes its dataset anew, and nothing else is replaced unasked."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -11,7 +9,6 @@ import tempfile
 import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,13 +31,13 @@ def cell(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "ps1", "In : ", raising=False)
     names = {"__name__": "__main__", "bt": bt}
 
-    def run(code: str) -> None:
+    def run(code):
         exec(compile(code, "<cell>", "exec"), names)
 
     return run
 
 
-def written(column: str = "y") -> list[Any]:
+def written(column="y"):
     return sorted(row[column] for row in bt.load("out").rows())
 
 
@@ -92,31 +89,31 @@ def test_a_cell_that_fails_leaves_the_old_dataset(cell, capsys):
     assert "replaced" not in capsys.readouterr().out
 
 
-def _cell_of_another_seed() -> str:
+def _cell_of_another_seed():
     return "bt.write('a.csv', 'out', map=lambda row: {'y': 2}, seed=1)"
 
 
-def _cell_without_function() -> str:
+def _cell_without_function():
     return "bt.write('a.csv', 'out')"
 
 
-def _cell_after_an_edit() -> str:
+def _cell_after_an_edit():
     Path("a.csv").write_text("x\n7\n8\n9\n")
     return "bt.write('a.csv', 'out', map=lambda row: {'y': 2})"
 
 
-def _cell_on_the_output_of_a_program() -> str:
+def _cell_on_the_output_of_a_program():
     _edit_job(lambda job: job.pop(WITHOUT_FUNCTIONS))
     return "bt.write('a.csv', 'out', map=lambda row: {'y': 2})"
 
 
-def _cell_on_a_damaged_job_file() -> str:
+def _cell_on_a_damaged_job_file():
     job = Path("out/job.json")
     job.write_text(job.read_text().replace("direct", "indirect"))
     return "bt.write('a.csv', 'out', map=lambda row: {'y': 2})"
 
 
-def _cell_on_a_damaged_manifest() -> str:
+def _cell_on_a_damaged_manifest():
     Path("out/manifest.json").write_text("{}")
     return "bt.write('a.csv', 'out', map=lambda row: {'y': 2})"
 

@@ -1,10 +1,7 @@
 """Small jobs are planned where they are started: with fewer steps, and to the same dataset."""
 
-from __future__ import annotations
-
 import traceback
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,11 +17,11 @@ from tests.helpers.datasets import sample_table, shard_hashes, write_parquet
 from tests.sources.made_images import jpeg, write_tree
 
 
-def make_parquet(place: Path) -> str:
+def make_parquet(place):
     return write_parquet(place, sample_table(500), files=3)
 
 
-def make_csv(place: Path) -> str:
+def make_csv(place):
     place.mkdir()
     for number in range(3):
         rows = "".join(f"{n},{n / 8},w{n % 5}\n" for n in range(number * 40, number * 40 + 40))
@@ -32,13 +29,13 @@ def make_csv(place: Path) -> str:
     return str(place)
 
 
-def make_arrays(place: Path) -> str:
+def make_arrays(place):
     place.mkdir()
     np.savez(place / "a.npz", a=np.arange(50), b=np.ones((50, 3), np.float32))
     return str(place)
 
 
-def make_pictures(place: Path) -> str:
+def make_pictures(place):
     write_tree(place, cat__a=jpeg(), cat__b=jpeg(1), dog__c=jpeg(2))
     return str(place)
 
@@ -58,7 +55,7 @@ def scanned_by(monkeypatch):
     def watched(kind):
         scan = kind.scan
 
-        def watching(self: Any, chunk: Any) -> Any:
+        def watching(self, chunk):
             # A worker processes bundles, on whatever thread the runner has it.
             is_worker = any(frame.name == "process_bundle" for frame in traceback.extract_stack())
             found.append("worker" if is_worker else "launcher")
@@ -75,7 +72,7 @@ def by_workers(kind, monkeypatch):
     """Have workers look at the files however few they are."""
     made = Images.__post_init__
 
-    def without(self: Images) -> None:
+    def without(self):
         made(self)
         object.__setattr__(self, "quick_scans", 0)
 

@@ -1,7 +1,5 @@
 """``-`` as an input: standard input, copied to a file that is removed again."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
@@ -9,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any
 
 import pytest
 
@@ -143,7 +140,7 @@ def test_a_terminal_is_refused(monkeypatch, stream):
 
 
 def test_a_full_disk_is_one_line(scratch, monkeypatch):
-    def copy(*_: Any) -> None:
+    def copy(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(stdin_module.shutil, "copyfileobj", copy)

@@ -1,7 +1,5 @@
 """Many small files read by the kernel: side by side, and what is not as expected left out."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import hashlib
@@ -17,7 +15,7 @@ from beam_tfrecord.native import _files as files
 from beam_tfrecord.sources.images.read import read_local
 
 
-def read(paths: list[Path], sizes: list[int], room: int) -> tuple[list[int], bytes]:
+def read(paths, sizes, room):
     out = np.zeros(room, np.uint8)
     status = files.read_files([os.fsencode(p) for p in paths], np.array(sizes, np.int64), out)
     return status.tolist(), out.tobytes()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tempfile
 import warnings
-from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -116,7 +115,7 @@ def test_the_saved_function_opens_and_names_its_vocabulary(composed):
     assert spec["city"] == tf.io.VarLenFeature(tf.int64)
 
 
-def write(source: Path, out: Path, **options: Any) -> Path:
+def write(source, out, **options):
     bt.write(source, out, splits=SPLITS, transform=STEPS, **options)
     return out
 

@@ -1,11 +1,8 @@
 """The recipes of preprocessing and of training, run as people run them."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +25,7 @@ ROWS = 800
 def recipe(monkeypatch):
     """Return a function that imports a recipe, as workers can find it."""
 
-    def load(name: str) -> ModuleType:
+    def load(name):
         spec = importlib.util.spec_from_file_location(name, RECIPES / f"{name}.py")
         assert spec is not None
         assert spec.loader is not None

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ Made = Callable[[Path], object]
 class Held(Lease):
     """The right to write, without a file."""
 
-    def check(self) -> None:
+    def check(self):
         return
 
 
@@ -37,8 +37,8 @@ def killed(at, *, before):
     """Die at a change of files, before or after it is made; give the changes that were."""
     changes = []
 
-    def counted(name: str, change: Callable[..., Any]) -> Callable[..., Any]:
-        def changed(*arguments: Any, **options: Any) -> Any:
+    def counted(name, change):
+        def changed(*arguments, **options):
             changes.append(name)
             is_last = len(changes) == at + 1
             if is_last and before:
@@ -62,7 +62,7 @@ def killed_before(path):
     """Die before a file gets its name."""
     replace = os.replace
 
-    def replaced(old: Any, new: Any) -> None:
+    def replaced(old, new):
         if os.fspath(new) == str(path):
             raise Killed
         replace(old, new)
@@ -113,7 +113,7 @@ def step_of(make, output, monkeypatch):
     before, steps = output.with_name("before"), []
     published = last_step._published
 
-    def kept(task: Any) -> Iterator[str]:
+    def kept(task):
         shutil.copytree(output, before, ignore=shutil.ignore_patterns(".lock"))
         job, *others = task
         # As of a job that nobody waits for, so that the step clears up, too.

@@ -1,7 +1,5 @@
 """What a job killed while it published has left: ours goes, or goes back; anyone else's stays."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
@@ -138,7 +136,7 @@ def test_a_job_that_is_publishing_is_spared_and_one_that_may_be_at_work(killed):
 
 
 def test_whoever_has_lost_the_lease_removes_nothing(killed):
-    def check() -> None:
+    def check():
         raise LeaseLost("another job has it")
 
     with pytest.raises(LeaseLost):
@@ -156,7 +154,7 @@ def test_nothing_goes_where_a_manifest_cannot_be_read(killed):
 
 
 def test_a_manifest_that_cannot_be_read_now_is_not_taken_for_none(killed, monkeypatch):
-    def fail(_: object) -> None:
+    def fail(_):
         raise StorageError("try again later")
 
     (killed / "manifest.json").touch()

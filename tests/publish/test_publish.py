@@ -1,11 +1,7 @@
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -37,13 +33,13 @@ def piece(directory, split, order, examples=1):
 
 
 def put(
-    out: Path,
-    pieces: list[tuple[str, int]],
-    layout: Layout = TWO,
+    out,
+    pieces,
+    layout=TWO,
     *,
-    schema: Schema = SCHEMA,
-    **more: Any,
-) -> Manifest:
+    schema=SCHEMA,
+    **more,
+):
     (out / ".tmp-0").mkdir(parents=True, exist_ok=True)
     made = [piece(out / ".tmp-0", *one) for one in pieces]
     tally = Tally(rows=len(made), records=len(made), schema=schema, **more)
@@ -58,7 +54,7 @@ def put(
     return manifest
 
 
-def files(out: Path) -> list[str]:
+def files(out):
     found = (path for path in out.rglob("*") if path.is_file())
     return sorted(str(path.relative_to(out)) for path in found)
 
@@ -140,7 +136,7 @@ def test_a_job_that_breaks_off_never_leaves_a_manifest_that_lies(tmp_path, monke
     calls = 0
     replace = os.replace
 
-    def replace_or_fail(*paths: str) -> None:
+    def replace_or_fail(*paths):
         nonlocal calls
         calls += 1
         if calls == failing:

@@ -1,17 +1,13 @@
 """A runner tries a step again whose worker has died: whenever that was, the dataset is the same."""
 
-from __future__ import annotations
-
 import os
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import TargetExists
-from tests.publish.last_steps import Made, files, killed, step_of
+from tests.publish.last_steps import files, killed, step_of
 
 ROWS = 300
 
@@ -25,27 +21,27 @@ def trips(tmp_path):
     return str(path)
 
 
-def written(trips: str, **options: Any) -> Made:
-    def make(output: Path) -> object:
+def written(trips, **options):
+    def make(output):
         wanted = {"splits": "train=0.8,test=0.2", "shards": 4, "max_rejects": 1, **options}
         return bt.write(trips, output, **wanted)
 
     return make
 
 
-def extracted(trips: str, **options: Any) -> Made:
+def extracted(trips, **options):
     return lambda output: bt.extract(trips, output, max_rejects=1, **options)
 
 
-def nothing(output: Path, trips: str) -> None:
+def nothing(output, trips):
     """Leave the target free."""
 
 
-def another_dataset(output: Path, trips: str) -> None:
+def another_dataset(output, trips):
     bt.write(trips, output, shards=9, seed=3, max_rejects="any", key="id")
 
 
-def the_same_damaged(output: Path, trips: str) -> None:
+def the_same_damaged(output, trips):
     written(trips)(output)
     shard = output / "train-00001-of-00003.tfrecord"
     shard.write_bytes(shard.read_bytes()[:-7])
@@ -53,7 +49,7 @@ def the_same_damaged(output: Path, trips: str) -> None:
     os.utime(trips, ns=(1, 1))
 
 
-def another_stage(output: Path, trips: str) -> None:
+def another_stage(output, trips):
     extracted(trips, columns=["id"])(output)
 
 

@@ -1,15 +1,11 @@
 """Workers that were thought dead, and jobs that died: what others have published stays whole."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import os
 import shutil
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 import pytest
@@ -55,7 +51,7 @@ def once(monkeypatch, owner, name, act):
     """Do something before the first call of a function, and then call it."""
     function = getattr(owner, name)
 
-    def called(*arguments: Any, **options: Any) -> Any:
+    def called(*arguments, **options):
         monkeypatch.setattr(owner, name, function)
         act()
         return function(*arguments, **options)
@@ -66,7 +62,7 @@ def once(monkeypatch, owner, name, act):
 def test_a_worker_that_stood_still_leaves_what_the_next_try_has_published(step, monkeypatch):
     published = {}
 
-    def next_try() -> None:
+    def next_try():
         step.try_once(clears=False)
         published.update(files(step.output))
 
@@ -84,7 +80,7 @@ def test_files_of_a_job_that_took_the_output_over_are_not_removed(trips, tmp_pat
     with lease(str(output)) as held:
         task = (dataclasses.replace(step.task[0], lease=held), *step.task[1:])
 
-        def take_over() -> None:
+        def take_over():
             (output / ".lock").unlink()
             # Its shards are named like those that the step is about to remove.
             bt.write(trips, output, shards=9, seed=3, overwrite=True)
@@ -99,7 +95,7 @@ def test_files_of_a_job_that_took_the_output_over_are_not_removed(trips, tmp_pat
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("noted", [True, False])
 def test_a_step_whose_files_were_cleared_away_changes_nothing(noted, trips, tmp_path, monkeypatch):
-    def made(seed: int) -> Callable[[Path], object]:
+    def made(seed):
         # One shard of the same rows has the same size, whatever the seed.
         return lambda output: bt.write(trips, output, shards=1, seed=seed, overwrite=True)
 
@@ -125,7 +121,7 @@ def test_a_step_whose_files_were_cleared_away_changes_nothing(noted, trips, tmp_
     assert bt.verify(output).faults == ()
 
 
-def _die(*_: object) -> None:
+def _die(*_):
     raise Killed
 
 
@@ -205,7 +201,7 @@ def test_what_was_replaced_goes_though_the_try_that_published_died(trips, tmp_pa
     output = tmp_path / "out"
     step = step_over_another(trips, output, monkeypatch)
 
-    def next_try() -> None:
+    def next_try():
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(publishing, "remove_replaced", _die)
             with pytest.raises(Killed):
@@ -254,7 +250,7 @@ def test_a_job_that_fails_while_it_publishes_leaves_no_shards_of_its_own(
     output = tmp_path / "out"
     bt.write(trips, output, shards=5)
 
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise OSError(errno.ENOSPC, "no space left on device")
 
     monkeypatch.setattr(publishing, "dump_job", fail)

@@ -195,7 +195,7 @@ def test_one_decoder_serves_all_threads():
 
     blocks = [one(20), one(30)]
 
-    def comes_back(turn: int) -> bool:
+    def comes_back(turn):
         batch, arena = blocks[turn % 2]
         return bool(decoder.decode(arena.used_data(), arena.used_starts()).equals(batch))
 

@@ -4,7 +4,7 @@ import datetime
 import decimal
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ def batch(values, origin=None):
     return Batch(pa.record_batch({"x": pa.array(values, pa.int64())}), origin or Origin("u", 0, 10))
 
 
-def mapped(of: Batch, function: Callable[[dict], Any], schema: pa.Schema = X) -> Batch:
+def mapped(of, function, schema=X):
     return mapped_batch(of, call_on_rows(of, function), schema)
 
 
@@ -185,7 +185,7 @@ def test_unchanged_numbers_stay_a_range():
     assert after.origin.sub is None
 
 
-def types(of: pa.RecordBatch, function: Callable[[dict], Any] = lambda row: row) -> RowTypes:
+def types(of, function=lambda row: row):
     return infer_row_types(call_on_rows(Batch(of), function).rows)
 
 

@@ -158,7 +158,7 @@ def make_transform_inputs(directory):
     return directory
 
 
-def _quoted(text: str | None) -> str:
+def _quoted(text):
     return "" if text is None else '"' + text.replace('"', '""') + '"'
 
 

@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from click.testing import Result
 
 from beam_tfrecord.storage import gcs, list_files, put, read_bytes
 from tests.helpers.cli_stand_ins import run
@@ -40,27 +39,27 @@ class Cloud:
     service: Service
 
     @property
-    def input(self) -> str:
+    def input(self):
         """Pattern of the files of trips."""
         return f"{self.bucket}/in/trips-*.csv"
 
     @property
-    def output(self) -> str:
+    def output(self):
         """Directory of the dataset."""
         return f"{self.bucket}/out"
 
-    def words(self, *options: str) -> list[str]:
+    def words(self, *options):
         """Return the words of a command that writes the trips on the service."""
         place = ["--runner", "dataflow", *NOWHERE, "--temp-location", f"{self.bucket}/tmp"]
         given = ["write", self.input, self.output, *place, *options]
         separator = [] if "--" in options else ["--"]
         return [*given, *separator, *self.service.options]
 
-    def write(self, *options: str) -> Result:
+    def write(self, *options):
         """Write the trips on the service."""
         return run(*self.words(*options))
 
-    def names(self, directory: str) -> set[str]:
+    def names(self, directory):
         """Return the names below a directory of the bucket."""
         below = f"{self.bucket}/{directory}/"
         return {entry.path.removeprefix(below) for entry in list_files(below.rstrip("/"))}

@@ -109,7 +109,7 @@ class Service:
         thread.start()
         return job
 
-    def _carry_out(self, job: Job) -> None:
+    def _carry_out(self, job):
         job.state = "JOB_STATE_RUNNING"
         self.started.set()
         if self.hangs:
@@ -123,7 +123,7 @@ class Service:
             job.errors = [error] if error else []
             job.state = "JOB_STATE_FAILED" if error else "JOB_STATE_DONE"
 
-    def _run(self, job: Job, directory: Path) -> str:
+    def _run(self, job, directory):
         """Run a job as a worker does; return its error, empty where there is none."""
         for package in job.pool["packages"]:
             url = package["location"].replace("storage.googleapis.com/", "gs://")
@@ -183,7 +183,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     service: Service
 
-    def _serve(self) -> None:
+    def _serve(self):
         url = urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.service.requests.append(f"{self.command} {url.path}")
@@ -206,7 +206,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_POST = _serve  # noqa: N815
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format, *args):
         """Say nothing."""
 
 
@@ -224,25 +224,25 @@ def _told(job):
     }
 
 
-def _create(service: Service, ids: dict[str, str], query: dict[str, str], body: Any) -> Answer:
+def _create(service, ids, query, body):
     if service.refusal is not None:
         status, message = service.refusal
         return status, {"error": {"code": status, "message": message}}
     return 200, _told(service.create(body))
 
 
-def _get(service: Service, ids: dict[str, str], query: dict[str, str], body: Any) -> Answer:
+def _get(service, ids, query, body):
     return 200, _told(service.jobs[ids["id"]])
 
 
-def _update(service: Service, ids: dict[str, str], query: dict[str, str], body: Any) -> Answer:
+def _update(service, ids, query, body):
     job = service.jobs[ids["id"]]
     if body.get("requestedState") in (STATES["JOB_STATE_CANCELLED"], "JOB_STATE_CANCELLED"):
         service.cancel(job)
     return 200, _told(job)
 
 
-def _messages(service: Service, ids: dict[str, str], query: dict[str, str], body: Any) -> Answer:
+def _messages(service, ids, query, body):
     told = [
         {
             "id": f"m{number}",
@@ -255,13 +255,13 @@ def _messages(service: Service, ids: dict[str, str], query: dict[str, str], body
     return 200, {"jobMessages": told}
 
 
-def _launch(service: Service, ids: dict[str, str], query: dict[str, str], body: Any) -> Answer:
+def _launch(service, ids, query, body):
     """Run a classic template: its description is the job's, under another name."""
     description = json.loads(read_bytes(query["gcsPath"]))
     return 200, {"job": _told(service.create({**description, "name": body["jobName"]}))}
 
 
-def _launch_flex(service: Service, ids: dict[str, str], query: dict[str, str], body: Any) -> Answer:
+def _launch_flex(service, ids, query, body):
     """Run the program of a Flex Template as its launcher does, and the job that it describes."""
     launched = body["launchParameter"]
     place = f"{launched['environment']['tempLocation']}/template_launches/job_object"

@@ -4,8 +4,6 @@ Started as ``dataflow_worker.py DIRECTORY``, which holds ``pipeline.pb`` and the
 packages. What goes wrong is told on stderr, as a worker logs it.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 import traceback
@@ -13,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 
-def install(directory: Path) -> None:
+def install(directory):
     """Unpack the wheels in their order, to be found before anything that is installed here."""
     listed = directory / "extra_packages.txt"
     names = listed.read_text().split() if listed.exists() else []
@@ -23,7 +21,7 @@ def install(directory: Path) -> None:
     sys.path.insert(0, str(directory / "packages"))
 
 
-def run(directory: Path) -> None:
+def run(directory):
     """Run the pipeline in this process."""
     from apache_beam.options.pipeline_options import PipelineOptions
     from apache_beam.portability import python_urns

@@ -52,7 +52,7 @@ class Cluster:
     arguments: tuple[str, ...]
 
     @property
-    def master(self) -> str:
+    def master(self):
         """``host:port`` of Flink."""
         return self.arguments[self.arguments.index("--flink-master") + 1]
 
@@ -186,7 +186,7 @@ def parent(pid):
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def is_running(pid: int) -> bool:
+def is_running(pid):
     """Tell whether a process runs, and is not only waited for."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

@@ -25,7 +25,7 @@ SIGNS = ("run-", ".shard-", "publishing", "manifest.json")
 def appears(output, begin):
     """Return whether the output, or the job's directory in it, holds a file of some kind."""
 
-    def is_there() -> bool:
+    def is_there():
         hidden = [os.path.join(output, name) for name in leftovers(output)]
         return any(
             name.startswith(begin)

@@ -12,7 +12,7 @@ import itertools
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -86,7 +86,7 @@ def element(part, number):
     return f"{part}:{number}:".ljust(_WIDTH, "x")
 
 
-def run(way: str, directory: Path, *, seconds: float, sends_slowly: bool = False) -> dict[str, int]:
+def run(way, directory, *, seconds, sends_slowly=False):
     """Run the pipeline.
 
     Args:
@@ -199,7 +199,7 @@ def _slow_sending():
     """Send every larger input of a bundle in pieces, for longer than a second."""
     send = BundleManager._send_input_to_worker
 
-    def send_slowly(self: Any, bundle: str, transform: str, streams: Sequence[bytes]) -> None:
+    def send_slowly(self, bundle, transform, streams):
         data = b"".join(streams or ())
         size = max(1, len(data) // 5)
         pieces = [data[start : start + size] for start in range(0, len(data), size)]

@@ -18,8 +18,6 @@ from tests.helpers.marks import needs
 from tests.runners.conformance import (
     JOBS,
     TRANSFORM_JOBS,
-    Job,
-    Result,
     make_inputs,
     make_transform_inputs,
     prism,
@@ -73,7 +71,7 @@ def expected(tmp_path_factory):
     """Return what a job gives on one worker, run once."""
     known = {}
 
-    def of(name: str, job: Job) -> Result:
+    def of(name, job):
         if name not in known:
             output = tmp_path_factory.mktemp("expected") / "out"
             known[name] = result_of(job, output, ONE.runner, beam=ONE.beam)
@@ -120,7 +118,7 @@ def worker_pool(tmp_path_factory):
 def started(request):
     """Return a way with all its options, once what it needs is there."""
 
-    def of(name: str) -> Way:
+    def of(name):
         way, more = WAYS[name], []
         if name == "external workers":
             more = [f"--environment_config={request.getfixturevalue('worker_pool')}"]

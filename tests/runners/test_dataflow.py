@@ -1,7 +1,5 @@
 """Dataflow up to the service's door: Beam's own client, and a service and a bucket on loopback."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import os
@@ -12,7 +10,6 @@ import sys
 import time
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -204,7 +201,7 @@ def test_a_job_that_is_cancelled_elsewhere_is_one_line(cloud):
     service = cloud.service
     began = service._carry_out
 
-    def cancelled(job: Any) -> None:
+    def cancelled(job):
         began(job)
         service.cancel(job)
 

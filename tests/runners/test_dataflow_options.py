@@ -1,7 +1,5 @@
 """What a Dataflow job is told besides what its user says."""
 
-from __future__ import annotations
-
 import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import (
@@ -32,7 +30,7 @@ MIN_RAM = "beam:resources:min_ram_bytes:v1"
 
 
 class Labels(PipelineVisitor):
-    def __init__(self) -> None:
+    def __init__(self):
         self.hints = {}
 
     def enter_composite_transform(self, transform_node):

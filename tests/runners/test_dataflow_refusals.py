@@ -1,7 +1,5 @@
 """Jobs that are refused: by the service, or before it is asked; each in one line."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -88,7 +86,7 @@ def test_an_option_of_another_runner_is_told():
 
 @pytest.mark.slow
 def test_options_are_checked_before_credentials(monkeypatch):
-    def ask(*_args: object) -> None:
+    def ask(*_args):
         raise AssertionError("asked the store")
 
     monkeypatch.setattr("beam_tfrecord.storage.status", ask)
@@ -104,7 +102,7 @@ def test_options_are_checked_before_credentials(monkeypatch):
 def test_credentials_are_checked_before_beam_asks_for_them(
     monkeypatch,
 ):
-    def make_pipeline(*_args: object) -> None:
+    def make_pipeline(*_args):
         raise AssertionError("Beam made a pipeline")
 
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)

@@ -1,18 +1,15 @@
 """Jobs that are left to Dataflow: detached ones, classic templates and Flex Templates."""
 
-from __future__ import annotations
-
 import json
 import urllib.error
 import urllib.request
-from typing import Any
 
 import pytest
 
 from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.storage import exists, put, read_bytes
 from tests.helpers.cli_stand_ins import run
-from tests.runners.dataflow_cloud import Cloud, last_line, local_copy, trips
+from tests.runners.dataflow_cloud import last_line, local_copy, trips
 
 SPLIT = ("--split", "train=0.9,test=0.1")
 
@@ -28,7 +25,7 @@ def here(tmp_path_factory):
     return directory / "out"
 
 
-def ask(cloud: Cloud, path: str, body: dict[str, Any]) -> dict[str, Any]:
+def ask(cloud, path, body):
     """Ask the service for something as ``gcloud`` does."""
     url = f"{cloud.service.endpoint}/v1b3/projects/my-project/locations/us-central1/{path}"
     request = urllib.request.Request(url, json.dumps(body).encode(), method="POST")

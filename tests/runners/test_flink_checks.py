@@ -50,7 +50,7 @@ _IN_TURN = ("/v1/jobs/overview", "/v1/jobs/7?mode=cancel")
 class _Handler(http.server.BaseHTTPRequestHandler):
     answers: ClassVar[dict[str, Any]] = {}
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         answer = self.answers.get(self.path)
         if isinstance(answer, list) and self.path in _IN_TURN:
             answer = answer.pop(0)
@@ -58,10 +58,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(json.dumps(answer).encode())
 
-    def do_PATCH(self) -> None:
+    def do_PATCH(self):
         self.do_GET()
 
-    def log_message(self, *words: Any) -> None:
+    def log_message(self, *words):
         pass
 
 
@@ -81,7 +81,7 @@ def flink(monkeypatch):
 def test_a_job_server_in_place_of_flink_is_one_readable_line():
     with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def answer() -> None:
+        def answer():
             connection, _ = server.accept()
             with connection:
                 # As a gRPC server begins.
@@ -99,7 +99,7 @@ def test_a_job_server_in_place_of_flink_is_one_readable_line():
 
 @pytest.mark.parametrize("words", [["--flink-master=h:1"], ["--flink-master", "h:1"]])
 def test_a_pipeline_takes_the_flags_of_the_command(words, monkeypatch):
-    def refuse(name: str, address: str) -> None:
+    def refuse(name, address):
         raise UsageError(f"{name} is {address}")
 
     monkeypatch.setattr("beam_tfrecord.runners.flink.cluster_of", lambda at: refuse("master", at))

@@ -1,7 +1,5 @@
 """What a runner tells of a failure, in one line."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle
@@ -105,7 +103,7 @@ def test_code_that_cannot_be_loaded_is_told_but_not_a_fault_of_the_machine(error
 def test_code_that_a_worker_cannot_load_reaches_the_launcher_through_a_file(tmp_path, monkeypatch):
     errors = [OSError("no disk"), ModuleNotFoundError("No module named 'mine'")]
 
-    def loads(data: bytes) -> None:
+    def loads(data):
         raise errors.pop(0)
 
     monkeypatch.setattr(pickler, "loads", loads)

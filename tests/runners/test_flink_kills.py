@@ -3,8 +3,6 @@
 `scripts/prove/run flink` kills at more moments, and more often.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,7 +1,5 @@
 """Jobs elsewhere are cancelled with whoever waits for them, or left alone."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import tempfile
@@ -47,7 +45,7 @@ def test_a_pipeline_is_built_and_not_run():
 def test_a_pipeline_that_is_not_run_leaves_no_directory(tmp_path, monkeypatch, fails):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
-    def build() -> None:
+    def build():
         with launching(Launch(runs=False)), bt.pipeline() as root:
             _ = root | beam.Create([1])
             assert len(list(tmp_path.iterdir())) == 1
@@ -82,7 +80,7 @@ def test_any_other_end_cancels_nothing():
 def test_what_became_of_each_job_is_told():
     never = threading.Event()
 
-    def fail() -> None:
+    def fail():
         raise OSError("no network\nsecond line")
 
     with (

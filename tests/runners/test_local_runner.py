@@ -3,8 +3,6 @@
 `scripts/prove/run elements` runs the first test twenty times on every runner of one machine.
 """
 
-from __future__ import annotations
-
 import apache_beam as beam
 import pyarrow as pa
 import pytest
@@ -38,19 +36,19 @@ def test_bundles_that_emit_for_seconds_lose_no_element(tmp_path, way, seconds, s
     assert emitted > 100
 
 
-def read(pipeline: beam.Pipeline) -> None:
+def read(pipeline):
     _ = pipeline | bt.ReadFromCsv("missing.csv")
 
 
-def write(pipeline: beam.Pipeline) -> None:
+def write(pipeline):
     _ = pipeline | beam.Create([b""]).with_output_types(bytes) | bt.WriteToTFRecord("out/")
 
 
-def extract(pipeline: beam.Pipeline) -> None:
+def extract(pipeline):
     _ = pipeline | beam.Create([{"a": 1}]) | bt.ExtractToParquet("out/")
 
 
-def gather(pipeline: beam.Pipeline) -> None:
+def gather(pipeline):
     _ = pipeline | beam.Create([{"a": 1}]) | bt.BatchRows(pa.schema({"a": pa.int64()}))
 
 

@@ -1,9 +1,5 @@
 """What workers on other machines cannot reach, or must not be told, is refused at once."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from beam_tfrecord.errors import UsageError
@@ -13,7 +9,7 @@ from beam_tfrecord.jobs.remote import SECRET_OPTIONS, check_reach, check_secrets
 OUTPUT = "gs://lake/out"
 
 
-def check(paths: Any, output: str, *, from_: str | None = None, **options: Any) -> None:
+def check(paths, output, *, from_=None, **options):
     """Check what workers reach, without asking a store for its output."""
     check_reach("dataflow", make_source(paths, from_=from_, options=options), output)
 

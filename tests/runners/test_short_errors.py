@@ -30,7 +30,7 @@ def zeros(tmp_path):
     return str(tmp_path / "a.csv")
 
 
-def run(*steps: beam.PTransform) -> None:
+def run(*steps):
     with bt.pipeline() as root:
         rows = root
         for step in steps:

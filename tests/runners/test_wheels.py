@@ -1,7 +1,5 @@
 """Wheels for workers: whole, the same each time, and enough to run from."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os
@@ -40,7 +38,7 @@ def here(tmp_path, monkeypatch):
     return directory
 
 
-def names(wheel: str) -> set[str]:
+def names(wheel):
     with zipfile.ZipFile(wheel) as archive:
         return set(archive.namelist())
 

@@ -269,7 +269,7 @@ def test_a_job_goes_on_with_its_filter(table, tmp_path, monkeypatch):
     assert [shard.xxh64 for shard in again.shards] == [shard.xxh64 for shard in fresh.shards]
 
 
-def _stop(*_, **__) -> None:
+def _stop(*_, **__):
     raise RuntimeError("stopped here")
 
 
@@ -346,7 +346,7 @@ assert "sqlglot" not in sys.modules
     subprocess.run([*warm.program(), "-c", code], check=True)
 
 
-def sampled(share: str, seed: int = 0) -> np.ndarray:
+def sampled(share, seed=0):
     source = make_source(str(sampled.path))
     found = with_selection(source, make_selection(sample=share, sample_seed=seed)).batches()
     return np.concatenate([batch.data.column("n").to_numpy() for batch in found])

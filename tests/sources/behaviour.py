@@ -9,7 +9,6 @@ import dataclasses
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -76,26 +75,26 @@ _write_parquet = _writer(
 )
 
 
-def _damage_csv(path: Path) -> None:
+def _damage_csv(path):
     lines = path.read_bytes().split(b"\n")
     lines[120] = b"1,2,3,4,5"
     path.write_bytes(b"\n".join(lines))
 
 
-def _damage_json(path: Path) -> None:
+def _damage_json(path):
     lines = path.read_bytes().split(b"\n")
     lines[120] = b'{"id": 1 "share": 2}'
     path.write_bytes(b"\n".join(lines))
 
 
-def _damage_parquet(path: Path) -> None:
+def _damage_parquet(path):
     column = pq.ParquetFile(path).metadata.row_group(6).column(2)
     data = bytearray(path.read_bytes())
     data[column.data_page_offset + column.total_compressed_size - 5] ^= 0xFF
     path.write_bytes(data)
 
 
-def _damage_arrow(path: Path) -> None:
+def _damage_arrow(path):
     """Let an offset of a text lead behind all texts; nothing in the file but sense forbids it."""
     data = pa.py_buffer(path.read_bytes())
     offsets = pa.ipc.open_file(data).get_batch(6).column(2).buffers()[1]
@@ -105,11 +104,11 @@ def _damage_arrow(path: Path) -> None:
     path.write_bytes(changed)
 
 
-def _damage_stream(path: Path) -> None:
+def _damage_stream(path):
     path.write_bytes(path.read_bytes()[:-600])
 
 
-def _damage_orc(path: Path) -> None:
+def _damage_orc(path):
     data = bytearray(path.read_bytes())
     middle = pa.orc.ORCFile(path).content_length // 2
     data[middle : middle + 600] = b"\xff" * 600
@@ -119,7 +118,7 @@ def _damage_orc(path: Path) -> None:
 _SYNC = bytes(range(16))
 
 
-def _damage_avro(path: Path) -> None:
+def _damage_avro(path):
     data = bytearray(path.read_bytes())
     data[[at for at in range(len(data)) if data.startswith(_SYNC, at)][4] - 6] ^= 0xFF
     path.write_bytes(data)
@@ -130,7 +129,7 @@ def _write_numpy(path: Path, rows: Sequence[Row]) -> None:
     np.save(path, np.array([tuple(row.values()) for row in rows], dtype))
 
 
-def _damage_numpy(path: Path) -> None:
+def _damage_numpy(path):
     path.write_bytes(path.read_bytes()[:2000])
 
 
@@ -138,7 +137,7 @@ def _without_nulls(row: Row) -> Row:
     return {"id": row["id"] or 0, "share": row["share"] or 0.0, "name": row["name"] or ""}
 
 
-def _open_images(paths: Any, **options: Any) -> Images:
+def _open_images(paths, **options):
     """Open tables of pictures, but for the further columns alone: those of the path, too."""
     named = [paths] if isinstance(paths, str | Path) else paths
     has_partitions = any("day=" in str(p) or any(Path(p).glob("day=*")) for p in named)
@@ -146,7 +145,7 @@ def _open_images(paths: Any, **options: Any) -> Images:
     return Images(paths, path_column="file", **{"columns": columns, **options})
 
 
-def _damage_excel(path: Path) -> None:
+def _damage_excel(path):
     """Cut the XML of the sheet off, in a container that is complete."""
     with zipfile.ZipFile(path) as book:
         parts = {name: book.read(name) for name in book.namelist()}

@@ -1,12 +1,9 @@
 """Pictures for the tests, made by Pillow: every format and mode that one meets."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image, TiffImagePlugin
@@ -130,7 +127,7 @@ def forbid(monkeypatch, call, path):
     """Have a function of `os` refuse a path, as it does to all but root."""
     allowed = getattr(os, call)
 
-    def refuse(given: Any, *arguments: Any, **options: Any) -> Any:
+    def refuse(given, *arguments, **options):
         if Path(os.fsdecode(given)) == path:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
         return allowed(given, *arguments, **options)

@@ -13,7 +13,7 @@ from beam_tfrecord.sources import file_parts
 from beam_tfrecord.sources.arrow import Arrow
 from tests.helpers.effort import examples
 from tests.helpers.reading import read_all, units_of
-from tests.whole.type_families import FAMILIES, Column
+from tests.whole.type_families import FAMILIES
 
 TABLE = pa.table(
     {
@@ -54,7 +54,7 @@ def test_every_type_of_the_contract_comes_back(family, tmp_path_factory):
 
     @settings(max_examples=examples(12), deadline=None)
     @given(FAMILIES[family])
-    def check(column: Column) -> None:
+    def check(column):
         array = column.array
         for stream in (False, True):
             path = write_arrow(directory / "a.arrow", pa.table({"x": array}), stream=stream, rows=2)

@@ -149,7 +149,7 @@ def test_values_that_python_cannot_hold_are_exact(tmp_path):
 
 
 def test_decimals_are_exact_or_refused(tmp_path):
-    def of(kind: Any, precision: int, scale: int) -> dict[str, Any]:
+    def of(kind, precision, scale):
         base = {"type": kind} if isinstance(kind, str) else kind
         return {**base, "logicalType": "decimal", "precision": precision, "scale": scale}
 

@@ -1,7 +1,5 @@
 """Pictures with the objects that a COCO file annotates."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json
@@ -9,7 +7,6 @@ import logging
 import math
 import random
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -387,7 +384,7 @@ def test_a_remote_file_is_copied_once(tmp_path, monkeypatch):
     expected = good_rows(Coco(path, base=str(tmp_path / "val")))
     calls = []
 
-    def opened(path: str, **_: Any) -> Any:
+    def opened(path, **_):
         calls.append(path)
         return storage.open_read(path)
 

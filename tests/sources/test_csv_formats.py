@@ -1,7 +1,5 @@
 """CSV: dates, numbers and words for null as other countries and programs write them."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import datetime
@@ -9,8 +7,6 @@ import decimal
 import gzip
 import random
 import re
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -26,7 +22,7 @@ from tests.helpers.effort import examples
 from tests.helpers.reading import rejects_of, rows_in
 
 
-def written(path: Path, *rows: list[Any], delimiter: str = ";") -> Path:
+def written(path, *rows, delimiter=";"):
     with path.open("w", newline="") as file:
         csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows(rows)
     return path

@@ -1,14 +1,11 @@
 """Files with changed bytes or a cut end: as many rows as before, or one clear line."""
 
-from __future__ import annotations
-
 import random
 
 import pyarrow as pa
 import pytest
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.json.source import Json
 from beam_tfrecord.sources.tfrecord.source import Tfrecord
 from beam_tfrecord.sources.webdataset import WebDataset
@@ -20,11 +17,11 @@ from tests.sources.behaviour import CASES
 ROWS = 60
 
 
-def _rows(source: Source) -> int:
+def _rows(source):
     return sum(batch.num_rows for batch in source.batches())
 
 
-def _flip(data: bytearray, draw: random.Random) -> None:
+def _flip(data, draw):
     """Change a byte, half of the time near the end, where the footers are."""
     at = (
         draw.randrange(len(data))
@@ -34,7 +31,7 @@ def _flip(data: bytearray, draw: random.Random) -> None:
     data[at] = draw.choice((data[at] ^ 1 << draw.randrange(8), 0, 0x7F, 0x80, 0xFF))
 
 
-def _swap(data: bytearray, draw: random.Random) -> None:
+def _swap(data, draw):
     """Exchange two pieces."""
     one, other = sorted(draw.sample(range(0, len(data) - 40, 8), 2))
     data[one : one + 8], data[other : other + 8] = data[other : other + 8], data[one : one + 8]
@@ -45,7 +42,7 @@ def _cut(data, draw):
     del data[draw.randrange(len(data)) :]
 
 
-def _zero(data: bytearray, draw: random.Random) -> None:
+def _zero(data, draw):
     """Zero a piece, as a disk may that lost a block."""
     at = draw.randrange(len(data))
     stop = min(at + draw.choice((1, 64, 512)), len(data))

@@ -1,7 +1,5 @@
 """Listing: which files are found, under which names, in which order."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from pathlib import Path
@@ -180,7 +178,7 @@ def test_unreadable_file_and_directory_are_refused(tmp_path, monkeypatch):
     _make(tmp_path, "d/a.csv")
     denied = PermissionError(13, "Permission denied", str(tmp_path / "d"))
 
-    def refuse(*_: object, **__: object) -> None:
+    def refuse(*_, **__):
         raise denied
 
     # Root may read everything, so the refusal is put in its place.

@@ -1,11 +1,8 @@
 """Which files of a directory are pictures, in which order, and what their folders mean."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +12,7 @@ from beam_tfrecord.sources.images.source import Images
 from tests.sources.made_images import forbid
 
 
-def make(root: Path, *names: str) -> None:
+def make(root, *names):
     for name in names:
         path = root / name
         if name.endswith("/"):
@@ -29,7 +26,7 @@ def names_in(tree):
     return [os.fsdecode(item.name) for item in list_tree(tree) if isinstance(item, Found)]
 
 
-def listed(*paths: str | Path) -> list[str]:
+def listed(*paths):
     return names_in(find_tree([str(path) for path in paths]))
 
 

@@ -61,7 +61,7 @@ def _nullable(values):
     return st.none() | values
 
 
-def _deeper(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def _deeper(inner):
     """Return strategies of strategies: of lists and of objects with some keys."""
     keys = st.lists(st.sampled_from("xyz"), min_size=1, max_size=3, unique=True)
     return inner.map(lambda of: st.lists(_nullable(of), max_size=3)) | st.tuples(keys, inner).map(
@@ -257,7 +257,7 @@ _PAIRS = st.recursive(
 _NAMES = {"b": "\\u0062", "p": "\\ud83d\\ude00"}
 
 
-def _object_of(pairs: Any) -> str:
+def _object_of(pairs):
     if isinstance(pairs, tuple):
         return f"[{','.join(map(_object_of, pairs))}]"
     if isinstance(pairs, int):
@@ -266,7 +266,7 @@ def _object_of(pairs: Any) -> str:
     return f"{{{members}}}"
 
 
-def _has_a_key_twice(pairs: Any) -> bool:
+def _has_a_key_twice(pairs):
     if isinstance(pairs, int):
         return False
     inner = pairs if isinstance(pairs, tuple) else [value for _, value in pairs]

@@ -1,7 +1,5 @@
 """JSON as the types of the contract: values come back, or the type is refused by name."""
 
-from __future__ import annotations
-
 import decimal
 import json
 import re
@@ -20,7 +18,7 @@ from beam_tfrecord.features.arrow_types import (
 )
 from beam_tfrecord.sources.json.source import Json
 from tests.helpers.effort import examples
-from tests.whole.type_families import FAMILIES, Column
+from tests.whole.type_families import FAMILIES
 
 # What JSON cannot be read as, so that users read it as lists or structs.
 REFUSED = re.compile("list_view<|map<")
@@ -67,7 +65,7 @@ def test_every_type_of_the_contract_comes_back_or_is_refused(family, tmp_path_fa
 
     @settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
     @given(FAMILIES[family])
-    def check(column: Column) -> None:
+    def check(column):
         arrow = column.array.type
         plain = column.array.storage if is_tensor(arrow) else column.array
         try:

@@ -304,7 +304,7 @@ class IcebergTable:
     directory: str
 
     @property
-    def table(self) -> Any:
+    def table(self):
         return self.catalog.load_table("ns.trips")
 
 
@@ -369,7 +369,7 @@ def tasks_of(table, format, deletes=()):
     """Return the tasks of a scan as other writers could make them: of a format, with deletes."""
     from pyiceberg.manifest import FileFormat
 
-    def file(path: str, size: int) -> SimpleNamespace:
+    def file(path, size):
         known = FileFormat[format]
         return SimpleNamespace(file_path=path, file_size_in_bytes=size, file_format=known)
 

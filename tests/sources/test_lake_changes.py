@@ -47,11 +47,11 @@ class DeltaTable:
         """Return the number of the last version."""
         return int(deltalake.DeltaTable(self.path).version())
 
-    def time(self) -> float:
+    def time(self):
         """Return a time just after the last version, in seconds since 1970."""
         return float(deltalake.DeltaTable(self.path).history(1)[0]["timestamp"] / 1000 + 0.001)
 
-    def files(self) -> list[str]:
+    def files(self):
         """Return the names of the files of the last version."""
         return list(pa.table(deltalake.DeltaTable(self.path).get_add_actions())["path"].to_pylist())
 
@@ -75,7 +75,7 @@ class IcebergTable:
         self.append(0)
 
     @property
-    def table(self) -> Any:
+    def table(self):
         """The table as it is now."""
         return self.catalog.load_table("ns.t")
 
@@ -88,11 +88,11 @@ class IcebergTable:
         """Return the id of the last snapshot."""
         return int(self.table.current_snapshot().snapshot_id)
 
-    def time(self) -> float:
+    def time(self):
         """Return a time just after the last snapshot, in seconds since 1970."""
         return float(self.table.current_snapshot().timestamp_ms / 1000 + 0.001)
 
-    def files(self) -> list[str]:
+    def files(self):
         """Return the names of the files of the last snapshot."""
         paths = [task.file.file_path for task in self.table.scan().plan_files()]
         return [path.removeprefix(f"file://{self.path}/") for path in paths]
@@ -121,7 +121,7 @@ def when_listed(patch, act):
     """Let the next job call `act` once it has listed its input."""
     left, listing = [act], run.list_input
 
-    def listed(source: Source) -> Any:
+    def listed(source):
         found = listing(source)
         if left:
             left.pop()()
@@ -281,7 +281,7 @@ def test_a_table_of_many_files_is_listed_at_once(tmp_path, monkeypatch):
     from beam_tfrecord.selection.select import make_selection
     from beam_tfrecord.sources.base import with_selection
 
-    def calls(count: int) -> int:
+    def calls(count):
         directory = tmp_path / str(count)
         directory.mkdir()
         pq.write_table(pa.table({"n": [0]}), directory / "0.parquet")

@@ -1,14 +1,11 @@
 """Files and row groups of tables that a filter excludes are not read, which changes no row."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import math
 import os
 import random
 from decimal import Decimal
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -221,7 +218,7 @@ def test_no_file_or_row_group_with_a_matching_row_is_excluded(kept):
 
     @settings(max_examples=60, deadline=None, derandomize=True)
     @given(CONDITIONS)
-    def check(text: str) -> None:
+    def check(text):
         matches = rows_that_match(parse_filter(text), rows).fill_null(False).to_pylist()
         expected = {place for place, is_match in zip(places, matches, strict=True) if is_match}
         mine = with_selection(source, make_selection(filter=text))
@@ -545,7 +542,7 @@ def test_iceberg_deletes_of_skipped_files_are_not_read(tmp_path, monkeypatch):
     path = iceberg_of(tmp_path / "ice", (table_of(some_rows(10, at)) for at in (0, 10)))
     plan_files = DataScan.plan_files
 
-    def with_deletes(scan: Any) -> list[Any]:
+    def with_deletes(scan):
         tasks = list(plan_files(scan))
         for task in tasks:
             task.delete_files.add(tasks[0].file)

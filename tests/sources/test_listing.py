@@ -1,7 +1,5 @@
 """The input of a job is listed once, by whoever starts it, unless it is very long."""
 
-from __future__ import annotations
-
 import os
 
 import beam_tfrecord as bt
@@ -39,7 +37,7 @@ def test_a_job_lists_its_input_once(tmp_path, monkeypatch):
     write_inputs(tmp_path)
     listed = []
 
-    def files(source: Csv, original=Csv.files):  # type: ignore[no-untyped-def]
+    def files(source, original=Csv.files):  # type: ignore[no-untyped-def]
         listed.append(os.getpid())
         return original(source)
 

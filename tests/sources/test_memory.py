@@ -553,7 +553,7 @@ class TestUse:
         table = pa.table({"a": range(20_000)})
         out, read, seen = tmp_path / "out", Memory.read, []
 
-        def counting(self: Memory, unit: Any, *arguments: Any, **options: Any) -> Any:
+        def counting(self, unit, *arguments, **options):
             seen.append(unit.name)
             return read(self, unit, *arguments, **options)
 
@@ -631,7 +631,7 @@ def _temporary():
     return [name for name in os.listdir(tempfile.gettempdir()) if "beam_tfrecord-rows" in name]
 
 
-def _interrupt(*args: Any, **keywords: Any) -> None:
+def _interrupt(*args, **keywords):
     raise KeyboardInterrupt
 
 

@@ -1,7 +1,5 @@
 """The NumPy source: what files become, column by column."""
 
-from __future__ import annotations
-
 import logging
 
 import ml_dtypes

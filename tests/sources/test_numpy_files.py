@@ -1,7 +1,5 @@
 """Files of NumPy arrays: several of them, and those that are damaged."""
 
-from __future__ import annotations
-
 import io
 import random
 import struct
@@ -103,7 +101,7 @@ class TestManyFiles:
         assert [row["y"] is None for row in rows] == [False, False, True]
 
 
-def _npy(header: str, data: bytes = b"", *, version: tuple[int, int] = (1, 0)) -> bytes:
+def _npy(header, data=b"", *, version=(1, 0)):
     width = "<H" if version == (1, 0) else "<I"
     text = header.encode()
     return b"\x93NUMPY" + bytes(version) + struct.pack(width, len(text)) + text + data

@@ -1,7 +1,5 @@
 """NumPy arrays: options and headers that make no sense, told in one line."""
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np
@@ -13,7 +11,7 @@ from beam_tfrecord.sources.numpy import columns
 from beam_tfrecord.sources.numpy.source import Numpy
 
 
-def _npy(shape: str, *, descr: str = "'<i4'", data: bytes = b"") -> bytes:
+def _npy(shape, *, descr="'<i4'", data=b""):
     text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}}}".encode()
     return b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text + data
 

@@ -1,7 +1,5 @@
 """ORC files: stripes, types, and what is refused."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 
@@ -16,7 +14,7 @@ from beam_tfrecord.sources import file_parts
 from beam_tfrecord.sources.orc import Orc
 from tests.helpers.effort import examples
 from tests.helpers.reading import read_all, units_of
-from tests.whole.type_families import FAMILIES, Column
+from tests.whole.type_families import FAMILIES
 
 _INSTANT = datetime.datetime(2020, 2, 29, 12, 30, 1, 123456, datetime.UTC)
 
@@ -60,7 +58,7 @@ def test_types_that_orc_has_come_back(family, tmp_path_factory):
 
     @settings(max_examples=examples(25), deadline=None)
     @given(FAMILIES[family])
-    def check(column: Column) -> None:
+    def check(column):
         # pyarrow reads all timestamps of ORC in nanoseconds, also those in lists.
         assume("timestamp" not in str(column.array.type))
         try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime
 import errno
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,7 +29,7 @@ FAR = ["9999-12-31 23:59:59.999999", "0001-01-01 00:00:00", "1677-09-20 00:00:00
 EPOCH = datetime.datetime(1970, 1, 1)
 
 
-def micros(text: str) -> int:
+def micros(text):
     """Return the microseconds since 1970 of a timestamp, without any of the libraries at test."""
     return (datetime.datetime.fromisoformat(text) - EPOCH) // datetime.timedelta(microseconds=1)
 
@@ -40,7 +39,7 @@ def timestamps(texts):
     return pa.array(values, pa.timestamp("us"))
 
 
-def write(path: Path, texts: list[str | None], **more: pa.Array) -> Path:
+def write(path, texts, **more):
     table = pa.table({"at": timestamps(texts), **more})
     pq.write_table(table, path, use_deprecated_int96_timestamps=True, row_group_size=2)
     return path
@@ -175,7 +174,7 @@ def test_every_column_has_the_unit_that_holds_it(tmp_path, kind, unit, value, st
     assert [row for batch in batches for row in batch.column("in.x").to_pylist()] == [1, 2, 3, 4]
 
 
-def instants(scalar: pa.Scalar) -> Any:
+def instants(scalar):
     """Return a value with its timestamps as whole nanoseconds since 1970."""
     if not scalar.is_valid:
         return None
@@ -275,7 +274,7 @@ def test_columns_of_different_lengths_are_refused():
 def test_faults_of_the_system_while_looking_are_not_hidden(tmp_path, monkeypatch):
     path = write(tmp_path / "x.parquet", FAR)
 
-    def fail(*_: Any) -> None:
+    def fail(*_):
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(open_module, "_row_groups", fail)

@@ -8,7 +8,7 @@ import math
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -292,13 +292,13 @@ def test_the_last_partition_ends_the_moment(trips):
 class Flaky(Engine):
     """An engine whose connections return some batches of numbers each, and break on demand."""
 
-    def __init__(self, *attempts: tuple[Sequence[int], bool]) -> None:
+    def __init__(self, *attempts):
         self.attempts = list(attempts)
         self.snapshots = []
 
     place = "flaky"
 
-    def connect(self, *, snapshot: str = "") -> Any:
+    def connect(self, *, snapshot=""):
         self.snapshots.append(snapshot)
         return FlakyConnection(*self.attempts.pop(0))
 

@@ -1,7 +1,5 @@
 """Complete jobs of PostgreSQL, by either driver, while the database does not stand still."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -42,7 +40,7 @@ def moving_on(server, table):
     """Delete the first row and append one, again and again; count how often."""
     has_ended, moves = threading.Event(), [0]
 
-    def move() -> None:
+    def move():
         with server.connect() as connection, connection.cursor() as cursor:
             while not has_ended.is_set():
                 cursor.execute(
@@ -89,7 +87,7 @@ def test_a_server_killed_amid_a_job_publishes_nothing_and_serves_the_next(tmp_pa
             "ALTER TABLE t ADD PRIMARY KEY (id)",
         )
 
-        def kill_at_the_fourth(number: int) -> None:
+        def kill_at_the_fourth(number):
             # Connection 0 plans, and one of two readers has come to its end by then.
             if number == 3:
                 server.stop(signal.SIGKILL)

@@ -26,7 +26,7 @@ def read(database: KeyedDatabase, **options: Any) -> tuple[list[dict[str, Any]],
     return sorted(batch.rows(), key=lambda row: row["id"]), list(batch.rejects)
 
 
-def make(database: KeyedDatabase, declared: str, *literals: str) -> None:
+def make(database, declared, *literals):
     rows = ", ".join(f"({number}, {literal})" for number, literal in enumerate(literals))
     database.run(
         "DROP TABLE IF EXISTS arrays",

@@ -1,7 +1,5 @@
 """Databases by their JDBC drivers: what is asked, what comes back, and what goes wrong."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 import random
@@ -415,7 +413,7 @@ def test_connections_cut_at_random_moments_lose_no_row_and_double_none(
     )
     moments = random.Random(0)
 
-    def cut_after(number: int) -> int | None:
+    def cut_after(number):
         # The first connection plans, and holds the moment: it stays, and one in four others.
         stays = number == 0 or moments.random() < 0.25
         return None if stays else moments.randrange(300, 400_000)

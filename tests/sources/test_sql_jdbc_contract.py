@@ -4,10 +4,6 @@ Expected values are those that the SQL literals mean, written out; times as ISO 
 Python has neither nanoseconds nor years before 1.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import pyarrow as pa
 import pytest
 
@@ -19,7 +15,6 @@ from tests.helpers.databases.jdbc_cases import (
     POSTGRES_CASES,
     SQLITE_CASES,
     US,
-    Case,
 )
 from tests.helpers.databases.jdbc_database import Database
 from tests.helpers.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, SQLITE, driver_jars
@@ -40,7 +35,7 @@ def values_of(array):
     return array.to_pylist()
 
 
-def same(found: list[Any], expected: list[Any]) -> bool:
+def same(found, expected):
     """Compare by representation, so that NaN is NaN and 1.0 is not 1."""
     return list(map(repr, found)) == list(map(repr, expected))
 
@@ -77,7 +72,7 @@ def mariadb(request, mariadb):
     return Database(url, jars, jdbc_mariadb.USER, secret)
 
 
-def check(database: Database, case: Case, **options: Any) -> None:
+def check(database, case, **options):
     declared, literals, arrow, expected = case
     column, found, misfits = database.read(declared, *literals, **options)
     assert (column.arrow, misfits) == (arrow, ())

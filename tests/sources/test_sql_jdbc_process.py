@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -249,7 +248,7 @@ def test_jars_on_a_filesystem_of_beam_are_copied_here(tmp_path, monkeypatch):
     (tmp_path / "far.jar").write_bytes(b"far")
     opened = []
 
-    def open_far(url: str) -> Any:
+    def open_far(url):
         opened.append(url)
         return (tmp_path / "far.jar").open("rb")
 

@@ -1,22 +1,19 @@
 """Numbers of every database, by every driver: rounded once, and every loss reported."""
 
-from __future__ import annotations
-
 import random
-from pathlib import Path
 
 import pytest
 
 from tests.helpers.databases import numbers, partitions
 from tests.helpers.databases.numbers import sqlite_by_jdbc, way_through
 from tests.whole.number_texts import random_texts
-from tests.whole.number_ways import Way, check_way
+from tests.whole.number_ways import check_way
 
 COLUMNS = 80
 ROWS = 3
 
 
-def check(way: Way, directory: Path) -> None:
+def check(way, directory):
     """Check random columns, of which every type holds most."""
     chance = random.Random(0)
     columns = {f"c{index}": random_texts(chance, ROWS) for index in range(COLUMNS)}

@@ -1,7 +1,5 @@
 """Partitions by keys of every type of every database are exactly the table."""
 
-from __future__ import annotations
-
 import logging
 import random
 import sqlite3
@@ -11,11 +9,11 @@ import pytest
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.databases import keys, partitions
-from tests.helpers.databases.partitions import KeyedDatabase, check_partitions
+from tests.helpers.databases.partitions import check_partitions
 from tests.helpers.marks import needs
 
 
-def check(database: KeyedDatabase, declared: str) -> None:
+def check(database, declared):
     """Check a table with enough rows and cuts that a cut out of order is seen."""
     check_partitions(database, declared, random.Random(declared), rows=(60,), partitions=(9,))
 

@@ -1,7 +1,5 @@
 """PostgreSQL: a real server, its types value by value, its snapshots, and its accidents."""
 
-from __future__ import annotations
-
 import datetime
 import random
 import signal
@@ -324,7 +322,7 @@ def cut_at_random(seed):
 
 @pytest.fixture
 def proxied(server):
-    def make(seed: int) -> Proxy:
+    def make(seed):
         proxy = Proxy(server.port, cut_at_random(seed))
         store_password(url_by(proxy, server), PASSWORD)
         return proxy

@@ -1,13 +1,10 @@
 """Passwords: nowhere but in the memory of the process that got them, or in its environment."""
 
-from __future__ import annotations
-
 import base64
 import bz2
 import logging
 import pickle
 import zlib
-from typing import Any
 
 import apache_beam as beam
 import pytest
@@ -55,7 +52,7 @@ def test_passwords_are_taken_out_of_texts():
 
 def test_errors_of_drivers_are_one_line_without_the_password_or_its_cause():
     class Database(Postgres):
-        def translate(self, error: Exception, hide: Any) -> Exception | None:
+        def translate(self, error, hide):
             return UsageError(hide(str(error))) if isinstance(error, ValueError) else None
 
     engine = Database("postgresql://h/db")

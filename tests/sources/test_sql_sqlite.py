@@ -1,7 +1,5 @@
 """SQLite: its types value by value, and the one moment that all partitions see."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import datetime
@@ -356,7 +354,7 @@ def test_a_job_among_writers_is_of_one_moment(tmp_path):
     done = threading.Event()
     totals = []
 
-    def write() -> None:
+    def write():
         # Every commit moves one from a row to another: the sum of a moment is always 0.
         with sqlite3.connect(tmp_path / "a.db", timeout=5) as connection:
             number = 0

@@ -7,7 +7,6 @@ import gzip
 import json
 import shutil
 import struct
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -485,7 +484,7 @@ def _doubled(row: dict[str, int]) -> dict[str, int]:
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("options", [{}, {"key": "id"}])
 def test_a_stopped_job_goes_on_without_reading_again(made, tmp_path, monkeypatch, options):
-    def stop(*_: Any, **__: Any) -> None:
+    def stop(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -493,7 +492,7 @@ def test_a_stopped_job_goes_on_without_reading_again(made, tmp_path, monkeypatch
         with pytest.raises(KeyboardInterrupt):
             bt.write(made, tmp_path / "out", **options)
 
-    def read(*_: Any) -> None:
+    def read(*_):
         raise AssertionError("a file is read again")
 
     monkeypatch.setattr("beam_tfrecord.sources.tfrecord.source.blocks_of", read)

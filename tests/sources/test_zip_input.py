@@ -1,14 +1,10 @@
 """A zip file is read like the directory that it holds: by every source, in parts, and if bad."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os
 import random
 import zipfile
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -94,7 +90,7 @@ def test_a_bad_row_has_the_address_of_its_member(tmp_path):
         rows_of(Csv(str(path)))
 
 
-def names(*paths: Path | str, **options: Any) -> list[str]:
+def names(*paths, **options):
     return [file.name for file in make_source(paths, **options).files()]
 
 

@@ -1,7 +1,5 @@
 """The same rows as a file of each format that is read from remote filesystems."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from beam_tfrecord.testing import some_rows

@@ -1,9 +1,6 @@
 """Input through any other filesystem of Beam's, stood for by one that keeps files in a dict."""
 
-from __future__ import annotations
-
 import io
-from collections.abc import Iterator
 
 import pytest
 from apache_beam.io.filesystem import FileMetadata, FileSystem
@@ -19,10 +16,10 @@ class DictFileSystem(FileSystem):
     """Beam finds it by its scheme, among the classes that are made of its base."""
 
     @classmethod
-    def scheme(cls) -> str:
+    def scheme(cls):
         return "dict"
 
-    def _list(self, dir_or_prefix: str) -> Iterator[FileMetadata]:
+    def _list(self, dir_or_prefix):
         for path, data in FILES.items():
             if path.startswith(dir_or_prefix):
                 yield FileMetadata(path, len(data), 7.0)

@@ -265,7 +265,7 @@ def test_a_job_whose_lease_is_stolen_publishes_nothing(store, monkeypatch):
     stolen = []
     close = ObjectWriter.finish
 
-    def steal_before_the_first_shard(writer: ObjectWriter) -> None:
+    def steal_before_the_first_shard(writer):
         if "/shard-" in writer._path and not stolen:
             stolen.append(writer._path)
             storage.put(f"{out}/.lock", thief)

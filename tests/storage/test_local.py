@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ctypes
 import mmap
 import os
@@ -25,7 +23,7 @@ from beam_tfrecord.storage import (
 )
 
 
-def names(directory: Path) -> list[str]:
+def names(directory):
     return sorted(os.listdir(directory))
 
 
@@ -99,7 +97,7 @@ def test_a_directory_that_is_not_empty_stays(tmp_path):
 def test_files_are_published_while_the_check_holds(tmp_path):
     checks = []
 
-    def fail_at_the_second() -> None:
+    def fail_at_the_second():
         checks.append(1)
         if len(checks) == 2:
             raise LeaseLost("lost")
@@ -165,7 +163,7 @@ def test_an_error_leaves_what_was_there(tmp_path):
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_a_disk_that_fails_at_the_end_leaves_nothing(tmp_path, monkeypatch, call):
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise OSError(28, "no space left on device")
 
     monkeypatch.setattr(os, call, fail)
@@ -196,7 +194,7 @@ def test_two_jobs_never_hold_one_directory_at_a_time(tmp_path):
     together = []
     taken = [0, 0, 0]
 
-    def work(number: int) -> None:
+    def work(number):
         while taken[number] < 300:
             try:
                 with lease(str(tmp_path)):

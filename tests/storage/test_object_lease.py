@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import dataclasses
 import os
 import pickle
@@ -56,7 +54,7 @@ def test_a_lease_ends_with_an_error(store):
 def test_two_jobs_never_hold_one_directory_at_a_time(store):
     together, holders, taken = [], [], []
 
-    def work(number: int) -> None:
+    def work(number):
         for _ in range(15):
             try:
                 with storage.lease(f"{store.url}/out"):

@@ -1,7 +1,5 @@
 """Files of web servers: every format, each way a server may answer, and one line for a fault."""
 
-from __future__ import annotations
-
 import base64
 import datetime
 import email.utils
@@ -283,7 +281,7 @@ def test_a_job_whose_input_changes_publishes_nothing(server, tmp_path, monkeypat
     monkeypatch.setattr(web, "_PIECE_BYTES", 1000)
     read_into = web.WebServers.read_into
 
-    def change_then_read(self: web.WebServers, *arguments: object) -> None:
+    def change_then_read(self, *arguments):
         page.data = page.data.replace(b"n1\n", b"m1\n")
         read_into(self, *arguments)
 

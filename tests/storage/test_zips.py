@@ -10,7 +10,6 @@ import tempfile
 import tracemalloc
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,7 +24,7 @@ METHODS = pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEF
 TEXT = random.Random(1).randbytes(3_000_000) + bytes(3_000_000)
 
 
-def url(path: Path, name: str) -> str:
+def url(path, name):
     return storage.zip_url(str(path), name)
 
 

@@ -35,7 +35,7 @@ class Point(NamedTuple):
     id: int
 
 
-def example_of(number: int) -> Any:
+def example_of(number):
     import tensorflow as tf
 
     return tf.train.Example.FromString(example(id=number))
@@ -124,7 +124,7 @@ def test_a_batch_function_that_keeps_no_rows_keeps_the_order(tmp_path, function,
     assert len(manifest.shards) == 3
 
 
-def places(count: int, seed: int = 0) -> np.ndarray[Any, Any]:
+def places(count, seed=0):
     found = np.random.default_rng(seed).integers(0, 2**64, count, np.uint64)
     # The ends of the range are where an overflow would show.
     return np.unique(np.concatenate([found, np.array([0, 2**64 - 1], np.uint64)]))

@@ -469,7 +469,7 @@ def test_rows_that_lose_their_split_are_refused(parquet, tmp_path, step, options
 
 @pytest.mark.slow
 def test_rows_of_unknown_type_that_lose_their_split_are_refused(parquet, tmp_path):
-    def write(step: beam.PTransform, **options: object) -> None:
+    def write(step, **options):
         with pipeline() as p:
             split = p | bt.ReadFromParquet(parquet) | bt.AssignSplits(SPLITS)
             split | step | bt.WriteToTFRecord(f"{tmp_path}/", **options)
@@ -631,7 +631,7 @@ def test_a_row_function_over_readers_of_different_types(tmp_path):
     for number, table in enumerate(tables):
         pq.write_table(table, tmp_path / f"{number}.parquet")
 
-    def write(order: list[int]) -> str:
+    def write(order):
         with pipeline() as p:
             read = [p | f"{n}" >> bt.ReadFromParquet(f"{tmp_path}/{n}.parquet") for n in order]
             mapped = read | beam.Flatten() | bt.MapRows(lambda row: {"a": "", "b": 0, **row})

@@ -32,7 +32,7 @@ def inputs(tmp_path_factory):
     return directory
 
 
-def read(p: beam.Pipeline, inputs: Path, name: str, label: str | None = None) -> Any:
+def read(p, inputs, name, label=None):
     return p | (label or name) >> bt.ReadFromCsv(str(inputs / name / "a.csv"))
 
 
@@ -44,35 +44,35 @@ def batch_moved(data: pa.RecordBatch) -> pa.RecordBatch:
     return data.set_column(0, "from", pa.array(["m"] * data.num_rows))
 
 
-def two_readers(p: beam.Pipeline, inputs: Path) -> Sequence[beam.PCollection]:
+def two_readers(p, inputs):
     return read(p, inputs, "x"), read(p, inputs, "y")
 
 
-def applied_in_another_order(p: beam.Pipeline, inputs: Path) -> Sequence[beam.PCollection]:
+def applied_in_another_order(p, inputs):
     y = read(p, inputs, "y")
     return read(p, inputs, "x"), y
 
 
-def one_input_twice(p: beam.Pipeline, inputs: Path) -> Sequence[beam.PCollection]:
+def one_input_twice(p, inputs):
     return read(p, inputs, "x"), read(p, inputs, "x", "again")
 
 
-def a_row_function(p: beam.Pipeline, inputs: Path) -> Sequence[beam.PCollection]:
+def a_row_function(p, inputs):
     x = read(p, inputs, "x")
     return x, x | bt.MapRows(moved)
 
 
-def a_batch_function(p: beam.Pipeline, inputs: Path) -> Sequence[beam.PCollection]:
+def a_batch_function(p, inputs):
     x = read(p, inputs, "x")
     return x, x | bt.MapBatches(batch_moved)
 
 
-def flattened_before(p: beam.Pipeline, inputs: Path) -> Sequence[beam.PCollection]:
+def flattened_before(p, inputs):
     both = two_readers(p, inputs) | "First" >> beam.Flatten()
     return (both | bt.MapRows(moved, schema=SCHEMA), read(p, inputs, "x", "again"))
 
 
-def rows_of_other_code(p: beam.Pipeline, inputs: Path) -> Sequence[beam.PCollection]:
+def rows_of_other_code(p, inputs):
     rows = p | beam.Create([{"from": "r", "row": row} for row in range(ROWS)])
     return rows | bt.BatchRows(SCHEMA), read(p, inputs, "x")
 
@@ -89,11 +89,11 @@ def given(p, name, rows):
     )
 
 
-def side_inputs(p: beam.Pipeline, inputs: Path) -> Sequence[beam.PCollection]:
+def side_inputs(p, inputs):
     return tuple(given(p, name, read(p, inputs, name)) for name in ("x", "y"))
 
 
-def side_inputs_of_both(p: beam.Pipeline, inputs: Path) -> Sequence[beam.PCollection]:
+def side_inputs_of_both(p, inputs):
     both = two_readers(p, inputs) | "First" >> beam.Flatten()
     moved_too = given(p, "both", both) | bt.MapBatches(batch_moved)
     return moved_too, read(p, inputs, "x", "again")
@@ -112,7 +112,7 @@ BUILDS = (
 )
 
 
-def write(build: Build, inputs: Path, out: Path, **options: Any) -> list[tuple[str, int]]:
+def write(build, inputs, out, **options):
     with bt.pipeline("FnApiRunner") as p:
         build(p, inputs) | beam.Flatten() | bt.WriteToTFRecord(f"{out}/", **options)
     return [

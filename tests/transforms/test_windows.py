@@ -30,7 +30,7 @@ WINDOWS = {
 }
 
 
-def at_time(number: int) -> Any:
+def at_time(number):
     return window.TimestampedValue({"id": number}, number)
 
 

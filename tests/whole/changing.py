@@ -12,7 +12,7 @@ import io
 import os
 import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -239,7 +239,7 @@ def at_moment(kind, moment, act):
         if reached == moment and left:
             left.pop()()
 
-    def reading(self: Any, unit: Any, schema: Any, **options: Any) -> Iterator[Any]:
+    def reading(self, unit, schema, **options):
         reach("before a unit")
         for batch in read(self, unit, schema, **{**options, "batch_rows": BATCH_ROWS}):
             yield batch
@@ -248,12 +248,12 @@ def at_moment(kind, moment, act):
 
     listing, publication = run.list_input, last_step._publication_id
 
-    def listed(*arguments: Any) -> Any:
+    def listed(*arguments):
         found = listing(*arguments)
         reach("listed")
         return found
 
-    def publishing(*arguments: Any) -> Any:
+    def publishing(*arguments):
         reach("before publishing")
         return publication(*arguments)
 

@@ -315,7 +315,7 @@ PIPELINES = {
 }
 
 
-def is_sound_pipeline(case: Case) -> bool:
+def is_sound_pipeline(case):
     """Tell whether a case makes sense: only batches go through the transforms of batches."""
     kind, step, last = case.get("kind"), case.get("step", "none"), case.get("last", "none")
     are_plain = step in ("ToRows", "EncodeExamples")
@@ -651,7 +651,7 @@ _FUNCTIONS = {
 }
 
 
-def is_sound_write(case: Case) -> bool:
+def is_sound_write(case):
     """Tell whether a case of `write` makes sense."""
     if case.get("schema") and (case.get("step", "none") != "none" or case.get("kind") == "numpy"):
         return False

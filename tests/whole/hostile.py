@@ -15,7 +15,6 @@ import re
 import shutil
 import signal
 import sys
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -65,12 +64,12 @@ class Ended:
     opened: list[str]
 
     @property
-    def is_right(self) -> bool:
+    def is_right(self):
         """Whether it ended as a command may: well, with faults, or with one line that says why."""
         return self.code in (0, 1) and self.is_quiet
 
     @property
-    def is_quiet(self) -> bool:
+    def is_quiet(self):
         """Whether it said at most one error, none if it went well, and opened nothing else."""
         errors = [line for line in self.lines if line.startswith("error:")]
         is_known = not re.search(r"unexpected \w+Error|Traceback", "\n".join(self.lines))
@@ -93,14 +92,14 @@ class Watch:
         cls._one = cls._one or cls()
         return cls._one
 
-    def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _note(self, event, arguments):
         if event == "open" and self.inside and isinstance(arguments[0], (str, bytes)):
             path = os.path.realpath(os.fsdecode(arguments[0]))
             if path.startswith(("/etc/passwd", "/dev/zero")) or path.endswith("outside"):
                 self.opened.append(path)
 
 
-def run(*arguments: str | Path, directory: Path) -> Ended:
+def run(*arguments, directory):
     """Run a command in this process, for a bounded time."""
     watch = Watch.one()
     watch.inside, watch.opened = (str(directory),), []
@@ -117,7 +116,7 @@ def run(*arguments: str | Path, directory: Path) -> Ended:
     return Ended(done.exit_code, done.output.splitlines(), watch.opened)
 
 
-def _too_long(number: int, frame: Any) -> None:
+def _too_long(number, frame):
     raise TimeoutError("a command took too long")
 
 
@@ -160,7 +159,7 @@ def check_writing(place, table, command):
     return [refused.code, replaced.code]
 
 
-def make(directory: Path) -> Path:
+def make(directory):
     """Write a sound dataset, and a file outside of it."""
     make_dataset(directory / "sound", TABLE, splits=SPLITS)
     (directory / "outside").write_bytes(b"not to be read")

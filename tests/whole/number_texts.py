@@ -5,10 +5,7 @@ that, subnormal ones, ones of forty digits, ones that a float64 cannot tell apar
 compares what was stored, and the loss that was reported, with exact arithmetic.
 """
 
-from __future__ import annotations
-
 import math
-import random
 import re
 import struct
 from fractions import Fraction
@@ -66,7 +63,7 @@ def _halfway(rng):
     return (low + high) / 2
 
 
-def _beside_halfway(rng: random.Random) -> str:
+def _beside_halfway(rng):
     hair = Fraction(rng.choice([-1, 1]), 10 ** rng.randint(8, 40))
     return rounded(_halfway(rng) * (1 + hair), rng.randint(5, 60))
 
@@ -110,17 +107,17 @@ def to_float32(number):
     return math.copysign(float(round(size / step) * step), number)
 
 
-def kept_as_float32(text: str) -> str:
+def kept_as_float32(text):
     """Return all digits of what a database keeps of a number in 32 bits."""
     return in_full(Fraction(to_float32(Fraction(text))))
 
 
-def kept_as_float64(text: str) -> str:
+def kept_as_float64(text):
     """Return all digits of what a database keeps of a number in 64 bits."""
     return in_full(Fraction(float(text)))
 
 
-def kept_as_decimal(text: str) -> str:
+def kept_as_decimal(text):
     """Return what a database keeps of a number in 19 digits behind the point."""
     number = Fraction(text)
     whole, digits = divmod(math.floor(abs(number) * 10**19), 10**19)

@@ -252,13 +252,13 @@ def _rows_without_name(row: dict[str, int]) -> dict[str, int]:
     return {"": row["a"]}
 
 
-def _examples_without_name() -> Path:
+def _examples_without_name():
     path = Path("odd.tfrecord")
     path.write_bytes(framed(example(**{"": 1, "b": 2})))
     return path
 
 
-def _parquet_without_name() -> Path:
+def _parquet_without_name():
     pq.write_table(pa.table({"": [1], "b": [2]}), "odd.parquet")
     return Path("odd.parquet")
 

@@ -5,8 +5,6 @@ what must be refused, and the rows of a real table; here are the first cases, wh
 pairs.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.helpers.effort import WHOLE
@@ -19,7 +17,6 @@ from tests.images.picture_combinations import (
 from tests.whole.combinations import (
     PIPELINES,
     WRITES,
-    Case,
     check_pipeline,
     check_write,
     covering,
@@ -68,7 +65,7 @@ def test_pictures_that_cannot_be_written_are_refused(tmp_path, levels):
 
 
 def test_a_covering_array_holds_every_pair():
-    def is_sound(case: Case) -> bool:
+    def is_sound(case):
         return not (case.get("a") == 0 and case.get("b") == 1)
 
     cases = covering({"a": range(3), "b": range(3), "c": range(2), "d": range(2)}, is_sound)

@@ -25,7 +25,6 @@ import sys
 import types
 import xml.etree.ElementTree
 from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 import click
@@ -69,7 +68,7 @@ class Block:
     line: int
 
     @property
-    def file(self) -> str | None:
+    def file(self):
         """Name of the file that the block is to be saved as."""
         named = re.match(r"# ([\w.]+\.py)\n", self.text)
         return named and named[1]
@@ -191,21 +190,21 @@ def rows_by_id(path):
     return sorted(bt.load(path).rows(), key=lambda row: row["id"])
 
 
-def check_readme(names: dict[str, Any]) -> None:
+def check_readme(names):
     assert names["model"].evaluate(names["test"], verbose=0)[1] > 0.85
     assert bt.verify("rescued").ok
     assert 344 - 10 < len(bt.load("rescued")) < 344
     assert len(list(Path("out").glob("part-*-of-00004"))) == 4
 
 
-def check_csv(names: dict[str, Any]) -> None:
+def check_csv(names):
     assert bt.diff("tabs", "others").same_data
     assert bt.load("text").schema.names == ("species", "year")
     assert {len(bt.load(name)) for name in ("tabs", "others", "named", "again", "piped")} == {344}
     assert bt.load("joined").arrow()["sex"].null_count > 100
 
 
-def check_images(names: dict[str, Any]) -> None:
+def check_images(names):
     assert names["names"] == ("cat", "dog")
     images, labels = next(iter(names["train"]))
     assert images.shape == (32, 64, 64, 3)
@@ -213,19 +212,19 @@ def check_images(names: dict[str, Any]) -> None:
     assert len(bt.load("dataset")) == 80
 
 
-def check_numpy(names: dict[str, Any]) -> None:
+def check_numpy(names):
     features, labels = next(iter(names["batches"]))
     assert features["image"].shape == (32, 28, 28)
     assert set(labels.numpy()) <= set(range(10))
     assert bt.load("memory").numpy()["image"].shape == (60, 28, 28)
 
 
-def check_databases(names: dict[str, Any]) -> None:
+def check_databases(names):
     assert [row["fare"] for row in rows_by_id("large")] == [n / 2 for n in range(3, 100)]
     assert rows_by_id("rows") == [{"id": 1, "fare": 2.5}, {"id": 2, "fare": None}]
 
 
-def check_pipelines(names: dict[str, Any]) -> None:
+def check_pipelines(names):
     rows = list(bt.load("out").rows())
     assert len(rows) == 342
     assert all(r["ratio"] == pytest.approx(r["bill_length_mm"] / r["bill_depth_mm"]) for r in rows)
@@ -239,7 +238,7 @@ def check_pipelines(names: dict[str, Any]) -> None:
     assert rows_by_id("rows") == [{"id": 1, "fare": 2.5}, {"id": 2, "fare": None}]
 
 
-def check_preprocessing(names: dict[str, Any]) -> None:
+def check_preprocessing(names):
     train = bt.load("steps", split="train").numpy()
     assert train["bill_length_mm"].mean() == pytest.approx(0, abs=1e-5)
     assert train["bill_length_mm"].std() == pytest.approx(1, abs=1e-5)
@@ -250,7 +249,7 @@ def check_preprocessing(names: dict[str, Any]) -> None:
     assert len(bt.load("ratios")) == 342
 
 
-def check_reading(names: dict[str, Any]) -> None:
+def check_reading(names):
     train = names["train"]
     assert len(train) == train.splits["train"] > 200
     assert len(list(train.rows())) == train.arrow().num_rows == len(list(train.examples()))
@@ -259,7 +258,7 @@ def check_reading(names: dict[str, Any]) -> None:
     assert sum(len(batch["species"]) for batch in names["unzipped"]) == 344
 
 
-def check_training(names: dict[str, Any]) -> None:
+def check_training(names):
     features, labels = next(iter(names["test"]))
     assert features.shape == (32, 8)
     assert set(features[:, 1].numpy()) <= {0.0, 1.0}
@@ -273,7 +272,7 @@ def check_training(names: dict[str, Any]) -> None:
     assert names["arrays"]["year"].shape == (len(bt.load("out", split="train")),)
 
 
-def check_splits(names: dict[str, Any]) -> None:
+def check_splits(names):
     rows = list(bt.load("ordered").rows())
     assert [row["bill_length_mm"] for row in rows[:3]] == pytest.approx([39.1, 39.5, 40.3])
     assert len(list(Path("many").glob("*.tfrecord.gz"))) == 6
@@ -329,7 +328,7 @@ def test_the_snippets_of_a_page_run(page, folder, monkeypatch):
     CHECKS.get(page.name, lambda names: None)(names)
 
 
-def flags_of(command: str) -> set[str]:
+def flags_of(command):
     parameters = cli.commands[command].params
     return {flag for p in parameters for flag in (*p.opts, *p.secondary_opts)} | {"--help"}
 

@@ -72,7 +72,7 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def csv(directory: Path) -> str:
+def csv(directory):
     """Write the rows as two CSV files."""
     rows = _rows()
     for number, part in enumerate((rows[:200], rows[200:])):
@@ -81,7 +81,7 @@ def csv(directory: Path) -> str:
     return str(directory / "*.csv")
 
 
-def json_lines(directory: Path) -> str:
+def json_lines(directory):
     """Write the rows, with lists and objects, as two files of JSON Lines."""
     rows = [
         {
@@ -120,13 +120,13 @@ def _table():
     return table
 
 
-def parquet(directory: Path) -> str:
+def parquet(directory):
     """Write the rows as Parquet."""
     pq.write_table(_table(), directory / "a.parquet", row_group_size=130)
     return str(directory / "a.parquet")
 
 
-def arrow(directory: Path) -> str:
+def arrow(directory):
     """Write the rows as an Arrow file and an Arrow stream."""
     table = _table()
     for name, make in (("0.arrow", pa.ipc.new_file), ("1.arrows", pa.ipc.new_stream)):
@@ -136,7 +136,7 @@ def arrow(directory: Path) -> str:
     return str(directory)
 
 
-def orc(directory: Path) -> str:
+def orc(directory):
     """Write the rows as ORC, which has no dictionaries."""
     table = _table()
     words = table.column("word").cast(pa.string())
@@ -145,7 +145,7 @@ def orc(directory: Path) -> str:
     return str(directory / "a.orc")
 
 
-def avro(directory: Path) -> str:
+def avro(directory):
     """Write the rows as Avro."""
     types = {"id": "long", "x": "double", "n": ["null", "long"], "name": ["null", "string"]}
     types |= {"flag": "boolean", "when": {"type": "long", "logicalType": "timestamp-micros"}}
@@ -157,7 +157,7 @@ def avro(directory: Path) -> str:
     return str(directory / "a.avro")
 
 
-def delta(directory: Path) -> str:
+def delta(directory):
     """Write the rows as two files of a Delta Lake table."""
     table = pa.Table.from_pylist(_rows())
     for name, part in (("0", table.slice(0, 200)), ("1", table.slice(200))):
@@ -166,7 +166,7 @@ def delta(directory: Path) -> str:
     return str(directory)
 
 
-def iceberg(directory: Path) -> str:
+def iceberg(directory):
     """Write the rows as two files of an Iceberg table."""
     delta(directory)
     shutil.rmtree(directory / "_delta_log")
@@ -174,7 +174,7 @@ def iceberg(directory: Path) -> str:
     return str(directory)
 
 
-def excel(directory: Path) -> str:
+def excel(directory):
     """Write the rows as an Excel workbook, whose times have no zones and no fractions."""
     book = openpyxl.Workbook(write_only=True)
     sheet = book.create_sheet("rows")
@@ -187,7 +187,7 @@ def excel(directory: Path) -> str:
     return str(directory / "a.xlsx")
 
 
-def webdataset(directory: Path) -> str:
+def webdataset(directory):
     """Write rows as the samples of two tar files."""
     for part, rows in enumerate((_rows()[:200], _rows()[200:])):
         with tarfile.open(directory / f"{part}.tar", "w", format=tarfile.PAX_FORMAT) as tar:
@@ -201,13 +201,13 @@ def webdataset(directory: Path) -> str:
     return str(directory / "*.tar")
 
 
-def dataset(directory: Path) -> str:
+def dataset(directory):
     """Write the Parquet rows as a dataset of two splits."""
     bt.write(parquet(directory), directory / "ds", splits={"train": 0.75, "test": 0.25}, shards=5)
     return str(directory / "ds")
 
 
-def others(directory: Path) -> str:
+def others(directory):
     """Copy the shards of the dataset without its manifest, as files of another program."""
     (directory / "others").mkdir()
     for path in Path(dataset(directory)).glob("*.tfrecord"):
@@ -215,7 +215,7 @@ def others(directory: Path) -> str:
     return str(directory / "others")
 
 
-def sqlite(directory: Path) -> str:
+def sqlite(directory):
     """Write the rows as a SQLite table."""
     path = directory / "a.db"
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
@@ -225,7 +225,7 @@ def sqlite(directory: Path) -> str:
     return f"sqlite:///{path}"
 
 
-def flagged(directory: Path) -> str:
+def flagged(directory):
     """Write the rows as a SQLite table with a column that can name splits."""
     url = sqlite(directory)
     with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
@@ -235,7 +235,7 @@ def flagged(directory: Path) -> str:
     return url
 
 
-def duckdb(directory: Path) -> str:
+def duckdb(directory):
     """Write the rows as a DuckDB table."""
     import duckdb
 
@@ -245,14 +245,14 @@ def duckdb(directory: Path) -> str:
     return f"duckdb:///{directory / 'a.duckdb'}"
 
 
-def stage(directory: Path) -> str:
+def stage(directory):
     """Extract the rows of the CSV files."""
     (directory / "csv").mkdir()
     bt.extract(csv(directory / "csv"), directory / "stage")
     return str(directory / "stage")
 
 
-def numpy(directory: Path) -> str:
+def numpy(directory):
     """Write arrays of several types and shapes as one .npz file."""
     number = np.arange(ROWS)
     np.savez(
@@ -274,7 +274,7 @@ def dicts(directory: Path) -> list[dict[str, Any]]:
     return _rows()
 
 
-def pictures(directory: Path) -> str:
+def pictures(directory):
     """Return the folder of pictures beside this file, one folder a class."""
     return str(GOLDEN / "pictures")
 

@@ -161,7 +161,7 @@ def test_links_to_regular_files_are_followed(sound, tmp_path):
         assert run(*command, directory=dataset).code == 0
 
 
-def faults(dataset: Path) -> list[str]:
+def faults(dataset):
     return [str(fault) for fault in verify(dataset).faults]
 
 

@@ -10,7 +10,6 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ RECIPES = ROOT / "pipelines"
 def recipe(monkeypatch):
     """Return a function that imports a recipe, as workers and type hints can find it."""
 
-    def load(name: str) -> ModuleType:
+    def load(name):
         spec = importlib.util.spec_from_file_location(name, RECIPES / f"{name}.py")
         assert spec is not None
         assert spec.loader is not None

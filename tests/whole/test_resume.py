@@ -49,7 +49,7 @@ def make_groups_small():
     """Make every file a group of its own, in this process."""
     reader = compose._reader
 
-    def small(*arguments: Any) -> Any:
+    def small(*arguments):
         made = reader(*arguments)
         made.group_bytes = 1
         return made
@@ -63,7 +63,7 @@ def reads(monkeypatch):
     seen = []
     read = Parquet.read
 
-    def counting(self: Parquet, unit: Any, *arguments: Any, **options: Any) -> Any:
+    def counting(self, unit, *arguments, **options):
         seen.append(unit.file.name)
         return read(self, unit, *arguments, **options)
 
@@ -83,11 +83,11 @@ def stop_before_publishing(source, out, **options):
     assert visible_names(out) == []
 
 
-def _stop(*_: Any, **__: Any) -> None:
+def _stop(*_, **__):
     raise Stop("Stop")
 
 
-def _interrupt(*_: Any) -> None:
+def _interrupt(*_):
     raise KeyboardInterrupt
 
 
@@ -114,7 +114,7 @@ def test_what_an_interrupted_job_has_done_is_said_and_shown_from_the_start(
     out, entries = tmp_path / "out", []
     add = ProgressLog.add
 
-    def noting(log: ProgressLog, done: int = 0, *, total: int = 0, rejects: int = 0) -> None:
+    def noting(log, done=0, *, total=0, rejects=0):
         entries.append((log._phase, done, total, rejects))
         add(log, done, total=total, rejects=rejects)
 
@@ -411,7 +411,7 @@ def test_the_lease_of_a_job_that_was_taken_over_stops_it(source, tmp_path):
     assert {name: digest for name, digest in shard_hashes(out).items() if name[0] != "."} == before
 
 
-def _publish_after_another_took_over(*arguments: Any, **options: Any) -> Any:
+def _publish_after_another_took_over(*arguments, **options):
     from beam_tfrecord.publish.outputs import publish_dataset
 
     Path(options["lease"].path).write_text("another token")
@@ -470,7 +470,10 @@ bt.write(sys.argv[1], sys.argv[2], **test_resume.SHUFFLED)
 def test_a_killed_job_goes_on(source, tmp_path, reads):
     bt.write(source, tmp_path / "whole", **SHUFFLED)
     out = tmp_path / "out"
-    killed = subprocess.run([*warm.program(), "-c", KILLED, source, str(out)], cwd=ROOT)
+    # What the killed process leaves there goes with this test.
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [*warm.program(), "-c", KILLED, source, str(out)]
+    killed = subprocess.run(command, cwd=ROOT, env=environment)
     assert killed.returncode == -signal.SIGKILL
     assert visible_names(out) == []
     reads.clear()

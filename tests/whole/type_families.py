@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,7 +56,7 @@ def _decimals(arrow):
         context.prec = 100
         unit = decimal.Decimal(1).scaleb(-arrow.scale)
 
-    def scaled(number: int) -> decimal.Decimal:
+    def scaled(number):
         with decimal.localcontext() as context:
             context.prec = 100
             return number * unit
@@ -136,10 +135,10 @@ def _dictionaries(draw):
 
 
 def _list_makers():
-    def of(make: Callable[[pa.DataType], pa.DataType]) -> Callable[[Plain], Plain]:
+    def of(make):
         return lambda item: Plain(make(item.arrow), st.lists(item.values, max_size=3))
 
-    def two(item: Plain) -> Plain:
+    def two(item):
         return Plain(pa.list_(item.arrow, 2), st.lists(item.values, min_size=2, max_size=2))
 
     makers = (pa.list_, pa.large_list, pa.list_view, pa.large_list_view)
@@ -150,7 +149,7 @@ LISTS = _list_makers()
 
 
 @st.composite
-def _lists(draw: st.DrawFn, depth: int) -> Column:
+def _lists(draw, depth):
     kind = draw(st.sampled_from(NESTED))
     for _ in range(depth):
         kind = draw(st.sampled_from(LISTS))(kind)

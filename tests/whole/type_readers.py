@@ -5,7 +5,6 @@ Each `check_` function compares a reader with `type_oracle`, which knows nothing
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -43,7 +42,7 @@ class Written(NamedTuple):
     arena: Arena
 
 
-def write(column: Column, kernel: ModuleType = native) -> Written:
+def write(column, kernel=native):
     """Encode a column of which every row can be written."""
     schema = Schema((Feature(NAME, column.array.type, store=column.store),))
     data = pa.RecordBatch.from_arrays([column.array], names=[NAME])
@@ -62,7 +61,7 @@ def write(column: Column, kernel: ModuleType = native) -> Written:
     return Written(column, schema, payloads, expected, arena)
 
 
-def check_wire(written: Written) -> None:
+def check_wire(written):
     """Compare with protobuf's own parser: presence, kinds and every bit."""
     for payload, expected in zip(written.payloads, written.expected, strict=True):
         found = {}
@@ -87,7 +86,7 @@ def _one_nan(bits):
     return b"nan" if np.isnan(np.frombuffer(bits, np.float32)[0]) else bits
 
 
-def check_tensorflow(written: Written) -> None:
+def check_tensorflow(written):
     """Compare with `tf.io.parse_example` under the schema's feature spec."""
     spec = written.schema.feature_spec()
     parsed = tf.io.parse_example(written.payloads, spec)
@@ -115,7 +114,7 @@ def _plain(array, kind):
     return [value.tobytes() for value in values] if kind == FLOAT else values
 
 
-def check_tfx(written: Written) -> None:
+def check_tfx(written):
     """Compare with the decoder of tfx_bsl under ``schema.pbtxt``."""
     schema = text_format.Parse(schema_pbtxt(written.schema), schema_pb2.Schema())
     decoder = example_coder.ExamplesToRecordBatchDecoder(schema.SerializeToString())
@@ -134,7 +133,7 @@ def check_tfx(written: Written) -> None:
     assert {name for expected in written.expected for name in expected} <= set(batch.schema.names)
 
 
-def check_ours(written: Written) -> None:
+def check_ours(written):
     """Compare with our reader: what comes back gives the same features again."""
     array, store = written.column
     decoded = Decoder(written.schema).decode(written.arena.used_data(), written.arena.used_starts())

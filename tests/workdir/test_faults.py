@@ -4,7 +4,6 @@ import errno
 import functools
 import os
 import pickle
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -28,14 +27,14 @@ from beam_tfrecord.workdir.faults import (
 )
 
 
-def halves(number: int) -> Iterator[int]:
+def halves(number):
     yield number // 2
     if number % 2:
         raise SchemaConflict(f"{number} is odd")
     yield number // 2
 
 
-def breaks(number: int) -> Iterator[int]:
+def breaks(number):
     yield 1 // number
 
 
@@ -92,7 +91,7 @@ def test_after_a_fault_no_step_does_any_work(tmp_path):
     ],
 )
 def test_faults_of_the_machine_are_raised_for_the_runner_in_one_line(tmp_path, error, message):
-    def fail(_: int) -> Iterator[int]:
+    def fail(_):
         raise error
         yield 0
 

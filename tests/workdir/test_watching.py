@@ -34,7 +34,6 @@ from beam_tfrecord.workdir.progress_files import (
     ProgressLog,
     watch,
 )
-from beam_tfrecord.workdir.target import Target
 
 ROWS = 50_000
 
@@ -42,13 +41,11 @@ ROWS = 50_000
 class Reports(Progress):
     """Collects the reports of progress: (phase, done, total, unit, rejects)."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(False)
         self.all = []
 
-    def update(
-        self, phase: str, done: int, total: int | None = None, *, unit: str = "B", rejects: int = 0
-    ) -> None:
+    def update(self, phase, done, total=None, *, unit="B", rejects=0):
         self.all.append((phase, done, total, unit, rejects))
 
     def wait_for(self, is_wanted: Callable[[tuple[Any, ...]], bool]) -> tuple[Any, ...]:
@@ -121,7 +118,7 @@ def test_a_log_is_written_only_now_and_then(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_and_no_directory_do_not_matter(tmp_path, monkeypatch):
-    def full(*_: Any) -> None:
+    def full(*_):
         raise OSError(errno.ENOSPC, "full")
 
     ProgressLog(str(tmp_path / "gone"), READING).add(1)
@@ -133,7 +130,7 @@ def test_a_full_disk_and_no_directory_do_not_matter(tmp_path, monkeypatch):
 
 
 def test_nobody_looks_if_nothing_is_shown(tmp_path):
-    def fail(*_: Any) -> None:
+    def fail(*_):
         pytest.fail("looked")
 
     with pytest.MonkeyPatch.context() as patch:
@@ -203,7 +200,7 @@ def test_the_files_of_a_job_hold_all_of_it(tmp_path, table, monkeypatch):
     pa.parquet.write_table(table, tmp_path / "a.parquet")
     sums = progress_files._Files(str(tmp_path))
 
-    def look(target: Target) -> None:
+    def look(target):
         (sums._directory,) = target.leftovers()
         sums.state()
         remove_leftovers(target)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
-import pyarrow as pa
-
-from beam_tfrecord.sources.sql.database import Relation, SqlColumn, SqlOptions
+from beam_tfrecord.sources.sql.database import Relation, SqlOptions
 from beam_tfrecord.sources.sql.jdbc import Jdbc
 from tests.helpers.databases.jdbc_drivers import execute
 
@@ -25,13 +22,11 @@ class Database:
         known = SqlOptions(jars=self.jars, username=self.username, properties=self.properties)
         return Jdbc(self.url, dataclasses.replace(known, **options))
 
-    def run(self, *statements: str) -> None:
+    def run(self, *statements):
         user = {"user": self.username} if self.username else {}
         execute(self.jars, self.url, *statements, **user, **dict(self.properties))
 
-    def read(
-        self, declared: str, *literals: str, wanted: Any = None, null: str = "", **options: Any
-    ) -> tuple[SqlColumn, pa.Array | None, tuple[str, ...]]:
+    def read(self, declared, *literals, wanted=None, null="", **options):
         """Return the column of a table of some literals and a NULL, its values, its misfits."""
         rows = ", ".join(f"({number}, {value})" for number, value in enumerate((*literals, "NULL")))
         self.run("DROP TABLE IF EXISTS one", f"CREATE TABLE one (pk int, v {declared}{null})")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-from pathlib import Path
 
 from tests.helpers.databases.server import Server, running, unprivileged
 from tests.helpers.debian import unpacked
@@ -27,16 +26,16 @@ _TABLES = (
 class MariaDbServer(Server):
     """A server with the database ``t`` and a user that may do everything."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         super().__init__(directory)
         self._root = unpacked("mariadb-server-core", "usr/sbin/mariadbd")
 
     @property
-    def url(self) -> str:
+    def url(self):
         """URL of the database, without user and password."""
         return f"jdbc:mariadb://127.0.0.1:{self.port}/t"
 
-    def _command(self, *arguments: str) -> list[str]:
+    def _command(self, *arguments):
         usr = self._root / "usr"
         return [
             *(f"{usr}/sbin/mariadbd", "--no-defaults", f"--basedir={usr}"),
@@ -52,7 +51,7 @@ class MariaDbServer(Server):
         found = sorted({str(one.parent) for one in (self._root / "usr/lib").glob("*/*.so.*")})
         return {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": ":".join(found)}
 
-    def create(self) -> None:
+    def create(self):
         """Make the directories, the system tables and the user."""
         made = self._directory / "data", self._directory / "tmp"
         for path in made:
@@ -75,14 +74,14 @@ class MariaDbServer(Server):
         if done.returncode != 0:
             raise RuntimeError(done.stderr[-2000:])
 
-    def words(self) -> list[str]:
+    def words(self):
         """Return the command that runs it."""
         return self._command(
             *("--bind-address=127.0.0.1", f"--port={self.port}"),
             *(f"--socket={self._directory}/data/socket", "--default-time-zone=-05:00"),
         )
 
-    def answers(self) -> None:
+    def answers(self):
         """Connect to it, and raise where nobody listens."""
         socket.create_connection(("127.0.0.1", self.port)).close()
 

@@ -27,16 +27,16 @@ from tests.whole.number_ways import (
 )
 
 
-def _quoted(text: str) -> str:
+def _quoted(text):
     return f"'{text}'"
 
 
-def _quoted_float(text: str) -> str:
+def _quoted_float(text):
     # The smallest have a thousand digits; these eighteen say the same float.
     return f"'{float(text):.17e}'"
 
 
-def _fits_decimal(text: str) -> bool:
+def _fits_decimal(text):
     return abs(Fraction(text)) < 10**19
 
 

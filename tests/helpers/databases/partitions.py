@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from beam_tfrecord.sources.sql.plan import make_plan
@@ -115,10 +114,10 @@ def check_partitions(
     return len(asked_for)
 
 
-def sqlite(path: Path, driver: str = "") -> KeyedDatabase:
+def sqlite(path, driver=""):
     """Return a SQLite file, read natively or through its JDBC driver."""
 
-    def run(*statements: str) -> None:
+    def run(*statements):
         connection = sqlite3.connect(path)
         for statement in statements:
             connection.execute(statement)
@@ -131,11 +130,11 @@ def sqlite(path: Path, driver: str = "") -> KeyedDatabase:
     return KeyedDatabase(keys.SQLITE | keys.SQLITE_ANY, run, {"paths": str(path)})
 
 
-def duckdb(path: Path) -> KeyedDatabase:
+def duckdb(path):
     """Return a DuckDB file."""
     import duckdb as driver
 
-    def run(*statements: str) -> None:
+    def run(*statements):
         with driver.connect(str(path)) as connection:
             for statement in statements:
                 connection.execute(statement)

@@ -1,14 +1,11 @@
 """A PostgreSQL server of the tests' own: a free port on loopback, stopped by its process."""
 
-from __future__ import annotations
-
 import glob
 import os
 import shutil
 import signal
 import subprocess
 from pathlib import Path
-from typing import Any
 
 from tests.helpers.databases.server import Server, running, unprivileged
 
@@ -26,22 +23,22 @@ def binaries():
 class PostgresServer(Server):
     """A server with the databases ``postgres`` and the user ``tester`` with a password."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         super().__init__(directory)
         self._bin = binaries()
         self._data = directory / "data"
 
     @property
-    def url(self) -> str:
+    def url(self):
         """URL of the user with the password, without it."""
         return f"postgresql://tester@127.0.0.1:{self.port}/postgres"
 
     @property
-    def full_url(self) -> str:
+    def full_url(self):
         """URL with the password inside."""
         return f"postgresql://tester:{PASSWORD}@127.0.0.1:{self.port}/postgres"
 
-    def create(self) -> None:
+    def create(self):
         """Make the data directory."""
         assert self._bin is not None
         who = unprivileged()
@@ -63,7 +60,7 @@ class PostgresServer(Server):
             **who,
         )
 
-    def words(self) -> list[str | Path]:
+    def words(self):
         """Return the command that runs it."""
         assert self._bin is not None
         return [
@@ -75,23 +72,23 @@ class PostgresServer(Server):
             *("-c", "shared_buffers=64MB", "-c", "timezone=America/New_York"),
         ]
 
-    def answers(self) -> None:
+    def answers(self):
         """Ask it something, and raise where there is no answer."""
         self.run("SELECT 1")
 
-    def connect(self) -> Any:
+    def connect(self):
         """Return a connection that commits each statement."""
         import adbc_driver_postgresql.dbapi as driver
 
         return driver.connect(self.full_url, autocommit=True)
 
-    def run(self, *statements: str) -> None:
+    def run(self, *statements):
         """Run statements, each in a transaction of its own."""
         with self.connect() as connection, connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
 
-    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+    def stop(self, how=signal.SIGINT):
         """Stop the server: by SIGINT orderly, by SIGQUIT as in a crash."""
         super().stop(how)
 

@@ -1,7 +1,5 @@
 """A TCP proxy on loopback that cuts connections where a test says so."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading
@@ -39,7 +37,7 @@ class Proxy:
         for thread in self._passing:
             thread.join()
 
-    def _accept(self) -> None:
+    def _accept(self):
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
@@ -52,7 +50,7 @@ class Proxy:
                     self._passing.append(threading.Thread(target=self._pass_on, args=ends))
                     self._passing[-1].start()
 
-    def _pass_on(self, source: socket.socket, target: socket.socket, limit: int | None) -> None:
+    def _pass_on(self, source, target, limit):
         passed = 0
         with contextlib.suppress(OSError):
             while data := source.recv(CHUNK):

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -50,29 +49,29 @@ def _dropping_root():
 class Server(abc.ABC):
     """A server with all its files in one directory."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         self._directory = directory
         self._process = None
         self._watchdog = None
         self.port = free_port()
 
     @abc.abstractmethod
-    def create(self) -> None:
+    def create(self):
         """Make the data directory."""
 
     @abc.abstractmethod
-    def words(self) -> Sequence[str | Path]:
+    def words(self):
         """Return the command that runs it."""
 
     @abc.abstractmethod
-    def answers(self) -> None:
+    def answers(self):
         """Ask it something, and raise where there is no answer."""
 
     def environment(self) -> dict[str, str] | None:
         """Return the environment that it runs in; None: that of the tests."""
         return None
 
-    def start(self) -> None:
+    def start(self):
         """Start the server, and wait until it answers."""
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -99,7 +98,7 @@ class Server(abc.ABC):
         words += [str(os.getpid()), str(server), self._directory]
         return subprocess.Popen(words, cwd="/", start_new_session=True)
 
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+    def stop(self, how=signal.SIGTERM):
         """Stop the server."""
         if self._watchdog is not None:
             self._watchdog.kill()

@@ -35,7 +35,7 @@ class Faults:
         self._planned = []
         self.requests = []
 
-    def plan(self, pattern: str, fault: str, times: int = 1, *, skip: int = 0) -> None:
+    def plan(self, pattern, fault, times=1, *, skip=0):
         """Let the next requests that match fail.
 
         Args:
@@ -103,7 +103,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     # write at a time makes that so here too.
     writing: threading.Lock
 
-    def _pass_on(self) -> None:
+    def _pass_on(self):
         body = self._body()
         fault = self.faults.take(f"{self.command} {self.path}")
         if fault.isdigit():
@@ -159,9 +159,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         finally:
             there.close()
 
-    def _answer(
-        self, status: int, headers: list[tuple[str, str]], data: bytes, *, sent: int | None = None
-    ) -> None:
+    def _answer(self, status, headers, data, *, sent=None):
         self.send_response_only(status)
         for name, value in headers:
             self.send_header(name, value)
@@ -171,22 +169,22 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(data[:sent])
 
-    def _reset(self) -> None:
+    def _reset(self):
         self.wfile.flush()
         # Closed with unsent data pending: the other side sees a reset, not an end.
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
         self.connection.close()
 
-    def handle(self) -> None:
+    def handle(self):
         """Serve until the client, or a fault, ends the connection."""
         with contextlib.suppress(OSError, ValueError):
             super().handle()
 
-    def finish(self) -> None:
+    def finish(self):
         """Give up what a fault has closed already."""
         with contextlib.suppress(OSError, ValueError):
             super().finish()
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format, *args):
         """Say nothing."""

@@ -1,7 +1,5 @@
 """Emulators of object stores as processes of the tests' own, on free ports of loopback."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -10,7 +8,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -34,7 +31,7 @@ def google_emulator():
 
 
 @contextlib.contextmanager
-def google_server(port: int | None = None) -> Iterator[str]:
+def google_server(port=None):
     """Run a Google Cloud Storage in memory; give its URL."""
     program = google_emulator()
     assert program is not None
@@ -46,7 +43,7 @@ def google_server(port: int | None = None) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def amazon_server() -> Iterator[str]:
+def amazon_server():
     """Run an S3 in memory; give its URL."""
     port = free_port()
     with _running([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], port):
@@ -61,7 +58,7 @@ def azure_emulator():
 
 
 @contextlib.contextmanager
-def azure_server() -> Iterator[str]:
+def azure_server():
     """Run an Azure Blob Storage in memory; yield its URL."""
     program = azure_emulator()
     assert program is not None

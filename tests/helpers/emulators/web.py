@@ -58,7 +58,7 @@ class WebServer:
         self.requests = []
         self.encodings = []
 
-    def put(self, path: str, data: bytes, **options: object) -> Page:
+    def put(self, path, data, **options):
         """Serve some bytes at a path such as ``/a.csv``."""
         page = Page(data, **options)  # type: ignore[arg-type]
         self.pages[path] = page
@@ -98,7 +98,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     web: WebServer
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         asked = self.headers.get("Range", "")
         self.web.requests.append(f"GET {self.path} {asked}".rstrip())
         self.web.encodings.append(self.headers.get("Accept-Encoding", ""))
@@ -112,7 +112,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         else:
             self._serve(page, asked)
 
-    def _serve(self, page: Page, asked: str) -> None:
+    def _serve(self, page, asked):
         fault = page.faults[0] if page.faults else ""
         if not fault.endswith("…"):
             del page.faults[:1]
@@ -138,13 +138,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _answer(
         self,
-        status: int,
-        headers: dict[str, str],
-        data: bytes,
-        fault: str = "",
+        status,
+        headers,
+        data,
+        fault="",
         *,
-        states_size: bool = True,
-    ) -> None:
+        states_size=True,
+    ):
         self.send_response_only(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -169,15 +169,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             self.close_connection = True
 
-    def handle(self) -> None:
+    def handle(self):
         """Serve until the client, or a fault, ends the connection."""
         with contextlib.suppress(OSError, ValueError):
             super().handle()
 
-    def finish(self) -> None:
+    def finish(self):
         """Give up what a fault has closed already."""
         with contextlib.suppress(OSError, ValueError):
             super().finish()
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format, *args):
         """Say nothing."""

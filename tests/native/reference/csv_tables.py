@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from beam_tfrecord.native.values import (
     Target,
     WordsSeen,
 )
-from tests.native.reference.csv_rows import FieldRow, count_lines, first_row, rows_of, scan
+from tests.native.reference.csv_rows import count_lines, first_row, rows_of, scan
 from tests.native.reference.csv_values import check_text, floats_of, kind_of, parse
 
 __all__ = ["Filler", "Typer", "count_lines", "first_row", "scan"]
@@ -66,7 +66,7 @@ class _Table:
         self.dialect, self.columns, self.keep_blank = dialect, columns, keep_blank
         self.nulls, self.always = frozenset(nulls), frozenset(always)
 
-    def _rows(self, data: Any, at: int, final: bool) -> Iterator[FieldRow]:
+    def _rows(self, data, at, final):
         return rows_of(bytes(data), at, self.dialect, final=final, keep_blank=self.keep_blank)
 
 
@@ -78,7 +78,7 @@ class Typer(_Table):
         self._seen = [_Seen() for _ in range(columns)]
         self._sightings = []
 
-    def feed(self, data: Any, at: int, final: bool) -> int:
+    def feed(self, data, at, final):
         """Take whole rows from `at` on; returns where the first one left starts.
 
         Of a column that is ordinary text, only words for null are counted from there on. Rows with
@@ -110,11 +110,11 @@ class Typer(_Table):
             seen.kinds |= kind
             self._sightings.append(Sighting(column, kind, self.rows, start, value))
 
-    def words_seen(self) -> list[WordsSeen]:
+    def words_seen(self):
         """Return the words in every column, of all that was fed."""
         return [WordsSeen(one.values, one.strays, one.nulls) for one in self._seen]
 
-    def take_sightings(self) -> list[Sighting]:
+    def take_sightings(self):
         """Return the kinds seen for the first time since the last call."""
         taken, self._sightings = self._sightings, []
         return taken
@@ -141,12 +141,12 @@ class Filler(_Table):
         self.is_full = False
         self._start()
 
-    def _start(self) -> None:
+    def _start(self):
         self.rows = 0
         self._cells = [[] for _ in self.targets]
         self._text_bytes = 0
 
-    def feed(self, data: Any, at: int, final: bool) -> int:
+    def feed(self, data, at, final):
         """Take whole rows from `at` on until full; returns where the first one left starts."""
         self.is_full = True
         for row in self._rows(data, at, final):
@@ -198,7 +198,7 @@ class Filler(_Table):
                 return None
             raise
 
-    def take_faults(self) -> list[Fault]:
+    def take_faults(self):
         """Return the faults found since the last call."""
         taken, self._faults = self._faults, []
         return taken

@@ -173,7 +173,7 @@ def _feature(name, array):
     return _Feature(name.encode(), kind, rows)
 
 
-def _cells(name: str, array: pa.Array, shown_type: pa.DataType) -> tuple[int, list[_Cell]]:
+def _cells(name, array, shown_type):
     """Return the kind and all values of a flat array; a null one has its fault already."""
     arrow_type = array.type
     if pa.types.is_boolean(arrow_type) or pa.types.is_integer(arrow_type):

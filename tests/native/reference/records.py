@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -108,7 +107,7 @@ def sort_records(
     return np.array(sorted(range(len(places)), key=key), np.int64)
 
 
-def gather(data: Any, starts: Int64s, order: Int64s, out: npt.NDArray[np.uint8], at: int) -> int:
+def gather(data, starts, order, out, at):
     """Copy framed records in order to `out` from position `at` on; return the bytes written."""
     return _gather(data, starts, None, order, out, at)
 
