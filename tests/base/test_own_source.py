@@ -14,6 +14,8 @@ import beam_tfrecord as bt
 from tests.helpers import warm
 from tests.helpers.repository import ROOT
 
+# test_source_packages.py has the quick tests: this installs a package.
+pytestmark = pytest.mark.slow
 PROJECT = ROOT / "docs" / "own_source"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -77,7 +79,6 @@ def test_its_options_are_those_of_its_fields(run):
     assert "--source-option longest='six' is not JSON: " in wrong.stderr
 
 
-@pytest.mark.slow
 def test_it_passes_the_tests_of_all_sources(run):
     words = ("pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "--rootdir=project")
     ran = run(*words, "project/test_lines_source.py")

@@ -161,6 +161,7 @@ def test_a_reader_that_goes_away_is_no_fault(dataset):
     assert (ran.returncode, ran.stderr) == (0, b"")
 
 
+@pytest.mark.slow_after(7)
 @pytest.mark.parametrize(
     "closed", [">&-", "2>&-", "<&-", ">&- 2>&-", "<&- >&- 2>&-", "2>/dev/full"]
 )

@@ -67,6 +67,7 @@ def _doubled_header(folder):
     return [str(folder / "t.csv")]
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(
     ("make", "code", "words"),
     [

@@ -28,7 +28,7 @@ def datasets(request, tmp_path_factory):
     return Datasets(tmp_path_factory.mktemp(request.param), request.param)
 
 
-@pytest.mark.slow_after(4)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", READERS)
 def test_rows_are_never_of_two_datasets(datasets, name):
     ends = collections.Counter(

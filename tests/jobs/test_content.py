@@ -47,7 +47,7 @@ def is_copied(path):
     copy.replace(path)
 
 
-@pytest.mark.slow_after(6)
+@pytest.mark.slow_after(1)
 @KINDS
 @pytest.mark.parametrize("touch", [is_read_only, is_copied])
 def test_a_copy_is_no_edit(tmp_path, kind, touch):

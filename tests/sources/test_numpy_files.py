@@ -239,7 +239,7 @@ def _refusal(path):
     return None
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_cut_and_flipped_archives_never_crash(tmp_path, save):
     path = tmp_path / "x.npz"

@@ -112,6 +112,7 @@ def test_shards_may_be_set_for_each_split_that_the_input_has(made, tmp_path):
         bt.write(made, tmp_path / "c", shards={"train": 4})
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("options", [{"key": "id"}, {"map": dict}, {"columns": ["id", "name"]}])
 def test_columns_of_a_dataset_keep_types_and_splits(made, tmp_path, options):
     after = bt.write(made, tmp_path / "out", **options)
@@ -234,6 +235,7 @@ def test_a_shard_that_is_another_one_is_refused(made, tmp_path):
         bt.write(tmp_path / "ds", tmp_path / "out")
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("moment", ["before a unit", "inside a unit", "after a unit"])
 def test_a_dataset_that_changes_while_it_is_read_is_refused(made, tmp_path, moment):
     shutil.copytree(made, tmp_path / "ds")

@@ -32,6 +32,7 @@ METHODS = pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEF
 TABLE = "id,x\n1,2.5\n2,3.5\n"
 
 
+@pytest.mark.slow_after(10)
 @KINDS
 @METHODS
 def test_a_zip_file_has_the_rows_of_its_directory(tmp_path, monkeypatch, kind, method):

@@ -57,7 +57,7 @@ def test_pictures(tmp_path, case):
     check_picture(case, tmp_path)
 
 
-@pytest.mark.slow_after(4)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("levels", REFUSED_PICTURES, ids=str)
 def test_pictures_that_cannot_be_written_are_refused(tmp_path, levels):
     case = {name: all_levels[0] for name, all_levels in PICTURES.items()} | {"size": 4} | levels

@@ -36,7 +36,7 @@ def columns_of(seed):
     return {f"c{index}": random_texts(rng, ROWS) for index in range(COLUMNS)}
 
 
-@pytest.mark.slow_after(7)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "way",
     [pytest.param(way, marks=[pytest.mark.slow] * (way == "duckdb_decimals")) for way in WAYS],

@@ -282,6 +282,7 @@ def test_another_job_clears_away_what_one_has_left(source, tmp_path):
     assert not [name for name in os.listdir(out) if name.startswith(".")]
 
 
+@pytest.mark.slow
 def test_a_moved_input_is_planned_anew_and_its_work_used(source, tmp_path, reads):
     out = tmp_path / "out"
     stop_before_publishing(source, out)
