@@ -19,8 +19,8 @@ def unpacked(package, program):
     """
     if (Path("/") / program).exists():
         return Path("/")
-    # Readable by the user that runs it, which the home directory of root is not.
-    root = Path(tempfile.gettempdir()) / f"beam_tfrecord-{package}-{os.getuid()}"
+    # Kept, and readable by the user that runs it, which the home directory of root is not.
+    root = Path("/var/tmp") / f"beam_tfrecord-{package}-{os.getuid()}"
     if not (root / program).exists():
         if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
             pytest.skip(f"there is no {program}, and no Debian to take it from")
