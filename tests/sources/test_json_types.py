@@ -17,7 +17,6 @@ from beam_tfrecord.features.arrow_types import (
     is_uuid,
 )
 from beam_tfrecord.sources.json.source import Json
-from tests.helpers.effort import examples
 from tests.whole.type_families import FAMILIES
 
 # What JSON cannot be read as, so that users read it as lists or structs.
@@ -63,7 +62,7 @@ def test_every_type_of_the_contract_comes_back_or_is_refused(family, tmp_path_fa
     path = tmp_path_factory.mktemp("json") / "x.jsonl"
     seen = set()
 
-    @settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
     @given(FAMILIES[family])
     def check(column):
         arrow = column.array.type
