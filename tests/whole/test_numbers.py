@@ -36,10 +36,11 @@ def columns_of(seed):
     return {f"c{index}": random_texts(rng, ROWS) for index in range(COLUMNS)}
 
 
-@pytest.mark.slow_after(1)
+QUICK = ("csv_inferred", "parquet_decimals")
+
+
 @pytest.mark.parametrize(
-    "way",
-    [pytest.param(way, marks=[pytest.mark.slow] * (way == "duckdb_decimals")) for way in WAYS],
+    "way", [pytest.param(way, marks=[pytest.mark.slow] * (way not in QUICK)) for way in WAYS]
 )
 def test_numbers_are_rounded_once(way, tmp_path):
     assert check_way(WAYS[way], columns_of(seed=len(way)), tmp_path) > COLUMNS // 4
