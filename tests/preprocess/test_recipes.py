@@ -1,7 +1,6 @@
 """The recipes of preprocessing and of training, run as people run them."""
 
-import importlib.util
-import sys
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 
 import beam_tfrecord as bt
 from tests.helpers.lazy import Lazy
+from tests.helpers.repository import load_recipe
 
 tf = Lazy("tensorflow")
 tft = Lazy("tensorflow_transform")
@@ -23,18 +23,8 @@ ROWS = 800
 
 @pytest.fixture
 def recipe(monkeypatch):
-    """Return a function that imports a recipe, as workers can find it."""
-
-    def load(name):
-        spec = importlib.util.spec_from_file_location(name, RECIPES / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, name, module)
-        spec.loader.exec_module(module)
-        return module
-
-    return load
+    """Return a function that imports a recipe."""
+    return functools.partial(load_recipe, monkeypatch)
 
 
 def trips():

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import functools
 import os
 import re
 import sqlite3
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from beam_tfrecord.errors import RejectedRows, UsageError
 from tests.helpers import warm
 from tests.helpers.datasets import read_examples, shard_hashes
 from tests.helpers.records import read_records
+from tests.helpers.repository import load_recipe
 from tests.helpers.tf_example import Example
 
 ROOT = Path(__file__).parents[2]
@@ -29,18 +29,8 @@ RECIPES = ROOT / "pipelines"
 
 @pytest.fixture
 def recipe(monkeypatch):
-    """Return a function that imports a recipe, as workers and type hints can find it."""
-
-    def load(name):
-        spec = importlib.util.spec_from_file_location(name, RECIPES / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, name, module)
-        spec.loader.exec_module(module)
-        return module
-
-    return load
+    """Return a function that imports a recipe."""
+    return functools.partial(load_recipe, monkeypatch)
 
 
 def script(name, *words, cwd):
