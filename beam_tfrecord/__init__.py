@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,11 @@ if TYPE_CHECKING:
 
 if sys.platform == "win32":
     raise ImportError("beam_tfrecord runs on Linux and macOS; on Windows, use it in WSL")
+if not os.path.exists(f"{__path__[0]}/native/_index.abi3.so"):
+    raise ImportError(
+        f"{__path__[0]} is source code without its compiled kernel, and hides the installed "
+        "package: run Python in another folder, or run: pip install -e ."
+    )
 
 # Beam warns of this whenever it is imported without its extra for Google Cloud.
 logging.getLogger().addFilter(lambda record: not str(record.msg).startswith("apitools not found"))

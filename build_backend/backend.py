@@ -61,9 +61,13 @@ def get_requires_for_build_editable(config_settings: Settings = None) -> list[st
 def build_wheel(
     wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None
 ) -> str:
-    """Build a wheel and return its file name."""
+    """Build a wheel and return its file name; remove what setuptools leaves in the sources."""
     _prepare_compiler()
-    return str(build_meta.build_wheel(wheel_directory, config_settings, metadata_directory))
+    try:
+        return str(build_meta.build_wheel(wheel_directory, config_settings, metadata_directory))
+    finally:
+        for left in ("build", "beam_tfrecord.egg-info"):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def build_editable(

@@ -112,6 +112,19 @@ def test_windows_is_refused_in_one_line(backend, monkeypatch):
     )
 
 
+def test_source_code_that_hides_the_installed_package_says_so_in_one_line(tmp_path):
+    package = tmp_path / "beam_tfrecord"
+    package.mkdir()
+    for name in ("__init__.py", "_version.py"):
+        shutil.copy(ROOT / "beam_tfrecord" / name, package)
+    importing = [sys.executable, "-c", "import beam_tfrecord"]
+    done = subprocess.run(importing, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == (
+        f"ImportError: {package} is source code without its compiled kernel, and hides the "
+        "installed package: run Python in another folder, or run: pip install -e ."
+    )
+
+
 def test_without_the_headers_of_python_one_line_names_their_package(backend, tmp_path, monkeypatch):
     monkeypatch.setattr(backend.sysconfig, "get_path", lambda name: str(tmp_path))
     for build in (backend.build_wheel, backend.build_editable):
@@ -171,6 +184,8 @@ def assert_kernel_runs(wheel, directory):
 @pytest.mark.slow
 def test_wheel_holds_the_package_and_its_kernel_and_no_sources_of_c(tmp_path):
     wheel = build_wheel(tmp_path)
+    top = {path.name for path in (tmp_path / "tree").iterdir()}
+    assert top.isdisjoint({"build", "beam_tfrecord.egg-info"})
     assert wheel.name.startswith(f"beam_tfrecord-{__version__}-cp311-abi3-")
     names = zipfile.ZipFile(wheel).namelist()
     assert f"beam_tfrecord-{__version__}.dist-info/licenses/LICENSE" in names
