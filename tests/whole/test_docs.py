@@ -48,7 +48,7 @@ FAST = {"types.md", "stop-and-resume.md"}
 # show and fix a fault of Beam in tests/runners/test_local_runner.py.
 NOT_RUN = {"notebooks.md", "upstream.md"}
 # Flags of other programs that the text names.
-FOREIGN_FLAGS = {"--all", "--artifacts-dir", "--force-reinstall", "--no-deps", "-c", "-m"}
+FOREIGN_FLAGS = {"--all", "--artifacts-dir", "--force-reinstall", "--no-deps", "-c", "-e", "-m"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,9 +191,7 @@ def rows_by_id(path):
 
 
 def check_readme(names):
-    assert names["model"].evaluate(names["test"], verbose=0)[1] > 0.85
-    assert bt.verify("rescued").ok
-    assert 344 - 10 < len(bt.load("rescued")) < 344
+    assert len(names["train"]) == 278
     assert len(list(Path("out").glob("part-*-of-00004"))) == 4
 
 
@@ -455,7 +453,7 @@ def test_the_index_lists_every_page():
 
 
 def test_the_readme_is_short():
-    assert len(TEXTS[ROOT / "README.md"].splitlines()) <= 180
+    assert len(TEXTS[ROOT / "README.md"].splitlines()) <= 150
 
 
 def test_the_checklist_has_thirty_tasks_with_a_page_each():
@@ -465,8 +463,9 @@ def test_the_checklist_has_thirty_tasks_with_a_page_each():
     assert [int(number) for number in rows] == [*range(1, 31)]
 
 
-def test_the_picture_is_an_svg_that_loads_nothing():
-    text = (DOCS / "pipeline.svg").read_text("utf-8")
+@pytest.mark.parametrize("picture", ["pipeline.svg", "terminal.svg"])
+def test_a_picture_is_an_svg_that_loads_nothing(picture):
+    text = (DOCS / picture).read_text("utf-8")
     assert xml.etree.ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
     assert "href" not in text
-    assert "docs/pipeline.svg" in TEXTS[ROOT / "README.md"]
+    assert f"docs/{picture}" in TEXTS[ROOT / "README.md"]
