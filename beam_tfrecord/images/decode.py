@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.images import UPRIGHT, Fault, Header, Refusal
-from beam_tfrecord.images.formats import check_pixels, describe, has_sound_pixels, refusal_of_scans
+from beam_tfrecord.images.formats import check_pixels, check_png_pixels, describe, refusal_of_scans
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,8 +31,6 @@ _SIZE = re.compile(r"(\d+)(?:x(\d+))?")
 _DRAFT_GAP = 2
 # A requested size of one pixel makes the decoder of JPEG use its smallest scale.
 _MIN_SIZE = (1, 1)
-# Channels of Pillow's modes; all others have one.
-_CHANNELS = {"LA": 2, "RGB": 3, "RGBA": 4, "P": 3, "CMYK": 4, "YCbCr": 3, "LAB": 3, "PA": 4}
 # Files of these modes do not state which values are black and white.
 _WIDE_MODES = {"I": "integers of 32 bits", "F": "floating-point numbers"}
 
@@ -117,44 +115,35 @@ def make_transform(
     return Transform(shorter, size, format, quality, orient)
 
 
-def check_decode(data: memoryview, header: Header | Fault, *, max_pixels: int) -> Header:
-    """Check that Pillow can decode an image, or the first of several frames, and describe it.
+def check_decode(data: memoryview, header: Header, *, max_pixels: int) -> Header:
+    """Check that an image, or the first of several frames, can be decoded.
 
     All coded bytes of a JPEG are decoded, but its pixels are computed at an eighth of their size.
     This finds the same faults in 0.6 of the time, because the omitted arithmetic cannot fail.
+    The rows of a PNG are decompressed and counted, in 0.5 of the time of Pillow, which does not
+    count them.
 
     Args:
         data: The content of the file.
-        header: The result of `describe`, or the fault that it raised.
+        header: The result of `describe`.
         max_pixels: Largest width times height that is accepted.
 
     Returns:
-        `header`, or Pillow's description if `header` is a fault; with any refusal that only the
-        pixels show.
+        `header`, with any refusal that only the pixels show.
 
     Raises:
-        Fault: Pillow cannot decode the image.
+        Fault: The image cannot be decoded.
     """
     image = _opened(data, max_pixels)
+    if header.format == "png" and not header.refusal:
+        return header._replace(refusal=check_png_pixels(data))
     frame = image.tile[0][1] if image.tile else None
-    if _may_reduce(header):
+    if not header.refusal:  # Pillow would write beyond the end of its buffer for a lossless JPEG
         image.draft(None, _MIN_SIZE)
-    with _pillow_faults():
-        image.load()
-    if isinstance(header, Fault):
-        # Pillow accepts files with faults on which other decoders fail.
-        return _header_of(image)._replace(refusal=Refusal(header.reason))
+    _load(image, data)
     if header.refusal:
         return header
     return header._replace(refusal=_refusal_of_pixels(data, image, frame))
-
-
-def _may_reduce(header: Header | Fault) -> bool:
-    """Return whether an image may be decoded at a fraction of its size.
-
-    A lossless JPEG may not: Pillow would write beyond the end of its buffer.
-    """
-    return isinstance(header, Header) and header.refusal is None
 
 
 def transformed(
@@ -186,10 +175,10 @@ def transformed(
             "--resize, or pass --max-pixels to allow it",
         )
     drafted = size[::-1] if swaps else size
-    if _may_reduce(header):
+    if not header.refusal:  # Pillow would write beyond the end of its buffer for a lossless JPEG
         image.draft(None, (drafted[0] * _DRAFT_GAP, drafted[1] * _DRAFT_GAP))
+    _load(image, data)
     with _pillow_faults():
-        image.load()
         stored = _encoded(image, header, how, size, turns=turns)
         # An encoder may drop unused transparency, or add colors to grey.
         return stored, describe(stored, check_end=False, max_pixels=max_pixels), upright
@@ -234,6 +223,17 @@ def _opened(data: memoryview, max_pixels: int) -> ImageFile:
     return image
 
 
+def _load(image: ImageFile, data: bytes | memoryview) -> None:
+    """Decode the pixels, and check that Pillow found all rows of a PNG."""
+    with _pillow_faults():
+        image.load()
+    if image.format == "PNG":
+        # Missing rows are zeros, so the last row tells, but for an interlaced image.
+        last_row = image.crop((0, image.height - 1, image.width, image.height))
+        if image.info.get("interlace") or last_row.getbbox() is None:
+            check_png_pixels(memoryview(data))
+
+
 def rgb_pixels(data: bytes, *, max_pixels: int) -> np.ndarray:
     """Decode an image, or the first of several frames, to RGB as it would be stored as a JPEG.
 
@@ -256,8 +256,8 @@ def rgb_pixels(data: bytes, *, max_pixels: int) -> np.ndarray:
         with contextlib.suppress(ValueError):
             pixels: np.ndarray = simplejpeg.decode_jpeg(data, "RGB")
             return pixels
+    _load(image, data)
     with _pillow_faults():
-        image.load()
         if image.mode == "RGB" and "transparency" not in image.info:
             return np.array(image)
         format = (image.format or "").lower()
@@ -282,31 +282,12 @@ def _pillow_faults() -> Iterator[None]:
         raise Fault("damaged", f"cannot be decoded ({text})") from error
 
 
-def _header_of(image: Image) -> Header:
-    """Return the header of an image as Pillow reads it."""
-    format = (image.format or "").lower()
-    format = "jpeg" if format == "mpo" else format
-    channels = _CHANNELS.get(image.mode, 1)
-    if format == "jpeg":
-        channels = min(channels, 3)
-    elif image.mode == "P" and "transparency" in image.info and format == "png":
-        channels = 4
-    try:
-        orientation = image.getexif().get(_ORIENTATION_TAG, UPRIGHT)
-    except Exception:
-        orientation = UPRIGHT
-    known = isinstance(orientation, int) and 1 <= orientation <= 8
-    return Header(format, *image.size, channels, orientation if known else UPRIGHT)
-
-
 def _refusal_of_pixels(
     data: memoryview, image: Image, frame: tuple[int, int, int, int] | None
 ) -> Refusal | None:
     """Return why TensorFlow cannot decode an image that Pillow decoded into `frame`, or None."""
     if image.format in ("JPEG", "MPO"):
         return refusal_of_scans(data)
-    if image.format == "PNG" and not has_sound_pixels(data):
-        return Refusal("has pixels with a wrong checksum")
     if image.format == "GIF" and image.mode == "P" and image.palette is not None:
         most: Any = image.crop(frame).getextrema()[1]
         if 3 * most >= len(image.palette.palette):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import re
 import struct
+import zlib
 from collections.abc import Callable, Iterator
 
 from isal import isal_zlib
@@ -173,6 +174,17 @@ _PNG_CHUNK = struct.Struct(">I4s")
 _CHUNK_EXTRA_BYTES = 12  # length, type and CRC
 _NEEDED = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
 _IS_OPTIONAL = 0x20  # bit of the first letter of a type
+_PNG_LAST_FILTER = 4
+# First column, first row, and steps to the next ones, of the passes of an interlaced PNG.
+_ADAM7 = (
+    (0, 0, 8, 8),
+    (4, 0, 8, 8),
+    (0, 4, 4, 8),
+    (2, 0, 4, 4),
+    (0, 2, 2, 4),
+    (1, 0, 2, 2),
+    (0, 1, 1, 2),
+)
 _PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 
 # Limits of libpng, and of TensorFlow's own code around it.
@@ -273,9 +285,49 @@ def _is_sound(data: memoryview, at: int) -> bool:
     return isal_zlib.crc32(data[at + 4 : end]).to_bytes(4, "big") == bytes(data[end : end + 4])
 
 
-def has_sound_pixels(data: memoryview) -> bool:
-    """Return whether the checksums of all chunks of pixels are right; decoders may ignore them."""
-    return all(_is_sound(data, at) for kind, at, _ in _png_chunks(data) if kind == b"IDAT")
+def check_png_pixels(data: memoryview) -> Refusal | None:
+    """Check that the pixels of a PNG are complete; Pillow leaves missing rows black.
+
+    Returns:
+        Why TensorFlow refuses the pixels, though Pillow decodes them; None if it does not.
+
+    Raises:
+        Fault: The stream of pixels ends early or is broken.
+    """
+    places = [(at, length) for kind, at, length in _png_chunks(data) if kind == b"IDAT"]
+    passes = _png_passes(data)
+    expected = sum(rows * row_bytes for rows, row_bytes in passes)
+    unpacker = zlib.decompressobj()
+    packed = b"".join(data[at + 8 : at + 8 + length] for at, length in places)
+    try:
+        # One byte more, so that the end of the stream is read, too.
+        raw = unpacker.decompress(packed, expected + 1)
+    except zlib.error as error:
+        raise damaged(f"its pixels cannot be decompressed ({error})") from None
+    if len(raw) < expected:
+        raise truncated(f"{expected - len(raw)} bytes before the end of its pixels")
+    if len(raw) == expected and not unpacker.eof:
+        raise truncated("before the checksum of its pixels")
+    start = 0
+    for rows, row_bytes in passes:
+        end = start + rows * row_bytes
+        if max(raw[start:end:row_bytes]) > _PNG_LAST_FILTER:
+            raise damaged("it has rows of an unknown filter")
+        start = end
+    if not all(_is_sound(data, at) for at, _ in places):
+        return Refusal("has pixels with a wrong checksum")
+    return None
+
+
+def _png_passes(data: memoryview) -> list[tuple[int, int]]:
+    """Return the number of rows, and of bytes in a row, of each pass over the pixels."""
+    width, height, depth, color, _, _, interlace = struct.unpack_from(">IIBBBBB", data, 16)
+    bits = depth if color == _PNG_PALETTE else depth * _CHANNELS_BY_COLOR[color]
+    sizes = (
+        (-((left - width) // across), -((top - height) // down))
+        for left, top, across, down in (_ADAM7 if interlace else ((0, 0, 1, 1),))
+    )
+    return [(rows, 1 + (columns * bits + 7) // 8) for columns, rows in sizes if columns and rows]
 
 
 # WebP: Google's container specification.

@@ -11,9 +11,10 @@ import dataclasses
 import datetime
 import functools
 import itertools
+import re
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
@@ -27,12 +28,14 @@ from beam_tfrecord.errors import (
 )
 from beam_tfrecord.extras import require
 from beam_tfrecord.features.arrow_types import is_text, type_of_column
+from beam_tfrecord.features.convert_to_schema import Converted, NoConversion, convert
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Unit
 from beam_tfrecord.sources.exact_types import can_cast
 from beam_tfrecord.sources.file_parts import Ranges, check_size, incomplete, open_input
 from beam_tfrecord.sources.typed_files import (
     Block,
     Contents,
+    Fault,
     Opened,
     TypedFiles,
     check_names,
@@ -43,6 +46,8 @@ from beam_tfrecord.tables import listed, not_found
 # Excel's own numbers are doubles, of which these integers are exact.
 _EXACT = 2**53
 _VALUE_BYTES = 8
+_DAY_MICROSECONDS = 86_400_000_000
+_ESCAPE = re.compile("_x([0-9A-Fa-f]{4})_")
 # The largest part of a workbook that openpyxl reads at once: the texts of all sheets, above all.
 # In memory they take about four times as much, because a workbook is opened twice.
 _MOST_PART_BYTES = 2**29
@@ -96,8 +101,8 @@ class Excel(TypedFiles):
 
     Attributes:
         sheet: Name of the sheet to read; None means the only visible one.
-        types: Types of columns by name, as Arrow types or their names; others are inferred. Text
-            is the only type for a column with several kinds of values.
+        types: Types of columns by name, as Arrow types or their names; others are inferred. Texts,
+            and values of several kinds, are parsed as in CSV files.
         null_words: Words that mean null in every column, also errors such as ``#N/A``.
     """
 
@@ -133,14 +138,15 @@ class Excel(TypedFiles):
             names = self._header(next(rows, ((), ()))[0], _Place(file.name, sheet, 1))
             check_names(filter(None, names), file)
             columns = [_Column(name) for name in names]
+            wanted = [at for at, name in enumerate(names) if name and self._reads(name)]
+            read = None if self.columns is None else wanted
             count = 0
             for count, (cells, before) in enumerate(rows, start=1):
                 place = _Place(file.name, sheet, count + 1)
-                _check_formulas(cells, before, place)
-                for at, value in enumerate(self._values(cells, place)):
+                _check_formulas(cells, before, place, read)
+                for at, value in enumerate(self._values(cells, place, read)):
                     if value is not None:
                         _column(columns, at, place).add(value, place, at)
-        wanted = [at for at, name in enumerate(names) if name and self._reads(name)]
         fields = [columns[at].field(count, self.types.get(names[at])) for at in wanted]
         row_bytes = framing_bytes(names[at] for at in wanted) + _VALUE_BYTES * len(wanted)
         encoded = count * row_bytes + sum(columns[at].text_bytes for at in wanted)
@@ -173,8 +179,27 @@ class Excel(TypedFiles):
         for field in (field for scan in scans for field in scan.detail.schema):
             kinds = frozenset((field.type, joined.get(field.name, field.type)))
             joined[field.name] = _JOINED.get(kinds, field.type)
-        types = joined | dict(self.types)
-        return super().merge(_with_types(scan, types) for scan in scans)
+        return super().merge(self._with_types(scan, joined) for scan in scans)
+
+    def _with_types(self, scan: Scan, joined: Mapping[str, pa.DataType]) -> Scan:
+        """Return a scan with the types of the user, and others `joined` if that is exact."""
+        fields = []
+        for field in map(self._parsed, scan.detail.schema):
+            to = self.types.get(field.name, joined[field.name])
+            if can_cast(field.type, to):
+                field = field.with_type(to)
+            elif field.name in self.types:
+                raise SchemaConflict(
+                    f"column {field.name!r} of {scan.chunk.file.name} is {field.type}, and not "
+                    f"{to} without loss: leave it out of --types, or convert it with --map"
+                )
+            fields.append(field)
+        return Scan(scan.chunk, dataclasses.replace(scan.detail, schema=pa.schema(fields)))
+
+    def _parsed(self, field: pa.Field) -> pa.Field:
+        """Return a column with the type of the user if it is text that is parsed as such."""
+        to = self.types.get(field.name, field.type)
+        return field.with_type(to) if is_text(field.type) and _is_parsed(to) else field
 
     @contextlib.contextmanager
     def opened(self, unit: Unit) -> Iterator[Opened]:
@@ -187,30 +212,44 @@ class Excel(TypedFiles):
         with _opened(unit.file) as workbook:
             rows = _rows(workbook[detail.sheet])
             next(rows, None)
+            schema = pa.schema([self._parsed(field) for field in detail.schema])
+            faults: list[Fault] = []
+            batches = functools.partial(self._batches, rows, unit, schema, faults)
             # The first row after the header has number 2.
-            yield Opened(detail.schema, 2, functools.partial(self._batches, rows, unit))
+            yield Opened(schema, 2, batches, faults=faults)
 
     def _batches(
-        self, rows: Iterator[Sequence[Any]], unit: Unit, columns: Sequence[str], batch_rows: int
+        self,
+        rows: Iterator[Sequence[Any]],
+        unit: Unit,
+        parsed: pa.Schema,
+        faults: list[Fault],
+        columns: Sequence[str],
+        batch_rows: int,
     ) -> Iterator[pa.RecordBatch]:
         detail: ExcelUnit = unit.detail
         places = dict(zip(detail.schema.names, detail.columns, strict=True))
-        schema = pa.schema([detail.schema.field(name) for name in columns])
+        wanted = [places[name] for name in columns]
         number = 2
         while batch := list(itertools.islice(rows, batch_rows)):
             read = [
-                self._values(cells, _Place(unit.file.name, detail.sheet, number + index))
+                self._values(cells, _Place(unit.file.name, detail.sheet, number + index), wanted)
                 for index, cells in enumerate(batch)
             ]
             number += len(batch)
-            yield pa.RecordBatch.from_arrays(
-                [
-                    pa.array([_as_type(_at(row, places[f.name]), f.type) for row in read], f.type)
-                    for f in schema
-                ]
-                or [pa.nulls(len(read))],
-                schema=schema if columns else pa.schema([("", pa.null())]),
-            )
+            faults.clear()
+            arrays = []
+            for name in columns:
+                kind, to = detail.schema.field(name).type, parsed.field(name).type
+                values = pa.array([_as_type(_at(row, places[name]), kind) for row in read], kind)
+                converted = convert(values, to) if to != kind else Converted(values)
+                arrays.append(converted.array.cast(to))
+                if converted.bad_rows is not None:
+                    for row in converted.bad_rows.nonzero()[0].tolist():
+                        faults.append(
+                            Fault(row, name, values[row].as_py(), str(to), values[row].as_py())
+                        )
+            yield pa.RecordBatch.from_arrays(arrays or [pa.nulls(len(read))], [*columns] or [""])
 
     def _reads(self, name: str) -> bool:
         return self.columns is None or name in self.columns
@@ -224,23 +263,25 @@ class Excel(TypedFiles):
             )
         return names
 
-    def _values(self, cells: Sequence[Any], place: _Place) -> list[Any]:
-        """Return the values of a row, None for an empty cell.
+    def _values(
+        self, cells: Sequence[Any], place: _Place, wanted: Collection[int] | None = None
+    ) -> list[Any]:
+        """Return the values of a row, None for an empty cell, and for columns that are not wanted.
 
         Raises:
             DataError: A cell has an error.
         """
         values = []
         for at, cell in enumerate(cells):
-            value = cell.value
+            value = None if wanted is not None and at not in wanted else _value(cell)
             if isinstance(value, str) and value in self.null_words:
                 value = None
-            elif cell.data_type == "e":
+            elif cell.data_type == "e" and value is not None:
                 raise DataError(
                     f"{place.cell(at)} is the error {value}: correct it, or pass "
                     f"--null {quoted(value)}"
                 )
-            values.append(_whole(value))
+            values.append(value)
         return values
 
 
@@ -301,6 +342,8 @@ class _Column:
             arrow = next(iter(kinds), pa.null())
         elif kinds in _JOINED and self.largest <= _EXACT:
             arrow = _JOINED[kinds]
+        elif chosen is not None:
+            arrow = pa.string()
         else:
             (one, here), (other, there), *_ = self.first.items()
             raise SchemaConflict(
@@ -310,13 +353,12 @@ class _Column:
         return pa.field(self.name, arrow, nullable=self.filled < count or not kinds)
 
 
-def _with_types(scan: Scan, types: Mapping[str, pa.DataType]) -> Scan:
-    """Return a scan with `types` in place of those of its values, if they are joined exactly."""
-    fields = [
-        field.with_type(types[field.name]) if can_cast(field.type, types[field.name]) else field
-        for field in scan.detail.schema
-    ]
-    return Scan(scan.chunk, dataclasses.replace(scan.detail, schema=pa.schema(fields)))
+def _is_parsed(arrow: pa.DataType) -> bool:
+    """Return whether texts can be parsed as a type without rounding."""
+    try:
+        return bool(convert(pa.array([], pa.string()), arrow).array.type == arrow)
+    except NoConversion:
+        return False
 
 
 def _column(columns: Sequence[_Column], at: int, place: _Place) -> _Column:
@@ -333,7 +375,7 @@ def _opened(file: InputFile, *, computed: bool = True) -> Iterator[Any]:
         DataError: The file is not a workbook, or is damaged.
     """
     require("excel", "an Excel workbook")
-    import openpyxl
+    from openpyxl.reader.excel import ExcelReader
 
     with contextlib.ExitStack() as stack:
         raw = stack.enter_context(open_input(file))
@@ -342,8 +384,14 @@ def _opened(file: InputFile, *, computed: bool = True) -> Iterator[Any]:
                 # Of parts of a workbook that openpyxl does not read, such as charts.
                 warnings.simplefilter("ignore")
                 _check_parts(raw, file)
-                workbook = openpyxl.load_workbook(raw, read_only=True, data_only=computed)
+                reader: Any = ExcelReader(raw, read_only=True, data_only=computed)
+                reader.read_strings = functools.partial(_read_texts, reader)
+                reader.read()
+            workbook = reader.wb
             stack.callback(workbook.close)
+            # openpyxl rounds moments to milliseconds.
+            workbook.dates = workbook._date_formats
+            workbook._date_formats = frozenset()
             yield workbook
         except BeamTFRecordError:
             raise
@@ -351,6 +399,20 @@ def _opened(file: InputFile, *, computed: bool = True) -> Iterator[Any]:
         except Exception as error:
             advice = "save it as .xlsx in Excel, without a password, or leave it out"
             raise incomplete(file, "xlsx", error, advice) from error
+
+
+def _read_texts(reader: Any) -> None:
+    """Read the texts of a workbook with their escapes, some of which openpyxl drops."""
+    from openpyxl.cell.text import Text
+    from openpyxl.xml.constants import SHARED_STRINGS, SHEET_MAIN_NS
+    from openpyxl.xml.functions import iterparse
+
+    if part := reader.package.find(SHARED_STRINGS):
+        with reader.archive.open(part.PartName[1:]) as xml:
+            for _, node in iterparse(xml):
+                if node.tag == f"{{{SHEET_MAIN_NS}}}si":
+                    reader.shared_strings.append(Text.from_tree(node).content)
+                    node.clear()
 
 
 def _check_parts(raw: Any, file: InputFile) -> None:
@@ -398,26 +460,64 @@ def _rows(sheet: Any) -> Iterator[Sequence[Any]]:
             yield cells
 
 
-def _check_formulas(cells: Sequence[Any], before: Sequence[Any], place: _Place) -> None:
-    """Check that each formula of a row has a value.
+def _check_formulas(
+    cells: Sequence[Any], before: Sequence[Any], place: _Place, wanted: Collection[int] | None
+) -> None:
+    """Check that each formula of a row has a value, in the columns that are wanted.
 
     Raises:
         DataError: The program that wrote the file did not compute a formula.
     """
     for at, cell in enumerate(before):
-        if cell.data_type == "f" and (at >= len(cells) or cells[at].value is None):
+        is_wanted = wanted is None or at in wanted
+        if is_wanted and cell.data_type == "f" and (at >= len(cells) or cells[at].value is None):
             raise DataError(
                 f"{place.cell(at)} is a formula without a value: open the file in Excel and save it"
             )
 
 
-def _whole(value: Any) -> Any:
-    """Return a value of one of the kinds: a time at midnight is a date, as Excel stores both."""
+def _escaped(match: re.Match[str]) -> str:
+    return chr(int(match[1], 16))
+
+
+def _value(cell: Any) -> Any:
+    """Return the value of a cell, of one of the kinds."""
+    value = cell.value
+    if isinstance(value, str):
+        return _ESCAPE.sub(_escaped, value) if "_x" in value else value
+    if cell.data_type == "n" and value is not None:
+        workbook = cell.parent.parent
+        if cell._style_id in workbook.dates:
+            is_span = cell._style_id in workbook._timedelta_formats
+            value = _moment(value, workbook.epoch, is_span=is_span)
     if isinstance(value, datetime.datetime) and value.time() == datetime.time():
-        return value.date()
+        return value.date()  # Excel stores a date as its midnight
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
         return float(value)
     return value
+
+
+def _moment(days: float, epoch: datetime.datetime, *, is_span: bool) -> Any:
+    """Return the date and time, time of day or timedelta of a number of days.
+
+    It is exact to the microsecond. A number of 15 digits (LibreOffice) or 16 (openpyxl) is not: if
+    that of a whole millisecond is the same, it is meant.
+    """
+    whole, part = divmod(days, 1)
+    microseconds = round(part * _DAY_MICROSECONDS)
+    near = round(microseconds, -3)
+    if near != microseconds:
+        exact = whole + near / _DAY_MICROSECONDS
+        if days in (float(f"{exact:.15g}"), float(f"{exact:.16g}")):
+            microseconds = near
+    after = datetime.timedelta(whole, microseconds=microseconds)
+    if is_span:
+        return after
+    if 0 <= days < 1 and not after.days:
+        return (datetime.datetime.min + after).time()
+    # Excel has a day too many, 1900-02-29, of number 60.
+    is_before = 0 < days < 60 and epoch.year < 1900
+    return epoch + after + datetime.timedelta(is_before)
 
 
 def _at(row: Sequence[Any], column: int) -> Any:

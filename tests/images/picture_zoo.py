@@ -695,3 +695,35 @@ def varied(data, chance):
         _shuffled(parts, chance)
         return riff(*parts, more=chance.choice([0, 0, 0, -2, 2]))
     return _flipped(data, chance)
+
+
+def ended(data, share, way):
+    """Return a picture that ends after a share of its bytes, or of its coded pixels.
+
+    Args:
+        data: A picture of one frame.
+        share: From 0 to 1.
+        way: ``file`` cuts the file. The others keep its structure: ``stream`` cuts the coded
+            pixels, ``rows`` the rows of a PNG before they are compressed, and ``lines`` ends lines
+            as in DOS.
+    """
+
+    def cut(part):
+        return part[: int(share * len(part))]
+
+    if way == "lines":
+        return data.replace(b"\n", b"\r\n")
+    if way != "file" and data.startswith(PNG_SIGNATURE):
+        parts = png_chunks(data)
+        pixels = b"".join(part for kind, part in parts if kind == b"IDAT")
+        shorter = zlib.compress(cut(zlib.decompress(pixels))) if way == "rows" else cut(pixels)
+        first = [kind for kind, _ in parts].index(b"IDAT")
+        rest = [part for part in parts[first:] if part[0] != b"IDAT"]
+        parts = [*parts[:first], (b"IDAT", shorter), *rest]
+        return PNG_SIGNATURE + b"".join(chunk(*part) for part in parts)
+    if way != "file" and data[8:12] == b"WEBP":
+        return riff(
+            *((k, cut(part) if k.startswith(b"VP8") else part) for k, part in riff_chunks(data))
+        )
+    ending = {"stream": {b"\xff\xd8": b"\xff\xd9", b"GI": b"\0;"}.get(data[:2], b"")}
+    return cut(data) + ending.get(way, b"")

@@ -4,27 +4,26 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from beam_tfrecord.images import Fault, Refusal
 from beam_tfrecord.images.decode import Transform
 from beam_tfrecord.images.formats import describe
-from tests.images.picture_zoo import zoo
+from tests.helpers.effort import examples
+from tests.images.picture_zoo import ended, zoo
 from tests.images.zoo_judges import damage, judged, pillow_pixels, stored, tensorflow_pixels
 
 pytestmark = pytest.mark.xdist_group("tensorflow")
 
 ZOO = zoo()
-# What a check cannot see: faults of the coded pixels, which the header check does not read, and a
-# stream that lacks its checksum, which Pillow does not miss.
+# Faults of the coded pixels, which the header check does not read.
 UNSEEN = {
     "header": {"png-pixels-without-sum", "png-crc-pixels", "gif-small-table"},
-    "decode": {"png-pixels-without-sum"},
+    "decode": set(),
 }
-# Broken rules that TensorFlow lets pass.
-FALSE_ALARMS = {
-    "header": {"png-pixels-twice-parted"},
-    "decode": {"png-pixels-twice-parted", "jpeg-bytes-between"},
-}
+# A broken rule that TensorFlow lets pass.
+FALSE_ALARMS = {"png-pixels-twice-parted"}
 
 
 @pytest.mark.parametrize("check", ["header", "decode"])
@@ -38,7 +37,7 @@ def test_what_is_stored_is_decoded_or_counted(check):
     }
     assert missed == UNSEEN[check]
     alarms = {name for name, verdict in verdicts.items() if verdict.is_false_alarm}
-    assert alarms == FALSE_ALARMS[check]
+    assert alarms == FALSE_ALARMS
     sizes = {name for name, v in verdicts.items() if v.said == "silent" and not v.has_size}
     assert not sizes
     said = [verdict.said for verdict in verdicts.values()]
@@ -86,25 +85,28 @@ def test_the_reason_is_told(name, reason):
     assert refusal.cure == "--format png or --format jpeg"
 
 
-def test_no_end_mark_is_counted_where_it_is_no_fault():
-    data = ZOO["jpeg-no-end-but-trailing"]
-    with pytest.raises(Fault, match="before its end mark"):
-        describe(data)
-    kept = stored(data, "decode")
-    assert kept is not None
-    assert kept[0].refusal is not None
-    assert kept[0].refusal.reason == "has no end mark"
+@given(
+    name=st.sampled_from(sorted(ZOO)),
+    share=st.floats(0, 1),
+    way=st.sampled_from(["file", "stream", "rows", "lines"]),
+)
+@settings(max_examples=examples(400), deadline=None)
+def test_pictures_that_end_anywhere(name, share, way):
+    data = ended(ZOO[name], share, way)
+    header, decode = (judged(data, check) for check in ("header", "decode"))
+    assert decode.said == "rejected" or header.said != "rejected"
+    assert decode.said != "silent" or decode.is_decoded
+    if way == "rows" and tensorflow_pixels(data) is None and data.startswith(b"\x89PNG"):
+        assert stored(data, "header", Transform(shorter=4)) is None
 
 
 @pytest.mark.slow
 def test_damaged_pictures_are_counted_or_rejected():
     found = damage(600, seed=1)
     decoded = found["counts"]["decode"]
-    seen = [(name, data) for check, name, data in found["missed"] if check == "decode"]
-    # See `UNSEEN`; what is damaged further lacks it still.
-    assert [name for name, _ in seen if name != "png-pixels-without-sum"] == []
+    assert [name for check, name, _ in found["missed"] if check == "decode"] == []
     assert decoded["rejected"] > 100
-    assert decoded["counted"] > 100
+    assert decoded["counted"] > 50
     assert decoded.get("false alarm", 0) < decoded["counted"] / 10
 
 

@@ -1,6 +1,9 @@
 """Excel workbooks: the values that pandas finds, and refusals by cell where there is no value."""
 
 import datetime
+import fractions
+import re
+import xml.sax.saxutils
 import zipfile
 
 import openpyxl
@@ -8,12 +11,15 @@ import pandas
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.inputs import make_source
 from beam_tfrecord.sources import excel
-from tests.helpers.reading import rows_at
+from tests.helpers.effort import examples
+from tests.helpers.reading import messages_of, rows_at
 
 DAY = datetime.date(2024, 2, 29)
 TIME = datetime.datetime(2024, 2, 29, 12, 30, 15)
@@ -82,6 +88,125 @@ def test_one_of_several_sheets_is_named(tmp_path):
         rows_at(path, sheet="three")
 
 
+MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+RELATIONS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+PARTS = {
+    "[Content_Types].xml": """<Types xmlns="http://schemas.openxmlformats.org/package/2006/\
+content-types"><Override PartName="/xl/workbook.xml" ContentType="application/vnd.\
+openxmlformats-officedocument.spreadsheetml.sheet.main+xml"/><Override \
+PartName="/xl/sharedStrings.xml" ContentType="application/vnd.openxmlformats-officedocument.\
+spreadsheetml.sharedStrings+xml"/></Types>""",
+    "xl/workbook.xml": f"""<workbook xmlns="{MAIN}" xmlns:r="{RELATIONS}"><sheets><sheet name="s" \
+sheetId="1" r:id="rId1"/></sheets></workbook>""",
+    "xl/_rels/workbook.xml.rels": f"""<Relationships xmlns="http://schemas.openxmlformats.org/\
+package/2006/relationships"><Relationship Id="rId1" Type="{RELATIONS}/worksheet" \
+Target="worksheets/sheet1.xml"/></Relationships>""",
+    # Formats of numbers, dates with times, and spans.
+    "xl/styles.xml": f"""<styleSheet xmlns="{MAIN}"><cellXfs><xf numFmtId="0"/><xf numFmtId="22"/>\
+<xf numFmtId="46"/></cellXfs></styleSheet>""",
+}
+
+
+def days(value):
+    """Return the number that Excel stores for a moment, a time of day or a span."""
+    if isinstance(value, datetime.time):
+        value = datetime.datetime.combine(datetime.date(1899, 12, 30), value)
+    if isinstance(value, datetime.datetime):
+        value -= datetime.datetime(1899, 12, 30)
+    return float(fractions.Fraction(value // datetime.timedelta(microseconds=1), 86_400_000_000))
+
+
+def in_xml(text):
+    """Return text with the escapes of ECMA-376, part 1, 22.9.2.19."""
+    text = re.sub("_(?=x[0-9A-Fa-f]{4}_)", "_x005F_", text)
+    text = re.sub("[\x00-\x08\x0b-\x1f]", lambda match: f"_x{ord(match[0]):04X}_", text)
+    return xml.sax.saxutils.escape(text)
+
+
+def written_cells(path, values, digits):
+    """Write a workbook of one column `x`, whose numbers have so many digits."""
+    texts, cells = ["x"], ['<c t="s"><v>0</v></c>']
+    for number, value in enumerate(values):
+        if isinstance(value, str) and number % 2:
+            cells.append(f'<c t="inlineStr"><is><t>{in_xml(value)}</t></is></c>')
+        elif isinstance(value, str):
+            cells.append(f'<c t="s"><v>{len(texts)}</v></c>')
+            texts.append(value)
+        elif isinstance(value, int):
+            cells.append(f"<c><v>{value:.{digits}g}</v></c>")
+        else:
+            style = 2 if isinstance(value, datetime.timedelta) else 1
+            cells.append(f'<c s="{style}"><v>{days(value):.{digits}g}</v></c>')
+    rows = "".join(f"<row>{cell}</row>" for cell in cells)
+    items = "".join(f"<si><t>{in_xml(text)}</t></si>" for text in texts)
+    sheet = f'<worksheet xmlns="{MAIN}"><sheetData>{rows}</sheetData></worksheet>'
+    parts = PARTS | {
+        "xl/worksheets/sheet1.xml": sheet,
+        "xl/sharedStrings.xml": f'<sst xmlns="{MAIN}">{items}</sst>',
+    }
+    with zipfile.ZipFile(path, "w") as book:
+        for name, content in parts.items():
+            book.writestr(name, content)
+    return str(path)
+
+
+# Later than 2079 a double has no microseconds.
+MOMENTS = st.datetimes(datetime.datetime(1900, 3, 2), datetime.datetime(2079, 1, 1))
+SPANS = st.timedeltas(datetime.timedelta(), datetime.timedelta(days=40_000))
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufffe\uffff"))
+TEXTS |= st.lists(st.sampled_from(["_x000D_", "x005F_", "_", "\r\n", "a"])).map("".join)
+KINDS = [SPANS, st.times(), TEXTS.filter(bool), st.integers(-(2**53), 2**53)]
+
+
+LISTS = [st.lists(kind, min_size=1, max_size=20) for kind in KINDS]
+# Midnights alone are dates.
+LISTS.append(st.lists(MOMENTS, max_size=20).map(lambda moments: [TIME, *moments]))
+
+
+@given(st.one_of(LISTS))
+@example([datetime.time(23, 59, 59, 999_999)])
+@example(["a_x000D_b", "a\r_x005F_"])
+@settings(max_examples=examples(200, 10), deadline=None)
+def test_cells_have_their_values(tmp_path_factory, values):
+    folder = tmp_path_factory.mktemp("cells")
+    found = [row["x"] for row in rows_at(written_cells(folder / "17.xlsx", values, 17))]
+    assert found == values
+    if isinstance(values[0], datetime.datetime):
+        rounded = [value.replace(microsecond=value.microsecond // 1000 * 1000) for value in values]
+        for digits in (15, 16):
+            path = written_cells(folder / f"{digits}.xlsx", rounded, digits)
+            assert [row["x"] for row in rows_at(path)] == rounded
+
+
+@pytest.mark.parametrize(
+    ("kind", "cells", "found"),
+    [
+        ("int64", ["3", "4"], [3, 4]),
+        ("int64", [3, "4"], [3, 4]),
+        ("float64", ["1.5", 2], [1.5, 2.0]),
+        ("bool", ["true", "FALSE"], [True, False]),
+        ("date32", ["2024-02-29", DAY], [DAY, DAY]),
+        ("timestamp[us]", ["2024-02-29 12:30:15", None], [TIME, None]),
+        ("int64", ["3", "x", "4.5"], ["'x' in a.xlsx row 3 is not int64", "'4.5' in a.xlsx row 4"]),
+        ("float32", ["0.1"], "'x' of a.xlsx is string, and not float without loss"),
+        ("float32", [0.1], "'x' of a.xlsx is double, and not float without loss"),
+        ("date32", [TIME], "'x' of a.xlsx is timestamp.us., and not date32.day. without loss"),
+    ],
+)
+def test_types_are_parsed_from_texts_or_refused(tmp_path, kind, cells, found):
+    path = book(tmp_path / "a.xlsx", s=[["x", "y"], *([cell, 1] for cell in cells)])
+    source = make_source(path, options={"types": {"x": kind}})
+    if isinstance(found, str):
+        with pytest.raises(SchemaConflict, match=found):
+            source.schema()
+    elif isinstance(found[0], str):
+        messages = messages_of(source)
+        assert len(messages) == len(found)
+        assert all(map(str.startswith, messages, found))
+    else:
+        assert [row["x"] for row in rows_at(path, types={"x": kind})] == found
+
+
 def test_kinds_that_differ_need_text(tmp_path):
     path = book(
         tmp_path / "a.xlsx", s=[["x", "y"], [1, 1], ["a", 2], [None, 3], [True, 4], [DAY, 5]]
@@ -133,6 +258,14 @@ def test_null_words_and_empty_cells_are_null(tmp_path):
     path = book(tmp_path / "a.xlsx", s=rows)
     expected = [{"x": 1, "y": None}, {"x": None, "y": None}, {"x": None, "y": "b"}]
     assert rows_at(path, null_words=["n/a", "#N/A"]) == expected
+
+
+def test_cells_of_columns_that_are_left_out_do_not_matter(tmp_path):
+    rows = [["x", "y", "z", None], [1, "#DIV/0!", "=1+1", 5], [2, 3, 4, None]]
+    path = book(tmp_path / "a.xlsx", s=rows)
+    assert rows_at(path, columns=["x"]) == [{"x": 1}, {"x": 2}]
+    with pytest.raises(DataError, match=r"cell B2 .* is the error"):
+        rows_at(path, columns=["x", "y"])
 
 
 def test_a_size_that_is_too_small_hides_no_cells(tmp_path):

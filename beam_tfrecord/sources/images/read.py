@@ -400,21 +400,17 @@ def _checked(files: Files, index: int, how: Reading) -> _Checked:
         raise Fault("unreadable", f"cannot be read ({error.strerror or error})") from error
     if len(view) > how.max_bytes:
         raise _too_large(len(view), how)
-    header: Header | Fault
     try:
-        header = describe(view, check_end=how.check == "header", max_pixels=how.max_pixels)
+        header = describe(view, check_end=how.check != "none", max_pixels=how.max_pixels)
     except Fault as fault:
-        is_final = fault.code in ("empty", "too-large") or how.check == "header"
-        if is_final or (how.check == "none" and not how.transform.is_none):
+        is_final = fault.code in ("empty", "too-large") or how.check != "none"
+        if is_final or not how.transform.is_none:
             raise
-        header = fault
-    changes = isinstance(header, Header) and how.transform.changes(header)
+        return _Checked(None)
+    changes = how.transform.changes(header)
     if how.check == "decode" and not changes:
-        # Even with a fault, because Pillow accepts some faulty headers, and finds other faults.
         header = check_decode(view, header, max_pixels=how.max_pixels)
         changes = how.transform.changes(header)
-    if isinstance(header, Fault):
-        return _Checked(None)
     if not changes:
         return _Checked(header, None, (header.width, header.height))
     changed, header, size = transformed(view, header, how.transform, max_pixels=how.max_pixels)
