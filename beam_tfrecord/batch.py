@@ -9,7 +9,7 @@ would keep the metadata of all rows.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -37,6 +37,8 @@ class Reject:
         message: One line for a person, with file and line if known.
         value: The value at fault as text, cut to `MAX_VALUE_CHARS`.
         address: Where the row is, as in `message`; empty if unknown.
+        lines: Number of rows that it counts as: a broken row of CSV counts as its lines, because
+            each of them may have been a row.
     """
 
     unit: str
@@ -46,6 +48,12 @@ class Reject:
     message: str
     value: str = ""
     address: str = ""
+    lines: int = 1
+
+
+def count_rejects(rejects: Iterable[Reject]) -> int:
+    """Return the number of rows that rejects count as."""
+    return sum(reject.lines for reject in rejects)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

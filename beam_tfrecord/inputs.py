@@ -87,6 +87,7 @@ class SourceOptions(TypedDict, total=False):
     null_words: Sequence[str]
     skip_lines: int
     comment: str | None
+    quote: str | None
     date_formats: Sequence[str]
     null_in: Sequence[str]
     thousands: str | None

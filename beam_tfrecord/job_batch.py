@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Self
 
-from beam_tfrecord.batch import Batch
+from beam_tfrecord.batch import Batch, count_rejects
 from beam_tfrecord.features.arrow_arrays import Int64Array
 
 # Labels of the pipeline steps that rows have passed, the reader first.
@@ -41,7 +41,7 @@ class JobBatch(Batch):
     Attributes:
         group: Number of the planned group of units that the batch belongs to; None without a plan.
         rows_read: Number of source rows that became this batch, including rows that later steps
-            dropped; None if each row or reject is one source row.
+            dropped; None if each row is one source row.
         part: Position of the batch in its group; None in a job that cannot be resumed.
         step_path: Labels of the steps of this package that the rows have passed in a pipeline.
         input_hash: Hash of the bytes that a group of units was read from. Only the last batch of a
@@ -57,7 +57,8 @@ class JobBatch(Batch):
     @property
     def rows_counted(self) -> int:
         """Number of source rows that became this batch, including rejected rows."""
-        return self.num_rows + len(self.rejects) if self.rows_read is None else self.rows_read
+        lost = count_rejects(self.rejects)
+        return self.num_rows + lost if self.rows_read is None else self.rows_read
 
     def take(self, indices: Int64Array) -> Self:
         """Return the rows `indices`, in that order, without reports; `rows_read` becomes 0."""

@@ -47,6 +47,7 @@ REJECTS_SCHEMA = pa.schema(
 # Datasets of earlier releases have the second one.
 SCHEMA_WITHOUT_ADDRESS = REJECTS_SCHEMA.remove(len(REJECTS_SCHEMA) - 1)
 KNOWN_SCHEMAS = (REJECTS_SCHEMA, SCHEMA_WITHOUT_ADDRESS)
+_TEMPORARY_SCHEMA = REJECTS_SCHEMA.append(pa.field("lines", pa.int64()))
 
 # An error shows this many causes of rejects, and addresses of each.
 SHOWN = 3
@@ -140,16 +141,18 @@ def _write_temporary(path: str, rows: Iterable[dict[str, Any]]) -> None:
     with (
         WholeFile(path, outlasts=False) as file,
         pa.PythonFile(HashedSink(file), "w") as sink,
-        pa.ipc.new_stream(sink, REJECTS_SCHEMA) as writer,
+        pa.ipc.new_stream(sink, _TEMPORARY_SCHEMA) as writer,
     ):
-        for batch in _batches(rows, MERGED_ROWS):
+        for batch in _batches(rows, MERGED_ROWS, _TEMPORARY_SCHEMA):
             writer.write_batch(batch)
 
 
-def _batches(rows: Iterable[dict[str, Any]], size: int) -> Iterator[pa.RecordBatch]:
+def _batches(
+    rows: Iterable[dict[str, Any]], size: int, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
     pending = iter(rows)
     while piece := list(itertools.islice(pending, size)):
-        yield pa.RecordBatch.from_pylist(piece, REJECTS_SCHEMA)
+        yield pa.RecordBatch.from_pylist(piece, schema)
 
 
 class HashedSink(io.RawIOBase):
@@ -177,7 +180,7 @@ class SavedRejects:
     """The number and the hashes of the rejects in the Parquet file that lists them.
 
     Attributes:
-        rows: Number of rejects.
+        rows: Number of rejected rows; a broken row of CSV counts as its lines.
         xxh64: Hash of the rejects, independent of the Parquet writer, 16 hex digits.
         stored_xxh64: Hash of the bytes of the file, 16 hex digits; empty if there is no file.
     """
@@ -202,7 +205,8 @@ def join_rejects(paths: Sequence[str], path: str) -> SavedRejects:
         pa.PythonFile(sink := HashedSink(file), "w") as output,
         pq.ParquetWriter(output, REJECTS_SCHEMA, compression="zstd") as writer,
     ):
-        for batch in _batches(digest.through(merge_rejects(paths)), PARQUET_ROWS):
+        rows = digest.through(merge_rejects(paths))
+        for batch in _batches(rows, PARQUET_ROWS, REJECTS_SCHEMA):
             writer.write_batch(batch)
     return SavedRejects(digest.rows, digest.hexdigest(), f"{sink.hash.intdigest():016x}")
 
@@ -224,11 +228,12 @@ class RejectsHash:
         self.rows = 0
 
     def through(self, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Count and hash each row, then yield it."""
+        """Count and hash each row, then yield it, without ``lines``."""
         for row in rows:
+            lines = row.pop("lines", 1)
             text = json.dumps(row, ensure_ascii=False, sort_keys=True)
             self._hash.update(f"{', ' if self.rows else '['}{text}".encode())
-            self.rows += 1
+            self.rows += lines
             yield row
 
     def hexdigest(self) -> str:
@@ -257,17 +262,19 @@ def rejected(
     Args:
         budget: The budget.
         rows: Number of rows read.
-        rejects: All rejects, as rows of `REJECTS_SCHEMA`.
+        rejects: All rejects, as dicts.
         listed: Path of the file that lists all rejects.
     """
     counts: Counter[tuple[str, ...]] = Counter()
+    places: Counter[tuple[str, ...]] = Counter()
     first: defaultdict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
     for row in rejects:
         message = row["message"].replace(row["address"] or "", "")
         cause: tuple[str, ...] = (row["column"], row["code"], _DETAIL.sub("", message))
         if len(counts) >= MAX_CAUSES and cause not in counts:
             cause = _OTHER
-        counts[cause] += 1
+        counts[cause] += row["lines"]
+        places[cause] += 1
         if len(first[cause]) < SHOWN:
             first[cause].append(row)
     total = counts.total()
@@ -280,7 +287,7 @@ def rejected(
     for cause, count in shown:
         lines.append(f"{counted(count, 'row')}: {first[cause][0]['message']}")
         if also := [row["address"] for row in first[cause][1:] if row["address"]]:
-            more = count - 1 - len(also)
+            more = places[cause] - 1 - len(also)
             lines.append(f"  also {', '.join(also)}{f' and {more:,} more' if more else ''}")
     if others := total - sum(count for _, count in shown):
         lines.append(f"{counted(others, 'row')} for other reasons")

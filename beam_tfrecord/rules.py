@@ -37,4 +37,6 @@ RULES: tuple[str, ...] = (
     "rows of several readers that come through side inputs of other code are shuffled apart, which "
     "gives all inputs after such a side input another number",
     "NaNs are counted in the statistics of their column",
+    "rows of CSV files with text behind a closing quote are rejected, and a broken row counts as "
+    "its lines",
 )

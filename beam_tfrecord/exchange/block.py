@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord import native
-from beam_tfrecord.batch import Batch, Reject
+from beam_tfrecord.batch import Batch, Reject, count_rejects
 from beam_tfrecord.duplicate_count import count_duplicates
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange.tally import Tally
@@ -131,7 +131,7 @@ class Block:
         self.rejects += batch.rejects
         counted = Tally(
             rows=job_batch.rows_counted,
-            rejects=len(batch.rejects),
+            rejects=count_rejects(batch.rejects),
             refused=batch.refused,
             input_hash=job_batch.input_hash,
         )

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from beam_tfrecord.batch import Batch, Reject
+from beam_tfrecord.batch import Batch, Reject, count_rejects
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.block import pieces_of
 from beam_tfrecord.exchange.shard_writers import Piece
@@ -121,7 +121,7 @@ class StageWriter:
         counted = Tally(
             rows=batch.rows_counted,
             records=batch.num_rows,
-            rejects=len(batch.rejects),
+            rejects=count_rejects(batch.rejects),
             observed=_rounded(batch),
             input_hash=batch.input_hash,
             refused=batch.refused,

@@ -19,6 +19,7 @@ cdef extern from "csv.h" nogil:
         CsvField *fields
         uint32_t *counts
         uint32_t *starts
+        uint32_t *stops
         uint32_t columns, capacity, rows
         bint keep_blank
     ctypedef struct CsvWords:
@@ -54,7 +55,7 @@ cdef extern from "csv.h" nogil:
         uint64_t *counts
         uint64_t *nulls
     enum: CSV_STRAYS
-    enum: CSV_STATES, CSV_SIZE, CSV_NEEDS_CLEANING, CSV_UNCLOSED
+    enum: CSV_STATES, CSV_SIZE, CSV_NEEDS_CLEANING, CSV_TRAILING
     enum: CSV_AS_FLOAT, CSV_AS_DOUBLE, CSV_AS_TEXT
     void csv_scan(const CsvDialect *, const uint8_t *, size_t, CsvPassage *)
     int64_t csv_count_lines(const uint8_t *, size_t)

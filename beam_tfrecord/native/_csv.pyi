@@ -28,7 +28,7 @@ def first_row(data: Any, dialect: Dialect, final: bool) -> Row | None:
         final: The text ends here, so that its last row needs no line end.
 
     Raises:
-        ValueError: A quote in the row never closes.
+        ValueError: One of `BROKEN_ROWS` is wrong with the row.
     """
 
 class _Table:

@@ -12,10 +12,15 @@ from libc.string cimport memchr, memset
 
 import numpy as np
 
-from beam_tfrecord.native.values import COLUMN_TEXT_BYTES, Fault, Row, Sighting, WordsSeen
+from beam_tfrecord.native.values import (
+    BROKEN_ROWS, COLUMN_TEXT_BYTES, Fault, Row, Sighting, WordsSeen
+)
 
 # Rows tokenised at a time: few enough that their fields stay in the processor's cache.
 cdef enum: TABLE_ROWS = 1024
+
+# The mark of a row in which no single column is at fault.
+cdef uint32_t WHOLE_ROW = 0xffffffff
 
 # Decimal digits of any float64 written in full.
 cdef enum: DOUBLE_DIGITS = 1100
@@ -77,10 +82,12 @@ cdef class _Table:
         fields = np.zeros(max(1, 2 * columns * TABLE_ROWS), np.uint32)
         counts = np.zeros(TABLE_ROWS, np.uint32)
         starts = np.zeros(TABLE_ROWS, np.uint32)
-        self.owned = (fields, counts, starts)
+        stops = np.zeros(TABLE_ROWS, np.uint32)
+        self.owned = (fields, counts, starts, stops)
         self.table.fields = <CsvField *><size_t>fields.ctypes.data
         self.table.counts = <uint32_t *><size_t>counts.ctypes.data
         self.table.starts = <uint32_t *><size_t>starts.ctypes.data
+        self.table.stops = <uint32_t *><size_t>stops.ctypes.data
         self.table.columns = columns
         self.table.keep_blank = keep_blank
         self.scratch = np.empty(0, np.uint8)
@@ -119,8 +126,8 @@ def first_row(data, tuple dialect, bint final):
     if not table.table.rows:
         return None
     start, fields = table.table.starts[0], table.table.counts[0]
-    if fields == CSV_UNCLOSED:
-        raise ValueError("a quote never closes")
+    if fields >= CSV_TRAILING:
+        raise ValueError(BROKEN_ROWS[<int32_t>fields])
     table = _Table(dialect, fields, keep_blank=False, nulls=[], always=[])
     table.next_rows(data, start, final, 1)
     return Row(start, stop, [table.value(0, column) for column in range(fields)])
@@ -312,7 +319,7 @@ cdef class Filler(_Table):
             for row in range(self.table.rows):
                 marks[row] = 0
                 if self.table.counts[row] != self.table.columns:
-                    marks[row] = CSV_UNCLOSED
+                    marks[row] = WHOLE_ROW
             for i in range(count):
                 with nogil:
                     hards = csv_fill(
@@ -344,15 +351,13 @@ cdef class Filler(_Table):
             mark = self.marks[row]
             if not mark:
                 continue
-            fields, target, value = self.table.counts[row], -1, b""
-            if mark != CSV_UNCLOSED:
+            target, value = -1, b""
+            if mark != WHOLE_ROW:
                 target = <int>mark - 1
                 value = self.value(row, self.columns[target].column)
-            elif fields == CSV_UNCLOSED:
-                fields = -1
-            self.faults.append(
-                Fault(self.rows + row, target, fields, self.table.starts[row], value)
-            )
+            fields, start = <int32_t>self.table.counts[row], self.table.starts[row]
+            stop = self.table.stops[row]
+            self.faults.append(Fault(self.rows + row, target, fields, start, stop, value))
 
     def take_faults(self):
         taken, self.faults = self.faults, []

@@ -74,7 +74,9 @@ BT_INLINE uint64_t csv_mask64(const uint8_t *at, uint8_t byte) {
 /* The flags ride on the size, so a piece of text must stay below 2^30 bytes. */
 enum { CSV_WAS_QUOTED = 1 << 30, CSV_SIZE = (1 << 30) - 1 };
 #define CSV_NEEDS_CLEANING 0x80000000u /* doubled quotes or escapes: see csv_clean */
-#define CSV_UNCLOSED UINT32_MAX        /* in place of a field count: a quote never closes */
+/* In place of a field count: a quote never closes; text follows a closing quote. */
+#define CSV_UNCLOSED UINT32_MAX
+#define CSV_TRAILING (UINT32_MAX - 1)
 
 typedef struct {
     uint32_t at;
@@ -85,6 +87,7 @@ typedef struct {
     CsvField *fields; /* column c of row r is at c * capacity + r */
     uint32_t *counts; /* fields each row really has; missing ones are empty, others left out */
     uint32_t *starts; /* where each row starts */
+    uint32_t *stops;  /* behind its line end */
     uint32_t columns;
     uint32_t capacity; /* in rows */
     uint32_t rows;     /* filled in */

@@ -311,23 +311,18 @@ size_t csv_rows(const CsvDialect *dialect, const uint8_t *data, size_t bytes, si
         }
         CsvField *field = rows->fields + row;
         uint32_t count = 0;
-        bool unclosed = false;
+        uint32_t fault = 0;
         for (;; p++) {
             const uint8_t *from = p, *to;
             uint32_t flags = 0;
             if (d.quotes && p < end && *p == d.quote) {
                 flags = CSV_WAS_QUOTED;
-                p = closing_quote(&d, p + 1, end, &flags);
-                unclosed = p == end;
-                to = p;
-                if (!unclosed && (++p == end || ends_field(&d, *p))) {
-                    /* The common case needs no cleaning once the quotes are off; otherwise
-                     * csv_clean wants to see them. */
-                    if (!(flags & CSV_NEEDS_CLEANING)) from++;
-                    else to = p;
-                } else if (!unclosed) {
-                    flags |= CSV_NEEDS_CLEANING;
-                    to = p = unquoted_end(&d, p, end, &flags);
+                to = p = closing_quote(&d, ++from, end, &flags);
+                if (p == end) {
+                    fault = CSV_UNCLOSED;
+                } else if (++p < end && !ends_field(&d, *p)) {
+                    fault = CSV_TRAILING;
+                    p = unquoted_end(&d, p, end, &flags);
                 }
             } else {
                 to = p = unquoted_end(&d, p, end, &flags);
@@ -349,9 +344,10 @@ size_t csv_rows(const CsvDialect *dialect, const uint8_t *data, size_t bytes, si
         }
         for (uint32_t missing = count; missing < columns; missing++, field += capacity)
             *field = (CsvField){(uint32_t)at, 0};
-        rows->counts[row] = unclosed ? CSV_UNCLOSED : count;
-        rows->starts[row++] = (uint32_t)at;
+        rows->counts[row] = fault ? fault : count;
+        rows->starts[row] = (uint32_t)at;
         at = (size_t)(p - data);
+        rows->stops[row++] = (uint32_t)at;
     }
     rows->rows = row;
     return at;
@@ -360,18 +356,11 @@ size_t csv_rows(const CsvDialect *dialect, const uint8_t *data, size_t bytes, si
 size_t csv_clean(const CsvDialect *dialect, const uint8_t *data, CsvField field, uint8_t *out) {
     const uint8_t *at = data + field.at, *end = at + (field.size & CSV_SIZE);
     uint8_t *start = out;
-    bool quoted = (field.size & CSV_WAS_QUOTED) && at < end;
-    at += quoted;
+    const int escape = dialect->escapes ? dialect->escape : -1;
+    const int quote = field.size & CSV_WAS_QUOTED ? dialect->quote : escape;
     while (at < end) {
-        if (dialect->escapes && *at == dialect->escape) {
-            if (++at < end) *out++ = *at++;
-        } else if (quoted && *at == dialect->quote) {
-            quoted = dialect->doubles && end - at >= 2 && at[1] == dialect->quote;
-            if (quoted) *out++ = *at++;
-            at++;
-        } else {
-            *out++ = *at++;
-        }
+        if (BT_UNLIKELY((*at == quote || *at == escape) && ++at == end)) break;
+        *out++ = *at++;
     }
     return (size_t)(out - start);
 }

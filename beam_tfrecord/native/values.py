@@ -170,8 +170,7 @@ Dialect = (
 """Delimiter, quote or None, escape or None, whether two quotes mean one; then comment or None.
 
 Characters are bytes as integers. A line that begins with the comment character is not a row.
-A quote opens a field only at the field's start; what follows a closing quote is literal up to the
-end of the field. LF, CR and CRLF end a row.
+A quote opens a field only at the field's start; elsewhere it is literal. LF, CR and CRLF end a row.
 """
 
 Passage = tuple[int, int, int, int]
@@ -227,6 +226,10 @@ class Row(NamedTuple):
     values: list[bytes]
 
 
+BROKEN_ROWS = {-1: "a quote that never closes", -2: "text behind a closing quote"}
+"""What is wrong with a CSV row that cannot be divided into fields."""
+
+
 class Fault(NamedTuple):
     """A CSV row with a bad value or the wrong number of fields.
 
@@ -234,8 +237,9 @@ class Fault(NamedTuple):
         row: Number of the row, counted from the first row read.
         target: Index of the `Target` that `value` does not fit; -1 if the number of fields is
             wrong.
-        fields: Number of fields; -1 if a quote never closes.
+        fields: Number of fields, or a key of `BROKEN_ROWS`.
         start: Position of the row in the text.
+        stop: Position behind its line end.
         value: The bad value; empty if `target` is -1.
     """
 
@@ -243,6 +247,7 @@ class Fault(NamedTuple):
     target: int
     fields: int
     start: int
+    stop: int
     value: bytes
 
 

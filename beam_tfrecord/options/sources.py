@@ -220,6 +220,16 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
         group=CSV,
     ),
     Option(
+        "quote",
+        "--quote",
+        "Character around fields with delimiters or line ends; none: quotes have no meaning.",
+        '"',
+        metavar="CHAR",
+        choices=("none",),
+        sources=("csv",),
+        group=CSV,
+    ),
+    Option(
         "date_formats",
         "--date-format",
         "Format of dates or times, such as %d.%m.%Y, or COLUMN=FORMAT; may be repeated.",

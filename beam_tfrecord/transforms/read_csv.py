@@ -20,7 +20,7 @@ class ReadFromCsv(ReadFromSource):
         paths: Files, globs or directories.
         delimiter: Character between two fields, in ASCII; None means a tab in files whose names end
             in ``.tsv``, and a comma in others.
-        quote: Character around a field; None means that there are no quotes.
+        quote: Character around a field; None or "none" means that quotes have no meaning.
         escape: Character that makes the next one literal; None means that there is none.
         double_quote: Whether two quotes inside quotes mean one.
         header: Whether the first row of each file holds the names of the columns.

@@ -217,4 +217,4 @@ def test_schema_has_the_flags_of_the_sources():
 def test_flag_of_a_keyword():
     assert flag_of("from_") == "--from"
     assert flag_of("null_words") == "--null"
-    assert flag_of("quote") == "quote"
+    assert flag_of("escape") == "escape"

@@ -20,6 +20,7 @@ from beam_tfrecord.native.values import (
     AS_WORDS,
     BIG_INT,
     BOOL,
+    BROKEN_ROWS,
     EMPTY,
     INT,
     Dialect,
@@ -290,15 +291,18 @@ class _UnitReader:
 
     def _add_fault(self, fault: Fault, window: _Window) -> None:
         line = window.line_of(fault.start)
-        where, count = f"{self._unit.file.name}:{line}", fault.fields
         if fault.target >= 0:
             text = fault.value.decode("utf-8", "backslashreplace")
             self._reject_value(fault.row, self._fields[fault.target], text, line)
             return
+        # The last line of a file may lack its end.
+        ends = window.data[fault.stop - 1 : fault.stop] in (b"\n", b"\r")
+        lines = count_lines(window.data, fault.start, fault.stop) + (not ends)
+        where = f"{self._unit.file.name}:{line}{f'-{line + lines - 1}' if lines > 1 else ''}"
         message = (
-            f"a quote in the row in {where} never closes: {CLOSE_QUOTE}"
-            if count < 0
-            else f"the row in {where} has {counted(count, 'field')} but "
+            f"the row in {where} has {BROKEN_ROWS[fault.fields]}: {CLOSE_QUOTE}"
+            if fault.fields < 0
+            else f"the row in {where} has {counted(fault.fields, 'field')} but "
             f"the first line has {len(self._names)}: correct one of them, or pass --delimiter"
             f"{_OR_SKIP if len(self._names) == 1 else ''}"
         )
@@ -311,6 +315,7 @@ class _UnitReader:
             message=message,
             value=begin.decode("utf-8", "backslashreplace"),
             address=where,
+            lines=lines,
         )
 
     def _reject_value(self, row: int, field: pa.Field, text: str, line: int) -> None:

@@ -88,7 +88,7 @@ class Csv(Source):
         paths: Files, globs or directories.
         delimiter: The character between two fields, in ASCII; None means a tab in files whose names
             end in ``.tsv``, and a comma in others.
-        quote: The character around a quoted field; None means that there are no quoted fields.
+        quote: The character around a field; None or "none" means that quotes have no meaning.
         escape: The character that makes the next character ordinary text; None means no escapes.
         double_quote: Whether two quotes inside a quoted field stand for one.
         header: Whether the first row of each file contains the names of the columns.
@@ -140,6 +140,7 @@ class Csv(Source):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "paths", as_paths(self.paths))
+        object.__setattr__(self, "quote", None if self.quote == "none" else self.quote)
         object.__setattr__(self, "columns", wanted_columns(self.columns))
         for option in ("names", "null_words", "date_formats", "null_in"):
             value = getattr(self, option)

@@ -266,10 +266,9 @@ MAX_HEADER_BYTES = 2**24
 # States of the parser in which no line is begun, and in which no row is.
 ROW_STARTS = (ROW_START, CR)
 BETWEEN_ROWS = (*ROW_STARTS, COMMENT)
-# No flag sets the quote: files without quotes are rare.
 CLOSE_QUOTE = (
-    'correct it ("" stands for a quote inside quotes), or write the dataset in Python with '
-    "source_options={'quote': None}"
+    'correct it ("" stands for a quote inside quotes), or pass --quote none if quotes have no '
+    "meaning in the file"
 )
 _LINE_END = re.compile(rb"\r\n?|\n")
 _UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -433,9 +432,7 @@ def _first_row(
         try:
             row = first_row(beginning, dialect, final=not piece)
         except ValueError as error:
-            raise DataError(
-                f"{file.name}:{skip_lines + 1} has a quote that never closes: {CLOSE_QUOTE}"
-            ) from error
+            raise DataError(f"{file.name}:{skip_lines + 1} has {error}: {CLOSE_QUOTE}") from error
         if row is not None or not piece:
             return beginning, row
         if len(beginning) > MAX_HEADER_BYTES:

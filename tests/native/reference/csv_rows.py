@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from beam_tfrecord.native.values import (
+    BROKEN_ROWS,
     COMMENT,
     CR,
     ESCAPE,
@@ -19,12 +20,12 @@ from beam_tfrecord.native.values import (
 
 
 class FieldRow(NamedTuple):
-    """A row as (value, was quoted) pairs; `closed` is false where a quote never closes."""
+    """A row as (value, was quoted) pairs; `broken` is a key of `BROKEN_ROWS`, or 0."""
 
     start: int
     stop: int
     fields: list[tuple[bytes, bool]]
-    closed: bool
+    broken: int
 
 
 def _step(dialect, state, byte):
@@ -97,10 +98,13 @@ def rows_of(text, at, dialect, *, final, keep_blank):
             continue
         fields = []
         value, was_quoted = bytearray(), False
+        broken, closes = 0, False
         while at < len(text):
             byte = text[at]
             before, state = state, _step(dialect, state, byte)
             at += 1
+            if closes and state not in (QUOTED, FIELD_START, ROW_START, CR):
+                broken = -2
             if state in (FIELD_START, ROW_START, CR):
                 fields.append((bytes(value), was_quoted))
                 value, was_quoted = bytearray(), False
@@ -121,7 +125,7 @@ def rows_of(text, at, dialect, *, final, keep_blank):
                 return
             at += text[at : at + 1] == b"\n"
         if keep_blank or text[start] not in b"\r\n":
-            yield FieldRow(start, at, fields, state not in (QUOTED, ESCAPE_QUOTED))
+            yield FieldRow(start, at, fields, -1 if state in (QUOTED, ESCAPE_QUOTED) else broken)
 
 
 def first_row(data, dialect, final):
@@ -129,6 +133,6 @@ def first_row(data, dialect, final):
     row = next(rows_of(bytes(data), 0, dialect, final=final, keep_blank=False), None)
     if row is None:
         return None
-    if not row.closed:
-        raise ValueError("a quote never closes")
+    if row.broken:
+        raise ValueError(BROKEN_ROWS[row.broken])
     return Row(row.start, row.stop, [value for value, _ in row.fields])

@@ -86,7 +86,7 @@ class Typer(_Table):
         """
         for row in self._rows(data, at, final):
             at = row.stop
-            if row.closed and len(row.fields) == self.columns:
+            if not row.broken and len(row.fields) == self.columns:
                 for column, (value, quoted) in enumerate(row.fields):
                     self._see(column, value, quoted, row.start)
             self.rows += 1
@@ -155,10 +155,10 @@ class Filler(_Table):
                 self.rows and self._text_bytes + size > COLUMN_TEXT_BYTES
             ):
                 return at
-            fields = len(row.fields) if row.closed else -1
+            fields = row.broken or len(row.fields)
             faulty = fields != self.columns
             if faulty:
-                self._faults.append(Fault(self.rows, -1, fields, row.start, b""))
+                self._faults.append(Fault(self.rows, -1, fields, row.start, row.stop, b""))
             for index, target in enumerate(self.targets):
                 cell = None
                 if fields == self.columns:
@@ -168,7 +168,8 @@ class Filler(_Table):
                     except ValueError:
                         if not faulty:
                             faulty = True
-                            self._faults.append(Fault(self.rows, index, fields, row.start, value))
+                            where = (row.start, row.stop)
+                            self._faults.append(Fault(self.rows, index, fields, *where, value))
                 self._cells[index].append(cell)
             self.rows += 1
             self._text_bytes += size
