@@ -107,27 +107,38 @@ def outputs_of(result: Any) -> Iterable[Any]:
     """
     if result is None:
         return ()
-    if isinstance(result, dict | bytes):
+    if is_example_class(type(result)):
+        result = canonical_example(result)
+    if isinstance(result, bytes):
+        if not native.is_example(result):
+            raise TypeError("a row function returned bytes that are not a tf.train.Example")
+        return (result,)
+    if isinstance(result, dict):
         return (result,)
     if hasattr(result, "_asdict"):
         return (result._asdict(),)
     if isinstance(result, list | tuple | Iterator):
         return [output for item in result for output in outputs_of(item)]
-    if hasattr(result, "SerializeToString"):
-        return (canonical_example(result),)
     raise TypeError(
         f"a row function returns a dict, None, a list, bytes or a tf.train.Example, "
         f"not {type(result).__name__}"
     )
 
 
+def is_example_class(kind: Any) -> bool:
+    """Return whether a class is `tf.train.Example`, of TensorFlow or built by other code."""
+    return getattr(getattr(kind, "DESCRIPTOR", None), "full_name", "") == "tensorflow.Example"
+
+
 def canonical_example(example: Any) -> bytes:
     """Serialize a `tf.train.Example` in canonical form.
 
-    Protobuf's own serialization may differ between processes.
+    Protobuf's own serialization may differ between processes. An example with unknown fields is
+    serialized as it is, since it has no canonical form.
     """
-    serialized = example.SerializeToString()
-    return native.canonicalize(serialized) or serialized
+    serialized: bytes = example.SerializeToString()
+    canonical = native.canonicalize(serialized) if native.is_example(serialized) else None
+    return canonical or serialized
 
 
 def mapped_batch(batch: Batch, mapped: Mapped, schema: pa.Schema) -> Batch:

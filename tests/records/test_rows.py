@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from google.protobuf.message import DecodeError
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord.batch import EXAMPLES_SCHEMA, Batch, Origin
@@ -18,6 +19,8 @@ from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types
 from beam_tfrecord.records.rows import call_on_rows, mapped_batch, to_rows
 from tests.helpers.effort import examples
+from tests.helpers.records import example
+from tests.helpers.tf_example import OTHER_MESSAGES, Example
 
 X = pa.schema([("x", pa.int64())])
 
@@ -91,7 +94,9 @@ def test_a_generator_that_fails_halfway_gives_no_row():
     assert len(after.rejects) == 1
 
 
-@pytest.mark.parametrize("result", [3, "text", object, {1, 2}, [1]])
+@pytest.mark.parametrize(
+    "result", [3, "text", object, {1, 2}, [1], *(kind() for kind in OTHER_MESSAGES)], ids=str
+)
 def test_other_results_are_rejects(result):
     [reject] = mapped(batch([1]), lambda _: result).rejects
     assert "TypeError: a row function returns a dict, None, a list, bytes or" in reject.message
@@ -99,7 +104,7 @@ def test_other_results_are_rejects(result):
 
 @pytest.mark.parametrize(
     "result",
-    [{"x": "text"}, {"x": 2**63}, {"x": 1.5}, {"x": 1.0}, {"x": 1, "y": 2}, b"an example"],
+    [{"x": "text"}, {"x": 2**63}, {"x": 1.5}, {"x": 1.0}, {"x": 1, "y": 2}, example(x=1)],
 )
 def test_what_does_not_fit_the_schema_is_a_reject_of_its_row(result):
     after = mapped(batch([0, 1, 2]), lambda row: result if row["x"] == 1 else row)
@@ -149,9 +154,39 @@ def test_a_column_that_is_not_returned_is_null():
 
 
 def test_bytes_are_examples():
-    after = mapped(batch([1, 2]), lambda row: b"%d" % row["x"], EXAMPLES_SCHEMA)
+    after = mapped(batch([1, 2]), lambda row: example(x=row["x"]), EXAMPLES_SCHEMA)
     assert after.encoded
-    assert after.data.column(0).to_pylist() == [b"1", b"2"]
+    assert after.data.column(0).to_pylist() == [example(x=1), example(x=2)]
+
+
+@st.composite
+def messages(draw):
+    """Draw a message of any type with some bytes of another, or of none, in it."""
+    kind = draw(st.sampled_from([*OTHER_MESSAGES, Example]))
+    raw = draw(st.sampled_from([example(x=1), example(s="a", f=1.5), b"", draw(st.binary())]))
+    raw += draw(st.sampled_from([b"", raw, draw(st.binary(max_size=4))]))
+    try:
+        return kind.FromString(raw)
+    except DecodeError:
+        return kind()
+
+
+@settings(max_examples=examples(400), deadline=None)
+@given(messages(), st.booleans())
+def test_no_message_loses_a_field(message, is_bytes):
+    serialized = message.SerializeToString()
+    try:
+        expected = Example.FromString(serialized)
+        before = expected.ByteSize()
+        expected.DiscardUnknownFields()
+        fits = before == expected.ByteSize() and (is_bytes or isinstance(message, Example))
+    except DecodeError:
+        fits = False
+    result = serialized if is_bytes else message
+    after = mapped(batch([1]), lambda _: result, EXAMPLES_SCHEMA)
+    assert len(after.rejects) == (not fits)
+    kept = [Example.FromString(one).features for one in after.data.column(0).to_pylist()]
+    assert kept == ([expected.features] if fits else [])
 
 
 def test_rows_without_origin_stay_without():
