@@ -123,12 +123,17 @@ def element_kind(hint: Any) -> str:
     Raises:
         UsageError: Such elements cannot be written.
     """
-    if hint is Batch:
+    if isinstance(hint, type) and issubclass(hint, Batch):
         return "batches"
     if hint is bytes or is_example_class(hint):
         return "examples"
     if isinstance(hint, typehints.DictConstraint | row_type.RowTypeConstraint) or (
-        isinstance(hint, type) and (issubclass(hint, dict | beam.Row) or hasattr(hint, "_fields"))
+        isinstance(hint, type)
+        and (
+            issubclass(hint, dict | beam.Row)
+            or hasattr(hint, "_fields")
+            or dataclasses.is_dataclass(hint)
+        )
     ):
         return "rows"
     if hint in (None, Any, object, typehints.Any) or isinstance(hint, typehints.UnionConstraint):
@@ -141,7 +146,7 @@ def cannot_write(kind: Any) -> UsageError:
     name = getattr(kind, "__name__", kind)
     coder = f"beam.coders.ProtoCoder({name})" if hasattr(kind, "SerializeToString") else "a coder"
     return UsageError(
-        f"cannot write elements of type {name}: give Batch, dict, NamedTuple, beam.Row, "
+        f"cannot write elements of type {name}: give Batch, dict, NamedTuple, dataclass, beam.Row, "
         f"tf.train.Example or its bytes, or give WriteToTFRecord coder={coder}"
     )
 

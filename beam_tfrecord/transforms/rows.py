@@ -1,6 +1,7 @@
 """Transforms that convert between batches and the elements of other Beam code: rows and examples.
 
-Rows are dicts, NamedTuples or `beam.Row`s; examples are `tf.train.Example`s or their bytes.
+Rows are dicts, NamedTuples, dataclasses or `beam.Row`s; examples are `tf.train.Example`s or their
+bytes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types
 from beam_tfrecord.records.rows import (
     Mapped,
+    as_row,
     canonical_example,
     is_example_class,
     mapped_batch,
@@ -36,8 +38,9 @@ from beam_tfrecord.transforms.graph import cannot_write, element_kind
 class BatchRows(beam.PTransform):
     """Gather rows of other Beam code into batches.
 
-    The rows are dicts, NamedTuples or `beam.Row`s. They have no stable number, so the position of
-    a row in the dataset follows from its bytes, or from the `key` columns of `WriteToTFRecord`.
+    The rows are dicts, NamedTuples, dataclasses or `beam.Row`s. They have no stable number, so the
+    position of a row in the dataset follows from its bytes, or from the `key` columns of
+    `WriteToTFRecord`.
 
     Attributes:
         schema: Types of the rows.
@@ -91,18 +94,14 @@ class _BatchRows(beam.DoFn):
 
 
 def as_dict(row: Any) -> dict[str, Any]:
-    """Return a dict, NamedTuple or `beam.Row` as a dict.
+    """Return a dict, NamedTuple, dataclass or `beam.Row` as a dict.
 
     Raises:
         UsageError: The row has another type.
     """
-    if isinstance(row, dict):
-        return row
-    if isinstance(row, beam.Row):
-        return dict(row.as_dict())
-    if hasattr(row, "_asdict"):
-        return dict(row._asdict())
-    raise cannot_write(type(row))
+    if (found := as_row(row)) is None:
+        raise cannot_write(type(row))
+    return found
 
 
 def batch_of_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> Batch:

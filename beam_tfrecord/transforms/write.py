@@ -42,8 +42,8 @@ from beam_tfrecord.workdir.target import Target, check_free, sink_target
 class WriteToTFRecord(Sink):
     """Write elements to a sharded TFRecord dataset, and return the paths of its files.
 
-    The input is a bounded PCollection of `Batch`, dict, NamedTuple, `beam.Row`, `tf.train.Example`
-    or bytes (serialized examples, written unchanged).
+    The input is a bounded PCollection of `Batch`, dict, NamedTuple, dataclass, `beam.Row`,
+    `tf.train.Example` or bytes (serialized examples, written unchanged).
 
     A Flatten may join rows of several readers, or of several row functions after one reader. Each
     of these is an input of its own: its rows are shuffled independently of the others, and in

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import decimal
 import itertools
@@ -7,6 +8,7 @@ import random
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -44,6 +46,11 @@ class Pair(NamedTuple):
     x: int
 
 
+@dataclasses.dataclass
+class Place:
+    x: int
+
+
 def test_a_function_decides_what_a_row_becomes():
     def by_value(row: dict) -> Any:
         return {
@@ -53,11 +60,13 @@ def test_a_function_decides_what_a_row_becomes():
             3: (),
             4: Pair(40),
             5: iter([{"x": 50}]),
+            6: [Place(60), beam.Row(x=61)],
         }[row["x"]]
 
-    after = mapped(batch([0, 1, 2, 3, 4, 5]), by_value)
-    assert after.data.to_pydict() == {"x": [0, 2, -2, 40, 50]}
-    assert where(after) == [(10, 0), (12, 0), (12, 1), (14, 0), (15, 0)]
+    after = mapped(batch([0, 1, 2, 3, 4, 5, 6]), by_value)
+    assert after.data.to_pydict() == {"x": [0, 2, -2, 40, 50, 60, 61]}
+    assert where(after)[:5] == [(10, 0), (12, 0), (12, 1), (14, 0), (15, 0)]
+    assert where(after)[5:] == [(16, 0), (16, 1)]
     assert after.rejects == ()
 
 
@@ -140,6 +149,21 @@ def test_a_set_is_a_reject_of_its_row_at_any_depth(value, arrow):
     (reject,) = after.rejects
     assert reject.row == 10
     assert "column 'x' has a set, and a set has no order: return a sorted list" in reject.message
+
+
+@pytest.mark.parametrize(
+    "nest", [lambda x: x, lambda x: [x], lambda x: [None, x], lambda x: {"k": [x]}]
+)
+@pytest.mark.parametrize("kind", [Pair, Place, beam.Row])
+def test_rows_inside_a_row_are_structs(kind, nest):
+    rows = [{"v": nest(kind(x=one))} for one in (1, None)]
+    plain = [{"v": nest({"x": one})} for one in (1, None)]
+    found = infer_row_types(rows)
+    assert found == infer_row_types(plain)
+    schema = found.to_arrow(pa.schema([]))
+    after = mapped(batch([0, 1]), lambda row: rows[row["x"]], schema)
+    assert after.rejects == ()
+    assert after.data.equals(mapped(batch([0, 1]), lambda row: plain[row["x"]], schema).data)
 
 
 def test_nested_values_without_sets_fit():

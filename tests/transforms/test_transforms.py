@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -136,19 +137,23 @@ class Point(NamedTuple):
     y: float
 
 
-@pytest.mark.slow_after(1)
-@pytest.mark.parametrize(
-    "elements",
-    [
-        [{"id": 1, "y": 0.5}, {"id": 2, "y": 1.5}],
-        [Point(1, 0.5), Point(2, 1.5)],
-        [beam.Row(id=1, y=0.5), beam.Row(id=2, y=1.5)],
-    ],
-    ids=["dict", "NamedTuple", "Row"],
-)
-def test_rows_of_any_kind(tmp_path, elements):
+@dataclasses.dataclass
+class Place:
+    id: int
+    y: float
+
+
+@pytest.mark.slow_after(2)
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("kind", [dict, Point, beam.Row, Place])
+def test_rows_of_any_kind(tmp_path, kind, is_known):
     with pipeline() as p:
-        p | beam.Create(elements) | bt.WriteToTFRecord(f"{tmp_path}/")
+        if is_known:
+            rows = p | beam.Create([kind(id=1, y=0.5), kind(id=2, y=1.5)])
+        else:
+            rows = p | beam.Create([1, 2]) | beam.Map(lambda i: kind(id=i, y=i - 0.5))
+            rows.element_type = object
+        rows | bt.WriteToTFRecord(f"{tmp_path}/")
     assert sorted(ids(tmp_path)) == [1, 2]
     values = {e.features.feature["y"].float_list.value[0] for e in read_examples(tmp_path)}
     assert values == {0.5, 1.5}
