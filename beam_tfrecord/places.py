@@ -64,14 +64,15 @@ class Inputs:
         step_paths: For each input, the labels of the pipeline steps that its rows pass. Rows that
             passed other steps count as one more input.
         have_splits: Whether an earlier step has assigned a split to each row.
-        examples: What is known of serialized examples: ``any``, they may be any bytes; ``found``,
-            they are of other programs, and their types have to be found; ``known``, they are of
-            datasets, whose manifests say the types.
+        examples: What is known of serialized examples: ``own``, they come from the user's code;
+            ``any``, they may be any bytes, which a coder made; ``found``, they are of other
+            programs, and their types have to be found; ``known``, they are of datasets, whose
+            manifests say the types.
     """
 
     step_paths: tuple[StepPath, ...] = ()
     have_splits: bool = False
-    examples: Literal["any", "found", "known"] = "any"
+    examples: Literal["own", "any", "found", "known"] = "own"
 
     @property
     def count(self) -> int:

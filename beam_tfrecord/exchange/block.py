@@ -195,12 +195,18 @@ class Block:
         try:
             return Tally(discovered=discovered_in(arena.data[: arena.size], starts))
         except ValueError as error:
-            # Every value is a valid Example, so the cause is a feature with two kinds, which is an
-            # error across blocks as well.
-            if all(map(_is_example, column)):
+            values = (value.as_py() for value in column)
+            other = next((value for value in values if not native.is_example(value)), None)
+            if other is None:
+                # A feature has two kinds, which is an error across blocks as well.
                 raise DataError(f"cannot write serialized examples: {error}") from error
-            # Beam's own sink takes any bytes; such a dataset has no schema.
-            return Tally(opaque=True)
+            if self._inputs.examples == "any":
+                # Such a dataset has no schema.
+                return Tally(opaque=True)
+            raise UsageError(
+                f"cannot write {other!r:.60}: it is not a serialized tf.train.Example: to write "
+                "any bytes, give WriteToTFRecord coder=beam.coders.BytesCoder()"
+            ) from error
 
     def _types(self, batch: Batch, starts: Int64Array) -> dict[str, Discovered]:
         origin = batch.origin
@@ -260,10 +266,6 @@ class Block:
         else:
             hashes = native.hash_records(self.arena.data, starts, self._split_seed)
         return splits.assign(hashes)
-
-
-def _is_example(value: pa.Scalar) -> bool:
-    return native.canonicalize(value.as_py()) is not None
 
 
 def _rejects_of(batch: Batch, rejected: Iterable[RowReject]) -> list[Reject]:

@@ -176,9 +176,9 @@ def _schema_before_reading(source: Source, schema: pa.Schema | None) -> pa.Schem
     return schema if isinstance(source, Csv | Json) else None
 
 
-def _what_is_known(copies: bool, known: Known | None) -> Literal["any", "found", "known"]:
+def _what_is_known(copies: bool, known: Known | None) -> Literal["own", "found", "known"]:
     if not copies:
-        return "any"
+        return "own"
     return "found" if known is None else "known"
 
 

@@ -80,6 +80,9 @@ cdef extern from "frames.h" nogil:
                   size_t out_bytes, size_t *written, int64_t *bad_record)
     int bt_sort_records(const SortInput *input, int64_t *order, int64_t *bad_record)
 
+cdef extern from "example.h" nogil:
+    bint bt_is_example(Span payload)
+
 cdef extern from "decode.h" nogil:
     ctypedef struct DecodedColumn:
         Span name

@@ -66,6 +66,9 @@ def frame(array: pa.Array, out: _Bytes, at: int, starts: _Int64s) -> int:
 def canonicalize(payload: Any) -> bytes | None:
     """Return the canonical bytes of an Example without unknown fields; None if it is not one."""
 
+def is_example(payload: Any) -> bool:
+    """Return whether bytes are an Example without unknown fields, in any form of protobuf."""
+
 def canonical_hashes(data: Any, starts: _Int64s, seed: int) -> _UInt64s:
     """Return the XXH64 of each payload in canonical form, or as it is if it is not an Example."""
 
@@ -82,7 +85,8 @@ def discover(data: Any, starts: _Int64s) -> dict[bytes, Found]:
     """Return the features of the records by name.
 
     Raises:
-        ValueError: A record is not an Example, or two records have one feature in two kinds.
+        ValueError: A record is not an Example or has unknown fields, or two records have one
+            feature in two kinds.
     """
 
 def fitting_records(data: Any, starts: _Int64s, rules: Sequence[FitRule]) -> int:

@@ -395,7 +395,8 @@ def discover(data, const int64_t[::1] starts):
     if result == BT_WRONG_KIND:
         name = discovering.name(&features[fault.column]).decode()
         raise ValueError(f"record {fault.record}: feature {name!r} is of another kind than before")
-    _check_record(result, fault.record, "not a tf.train.Example")
+    _check_record(result, fault.record,
+                  "not a plain tf.train.Example (a SequenceExample, or another message)")
     return {
         discovering.name(&features[i]): Found(features[i].kind, features[i].present,
                                               features[i].min_values, features[i].max_values)
@@ -415,6 +416,13 @@ def canonicalize(payload):
         return None
     _check(result, "canonicalize")
     return <bytes>(<const char *>out.vec.data)[:out.vec.size]
+
+
+def is_example(payload):
+    cdef _Bytes view = _Bytes(payload)
+    cdef Span span
+    span.at, span.end = view.at, view.at + view.size
+    return bt_is_example(span)
 
 
 # Whether records are what a schema says.

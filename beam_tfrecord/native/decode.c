@@ -324,7 +324,7 @@ static int note_record(Discovery *discovery, Span payload, int64_t record) {
     discovery->touched.size = 0;
     while ((found = bt_next_entry(&walk, &entry)) == 1) {
         FeatureView view;
-        if (!bt_read_feature(entry, &view)) return BT_MALFORMED;
+        if (!bt_read_feature(entry, &view) || view.skipped) return BT_MALFORMED;
         FoundFeature *feature = find_feature(discovery, view.key);
         if (!feature) return BT_NO_MEMORY;
         int64_t number = feature - feature_at(discovery, 0);
@@ -334,7 +334,7 @@ static int note_record(Discovery *discovery, Span payload, int64_t record) {
         feature->record_kind = view.kind;
         feature->values = view.values;
     }
-    return found == 0 ? BT_OK : BT_MALFORMED;
+    return found == 0 && !walk.skipped ? BT_OK : BT_MALFORMED;
 }
 
 int bt_discover(const uint8_t *data, size_t bytes, const int64_t *starts, int64_t records,

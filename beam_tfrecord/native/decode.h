@@ -45,7 +45,8 @@ typedef struct {
     Vec touched; /* int64: numbers of the features that the record has */
 } Discovery;
 
-/* Adds the features of the records. BT_WRONG_KIND: one feature has two kinds. */
+/* Adds the features of the records. BT_WRONG_KIND: one feature has two kinds. BT_MALFORMED also for
+ * a record with a field that an Example lacks. */
 int bt_discover(const uint8_t *data, size_t bytes, const int64_t *starts, int64_t records,
                 Discovery *discovery, DecodeFault *fault);
 void bt_discovery_free(Discovery *discovery);

@@ -66,7 +66,7 @@ static bool skip_value(Span *from, uint32_t field, unsigned wire) {
 
 /* Takes fields off the message up to the next one of the given number that has a span.
  * 1 and the span, 0 at the end, BT_MALFORMED. */
-static int next_span(Span *message, uint32_t wanted, Span *span) {
+static int next_span(Span *message, uint32_t wanted, Span *span, bool *skipped) {
     while (message->at < message->end) {
         uint32_t field;
         unsigned wire;
@@ -74,21 +74,22 @@ static int next_span(Span *message, uint32_t wanted, Span *span) {
         if (field == wanted && wire == WIRE_SPAN)
             return take_span(message, span) ? 1 : BT_MALFORMED;
         if (!skip_value(message, field, wire)) return BT_MALFORMED;
+        *skipped = true;
     }
     return 0;
 }
 
 int bt_next_entry(EntryWalk *walk, Span *entry) {
     for (;;) {
-        int found = next_span(&walk->features, 1, entry);
+        int found = next_span(&walk->features, 1, entry, &walk->skipped);
         if (found) return found;
-        found = next_span(&walk->example, 1, &walk->features);
+        found = next_span(&walk->example, 1, &walk->features, &walk->skipped);
         if (found != 1) return found;
     }
 }
 
 /* Next of the three lists of a Feature message; its field number is its kind. */
-static int next_list(Span *value, int *kind, Span *list) {
+static int next_list(Span *value, int *kind, Span *list, bool *skipped) {
     while (value->at < value->end) {
         uint32_t field;
         unsigned wire;
@@ -98,12 +99,13 @@ static int next_list(Span *value, int *kind, Span *list) {
             return take_span(value, list) ? 1 : BT_MALFORMED;
         }
         if (!skip_value(value, field, wire)) return BT_MALFORMED;
+        *skipped = true;
     }
     return 0;
 }
 
 /* Next chunk of a list, packed or not. */
-static int next_chunk_of_list(Span *list, int kind, Span *chunk) {
+static int next_chunk_of_list(Span *list, int kind, Span *chunk, bool *skipped) {
     while (list->at < list->end) {
         uint32_t field;
         unsigned wire;
@@ -117,6 +119,7 @@ static int next_chunk_of_list(Span *list, int kind, Span *chunk) {
         *chunk = (Span){begin, list->at};
         if (field == 1 && kind == BT_FLOATS && wire == WIRE_4) return 1;
         if (field == 1 && kind == BT_INTS && wire == WIRE_VARINT) return 1;
+        *skipped = true;
     }
     return 0;
 }
@@ -125,7 +128,7 @@ static int next_chunk_of_list(Span *list, int kind, Span *chunk) {
 static bool count_list(Span list, FeatureView *feature) {
     Span chunk;
     int found;
-    while ((found = next_chunk_of_list(&list, feature->kind, &chunk)) == 1) {
+    while ((found = next_chunk_of_list(&list, feature->kind, &chunk, &feature->skipped)) == 1) {
         if (feature->kind == BT_INTS) {
             while (chunk.at < chunk.end) {
                 uint64_t value;
@@ -145,7 +148,7 @@ static bool count_list(Span list, FeatureView *feature) {
 static bool count_value(Span value, FeatureView *feature, int64_t *lists) {
     Span list;
     int found, kind;
-    while ((found = next_list(&value, &kind, &list)) == 1) {
+    while ((found = next_list(&value, &kind, &list, &feature->skipped)) == 1) {
         if (kind != feature->kind) {
             feature->kind = kind;
             feature->values = feature->packed_bytes = 0;
@@ -159,7 +162,7 @@ static bool count_value(Span value, FeatureView *feature, int64_t *lists) {
 
 bool bt_read_feature(Span entry, FeatureView *feature) {
     int64_t lists = 0;
-    *feature = (FeatureView){{entry.at, entry.at}, entry, BT_NO_KIND, 0, 0, 0};
+    *feature = (FeatureView){{entry.at, entry.at}, entry, BT_NO_KIND, 0, 0, 0, false};
     while (entry.at < entry.end) {
         uint32_t field;
         unsigned wire;
@@ -170,11 +173,22 @@ bool bt_read_feature(Span entry, FeatureView *feature) {
             if (!bt_is_utf8(feature->key.at, span_bytes(feature->key))) return false;
         } else if (wire == WIRE_SPAN && field == 2) {
             if (!take_span(&entry, &value) || !count_value(value, feature, &lists)) return false;
-        } else if (!skip_value(&entry, field, wire)) {
-            return false;
+        } else {
+            if (!skip_value(&entry, field, wire)) return false;
+            feature->skipped = true;
         }
     }
     return true;
+}
+
+bool bt_is_example(Span payload) {
+    EntryWalk walk = walk_entries(payload);
+    FeatureView feature;
+    Span entry;
+    int found;
+    while ((found = bt_next_entry(&walk, &entry)) == 1)
+        if (!bt_read_feature(entry, &feature) || feature.skipped) return false;
+    return found == 0 && !walk.skipped;
 }
 
 ChunkWalk bt_walk_chunks(const FeatureView *feature) {
@@ -183,12 +197,13 @@ ChunkWalk bt_walk_chunks(const FeatureView *feature) {
 }
 
 bool bt_next_chunk(ChunkWalk *walk, Span *chunk) {
+    bool skipped;
     for (;;) {
-        if (next_chunk_of_list(&walk->list, walk->kind, chunk) == 1) return true;
+        if (next_chunk_of_list(&walk->list, walk->kind, chunk, &skipped) == 1) return true;
         int kind;
-        int found = next_list(&walk->value, &kind, &walk->list);
+        int found = next_list(&walk->value, &kind, &walk->list, &skipped);
         if (found != 1) {
-            if (next_span(&walk->entry, 2, &walk->value) != 1) return false;
+            if (next_span(&walk->entry, 2, &walk->value, &skipped) != 1) return false;
             walk->list = (Span){walk->entry.end, walk->entry.end};
         } else if (walk->lists_to_skip > 0) {
             walk->lists_to_skip--;

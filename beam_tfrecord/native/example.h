@@ -8,10 +8,11 @@
 typedef struct {
     Span example;
     Span features;
+    bool skipped; /* a field that an Example lacks, as of another message */
 } EntryWalk;
 
 BT_INLINE EntryWalk walk_entries(Span payload) {
-    return (EntryWalk){payload, {payload.end, payload.end}};
+    return (EntryWalk){payload, {payload.end, payload.end}, false};
 }
 
 /* 1 and the next map entry, 0 at the end, BT_MALFORMED. */
@@ -25,10 +26,14 @@ typedef struct {
     int64_t values;
     int64_t packed_bytes; /* ints: of their minimal varints; otherwise of the values themselves */
     int64_t first_list;   /* lists before it were replaced by one of another kind */
+    bool skipped;         /* a field that a map entry lacks */
 } FeatureView;
 
 /* Reads and checks a whole map entry; false if it is malformed. */
 bool bt_read_feature(Span entry, FeatureView *feature);
+
+/* Whether the payload is an Example in any form, without a field that is skipped. */
+bool bt_is_example(Span payload);
 
 /* Values of a feature in chunks: for bytes one value, for floats any number of le32 words, for
  * ints any number of varints. */

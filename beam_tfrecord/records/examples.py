@@ -15,13 +15,9 @@ from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.native.values import BYTES_KIND, KIND_NAMES
-from beam_tfrecord.records.tfrecord import payload_lengths
 
 Int64Array = npt.NDArray[np.int64]
 
-_HEADER_BYTES = 12
-# The field `features`, number 1 of an Example, and the most bytes of a length in protobuf.
-_FEATURES_TAG, _MOST_LENGTH_BYTES = 0x0A, 10
 _KERNEL_MESSAGE = re.compile(r"record (\d+): (.*)")
 _KIND_TYPES = {1: pa.binary(), 2: pa.float32(), 3: pa.int64()}
 
@@ -96,7 +92,6 @@ def types_in(data: Any, starts: Int64Array, file: str) -> dict[str, Discovered]:
     Raises:
         ForeignRecord: A record is not an Example, or has a feature of another kind than before.
     """
-    _check_plain(data, starts)
     try:
         facts = discovered_in(data, starts)
     except UnicodeDecodeError as error:
@@ -138,38 +133,6 @@ def _is_text(values: Any, offsets: Any) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
-
-
-def _check_plain(data: Any, starts: Int64Array) -> None:
-    """Check that every record has no other field than the `features` of an Example.
-
-    The kernel, as any parser of protobuf, ignores fields that it does not know, such as the
-    `feature_lists` of a SequenceExample.
-
-    Raises:
-        ForeignRecord: A record has another field.
-    """
-    array = np.frombuffer(data, np.uint8)
-    sizes = payload_lengths(array, starts)
-    rows = np.flatnonzero(sizes)
-    at, ends = starts[rows] + _HEADER_BYTES, starts[rows] + _HEADER_BYTES + sizes[rows]
-    is_plain = array[at] == _FEATURES_TAG
-    at = at + 1
-    length, is_open = np.zeros(len(rows), np.int64), np.ones(len(rows), bool)
-    for number in range(_MOST_LENGTH_BYTES - 1):
-        is_open &= at < ends
-        byte = array[np.minimum(at, ends - 1)].astype(np.int64)
-        length |= np.where(is_open, (byte & 0x7F) << 7 * number, 0)
-        at += is_open
-        is_open &= byte >= 0x80
-        if not is_open.any():
-            break
-    is_plain &= at + length == ends
-    if not is_plain.all():
-        index = int(rows[np.argmin(is_plain)])
-        raise ForeignRecord(
-            index, "not a plain tf.train.Example (a SequenceExample, or another message)"
-        )
 
 
 def merge_discovered(

@@ -19,6 +19,7 @@ from beam_tfrecord.batch import EXAMPLES_SCHEMA
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.features.arrow_types import is_binary, is_list, is_text, widen
 from beam_tfrecord.features.tensors import TensorType, is_foreign, item_type, join_tensor_types
+from beam_tfrecord.records.rows import with_dicts
 
 _ARRAYS = (np.ndarray, np.generic)
 # Length of the text of a value in a message.
@@ -42,10 +43,11 @@ _HINTS: dict[Any, pa.DataType] = {
 
 
 def returned_schema(function: Callable[..., Any]) -> pa.Schema | None:
-    """Return the schema of a function's return hint, if that is a TypedDict or NamedTuple class.
+    """Return the schema of a function's return hint, if that is a class of rows.
 
-    The hints ``list[Hint]``, ``Iterator[Hint]`` and ``Hint | None``, for functions that turn a row
-    into several or none, mean the same as ``Hint``.
+    A class of rows is a TypedDict, NamedTuple or dataclass. The hints ``list[Hint]``,
+    ``Iterator[Hint]`` and ``Hint | None``, for functions that turn a row into several or none, mean
+    the same as ``Hint``.
 
     Returns:
         The schema; None if the function has another hint or none.
@@ -58,8 +60,9 @@ def returned_schema(function: Callable[..., Any]) -> pa.Schema | None:
 
 
 def schema_of_hint(hint: Any) -> pa.Schema | None:
-    """Return the schema of a TypedDict or NamedTuple class; None if `hint` is another hint."""
-    if not (typing.is_typeddict(hint) or hasattr(hint, "_fields")):
+    """Return the schema of a class of rows; None if `hint` is another hint."""
+    is_rows = typing.is_typeddict(hint) or hasattr(hint, "_fields")
+    if not (is_rows or dataclasses.is_dataclass(hint)):
         arguments = [one for one in typing.get_args(hint) if one is not types.NoneType]
         return schema_of_hint(arguments[0]) if len(arguments) == 1 else None
     try:
@@ -211,9 +214,11 @@ def infer_row_types(mapped: Sequence[Any]) -> RowTypes:
     return RowTypes(columns, bool(rows), len(rows) < len(mapped))
 
 
-def _type_of(name: str, values: list[Any]) -> pa.DataType:
+def _type_of(name: str, values: Sequence[Any]) -> pa.DataType:
     # Look at the few types first, since there are many values.
     kinds: set[Any] = set(map(type, values))
+    if (plain := with_dicts(values, kinds)) is not values:
+        return _type_of(name, plain)
     if np.ndarray in kinds:
         kinds |= {value.dtype for value in values if isinstance(value, np.ndarray)}
         kinds.remove(np.ndarray)
@@ -279,7 +284,7 @@ def _wider_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     return pa.decimal128(digits, scale) if digits <= 38 else pa.decimal256(digits, scale)
 
 
-def _no_type(name: str, values: list[Any], error: Exception) -> str:
+def _no_type(name: str, values: Sequence[Any], error: Exception) -> str:
     """Return the message for the values of a column that Arrow has no type for."""
     by_kind = {type(value): value for value in reversed(values) if value is not None}
     for pair in itertools.combinations(reversed(by_kind.values()), 2):
@@ -313,7 +318,7 @@ def _is_tensor(value: Any) -> bool:
     return is_odd or (isinstance(value, np.ndarray) and value.ndim != 1)
 
 
-def _tensor_type_of(name: str, values: list[Any]) -> TensorType:
+def _tensor_type_of(name: str, values: Sequence[Any]) -> TensorType:
     arrays = [np.asarray(value) for value in values if value is not None]
     joined, *rest = [TensorType(array.dtype, array.shape) for array in arrays]
     for found in rest:

@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 import os
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,8 +28,57 @@ from beam_tfrecord.user_function import is_users_file
 Row = Mapping[str, Any]
 RowFunction = Callable[[dict[str, Any]], Any]
 
+# A tuple of types is checked faster than a union.
+_LISTS = (list, tuple)
+
 # Errors for a value that does not fit its column.
 _MISFITS = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError)
+
+
+def as_row(value: Any) -> dict[Any, Any] | None:
+    """Return a dict, NamedTuple, dataclass or `beam.Row` as a dict; None for any other value."""
+    if type(value) is dict:
+        return value
+    # The Struct of protobuf is a mapping, but a message.
+    if isinstance(value, Mapping) and not hasattr(value, "DESCRIPTOR"):
+        return dict(value)
+    if hasattr(value, "_asdict"):
+        return dict(value._asdict())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return None
+
+
+def with_dicts(values: Sequence[Any], kinds: Set[type]) -> Sequence[Any]:
+    """Return values with dicts in place of all rows in them, such as NamedTuples, at any depth.
+
+    Arrow takes a NamedTuple for a list, and has no type for the others.
+
+    Args:
+        values: The values of a column.
+        kinds: Their types.
+    """
+    return list(map(_with_dicts, values)) if _has_rows(values, kinds) else values
+
+
+def _has_rows(values: Sequence[Any], kinds: Set[type]) -> bool:
+    if any(hasattr(kind, "_asdict") or dataclasses.is_dataclass(kind) for kind in kinds):
+        return True
+    inner: list[Any] = []
+    if any(issubclass(kind, dict) for kind in kinds):
+        inner = [item for value in values if isinstance(value, dict) for item in value.values()]
+    if any(issubclass(kind, list | tuple) for kind in kinds):
+        lists = [value for value in values if isinstance(value, _LISTS) and value]
+        # The first item shows what the others are, unless it is None.
+        firsts = [value[0] for value in lists]
+        inner += itertools.chain.from_iterable(lists) if type(None) in map(type, firsts) else firsts
+    return bool(inner) and _has_rows(inner, set(map(type, inner)))
+
+
+def _with_dicts(value: Any) -> Any:
+    if (row := as_row(value)) is not None:
+        return {key: _with_dicts(item) for key, item in row.items()}
+    return list(map(_with_dicts, value)) if isinstance(value, list | tuple) else value
 
 
 def to_rows(data: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -107,27 +156,36 @@ def outputs_of(result: Any) -> Iterable[Any]:
     """
     if result is None:
         return ()
-    if isinstance(result, dict | bytes):
+    if is_example_class(type(result)):
+        result = canonical_example(result)
+    if isinstance(result, bytes):
+        if not native.is_example(result):
+            raise TypeError("a row function returned bytes that are not a tf.train.Example")
         return (result,)
-    if hasattr(result, "_asdict"):
-        return (result._asdict(),)
+    if (row := as_row(result)) is not None:
+        return (row,)
     if isinstance(result, list | tuple | Iterator):
         return [output for item in result for output in outputs_of(item)]
-    if hasattr(result, "SerializeToString"):
-        return (canonical_example(result),)
     raise TypeError(
         f"a row function returns a dict, None, a list, bytes or a tf.train.Example, "
         f"not {type(result).__name__}"
     )
 
 
+def is_example_class(kind: Any) -> bool:
+    """Return whether a class is `tf.train.Example`, of TensorFlow or built by other code."""
+    return getattr(getattr(kind, "DESCRIPTOR", None), "full_name", "") == "tensorflow.Example"
+
+
 def canonical_example(example: Any) -> bytes:
     """Serialize a `tf.train.Example` in canonical form.
 
-    Protobuf's own serialization may differ between processes.
+    Protobuf's own serialization may differ between processes. An example with unknown fields is
+    serialized as it is, since it has no canonical form.
     """
-    serialized = example.SerializeToString()
-    return native.canonicalize(serialized) or serialized
+    serialized: bytes = example.SerializeToString()
+    canonical = native.canonicalize(serialized) if native.is_example(serialized) else None
+    return canonical or serialized
 
 
 def mapped_batch(batch: Batch, mapped: Mapped, schema: pa.Schema) -> Batch:
@@ -237,7 +295,7 @@ class _Columns(NamedTuple):
 
 
 def _columns(rows: Sequence[Row], schema: pa.Schema) -> _Columns:
-    if any(type(row) is not dict and not isinstance(row, Mapping) for row in rows):
+    if any(not isinstance(row, dict) for row in rows):
         raise TypeError("an example was returned, but the schema has columns")
     arrays, wide = [], {}
     for field in schema:
@@ -255,7 +313,7 @@ def _columns(rows: Sequence[Row], schema: pa.Schema) -> _Columns:
     return _Columns(pa.RecordBatch.from_arrays(arrays, schema=schema), wide)
 
 
-def _array_of(values: list[Any], field: pa.Field) -> pa.Array:
+def _array_of(values: Sequence[Any], field: pa.Field) -> pa.Array:
     # Arrow would cut 1.5 to 1 for a column of integers without an error.
     if pa.types.is_integer(field.type) and any(
         issubclass(kind, float | np.floating) for kind in set(map(type, values))
@@ -263,6 +321,8 @@ def _array_of(values: list[Any], field: pa.Field) -> pa.Array:
         raise TypeError(f"column {field.name!r} is {field.type} but has a float")
     if isinstance(field.type, TensorType):
         return tensor_column(values, field.type)
+    if _has_struct(field.type):
+        values = with_dicts(values, set(map(type, values)))
     array = pa.array(values, field.type)
     if _has_set(values, field.type):
         raise TypeError(
@@ -271,9 +331,14 @@ def _array_of(values: list[Any], field: pa.Field) -> pa.Array:
     if pa.types.is_decimal(field.type):
         # Arrow silently turns a number that is 39 digits finer than the type into 0.
         zeros = pc.fill_null(pc.equal(array, pa.scalar(0, array.type)), False)
-        if any(values[row] for row in np.flatnonzero(zeros.to_numpy(zero_copy_only=False))):
+        if any(values[int(row)] for row in np.flatnonzero(zeros.to_numpy(zero_copy_only=False))):
             raise TypeError(f"column {field.name!r} is {field.type} but has a finer number")
     return array
+
+
+def _has_struct(arrow: pa.DataType) -> bool:
+    inner = (arrow.field(number).type for number in range(arrow.num_fields))
+    return pa.types.is_struct(arrow) or any(map(_has_struct, inner))
 
 
 def _has_set(values: Sequence[Any], arrow: pa.DataType) -> bool:

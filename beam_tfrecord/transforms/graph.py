@@ -24,6 +24,7 @@ from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import TargetExists, UsageError
 from beam_tfrecord.job_batch import StepPath, as_job_batch
 from beam_tfrecord.layout import Splits
+from beam_tfrecord.records.rows import is_example_class
 from beam_tfrecord.storage import is_remote
 from beam_tfrecord.workdir.target import Target
 
@@ -122,19 +123,31 @@ def element_kind(hint: Any) -> str:
     Raises:
         UsageError: Such elements cannot be written.
     """
-    if hint is Batch:
+    if isinstance(hint, type) and issubclass(hint, Batch):
         return "batches"
-    if hint is bytes or (isinstance(hint, type) and hasattr(hint, "SerializeToString")):
+    if hint is bytes or is_example_class(hint):
         return "examples"
     if isinstance(hint, typehints.DictConstraint | row_type.RowTypeConstraint) or (
-        isinstance(hint, type) and (issubclass(hint, dict | beam.Row) or hasattr(hint, "_fields"))
+        isinstance(hint, type)
+        and (
+            issubclass(hint, dict | beam.Row)
+            or hasattr(hint, "_fields")
+            or dataclasses.is_dataclass(hint)
+        )
     ):
         return "rows"
     if hint in (None, Any, object, typehints.Any) or isinstance(hint, typehints.UnionConstraint):
         return "any"
-    raise UsageError(
-        f"cannot write elements of type {getattr(hint, '__name__', hint)}: give Batch, dict, "
-        "NamedTuple, beam.Row, tf.train.Example or bytes"
+    raise cannot_write(hint)
+
+
+def cannot_write(kind: Any) -> UsageError:
+    """Return the error for elements of a type that no sink takes."""
+    name = getattr(kind, "__name__", kind)
+    coder = f"beam.coders.ProtoCoder({name})" if hasattr(kind, "SerializeToString") else "a coder"
+    return UsageError(
+        f"cannot write elements of type {name}: give Batch, dict, NamedTuple, dataclass, beam.Row, "
+        f"tf.train.Example or its bytes, or give WriteToTFRecord coder={coder}"
     )
 
 

@@ -62,15 +62,16 @@ def remember_reader(
 class MapRows(beam.PTransform):
     """Call a Python function on every row.
 
-    The function takes a row as a dict and returns a dict, None (drops the row), a list of these
-    (the row becomes several), or a `tf.train.Example` or its bytes. If the function raises an
-    error, the row is rejected; the reject names the line of code that raised it.
+    The function takes a row as a dict and returns a dict, NamedTuple, dataclass or `beam.Row`, None
+    (drops the row), a list of these (the row becomes several), or a `tf.train.Example` or its
+    bytes. If the function raises an error, the row is rejected; the reject names the line of code
+    that raised it.
 
-    The types of the returned rows come from `schema`, else from the function's TypedDict or
-    NamedTuple return hint, else from an additional pass that calls the function on all rows. In
-    that pass, columns whose values still fit their type keep it. Batches that come through other
-    Beam code cannot be read again for this pass, so the runner stores them until the types are
-    known: pass a schema or a hint to avoid this.
+    The types of the returned rows come from `schema`, else from the function's TypedDict,
+    NamedTuple or dataclass return hint, else from an additional pass that calls the function on all
+    rows. In that pass, columns whose values still fit their type keep it. Batches that come through
+    other Beam code cannot be read again for this pass, so the runner stores them until the types
+    are known: pass a schema or a hint to avoid this.
 
     Attributes:
         function: A function, or a `beam.DoFn` whose `process` takes only the row.

@@ -1,6 +1,7 @@
 """Transforms that convert between batches and the elements of other Beam code: rows and examples.
 
-Rows are dicts, NamedTuples or `beam.Row`s; examples are `tf.train.Example`s or their bytes.
+Rows are dicts, NamedTuples, dataclasses or `beam.Row`s; examples are `tf.train.Example`s or their
+bytes.
 """
 
 from __future__ import annotations
@@ -20,18 +21,26 @@ from beam_tfrecord.extras import import_tensorflow, require
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types
-from beam_tfrecord.records.rows import Mapped, canonical_example, mapped_batch, to_rows
+from beam_tfrecord.records.rows import (
+    Mapped,
+    as_row,
+    canonical_example,
+    is_example_class,
+    mapped_batch,
+    to_rows,
+)
 from beam_tfrecord.runner_traits import check_lossless
 from beam_tfrecord.transforms import display
-from beam_tfrecord.transforms.graph import element_kind
+from beam_tfrecord.transforms.graph import cannot_write, element_kind
 
 
 @dataclasses.dataclass(eq=False)
 class BatchRows(beam.PTransform):
     """Gather rows of other Beam code into batches.
 
-    The rows are dicts, NamedTuples or `beam.Row`s. They have no stable number, so the position of
-    a row in the dataset follows from its bytes, or from the `key` columns of `WriteToTFRecord`.
+    The rows are dicts, NamedTuples, dataclasses or `beam.Row`s. They have no stable number, so the
+    position of a row in the dataset follows from its bytes, or from the `key` columns of
+    `WriteToTFRecord`.
 
     Attributes:
         schema: Types of the rows.
@@ -85,21 +94,14 @@ class _BatchRows(beam.DoFn):
 
 
 def as_dict(row: Any) -> dict[str, Any]:
-    """Return a dict, NamedTuple or `beam.Row` as a dict.
+    """Return a dict, NamedTuple, dataclass or `beam.Row` as a dict.
 
     Raises:
-        DataError: The row has another type.
+        UsageError: The row has another type.
     """
-    if isinstance(row, dict):
-        return row
-    if isinstance(row, beam.Row):
-        return dict(row.as_dict())
-    if hasattr(row, "_asdict"):
-        return dict(row._asdict())
-    raise DataError(
-        f"cannot write {type(row).__name__} elements: give Batch, dict, NamedTuple, beam.Row, "
-        "tf.train.Example or bytes"
-    )
+    if (found := as_row(row)) is None:
+        raise cannot_write(type(row))
+    return found
 
 
 def batch_of_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> Batch:
@@ -160,7 +162,7 @@ class _Sort(beam.DoFn):
             yield element
         elif isinstance(element, bytes):
             yield from self._gather(element)
-        elif hasattr(element, "SerializeToString"):
+        elif is_example_class(type(element)):
             yield from self._gather(canonical_example(element))
         else:
             yield beam.pvalue.TaggedOutput(ROWS, as_dict(element))

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import apache_beam as beam
 
@@ -42,8 +42,8 @@ from beam_tfrecord.workdir.target import Target, check_free, sink_target
 class WriteToTFRecord(Sink):
     """Write elements to a sharded TFRecord dataset, and return the paths of its files.
 
-    The input is a bounded PCollection of `Batch`, dict, NamedTuple, `beam.Row`, `tf.train.Example`
-    or bytes (serialized examples, written unchanged).
+    The input is a bounded PCollection of `Batch`, dict, NamedTuple, dataclass, `beam.Row`,
+    `tf.train.Example` or bytes (serialized examples, written unchanged).
 
     A Flatten may join rows of several readers, or of several row functions after one reader. Each
     of these is an input of its own: its rows are shuffled independently of the others, and in
@@ -178,7 +178,8 @@ class WriteToTFRecord(Sink):
         found = assigned_splits(elements, is_plain=self._coder is not None)
         _check_splits(self._job, found)
         have_splits = found.are_everywhere and not self._job.layout.splits.are_given
-        inputs = Inputs(step_paths_to(elements), have_splits)
+        examples: Literal["own", "any"] = "own" if self._coder is None else "any"
+        inputs = Inputs(step_paths_to(elements), have_splits, examples)
         exchange = self._exchange or traits_of(type(elements.pipeline.runner).__name__).exchange
         job = dataclasses.replace(
             self._job, fitted=fitted_of(elements), inputs=inputs, exchange=exchange

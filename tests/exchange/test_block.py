@@ -199,10 +199,13 @@ def test_one_row_in_two_serializations_is_in_one_split():
         assert len(set(by_split(block))) == 1
 
 
-def test_bytes_that_are_no_example_are_written_without_a_schema():
-    block = block_of(Layout(), batch_of_examples([EXAMPLE, b"garbage"]))
+def test_bytes_that_a_coder_made_are_written_without_a_schema():
+    block = Block(Layout(), inputs=Inputs(examples="any"))
+    block.add(batch_of_examples([EXAMPLE, b"garbage"]))
     assert block.records == 2
     assert block.tally.opaque
+    with pytest.raises(UsageError, match="b'garbage': it is not a serialized"):
+        block_of(Layout(), batch_of_examples([EXAMPLE, b"garbage"]))
 
 
 def test_a_feature_of_two_kinds_is_refused_in_one_batch_or_two():

@@ -94,9 +94,25 @@ def test_broken_bytes_are_told_as_protobuf_tells_them(payload, rng):
     canonical = native.canonicalize(broken)
     assert (canonical is None) == (canonical_by_protobuf(bytes(broken)) is None)
     assert reference.canonicalize(broken) == canonical
+    assert native.is_example(broken) == reference.is_example(broken)
     hashed = xxhash.xxh64_intdigest(bytes(broken) if canonical is None else canonical, 5)
     data, starts = framed([bytes(broken)])
     assert native.canonical_hashes(data, starts, 5).tolist() == [hashed]
+
+
+@RELAXED
+@given(EXAMPLE)
+def test_an_example_has_no_field_that_protobuf_would_not_know(payload):
+    try:
+        example = Example.FromString(payload)
+    except DecodeError:
+        expected = False
+    else:
+        size = example.ByteSize()
+        example.DiscardUnknownFields()
+        expected = example.ByteSize() == size
+    assert native.is_example(payload) == reference.is_example(payload) == expected
+    assert native.is_example(canonical_by_protobuf(payload) or b"")
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -253,7 +269,7 @@ def test_faults_name_record_and_feature(kernel):
     data, starts = framed([b"\x0a\x00", b"\x0a\x05\x00"])
     with pytest.raises(ValueError, match="record 1: not a tf"):
         kernel.decode(data, starts, [(b"x", 3)])
-    with pytest.raises(ValueError, match="record 1: not a tf"):
+    with pytest.raises(ValueError, match="record 1: not a plain tf"):
         kernel.discover(data, starts)
     mixed = [wire.field(1, wire.feature_entry(b"x", k, [])) for k in (1, 3)]
     data, starts = framed(mixed)

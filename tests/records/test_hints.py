@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import collections.abc
+import dataclasses
 import datetime
 import decimal
 import functools
@@ -90,7 +91,8 @@ def test_every_scalar_type():
             ("price", pa.decimal128(38, 9)),
         ]
     )
-    assert schema_of_hint(Partial) == pa.schema([("a", pa.int64())])
+    for hint in (Partial, dataclasses.make_dataclass("Made", [("a", int)])):
+        assert schema_of_hint(hint) == pa.schema([("a", pa.int64())])
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import decimal
 import itertools
@@ -7,10 +8,12 @@ import random
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from google.protobuf.message import DecodeError
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord.batch import EXAMPLES_SCHEMA, Batch, Origin
@@ -18,6 +21,8 @@ from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types
 from beam_tfrecord.records.rows import call_on_rows, mapped_batch, to_rows
 from tests.helpers.effort import examples
+from tests.helpers.records import example
+from tests.helpers.tf_example import OTHER_MESSAGES, Example
 
 X = pa.schema([("x", pa.int64())])
 
@@ -41,6 +46,11 @@ class Pair(NamedTuple):
     x: int
 
 
+@dataclasses.dataclass
+class Place:
+    x: int
+
+
 def test_a_function_decides_what_a_row_becomes():
     def by_value(row: dict) -> Any:
         return {
@@ -50,11 +60,13 @@ def test_a_function_decides_what_a_row_becomes():
             3: (),
             4: Pair(40),
             5: iter([{"x": 50}]),
+            6: [Place(60), beam.Row(x=61)],
         }[row["x"]]
 
-    after = mapped(batch([0, 1, 2, 3, 4, 5]), by_value)
-    assert after.data.to_pydict() == {"x": [0, 2, -2, 40, 50]}
-    assert where(after) == [(10, 0), (12, 0), (12, 1), (14, 0), (15, 0)]
+    after = mapped(batch([0, 1, 2, 3, 4, 5, 6]), by_value)
+    assert after.data.to_pydict() == {"x": [0, 2, -2, 40, 50, 60, 61]}
+    assert where(after)[:5] == [(10, 0), (12, 0), (12, 1), (14, 0), (15, 0)]
+    assert where(after)[5:] == [(16, 0), (16, 1)]
     assert after.rejects == ()
 
 
@@ -91,7 +103,9 @@ def test_a_generator_that_fails_halfway_gives_no_row():
     assert len(after.rejects) == 1
 
 
-@pytest.mark.parametrize("result", [3, "text", object, {1, 2}, [1]])
+@pytest.mark.parametrize(
+    "result", [3, "text", object, {1, 2}, [1], *(kind() for kind in OTHER_MESSAGES)], ids=str
+)
 def test_other_results_are_rejects(result):
     [reject] = mapped(batch([1]), lambda _: result).rejects
     assert "TypeError: a row function returns a dict, None, a list, bytes or" in reject.message
@@ -99,7 +113,7 @@ def test_other_results_are_rejects(result):
 
 @pytest.mark.parametrize(
     "result",
-    [{"x": "text"}, {"x": 2**63}, {"x": 1.5}, {"x": 1.0}, {"x": 1, "y": 2}, b"an example"],
+    [{"x": "text"}, {"x": 2**63}, {"x": 1.5}, {"x": 1.0}, {"x": 1, "y": 2}, example(x=1)],
 )
 def test_what_does_not_fit_the_schema_is_a_reject_of_its_row(result):
     after = mapped(batch([0, 1, 2]), lambda row: result if row["x"] == 1 else row)
@@ -137,6 +151,21 @@ def test_a_set_is_a_reject_of_its_row_at_any_depth(value, arrow):
     assert "column 'x' has a set, and a set has no order: return a sorted list" in reject.message
 
 
+@pytest.mark.parametrize(
+    "nest", [lambda x: x, lambda x: [x], lambda x: [None, x], lambda x: {"k": [x]}]
+)
+@pytest.mark.parametrize("kind", [Pair, Place, beam.Row])
+def test_rows_inside_a_row_are_structs(kind, nest):
+    rows = [{"v": nest(kind(x=one))} for one in (1, None)]
+    plain = [{"v": nest({"x": one})} for one in (1, None)]
+    found = infer_row_types(rows)
+    assert found == infer_row_types(plain)
+    schema = found.to_arrow(pa.schema([]))
+    after = mapped(batch([0, 1]), lambda row: rows[row["x"]], schema)
+    assert after.rejects == ()
+    assert after.data.equals(mapped(batch([0, 1]), lambda row: plain[row["x"]], schema).data)
+
+
 def test_nested_values_without_sets_fit():
     value = {"a": 1, "b": ["c", "d"]}
     schema = pa.schema([("x", pa.list_(_PAIR)), ("m", pa.map_(pa.string(), _TEXTS))])
@@ -149,9 +178,39 @@ def test_a_column_that_is_not_returned_is_null():
 
 
 def test_bytes_are_examples():
-    after = mapped(batch([1, 2]), lambda row: b"%d" % row["x"], EXAMPLES_SCHEMA)
+    after = mapped(batch([1, 2]), lambda row: example(x=row["x"]), EXAMPLES_SCHEMA)
     assert after.encoded
-    assert after.data.column(0).to_pylist() == [b"1", b"2"]
+    assert after.data.column(0).to_pylist() == [example(x=1), example(x=2)]
+
+
+@st.composite
+def messages(draw):
+    """Draw a message of any type with some bytes of another, or of none, in it."""
+    kind = draw(st.sampled_from([*OTHER_MESSAGES, Example]))
+    raw = draw(st.sampled_from([example(x=1), example(s="a", f=1.5), b"", draw(st.binary())]))
+    raw += draw(st.sampled_from([b"", raw, draw(st.binary(max_size=4))]))
+    try:
+        return kind.FromString(raw)
+    except DecodeError:
+        return kind()
+
+
+@settings(max_examples=examples(400), deadline=None)
+@given(messages(), st.booleans())
+def test_no_message_loses_a_field(message, is_bytes):
+    serialized = message.SerializeToString()
+    try:
+        expected = Example.FromString(serialized)
+        before = expected.ByteSize()
+        expected.DiscardUnknownFields()
+        fits = before == expected.ByteSize() and (is_bytes or isinstance(message, Example))
+    except DecodeError:
+        fits = False
+    result = serialized if is_bytes else message
+    after = mapped(batch([1]), lambda _: result, EXAMPLES_SCHEMA)
+    assert len(after.rejects) == (not fits)
+    kept = [Example.FromString(one).features for one in after.data.column(0).to_pylist()]
+    assert kept == ([expected.features] if fits else [])
 
 
 def test_rows_without_origin_stay_without():

@@ -105,6 +105,8 @@ class TestRows:
         assert counts == {"a": 5}
         assert spooled([Point(1, "x")]).to_pylist() == [{"a": 1, "b": "x"}]
         assert spooled([Outer(1, Inner(2.0))]).to_pylist() == [{"a": 1, "b": {"y": 2.0}}]
+        inner = [{"a": 1, "b": "x"}, {"y": 2.0}]
+        assert column_of(inner).to_pylist() == column_of([Point(1, "x"), Inner(2.0)]).to_pylist()
 
     def test_columns_of_any_length_of_lists_are_rows_too(self):
         table = spooled({"a": [1, 2, None], "b": pa.array(["x", "y", "z"]), "c": range(3)})

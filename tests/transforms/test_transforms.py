@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,11 @@ from beam_tfrecord.job_batch import JobBatch
 from beam_tfrecord.transforms.graph import element_kind
 from tests.helpers.datasets import ids, read_examples, sample_table, shard_hashes, write_parquet
 from tests.helpers.records import example, read_records
-from tests.helpers.tf_example import Example
+from tests.helpers.tf_example import OTHER_MESSAGES, Example, SequenceExample
+from tests.native.reference import wire
+
+# An Example with a second field: feature_lists.
+SEQUENCE = example(n=1) + wire.field(2, wire.field(1, wire.field(1, b"l")))
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +85,22 @@ def test_your_own_dofn_that_builds_examples(parquet, tmp_path):
     ]
 
 
-def test_bytes_are_written_untouched(tmp_path):
-    records = [f"record {i}".encode() for i in range(50)]
+# The features out of order, which is an Example but not in canonical form.
+ODD_EXAMPLE = bytes.fromhex("0a0e0a050a016212000a050a01611200")
+
+
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize(
+    ("records", "coder"),
+    [
+        ([*[example(x=i) for i in range(50)], b"", ODD_EXAMPLE], None),
+        ([f"record {i}".encode() for i in range(50)], beam.coders.BytesCoder()),
+    ],
+    ids=["examples", "any"],
+)
+def test_bytes_are_written_untouched(tmp_path, records, coder):
     with pipeline() as p:
-        p | beam.Create(records) | bt.WriteToTFRecord(str(tmp_path / "raw"), num_shards=2)
+        p | beam.Create(records) | bt.WriteToTFRecord(str(tmp_path / "raw"), coder, num_shards=2)
     found = [
         record for i in range(2) for record in read_records(tmp_path / f"raw-{i:05d}-of-00002")
     ]
@@ -108,7 +125,7 @@ def test_beams_keywords(tmp_path):
 
 @pytest.mark.slow
 def test_the_order_of_elements_leaves_no_trace(tmp_path):
-    records = [f"record {i % 90}".encode() for i in range(100)]
+    records = [example(x=i % 90) for i in range(100)]
     for name, given in (("a", records), ("b", records[::-1])):
         with pipeline() as p:
             p | beam.Create(given) | bt.WriteToTFRecord(f"{tmp_path / name}/", num_shards=3)
@@ -120,19 +137,23 @@ class Point(NamedTuple):
     y: float
 
 
-@pytest.mark.slow_after(1)
-@pytest.mark.parametrize(
-    "elements",
-    [
-        [{"id": 1, "y": 0.5}, {"id": 2, "y": 1.5}],
-        [Point(1, 0.5), Point(2, 1.5)],
-        [beam.Row(id=1, y=0.5), beam.Row(id=2, y=1.5)],
-    ],
-    ids=["dict", "NamedTuple", "Row"],
-)
-def test_rows_of_any_kind(tmp_path, elements):
+@dataclasses.dataclass
+class Place:
+    id: int
+    y: float
+
+
+@pytest.mark.slow_after(2)
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("kind", [dict, Point, beam.Row, Place])
+def test_rows_of_any_kind(tmp_path, kind, is_known):
     with pipeline() as p:
-        p | beam.Create(elements) | bt.WriteToTFRecord(f"{tmp_path}/")
+        if is_known:
+            rows = p | beam.Create([kind(id=1, y=0.5), kind(id=2, y=1.5)])
+        else:
+            rows = p | beam.Create([1, 2]) | beam.Map(lambda i: kind(id=i, y=i - 0.5))
+            rows.element_type = object
+        rows | bt.WriteToTFRecord(f"{tmp_path}/")
     assert sorted(ids(tmp_path)) == [1, 2]
     values = {e.features.feature["y"].float_list.value[0] for e in read_examples(tmp_path)}
     assert values == {0.5, 1.5}
@@ -162,9 +183,43 @@ def test_batch_rows_under_a_schema(tmp_path):
     assert found == {1: [b"a", b"b"], 2: None, 3: []}
 
 
-def test_elements_that_cannot_be_written_are_refused_at_construction(tmp_path):
-    with pytest.raises(UsageError, match="cannot write elements of type int"):
-        pipeline() | beam.Create([1, 2]) | bt.WriteToTFRecord(f"{tmp_path}/")
+@pytest.mark.parametrize(
+    ("element", "message"),
+    [
+        (1, "type int: give Batch, dict, .* or give WriteToTFRecord coder=a coder"),
+        *(
+            (kind(), rf"type {kind.__name__}: .* coder=beam\.coders\.ProtoCoder\({kind.__name__}\)")
+            for kind in OTHER_MESSAGES
+        ),
+    ],
+)
+def test_elements_that_cannot_be_written_are_refused_at_construction(tmp_path, element, message):
+    with pytest.raises(UsageError, match=message):
+        pipeline() | beam.Create([element]) | bt.WriteToTFRecord(f"{tmp_path}/")
+
+
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize(
+    ("element", "message"),
+    [
+        (
+            lambda: SequenceExample.FromString(SEQUENCE),
+            "cannot write elements of type SequenceExample",
+        ),
+        (lambda: SEQUENCE, r"b'.*it is not a serialized tf\.train\.Example: .*BytesCoder\(\)"),
+        (lambda: Example.FromString(SEQUENCE), r"b'.*it is not a serialized tf\.train\.Example"),
+        (lambda: b"\xff\xff", r"b'\\xff\\xff': it is not a serialized tf\.train\.Example"),
+    ],
+    ids=["message", "its bytes", "unknown fields", "noise"],
+)
+def test_elements_that_lose_something_as_examples_are_refused(tmp_path, element, message):
+    p = pipeline()
+    # Beam knows no type of these elements.
+    elements = p | beam.Create([0]) | beam.FlatMap(lambda _: [*[example(x=1)] * 5, element()])
+    elements | bt.WriteToTFRecord(f"{tmp_path}/")
+    with pytest.raises(Exception, match=message):
+        p.run()
+    assert not (tmp_path / "manifest.json").exists()
 
 
 def test_splits_need_a_directory(tmp_path):
@@ -652,7 +707,7 @@ def test_a_fault_of_the_data_is_told_under_every_exchange(tmp_path, exchange):
     p = pipeline()
     (
         p
-        | beam.Create([b"one", b"two"])
+        | beam.Create([example(x=1), example(x=2)])
         | bt.WriteToTFRecord(f"{tmp_path}/", key="id", exchange=exchange)
     )
     with pytest.raises(Exception, match="column 'id' does not exist: the elements are examples"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import operator
 from collections import Counter
@@ -13,6 +12,7 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.records.rows import as_row
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.memory.values import column_of
 
@@ -71,12 +71,8 @@ def _dicts(rows: Sequence[Any], first: int) -> Sequence[dict[Any, Any]]:
 
 
 def _dict_of(row: Any, number: int) -> dict[Any, Any]:
-    if isinstance(row, Mapping):
-        return dict(row)
-    if hasattr(row, "_asdict"):
-        return dict(row._asdict())
-    if dataclasses.is_dataclass(row) and not isinstance(row, type):
-        return dataclasses.asdict(row)
+    if (found := as_row(row)) is not None:
+        return found
     raise UsageError(
         f"row {number:,} of the input is of type {type(row).__name__}: give every row as a dict, a "
         "NamedTuple or a dataclass, or give paths only"

@@ -22,6 +22,7 @@ import pyarrow as pa
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_types import is_list
 from beam_tfrecord.features.tensors import TensorType, is_foreign, tensor_column
+from beam_tfrecord.records.rows import with_dicts
 from beam_tfrecord.sources.exact_types import join_types
 
 # Length of the text of a value in a message.
@@ -57,6 +58,8 @@ def column_of(name: str, values: Sequence[Any], first_row: int) -> pa.Array:
     kinds = set(map(type, values))
     if absent := {kind for kind in kinds if is_missing(kind)}:
         values = [None if type(value) in absent else value for value in values]
+    if (plain := with_dicts(values, kinds)) is not values:
+        values, kinds = plain, set(map(type, plain))
     try:
         return _array_of(values, _type_of_kinds(kinds - absent, values))
     except (Misfit, *_MISFITS) as error:

@@ -5,7 +5,13 @@ payload length, le32 masked CRC-32C of that length, payload, le32 masked CRC-32C
 """
 
 from tests.native.reference.encode import encode, encode_bound
-from tests.native.reference.examples import canonical_hashes, canonicalize, decode, discover
+from tests.native.reference.examples import (
+    canonical_hashes,
+    canonicalize,
+    decode,
+    discover,
+    is_example,
+)
 from tests.native.reference.fit import fitting_records
 from tests.native.reference.hashes import masked_crc32c, xxh64
 from tests.native.reference.records import (
@@ -36,6 +42,7 @@ __all__ = [
     "gather_run",
     "hash_origins",
     "hash_records",
+    "is_example",
     "masked_crc32c",
     "scan_frames",
     "scan_run",

@@ -23,6 +23,8 @@ from tests.native.reference.records import payload_of
 _VARINT, _FIXED_64, _SPAN, _GROUP, _GROUP_END, _FIXED_32 = range(6)
 _MAX_DEPTH = 100
 _MAX_SPAN_BYTES = 2**31 - 1
+# The last field of each message of an Example: Example, Features, map entry, Feature, list.
+_LAST_FIELDS = (1, 1, 2, 3, 1)
 
 
 class _MalformedError(Exception):
@@ -84,10 +86,12 @@ def discover(data, starts):
     """Return what features the records have, by name.
 
     Raises:
-        ValueError: A record is no Example, or two records have one feature in two kinds.
+        ValueError: A record is no Example or has unknown fields, or two records have one feature
+            in two kinds.
     """
     found = {}
-    for record, example in enumerate(_parse_records(data, starts)):
+    why = "not a plain tf.train.Example (a SequenceExample, or another message)"
+    for record, example in enumerate(_parse_records(data, starts, is_example, why)):
         for name, (kind, values) in example.items():
             before = found.setdefault(name, Found(0, 0, 0, 0))
             if kind == 0:
@@ -102,15 +106,42 @@ def discover(data, starts):
     return found
 
 
-def _parse_records(data, starts):
+def is_example(payload):
+    """Return whether bytes are an Example without unknown fields."""
+    try:
+        parse_example(bytes(as_bytes(payload)))
+    except _MalformedError:
+        return False
+    return not _has_unknown(bytes(as_bytes(payload)), 0, 0)
+
+
+def _has_unknown(message, level, kind):
+    at = 0
+    while at < len(message):
+        number, wire_type, content, at = _take_field(message, at)
+        if number > _LAST_FIELDS[level]:
+            return True
+        if wire_type != _SPAN:
+            is_number = (kind, wire_type) in ((FLOAT_KIND, _FIXED_32), (INT64_KIND, _VARINT))
+            if level < 4 or not is_number:
+                return True
+        elif level < 4 and (level, number) != (2, 1) and _has_unknown(content, level + 1, number):
+            return True
+    return False
+
+
+def _parse_records(data, starts, is_good=lambda _: True, why="not a tf.train.Example"):
     view = as_bytes(data)
     for record in range(len(starts)):
         try:
             if wire.payload_at(view, int(starts[record])) is None:
                 raise _MalformedError
-            yield parse_example(bytes(payload_of(view, starts, record)))
+            example = parse_example(payload := bytes(payload_of(view, starts, record)))
         except _MalformedError:
-            raise ValueError(f"record {record}: not a tf.train.Example") from None
+            example = None
+        if example is None or not is_good(payload):
+            raise ValueError(f"record {record}: {why}")
+        yield example
 
 
 def _column(kind, rows):
