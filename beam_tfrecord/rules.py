@@ -37,4 +37,5 @@ RULES: tuple[str, ...] = (
     "rows of several readers that come through side inputs of other code are shuffled apart, which "
     "gives all inputs after such a side input another number",
     "NaNs are counted in the statistics of their column",
+    "copies of a record are spread over a part of their shard, unless a key decides the order",
 )
