@@ -417,6 +417,11 @@ class Layout:
             raise UsageError(f"seed {self.seed} is not in the range from 0 to 2^64-1")
 
     @property
+    def spreads_copies(self) -> bool:
+        """Whether records of equal place are spread. Places of a key, or of the input, stay."""
+        return self.shuffle and not self.key
+
+    @property
     def group(self) -> tuple[str, ...]:
         """Columns that decide the split of a row; by default the columns of `key`."""
         return self.splits.group or self.key

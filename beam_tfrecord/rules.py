@@ -40,4 +40,5 @@ RULES: tuple[str, ...] = (
     "rows of CSV files with text behind a closing quote are rejected, and a broken row counts as "
     "its lines",
     "NamedTuples inside rows are structs, not lists",
+    "copies of a record are spread over a part of their shard, unless a key decides the order",
 )

@@ -20,6 +20,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.plan import (
     MOST_WINDOW_BYTES,
@@ -38,6 +39,8 @@ from beam_tfrecord.storage import read_into
 from beam_tfrecord.workdir.progress_files import WRITING, ProgressLog
 
 UInt8Array = npt.NDArray[np.uint8]
+Int64Array = npt.NDArray[np.int64]
+UInt64Array = npt.NDArray[np.uint64]
 
 # Disks and object stores have a higher throughput if several reads run at once.
 READERS = 3
@@ -175,13 +178,17 @@ class Merger:
 
     def _by_window(
         self, groups: Sequence[WindowGroup], window_bytes: int
-    ) -> Iterator[tuple[Window, UInt8Array, npt.NDArray[np.int64]]]:
+    ) -> Iterator[tuple[Window, UInt8Array, Int64Array]]:
         """Yield framed records in order: their window, their bytes, and the size of each."""
+        may_spread = self._layout.spreads_copies
         for group, records in self.sorted(groups, window_bytes):
             places = records.sorted_places
             for window in group.windows:
                 first = int(np.searchsorted(places, np.uint64(window.first_place)))
                 end = int(np.searchsorted(places, np.uint64(window.last_place), side="right"))
+                inside = places[first:end]
+                if may_spread and is_small(window) and (inside[1:] == inside[:-1]).any():
+                    records.reorder(first, spread_copies(inside, window))
                 for data, sizes in records.pieces(self.buffer, first, end, is_run=False):
                     yield window, data, sizes
 
@@ -217,6 +224,32 @@ class Merger:
                         f"runs of split {split!r} hold {found} records, but {group.records} were "
                         "written"
                     )
+
+
+def is_small(window: Window) -> bool:
+    """Return whether every merge sorts a window at once, and so can spread copies over it."""
+    # An entry is at most half as large again as its framed record; see `Merger.sorted`.
+    return 3 * window.bytes <= 4 * WINDOW_BYTES
+
+
+def spread_copies(places: UInt64Array, window: Window) -> Int64Array:
+    """Return the order that spreads records of equal place evenly over their window.
+
+    The first of them keeps its place. Each other is sorted by a hash of the place and its number.
+
+    Args:
+        places: Places of all records of the window, ascending, shape `[n]`.
+        window: The window.
+
+    Returns:
+        Indices of the records in their order, shape `[n]`.
+    """
+    firsts = np.flatnonzero(np.diff(places, prepend=~places[:1]))
+    numbers = np.arange(len(places)) - np.repeat(firsts, np.diff(firsts, append=len(places)))
+    hashes = native.hash_origins(0, places.view(np.int64), numbers, 0)
+    first, last = np.uint64(window.first_place), np.uint64(window.last_place)
+    moved = np.where(numbers, first + hashes % (last - first), places)
+    return np.argsort(moved, kind="stable")
 
 
 class SliceReader:

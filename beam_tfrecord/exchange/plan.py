@@ -127,7 +127,6 @@ def plan_merges(
     counts: Mapping[str, BinCounts],
     layout: Layout,
     *,
-    window_bytes: int | None = None,
     task_bytes: int = 0,
 ) -> list[tuple[Window, ...]]:
     """Divide the bins of every split into shards, and the shards into tasks.
@@ -135,17 +134,16 @@ def plan_merges(
     Args:
         counts: Counts of the records of all runs, by split.
         layout: How records are split, ordered and divided into shards.
-        window_bytes: Bytes that are merged at once, unless a single bin has more.
-        task_bytes: Size that tasks grow to, if it exceeds `TASK_BYTES` and `window_bytes`.
+        task_bytes: Size that tasks grow to, if it exceeds `TASK_BYTES`.
 
     Returns:
-        The windows of each task, in order; every task writes complete shards.
+        The windows of each task, in order; every task writes complete shards. Windows decide the
+        order of copies, so they must not depend on the number of runs.
 
     Raises:
         UsageError: The numbers of shards do not match the splits.
     """
     names = split_order(counts, layout)
-    max_bytes = WINDOW_BYTES if window_bytes is None else window_bytes
     # The shift of each run depends on batches and workers; the number of all records does not.
     shift = bin_shift(layout.shuffle, count_records(counts))
     counts = {name: counts[name].coarsened(max(shift, counts[name].shift)) for name in names}
@@ -155,9 +153,9 @@ def plan_merges(
         window
         for name in names
         if name in shard_counts
-        for window in _windows(name, counts[name], shard_counts[name], max_bytes)
+        for window in _windows(name, counts[name], shard_counts[name])
     ]
-    return list(_tasks(windows, max(TASK_BYTES, window_bytes or 0, task_bytes)))
+    return list(_tasks(windows, max(TASK_BYTES, task_bytes)))
 
 
 def split_order(names: Iterable[str], layout: Layout) -> list[str]:
@@ -166,7 +164,7 @@ def split_order(names: Iterable[str], layout: Layout) -> list[str]:
     return sorted(names, key=lambda name: (known.get(name, len(known)), name.encode()))
 
 
-def _windows(split: str, counts: BinCounts, shards: int, max_bytes: int) -> Iterable[Window]:
+def _windows(split: str, counts: BinCounts, shards: int) -> Iterable[Window]:
     for number, cut in enumerate(cut_bins(counts.bins, counts.rows, counts.bytes, shards)):
         # Numbers of bins reach 2^64: NumPy would compare Python integers with them as floats.
         first_bin, last_bin = np.uint64(cut.first), np.uint64(cut.last)
@@ -174,7 +172,7 @@ def _windows(split: str, counts: BinCounts, shards: int, max_bytes: int) -> Iter
             int(counts.bins.searchsorted(first_bin)),
             int(counts.bins.searchsorted(last_bin, side="right")),
         )
-        pieces = math.ceil(cut.bytes / max_bytes)
+        pieces = math.ceil(cut.bytes / WINDOW_BYTES)
         for piece in cut_bins(
             counts.bins[inside], counts.rows[inside], counts.bytes[inside], pieces
         ):
@@ -231,10 +229,10 @@ def needs_round(names: Sequence[RunName], layout: Layout, request: int) -> bool:
     return layout.shuffle and _count_wide(names) > max_fan_in(request)
 
 
-def window_bytes_of(runs: RunSet, layout: Layout, request: int) -> int:
-    """Return the size in bytes of the windows of the merge into shards."""
+def task_bytes_of(runs: RunSet, layout: Layout, request: int) -> int:
+    """Return the size in bytes that tasks of the merge into shards grow to."""
     if needs_round(runs.names, layout, request):
-        return MOST_WINDOW_BYTES
+        return LAST_TASK_BYTES
     return window_bytes_for(_count_wide(runs.names), request)
 
 

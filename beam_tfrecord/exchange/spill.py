@@ -90,6 +90,17 @@ class SortedRecords:
         """Place of each record, in sorted order, shape `[n]`."""
         return self.places[self.order]
 
+    def reorder(self, first: int, order: Int64Array) -> None:
+        """Put the records from position `first` of the sorted order into another order.
+
+        Args:
+            first: Position of the first record.
+            order: Positions of the records after `first`, shape `[m]`.
+        """
+        for array in (self.order, self.sizes):
+            part = array[first : first + len(order)]
+            part[:] = part[order]
+
     def pieces(
         self, buffer: Buffer, first: int, end: int, limit: int = WRITE_BYTES, *, is_run: bool
     ) -> Iterator[tuple[UInt8Array, Int64Array]]:

@@ -24,7 +24,6 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.checkpoints import Done, GroupCheckpoint, find_merged, save_merged
 from beam_tfrecord.exchange.merge import Merger, merge_runs
 from beam_tfrecord.exchange.plan import (
-    LAST_TASK_BYTES,
     RunName,
     RunSet,
     RunTask,
@@ -34,14 +33,13 @@ from beam_tfrecord.exchange.plan import (
     may_need_round,
     name_of,
     names_in_order,
-    needs_round,
     plan_merges,
     plan_round,
     range_bits_for,
     request_bytes,
     run_bytes_of,
+    task_bytes_of,
     window_bytes_for,
-    window_bytes_of,
     work_key,
 )
 from beam_tfrecord.exchange.shard_writers import DirectWriter, Piece
@@ -270,12 +268,10 @@ def _plan_merges(job: Job, runs: RunSet, tally: Tally) -> list[tuple[Window, ...
             "run the job again"
         )
     ProgressLog(job.directory, WRITING).add(total=runs.records)
-    request = request_bytes(job.directory)
     return plan_merges(
         runs.counts,
         job.layout,
-        window_bytes=window_bytes_of(runs, job.layout, request),
-        task_bytes=LAST_TASK_BYTES if needs_round(runs.names, job.layout, request) else 0,
+        task_bytes=task_bytes_of(runs, job.layout, request_bytes(job.directory)),
     )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+
+import apache_beam as beam
 import pytest
 
 import beam_tfrecord as bt
@@ -160,3 +163,44 @@ def test_every_split_is_spread_evenly_over_its_shards(parquet, tmp_path, options
         assert len(examples) == 4
         assert min(examples) > 0.8 * max(examples)
     assert sorted(ids(out)) == list(range(3000))
+
+
+def write_copies(output, order, way, **options):
+    """Write 8 copies of 400 rows, four by a function and twice by Flatten; return the ids."""
+    runner, words, exchange, _, _ = way
+    with bt.pipeline(runner, options=words) as pipeline:
+        rows = (
+            pipeline
+            | beam.Create([{"id": number} for number in order], reshuffle=False)
+            | beam.FlatMap(lambda row: [row] * 4)
+        )
+        (
+            (rows, rows)
+            | beam.Flatten()
+            | bt.WriteToTFRecord(f"{output}/", exchange=exchange, **options)
+        )
+    return ids(output)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WAYS)
+def test_copies_are_spread_the_same_way_for_every_worker(tmp_path, name):
+    copies = write_copies(tmp_path / "out", range(400), WAYS[name], shards=2)
+    assert sorted(copies) == sorted([*range(400)] * 8)
+    # All copies of a row are in one shard. In a random order, 64 of its 200 rows times 8 would have
+    # 200 (1 - (1 - 64/1600)^8) = 55.7 distinct ones, and 14 neighbours would be equal in all.
+    distinct = [len(set(copies[first : first + 64])) for first in range(0, 3200, 64)]
+    assert 54.7 < sum(distinct) / len(distinct) < 56.7
+    assert sum(one == other for one, other in itertools.pairwise(copies)) < 28
+    again = write_copies(tmp_path / "again", reversed(range(400)), WAYS["one worker"], shards=2)
+    assert again == copies
+    assert shard_hashes(tmp_path / "out") == shard_hashes(tmp_path / "again")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{"key": "id"}, {"shuffle": False}], ids=["key", "source"])
+def test_copies_stay_together_by_key_and_in_source_order(tmp_path, options):
+    copies = write_copies(tmp_path / "out", range(400), WAYS["one worker"], **options)
+    assert [list(of_row) for _, of_row in itertools.groupby(copies)] == [
+        [row] * 8 for row in dict.fromkeys(copies)
+    ]

@@ -1,6 +1,8 @@
+import struct
 from pathlib import Path
 
 import pytest
+import xxhash
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,14 +19,36 @@ NAMES = ["a", "b"]
 SPLITS = Splits((("a", 0.5), ("b", 0.5)))
 
 
-def merged(directory, runs, layout):
+def merged(directory, runs, layout, **at_once):
     merger = Merger(layout, str(directory))
     counts = merge_counts(*(run.counts for run in runs))
     return [
         piece
         for windows in plan_merges(counts, layout)
-        for piece in merger.merge(windows, [run.path for run in runs])
+        for piece in merger.merge(windows, [run.path for run in runs], **at_once)
     ]
+
+
+def spread(entries, window):
+    """Return the payloads of a window in their order, which docs/splits-and-order.md promises."""
+    entries = sorted(entry[1:] for entry in entries if in_window(entry, window))
+    numbers = [
+        sum(other[0] == entry[0] for other in entries[:at]) for at, entry in enumerate(entries)
+    ]
+    first, size = window.first_place, window.last_place - window.first_place
+
+    def position(place, number):
+        hashed = xxhash.xxh64_intdigest(struct.pack("<QQQ", 0, place, number))
+        return first + hashed % size if number else place
+
+    order = [position(place, n) for (place, _), n in zip(entries, numbers, strict=True)]
+    ordered = sorted(zip(order, range(len(entries)), entries, strict=True))
+    return [payload for _, _, (_, payload) in ordered]
+
+
+def in_window(entry, window):
+    split, place, _ = entry
+    return split == window.split and window.first_place <= place <= window.last_place
 
 
 # Few places and short payloads, so that equal ones are common.
@@ -34,22 +58,27 @@ many_runs = st.lists(st.lists(entry, min_size=1, max_size=12), min_size=1, max_s
 
 
 @pytest.mark.parametrize("held", [1, 2])
+# With the last, all windows are too large to sort.
 @pytest.mark.parametrize("window_bytes", [2**20, 60, 1])
+@pytest.mark.parametrize("key", [(), ("id",)], ids=["spread", "key"])
 @settings(
     deadline=None,
     max_examples=examples(60),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(runs=many_runs, shards=st.integers(2, 6))
-def test_merged_runs_are_all_records_sorted(
+@given(runs=many_runs, shards=st.integers(2, 6), times=st.sampled_from([1, 3, 100]))
+def test_merged_runs_are_all_records_sorted_with_copies_spread(
     window_bytes,
     held,
+    key,
     tmp_path_factory,
     runs,
     shards,
+    times,
 ):
     directory = tmp_path_factory.mktemp("runs")
-    layout = Layout(splits=SPLITS, shards=ShardSpec(per_split=(("a", shards), ("b", shards))))
+    per_split = ShardSpec(per_split=(("a", shards), ("b", shards)))
+    layout = Layout(splits=SPLITS, shards=per_split, key=key)
     written = [
         write_entries(directory, entries, NAMES, shift=48, name=f"run-{i}")
         for i, entries in enumerate(runs)
@@ -58,13 +87,20 @@ def test_merged_runs_are_all_records_sorted(
         for module in (merge, plan):
             patch.setattr(module, "WINDOW_BYTES", window_bytes)
         patch.setattr(merge, "windows_held", lambda _: held)
-        pieces = merged(directory, written, layout)
+        pieces = merged(directory, written, layout, window_bytes=times * window_bytes)
+        counts = merge_counts(*(run.counts for run in written))
+        windows = [window for task in plan_merges(counts, layout) for window in task]
     together = [one for entries in runs for one in entries]
+    expected = {name: [] for name in NAMES}
+    for window in windows:
+        if key or 3 * window.bytes > 4 * window_bytes:
+            inside = sorted(entry for entry in together if in_window(entry, window))
+            expected[window.split] += [payload for _, _, payload in inside]
+        else:
+            expected[window.split] += spread(together, window)
     for name in NAMES:
         of_split = sorted((p for p in pieces if p.split == name), key=lambda piece: piece.order)
-        assert [r for piece in of_split for r in payloads(piece.path)] == [
-            payload for split, _, payload in sorted(together) if split == name
-        ]
+        assert [r for piece in of_split for r in payloads(piece.path)] == expected[name]
         assert all(piece.examples == len(payloads(piece.path)) > 0 for piece in of_split)
         assert all(piece.bytes == Path(piece.path).stat().st_size for piece in of_split)
 

@@ -19,7 +19,7 @@ from beam_tfrecord.exchange.plan import (
     plan_round,
     range_bits_for,
     run_bytes_for,
-    window_bytes_of,
+    task_bytes_of,
 )
 from beam_tfrecord.exchange.spill_files import BinCounts, read_index
 from beam_tfrecord.layout import Layout
@@ -44,8 +44,7 @@ def test_runs_that_can_be_merged_at_once_need_no_round():
     counts = {"a": even(8, 2**30)}
     assert list(plan_round(RunSet(wide(512), counts), Layout(), MIB)) == []
     assert list(plan_round(RunSet(wide(513), counts), Layout(shuffle=False), MIB)) == []
-    assert window_bytes_of(RunSet(wide(10), counts), Layout(), MIB) == 36 * MIB
-    assert window_bytes_of(RunSet(wide(300), counts), Layout(), MIB) == 300 * MIB
+    assert task_bytes_of(RunSet(wide(300), counts), Layout(), MIB) == 300 * MIB
     # Narrow runs are looked into by few windows, however many they are.
     narrow = tuple(RunName(f"/t/run-{number}", (0, 9)) for number in range(600))
     assert list(plan_round(RunSet(narrow, counts), Layout(), MIB)) == []
@@ -64,7 +63,7 @@ def test_a_round_covers_every_run_and_every_place_once():
         ("a", 0, 8 * BIN - 1),
         ("b", 0, 4 * BIN - 1),
     ]
-    assert window_bytes_of(RunSet(wide(1100), counts), Layout(), MIB) == 512 * MIB
+    assert task_bytes_of(RunSet(wide(1100), counts), Layout(), MIB) == 2048 * MIB
 
 
 def test_large_batches_are_divided_by_place(monkeypatch):
