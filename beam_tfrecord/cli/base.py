@@ -157,6 +157,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
 }
 # A path that shells complete. The functions check it, because it may also be a pattern or a URL.
 INPUT_PATH = click.Path(readable=False)
+INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=INPUT_PATH)
 # Placeholders of options that are such paths.
 _PATHS = ("FILE", "DIR", "DATASET", "STEPS")
 

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from beam_tfrecord.cli.base import INPUT_PATH, print_message, print_result
+from beam_tfrecord.cli.base import (
+    INPUT_PATH,
+    INPUTS,
+    package_options,
+    print_message,
+    print_result,
+    source_options,
+    with_options,
+)
 from beam_tfrecord.cli.help import GroupedCommand, option
 from beam_tfrecord.cli.log import is_quiet, log_options
+from beam_tfrecord.options import FROM, SOURCE_OPTIONS
 from beam_tfrecord.sizes import counted
+
+if TYPE_CHECKING:
+    from beam_tfrecord.jobs.api import Preview
 
 json_option = option("--json", "as_json", is_flag=True, help="Print machine-readable JSON.")
 
@@ -22,7 +35,7 @@ EXIT_BAD_DATA = 1
 
 
 @click.command(cls=GroupedCommand, short_help="Show splits, shards, features and their ranges.")
-@click.argument("dataset", type=INPUT_PATH)
+@INPUTS
 @json_option
 @option(
     "--code",
@@ -31,13 +44,20 @@ EXIT_BAD_DATA = 1
 )
 @option("--label", metavar="C", help="Column that the model of --code keras learns.")
 @option("--counts", metavar="C", help="Count the values of a column; reads the data.")
+@with_options((FROM, *SOURCE_OPTIONS))
+@package_options
 @log_options
 def show(
-    dataset: str, as_json: bool, code: str | None, label: str | None, counts: str | None
+    inputs: tuple[str, ...],
+    as_json: bool,
+    code: str | None,
+    label: str | None,
+    counts: str | None,
+    **flags: Any,
 ) -> None:
-    """Show what DATASET holds: splits, shards, and features with their ranges.
+    """Show what INPUT holds: of a dataset splits, shards, and features with their ranges.
 
-    DATASET is a directory that write or extract made, or Parquet or TFRecord files.
+    INPUT is a dataset, or anything that "write" reads, of which the types of all columns are shown.
     """
     if code is not None:
         if as_json or counts is not None:
@@ -45,6 +65,7 @@ def show(
         from beam_tfrecord.dataset.code import reading_code
         from beam_tfrecord.manifest import Manifest
 
+        (dataset,) = _single(inputs)
         text = reading_code(Manifest.load(dataset), code, path=dataset, label=label)
         print_result(text.rstrip("\n"))
         return
@@ -53,6 +74,16 @@ def show(
     from beam_tfrecord.dataset import show as rendering
     from beam_tfrecord.dataset.code import has_code
 
+    if counts is None and not _is_dataset(inputs, flags):
+        found = _preview(inputs, flags)._asdict()
+        found["path"], found["features"] = (
+            " ".join(inputs),
+            found.pop("schema").to_json()["features"],
+        )
+        del found["rows"]
+        print_result(_json(found) if as_json else rendering.render_input(found).rstrip("\n"))
+        return
+    (dataset,) = _single(inputs)
     shown = rendering.show(dataset, counts=counts)
     if as_json:
         print_result(_json(shown))
@@ -63,7 +94,7 @@ def show(
 
 
 @click.command(cls=GroupedCommand, short_help="Print the first rows.")
-@click.argument("dataset", type=INPUT_PATH)
+@INPUTS
 @option(
     "-n",
     "--rows",
@@ -76,16 +107,35 @@ def show(
 )
 @option("--split", metavar="S", help="Take the rows of one split.")
 @json_option
+@with_options((FROM, *SOURCE_OPTIONS))
+@package_options
 @log_options
 @click.pass_context
-def head(ctx: click.Context, dataset: str, count: int, split: str | None, as_json: bool) -> None:
-    """Print the first rows of DATASET: a table as wide as the terminal, or with --json JSON Lines.
+def head(
+    ctx: click.Context,
+    /,
+    inputs: tuple[str, ...],
+    count: int,
+    split: str | None,
+    as_json: bool,
+    **flags: Any,
+) -> None:
+    """Print the first rows of INPUT: a table as wide as the terminal, or with --json JSON Lines.
 
-    DATASET is a directory that write or extract made, or Parquet or TFRecord files.
+    INPUT is a dataset, or anything that "write" reads; its rows are as they would be written.
     """
     from beam_tfrecord.dataset import show as rendering
 
-    rows = rendering.head(dataset, n=count, split=split)
+    total: int | None
+    if split is None and not _is_dataset(inputs, flags):
+        found = _preview(inputs, flags, n=count)
+        rows, total = found.rows, found.examples
+    else:
+        from beam_tfrecord.dataset.load import load
+
+        (dataset,) = _single(inputs)
+        rows = rendering.head(dataset, n=count, split=split)
+        total = len(load(dataset, split=split))
     if not rows:
         print_message("no rows")
         return
@@ -94,11 +144,35 @@ def head(ctx: click.Context, dataset: str, count: int, split: str | None, as_jso
         if as_json
         else rendering.render_rows(rows, max_width=_terminal_width()).rstrip("\n")
     )
-    if ctx.get_parameter_source("count") is ParameterSource.DEFAULT and len(rows) == count:
-        from beam_tfrecord.dataset.load import load
+    if ctx.get_parameter_source("count") is ParameterSource.DEFAULT and len(rows) == count != total:
+        of = "the first" if total is None else f"{count} of"
+        print_message(f"{of} {counted(total or count, 'row')}: -n N shows more")
 
-        if (total := len(load(dataset, split=split))) > count:
-            print_message(f"{count} of {counted(total, 'row')}: -n N shows more")
+
+def _is_dataset(inputs: tuple[str, ...], flags: Mapping[str, Any]) -> bool:
+    """Return whether the input is one that `load` opens, and no option says how to read it."""
+    from_ = flags["from_"]
+    options = source_options(flags, inputs, from_)
+    if len(inputs) > 1 or options or from_ is not None:
+        return False
+    if os.path.exists(os.path.join(inputs[0], "manifest.json")):
+        return True
+    from beam_tfrecord.inputs import detect_kind
+
+    return "-" not in inputs and detect_kind(inputs) in ("parquet", "tfrecord")
+
+
+def _preview(inputs: tuple[str, ...], flags: Mapping[str, Any], **how: Any) -> Preview:
+    from beam_tfrecord.jobs.api import preview
+
+    from_ = flags["from_"]
+    return preview(list(inputs), from_=from_, **how, **source_options(flags, inputs, from_))
+
+
+def _single(inputs: tuple[str, ...]) -> tuple[str, ...]:
+    if len(inputs) > 1:
+        raise click.UsageError("--code, --counts and --split are for one dataset: name only one")
+    return inputs
 
 
 @click.command(cls=GroupedCommand, short_help="Check every byte, count and value.")

@@ -20,6 +20,7 @@ import click
 from beam_tfrecord.cli.base import (
     BEAM_OPTIONS,
     INPUT_PATH,
+    INPUTS,
     BeamCommand,
     check_beam_options,
     job_arguments,
@@ -145,7 +146,7 @@ def plan(
 
 
 @click.command(cls=GroupedCommand, short_help="Print the schema of the input.")
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=INPUT_PATH)
+@INPUTS
 @with_options((FROM, *SOURCE_OPTIONS))
 @package_options
 @log_options

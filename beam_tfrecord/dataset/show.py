@@ -210,7 +210,29 @@ def render_show(shown: Mapping[str, Any]) -> str:
         )
         for name, of in shown["splits"].items()
     ]
-    features = [
+    if splits:
+        size_name = "uncompressed" if shown["compression"] else "size"
+        columns = ("split", "examples", "share", "shards", size_name)
+        parts.append(text_table(columns, splits, right=(1, 2, 3, 4)))
+    if shown["features"]:
+        parts.append(render_features(shown["features"]))
+    if "counts" in shown:
+        parts.append(_render_counts(shown["counts"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def render_input(found: Mapping[str, Any]) -> str:
+    """Return what is known of an input before it is written, as text for users."""
+    sizes = [counted(found["examples"], "row")] if found["examples"] is not None else []
+    sizes += [format_size(found["bytes"])] if found["bytes"] else []
+    sizes += [counted(found["files"], "file")] if found["files"] > 1 else []
+    title = f"{found['path']}: {', '.join([found['kind'], *sizes])}"
+    return f"{title}\n\n{render_features(found['features'])}"
+
+
+def render_features(features: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table of features; columns of statistics that none has are left out."""
+    rows = [
         (
             cell(of["name"]),
             type_text(type_from_json(of["type"])),
@@ -219,22 +241,14 @@ def render_show(shown: Mapping[str, Any]) -> str:
             _cell(of.get("max")),
             _notes(of),
         )
-        for of in shown["features"]
+        for of in features
     ]
-    if splits:
-        size_name = "uncompressed" if shown["compression"] else "size"
-        columns = ("split", "examples", "share", "shards", size_name)
-        parts.append(text_table(columns, splits, right=(1, 2, 3, 4)))
-    if features:
-        header = ("feature", "type", "null", "min", "max", "")
-        # Stages, Parquet files and repaired datasets have no statistics.
-        used = [at for at in range(len(header)) if at < 2 or any(row[at] for row in features)]
-        table = [[row[at] for at in used] for row in (header, *features)]
-        right = [column for column, at in enumerate(used) if 2 <= at <= 4]
-        parts.append(text_table(table[0], table[1:], right=right))
-    if "counts" in shown:
-        parts.append(_render_counts(shown["counts"]))
-    return "\n\n".join(parts) + "\n"
+    header = ("feature", "type", "null", "min", "max", "")
+    # Stages, Parquet files, repaired datasets and other input have no statistics.
+    used = [at for at in range(len(header)) if at < 2 or any(row[at] for row in rows)]
+    table = [[row[at] for at in used] for row in (header, *rows)]
+    right = [column for column, at in enumerate(used) if 2 <= at <= 4]
+    return text_table(table[0], table[1:], right=right)
 
 
 def _source(source: Mapping[str, Any]) -> str:

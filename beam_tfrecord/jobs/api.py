@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
+import pyarrow as pa
+
+from beam_tfrecord.dataset.values import python_rows
 from beam_tfrecord.errors import UsageError, did_you_mean, for_caller
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.inputs import SourceOptions, make_source, options_of_packages
@@ -18,7 +22,7 @@ from beam_tfrecord.options.runners import beam_words
 from beam_tfrecord.preprocess.request import Transform
 from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.selection.select import make_selection
-from beam_tfrecord.sources.base import with_selection
+from beam_tfrecord.sources.base import MOST_NOTES, Source, Unit, with_selection
 from beam_tfrecord.sources.memory.source import on_disk
 from beam_tfrecord.stage import StageManifest
 from beam_tfrecord.workdir.target import directory_target
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
     from beam_tfrecord.progress import Progress
 
 _LOGGER = logging.getLogger(__name__)
+# Few, since a batch is read and converted at once.
+_PREVIEW_ROWS = 256
 
 
 def write(
@@ -242,14 +248,53 @@ def schema(
         UsageError: There is no such input, or a column has no name.
         SchemaConflict: Two files disagree about a column.
     """
+    return preview(inputs, from_=from_, **source_options).schema
+
+
+class Preview(NamedTuple):
+    """What is known of an input before it is written; `examples` is None if nobody counted them."""
+
+    kind: str
+    files: int
+    bytes: int
+    examples: int | None
+    schema: Schema
+    rows: list[dict[str, Any]]
+
+
+def preview(
+    inputs: Inputs, *, from_: str | None = None, n: int = 0, **source_options: Any
+) -> Preview:
+    """Return the schema of the input and its first `n` rows, as `write` would write them."""
     with _readable(inputs, from_=from_) as readable:
         source = make_source(readable, from_=from_, options=source_options)
-        arrow, remarks = source.inferred()
-    for remark in remarks:
-        _LOGGER.warning("%s", for_caller(remark))
-    found = Schema.from_arrow(arrow)
-    found.check()
-    return found
+        scans = source.all_scans()
+        arrow, remarks = source.inferred(scans)
+        for remark in remarks:
+            _LOGGER.warning("%s", for_caller(remark))
+        schema = Schema.from_arrow(arrow)
+        schema.check()
+        units = source.all_units(scans)
+        rows = list(itertools.islice(_rows(source, units, arrow), n))
+        source.release()
+    counts = [unit.rows for unit in units]
+    files = {scan.chunk.file.name: scan.chunk.file for scan in scans}.values()
+    return Preview(
+        source.kind,
+        sum(file.inside for file in files),
+        sum(file.bytes for file in files),
+        None if None in counts else sum(filter(None, counts)),
+        schema,
+        rows,
+    )
+
+
+def _rows(source: Source, units: Sequence[Unit], schema: pa.Schema) -> Iterator[dict[str, Any]]:
+    for unit in units:
+        for batch in source.read_unchanged(unit, schema, batch_rows=_PREVIEW_ROWS):
+            for reject in batch.rejects[:MOST_NOTES]:
+                _LOGGER.warning("%s", for_caller(reject.message))
+            yield from python_rows(batch.data)
 
 
 def extract(

@@ -1,6 +1,10 @@
 """The command line: what is typed, what reaches the functions, and the exit code."""
 
+import json
+import sqlite3
+
 import click
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -225,11 +229,46 @@ def test_a_wrong_command_exits_with_2(fake_job, words, message):
     assert fake_job.calls == []
 
 
-@pytest.mark.parametrize("command", ["show", "head", "verify"])
-def test_no_dataset_there(command, tmp_path):
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [("show", "cannot read"), ("head", "cannot read"), ("verify", "no dataset at")],
+)
+def test_no_dataset_there(command, what, tmp_path):
     ran = run(command, tmp_path)
     assert ran.exit_code == 2
-    assert ran.stderr.startswith(f"error: no dataset at {str(tmp_path)!r}")
+    assert ran.stderr.startswith(f"error: {what} {str(tmp_path)!r}")
+
+
+def test_head_and_show_take_what_write_takes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("n;s\n1;x\n;y\n3;z\n")
+    with sqlite3.connect("a.db") as database:
+        database.execute("create table t (n int, s text)")
+        database.executemany("insert into t values (?, ?)", [(1, "x"), (None, "y"), (3, "z")])
+    np.savez("a.npz", n=np.arange(12), s=np.arange(12) / 2)
+    table = "n  s\n1  x\n   y\n3  z\n"
+    assert run("head", "a.csv", "--delimiter", ";").stdout == table
+    assert run("head", "sqlite:///a.db", "--table", "t").stdout == table
+    ran = run("head", "a.npz", "--json")
+    assert [json.loads(line) for line in ran.stdout.splitlines()][9] == {"n": 9, "s": 4.5}
+    assert ran.stderr == "10 of 12 rows: -n N shows more\n"
+    ran = run("show", "a.csv", "--delimiter", ";")
+    assert (
+        ran.stdout == "a.csv: csv, 3 rows, 15 B\n\nfeature  type\nn        int64\ns        string\n"
+    )
+    shown = json.loads(run("show", "a.npz", "--json").stdout)
+    assert (shown["kind"], shown["examples"]) == ("numpy", 12)
+    assert [one["type"] for one in shown["features"]] == ["int64", "double"]
+    assert run("show", "sqlite:///a.db").stderr.startswith("error: pass --table or --query")
+    assert "name only one" in run("head", "a.csv", "a.npz", "--split", "x").stderr
+
+
+def test_head_warns_of_rejected_rows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("n,s\n1,x\n2\n3,z\n")
+    ran = run("head", "a.csv")
+    assert ran.stdout == "n  s\n1  x\n3  z\n"
+    assert ran.stderr.startswith("warning: the row in a.csv:3 has 1 field")
 
 
 def test_head_leaves_out_columns_that_the_terminal_has_no_room_for(monkeypatch, tmp_path):
@@ -322,7 +361,7 @@ def test_flags_and_options_that_may_be_repeated_are_not_refused(fake_job):
         (["write", "--na-values", "x"], "No such option '--na-values'. Did you mean '--null'?"),
         (["write", "--spilt", "a=1"], "No such option '--spilt'. Did you mean '--split'?"),
         (["schema", "--json"], "No such option '--json'"),
-        (["show", "--force"], "No such option '--force'"),
+        (["diff", "--force"], "No such option '--force'"),
         (["write", "--output", "out"], "No such option '--output'. OUTPUT is the last path"),
         (["write", "-o", "out"], "No such option '-o'. OUTPUT is the last path"),
         (["write", "--null"], "Option '--null' requires an argument"),

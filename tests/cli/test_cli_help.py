@@ -60,7 +60,7 @@ def test_options_are_under_their_subjects_in_order():
     assert columns == {full.splitlines()[-1].index("Show this message")}
 
 
-@pytest.mark.parametrize("name", ["show", "head", "verify", "diff", "repair", "completion"])
+@pytest.mark.parametrize("name", ["verify", "diff", "repair", "completion"])
 def test_a_command_with_few_options_shows_all_of_them(name):
     assert {*flags_in(help_of(name, "--help"))} == flags_of(name)
     assert help_of(name, "--help") == help_of(name, "--help-all")

@@ -52,7 +52,7 @@ def test_version_and_module():
     ran = process("show", "nowhere", python=REAL)
     assert ran.returncode == 2
     assert ran.stdout == ""
-    assert ran.stderr.startswith("error: no dataset at 'nowhere'")
+    assert ran.stderr.startswith("error: cannot read 'nowhere': no such file")
 
 
 def test_every_command_is_listed():
