@@ -716,8 +716,11 @@ def ended(data, share, way):
     if way != "file" and data.startswith(PNG_SIGNATURE):
         parts = png_chunks(data)
         pixels = b"".join(part for kind, part in parts if kind == b"IDAT")
-        shorter = zlib.compress(cut(zlib.decompress(pixels))) if way == "rows" else cut(pixels)
-        first = [kind for kind, _ in parts].index(b"IDAT")
+        try:
+            shorter = zlib.compress(cut(zlib.decompress(pixels))) if way == "rows" else cut(pixels)
+        except zlib.error:  # some pictures are damaged on purpose
+            return data
+        first = ([kind for kind, _ in parts] + [b"IDAT"]).index(b"IDAT")
         rest = [part for part in parts[first:] if part[0] != b"IDAT"]
         parts = [*parts[:first], (b"IDAT", shorter), *rest]
         return PNG_SIGNATURE + b"".join(chunk(*part) for part in parts)
