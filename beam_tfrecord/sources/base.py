@@ -127,34 +127,40 @@ class InputFile:
     digest: str = ""
     state: str = ""
 
+    @property
+    def seen(self) -> tuple[str, str]:
+        """`version_and_state` when it was listed; the state of a remote file is empty."""
+        return self.version, self.state
+
     def check(self) -> None:
         """Check that a local file has not changed since it was listed.
 
         Raises:
             InputChanged: The file was changed or removed.
         """
-        if not self.state:
+        if not self.seen[1]:
             return
         try:
             status = os.stat(self.path)
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise InputChanged(
-                f"{self.name} was removed while it was read: {self.if_removed}"
-            ) from error
-        version, state = version_and_state(status)
-        if status.st_size != self.bytes or not self.is_unchanged(version, state):
+            raise self.removed() from error
+        if status.st_size != self.bytes or not self.is_unchanged(*version_and_state(status)):
             raise InputChanged(
                 f"{self.name} was changed while it was read: run the job again once nothing "
                 "writes to it"
             )
+
+    def removed(self) -> InputChanged:
+        """Return the error for a file that is not there any more."""
+        return InputChanged(f"{self.name} was removed while it was read: {self.if_removed}")
 
     def is_unchanged(self, version: str, state: str) -> bool:
         """Return whether a local file has its listed times, given those of `version_and_state`.
 
         The inode is not compared, because mounts of object stores may renumber files at any time.
         """
-        times = [of.partition("-")[0] for of in (self.state, state)]
-        return version == self.version and times[0] == times[1]
+        times = [of.partition("-")[0] for of in (self.seen[1], state)]
+        return version == self.seen[0] and times[0] == times[1]
 
     def outline(self) -> InputFile:
         """Return a smaller copy that identifies the file, without data that only reading needs."""

@@ -6,7 +6,6 @@ import gzip
 import itertools
 import lzma
 import pickle
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv
@@ -15,7 +14,6 @@ import pytest
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.sources.csv import read as csv_read
 from beam_tfrecord.sources.csv.source import Csv
-from beam_tfrecord.sources.csv.text import open_text
 from tests.helpers.reading import rows_and_rejects
 
 
@@ -201,17 +199,6 @@ def test_files_without_rows(write, tmp_path):
     assert table.schema == pa.schema({"a": pa.null(), "b": pa.null()})
     (unit,) = source.all_units(source.all_scans())
     assert len(list(source.read(unit, table.schema))) == 1
-
-
-def test_a_message_keeps_the_case_of_a_path(write, tmp_path):
-    path = write("a\n1\n", "Upper/A.csv")
-    (file,) = Csv(path).files()
-    Path(path).unlink()
-    with (
-        pytest.raises(DataError, match=r"cannot read A\.csv \(.*Upper/A\.csv.*\): check"),
-        open_text(file, "utf-8", 0, 4) as text,
-    ):
-        text.read(4)
 
 
 def test_a_row_too_long_to_hold_is_an_error(write, monkeypatch):

@@ -6,6 +6,7 @@ Sources with a defect fail those tests.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import itertools
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
@@ -55,6 +56,24 @@ class TestSources(SourceConformance):
         source = self.open("x")
         assert type(source) is SOURCES[source.kind]
         assert source.kind == self.kind.split()[0]
+
+
+# The others ask for the size of the file first.
+@pytest.mark.parametrize("kind", ["arrow", "avro", "csv", "json", "numpy", "tfrecord"])
+def test_a_fault_of_the_system_is_no_damage(kind, tmp_path):
+    case = CASES[kind]
+    path = tmp_path / f"x{case.suffix}"
+    case.write(path, list(map(case.held, some_rows(40))))
+    source = case.open(str(path))
+    scans = source.all_scans()
+    schema, unit = source.schema(scans), source.all_units(scans)[0]
+    path.unlink()
+    # Linux answers EIO to whoever reads the first bytes of its own memory.
+    path.symlink_to("/proc/self/mem")
+    for read in (lambda: source.scan(scans[0].chunk), lambda: list(source.read(unit, schema))):
+        with pytest.raises(OSError, match="Input/output error") as caught:
+            read()
+        assert caught.value.errno == errno.EIO
 
 
 _COUNTER = itertools.count()

@@ -26,7 +26,7 @@ from beam_tfrecord.native._csv import count_lines, first_row, scan
 from beam_tfrecord.native.values import COMMENT, CR, ROW_START, Dialect, Row
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.file_parts import format_of
+from beam_tfrecord.sources.file_parts import format_of, raise_infrastructure
 from beam_tfrecord.storage import is_in_zip, is_remote, open_read, plain_path
 
 _PIECE_BYTES = 2**20
@@ -110,7 +110,7 @@ def open_text(file: InputFile, encoding: str, start: int, stop: int) -> Iterator
 
 @contextlib.contextmanager
 def _as_data_errors(file: InputFile, encoding: str) -> Iterator[None]:
-    """Convert errors of reading a file to a `DataError` that names it."""
+    """Convert errors of a damaged file to a `DataError` that names it."""
     try:
         yield
     except UnicodeError as error:
@@ -118,6 +118,7 @@ def _as_data_errors(file: InputFile, encoding: str) -> Iterator[None]:
             f"{file.name} is not valid {encoding} ({error}): pass --encoding"
         ) from error
     except (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
+        raise_infrastructure(error)
         raise DataError(
             f"cannot read {file.name} ({error}): check that the file is complete"
         ) from error

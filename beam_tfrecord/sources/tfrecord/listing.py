@@ -12,9 +12,9 @@ import glob
 import os
 from collections.abc import Iterator, Sequence
 
-from beam_tfrecord.errors import DataError, InputChanged
+from beam_tfrecord.errors import DataError
 from beam_tfrecord.manifest import MANIFEST_NAME, Manifest, Shard, directory_of, manifest_path
-from beam_tfrecord.sources.base import InputFile, version_and_state
+from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.files import has_suffix, list_files
 from beam_tfrecord.stage import format_at
 from beam_tfrecord.storage import (
@@ -42,34 +42,13 @@ class ShardFile(InputFile):
         manifest: Absolute path or URL of the manifest.
         split: Name of its split.
         examples: Number of records.
-        seen: Modification and change time of a local file, or the etag of an object.
+        seen: `version_and_state` of a local file, or the etag of an object.
     """
 
     manifest: str = ""
     split: str = ""
     examples: int = 0
     seen: tuple[str, str] = ("", "")
-
-    def check(self) -> None:
-        """Check that a local file has not changed since it was listed.
-
-        Raises:
-            InputChanged: The file was changed or removed.
-        """
-        if is_remote(self.path):
-            return
-        try:
-            status = os.stat(self.path)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise InputChanged(
-                f"{self.name} was removed while it was read: put it back, or leave it out, and "
-                "run the job again"
-            ) from error
-        if status.st_size != self.bytes or version_and_state(status) != self.seen:
-            raise InputChanged(
-                f"{self.name} was changed while it was read: run the job again once nothing "
-                "writes to it"
-            )
 
 
 def is_dataset(path: str | os.PathLike[str]) -> bool:

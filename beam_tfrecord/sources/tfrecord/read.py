@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord import native
-from beam_tfrecord.errors import DataError, InputChanged
+from beam_tfrecord.errors import DataError
 from beam_tfrecord.native.values import FAULT_REASONS
 from beam_tfrecord.records.tfrecord import (
     FRAME_BYTES,
@@ -21,7 +21,7 @@ from beam_tfrecord.records.tfrecord import (
     read_part,
 )
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.file_parts import format_of
+from beam_tfrecord.sources.file_parts import format_of, raise_infrastructure
 from beam_tfrecord.sources.tfrecord.listing import ShardFile
 from beam_tfrecord.storage import is_in_zip, is_remote, open_read
 
@@ -65,20 +65,17 @@ def opened(file: InputFile) -> Iterator[BinaryIO]:
     """Open a file; of an object, the version that was listed.
 
     Raises:
-        DataError: The file cannot be opened or read.
+        DataError: The file is damaged, or was removed.
+        OSError: The system cannot read the file.
     """
-    version = ""
-    if is_remote(file.path):
-        version = file.seen[0] if isinstance(file, ShardFile) else file.version
+    version = file.seen[0] if is_remote(file.path) else ""
     try:
         with open_read(file.path, version=version) as stream:
             yield stream
     except FileNotFoundError as error:
-        raise InputChanged(
-            f"{file.name} was removed while it was read: put it back, or leave it out, and run "
-            "the job again"
-        ) from error
+        raise file.removed() from error
     except OSError as error:
+        raise_infrastructure(error)
         raise DataError(
             f"cannot read {file.name} ({error}): check that the file is complete"
         ) from error
