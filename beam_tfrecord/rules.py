@@ -38,4 +38,5 @@ RULES: tuple[str, ...] = (
     "gives all inputs after such a side input another number",
     "NaNs are counted in the statistics of their column",
     "copies of a record are spread over a part of their shard, unless a key decides the order",
+    "structs whose fields are all null count as missing, and are counted in the statistics",
 )
