@@ -41,4 +41,5 @@ RULES: tuple[str, ...] = (
     "its lines",
     "NamedTuples inside rows are structs, not lists",
     "copies of a record are spread over a part of their shard, unless a key decides the order",
+    "structs whose fields are all null count as missing, and are counted in the statistics",
 )

@@ -303,6 +303,8 @@ def _notes(feature: Mapping[str, Any]) -> str:
         notes.append(f"nulls in lists are {_cell(feature['fill'])}")
     if feature.get("nan"):
         notes.append(f"{feature['nan']:,} NaN")
+    if feature.get("null_structs"):
+        notes.append(f"{feature['null_structs']:,} structs of nulls")
     if "loss" in feature:
         error = feature["loss"]["max_relative_error"]
         to = "" if feature.get("store") else " to float32"

@@ -14,6 +14,7 @@ two steps beside it.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import NamedTuple
 
@@ -70,6 +71,19 @@ def missing_of(array: pa.Array) -> BoolArray | None:
         return None
     missing: BoolArray = pc.is_null(array).to_numpy(zero_copy_only=False)
     return missing
+
+
+def lacking_values(array: pa.Array) -> tuple[pa.BooleanArray, pa.BooleanArray]:
+    """Return which values are null or structs of nulls, and which contain a struct of nulls."""
+    array = bare_array(array)
+    is_null = pc.is_null(array)
+    if not pa.types.is_struct(array.type):
+        return is_null, pa.repeat(False, len(array))
+    # The fields of a null struct are null, and so are no structs of nulls.
+    fields = [lacking_values(field) for field in array.flatten()]
+    lacking = functools.reduce(pc.and_, (one for one, _ in fields), pa.repeat(True, len(array)))
+    hollow = pc.and_not(lacking, is_null)
+    return lacking, functools.reduce(pc.or_, (one for _, one in fields), hollow)
 
 
 def null_positions(array: pa.Array) -> Int64Array:

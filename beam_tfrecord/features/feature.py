@@ -18,6 +18,8 @@ from beam_tfrecord.errors import UsageError, did_you_mean
 from beam_tfrecord.features.arrow_types import type_of_column, type_to_json, with_shape
 from beam_tfrecord.type_checks import has_type
 
+# Statistics that a feature has in JSON only if they are not 0.
+_COUNTS = ("nan", "null_structs")
 STORES = ("auto", "values", "text", "bytes")
 LABELS_FILE = "labels.txt"
 
@@ -39,6 +41,8 @@ class ColumnStats:
             exact if the float64 prints the same digits: see `beam_tfrecord.features.arrow_arrays`.
         nan: Number of stored values that are NaN, those inside lists included; 0 for other columns,
             and for floats that are stored as bytes or text.
+        null_structs: Number of examples with a struct whose fields are all null. It is stored as a
+            null struct, and in a column of structs it counts as missing.
     """
 
     missing: int = 0
@@ -46,6 +50,7 @@ class ColumnStats:
     max: float | int | None = None
     max_relative_error: float = 0.0
     nan: int = 0
+    null_structs: int = 0
 
     def merge(self, other: ColumnStats) -> ColumnStats:
         """Return the statistics over two parts of the data together."""
@@ -57,13 +62,15 @@ class ColumnStats:
             max=max(highs, default=None),
             max_relative_error=max(self.max_relative_error, other.max_relative_error),
             nan=self.nan + other.nan,
+            null_structs=self.null_structs + other.null_structs,
         )
 
     def to_json(self, arrow: pa.DataType) -> dict[str, Any]:
         """Return the keys that the statistics add to the JSON of a feature of type `arrow`."""
         out: dict[str, Any] = {"missing": self.missing}
-        if self.nan:
-            out["nan"] = self.nan
+        for count in _COUNTS:
+            if number := getattr(self, count):
+                out[count] = number
         if self.min is not None:
             out |= {"min": self.min, "max": self.max}
         if self.max_relative_error:
@@ -77,7 +84,8 @@ class ColumnStats:
         if "missing" not in value:
             return None
         error = value.get("loss", {}).get("max_relative_error", 0.0)
-        return cls(value["missing"], value.get("min"), value.get("max"), error, value.get("nan", 0))
+        counts = {count: value.get(count, 0) for count in _COUNTS}
+        return cls(value["missing"], value.get("min"), value.get("max"), error, **counts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,7 +236,7 @@ _KEY_TYPES: Mapping[str, Any] = {
     **dict.fromkeys(("default", "fill"), Any),
     "shape": Sequence[int] | None,
     "labels": Sequence[str] | None,
-    **dict.fromkeys(("missing", "nan"), int | None),
+    **dict.fromkeys(("missing", *_COUNTS), int | None),
     **dict.fromkeys(("min", "max"), _NUMBER),
     "loss": dict[str, str | float] | None,
 }

@@ -242,5 +242,6 @@ def _described(feature: Feature) -> tuple[str, ...]:
     seen = feature.observed or ColumnStats()
     notes += [f"{seen.missing:,} missing"] if seen.missing else []
     notes += [f"{seen.nan:,} NaN"] if seen.nan else []
+    notes += [f"{seen.null_structs:,} structs of nulls"] if seen.null_structs else []
     nullable = "yes" if feature.nullable else "no"
     return feature.name, item, shape_text(shape), nullable, ", ".join(notes)

@@ -98,6 +98,7 @@ def publish_dataset(
             *load_remarks(job.directory),
             *_empty_remarks(job, tally),
             *_nan_remarks(schema),
+            *_struct_remarks(schema),
         ],
         "copies": duplicates_to_json(tally.copies),
         "refused_pictures": refused_as_json(tally.refused),
@@ -154,6 +155,21 @@ def _nan_remarks(schema: Schema) -> list[str]:
         f"NaN, which is not null, and from which no model learns, in {listed(names)}: "
         '--filter "x = x" leaves out rows with NaN in x, a step such as impute fills it, and '
         "docs/types.md says how to make it null"
+    ]
+
+
+def _struct_remarks(schema: Schema) -> list[str]:
+    """Return a warning about structs whose fields are all null, which no reader can tell apart."""
+    names = [
+        f"{of.name!r} ({counted(of.observed.null_structs, 'row')})"
+        for of in schema.features
+        if of.observed and of.observed.null_structs
+    ]
+    if not names:
+        return []
+    return [
+        f"structs whose fields are all null come back as null structs, in {listed(names)}: to tell "
+        "them apart, add a field that is never null, such as is_known"
     ]
 
 

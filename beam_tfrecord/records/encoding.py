@@ -20,7 +20,12 @@ import pyarrow.compute as pc
 from beam_tfrecord import native
 from beam_tfrecord.batch import MAX_VALUE_CHARS, Batch
 from beam_tfrecord.errors import SchemaConflict
-from beam_tfrecord.features.arrow_arrays import null_positions, relative_error, to_text
+from beam_tfrecord.features.arrow_arrays import (
+    lacking_values,
+    null_positions,
+    relative_error,
+    to_text,
+)
 from beam_tfrecord.features.arrow_to_tf import arrow_to_tf, is_encoded_as_is
 from beam_tfrecord.features.arrow_types import bare_type, is_text, with_bytes
 from beam_tfrecord.features.convert_to_schema import NoConversion, convert, same_values
@@ -316,15 +321,19 @@ class Encoder:
         stats = {}
         largest = np.maximum.reduceat(errors, self._firsts) if self._firsts else errors
         for i, array in enumerate(arrays):
-            missing = array.null_count
-            if indices is not None and missing:
-                missing = pc.is_null(array).take(indices).true_count
+            missing, null_structs = array.null_count, 0
+            is_struct = pa.types.is_struct(bare_type(array.type))
+            if is_struct or (missing and indices is not None):
+                lacking = lacking_values(array)
+                if indices is not None:
+                    lacking = tuple(rows.take(indices) for rows in lacking)
+                missing, null_structs = (rows.true_count for rows in lacking)
             low, high, nan = None, None, 0
             if (ranged := self._ranged[i]) is not None:
                 values = tf_arrays.column(self._firsts[i] + ranged)
                 low, high, nan = value_range(values if indices is None else values.take(indices))
             name = self.schema.features[i].name
-            stats[name] = ColumnStats(missing, low, high, float(largest[i]), nan)
+            stats[name] = ColumnStats(missing, low, high, float(largest[i]), nan, null_structs)
         return stats
 
 

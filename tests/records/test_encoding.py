@@ -4,6 +4,8 @@ import decimal
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
@@ -12,6 +14,7 @@ from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.records.rows import canonical_example
+from tests.helpers.effort import examples
 from tests.helpers.tf_example import Example
 from tests.native import reference
 
@@ -204,6 +207,35 @@ def test_observed_counts_only_what_was_written():
     result, _ = encode(pa.array([1, 300, None, -5]), Feature("c", pa.int8()))
     seen = result.observed["c"]
     assert (seen.missing, seen.min, seen.max) == (1, -5, 1)
+
+
+def _structs_of_nulls(value):
+    """Return whether a value reads as null, and whether it has a struct of nulls."""
+    if not isinstance(value, dict):
+        return value is None, False
+    fields = [_structs_of_nulls(field) for field in value.values()]
+    lacking = all(one for one, _ in fields)
+    return lacking, lacking or any(one for _, one in fields)
+
+
+INNER = pa.struct({"a": pa.int64(), "b": pa.list_(pa.string())})
+OUTER = pa.struct({"in": INNER, "c": pa.float32(), "none": pa.null()})
+inner = st.none() | st.fixed_dictionaries(
+    {"a": st.none() | st.just(1), "b": st.sampled_from([None, [], ["x"], [None]])}
+)
+outer = st.none() | st.fixed_dictionaries(
+    {"in": inner, "c": st.none() | st.just(0.0), "none": st.none()}
+)
+
+
+@settings(max_examples=examples(100))
+@given(rows=st.lists(outer, max_size=6))
+def test_structs_of_nulls_count_as_missing(rows):
+    result, payloads = encode(pa.array(rows, OUTER))
+    written = [rows[row] for row in result.rows]
+    seen = result.observed["c"]
+    assert seen.missing == sum(not parse(payload) for payload in payloads)
+    assert seen.null_structs == sum(_structs_of_nulls(row)[1] for row in written)
 
 
 def test_observed_ignores_nan_and_infinity():

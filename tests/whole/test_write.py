@@ -567,6 +567,22 @@ def test_nan_is_counted_and_gets_a_warning(tmp_path, caplog):
     assert len(caplog.records) == 1
 
 
+@pytest.mark.slow
+def test_structs_of_nulls_are_counted_and_get_a_warning(tmp_path, caplog):
+    rows = [{"p": {"a": None, "b": None}}, {"p": None}, {"p": {"a": 1, "b": None}}] * 20
+    struct = pa.struct({"a": pa.int64(), "b": pa.string()})
+    pq.write_table(pa.Table.from_pylist(rows, pa.schema({"p": struct})), tmp_path / "a.parquet")
+    bt.write(tmp_path / "a.parquet", tmp_path / "out", shuffle=False)
+    seen = bt.Manifest.load(tmp_path / "out").schema["p"].observed
+    assert (seen.missing, seen.null_structs) == (40, 20)
+    assert [record.message for record in caplog.records] == [
+        "structs whose fields are all null come back as null structs, in 'p' (20 rows): to tell "
+        "them apart, add a field that is never null, such as is_known"
+    ]
+    assert [row["p"] for row in bt.load(tmp_path / "out")][:3] == [None, None, rows[2]["p"]]
+    assert bt.verify(tmp_path / "out").ok
+
+
 @pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("options", "remarks"),
