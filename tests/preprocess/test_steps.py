@@ -180,5 +180,5 @@ def test_a_wrong_step_stops_write_before_it_reads_rows(tmp_path):
 
 
 def test_steps_are_a_list():
-    with pytest.raises(UsageError, match="^step 'zscore=fare' is one string: pass a list of them"):
+    with pytest.raises(UsageError, match=r"^step 'zscore=fare' is one string: pass a list of them"):
         make_request(None, step="zscore=fare")
