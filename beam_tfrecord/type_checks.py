@@ -1,4 +1,4 @@
-"""Checks whether values that were read from files have the types in the annotations."""
+"""Checks whether values of users and of files have the types in the annotations."""
 
 from __future__ import annotations
 
@@ -6,12 +6,25 @@ import collections.abc
 import functools
 import types
 import typing
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
+from beam_tfrecord.errors import UsageError
+
 Check = Callable[[Any], bool]
+
+
+def as_words(option: str, words: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the words of an option as a tuple; None means none.
+
+    Raises:
+        UsageError: They are one string, which would be taken apart into letters.
+    """
+    if isinstance(words, str):
+        raise UsageError(f"{option} {words!r} is one string: pass a list of them")
+    return tuple(words or ())
 
 
 def has_type(value: Any, hint: Any) -> bool:

@@ -25,6 +25,7 @@ from beam_tfrecord.selection.select import make_selection
 from beam_tfrecord.sources.base import MOST_NOTES, Source, Unit, with_selection
 from beam_tfrecord.sources.memory.source import on_disk
 from beam_tfrecord.stage import StageManifest
+from beam_tfrecord.type_checks import as_words
 from beam_tfrecord.workdir.target import directory_target
 
 if TYPE_CHECKING:
@@ -369,7 +370,7 @@ def extract(
             budget=parse_budget(max_rejects),
             overwrite=overwrite,
             runner=runner,
-            pipeline_options=tuple(beam_words(pipeline_options)),
+            pipeline_options=tuple(beam_words(as_words("pipeline_options", pipeline_options))),
         )
         return run_job(settings, display)
 

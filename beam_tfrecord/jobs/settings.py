@@ -36,6 +36,7 @@ from beam_tfrecord.sources.tfrecord.source import copying, keeping_splits, split
 from beam_tfrecord.stage import STAGE_FORMAT, StageManifest
 from beam_tfrecord.storage import is_remote, read_bytes
 from beam_tfrecord.tables import listed
+from beam_tfrecord.type_checks import as_words
 from beam_tfrecord.user_function import MapFunction, load_map
 from beam_tfrecord.workdir.job import Identity
 from beam_tfrecord.workdir.target import Target, directory_target
@@ -287,7 +288,7 @@ def make_settings(
         budget=parse_budget(max_rejects),
         overwrite=overwrite,
         runner=runner,
-        pipeline_options=tuple(beam_words(pipeline_options)),
+        pipeline_options=tuple(beam_words(as_words("pipeline_options", pipeline_options))),
         transform=request,
         kept_splits=kept_splits,
     )

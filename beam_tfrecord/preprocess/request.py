@@ -40,6 +40,7 @@ from beam_tfrecord.preprocess.tft_conversion import (
     tensor_columns,
 )
 from beam_tfrecord.preprocess.vocabularies import COUNTING, vocabulary_file
+from beam_tfrecord.type_checks import as_words
 from beam_tfrecord.user_function import MapFunction, load_map
 
 TFTFunction = Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -116,7 +117,7 @@ def make_request(
             raise UsageError("there is nothing to preprocess: pass --transform or --step")
         return None
     require("transform", "preprocessing")
-    typed = tuple(parse_step(text) for text in step)
+    typed = tuple(parse_step(text) for text in as_words("step", step))
     if transform_fn is not None:
         if transform is not None or typed:
             raise UsageError(

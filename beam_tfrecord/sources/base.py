@@ -40,6 +40,7 @@ from beam_tfrecord.hashes import hash_ranges
 from beam_tfrecord.selection.select import Selection, refuse_unnumbered
 from beam_tfrecord.storage import absolute_path
 from beam_tfrecord.tables import not_found
+from beam_tfrecord.type_checks import as_words
 
 UNIT_BYTES = 64 * 2**20
 # Units become larger if there would be more, because the plan of a job has all units in memory.
@@ -56,9 +57,7 @@ def wanted_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
     """
     if columns is None:
         return None
-    if isinstance(columns, str):
-        raise UsageError(f"columns {columns!r} is one string: pass a list of them")
-    names = tuple(columns)
+    names = as_words("columns", columns)
     if not names:
         raise UsageError("columns is empty: name some, or leave it out to read all")
     if doubled := [name for name in names if names.count(name) > 1]:

@@ -42,6 +42,7 @@ from beam_tfrecord.sources.typed_files import (
     framing_bytes,
 )
 from beam_tfrecord.tables import listed, not_found
+from beam_tfrecord.type_checks import as_words
 
 # Excel's own numbers are doubles, of which these integers are exact.
 _EXACT = 2**53
@@ -119,7 +120,7 @@ class Excel(TypedFiles):
         super().__post_init__()
         types = {name: type_of_column(name, of) for name, of in (self.types or {}).items()}
         object.__setattr__(self, "types", types)
-        object.__setattr__(self, "null_words", tuple(self.null_words))
+        object.__setattr__(self, "null_words", as_words("null_words", self.null_words))
 
     def scan(self, chunk: Chunk) -> Scan:
         """Read the sheet of a file, and find the types of its columns.

@@ -9,6 +9,7 @@ from typing import Any, Unpack
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.selection.select import SelectOptions
+from beam_tfrecord.sources.sql.source import texts_of
 from beam_tfrecord.transforms.read import ReadFromSql
 
 # The name of a table, plain or quoted, perhaps after the name of its schema and a dot.
@@ -117,11 +118,11 @@ class ReadFromJdbc(ReadFromSql):
             partition_column=partition_column,
             partitions=partitions,
             properties=_properties(connection_properties or ""),
-            session_init=tuple(connection_init_sqls or ()),
+            session_init=texts_of(connection_init_sqls or ()),
             max_connections=None
             if max_connections is None or max_connections < 0
             else max_connections,
-            jars=(*_jars(driver_jars or ""), *(classpath or ())),
+            jars=(*_jars(driver_jars or ""), *texts_of(classpath or ())),
             where=where,
             columns=columns,
             types=types,

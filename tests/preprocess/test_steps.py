@@ -177,3 +177,8 @@ def test_a_wrong_step_stops_write_before_it_reads_rows(tmp_path):
     with pytest.raises(UsageError, match="key column 'fare' is changed by preprocessing"):
         bt.write(tmp_path / "in.csv", tmp_path / "out", key=["fare"], step=["zscore=fare"])
     assert not list((tmp_path / "out").glob("[!.]*"))
+
+
+def test_steps_are_a_list():
+    with pytest.raises(UsageError, match=r"^step 'zscore=fare' is one string: pass a list of them"):
+        make_request(None, step="zscore=fare")

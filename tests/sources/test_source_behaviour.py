@@ -9,6 +9,7 @@ import dataclasses
 import errno
 import itertools
 import pickle
+import typing
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord.batch import Batch, Origin
+from beam_tfrecord.errors import UsageError
 from beam_tfrecord.inputs import SOURCES
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
 from beam_tfrecord.sources.csv.source import Csv
@@ -188,3 +190,22 @@ def test_a_defect_is_found(defect, tmp_path):
     Kit.source = defect
     with pytest.raises((AssertionError, AttributeError, pickle.PicklingError)):
         getattr(Kit(), name)(tmp_path / "wrong")
+
+
+WORDS = [
+    (source, field.name)
+    for source in SOURCES.values()
+    for field in dataclasses.fields(source)
+    if typing.get_type_hints(source)[field.name] in (Sequence[str], Sequence[str] | None)
+]
+
+
+@pytest.mark.parametrize(("source", "option"), WORDS)
+def test_one_string_is_not_a_list_of_letters(source, option):
+    table = {"table": "t"} if source is SOURCES["sql"] else {}
+    options = table | {option: "word"}
+    if table and option != "columns":
+        assert getattr(source("a", **options), option) == ("word",)
+    else:
+        with pytest.raises(UsageError, match=f"^{option} 'word' is one string: pass a list of"):
+            source("a", **options)

@@ -41,6 +41,7 @@ from beam_tfrecord.sources.images.base import ImageSource
 from beam_tfrecord.sources.images.labels import Inferred
 from beam_tfrecord.sources.images.read import Rows
 from beam_tfrecord.sources.images.table import Table
+from beam_tfrecord.type_checks import as_words
 
 _OF_OBJECTS, _OF_CLASSES = "image/object/mask", "mask"
 MASKS: Mapping[str, tuple[str, pa.DataType]] = {
@@ -192,7 +193,7 @@ class Coco(ImageSource):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "masks", tuple(self.masks or ()))
+        object.__setattr__(self, "masks", as_words("masks", self.masks))
         for name in self.masks or ():
             if name not in MASKS:
                 raise UsageError(f"masks {name!r} are not known: use {' and '.join(MASKS)}")

@@ -62,6 +62,7 @@ from beam_tfrecord.sources.csv.text import (
 from beam_tfrecord.sources.csv.types import CsvInference, infer_schema, keeps_text, remarks_of
 from beam_tfrecord.sources.files import as_paths, has_suffix, list_files
 from beam_tfrecord.tables import cell
+from beam_tfrecord.type_checks import as_words
 
 SUFFIXES = (".csv", ".tsv")
 MIN_CHUNK_BYTES = 16
@@ -144,9 +145,8 @@ class Csv(Source):
         object.__setattr__(self, "columns", wanted_columns(self.columns))
         for option in ("names", "null_words", "date_formats", "null_in"):
             value = getattr(self, option)
-            if isinstance(value, str):
-                raise UsageError(f"{option} {value!r} is one string: pass a list of them")
-            object.__setattr__(self, option, None if value is None else tuple(value))
+            words = None if value is None else as_words(option, value)
+            object.__setattr__(self, option, words)
         names = self.names or ()
         if doubled := [name for name in names if names.count(name) > 1 or not name]:
             raise UsageError(
