@@ -48,7 +48,9 @@ from beam_tfrecord.rejects import SAVED_FILE
 from beam_tfrecord.runners.launch import Launch, launching
 from beam_tfrecord.sizes import counted, format_size
 from beam_tfrecord.sources.base import InputFile, Source
+from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import Listing, list_input
+from beam_tfrecord.sources.json.source import Json
 from beam_tfrecord.sources.tfrecord.source import check_apart
 from beam_tfrecord.storage import (
     Lease,
@@ -123,6 +125,8 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
         format_size(listing.bytes),
         settings.source.kind,
     )
+    if isinstance(settings.source, Csv | Json) and listing.first and not listing.bytes:
+        raise DataError(f"{listing.first.path!r} is empty: check the program that writes it")
     check_apart(settings.source, listing.outlines, settings.target.directory)
     identity = settings.identity(listing.outlines)
     target = settings.target

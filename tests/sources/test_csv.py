@@ -86,13 +86,14 @@ def test_a_file_of_empty_texts_agrees_with_any_other(tmp_path):
 
 
 @pytest.mark.parametrize(("delimiter", "shown"), [(";", ";"), ("\t", r"\t"), ("|", "|")])
-def test_a_likely_wrong_delimiter_is_remarked_on(write, delimiter, shown):
+def test_a_likely_wrong_delimiter_is_refused_unless_one_is_passed(write, delimiter, shown):
     path = write(f"a{delimiter}b\n1{delimiter}2\n".encode())
-    (remark,) = Csv(path).inferred()[1]
-    assert remark.startswith("the only column is named 'a")
-    assert remark.endswith(f"pass --delimiter '{shown}' to divide it")
-    assert Csv(path, delimiter=delimiter).inferred()[1] == []
-    assert Csv(write(b"a\n1\n", "b.csv")).inferred()[1] == []
+    with pytest.raises(UsageError, match="the only column is named 'a") as raised:
+        Csv(path).schema()
+    assert f"pass --delimiter '{shown}' to divide it" in raised.value.message
+    assert Csv(path, delimiter=delimiter).schema().names == ["a", "b"]
+    assert Csv(path, delimiter=",").schema().names == [f"a{delimiter}b"]
+    assert Csv(write(b"a\n1\n", "b.csv")).schema().names == ["a"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.errors import DataError, TargetExists, UsageError, options_named_by
+from beam_tfrecord.errors import (
+    BeamTFRecordError,
+    DataError,
+    TargetExists,
+    UsageError,
+    options_named_by,
+)
 from beam_tfrecord.jobs.settings import make_settings
 from beam_tfrecord.jobs.submit import describe
 from beam_tfrecord.testing import SCHEMA, some_rows
@@ -245,11 +251,31 @@ def test_the_same_job_again_does_nothing(parquet, tmp_path):
     assert (tmp_path / "manifest.json").stat().st_mtime_ns == before
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "", r"a.csv' is empty: check the program that writes it"),
+        ("a.json", "", r"a.json' is empty: check the program that writes it"),
+        (
+            "a.csv",
+            "a;b\n1;2\n",
+            "the only column is named 'a;b': pass .*delimiter.';' to divide it",
+        ),
+    ],
+)
+def test_input_that_cannot_be_meant_publishes_nothing(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(BeamTFRecordError, match=message):
+        bt.write(tmp_path / name, tmp_path / "out")
+    (tmp_path / name).write_text("a,b\n1,2\n" if name == "a.csv" else '{"a": 1, "b": 2}')
+    assert bt.write(tmp_path / name, tmp_path / "out").examples == 1
+
+
 @pytest.mark.slow
 def test_no_rows_replace_no_dataset(parquet, tmp_path):
     bt.write(parquet, tmp_path / "out")
     kept = (tmp_path / "out" / "manifest.json").read_bytes()
-    (tmp_path / "empty.csv").touch()
+    (tmp_path / "empty.csv").write_text("id\n")
     for inputs, filtered in ((tmp_path / "empty.csv", None), (parquet, "id < 0")):
         with pytest.raises(TargetExists, match="no rows are left to replace the dataset in"):
             bt.write(inputs, tmp_path / "out", overwrite=True, filter=filtered)

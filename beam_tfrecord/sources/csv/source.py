@@ -307,10 +307,12 @@ class Csv(Source):
         Raises:
             SchemaConflict: Files have different columns, or a column has different types in them
                 whose only common type is text.
-            UsageError: `types` or `columns` names a column that does not exist.
+            UsageError: `types` or `columns` names a column that does not exist, or the delimiter
+                is likely wrong.
         """
         inferences = list(inferences)
         names = list(dict.fromkeys(name for found in inferences for name in found.names))
+        self._check_delimiter(names)
         self._formats.check_columns(names)
         found = infer_schema(
             inferences,
@@ -323,30 +325,30 @@ class Csv(Source):
         return pa.schema(noted, metadata=found.metadata)
 
     def remarks(self, inferences: Sequence[CsvInference], schema: pa.Schema) -> list[str]:
-        """Return messages for a likely wrong delimiter or header, and for types by a few words."""
+        """Return messages for a likely wrong header, and for types by a few words."""
         inferred = [field for field in schema if field.name not in self.types]
-        names = {name for one in inferences for name in one.names}
         return [
             *(
                 f"--null {quoted(word)} is one word: if several are meant, repeat --null"
                 for word in self.null_words
                 if "," in word
             ),
-            *self._delimiter_remarks(names),
             *self._header_remarks(inferences, schema),
             *remarks_of(inferences, pa.schema(inferred)),
         ]
 
-    def _delimiter_remarks(self, names: set[str]) -> list[str]:
-        """Return a message if the only column has the name of several with another delimiter."""
-        if len(names) != 1:
-            return []
+    def _check_delimiter(self, names: Sequence[str]) -> None:
+        """Refuse a header of one column whose name looks like several, unless the user chose so."""
+        if len(names) != 1 or self.delimiter is not None or self.names is not None:
+            return
         (name,) = names
         likely = max(_DELIMITERS, key=name.count)
-        if likely not in name:
-            return []
-        shown = r"\t" if likely == "\t" else likely
-        return [f"the only column is named {name!r}: pass --delimiter '{shown}' to divide it"]
+        if likely in name:
+            shown = r"\t" if likely == "\t" else likely
+            raise UsageError(
+                f"the only column is named {name!r}: pass --delimiter '{shown}' to divide it, or "
+                "--delimiter ',' if it is one column"
+            )
 
     def _header_remarks(self, inferences: Sequence[CsvInference], schema: pa.Schema) -> list[str]:
         """Return a message if the header has a number for each column of numbers, as rows have."""
