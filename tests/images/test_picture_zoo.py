@@ -96,7 +96,8 @@ def test_pictures_that_end_anywhere(name, share, way):
     header, decode = (judged(data, check) for check in ("header", "decode"))
     assert decode.said == "rejected" or header.said != "rejected"
     assert decode.said != "silent" or decode.is_decoded
-    if way == "rows" and tensorflow_pixels(data) is None and data.startswith(b"\x89PNG"):
+    has_fewer_rows = way == "rows" and data.startswith(b"\x89PNG") and data != ZOO[name]
+    if has_fewer_rows and tensorflow_pixels(data) is None:
         assert stored(data, "header", Transform(shorter=4)) is None
 
 
