@@ -282,6 +282,19 @@ def check_splits(names):
     assert {len(splits) for splits in of_group.values()} == {1}
 
 
+def check_recipes(names):
+    of_class = names["penguins"].groupby("species")["split"]
+    assert of_class.agg(lambda split: (split == "train").mean()).tolist() == pytest.approx(
+        [0.8] * 3, abs=0.01
+    )
+    assert bt.load("stratified").splits == names["penguins"]["split"].value_counts().to_dict()
+    assert {row["year"] for row in bt.load("dated", split="test").rows()} == {2009}
+    train, test = (bt.load("windows", split=name).numpy()["past"] for name in ("train", "test"))
+    assert train.shape == (800, 24)
+    assert set(train.ravel()).isdisjoint(test.ravel())
+    assert len(bt.load("merged")) == len(bt.load("checked")) == 344
+
+
 # What must hold after a page has run, besides the output that it shows.
 CHECKS = {
     "README.md": check_readme,
@@ -292,6 +305,7 @@ CHECKS = {
     "pipelines.md": check_pipelines,
     "preprocessing.md": check_preprocessing,
     "reading.md": check_reading,
+    "recipes.md": check_recipes,
     "splits-and-order.md": check_splits,
     "training.md": check_training,
 }
