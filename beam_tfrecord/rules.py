@@ -37,4 +37,8 @@ RULES: tuple[str, ...] = (
     "rows of several readers that come through side inputs of other code are shuffled apart, which "
     "gives all inputs after such a side input another number",
     "NaNs are counted in the statistics of their column",
+    "--check decode rejects images that --check header rejects, and PNGs whose pixels end early",
+    "times of Excel are exact to the microsecond, and escapes in its texts are decoded",
+    "texts and mixed columns of Excel are parsed if --types gives them a type",
+    "splits that have a share but get no rows are in the manifest",
 )
