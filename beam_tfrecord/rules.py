@@ -42,4 +42,8 @@ RULES: tuple[str, ...] = (
     "NamedTuples inside rows are structs, not lists",
     "copies of a record are spread over a part of their shard, unless a key decides the order",
     "structs whose fields are all null count as missing, and are counted in the statistics",
+    "--check decode rejects images that --check header rejects, and PNGs whose pixels end early",
+    "times of Excel are exact to the microsecond, and escapes in its texts are decoded",
+    "texts and mixed columns of Excel are parsed if --types gives them a type",
+    "splits that have a share but get no rows are in the manifest",
 )

@@ -207,11 +207,14 @@ def _sidecars(schema: Schema, classes: Sequence[str], fitted: str | None) -> dic
 def named_shards(pieces: Sequence[Piece], layout: Layout) -> dict[str, list[tuple[Shard, Piece]]]:
     """Number the shards of every split without gaps, and name them.
 
+    Splits that got no rows, though they have a share, have no shards.
+
     Raises:
         UsageError: Two shards would get one name, or names would not distinguish splits.
     """
     named: dict[str, list[tuple[Shard, Piece]]] = {}
-    for split in split_order({piece.split for piece in pieces}, layout):
+    declared = layout.splits.filled_names if layout.splits.are_given else ()
+    for split in split_order({*declared, *(piece.split for piece in pieces)}, layout):
         of_split = sorted(
             (piece for piece in pieces if piece.split == split and piece.examples),
             key=lambda piece: piece.order,
