@@ -110,5 +110,5 @@ def split_batch(batch: Batch, layout: Layout, schema: Schema | None = None) -> I
             split=block.split_names[number], rejects=rejects, rows_read=read, refused=refused
         )
         rejects, read, refused = (), 0, None
-    if rejects:
+    if rejects or read:
         yield batch.slice(0, 0).replace(rejects=rejects, rows_read=read)

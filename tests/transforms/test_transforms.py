@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -441,6 +442,23 @@ def test_assign_splits_alone_is_enough(parquet, tmp_path):
             | bt.WriteToTFRecord(f"{tmp_path}/")
         )
     assert set(bt.Manifest.load(tmp_path).splits) == {"train", "test"}
+
+
+def only_one_fails(row: dict) -> dict | None:
+    return {"id": 6 // row["id"]} if row["id"] in (0, 150) else None
+
+
+def test_rows_that_are_dropped_before_a_split_count_as_read(parquet, tmp_path):
+    with pipeline() as p:
+        (
+            p
+            | bt.ReadFromParquet(parquet, batch_rows=10)
+            | bt.MapRows(only_one_fails, schema=pa.schema([("id", pa.int64())]))
+            | bt.AssignSplits(SPLITS)
+            | bt.WriteToTFRecord(f"{tmp_path}/", max_rejects="1%")
+        )
+    assert json.loads((tmp_path / "job.json").read_text())["rows_read"] == 300
+    assert bt.Manifest.load(tmp_path).rejects["rows"] == 1
 
 
 @pytest.mark.xdist_group("tensorflow")
