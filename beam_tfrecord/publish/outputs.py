@@ -98,6 +98,7 @@ def publish_dataset(
             *load_remarks(job.directory),
             *_empty_remarks(job, tally),
             *_nan_remarks(schema),
+            *_torn_remarks(tally),
         ],
         "copies": duplicates_to_json(tally.copies),
         "refused_pictures": refused_as_json(tally.refused),
@@ -154,6 +155,16 @@ def _nan_remarks(schema: Schema) -> list[str]:
         f"NaN, which is not null, and from which no model learns, in {listed(names)}: "
         '--filter "x = x" leaves out rows with NaN in x, a step such as impute fills it, and '
         "docs/types.md says how to make it null"
+    ]
+
+
+def _torn_remarks(tally: Tally) -> list[str]:
+    if not tally.torn:
+        return []
+    became = "row became several that lie" if tally.torn == 1 else "rows became several that lie"
+    return [
+        f"{tally.torn:,} {became} in different splits, because the bytes of an example decide its "
+        "split: hold them together by a column with --group, or by AssignSplits before MapRows"
     ]
 
 
