@@ -38,4 +38,5 @@ RULES: tuple[str, ...] = (
     "gives all inputs after such a side input another number",
     "NaNs are counted in the statistics of their column",
     "NamedTuples inside rows are structs, not lists",
+    "columns that row functions add, and those of rows of other code, have the order of the rows",
 )

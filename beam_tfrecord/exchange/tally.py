@@ -131,7 +131,8 @@ def _same_schema(one: Schema, other: Schema) -> Schema:
         return one
     raise DataError(
         f"batches of different schemas were given to one dataset: ({_line(one)}) and "
-        f"({_line(other)}): pass schema="
+        f"({_line(other)}): read both by one reader, such as ReadFromCsv(['a.csv', 'b.csv']), or "
+        "pass schema="
     )
 
 
