@@ -11,7 +11,14 @@ import dataclasses
 from typing import Self
 
 from beam_tfrecord.batch import Batch, count_rejects
+from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_arrays import Int64Array
+
+
+def needs_batches(step: str, kind: str) -> str:
+    """Return the message for a step of batches whose input has elements of another type."""
+    return f"{step} needs Batch elements, not {kind}: make them by BatchRows(schema) before"
+
 
 # Labels of the pipeline steps that rows have passed, the reader first.
 StepPath = tuple[str, ...]
@@ -76,5 +83,7 @@ def as_job_batch(batch: Batch) -> JobBatch:
     """Return a batch as a `JobBatch`; a plain batch gets the default values of the fields."""
     if isinstance(batch, JobBatch):
         return batch
+    if not isinstance(batch, Batch):
+        raise UsageError(needs_batches("this step", type(batch).__name__))
     fields = dataclasses.fields(batch)
     return JobBatch(**{field.name: getattr(batch, field.name) for field in fields})

@@ -46,4 +46,5 @@ RULES: tuple[str, ...] = (
     "times of Excel are exact to the microsecond, and escapes in its texts are decoded",
     "texts and mixed columns of Excel are parsed if --types gives them a type",
     "splits that have a share but get no rows are in the manifest",
+    "columns that row functions add, and those of rows of other code, have the order of the rows",
 )

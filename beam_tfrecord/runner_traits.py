@@ -74,14 +74,17 @@ def check_runner_name(runner: str) -> None:
 
 
 def check_lossless(pipeline: beam.Pipeline) -> None:
-    """Refuse a pipeline whose runner may lose elements (docs/upstream.md).
+    """Refuse a pipeline whose runner may lose elements, or call no step (docs/upstream.md).
 
     Raises:
-        UsageError: The runner, or one of its options, may lose elements.
+        UsageError: The runner, or one of its options, is of this kind.
     """
     # Lazy: a caller that has a pipeline has already loaded Beam.
-    from apache_beam.options.pipeline_options import DebugOptions
+    from apache_beam.options.pipeline_options import DebugOptions, TypeOptions
 
+    if pipeline.options.view_as(TypeOptions).runtime_type_check:
+        # It takes every callable object for a function.
+        raise UsageError("--runtime_type_check of Beam fails on callable objects: leave it out")
     experiments = pipeline.options.view_as(DebugOptions).experiments or ()
     if any(re.match(rf"{BUFFER_TIME_LIMIT}=0*[1-9]", experiment) for experiment in experiments):
         raise UsageError(

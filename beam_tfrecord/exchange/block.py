@@ -165,6 +165,7 @@ class Block:
             ),
             splits_assigned=batch.split is not None if batch.num_rows else None,
             copies=count_duplicates(batch.data),
+            torn=self._torn(batch, written),
         )
         self.tally = self.tally.merge(tally).merge(counted)
         return kept[written]
@@ -250,6 +251,16 @@ class Block:
             return places_by_origin(origin, written, batch.num_rows, self._place_seed, number)
         places = places_by_bytes(self.arena.data, starts, self._place_seed)
         return places if layout.shuffle else places_after_input(places, number, bits)
+
+    def _torn(self, batch: Batch, written: Int64Array) -> int:
+        """Return how many source rows became several, and these were split by their bytes."""
+        origin, layout = batch.exact_origin, self._layout
+        by_bytes = not (self._is_single or batch.split or layout.group or layout.splits.column)
+        if not by_bytes or origin is None or origin.sub is None:
+            return 0
+        rows, splits = origin.row_numbers(batch.num_rows)[written], self._splits[-1]
+        is_torn = (rows[1:] == rows[:-1]) & (splits[1:] != splits[:-1])
+        return len(np.unique(rows[1:][is_torn]))
 
     def _split(
         self, batch: Batch, written: Int64Array, starts: Int64Array

@@ -38,6 +38,7 @@ class Tally:
         left_out: Columns without any value, which have no type and therefore no feature.
         opaque: True if some elements were bytes that are not serialized examples.
         copies: Count of rows with equal content; None if no column identifies the content.
+        torn: Number of source rows that became several rows in different splits.
         refused: Images that TensorFlow refuses; None if there are none.
         staged: Arrow schema of rows that were written to a stage (the Parquet output of
             ``extract``), as an IPC message; else empty.
@@ -56,6 +57,7 @@ class Tally:
     left_out: frozenset[str] = frozenset()
     opaque: bool = False
     copies: DuplicateCount | None = None
+    torn: int = 0
     refused: Refused | None = None
     staged: bytes = b""
     input_hash: int | None = None
@@ -80,6 +82,7 @@ class Tally:
             left_out=self.left_out | other.left_out,
             opaque=self.opaque or other.opaque,
             copies=_joined(self.copies, other.copies, DuplicateCount.merge),
+            torn=self.torn + other.torn,
             refused=merge_refused(self.refused, other.refused),
             staged=_same_staged(self.staged, other.staged),
             input_hash=_joined(
@@ -128,7 +131,8 @@ def _same_schema(one: Schema, other: Schema) -> Schema:
         return one
     raise DataError(
         f"batches of different schemas were given to one dataset: ({_line(one)}) and "
-        f"({_line(other)}): pass schema="
+        f"({_line(other)}): read both by one reader, such as ReadFromCsv(['a.csv', 'b.csv']), or "
+        "pass schema="
     )
 
 

@@ -99,6 +99,7 @@ def publish_dataset(
             *_empty_remarks(job, tally),
             *_nan_remarks(schema),
             *_struct_remarks(schema),
+            *_torn_remarks(tally),
         ],
         "copies": duplicates_to_json(tally.copies),
         "refused_pictures": refused_as_json(tally.refused),
@@ -170,6 +171,16 @@ def _struct_remarks(schema: Schema) -> list[str]:
     return [
         f"structs whose fields are all null come back as null structs, in {listed(names)}: to tell "
         "them apart, add a field that is never null, such as is_known"
+    ]
+
+
+def _torn_remarks(tally: Tally) -> list[str]:
+    if not tally.torn:
+        return []
+    became = "row became several that lie" if tally.torn == 1 else "rows became several that lie"
+    return [
+        f"{tally.torn:,} {became} in different splits, because the bytes of an example decide its "
+        "split: hold them together by a column with --group, or by AssignSplits before MapRows"
     ]
 
 

@@ -98,11 +98,13 @@ class RowTypes:
         columns: Arrow type by column name.
         has_rows: True if some results were dicts.
         has_examples: True if some results were serialized examples.
+        order: Names of the columns in the order that all rows have; empty if rows differ.
     """
 
     columns: Mapping[str, pa.DataType] = dataclasses.field(default_factory=dict)
     has_rows: bool = False
     has_examples: bool = False
+    order: tuple[str, ...] = ()
 
     def merge(self, other: RowTypes) -> RowTypes:
         """Return the types of two parts of the data together; associative and commutative.
@@ -115,21 +117,23 @@ class RowTypes:
             wider = _wider(columns.get(name, found), found)
             if wider is None:
                 raise SchemaConflict(
-                    f"the row function returns {columns[name]} and {found} for column {name!r}: "
-                    "return one type, or pass a schema"
+                    f"column {name!r} has values of two types, {columns[name]} and {found}: give "
+                    "them one type, or pass a schema"
                 )
             columns[name] = wider
+        orders = {types.order for types in (self, other) if types.has_rows}
         return RowTypes(
             columns,
             self.has_rows or other.has_rows,
             self.has_examples or other.has_examples,
+            orders.pop() if len(orders) == 1 else (),
         )
 
     def to_arrow(self, before: pa.Schema) -> pa.Schema:
         """Return the schema of the returned rows.
 
         Columns of `before` come first, in their order; a column keeps its type there if that holds
-        all returned values.
+        all returned values. New columns have the order that all rows have, else that of names.
 
         Args:
             before: Schema of the rows before the function.
@@ -143,7 +147,8 @@ class RowTypes:
             return EXAMPLES_SCHEMA
         if not self.has_rows:
             return before
-        new = sorted(name for name in self.columns if name not in before.names)
+        order = self.order or sorted(self.columns)
+        new = [name for name in order if name not in before.names]
         old = [name for name in before.names if name in self.columns]
         return pa.schema([self._field(name, before) for name in old + new])
 
@@ -205,13 +210,17 @@ def infer_row_types(mapped: Sequence[Any]) -> RowTypes:
     """Infer the types of the results of a row function: dicts, or serialized examples.
 
     Raises:
-        SchemaConflict: No type holds the values of a column exactly.
+        SchemaConflict: No type holds the values of a column exactly, or its name is not text.
     """
     rows = [row for row in mapped if isinstance(row, dict)]
+    orders = set(map(tuple, rows))
     columns = {}
-    for name in dict.fromkeys(itertools.chain.from_iterable(rows)):
+    for name in dict.fromkeys(itertools.chain.from_iterable(orders)):
+        if not isinstance(name, str):
+            raise SchemaConflict(f"column name {name!r} is not text: give str keys")
         columns[name] = _type_of(name, [row.get(name) for row in rows])
-    return RowTypes(columns, bool(rows), len(rows) < len(mapped))
+    order = orders.pop() if len(orders) == 1 else ()
+    return RowTypes(columns, bool(rows), len(rows) < len(mapped), order)
 
 
 def _type_of(name: str, values: Sequence[Any]) -> pa.DataType:
@@ -291,11 +300,11 @@ def _no_type(name: str, values: Sequence[Any], error: Exception) -> str:
         # Values that go together, such as 1 and 1.5, are not at fault.
         if all(_has_type([one]) for one in pair) and _joined(pair) is None:
             both = " and ".join(f"{type(one).__name__} ({repr(one)[:_SHOWN]})" for one in pair)
-            return (
-                f"the row function returns values of two types for column {name!r}, {both}: "
-                "return one type"
-            )
-    return f"the row function returns values for column {name!r} that have no type here ({error})"
+            return f"column {name!r} has values of two types, {both}: give them one type"
+    return (
+        f"column {name!r} has values that have no type here ({error}): give numbers, text, bytes, "
+        "times, arrays, or lists or dicts of these"
+    )
 
 
 def _has_type(values: Sequence[Any]) -> bool:
@@ -325,8 +334,8 @@ def _tensor_type_of(name: str, values: Sequence[Any]) -> TensorType:
         wider = join_tensor_types(joined, found)
         if wider is None:
             raise SchemaConflict(
-                f"the row function returns arrays of {joined.dtype} and {found.dtype} for column "
-                f"{name!r}: return one dtype"
+                f"column {name!r} has arrays of {joined.dtype} and {found.dtype}: give them one "
+                "dtype"
             )
         joined = wider
     return joined

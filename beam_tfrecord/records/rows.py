@@ -300,7 +300,10 @@ def _columns(rows: Sequence[Row], schema: pa.Schema) -> _Columns:
     arrays, wide = [], {}
     for field in schema:
         values = [row.get(field.name) for row in rows]
-        array = _array_of(values, field)
+        try:
+            array = _array_of(values, field)
+        except pa.ArrowException as error:
+            raise TypeError(f"column {field.name!r} is {field.type}: {error}") from error
         arrays.append(array)
         if pa.types.is_float32(field.type):
             exact = wide[field.name] = pa.array(values, pa.float64())
@@ -309,7 +312,7 @@ def _columns(rows: Sequence[Row], schema: pa.Schema) -> _Columns:
                 raise TypeError(f"column {field.name!r} is {field.type} but has a larger number")
     extra = set(itertools.chain.from_iterable(rows)).difference(schema.names)
     if extra:
-        raise TypeError(f"column {min(extra)!r} is not in the schema")
+        raise TypeError(f"column {min(extra, key=str)!r} is not in the schema")
     return _Columns(pa.RecordBatch.from_arrays(arrays, schema=schema), wide)
 
 

@@ -19,6 +19,7 @@ from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.graph import (
     RecordsWay,
     assigned_splits,
+    check_batches,
     mark_splits,
     mark_step,
     step_label,
@@ -80,6 +81,7 @@ class AssignSplits(beam.PTransform):
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Add the step that divides every batch by split."""
+        check_batches(batches, self)
         if assigned_splits(batches).certain:
             raise UsageError(SPLIT_TWICE)
         step = step_label(batches.pipeline)
@@ -110,5 +112,5 @@ def split_batch(batch: Batch, layout: Layout, schema: Schema | None = None) -> I
             split=block.split_names[number], rejects=rejects, rows_read=read, refused=refused
         )
         rejects, read, refused = (), 0, None
-    if rejects:
+    if rejects or read:
         yield batch.slice(0, 0).replace(rejects=rejects, rows_read=read)

@@ -20,7 +20,7 @@ from beam_tfrecord.places import Inputs
 from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.runner_traits import check_lossless
 from beam_tfrecord.transforms import display
-from beam_tfrecord.transforms.graph import Sink, step_paths_to
+from beam_tfrecord.transforms.graph import Sink, check_input, step_paths_to
 from beam_tfrecord.transforms.rows import batches_of
 from beam_tfrecord.transforms.write import write_batches
 from beam_tfrecord.workdir.job import Job
@@ -75,6 +75,7 @@ class ExtractToParquet(Sink):
 
     def expand(self, elements: beam.PCollection) -> beam.PCollection[str]:
         """Add the steps that write the stage to the pipeline."""
+        check_input(elements, self)
         check_lossless(elements.pipeline)
         self.check_target(elements.pipeline)
         if not elements.is_bounded:

@@ -22,7 +22,7 @@ from apache_beam.typehints import row_type, typehints
 
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import TargetExists, UsageError
-from beam_tfrecord.job_batch import StepPath, as_job_batch
+from beam_tfrecord.job_batch import StepPath, as_job_batch, needs_batches
 from beam_tfrecord.layout import Splits
 from beam_tfrecord.records.rows import is_example_class
 from beam_tfrecord.storage import is_remote
@@ -149,6 +149,30 @@ def cannot_write(kind: Any) -> UsageError:
         f"cannot write elements of type {name}: give Batch, dict, NamedTuple, dataclass, beam.Row, "
         f"tf.train.Example or its bytes, or give WriteToTFRecord coder={coder}"
     )
+
+
+def check_input(elements: Any, step: beam.PTransform) -> None:
+    """Check that a step follows another one.
+
+    Raises:
+        UsageError: It is the first one of its pipeline.
+    """
+    if not isinstance(elements, beam.PCollection):
+        name = type(step).__name__
+        raise UsageError(f"{name} needs an input: p | ReadFromCsv('a.csv') | {name}(…)")
+
+
+def check_batches(elements: Any, step: beam.PTransform) -> None:
+    """Check that a step follows another one, and that its elements may be batches.
+
+    Raises:
+        UsageError: There is no input, or its type hint says that it has rows or examples.
+    """
+    check_input(elements, step)
+    if is_plain_kind(elements):
+        hint = elements.element_type
+        kind = getattr(hint, "__name__", str(hint))
+        raise UsageError(needs_batches(type(step).__name__, kind))
 
 
 def is_plain_kind(rows: beam.PCollection) -> bool:

@@ -12,14 +12,14 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.beam_steps import in_one_window
-from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types, returned_schema
-from beam_tfrecord.records.rows import call_on_rows, error_text, mapped_batch
+from beam_tfrecord.records.rows import Mapped, call_on_rows, error_text, mapped_batch
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.transforms import display
-from beam_tfrecord.transforms.graph import RecordsWay, mark_step, step_label
+from beam_tfrecord.transforms.graph import RecordsWay, check_batches, mark_step, step_label
 from beam_tfrecord.transforms.reading import NO_SCHEMA, NOTHING, reader_of
 from beam_tfrecord.transforms.rows import as_arrow_schema
 from beam_tfrecord.workdir.faults import Guarded
@@ -100,6 +100,7 @@ class MapRows(beam.PTransform):
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Add the step that calls the function on every batch."""
+        check_batches(batches, self)
         step = step_label(batches.pipeline)
         mapped = batches | "MapBatch" >> beam.ParDo(
             _MapRows(self.function, self.faults, step), self.types(batches)
@@ -171,7 +172,7 @@ class _MapRows(_RowDoFn):
         yield from self._mapped((batch, schema))
 
     def _map(self, task: tuple[Batch, pa.Schema]) -> Iterator[Batch]:
-        batch, schema = task
+        batch, schema = as_job_batch(task[0]), task[1]
         if not batch.data.num_columns:
             yield batch
             return
@@ -188,8 +189,26 @@ class _InferTypes(_RowDoFn):
         yield from self._inferred(batch)
 
     def _infer(self, batch: Batch) -> Iterator[tuple[RowTypes, pa.Schema]]:
-        mapped = call_on_rows(batch, self._call)
-        yield infer_row_types(mapped.rows), batch.data.schema
+        mapped = call_on_rows(as_job_batch(batch), self._call)
+        try:
+            types = infer_row_types(mapped.rows)
+        except SchemaConflict as error:
+            raise _located(error, batch, mapped) from error
+        yield types, batch.data.schema
+
+
+def _located(error: SchemaConflict, batch: Batch, mapped: Mapped) -> SchemaConflict:
+    """Return an error with the address of the row whose values have no type, if one has none."""
+    origin = batch.exact_origin
+    for result, source in zip(mapped.rows, mapped.source_rows, strict=True):
+        try:
+            infer_row_types([result])
+        except SchemaConflict as found:
+            if origin is None:
+                return found
+            number = int(origin.row_numbers(batch.num_rows)[source])
+            return SchemaConflict(f"{origin.address_of(number)}: {found.message}")
+    return error
 
 
 def _merge_types(
@@ -242,6 +261,7 @@ class MapBatches(beam.PTransform):
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Add the step that calls the function on every batch."""
+        check_batches(batches, self)
         step = step_label(batches.pipeline)
         call = RecordsWay(functools.partial(map_batch, self.function, self.keeps_rows), step)
         mapped = batches | "MapBatch" >> beam.FlatMap(Guarded(call, self.faults)).with_output_types(
@@ -261,6 +281,7 @@ def map_batch(
         DataError: The function does not return a record batch, or `keeps_rows` is True and it
             returns another number of rows.
     """
+    batch = as_job_batch(batch)
     if not batch.data.num_columns:
         yield batch
         return

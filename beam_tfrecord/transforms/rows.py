@@ -31,7 +31,7 @@ from beam_tfrecord.records.rows import (
 )
 from beam_tfrecord.runner_traits import check_lossless
 from beam_tfrecord.transforms import display
-from beam_tfrecord.transforms.graph import cannot_write, element_kind
+from beam_tfrecord.transforms.graph import cannot_write, check_batches, check_input, element_kind
 
 
 @dataclasses.dataclass(eq=False)
@@ -61,6 +61,7 @@ class BatchRows(beam.PTransform):
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection[Batch]:
         """Add the step that gathers rows."""
+        check_input(rows, self)
         check_lossless(rows.pipeline)
         schema = as_arrow_schema(self.schema)
         return in_one_window(rows) | "GatherRows" >> beam.ParDo(
@@ -109,7 +110,10 @@ def batch_of_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> Batch
     nothing = pa.RecordBatch.from_pylist([], schema=schema)
     zeros = np.zeros(len(rows), np.int64)
     mapped = Mapped(list(rows), zeros, zeros, ())
-    return mapped_batch(Batch(nothing), mapped, schema)
+    batch = mapped_batch(Batch(nothing), mapped, schema)
+    # No function made these rows.
+    rejects = (dataclasses.replace(reject, code="bad-value") for reject in batch.rejects)
+    return batch.replace(rejects=tuple(rejects)) if batch.rejects else batch
 
 
 def as_arrow_schema(schema: Schema | pa.Schema | None) -> pa.Schema | None:
@@ -214,6 +218,7 @@ class ToRows(beam.PTransform):
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[dict[str, Any]]:
         """Add the step that returns every row."""
+        check_batches(batches, self)
         return batches | "ToRows" >> beam.FlatMap(_rows_of).with_output_types(dict[str, Any])
 
 
@@ -245,6 +250,7 @@ class EncodeExamples(beam.PTransform):
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[bytes]:
         """Add the step that encodes every batch."""
+        check_batches(batches, self)
         return batches | "EncodeExamples" >> beam.FlatMap(
             examples_of, self.schema
         ).with_output_types(bytes)
@@ -272,29 +278,38 @@ def examples_of(batch: Batch, schema: Schema | None = None) -> Iterator[bytes]:
         yield arena.data[start + 12 : end - 4].tobytes()
 
 
-class ToExample(beam.DoFn):
-    """Convert dicts, one per row, to `tf.train.Example`s; needs TensorFlow on the workers.
+class ToExample(beam.PTransform):
+    """Convert rows, such as dicts, to `tf.train.Example`s; needs TensorFlow on the workers.
 
     Args:
         schema: Types of the rows.
     """
 
     def __init__(self, schema: Schema | pa.Schema) -> None:
+        super().__init__()
         self._schema = schema if isinstance(schema, Schema) else Schema.from_arrow(schema)
 
     def display_data(self) -> dict[str, Any]:
         """Return the settings that a runner's page shows for this step."""
         return display.shown(schema=display.schema_text(self._schema))
 
+    def expand(self, rows: beam.PCollection) -> beam.PCollection[Any]:
+        """Add the step that converts every row."""
+        check_input(rows, self)
+        return rows | "ToExample" >> beam.ParDo(_ToExample(self._schema))
+
+
+class _ToExample(beam.DoFn):
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
     def setup(self) -> None:
-        """Check that TensorFlow is installed."""
         require("tensorflow", "ToExample")
         import_tensorflow("tensorflow")
 
-    def process(self, row: Mapping[str, Any]) -> Iterator[Any]:
-        """Yield the example of a row."""
+    def process(self, row: Any) -> Iterator[Any]:
         import tensorflow as tf
 
-        batch = batch_of_rows([row], self._schema.to_arrow())
+        batch = batch_of_rows([as_dict(row)], self._schema.to_arrow())
         for example in examples_of(batch, self._schema):
             yield tf.train.Example.FromString(example)

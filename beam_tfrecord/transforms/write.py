@@ -33,7 +33,14 @@ from beam_tfrecord.publish.last_step import publish_once
 from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.runner_traits import check_lossless, traits_of
 from beam_tfrecord.transforms import display
-from beam_tfrecord.transforms.graph import Assigned, Sink, assigned_splits, fitted_of, step_paths_to
+from beam_tfrecord.transforms.graph import (
+    Assigned,
+    Sink,
+    assigned_splits,
+    check_input,
+    fitted_of,
+    step_paths_to,
+)
 from beam_tfrecord.transforms.rows import batches_of
 from beam_tfrecord.workdir.job import Job
 from beam_tfrecord.workdir.target import Target, check_free, sink_target
@@ -171,6 +178,7 @@ class WriteToTFRecord(Sink):
 
     def expand(self, elements: beam.PCollection) -> beam.PCollection[str]:
         """Add the steps that write and publish the dataset to the pipeline."""
+        check_input(elements, self)
         check_lossless(elements.pipeline)
         self.check_target(elements.pipeline)
         if not elements.is_bounded:

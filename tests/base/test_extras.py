@@ -141,7 +141,8 @@ CODE = (
     ),
     (
         TENSORFLOW,
-        "import pyarrow; bt.ToExample(pyarrow.schema([])).setup()",
+        "import pyarrow, apache_beam as beam; p = bt.pipeline(options=[]); "
+        "p | beam.Create([{}]) | bt.ToExample(pyarrow.schema([])); p.run()",
         "beam-tfrecord[tensorflow]",
     ),
     (("torch",), "bt.load('dataset').torch()", "torch"),

@@ -272,18 +272,16 @@ def test_an_untouched_column_keeps_its_type(name):
     assert types(before).to_arrow(before.schema) == before.schema
 
 
-def test_new_columns_get_the_type_of_their_values_in_order_of_names():
+def test_new_columns_get_the_type_of_their_values_in_order_of_the_rows():
     before = pa.record_batch({"b": [1], "a": ["x"]})
     after = types(before, lambda row: {"z": 1, "c": 0.1, "a": "y", "b": 2, "d": True})
-    assert after.to_arrow(before.schema) == pa.schema(
-        [
-            ("b", pa.int64()),
-            ("a", pa.string()),
-            ("c", pa.float64()),
-            ("d", pa.bool_()),
-            ("z", pa.int64()),
-        ]
-    )
+    old, z = [("b", pa.int64()), ("a", pa.string())], ("z", pa.int64())
+    new = [("c", pa.float64()), ("d", pa.bool_())]
+    assert after.to_arrow(before.schema) == pa.schema([*old, z, *new])
+    # Rows of other orders, in whatever batches, make it the order of names.
+    other = infer_row_types([{"c": 0.1, "d": True}])
+    for joined in (after.merge(other), other.merge(RowTypes()).merge(after)):
+        assert joined.to_arrow(before.schema) == pa.schema([*old, *new, z])
 
 
 def test_a_column_that_outgrows_its_type_gets_another():
@@ -345,16 +343,20 @@ def test_integers_and_floats_are_the_float_that_holds_both():
 
 
 def test_values_of_no_single_type_are_a_conflict():
-    two = r"two types for column 'x', int \(1\) and str \('a'\): return one type"
+    two = r"column 'x' has values of two types, int \(1\) and str \('a'\): give them one type"
     with pytest.raises(SchemaConflict, match=two):
         infer_row_types([{"x": 1}, {"x": 1.5}, {"x": None}, {"x": "a"}])
-    with pytest.raises(SchemaConflict, match=r"two types for column 'x', int \(3\) and list"):
+    with pytest.raises(SchemaConflict, match=r"of two types, int \(3\) and list"):
         infer_row_types([{"x": 3}, {"x": [1]}])
     for value in (frozenset("ab"), 2**70, [1, "a"]):
-        with pytest.raises(SchemaConflict, match=r"column 'x' that have no type here \("):
+        with pytest.raises(
+            SchemaConflict, match=r"column 'x' has values that have no type here \("
+        ):
             infer_row_types([{"x": value}])
-    with pytest.raises(SchemaConflict, match="returns int8 and string for column 'x'"):
+    with pytest.raises(SchemaConflict, match="column 'x' has values of two types, int8 and string"):
         infer_row_types([{"x": 1}]).merge(infer_row_types([{"x": "a"}]))
+    with pytest.raises(SchemaConflict, match="column name 1 is not text: give str keys"):
+        infer_row_types([{1: "a"}])
 
 
 def test_rows_and_examples_do_not_mix():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,13 @@ from apache_beam.testing.util import assert_that, equal_to
 
 import beam_tfrecord as bt
 from beam_tfrecord.batch import Batch, Origin
-from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
+from beam_tfrecord.errors import (
+    BeamTFRecordError,
+    DataError,
+    RejectedRows,
+    SchemaConflict,
+    UsageError,
+)
 from beam_tfrecord.job_batch import JobBatch
 from beam_tfrecord.transforms.graph import element_kind
 from tests.helpers.datasets import ids, read_examples, sample_table, shard_hashes, write_parquet
@@ -27,6 +34,9 @@ from tests.native.reference import wire
 
 # An Example with a second field: feature_lists.
 SEQUENCE = example(n=1) + wire.field(2, wire.field(1, wire.field(1, b"l")))
+
+
+SPLITS = {"train": 0.8, "test": 0.2}
 
 
 @pytest.fixture(scope="module")
@@ -282,6 +292,83 @@ def test_a_split_of_share_zero_needs_no_shard(parquet, tmp_path):
     }
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        bt.MapRows(lambda row: row),
+        bt.MapBatches(lambda data: data),
+        bt.AssignSplits(SPLITS),
+        bt.ToRows(),
+        bt.EncodeExamples(),
+    ],
+    ids=lambda step: type(step).__name__,
+)
+def test_a_step_of_batches_refuses_other_elements(step):
+    name = type(step).__name__
+    with pytest.raises(UsageError, match=rf"{name} needs an input: p \| ReadFromCsv"):
+        pipeline() | step
+    with pytest.raises(UsageError, match=rf"{name} needs Batch elements, not Dict.*BatchRows"):
+        pipeline() | beam.Create([{"id": 1}]) | step
+
+
+def test_what_beam_gives_no_type_is_refused_by_the_worker(tmp_path):
+    p = pipeline()
+    rows = p | beam.Create([0]) | beam.Map(lambda _: [{"id": 1}][0]).with_output_types(object)
+    rows | bt.MapRows(lambda row: row) | bt.WriteToTFRecord(f"{tmp_path}/")
+    with pytest.raises(Exception, match=r"needs Batch elements, not dict: .* BatchRows\(schema\)"):
+        p.run()
+
+
+@pytest.mark.parametrize(
+    "step",
+    [bt.BatchRows(pa.schema([])), bt.ToExample(pa.schema([]))],
+    ids=["BatchRows", "ToExample"],
+)
+def test_a_step_needs_an_input(tmp_path, step):
+    for one in (step, bt.WriteToTFRecord(f"{tmp_path}/a/"), bt.ExtractToParquet(tmp_path / "b")):
+        with pytest.raises(UsageError, match=rf"{type(one).__name__} needs an input"):
+            pipeline() | one
+
+
+def test_a_value_that_does_not_fit_names_its_column_and_no_function(tmp_path):
+    p = pipeline()
+    rows = p | beam.Create([{"a": "x"}]) | bt.BatchRows(pa.schema([("a", pa.int64())]))
+    rows | bt.WriteToTFRecord(f"{tmp_path}/")
+    with pytest.raises(
+        RejectedRows, match=r"1 of 1 row cannot be written.*\n.*column 'a' is int64"
+    ) as e:
+        p.run()
+    assert "function" not in str(e.value)
+
+
+def test_a_value_without_a_type_names_its_row(parquet, tmp_path):
+    def odd(row: dict) -> dict:
+        return {"x": object() if row["id"] == 7 else 1}
+
+    with pytest.raises(
+        SchemaConflict, match=r"0\.parquet row 7: column 'x' has values that have no"
+    ):
+        bt.write(parquet, tmp_path / "out", map=odd)
+
+
+def test_beams_check_of_types_at_run_time_is_refused(parquet):
+    options = beam.options.pipeline_options.PipelineOptions(["--runtime_type_check"])
+    with pytest.raises(UsageError, match=r"--runtime_type_check of Beam fails .*: leave it out"):
+        beam.Pipeline(options=options) | bt.ReadFromParquet(parquet)
+
+
+def test_rows_and_batches_of_one_reader_go_together(tmp_path):
+    pq.write_table(
+        pa.table({"id": [3, 4], "b": ["x", "y"], "a": ["p", "q"]}), tmp_path / "a.parquet"
+    )
+    with pipeline() as p:
+        batches = p | bt.ReadFromParquet(f"{tmp_path}/a.parquet")
+        mapped = batches | bt.MapRows(lambda row: {**row, "c": 1, "B": 2})
+        again = mapped | bt.ToRows()
+        (mapped, again) | beam.Flatten() | bt.WriteToTFRecord(f"{tmp_path}/out/")
+    assert bt.Manifest.load(tmp_path / "out").schema.names == ("id", "b", "a", "c", "B")
+
+
 def test_element_kinds():
     assert element_kind(Batch) == "batches"
     assert element_kind(bytes) == "examples"
@@ -443,12 +530,29 @@ def test_assign_splits_alone_is_enough(parquet, tmp_path):
     assert set(bt.Manifest.load(tmp_path).splits) == {"train", "test"}
 
 
+def only_one_fails(row: dict) -> dict | None:
+    return {"id": 6 // row["id"]} if row["id"] in (0, 150) else None
+
+
+def test_rows_that_are_dropped_before_a_split_count_as_read(parquet, tmp_path):
+    with pipeline() as p:
+        (
+            p
+            | bt.ReadFromParquet(parquet, batch_rows=10)
+            | bt.MapRows(only_one_fails, schema=pa.schema([("id", pa.int64())]))
+            | bt.AssignSplits(SPLITS)
+            | bt.WriteToTFRecord(f"{tmp_path}/", max_rejects="1%")
+        )
+    assert json.loads((tmp_path / "job.json").read_text())["rows_read"] == 300
+    assert bt.Manifest.load(tmp_path).rejects["rows"] == 1
+
+
 @pytest.mark.xdist_group("tensorflow")
 def test_encode_examples_and_to_example(parquet):
     table = pq.read_table(parquet).slice(0, 5)
     batch = Batch(table.to_batches()[0])
     encoded = [batch] | bt.EncodeExamples()
-    rows = table.to_pylist() | beam.ParDo(bt.ToExample(table.schema))
+    rows = table.to_pylist() | bt.ToExample(table.schema)
     assert [e.SerializeToString(deterministic=True) for e in rows] == encoded
     assert Example.FromString(encoded[3]).features.feature["id"].int64_list.value == [3]
 
@@ -496,7 +600,6 @@ def test_examples_of_two_kinds_are_an_error(tmp_path):
     assert issubclass(DataError, BeamTFRecordError)
 
 
-SPLITS = {"train": 0.8, "test": 0.2}
 LOST = "rows lost the split that AssignSplits gave them"
 
 

@@ -569,6 +569,30 @@ def test_writing_never_imports_tensorflow(parquet, tmp_path):
     subprocess.run(command, check=True, cwd=Path(__file__).parents[2])
 
 
+def variants(row):
+    return [{**row, "variant": number} for number in range(4)]
+
+
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize(
+    ("options", "is_torn"),
+    [({}, True), ({"group": "id"}, False), ({"key": "id"}, False), ({"map": None}, False)],
+    ids=str,
+)
+def test_variants_of_a_row_in_two_splits_get_a_warning(parquet, tmp_path, caplog, options, is_torn):
+    options = {"map": variants, "splits": {"a": 0.5, "b": 0.5}, **options}
+    with options_named_by("flag"):
+        bt.write(parquet, tmp_path / "out", **options)
+    a, b = (set(ids(tmp_path / "out", split)) for split in "ab")
+    assert bool(a & b) == is_torn
+    expected = [
+        f"{len(a & b)} rows became several that lie in different splits, because the bytes of an "
+        "example decide its split: hold them together by a column with --group, or by AssignSplits "
+        "before MapRows"
+    ]
+    assert [record.message for record in caplog.records] == expected * is_torn
+
+
 @pytest.mark.slow
 def test_nan_is_counted_and_gets_a_warning(tmp_path, caplog):
     nan = float("nan")
