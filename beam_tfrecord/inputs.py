@@ -137,7 +137,8 @@ _KINDS_BY_SUFFIX = {
 _SUFFIXES = ".csv, .parquet, .jpg or another known suffix"
 _FILE_SCHEMES = ("file", "gs", "s3", "az", "hdfs", "azfs", "http", "https")
 
-_TABLE_LOG = re.compile(r"/_delta_log/|/metadata/[^/]*\.metadata\.json$")
+_ICEBERG_METADATA = re.compile(r"(^|/)metadata/[^/]*\.metadata\.json$")
+_TABLE_LOG = re.compile(rf"/_delta_log/|{_ICEBERG_METADATA.pattern}")
 
 # A directory may contain ten million images, so only the first files decide its kind.
 _FILES_LOOKED_AT = 1000
@@ -319,7 +320,7 @@ def _kind_of(path: str, packages: Packages) -> str:
     if urls := [url for url in with_zips([path]) if is_in_zip(url)]:
         return _kind_in_zips(path, urls, packages)
     scheme, colon, _ = path.partition("://")
-    if scheme == "iceberg":
+    if scheme == "iceberg" or _ICEBERG_METADATA.search(path):
         return "iceberg"
     if path.startswith("jdbc:") or (colon and scheme not in _FILE_SCHEMES):
         return "sql"
