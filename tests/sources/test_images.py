@@ -326,12 +326,12 @@ def test_notes_count_what_was_skipped(tmp_path):
     for name in ("a/.DS_Store", "a/Thumbs.db", "a/notes.txt", "a/b.HEIC", "z.heic", "z.avif", "z"):
         (tmp_path / name).write_text("x")
     os.mkfifo(tmp_path / "pipe.jpg")
-    read = "to read other images, convert them to one of .jpg, .jpeg, .jpe, .jfif, .png, .gif, .webp, .bmp, .tif, .tiff"
+    known = ".jpg, .jpeg, .jpe, .jfif, .png, .gif, .webp, .bmp, .tif, .tiff"
     source = Images(tmp_path)
     files = [file.outline() for file in source.files()]
     assert source.notes(files) == [
         "skipped 8 files: 1 .avif, 2 .heic, 1 .txt, 2 hidden or of the operating system, 1 not a "
-        f"regular file, 1 without a suffix: {read}"
+        f"regular file, 1 without a suffix: to read other images, convert them to one of {known}"
     ]
     assert source.notes([]) == []
 
