@@ -28,12 +28,14 @@ from beam_tfrecord.sizes import counted
 from beam_tfrecord.source_packages import Packages
 from beam_tfrecord.sources.arrow import Arrow
 from beam_tfrecord.sources.avro.source import Avro
-from beam_tfrecord.sources.base import Source
+from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.sources.coco.source import Coco
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.excel import Excel
 from beam_tfrecord.sources.files import (
     as_paths,
+    counts_text,
+    kind_of_name,
     remote_entries,
     skipped_files,
     suffix_of,
@@ -138,7 +140,8 @@ _KINDS_BY_SUFFIX = {
 _SUFFIXES = ".csv, .parquet, .jpg or another known suffix"
 _FILE_SCHEMES = ("file", "gs", "s3", "az", "hdfs", "azfs", "http", "https")
 
-_TABLE_LOG = re.compile(r"/_delta_log/|/metadata/[^/]*\.metadata\.json$")
+_ICEBERG_METADATA = re.compile(r"(^|/)metadata/[^/]*\.metadata\.json$")
+_TABLE_LOG = re.compile(rf"/_delta_log/|{_ICEBERG_METADATA.pattern}")
 
 # A directory may contain ten million images, so only the first files decide its kind.
 _FILES_LOOKED_AT = 1000
@@ -212,27 +215,36 @@ def make_source(
         repr(shown_path(path)) for path, times in Counter(readable.paths).items() if times > 1
     ]:
         _LOGGER.warning("input is named more than once, and read once: %s", listed(twice))
-    _warn_of_skipped(readable)
+    if skipped := _skipped_names(readable.source, readable.paths):
+        _LOGGER.warning(
+            "skipped %s whose %s not end in %s: %s (%s): name them or a pattern to read them, "
+            "with --from",
+            counted(len(skipped), "file"),
+            "name does" if len(skipped) == 1 else "names do",
+            " or ".join(readable.source.suffixes),
+            counts_text(Counter(map(kind_of_name, skipped))),
+            listed(skipped),
+        )
     return made
 
 
-def _warn_of_skipped(inputs: OnDisk) -> None:
-    """Warn of files in directories and zip files that are not read because of their names."""
-    suffixes = inputs.source.suffixes
+def _skipped_names(source: type[Source], paths: Iterable[str]) -> list[str]:
+    """Return the files in directories and zip files that are not read because of their names."""
     # Images count theirs. A manifest lists the files of a dataset, and the log those of a table.
-    if not suffixes or inputs.source is Images:
-        return
-    places = with_zips(path.removeprefix("file://") for path in inputs.paths)
+    if not source.suffixes or source is Images:
+        return []
+    places = with_zips(path.removeprefix("file://") for path in paths)
     places = [place for place in places if is_in_zip(place) or os.path.isdir(place)]
     searched = [place for place in places if not is_dataset(place) and not is_stage(place)]
-    if skipped := skipped_files(searched, suffixes):
-        _LOGGER.warning(
-            "skipped %s whose names do not end in %s: %s: name them or a pattern to read them, "
-            "with --from",
-            counted(len(skipped), "file"),
-            " or ".join(suffixes),
-            listed(skipped),
-        )
+    return skipped_files(searched, source.suffixes)
+
+
+def skipped_counts(source: Source, files: Iterable[InputFile]) -> dict[str, int]:
+    """Return how many files of the input are not read because of their names, by suffix."""
+    if isinstance(source, Images):
+        return source.skipped(files)
+    names = _skipped_names(type(source), getattr(source, "paths", ()))
+    return dict(Counter(map(kind_of_name, names)))
 
 
 def parse_options(
@@ -320,7 +332,7 @@ def _kind_of(path: str, packages: Packages) -> str:
     if urls := [url for url in with_zips([path]) if is_in_zip(url)]:
         return _kind_in_zips(path, urls, packages)
     scheme, colon, _ = path.partition("://")
-    if scheme == "iceberg":
+    if scheme == "iceberg" or _ICEBERG_METADATA.search(path):
         return "iceberg"
     if path.startswith("jdbc:") or (colon and scheme not in _FILE_SCHEMES):
         return "sql"

@@ -30,6 +30,7 @@ from beam_tfrecord.errors import (
     for_caller,
 )
 from beam_tfrecord.images import refused_warning
+from beam_tfrecord.inputs import skipped_counts
 from beam_tfrecord.jobs.identity import (
     State,
     begin,
@@ -307,6 +308,8 @@ def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | 
         make_directory(directory)
         info: dict[str, Any] = {"started": started, "attempts": number, **input_info(files)}
         info[SETTINGS] = settings.asked
+        if skipped := skipped_counts(settings.source, files):
+            info["skipped_files"] = skipped
         if job.identity.without_functions:
             info[WITHOUT_FUNCTIONS] = job.identity.without_functions
         silence_beam()

@@ -10,7 +10,7 @@ import pickle
 import posixpath
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord import storage
@@ -27,6 +27,7 @@ from beam_tfrecord.storage import (
     shown_path,
     split_zip_url,
 )
+from beam_tfrecord.tables import listed
 
 
 def as_paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
@@ -197,8 +198,8 @@ def _walk(directory: str, suffixes: Sequence[str]) -> Iterator[str]:
                 yield os.path.join(parent, name)
 
 
-# Files with these suffixes describe the others, as beside datasets and tables.
-_DESCRIPTIONS = (".json", ".md", ".pbtxt")
+# Files with these suffixes describe the others.
+_DESCRIPTIONS = (".md", ".pbtxt")
 
 
 def skipped_files(places: Iterable[str], suffixes: Sequence[str]) -> list[str]:
@@ -246,6 +247,21 @@ _NUMBERED = re.compile(r"(\.tfrecords?(?:\.(?:gz|bz2|zst|xz|lz4))?)-\d+-of-\d+(?
 def suffix_of(name: str) -> str:
     """Return the suffix of a name in lower case, without a compression suffix or a number."""
     return posixpath.splitext(_uncompressed(name))[1]
+
+
+# Not the number of a picture in a video: there are as many as pictures.
+_SUFFIX = re.compile(r"\.[a-z][\w-]{0,9}")
+
+
+def kind_of_name(name: str) -> str:
+    """Return the suffix of a name, or what to call a name without one."""
+    suffix = suffix_of(name)
+    return suffix if _SUFFIX.fullmatch(suffix) else "without a suffix"
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """Return the numbers of some kinds of files: ``1 .heic, 2 without a suffix``."""
+    return listed([f"{count:,} {what}" for what, count in counts.items()])
 
 
 def has_suffix(name: str, suffixes: Sequence[str]) -> bool:

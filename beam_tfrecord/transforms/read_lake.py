@@ -63,7 +63,8 @@ class ReadFromIceberg(_ReadFromLake):
     Position deletes, renamed and added columns are honoured.
 
     Args:
-        paths: The table: ``iceberg://catalog/database.table``, its directory, or a metadata file.
+        paths: The table: ``iceberg://catalog/database.table``, its metadata file, or its directory
+            if that has a ``version-hint.text``.
         columns: Names of the columns to read, in order; None means all.
         version: Id of the snapshot; None means the current one.
         as_of: Time in ISO 8601, in UTC if it has no zone; read the last snapshot at this time.

@@ -226,16 +226,14 @@ def test_an_input_that_is_named_twice_gets_a_warning(caplog):
 
 
 def test_files_that_a_directory_hides_get_a_warning(tmp_path, caplog):
-    path = touch(
-        tmp_path, "a.csv", "b.csv.gz", "_SUCCESS", ".hidden", "Thumbs.db", "b.json", "c.md"
-    )
+    path = touch(tmp_path, "a.csv", "b.csv.gz", "_SUCCESS", ".hidden", "Thumbs.db", "c.md")
     make_source([path, f"{path}/a.csv"])
     assert caplog.messages == []
-    touch(tmp_path, "c.csv-1", "_index/x", "below/part-00000")
+    touch(tmp_path, "b.json", "c.json.gz", "_index/x", "below/part-00000", "f.000123")
     make_source(path)
     assert caplog.messages == [
-        "skipped 2 files whose names do not end in .csv: below/part-00000, c.csv-1: "
-        "name them or a pattern to read them, with --from"
+        "skipped 4 files whose names do not end in .csv: 2 .json, 2 without a suffix (b.json, "
+        "below/part-00000, c.json.gz, f.000123): name them or a pattern to read them, with --from"
     ]
 
 
@@ -249,4 +247,6 @@ def test_files_that_a_zip_file_hides_get_a_warning(tmp_path, caplog):
         assert caplog.messages == []
     make_source(archive, from_="csv")
     (message,) = caplog.messages
-    assert message.startswith("skipped 1 file whose names do not end in .csv: a/b.jsonl: ")
+    assert message.startswith(
+        "skipped 1 file whose name does not end in .csv: 1 .jsonl (a/b.jsonl): "
+    )

@@ -9,6 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.helpers.lazy import Lazy
+
+pyiceberg_sql = Lazy("pyiceberg.catalog.sql")
+
 FEATURES = ["deletionVectors", "columnMapping"]
 Row = dict[str, Any]
 
@@ -29,12 +33,34 @@ def delta_log(directory):
     create_table_with_add_actions(str(directory), schema, adds, "overwrite")
 
 
+def hinted_catalog(name, **properties):
+    """Return a catalogue in SQLite that writes the version-hint.text of its tables, too."""
+
+    class Hinted(pyiceberg_sql.SqlCatalog):
+        def create_table(self, *args, **options):
+            table = super().create_table(*args, **options)
+            hint_at(table)
+            return table
+
+        def commit_table(self, table, requirements, updates):
+            done = super().commit_table(table, requirements, updates)
+            hint_at(self.load_table(table.name()))
+            return done
+
+    return Hinted(name, **properties)
+
+
+def hint_at(table):
+    """Name the metadata file of an Iceberg table in its version-hint.text."""
+    directory, _, name = table.metadata_location.rpartition("/")
+    with table.io.new_output(f"{directory}/version-hint.text").create(overwrite=True) as file:
+        file.write(name.encode())
+
+
 def iceberg_metadata(directory):
     """Write the metadata of an Iceberg table with the files in a directory."""
-    from pyiceberg.catalog.sql import SqlCatalog
-
     files = files_in(directory)
-    catalog = SqlCatalog("made", uri="sqlite:///:memory:")
+    catalog = hinted_catalog("made", uri="sqlite:///:memory:")
     catalog.create_namespace("ns")
     schema = pq.read_schema(files[0])
     table = catalog.create_table("ns.t", schema=schema, location=f"file://{directory}")

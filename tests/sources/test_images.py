@@ -323,19 +323,17 @@ def test_options_that_cannot_be(options, message):
 
 def test_notes_count_what_was_skipped(tmp_path):
     write_tree(tmp_path, a__x=jpeg())
-    for name in ("a/.DS_Store", "a/Thumbs.db", "a/notes.txt", "z.xml"):
+    for name in ("a/.DS_Store", "a/Thumbs.db", "a/notes.txt", "a/b.HEIC", "z.heic", "z.avif", "z"):
         (tmp_path / name).write_text("x")
+    os.mkfifo(tmp_path / "pipe.jpg")
+    known = ".jpg, .jpeg, .jpe, .jfif, .png, .gif, .webp, .bmp, .tif, .tiff"
     source = Images(tmp_path)
     files = [file.outline() for file in source.files()]
     assert source.notes(files) == [
-        "4 files were skipped: 2 without the suffix of an image and "
-        "2 hidden or of the operating system"
+        "skipped 8 files: 1 .avif, 2 .heic, 1 .txt, 2 hidden or of the operating system, 1 not a "
+        f"regular file, 1 without a suffix: to read other images, convert them to one of {known}"
     ]
     assert source.notes([]) == []
-    for name in ("a/.DS_Store", "a/Thumbs.db", "a/notes.txt"):
-        (tmp_path / name).unlink()
-    (note,) = source.notes(source.files())
-    assert note == "1 file was skipped: 1 without the suffix of an image"
 
 
 def test_group_is_the_content_where_there_is_any():

@@ -59,8 +59,8 @@ def test_pictures_and_their_classes(bucket, monkeypatch):
         ("b/1.jpg", 1, jpeg(0)),
     ]
     assert source.notes(file.outline() for file in source.files()) == [
-        "3 files were skipped: 1 without the suffix of an image and "
-        "2 hidden or of the operating system"
+        "skipped 3 files: 1 .txt, 2 hidden or of the operating system: to read other images, "
+        "convert them to one of .jpg, .jpeg, .jpe, .jfif, .png, .gif, .webp, .bmp, .tif, .tiff"
     ]
 
 

@@ -41,7 +41,7 @@ def test_hidden_and_system_files_are_skipped_and_counted(tmp_path):
     tree = find_tree([str(tmp_path)])
     assert names_in(tree) == ["_DSC01.jpg"]
     skipped = [item for item in list_tree(tree) if isinstance(item, Skipped)]
-    assert Counter(skipped) == {Skipped.HIDDEN: 4, Skipped.OTHER: 1}
+    assert Counter(skipped) == {Skipped("hidden or of the operating system"): 4, Skipped(".txt"): 1}
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,13 @@ from beam_tfrecord.errors import (
 from beam_tfrecord.inputs import detect_kind, make_source
 from beam_tfrecord.sources.lake.table import LakeTable
 from tests.helpers.lazy import Lazy
-from tests.helpers.made_tables import FEATURES, deletion_vector, handmade_delta
+from tests.helpers.made_tables import (
+    FEATURES,
+    deletion_vector,
+    handmade_delta,
+    hint_at,
+    hinted_catalog,
+)
 from tests.helpers.reading import rows_of
 
 deltalake = Lazy("deltalake")
@@ -278,7 +284,7 @@ def test_a_table_without_rows_is_a_dataset_without_rows(tmp_path, kind):
         deltalake.DeltaTable.create(path, SCHEMA)
     else:
         properties = {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}"}
-        catalog = pyiceberg_sql.SqlCatalog("mine", **properties)
+        catalog = hinted_catalog("mine", **properties)
         catalog.create_namespace("ns")
         path = catalog.create_table("ns.t", schema=SCHEMA).location().removeprefix("file://")
         catalog.engine.dispose()
@@ -293,6 +299,64 @@ def test_a_table_without_rows_is_a_dataset_without_rows(tmp_path, kind):
     before = (output / "job.json").stat().st_mtime_ns
     bt.write(path, output, columns=["day"], key="day")
     assert (output / "job.json").stat().st_mtime_ns == before
+
+
+def test_an_iceberg_directory_is_read_as_pyiceberg_does_after_a_crash_at_every_step(tmp_path):
+    """Every file that a commit writes is one step; the hint is the last."""
+    from pyiceberg.table import StaticTable
+
+    catalog = pyiceberg_sql.SqlCatalog("mine", uri="sqlite://", warehouse=f"file://{tmp_path}")
+    catalog.create_namespace("ns")
+    table = catalog.create_table("ns.t", schema=SCHEMA)
+    directory = tmp_path / "ns" / "t"
+    table.append(table_of(some_rows(5)))
+    hint_at(table)
+    before, committed = {*directory.rglob("*.*")}, table.metadata_location
+    table.append(table_of(some_rows(4, 5)))
+    steps = sorted({*directory.rglob("*.*")} - before, key=lambda path: path.stat().st_mtime_ns)
+    assert [path.suffix for path in steps] == [".parquet", ".avro", ".avro", ".json"]
+    written = {path: path.read_bytes() for path in steps}
+    for path in steps:
+        path.unlink()
+    hint = directory / "metadata" / "version-hint.text"
+    for path, data in [*written.items(), (hint, steps[-1].name.encode())]:
+        path.write_bytes(data)
+        expected = StaticTable.from_metadata(str(directory)).scan().to_arrow().to_pylist()
+        assert by_id(rows_of(make_source(str(directory)))) == by_id(expected)
+    assert len(expected) == 9
+    # Without the hint, no file tells whether the catalogue has the last commit.
+    hint.unlink()
+    with pytest.raises(
+        UsageError, match=r"which metadata file of Iceberg table .* is current"
+    ) as no:
+        make_source(str(directory))
+    assert f"such as '{steps[-1]}', or iceberg://CATALOG/DATABASE.TABLE" in str(no.value)
+    assert len(rows_of(make_source(committed.removeprefix("file://")))) == 5
+    assert detect_kind(committed.removeprefix("file://")) == "iceberg"
+    catalog.engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("hint", "names", "cure"),
+    [
+        (None, ["v9.metadata.json", "v10.metadata.json"], "such as '{}/v10.metadata.json'"),
+        (None, ["00002-a.metadata.json", "00002-b.metadata.json"], "such as '{}/00002-"),
+        ("3", ["v2.metadata.json", "v3.gz.metadata.json"], "such as '{}/v3.gz.metadata.json'"),
+        ("3", ["v2.metadata.json", "v3.metadata.json.gz"], "gunzip '{}/v3.metadata.json.gz', or"),
+        ("3", ["v3.metadata.json.gz"], "gunzip '{}/v3.metadata.json.gz', or"),
+    ],
+)
+def test_an_iceberg_directory_whose_hint_names_no_file_is_refused(tmp_path, hint, names, cure):
+    place = tmp_path / "metadata"
+    place.mkdir()
+    for name in names:
+        (place / name).write_text("{")
+    if hint:
+        (place / "version-hint.text").write_text(hint)
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "deleted.parquet")
+    with pytest.raises(UsageError, match="which metadata file") as refused:
+        make_source(str(tmp_path))
+    assert cure.format(place) in str(refused.value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -316,7 +380,7 @@ def iceberg(tmp_path):
     home = tmp_path / "ware house"
     home.mkdir()
     properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
-    catalog = pyiceberg_sql.SqlCatalog("mine", **properties, warehouse=f"file://{home}")
+    catalog = hinted_catalog("mine", **properties, warehouse=f"file://{home}")
     catalog.create_namespace("ns")
     catalog.create_table("ns.trips", schema=SCHEMA)
     found = IcebergTable(catalog, properties, f"{home}/ns/trips")
@@ -423,7 +487,7 @@ def test_a_change_of_the_columns_alone_is_another_dataset(iceberg, tmp_path):
 def test_files_without_ids_are_read_by_the_mapping_of_names(tmp_path):
     pq.write_table(table_of(some_rows(5)), tmp_path / "x.parquet")
     properties = {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}"}
-    catalog = pyiceberg_sql.SqlCatalog("mine", **properties)
+    catalog = hinted_catalog("mine", **properties)
     catalog.create_namespace("ns")
     table = catalog.create_table("ns.t", schema=SCHEMA)
     table.add_files([f"{tmp_path}/x.parquet"])
@@ -449,7 +513,7 @@ def test_a_field_renamed_inside_of_a_column_is_refused(tmp_path, place):
     nested = {"struct": of, "list": pa.list_(of), "map": pa.map_(pa.string(), of)}[place]
     rows = pa.table({"n": [1], "st": pa.array([value], nested)})
     properties = {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}"}
-    catalog = pyiceberg_sql.SqlCatalog("mine", **properties)
+    catalog = hinted_catalog("mine", **properties)
     catalog.create_namespace("ns")
     table = catalog.create_table("ns.t", schema=rows.schema)
     table.append(rows)
@@ -503,6 +567,7 @@ def test_a_damaged_log_is_one_line(tmp_path, damaged):
     path = tmp_path / damaged
     path.parent.mkdir()
     path.write_text("{")
+    (path.parent / "version-hint.text").write_text("1")
     with pytest.raises(BeamTFRecordError, match=r"cannot read .* table") as caught:
         make_source(str(tmp_path))
     assert "\n" not in str(caught.value)

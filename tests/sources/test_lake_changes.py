@@ -23,10 +23,9 @@ from beam_tfrecord.sources.lake.delta import Delta
 from beam_tfrecord.sources.lake.table import LakeTable
 from beam_tfrecord.testing import SCHEMA, Row, SourceConformance
 from tests.helpers.lazy import Lazy
-from tests.helpers.made_tables import delta_log
+from tests.helpers.made_tables import delta_log, hinted_catalog
 
 deltalake = Lazy("deltalake")
-pyiceberg_sql = Lazy("pyiceberg.catalog.sql")
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +67,7 @@ class IcebergTable:
 
     def __init__(self, directory):
         properties = {"uri": f"sqlite:///{directory}/c.db", "warehouse": f"file://{directory}"}
-        self.catalog = pyiceberg_sql.SqlCatalog("mine", **properties)
+        self.catalog = hinted_catalog("mine", **properties)
         self.catalog.create_namespace("ns")
         self.catalog.create_table("ns.t", schema=pa.schema({"n": pa.int64()}))
         self.path = str(directory / "ns" / "t")
@@ -206,7 +205,7 @@ def test_widened_columns_have_the_wider_type(tmp_path):
     from pyiceberg.types import DoubleType, LongType
 
     properties = {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}"}
-    catalog = pyiceberg_sql.SqlCatalog("mine", **properties)
+    catalog = hinted_catalog("mine", **properties)
     catalog.create_namespace("ns")
     narrow = pa.schema({"a b": pa.int32(), "x": pa.float32()})
     table = catalog.create_table("ns.t", schema=narrow)

@@ -25,11 +25,10 @@ from beam_tfrecord.sources.lake import table as table_module
 from beam_tfrecord.sources.lake.table import LakeTable
 from beam_tfrecord.sources.parquet import footer as footer_module
 from tests.helpers.lazy import Lazy
-from tests.helpers.made_tables import FEATURES, deletion_vector, handmade_delta
+from tests.helpers.made_tables import FEATURES, deletion_vector, handmade_delta, hinted_catalog
 from tests.sources.test_lake import some_rows, table_of
 
 deltalake = Lazy("deltalake")
-pyiceberg_sql = Lazy("pyiceberg.catalog.sql")
 
 pytestmark = pytest.mark.slow
 
@@ -196,7 +195,7 @@ def iceberg_of(directory, tables):
 
     directory.mkdir(exist_ok=True)
     properties = {"uri": f"sqlite:///{directory}/c.db", "warehouse": f"file://{directory}"}
-    catalog = pyiceberg_sql.SqlCatalog("mine", **properties)
+    catalog = hinted_catalog("mine", **properties)
     catalog.create_namespace("ns")
     made = None
     for table in tables:
@@ -561,7 +560,7 @@ def test_iceberg_deletes_of_skipped_files_are_not_read(tmp_path, monkeypatch):
 def test_a_renamed_column_of_iceberg_is_pruned_by_its_id(tmp_path):
     path = iceberg_of(tmp_path / "ice", (table_of(some_rows(10, at)) for at in (0, 10)))
     properties = {"uri": f"sqlite:///{tmp_path}/ice/c.db"}
-    catalog = pyiceberg_sql.SqlCatalog("mine", **properties)
+    catalog = hinted_catalog("mine", **properties)
     table = catalog.load_table("ns.t")
     with table.update_schema() as change:
         change.rename_column("id", "number")

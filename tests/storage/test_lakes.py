@@ -8,9 +8,9 @@ from beam_tfrecord import storage
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.inputs import detect_kind
 from tests.helpers.lazy import Lazy
+from tests.helpers.made_tables import hinted_catalog
 
 deltalake = Lazy("deltalake")
-pyiceberg_sql = Lazy("pyiceberg.catalog.sql")
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +47,7 @@ def test_an_iceberg_table(amazon_store, tmp_path):
         "s3.region": of["AWS_DEFAULT_REGION"],
     }
     where = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"{amazon_store.url}/w"}
-    made = pyiceberg_sql.SqlCatalog("local", **where, **storage_of_table)
+    made = hinted_catalog("local", **where, **storage_of_table)
     made.create_namespace("db")
     table = made.create_table("db.t", schema=TABLE.schema)
     table.append(TABLE)

@@ -17,9 +17,9 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import TargetExists
 from beam_tfrecord.runners.pipelines import LocalRunner
 from tests.helpers.lazy import Lazy
+from tests.helpers.made_tables import hinted_catalog
 
 deltalake = Lazy("deltalake")
-pyiceberg_sql = Lazy("pyiceberg.catalog.sql")
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 SECRET = "hush-hush"
@@ -34,7 +34,7 @@ def lake_tables(directory):
     rows = pa.table({"id": [1]})
     deltalake.write_deltalake(str(directory / "delta"), rows)
     properties = {"uri": f"sqlite:///{directory}/c.db", "warehouse": f"file://{directory}"}
-    catalog = pyiceberg_sql.SqlCatalog("mine", **properties)
+    catalog = hinted_catalog("mine", **properties)
     catalog.create_namespace("ns")
     catalog.create_table("ns.t", schema=rows.schema).append(rows)
     catalog.engine.dispose()

@@ -26,6 +26,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.sources.typed_files import TypedFiles
 from tests.helpers.datasets import shard_hashes
 from tests.helpers.formats import FORMATS, write_file
+from tests.helpers.made_tables import hinted_catalog
 from tests.helpers.zips import zip_of
 from tests.sources.made_sql import make_database
 
@@ -195,9 +196,7 @@ def delta(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
 
 def iceberg(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
     """Write a file for each piece, of a table of which a column is renamed later."""
-    from pyiceberg.catalog.sql import SqlCatalog
-
-    catalog = SqlCatalog("made", uri="sqlite:///:memory:", warehouse=f"file://{directory}")
+    catalog = hinted_catalog("made", uri="sqlite:///:memory:", warehouse=f"file://{directory}")
     catalog.create_namespace("ns")
     table = catalog.create_table("ns.t", schema=SCHEMA.set(2, pa.field("was", pa.int64())))
     first, *others = _pieces(rows, draw)

@@ -8,7 +8,6 @@ follow from the names of the objects.
 from __future__ import annotations
 
 import dataclasses
-import enum
 import functools
 import glob
 import hashlib
@@ -26,7 +25,7 @@ from beam_tfrecord import storage
 from beam_tfrecord.errors import DataError, InputChanged, UsageError
 from beam_tfrecord.images.formats import SUFFIXES
 from beam_tfrecord.sources.base import InputFile, version_and_state
-from beam_tfrecord.sources.files import is_pattern, with_zips
+from beam_tfrecord.sources.files import is_pattern, kind_of_name, with_zips
 from beam_tfrecord.storage import is_hidden, is_remote, is_web, shown_path
 
 LAYOUTS = ("auto", "class", "split", "flat")
@@ -63,11 +62,18 @@ class Found(NamedTuple):
     state: str = ""
 
 
-class Skipped(enum.Enum):
-    """The reason why a listing skips a file."""
+class Skipped(NamedTuple):
+    """A file that a listing skips.
 
-    HIDDEN = "hidden or of the operating system"
-    OTHER = "without the suffix of an image"
+    Attributes:
+        what: Its suffix, or what else it is.
+    """
+
+    what: str
+
+
+_HIDDEN = Skipped("hidden or of the operating system")
+_NOT_REGULAR = Skipped("not a regular file")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,8 +84,8 @@ class Pack(InputFile):
         names: Names of the files relative to `path`, joined by NUL and compressed.
         sizes: Sizes of the files as little-endian uint64, compressed.
         classes: Names of all classes, in order, in the first pack of a listing; empty in others.
-        hidden: Number of hidden files that the listing skipped since the previous pack.
-        other: Number of other files, without the suffix of an image, that it skipped since then.
+        skipped: Names of `Skipped.what` and how many of such files the listing skipped since the
+            previous pack.
         has_splits: Whether the first folder of every name is a split.
         has_labels: Whether the first folder, or the one after the split, is a class.
     """
@@ -87,8 +93,7 @@ class Pack(InputFile):
     names: bytes = b""
     sizes: bytes = b""
     classes: tuple[str, ...] = ()
-    hidden: int = 0
-    other: int = 0
+    skipped: tuple[tuple[str, int], ...] = ()
     has_splits: bool = False
     has_labels: bool = False
 
@@ -138,10 +143,10 @@ def pack_files(
 ) -> Iterator[Pack]:
     """Join files, in their order, into packs of at most `PACK_FILES` and about `PACK_BYTES`."""
     pending: list[Found] = []
-    skipped, size = Counter[Skipped](), 0
+    skipped, size = Counter[str](), 0
     for item in found:
         if isinstance(item, Skipped):
-            skipped[item] += 1
+            skipped[item.what] += 1
             continue
         if pending and (len(pending) == PACK_FILES or size + item.size > PACK_BYTES):
             yield _pack(pending, root, classes, skipped)
@@ -152,9 +157,7 @@ def pack_files(
         yield _pack(pending, root, classes, skipped)
 
 
-def _pack(
-    found: list[Found], root: str, classes: tuple[str, ...], skipped: Counter[Skipped]
-) -> Pack:
+def _pack(found: list[Found], root: str, classes: tuple[str, ...], skipped: Counter[str]) -> Pack:
     names = b"\0".join(file.name for file in found)
     sizes = np.array([file.size for file in found], "<u8")
     version, state = _version_and_state(found)
@@ -169,8 +172,7 @@ def _pack(
         names=zlib.compress(names, _LEVEL),
         sizes=zlib.compress(sizes.tobytes(), _LEVEL),
         classes=classes,
-        hidden=skipped[Skipped.HIDDEN],
-        other=skipped[Skipped.OTHER],
+        skipped=tuple(skipped.items()),
     )
 
 
@@ -375,11 +377,11 @@ def list_tree(tree: Tree) -> Iterator[Found | Skipped]:
         for entry in _objects(tree.root):
             name = entry.path[len(tree.root) + 1 :]
             if any(map(is_hidden, name.split("/"))):
-                yield Skipped.HIDDEN
+                yield _HIDDEN
             elif _is_image(name):
                 yield Found(name.encode(), entry.bytes, entry.version)
             else:
-                yield Skipped.OTHER
+                yield Skipped(kind_of_name(name))
         return
     for start in tree.starts:
         path = os.path.join(tree.root, start)
@@ -388,7 +390,7 @@ def list_tree(tree: Tree) -> Iterator[Found | Skipped]:
             yield from _walk(path, prefix, (_identity(os.stat(path)),))
         else:
             is_image = start in tree.named or _is_image(start)
-            yield _file(path, os.fsencode(start)) if is_image else Skipped.OTHER
+            yield _file(path, os.fsencode(start)) if is_image else Skipped(kind_of_name(start))
 
 
 def _objects(root: str) -> Iterator[storage.Entry]:
@@ -409,7 +411,7 @@ def _walk(
     for name in names:
         path = base + name
         if is_hidden(name.rstrip("/")):
-            yield Skipped.HIDDEN
+            yield _HIDDEN
         elif name.endswith("/"):
             here = _identity(os.stat(path))
             if here not in above:
@@ -417,7 +419,7 @@ def _walk(
         elif _is_image(name):
             yield _file(path, prefix + os.fsencode(name))
         else:
-            yield Skipped.OTHER
+            yield Skipped(kind_of_name(name))
 
 
 def _scan(directory: str) -> Iterator[tuple[str, bool]]:
@@ -444,7 +446,7 @@ def _file(path: str, name: bytes) -> Found | Skipped:
     except OSError:
         return Found(name, 0, 0)  # the error of reading it will be reported
     if not stat.S_ISREG(status.st_mode):
-        return Skipped.OTHER
+        return _NOT_REGULAR
     return Found(name, status.st_size, status.st_mtime_ns, version_and_state(status)[1])
 
 

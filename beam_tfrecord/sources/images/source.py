@@ -21,6 +21,7 @@ import dataclasses
 import functools
 import glob
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -31,6 +32,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import LABELS_FILE, labels_of
 from beam_tfrecord.images import Fault
 from beam_tfrecord.images.formats import SUFFIXES
+from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import (
     MOST_UNITS,
     Chunk,
@@ -39,13 +41,12 @@ from beam_tfrecord.sources.base import (
     Source,
     Unit,
 )
-from beam_tfrecord.sources.files import as_paths
+from beam_tfrecord.sources.files import as_paths, counts_text
 from beam_tfrecord.sources.images.base import ImageSource
 from beam_tfrecord.sources.images.labels import Inferred, classes_of_option, is_line
 from beam_tfrecord.sources.images.listing import (
     LAYOUTS,
     Pack,
-    Skipped,
     Tree,
     find_tree,
     is_utf8,
@@ -291,15 +292,19 @@ class Images(ImageSource):
         """Return messages about the number of skipped files, and the reasons."""
         if table := self._table:
             return table.notes()
-        packs = [file for file in files if isinstance(file, Pack)]
-        counts = {
-            Skipped.OTHER: sum(pack.other for pack in packs),
-            Skipped.HIDDEN: sum(pack.hidden for pack in packs),
-        }
-        parts = [f"{count:,} {why.value}" for why, count in counts.items() if count]
-        total = sum(counts.values())
-        were = "file was" if total == 1 else "files were"
-        return [f"{total:,} {were} skipped: {' and '.join(parts)}"] if parts else []
+        if not (counts := self.skipped(files)):
+            return []
+        return [
+            f"skipped {counted(sum(counts.values()), 'file')}: {counts_text(counts)}: to read "
+            f"other images, convert them to one of {', '.join(SUFFIXES)}"
+        ]
+
+    def skipped(self, files: Iterable[InputFile]) -> dict[str, int]:
+        """Return how many files the listing skipped, by suffix."""
+        counts = Counter[str]()
+        for file in files:
+            counts.update(dict(file.skipped) if isinstance(file, Pack) else {})
+        return dict(sorted(counts.items()))
 
 
 def _is_directory(path: str) -> bool:

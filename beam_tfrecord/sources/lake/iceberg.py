@@ -31,8 +31,6 @@ from beam_tfrecord.sources.lake.table import (
 from beam_tfrecord.storage import is_remote, list_files, open_read
 
 _SCHEME = "iceberg://"
-# How writers name the metadata files of versions: v3.metadata.json or 00003-<uuid>.metadata.json.
-_METADATA = re.compile(r"v?(\d+)(?:-[^/]*)?\.metadata\.json")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,8 +150,13 @@ class Iceberg(LakeTable):
 
             catalog, _, name = self.path.removeprefix(_SCHEME).partition("/")
             return load_catalog(catalog, **(self.properties or {})).load_table(name)
-        is_file = self.path.endswith(".json")
-        return _static(self.path if is_file else _last_metadata(self.path), self.properties)
+        try:
+            # Of a directory, it reads the metadata file that version-hint.text names.
+            return _static(self.path, self.properties)
+        except FileNotFoundError:
+            if self.path.endswith(".metadata.json"):
+                raise
+            raise _without_hint(self.path) from None
 
     def _snapshot(self, table: Any) -> Any:
         """Return the snapshot to read; None for a table to which nothing was written yet.
@@ -189,21 +192,24 @@ def _static(metadata: str, properties: Any) -> Any:
     return StaticTable.from_metadata(metadata, dict(properties or {}))
 
 
-def _last_metadata(directory: str) -> str:
-    """Return the path of the newest metadata file of a table.
-
-    Raises:
-        UsageError: There is none.
-    """
+def _without_hint(directory: str) -> UsageError:
+    """Return the error for a directory that does not say which of its metadata files is current."""
     place = os.path.join(directory, "metadata")
     if is_remote(directory):
         names = [entry.path.rpartition("/")[2] for entry in list_files(place)]
     else:
         names = os.listdir(place) if os.path.isdir(place) else []
-    versions = {int(match[1]): name for name in names if (match := _METADATA.fullmatch(name))}
-    if not versions:
-        raise UsageError(f"cannot read Iceberg table {directory!r}: it has no metadata/ files")
-    return os.path.join(place, versions[max(versions)])
+    names = [name for name in names if ".metadata.json" in name]
+    if not names:
+        return UsageError(f"cannot read Iceberg table {directory!r}: it has no metadata/ files")
+    newest = max(names, key=lambda name: [int(number) for number in re.findall(r"\d+", name)[:1]])
+    cure = f"pass the one that its catalogue names, such as {os.path.join(place, newest)!r}, or"
+    if newest.endswith(".gz"):
+        cure = f"gunzip {os.path.join(place, newest)!r}, or pass"
+    return UsageError(
+        f"cannot tell which metadata file of Iceberg table {directory!r} is current, since it has "
+        f"no version-hint.text that names one: {cure} iceberg://CATALOG/DATABASE.TABLE"
+    )
 
 
 def _leaves(column: Any) -> list[int]:

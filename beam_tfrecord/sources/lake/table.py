@@ -404,19 +404,19 @@ def _are_among(positions: Int64Array, deleted: Int64Array) -> npt.NDArray[np.boo
     return np.equal(deleted[np.minimum(found, len(deleted) - 1)], positions)
 
 
-# Beginnings and ends of the names of log files, below the directory of a table.
+# Directory of the log of a table, and a part of the names of its files.
 _LOGS = {"delta": ("_delta_log", ".json"), "iceberg": ("metadata", ".metadata.json")}
 
 
 def lake_kind(path: str) -> str | None:
     """Return the kind of the table in a directory, by its log; None if it is not a table."""
-    for kind, (log, suffix) in _LOGS.items():
+    for kind, (log, part) in _LOGS.items():
         directory = os.path.join(path, log)
         if is_remote(path):
             names: Iterable[str] = (entry.path for entry in list_files(directory))
         else:
             names = os.listdir(directory) if os.path.isdir(directory) else ()
-        if any(name.endswith(suffix) for name in names):
+        if any(part in name for name in names):
             return kind
     return None
 
