@@ -64,7 +64,14 @@ class Progress:
         self._began_at = 0
 
     def update(
-        self, phase: str, done: int, total: int | None = None, *, unit: str = "B", rejects: int = 0
+        self,
+        phase: str,
+        done: int,
+        total: int | None = None,
+        *,
+        unit: str = "B",
+        rejects: int = 0,
+        later: float = 0.0,
     ) -> None:
         """Show the progress of one phase of the job.
 
@@ -76,6 +83,8 @@ class Progress:
                 amount that was only estimated is dropped once more than that is done.
             unit: ``B`` for bytes, or a noun in the singular, such as ``row``.
             rejects: Number of rows rejected so far.
+            later: About how long all later phases take, as a multiple of this one: the time left is
+                that of the job.
         """
         if not self._enabled:
             return
@@ -90,7 +99,7 @@ class Progress:
             rate = (done - self._began_at) / seconds if seconds >= _LEAST_RATE_S else 0.0
             if total is not None and done > total:
                 total = None
-            facts = _facts(done, total, unit, seconds, rate, rejects)
+            facts = _facts(done, total, unit, seconds, rate, rejects, later)
             # A stream that fails, for example on a full disk, must not end the job.
             with contextlib.suppress(OSError):
                 if self._has_bar:
@@ -198,7 +207,13 @@ def _line(phase: str, done: int, total: int | None, facts: str, after_percent: s
 
 
 def _facts(
-    done: int, total: int | None, unit: str, seconds: float, rate: float, rejects: int
+    done: int,
+    total: int | None,
+    unit: str,
+    seconds: float,
+    rate: float,
+    rejects: int,
+    later: float,
 ) -> str:
     if not done:
         facts = [f"{_amount(total, unit)} …" if total else "…"]
@@ -211,7 +226,7 @@ def _facts(
     if rate >= 1 and done != total:
         facts.append(f"{_amount(rate, unit)}/s")
     if rate > 0 and total and done < total:
-        facts.append(f"{_about((total - done) / rate)} left")
+        facts.append(f"{_about((total * (1 + later) - done) / rate)} left")
     if rejects:
         facts.append(_amount(rejects, "reject"))
     return ", ".join(facts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import warnings
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
@@ -49,12 +50,17 @@ class Terminal(logging.Handler):
         """Print the warnings so far."""
         texts, self._warnings = self._warnings, {}
         for text in texts:
-            _print(f"warning: {text}")
+            _print(f"{_colored('warning:', 'yellow')} {text}")
 
 
 def print_error(text: str) -> None:
     """Print an error on stderr, also if there is no log."""
-    _print(f"error: {text}")
+    _print(f"{_colored('error:', 'red')} {text}")
+
+
+def _colored(word: str, color: str) -> str:
+    # Click removes the color if stderr is not a terminal.
+    return word if os.environ.get("NO_COLOR") else click.style(word, fg=color)
 
 
 def _print(text: str) -> None:

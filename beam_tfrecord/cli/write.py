@@ -141,8 +141,10 @@ def plan(
     from beam_tfrecord.jobs import api
 
     planned = api.plan(inputs, output, prices=prices, **arguments)
-    text = json.dumps(planned, indent=2, ensure_ascii=False)
-    print_result(text if as_json else "\n".join(render(planned)))
+    if as_json:
+        print_result(json.dumps(planned, indent=2, ensure_ascii=False))
+    else:
+        print_result("\n".join(f"{label}: {text}" for label, text in planned.lines()))
 
 
 @click.command(cls=GroupedCommand, short_help="Print the schema of the input.")

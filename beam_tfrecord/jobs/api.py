@@ -215,7 +215,8 @@ def plan(
         A dict of JSON values: files, bytes and, if known without reading them, rows of the input;
         units (parts of the input) and groups (tasks of one or more units); passes over the input;
         runs (sorted temporary files); requests; expected bytes of the records, of temporary files
-        and of the shuffle; splits and shards; runner and settings.
+        and of the shuffle; splits and shards; runner and settings; expected seconds, if the job
+        runs here; and risks. Its ``lines()`` are what the command prints.
 
     Raises:
         UsageError: The call cannot be carried out.

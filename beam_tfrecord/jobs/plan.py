@@ -2,14 +2,15 @@
 
 Records travel to their shards through an exchange: workers write *runs* (sorted files of records),
 and merge tasks join them. The numbers of runs, merge tasks and requests come from the functions
-that the exchange itself uses. There is no estimate of time, and of cost only if the user passes
-prices.
+that the exchange itself uses. There is an estimate of cost only if the user passes prices.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import os
+import shutil
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +27,16 @@ from beam_tfrecord.exchange.plan import (
 )
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tf_columns import schema_tf_columns
+from beam_tfrecord.progress import format_seconds
 from beam_tfrecord.records.infer_row_types import returned_schema
+from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.runner_traits import traits_of
+from beam_tfrecord.sizes import counted, format_size
 from beam_tfrecord.sources.base import Scan, Source, Unit
 from beam_tfrecord.sources.groups import GROUP_BYTES, group_units, grown_bytes, one_group
 from beam_tfrecord.sources.tfrecord.source import copies_records
-from beam_tfrecord.tables import html_table, outline, printable
+from beam_tfrecord.storage import is_remote
+from beam_tfrecord.tables import html_table, listed, printable
 
 if TYPE_CHECKING:
     from beam_tfrecord.jobs.settings import Settings
@@ -43,6 +48,8 @@ PRICED: Mapping[str, int] = {
     "shuffle_bytes": 10**9,
 }
 
+# As in `docs/performance.md`: the start, and for each core bytes of records and calls of a map.
+_START_S, _CORE_BYTES_PER_S, _CORE_CALLS_PER_S = 1.5, 50e6, 45_000
 # Size of one upload request, and the assumed size of one request that reads input.
 TRANSFER_BYTES = 16 * 2**20
 # Reading the footer of a run takes two requests, a short one first, if the run covers all places
@@ -80,13 +87,51 @@ class MergeRound:
 class Plan(dict[str, Any]):
     """The plan of a job: a dict of JSON values, which a notebook shows as a table."""
 
-    def _repr_html_(self) -> str:
-        # Notebooks collapse plain spaces at the beginning of a cell.
-        rows = [
-            ("\N{NO-BREAK SPACE}" * 4 * depth + printable(label), printable(text))
-            for depth, label, text in outline(self)
+    def lines(self) -> list[tuple[str, str]]:
+        """Return what users want to know of the job, as labels and texts."""
+        of, splits, seconds = self["input"], self["splits"], self["estimated_seconds"]
+        rows = "an unknown number of rows" if of["rows"] is None else counted(of["rows"], "row")
+        shards = [
+            f"{counted(one['shards'], 'shard')} of about {format_size(one['shard_bytes'])}"
+            + (f" in {name} ({one['share']:.3g})" if len(splits) > 1 else "")
+            for name, one in splits.items()
+            if isinstance(one, Mapping)
         ]
-        return html_table(("plan", ""), rows)
+        size = format_size(self["estimated_record_bytes"])
+        out = [
+            (
+                "input",
+                f"{of['kind']}, {counted(of['files'], 'file')}, {format_size(of['bytes'])}, {rows}",
+            ),
+            ("passes over the input", f"{len(self['passes'])}: {', '.join(self['passes'])}"),
+            ("output", f"{self['output']}, about {size}"),
+            (
+                "shards",
+                ", ".join(shards) or f"splits {listed([f'{a} {b}' for a, b in splits.items()])}",
+            ),
+            (
+                "through the shuffle" if self["exchange"] == "runner" else "temporary files",
+                f"about {format_size(self['estimated_temporary_bytes'])}",
+            ),
+            (
+                "time",
+                "unknown"
+                if seconds is None
+                else f"about {format_seconds(seconds)} on this machine",
+            ),
+            ("order", "shuffled" if self["order"] == "shuffled" else "as in the input"),
+            ("runner", self["runner"]),
+            *(("setting", f"{flag} {text}") for flag, text in self["settings"].items()),
+            *(
+                ("cost", f"{name.replace('_', ' ')} {'unknown' if cost is None else cost}")
+                for name, cost in self.get("cost", {}).items()
+            ),
+            *(("may go wrong", risk) for risk in self["risks"]),
+        ]
+        return [(label, printable(text)) for label, text in out]
+
+    def _repr_html_(self) -> str:
+        return html_table(("plan", ""), self.lines())
 
 
 def plan_of(settings: Settings, prices: Mapping[str, float] | None = None) -> Plan:
@@ -130,7 +175,41 @@ def plan_of(settings: Settings, prices: Mapping[str, float] | None = None) -> Pl
             "settings": dict(settings.asked),
         }
     )
+    planned["estimated_seconds"] = _seconds(settings, planned)
+    planned["risks"] = _risks(settings, planned)
     return planned if prices is None else Plan(planned, cost=_cost(planned, prices))
+
+
+def _seconds(settings: Settings, planned: Mapping[str, Any]) -> float | None:
+    """Return about how long the job takes on this machine; None if nothing tells."""
+    rows: int | None = planned["input"]["rows"]
+    size: int = planned["estimated_record_bytes"]
+    is_unknown = (settings.map and rows is None) or not size
+    if not traits_of(settings.runner).runs_here or settings.transform or is_unknown:
+        return None
+    cores = os.cpu_count() or 1
+    calls = sum("map" in one for one in planned["passes"]) + 1 if settings.map else 0
+    return _START_S + (size / _CORE_BYTES_PER_S + (rows or 0) * calls / _CORE_CALLS_PER_S) / cores
+
+
+def _risks(settings: Settings, planned: Mapping[str, Any]) -> list[str]:
+    """Return what may end the job, and the options that prevent it."""
+    risks = []
+    if settings.budget == parse_budget(0):
+        risks.append(
+            "the first row that cannot be written ends the job: --max-rejects 1% allows some"
+        )
+    directory = settings.target.directory
+    while not is_remote(directory) and not os.path.exists(directory):
+        directory = os.path.dirname(directory)
+    needed = planned["estimated_record_bytes"] + planned["estimated_temporary_bytes"]
+    if not is_remote(directory) and (free := shutil.disk_usage(directory).free) < needed:
+        risks.append(
+            f"the disk has {format_size(free)}, the job needs {format_size(needed)}: free some"
+        )
+    if not traits_of(settings.runner).runs_here:
+        risks.append("all workers must reach the input and the output by the same paths")
+    return risks
 
 
 def _check_columns(settings: Settings, source: Source, scans: Sequence[Scan]) -> None:

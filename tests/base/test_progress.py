@@ -77,6 +77,22 @@ def test_lines_come_now_and_then():
     ]
 
 
+def test_the_time_left_is_that_of_all_phases():
+    stream, clock = NotebookStream(), Clock()
+    progress = Progress(stream=stream, line_every_s=10, clock=clock)
+    for phase, done, later in (
+        ("first", 0, 1.5),
+        ("first", 50, 1.5),
+        ("second", 0, 0.5),
+        ("second", 50, 0.5),
+    ):
+        clock.now_s += 10
+        progress.update(phase, done, 100, later=phases[phase])
+    left = [line.rpartition(", ")[2] for line in stream.getvalue().splitlines()]
+    # 10 s of 20 s, then 1.5 times 20 s; and in the second phase half of 20 s less.
+    assert left[1::2] == ["40 s left", "20 s left"]
+
+
 def test_as_long_as_nothing_is_done_there_is_no_rate():
     assert lines_of(("starting", 0), ("starting", 0), ("starting", 0)) == [
         "starting …",

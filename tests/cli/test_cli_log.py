@@ -5,7 +5,9 @@ import os
 import warnings
 
 import pytest
+from click.testing import CliRunner
 
+from beam_tfrecord.cli.main import cli
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.jobs import api
 from tests.helpers.cli_stand_ins import FakeJob, manifest_of, run
@@ -117,8 +119,8 @@ def test_a_command_leaves_logging_as_it_was(talking_job):
 def test_results_are_on_stdout_also_if_quiet(monkeypatch):
     job = FakeJob(monkeypatch)
     job.result = {"rows": 1}
-    ran = run("plan", "a.csv", "out", "--quiet")
-    assert (ran.stdout, ran.stderr) == ("rows: 1\n", "")
+    ran = run("plan", "a.csv", "out", "--quiet", "--json")
+    assert (ran.stdout, ran.stderr) == ('{\n  "rows": 1\n}\n', "")
 
 
 def test_warnings_come_before_an_error_and_once(talking_job):
@@ -127,3 +129,10 @@ def test_warnings_come_before_an_error_and_once(talking_job):
     talking_job.error, talking_job.result = None, manifest_of(rejects={"rows": 1})
     line = "warning: 1 row rejected: for the reasons, run beam-tfrecord head out/rejects"
     assert said()[1:] == [WARNING, line]
+
+
+@pytest.mark.parametrize(("no_color", "shown"), [("", "\x1b[31merror:\x1b[0m"), ("1", "error:")])
+def test_errors_are_red_on_a_terminal_unless_no_color_is_set(monkeypatch, no_color, shown):
+    monkeypatch.setenv("NO_COLOR", no_color)
+    ran = CliRunner().invoke(cli, ["head", "nowhere"], color=True)
+    assert ran.stderr.startswith(f"{shown} cannot read 'nowhere'")

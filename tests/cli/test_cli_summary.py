@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 
@@ -15,6 +16,8 @@ from beam_tfrecord.cli.write import (
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.jobs import api
+from beam_tfrecord.jobs.plan import plan_of
+from beam_tfrecord.jobs.settings import make_settings
 from tests.helpers.cli_stand_ins import FakeJob, manifest_of, run
 
 
@@ -150,30 +153,26 @@ def test_warnings():
     ]
 
 
-def test_plan_prints_lines_or_json_on_stdout(fake_job):
-    fake_job.result = {
-        "rows": None,
-        "input_bytes": 4_000_000_000,
-        "units": 1234,
-        "exact": False,
-        "splits": {"train": {"shards": 8}},
-        "columns": ["a", "b"],
-        "notes": [],
-    }
-    ran = run("plan", "a.csv", "out")
+def test_plan_prints_lines_or_json_on_stdout(fake_job, tmp_path):
+    (tmp_path / "a.csv").write_text("a\n1\n2\n")
+    words = (tmp_path / "a.csv", tmp_path / "out")
+    fake_job.result = plan_of(make_settings(*words, splits="train=0.5,test=0.5", seed=7))
+    ran = run("plan", *words)
     assert ran.stderr == ""
-    assert ran.stdout.splitlines() == [
-        "rows: unknown",
-        "input bytes: 4.0 GB",
-        "units: 1,234",
-        "exact: no",
-        "splits:",
-        "  train:",
-        "    shards: 8",
-        "columns: a, b",
-        "notes: none",
-    ]
-    assert json.loads(run("plan", "a.csv", "out", "--json").stdout) == fake_job.result
+    lines = dict(line.split(": ", 1) for line in ran.stdout.splitlines())
+    assert lines["input"] == "csv, 1 file, 4 B, 2 rows"
+    assert lines["passes over the input"] == "3: scan for row ends, infer types, read and encode"
+    assert re.fullmatch(
+        r"1 shard of about \d+ B in train \(0.5\), 1 shard .* in test .*", lines["shards"]
+    )
+    assert re.fullmatch(r"about \d+\.\d s on this machine", lines["time"])
+    assert "--max-rejects 1%" in lines["may go wrong"]
+    assert not {"unit", "group", "exchange", "round"} & {*re.findall(r"[a-z]+", ran.stdout)}
+    assert json.loads(run("plan", *words, "--json").stdout) == fake_job.result
+    fake_job.result = plan_of(make_settings(*words, runner="dataflow"))
+    ran = run("plan", *words)
+    assert "time: unknown\n" in ran.stdout
+    assert re.search(r"^through the shuffle: about \d+ B$", ran.stdout, re.M)
 
 
 def test_lists_of_mappings_are_laid_out_in_line():

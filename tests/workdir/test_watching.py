@@ -45,7 +45,7 @@ class Reports(Progress):
         super().__init__(False)
         self.all = []
 
-    def update(self, phase, done, total=None, *, unit="B", rejects=0):
+    def update(self, phase, done, total=None, *, unit="B", rejects=0, later=0.0):
         self.all.append((phase, done, total, unit, rejects))
 
     def wait_for(self, is_wanted: Callable[[tuple[Any, ...]], bool]) -> tuple[Any, ...]:
@@ -240,13 +240,13 @@ def test_an_interrupt_leaves_the_terminal_clean(tmp_path, table):
     if pid == 0:
         os.chdir(tmp_path)
         os.execv(sys.executable, [sys.executable, "-m", "beam_tfrecord", *words])
-    shown = _read_until(terminal, re.compile(r"first pass: \d+%\|"))
+    shown = _read_until(terminal, re.compile(r"pass 1 of 2, to find types: \d+%\|"))
     os.kill(pid, signal.SIGINT)
     shown += _read_until(terminal, re.compile(r"interrupted: [^\n]*\n"))
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 128 + signal.SIGINT
     os.close(terminal)
     last = shown.rstrip("\r\n").split("\r")[-3:]
-    assert last[0].startswith("first pass: ")
+    assert last[0].startswith("pass 1 of 2, to find types: ")
     assert last[1].strip() == "", "the bar is removed"
     assert last[2].startswith("error: interrupted: nothing was published")
 
