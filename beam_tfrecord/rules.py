@@ -39,4 +39,5 @@ RULES: tuple[str, ...] = (
     "NaNs are counted in the statistics of their column",
     "rows of CSV files with text behind a closing quote are rejected, and a broken row counts as "
     "its lines",
+    "integers of WebDataset with underscores or digits of other scripts are rejected",
 )
