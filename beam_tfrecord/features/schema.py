@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -39,8 +40,7 @@ class Schema:
     separator: str = "/"
 
     def __post_init__(self) -> None:
-        names = [feature.name for feature in self.features]
-        if doubled := {name for name in names if names.count(name) > 1}:
+        if doubled := [name for name, count in Counter(self.names).items() if count > 1]:
             raise UsageError(f"two features are named {min(doubled)!r}: rename one of them")
 
     def __repr__(self) -> str:
@@ -141,10 +141,11 @@ class Schema:
         Raises:
             UsageError: A feature does not exist.
         """
-        missing = [name for name in names if name not in self]
-        if missing:
-            raise UsageError(not_found(missing[0], self.names, where="the schema"))
-        return dataclasses.replace(self, features=tuple(self[name] for name in names))
+        known = {feature.name: feature for feature in self.features}
+        names = tuple(names)
+        if missing := [name for name in names if name not in known]:
+            raise UsageError(not_found(missing[0], known, where="the schema"))
+        return dataclasses.replace(self, features=tuple(known[name] for name in names))
 
     def with_labels_of(self, read: Schema) -> Schema:
         """Return a copy in which columns without class names get the class names from `read`."""

@@ -198,12 +198,13 @@ def _compared(sign: Operator, values: Values, literal: Literal) -> pa.BooleanArr
         return compare(values.array, pa.scalar(literal.value, values.array.type))
     below, is_exact = _at_or_below(values, literal)
     if is_exact:
-        return compare(values.array, below)
+        return compare(values.array, pa.scalar(below, values.array.type))
     # The values of this type next to the literal are `below` and the one after it, so that
     # `x >= literal` means `x > below`.
     if sign in ("=", "<>") or below is None:
         return _constant(values.array, sign in ("<>", ">", ">="))
-    return (pc.greater if sign in (">", ">=") else pc.less_equal)(values.array, below)
+    compare = pc.greater if sign in (">", ">=") else pc.less_equal
+    return compare(values.array, pa.scalar(below, values.array.type))
 
 
 def _check_boolean(sign: Operator, values: Values) -> None:
@@ -211,7 +212,7 @@ def _check_boolean(sign: Operator, values: Values) -> None:
         raise UsageError(f"--filter orders column {values.name!r} (boolean): compare it by = or <>")
 
 
-def _at_or_below(values: Values, literal: Literal) -> tuple[pa.Scalar | None, bool]:
+def _at_or_below(values: Values, literal: Literal) -> tuple[int | float | Decimal | None, bool]:
     """Return the largest value of a column's type that is at most a literal.
 
     Returns:
@@ -221,17 +222,17 @@ def _at_or_below(values: Values, literal: Literal) -> tuple[pa.Scalar | None, bo
     assert isinstance(literal.value, Fraction)
     of = values.array.type
     if pa.types.is_floating(of):
-        number, is_exact = _float_at_or_below(literal)
-        return pa.scalar(number, of), is_exact
-    scale = of.scale if pa.types.is_decimal(of) else 0
-    scaled = literal.value / values.unit * Fraction(10) ** scale
+        return _float_at_or_below(literal)
+    scale, scaled = of.scale if pa.types.is_decimal(of) else 0, literal.value
+    if scale or values.unit != 1:
+        scaled = scaled / values.unit * Fraction(10) ** scale
     least, most = _range(of)
     whole = math.floor(scaled)
     if whole < least:
         return None, False
     below = min(whole, most)
     value = Decimal(f"{below}e{-scale}") if pa.types.is_decimal(of) else below
-    return pa.scalar(value, of), below == scaled
+    return value, below == scaled
 
 
 def _range(of: pa.DataType) -> tuple[int, int]:
@@ -283,22 +284,23 @@ def _exact(values: Values) -> list[Any]:
 
 
 def _is_in(values: Values, literals: Sequence[Literal]) -> pa.BooleanArray:
-    found, array = [], values.array
+    found: list[Any] = []
+    array = values.array
     for literal in literals:
         if not _check(values, literal.kind, literal.text):
             continue
         if not isinstance(literal.value, Fraction):
-            found.append(pa.scalar(literal.value, array.type))
+            found.append(literal.value)
             continue
         below, is_exact = _at_or_below(values, literal)
-        if is_exact and below is not None:
+        if is_exact:
             found.append(below)
     if values.kind == "null":
         return _nulls(array)
     if pa.types.is_floating(array.type):
         # Sets tell -0.0 from 0.0, which are equal numbers.
-        array, found = pc.add(array, 0.0), [pc.add(one, 0.0) for one in found]
-    is_one = pc.is_in(array, value_set=pa.array([one.as_py() for one in found], array.type))
+        array, found = pc.add(array, 0.0), [one + 0.0 for one in found]
+    is_one = pc.is_in(array, value_set=pa.array(found, array.type))
     has_null = any(literal.kind == "null" for literal in literals)
     is_known = pc.and_(array.is_valid(), is_one) if has_null else array.is_valid()
     return pc.if_else(is_known, is_one, pa.scalar(None, pa.bool_()))

@@ -126,18 +126,13 @@ class InputFile:
     digest: str = ""
     state: str = ""
 
-    @property
-    def seen(self) -> tuple[str, str]:
-        """`version_and_state` when it was listed; the state of a remote file is empty."""
-        return self.version, self.state
-
     def check(self) -> None:
         """Check that a local file has not changed since it was listed.
 
         Raises:
             InputChanged: The file was changed or removed.
         """
-        if not self.seen[1]:
+        if not self.state:
             return
         try:
             status = os.stat(self.path)
@@ -158,8 +153,8 @@ class InputFile:
 
         The inode is not compared, because mounts of object stores may renumber files at any time.
         """
-        times = [of.partition("-")[0] for of in (self.seen[1], state)]
-        return version == self.seen[0] and times[0] == times[1]
+        times = [of.partition("-")[0] for of in (self.state, state)]
+        return version == self.version and times[0] == times[1]
 
     def outline(self) -> InputFile:
         """Return a smaller copy that identifies the file, without data that only reading needs."""

@@ -330,6 +330,9 @@ def _value(raw: pa.NativeFile, sample: _Sample, column: str, row: int, faults: l
         text = data.decode()
         if pa.types.is_string(arrow):
             return text
+        # Python reads 1_000 and digits of other scripts as integers, too.
+        if "_" in text or not text.isascii():
+            raise ValueError(text)
         return np.int64(int(text))
     except (ValueError, OverflowError):
         expected = "an integer" if pa.types.is_int64(arrow) else "UTF-8 text"

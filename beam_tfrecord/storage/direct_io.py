@@ -50,9 +50,10 @@ class BlockFile:
     def __init__(self, path: str, *, will_sync: bool = True) -> None:
         self._path = path
         self._will_sync = will_sync
+        # Before the file is open, because there may be no memory for it.
+        self._block = _take_block()
         self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         self._is_direct = False
-        self._block = _take_block()
         self._filled = 0
         self._written = 0
         self._writer: concurrent.futures.ThreadPoolExecutor | None = None

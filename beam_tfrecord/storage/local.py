@@ -11,6 +11,7 @@ import fcntl
 import io
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, cast
@@ -25,6 +26,8 @@ from beam_tfrecord.storage.direct_io import (
 )
 from beam_tfrecord.storage.paths import Entry
 
+_LOOK_SECONDS = 0.01
+
 
 class LocalFile:
     """A local file that is being written, from its start to its end.
@@ -38,7 +41,8 @@ class LocalFile:
 
     def __init__(self, path: str, temporary: str | None = None, *, outlasts: bool = True) -> None:
         head, tail = os.path.split(path)
-        beside = os.path.join(head, f".{tail}.{os.getpid()}.part")
+        # Not by process id, which threads share, and jobs on other machines may have.
+        beside = os.path.join(head, f".{tail}.{uuid.uuid4().hex[:8]}.part")
         self._path = path
         self._written = (temporary or beside) if outlasts else path
         self._file = BlockFile(self._written, will_sync=outlasts)
@@ -161,11 +165,11 @@ class LocalFilesystem:
             TargetExists: Another job holds the lock.
         """
         while (descriptor := _locked(path)) is None:
-            pass
+            time.sleep(_LOOK_SECONDS)
         token = uuid.uuid4().hex
-        os.truncate(descriptor, 0)
-        os.write(descriptor, token.encode())
         try:
+            os.truncate(descriptor, 0)
+            os.write(descriptor, token.encode())
             yield token
         finally:
             with contextlib.suppress(FileNotFoundError):
@@ -176,18 +180,18 @@ class LocalFilesystem:
 def _locked(path: str) -> int | None:
     """Lock a file; return its descriptor, or None if the file was removed in the meantime."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with contextlib.ExitStack() as opened:
+        opened.callback(os.close, descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise TargetExists(
+                f"another job is writing to {os.path.dirname(path)!r}: wait for it, "
+                "or choose another output"
+            ) from None
         # The previous job removes its file: a lock on a removed file would not stop another job.
-        if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-            return descriptor
-    except FileNotFoundError:
-        pass
-    except BlockingIOError:
-        os.close(descriptor)
-        raise TargetExists(
-            f"another job is writing to {os.path.dirname(path)!r}: wait for it, "
-            "or choose another output"
-        ) from None
-    os.close(descriptor)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                opened.pop_all()
+                return descriptor
     return None

@@ -134,9 +134,11 @@ def _acquire(store: ObjectStore, path: str, mine: Holder) -> str:
         version = store.put_matching(path, mine.dumps(), replaced)
         if version is not None:
             return version
-        replaced = ""
         seen, theirs = _look(store, path)
-        if not seen:
+        if replaced or not seen:
+            # Another job has just replaced or removed it.
+            replaced = ""
+            time.sleep(min(_LOOK_SECONDS, EXPIRY_SECONDS / 4))
             continue
         lives = None if theirs is None else theirs.lives()
         if theirs is not None and (lives or (watched and watched != seen)):

@@ -107,10 +107,7 @@ def record_fault(directory: str, error: BeamTFRecordError) -> None:
 
 def stop(directory: str) -> None:
     """Let all steps of a job end early that run in threads or on other machines."""
-    # If another thread of this process writes it at the same time, one of them does not find the
-    # temporary file, which has the same name for both.
-    with contextlib.suppress(FileNotFoundError):
-        put(os.path.join(directory, _STOPPED), b"")
+    put(os.path.join(directory, _STOPPED), b"")
 
 
 def recorded_fault(directory: str) -> BeamTFRecordError | None:

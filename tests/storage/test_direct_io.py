@@ -124,6 +124,21 @@ def test_files_that_need_no_sync_stay_in_the_cache_of_a_slow_disk(tmp_path, monk
         assert os.preadv(file.fileno(), [bytearray(1)], BLOCK_BYTES, os.RWF_NOWAIT) == 1
 
 
+def test_a_file_without_memory_is_not_opened(tmp_path, monkeypatch):
+    def fail(*_):
+        raise MemoryError
+
+    files = [BlockFile(str(tmp_path / "x"))]
+    before = os.listdir("/proc/self/fd")
+    monkeypatch.setattr(direct_io.mmap, "mmap", fail)
+    with pytest.raises(MemoryError):
+        # The first ones may take blocks that earlier files have left.
+        files.extend(BlockFile(str(tmp_path / "x")) for _ in range(100))
+    assert len(os.listdir("/proc/self/fd")) == len(before) + len(files) - 1
+    for file in files:
+        file.close()
+
+
 def test_a_closed_file_takes_no_more(tmp_path):
     file = BlockFile(str(tmp_path / "x"))
     file.close()

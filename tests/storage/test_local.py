@@ -1,4 +1,6 @@
 import ctypes
+import errno
+import fcntl
 import mmap
 import os
 import random
@@ -148,6 +150,15 @@ def test_a_file_appears_when_it_is_whole(tmp_path):
     assert names(tmp_path) == ["f"]
 
 
+def test_a_file_may_be_written_twice_at_a_time(tmp_path):
+    path = tmp_path / "a"
+    with WholeFile(str(path)) as one, WholeFile(str(path)) as other:
+        one.write(memoryview(b"one"))
+        other.write(memoryview(b"other"))
+    assert path.read_bytes() == b"one"
+    assert names(tmp_path) == ["a"]
+
+
 def test_an_error_leaves_what_was_there(tmp_path):
     def write_half(path):
         with WholeFile(path) as file:
@@ -187,6 +198,17 @@ def test_a_lease_ends_with_an_error(tmp_path):
     with pytest.raises(RuntimeError), lease(str(tmp_path)):
         raise RuntimeError
     assert names(tmp_path) == []
+
+
+def test_a_lock_that_fails_leaves_no_descriptor(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    before = names("/proc/self/fd")
+    with pytest.raises(OSError, match="No locks available"), lease(str(tmp_path)):
+        pytest.fail("there is no lock")
+    assert names("/proc/self/fd") == before
 
 
 def test_two_jobs_never_hold_one_directory_at_a_time(tmp_path):

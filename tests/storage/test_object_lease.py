@@ -135,6 +135,30 @@ def test_a_lease_that_is_renewed_elsewhere_is_respected(store, fast):
     renewed.join()
 
 
+def test_a_lease_that_changes_all_the_time_is_watched_with_pauses(monkeypatch):
+    class Changing:
+        puts = 0
+
+        def put_matching(self, *_):
+            self.puts += 1
+            assert self.puts < 100
+
+        def status(self, _):
+            return None
+
+    pauses = []
+
+    def pause(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise InterruptedError
+
+    monkeypatch.setattr(time, "sleep", pause)
+    with pytest.raises(InterruptedError), object_lease.held(Changing(), "x/out/.lock"):
+        pytest.fail("nobody holds it")
+    assert min(pauses) > 0
+
+
 def test_a_lease_is_renewed_while_it_is_held(store, fast):
     with storage.lease(f"{store.url}/out") as held:
         first = storage.status(held.path)

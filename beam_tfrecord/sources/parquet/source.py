@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import glob
+import itertools
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -212,12 +213,13 @@ def _runs(unit: Unit) -> Iterator[range]:
 
 def _gaps(parquet: pq.ParquetFile, unit: Unit) -> dict[int, int]:
     """Return the pruned rows of a unit: the number of the first of each gap, and their number."""
-    before = _rows_before(parquet, unit.start)
+    rows = (parquet.metadata.row_group(group).num_rows for group in range(unit.start, unit.stop))
+    before = list(itertools.accumulate(rows, initial=0))
     gaps: dict[int, int] = {}
     start = unit.start
     for groups in (*_runs(unit), range(unit.stop, unit.stop)):
         if start < groups.start:
-            first, last = (_rows_before(parquet, group) - before for group in (start, groups.start))
+            first, last = (before[group - unit.start] for group in (start, groups.start))
             gaps[first] = last - first
         start = groups.stop
     return gaps

@@ -288,7 +288,7 @@ class Sql(Source):
         """Return one unit per partition."""
         (scan,) = scans
         plan: SqlPlan = scan.detail
-        count = len(plan.partitions)
+        count, encoded_row_bytes = len(plan.partitions), plan.encoded_row_bytes
         return [
             Unit(
                 name=plan.name if count == 1 else f"{plan.name}:{index}",
@@ -298,7 +298,7 @@ class Sql(Source):
                 stop=index + 1,
                 rows=partition.rows,
                 input_bytes=(partition.rows or 0) * plan.row_bytes,
-                encoded_bytes=max(1, partition.rows or 0) * plan.encoded_row_bytes,
+                encoded_bytes=max(1, partition.rows or 0) * encoded_row_bytes,
                 detail=plan,
             )
             for index, partition in enumerate(plan.partitions)

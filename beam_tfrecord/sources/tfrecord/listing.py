@@ -50,6 +50,11 @@ class ShardFile(InputFile):
     examples: int = 0
     seen: tuple[str, str] = ("", "")
 
+    def check(self) -> None:
+        """Check that a local file has not changed since it was listed, as `InputFile` does."""
+        version, state = self.seen
+        InputFile(self.path, self.name, self.bytes, version, state=state).check()
+
 
 def is_dataset(path: str | os.PathLike[str]) -> bool:
     """Return whether a path is a dataset: its directory, its file prefix or its manifest."""

@@ -68,7 +68,9 @@ def opened(file: InputFile) -> Iterator[BinaryIO]:
         DataError: The file is damaged, or was removed.
         OSError: The system cannot read the file.
     """
-    version = file.seen[0] if is_remote(file.path) else ""
+    version = ""
+    if is_remote(file.path):
+        version = file.seen[0] if isinstance(file, ShardFile) else file.version
     try:
         with open_read(file.path, version=version) as stream:
             yield stream
