@@ -178,7 +178,7 @@ def test_a_missing_key_is_refused():
         UsageError, match="column 'k' of --key is not in the rows: the columns are x"
     ):
         Block(Layout(key=("k",))).add(batch_of([1]))
-    with pytest.raises(UsageError, match="'k' does not exist: the elements are examples"):
+    with pytest.raises(UsageError, match="'k' of --key is not in the examples: the columns are x"):
         Block(Layout(key=("k",))).add(batch_of_examples([EXAMPLE]))
 
 
