@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch, Reject, count_rejects
 from beam_tfrecord.duplicate_count import count_duplicates
-from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.job_batch import as_job_batch
@@ -30,8 +30,15 @@ from beam_tfrecord.places import (
     places_in_source_order,
     purpose_seed,
 )
+from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import RUN_ROOM_BYTES, Arena, Encoder, RowReject
-from beam_tfrecord.records.examples import Discovered, ForeignRecord, discovered_in, types_in
+from beam_tfrecord.records.examples import (
+    Discovered,
+    ForeignRecord,
+    discovered_in,
+    schema_of_discovered,
+    types_in,
+)
 from beam_tfrecord.records.framed import framed_records
 from beam_tfrecord.tables import not_found
 
@@ -142,6 +149,9 @@ class Block:
         if batch.num_rows:
             self._check_split(batch)
         batch, kept, rejects = self._names.reject_missing(batch)
+        named = batch
+        if batch.encoded and batch.num_rows and (columns := self._columns_for(batch)):
+            named = batch.replace(data=self._features(batch, columns), encoded=False)
         first = self.arena.records
         if batch.encoded:
             tally, written = self._add_examples(batch), np.arange(batch.num_rows)
@@ -149,12 +159,12 @@ class Block:
             tally, written, rejected = self._add_rows(batch)
             rejects += rejected
         starts = self.arena.used_starts()[first:]
-        self._places.append(self._place(batch, written, starts))
+        self._places.append(self._place(named, written, starts))
         if batch.split is not None:
             # An earlier step assigns splits: every row has one.
             self._is_single = False
         if not self._is_single:
-            self._splits.append(self._split(batch, written, starts))
+            self._splits.append(self._split(named, written, starts, is_encoded=batch.encoded))
         self.rejects += rejects
         counted = dataclasses.replace(
             counted,
@@ -177,6 +187,47 @@ class Block:
         elif batch.split is not None and self._layout.splits.are_given:
             raise DataError(SPLIT_TWICE)
 
+    def _columns_for(self, batch: Batch) -> tuple[str, ...]:
+        return self._layout.columns if batch.split is None else self._layout.key
+
+    def _features(self, batch: Batch, names: Sequence[str]) -> pa.RecordBatch:
+        """Return features of serialized examples as columns.
+
+        Raises:
+            UsageError: An example lacks one of them, or is none.
+        """
+        examples = batch.data.column(0)
+        data, starts = (
+            np.empty(native.frame_bound(examples), np.uint8),
+            np.empty(len(examples), int),
+        )
+        data = data[: native.frame(examples, data, 0, starts)]
+        try:
+            found = discovered_in(data, starts)
+        except ValueError as error:
+            raise self._not_examples(examples, error) from error
+        for name in names:
+            check_column(name, list(found), of=self._layout.flag_of(name), where="the examples")
+            if found[name].present < len(examples):
+                flag = self._layout.flag_of(name)
+                raise UsageError(
+                    f"feature {name!r} of {flag} is not in all examples: give it to all"
+                )
+        schema = schema_of_discovered({name: found[name] for name in names})
+        return Decoder(schema).decode(data, starts)
+
+    def _not_examples(self, examples: pa.Array, error: ValueError) -> BeamTFRecordError:
+        """Return the error for examples whose features cannot be found."""
+        values = (value.as_py() for value in examples)
+        other = next((value for value in values if not native.is_example(value)), None)
+        if other is None:
+            # A feature has two kinds, which is an error across blocks as well.
+            return DataError(f"cannot write serialized examples: {error}")
+        return UsageError(
+            f"cannot write {other!r:.60}: it is not a serialized tf.train.Example: to write any "
+            "bytes, give WriteToTFRecord coder=beam.coders.BytesCoder()"
+        )
+
     def _add_examples(self, batch: Batch) -> Tally:
         column = batch.data.column(0)
         arena = self.arena
@@ -196,18 +247,11 @@ class Block:
         try:
             return Tally(discovered=discovered_in(arena.data[: arena.size], starts))
         except ValueError as error:
-            values = (value.as_py() for value in column)
-            other = next((value for value in values if not native.is_example(value)), None)
-            if other is None:
-                # A feature has two kinds, which is an error across blocks as well.
-                raise DataError(f"cannot write serialized examples: {error}") from error
-            if self._inputs.examples == "any":
+            found = self._not_examples(column, error)
+            if self._inputs.examples == "any" and isinstance(found, UsageError):
                 # Such a dataset has no schema.
                 return Tally(opaque=True)
-            raise UsageError(
-                f"cannot write {other!r:.60}: it is not a serialized tf.train.Example: to write "
-                "any bytes, give WriteToTFRecord coder=beam.coders.BytesCoder()"
-            ) from error
+            raise found from error
 
     def _types(self, batch: Batch, starts: Int64Array) -> dict[str, Discovered]:
         origin = batch.origin
@@ -234,7 +278,7 @@ class Block:
         ):
             read = Schema.from_arrow(arrow)
             schema = read if self._given is None else self._given.with_labels_of(read)
-            for column in layout.columns if batch.split is None else layout.key:
+            for column in self._columns_for(batch):
                 check_column(column, arrow.names, of=layout.flag_of(column))
             self._encoder = Encoder(schema)
         self._encoded_for = arrow
@@ -263,7 +307,7 @@ class Block:
         return len(np.unique(rows[1:][is_torn]))
 
     def _split(
-        self, batch: Batch, written: Int64Array, starts: Int64Array
+        self, batch: Batch, written: Int64Array, starts: Int64Array, *, is_encoded: bool
     ) -> npt.NDArray[np.uint16]:
         splits = self._layout.splits
         if batch.split is not None:
@@ -272,7 +316,7 @@ class Block:
             return self._names.numbers_of(batch)[written]
         if group := self._layout.group:
             return splits.assign(self._columns.hashes(batch, group, written, self._split_seed))
-        if batch.encoded:
+        if is_encoded:
             hashes = native.canonical_hashes(self.arena.data, starts, self._split_seed)
         else:
             hashes = native.hash_records(self.arena.data, starts, self._split_seed)
@@ -305,14 +349,14 @@ def pieces_of(batch: Batch, piece_bytes: int) -> Iterator[Batch]:
         yield batch.slice(start, min(start + step, rows))
 
 
-def check_column(column: str, names: Sequence[str], *, of: str) -> None:
+def check_column(column: str, names: Sequence[str], *, of: str, where: str = "the rows") -> None:
     """Check that the column that the flag `of` names is among the columns `names`.
 
     Raises:
         UsageError: The column does not exist.
     """
     if column not in names:
-        raise UsageError(not_found(column, names, of=of, where="the rows"))
+        raise UsageError(not_found(column, names, of=of, where=where))
 
 
 class ColumnHashes:
@@ -333,10 +377,6 @@ class ColumnHashes:
         self, batch: Batch, columns: tuple[str, ...], rows: Int64Array, seed: int
     ) -> UInt64Array:
         """Return a hash of `columns` for each of `rows`, shape `[len(rows)]`."""
-        if batch.encoded:
-            raise UsageError(
-                f"column {columns[0]!r} does not exist: the elements are examples, not rows"
-            )
         data = batch.data.select(list(columns))
         known = self._encoders.get(columns)
         if known is None or known[0] != data.schema:
@@ -386,6 +426,9 @@ class SplitNames:
         """
         everything = np.arange(batch.num_rows)
         if self._column is None or batch.num_rows == 0 or batch.split is not None:
+            return batch, everything, []
+        # Examples that lack a feature are refused.
+        if batch.encoded:
             return batch, everything, []
         missing = self._names_in(batch).is_null().to_numpy(zero_copy_only=False)
         if not missing.any():
@@ -438,8 +481,6 @@ class SplitNames:
             UsageError: The column does not exist.
         """
         name = self._column
-        if batch.encoded:
-            raise UsageError(f"column {name!r} does not exist: the elements are examples, not rows")
         if name:
             check_column(name, batch.data.schema.names, of="--split-column")
         column = batch.data.column(name)

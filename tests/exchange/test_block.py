@@ -137,7 +137,7 @@ def test_numbers_name_splits_too():
             UsageError,
             "column 'part' of --split-column is not in the rows: ",
         ),
-        (batch_of_examples([EXAMPLE]), UsageError, "'part' does not exist: the elements are ex"),
+        (batch_of_examples([EXAMPLE]), UsageError, "'part' .* is not in the examples: "),
         (rows({"part": [*range(1001)]}), DataError, "column 'part' names more than 1000 splits"),
     ],
 )
@@ -178,7 +178,7 @@ def test_a_missing_key_is_refused():
         UsageError, match="column 'k' of --key is not in the rows: the columns are x"
     ):
         Block(Layout(key=("k",))).add(batch_of([1]))
-    with pytest.raises(UsageError, match="'k' does not exist: the elements are examples"):
+    with pytest.raises(UsageError, match="'k' of --key is not in the examples: the columns are x"):
         Block(Layout(key=("k",))).add(batch_of_examples([EXAMPLE]))
 
 
@@ -215,6 +215,12 @@ def test_a_feature_of_two_kinds_is_refused_in_one_batch_or_two():
         block.add(batch_of_examples([floats]))
     with pytest.raises(DataError, match="feature 'x' is of another kind than before"):
         Block(Layout()).add(batch_of_examples([EXAMPLE, floats]))
+
+
+def test_an_example_without_a_feature_that_is_named_is_refused():
+    batch = batch_of_examples([EXAMPLE, b""])
+    with pytest.raises(UsageError, match=r"feature 'x' of (--key|key=) is not in all examples"):
+        block_of(Layout(key=("x",)), batch)
 
 
 def test_rows_that_cannot_be_encoded_are_rejects():

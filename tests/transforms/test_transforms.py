@@ -813,5 +813,29 @@ def test_a_fault_of_the_data_is_told_under_every_exchange(tmp_path, exchange):
         | beam.Create([example(x=1), example(x=2)])
         | bt.WriteToTFRecord(f"{tmp_path}/", key="id", exchange=exchange)
     )
-    with pytest.raises(Exception, match="column 'id' does not exist: the elements are examples"):
+    with pytest.raises(Exception, match=r"column 'id' of .*key.* is not in the examples"):
         p.run()
+
+
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"key": "n"},
+        {"group": "n", "splits": SPLITS},
+        {"split_column": "s"},
+        {"key": ["s", "n"], "splits": SPLITS},
+    ],
+    ids=str,
+)
+def test_columns_are_features_of_examples(tmp_path, options):
+    rows = [{"n": i % 7, "s": "ab"[i % 2], "x": float(i)} for i in range(60)]
+    made = (Example.FromString(example(**row)) for row in rows)
+    found, examples = {}, [one.SerializeToString(deterministic=True) for one in made]
+    for name, elements in (("rows", rows), ("examples", examples)):
+        with pipeline() as p:
+            p | beam.Create(elements) | bt.WriteToTFRecord(f"{tmp_path}/{name}/", **options)
+        hashes = shard_hashes(tmp_path / name)
+        found[name] = {shard: one for shard, one in hashes.items() if ".tfrecord" in shard}
+    assert found["rows"]
+    assert found["rows"] == found["examples"]
