@@ -22,7 +22,11 @@ from __future__ import annotations
 import contextlib
 import difflib
 import functools
+import itertools
+import linecache
 import re
+import traceback
+import types
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
@@ -32,6 +36,7 @@ from beam_tfrecord.options.runners import RUNNER_OPTIONS, RunnerOption
 OptionName = Literal["flag", "keyword"]
 
 _named_by: OptionName = "keyword"
+_MOST_LINES = 11  # of a message in a notebook
 
 # One shell word; it may contain brackets and quotes. Punctuation behind it ends a sentence.
 _WORD = r"""(?:'[^']*'|"[^"]*"|\([^()]*\)|\[[^][]*\]|[^\s'"()\[\],;])+(?<![.:])"""
@@ -71,6 +76,23 @@ class BeamTFRecordError(Exception):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that IPython and Jupyter show: the user's line, and the message."""
+        lines = f"{type(self).__name__}: {self}".splitlines()
+        if len(lines) > _MOST_LINES:
+            lines = [*lines[: _MOST_LINES - 1], "  …"]
+        frames = traceback.walk_tb(self.__traceback__)
+        own = list(itertools.takewhile(lambda one: not _is_of_package(one[0]), frames))
+        if not own:
+            return lines
+        frame, number = own[-1]
+        source = linecache.getline(frame.f_code.co_filename, number).strip()
+        return [f"line {number}: {source}", *lines]
+
+
+def _is_of_package(frame: types.FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).partition(".")[0] == __package__
 
 
 class DataError(BeamTFRecordError):

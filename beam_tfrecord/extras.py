@@ -21,6 +21,8 @@ _EXTRAS: dict[str, tuple[tuple[str, ...], str, str]] = {
     ),
     "torch": (("torch",), "PyTorch", "torch"),
     "grain": (("grain",), "Grain", "grain"),
+    "pandas": (("pandas",), "pandas", "pandas"),
+    "polars": (("polars",), "polars", "polars"),
     "images": (("PIL.Image",), "Pillow", "beam-tfrecord[images]"),
     "pixels": (("PIL.Image", "simplejpeg"), "Pillow and simplejpeg", "beam-tfrecord[images]"),
     "coco": (("PIL.Image", "pycocotools"), "pycocotools", "beam-tfrecord[coco]"),

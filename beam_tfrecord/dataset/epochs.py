@@ -156,17 +156,16 @@ class Epochs:
             a uniform permutation of all examples of local shards up to 8 GiB, which the page cache
             may hold, and otherwise one that mixes about 64 MB at a time. A number is the number of
             examples to mix at a time. Shards without an index are read in random order, and mixed.
-        seed: Seed of the orders, 0 to 2^64 - 1.
+        seed: Seed of the orders, 0 to 2^64 - 1; None means 0.
 
     Raises:
         UsageError: The seed is out of range.
     """
 
-    def __init__(self, rows: Rows, *, shuffle: bool | int = False, seed: int = 0) -> None:
-        check_seed(seed)
+    def __init__(self, rows: Rows, *, shuffle: bool | int = False, seed: int | None = 0) -> None:
         self.rows = rows
         self.is_shuffled = bool(shuffle)
-        self.seed = seed
+        self.seed = check_seed(seed)
         self.is_indexed = rows.files.is_indexed(rows.shards)
         self._mixed_rows = mixed_rows(rows, shuffle)
         remote = is_remote(rows.directory)

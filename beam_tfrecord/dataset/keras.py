@@ -46,7 +46,7 @@ def keras_dataset(
     defaults: Mapping[str, Any] | None = None,
     nulls: str | None = None,
     shuffle: bool | int = False,
-    seed: int | None = None,
+    seed: int | None = 0,
     image_size: tuple[int, int] | None = None,
     repeat: int | None = 1,
     cache: bool | str = False,
@@ -215,7 +215,8 @@ def _class_numbers(column: pa.Array, label: str, words: Sequence[str]) -> Any:
 
 def _unknown_categories(label: str) -> str:
     return (
-        f"label {label!r} is text without known categories: pass categories={{{label!r}: […]}}, "
+        f"label {label!r} is text without known categories: pass "
+        f"categories={{{label!r}: sorted(set(bt.load(path)[{label!r}]))}}, "
         f"or write numbers with --step vocabulary={label}"
     )
 

@@ -98,7 +98,7 @@ class Part:
         import tensorflow as tf
 
         if self.categories:
-            convert = tf.keras.layers.StringLookup(vocabulary=self.categories, num_oov_indices=0)
+            convert: Callable[[Any], Any] = self._numbers
         elif self.spec.dtype.is_floating:
             convert = _as_float
         elif self.spec.dtype == tf.bool:
@@ -107,6 +107,19 @@ class Part:
             return lambda tensor: tensor
         on_values = tf.sparse.map_values if self.is_sparse else tf.ragged.map_flat_values
         return lambda tensor: on_values(convert, tensor)
+
+    def _numbers(self, texts: Any) -> Any:
+        """Return the numbers of texts; fail, in the graph, with one that is no category."""
+        import tensorflow as tf
+
+        # The layer numbers other texts as 0, and the categories from 1 on.
+        numbers = tf.keras.layers.StringLookup(vocabulary=self.categories)(texts) - 1
+        other = tf.boolean_mask(texts, numbers < 0)[:1]
+        message = f"column {self.feature.name!r} has text that is not one of its categories:"
+        with tf.control_dependencies(
+            [tf.debugging.Assert(tf.equal(tf.size(other), 0), [message, other])]
+        ):
+            return tf.identity(numbers)
 
     def dense(self) -> Callable[[Any], tuple[Any, Any]]:
         """Return a function from a tensor in the batches to a dense one and its mask, or None."""

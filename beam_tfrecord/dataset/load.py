@@ -45,14 +45,14 @@ class Dataset(Rows):
     keras = keras_dataset
     class_weight = class_weight
 
-    def order(self, seed: int, epoch: int = 0, *, window: int | None = None) -> Order:
+    def order(self, seed: int | None = 0, epoch: int = 0, *, window: int | None = None) -> Order:
         """Return a random order of the rows, the same one in every program and on every machine.
 
         ``ds.take(ds.order(seed=1).indices(0, 256))`` returns the first 256 rows of an epoch.
         `tf` and `torch` read rows in this order. It needs no memory.
 
         Args:
-            seed: Seed of all epochs, 0 to 2^64 - 1.
+            seed: Seed of all epochs, 0 to 2^64 - 1; None means 0, here and in all methods.
             epoch: Number of the epoch, 0 to 2^64 - 1; each has another order.
             window: Number of rows to mix at a time, about. Neighbouring rows then stay near each
                 other, so that a window is read in few large ranges, as object stores need it. None
@@ -61,8 +61,7 @@ class Dataset(Rows):
         Raises:
             UsageError: The seed or the epoch is out of range.
         """
-        check_seed(seed)
-        return order_of(self, seed, epoch, window)
+        return order_of(self, check_seed(seed), epoch, window)
 
     def numpy(self, *, defaults: Mapping[str, Any] | None = None) -> dict[str, npt.NDArray[Any]]:
         """Return all rows as one array per column, shape `[rows, …]`.
@@ -126,7 +125,7 @@ class Dataset(Rows):
         label: str | Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
         shuffle: bool | int = False,
-        seed: int = 0,
+        seed: int | None = 0,
         categories: Mapping[str, Sequence[str]] | None = None,
         defaults: Mapping[str, Any] | None = None,
         nulls: float | Literal["mask"] | None = None,
@@ -216,7 +215,7 @@ class Dataset(Rows):
         batch_size: int,
         *,
         shuffle: bool | int = False,
-        seed: int = 0,
+        seed: int | None = 0,
         repeat: int | None = 1,
         shard: tuple[int, int] = (0, 1),
         drop_remainder: bool = False,
@@ -280,6 +279,10 @@ def load(
         UsageError: There is no dataset, or no such split or column, or `columns` is empty.
         DataError: The manifest or a file is damaged.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(
+            "load opens one dataset: write several into one, as bt.write(['a/', 'b/'], 'both/')"
+        )
     opened = _open(path)
     splits = opened.manifest.splits
     if split is not None and split not in splits:

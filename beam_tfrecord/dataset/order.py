@@ -67,10 +67,19 @@ def _mixed(values: UInt64Array) -> UInt64Array:
     return values ^ values >> np.uint64(31)
 
 
-def check_seed(seed: int, name: str = "seed") -> None:
-    """Raise `UsageError` if the seed, or the epoch, of an order is out of range."""
-    if not 0 <= operator.index(seed) < 2**64:
-        raise UsageError(f"{name} {seed} is out of range: choose one from 0 to 2^64 - 1")
+def check_seed(seed: int | None, name: str = "seed") -> int:
+    """Return the seed, or the epoch, of an order; None means 0.
+
+    Raises:
+        UsageError: It is out of range.
+    """
+    try:
+        number = 0 if seed is None else operator.index(seed)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 2**64:
+        raise UsageError(f"{name} {seed!r} is out of range: choose one from 0 to 2^64 - 1")
+    return number
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,8 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.dataset.values import python_rows, rebatch
+from beam_tfrecord.dataset.values import arrays_of, python_rows, rebatch
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.extras import require
+from beam_tfrecord.features.arrow_types import is_numpy_tensor, is_tensor
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.manifest import Manifest, Shard, Split, splits_html
 from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock
@@ -213,8 +215,19 @@ class Rows:
     @overload
     def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
 
-    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
-        """Return a row, or the rows of a slice, as dicts of Python values; see `take`."""
+    @overload
+    def __getitem__(self, index: str) -> npt.NDArray[Any]: ...
+
+    def __getitem__(
+        self, index: int | slice | str
+    ) -> dict[str, Any] | list[dict[str, Any]] | npt.NDArray[Any]:
+        """Return a row, or the rows of a slice, as dicts of Python values; see `take`.
+
+        The name of a column gives its values as ``numpy()[name]`` does.
+        """
+        if isinstance(index, str):
+            column = dataclasses.replace(self, schema=self.schema.select([index]))
+            return arrays_of(column.arrow(), column.schema, {})[index]
         if isinstance(index, slice):
             return self.__getitems__(range(*index.indices(len(self))))
         return self.__getitems__([operator.index(index)])[0]
@@ -233,6 +246,28 @@ class Rows:
         """Return all rows as one table in memory."""
         schema = self.files.arrow_schema(self.schema.names)
         return pa.Table.from_batches(list(self._batches()), schema=schema)
+
+    def to_pandas(self) -> Any:
+        """Return all rows as a DataFrame of pandas; integers with missing values stay exact."""
+        return self._frame("pandas").to_pandas(integer_object_nulls=True)
+
+    def to_polars(self) -> Any:
+        """Return all rows as a DataFrame of polars."""
+        table = self._frame("polars")
+        import polars
+
+        return polars.from_arrow(table)
+
+    def _frame(self, package: str) -> pa.Table:
+        """Return all rows for a DataFrame of a package, which has no type for tensors."""
+        require(package, f"load(...).to_{package}()")
+        for feature in self.schema.features:
+            if is_tensor(feature.type) or is_numpy_tensor(feature.type):
+                raise UsageError(
+                    f"column {feature.name!r} holds tensors, for which {package} has no type: "
+                    "leave it out with load(columns=[…]), or use numpy()"
+                )
+        return self.arrow()
 
     def of_shards(self, index: int, count: int) -> Self:
         """Return the rows for one of `count` readers: every `count`-th shard from `index` on.

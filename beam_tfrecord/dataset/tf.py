@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from beam_tfrecord.dataset.order import check_seed
 from beam_tfrecord.dataset.rows import Rows
 from beam_tfrecord.dataset.tf_decoding import (
     IMAGE,
@@ -33,7 +34,7 @@ def tf_dataset(
     columns: Sequence[str] | None = None,
     defaults: Mapping[str, Any] | None = None,
     shuffle: bool | int = False,
-    seed: int | None = None,
+    seed: int | None = 0,
     repeat: int | None = 1,
     cache: bool | str = False,
     prefetch: bool = True,
@@ -71,7 +72,7 @@ def tf_dataset(
             in a buffer of about 64 MB. A number is the number of examples to mix at a time. False
             keeps the order of the dataset.
         seed: Seed of the shuffling. By index it determines the order of every epoch, for all
-            frameworks. None draws one from TensorFlow's generator, or is 0 with `shard`.
+            frameworks. None means 0.
         repeat: Number of epochs in an iteration over the result; None repeats without end. Each
             iteration continues with the next epoch.
         cache: True caches the serialized examples in memory; a path caches them in files whose
@@ -115,12 +116,21 @@ def tf_dataset(
         columns = [IMAGE]
     schema = _parsed_schema(dataset, labels, columns, {} if defaults is None else defaults)
     reading = Reading(
-        shuffle, seed, cache, deterministic, interleave, shard, drop_remainder, start_step
+        shuffle,
+        check_seed(seed),
+        cache,
+        deterministic,
+        interleave,
+        shard,
+        drop_remainder,
+        start_step,
     )
     decodings = tensor_decodings(schema)
     # Images are decoded one by one: they make a batch only after they have the same size.
     is_batched_first = batch_size is not None and images is None
     if batch_size is not None:
+        if batch_size < 1:
+            raise UsageError(f"a batch must have at least 1 row, not {batch_size}")
         for decoding in decodings:
             decoding.check_batch()
     records = serialized_examples(dataset, reading, batch_size, is_batched=is_batched_first)

@@ -40,7 +40,7 @@ class Reading:
     """
 
     shuffle: bool | int
-    seed: int | None
+    seed: int
     cache: bool | str
     deterministic: bool
     interleave: int | None
@@ -56,8 +56,6 @@ class Reading:
             raise UsageError(f"shard {index} of {count} does not exist: count from 0")
         if self.start_step < 0:
             raise UsageError(f"start_step is {self.start_step}: count steps from 0")
-        if self.start_step and self.shuffle and self.seed is None and self.shard is None:
-            raise UsageError("start_step needs the seed of the order to continue: pass seed=")
 
     @property
     def part(self) -> tuple[int, int]:
@@ -84,8 +82,7 @@ def serialized_examples(
 
     dataset.check_files()
     if reading.shuffle or reading.shard or reading.start_step:
-        seed = _chosen_seed(reading) if reading.shuffle else 0
-        epochs = Epochs(dataset, shuffle=reading.shuffle, seed=seed)
+        epochs = Epochs(dataset, shuffle=reading.shuffle, seed=reading.seed)
         if epochs.is_indexed and not reading.cache and reading.interleave is None:
             division = Division(
                 len(dataset), batch_size or 1, *reading.part, reading.drop_remainder, pad=False
@@ -103,22 +100,8 @@ def serialized_examples(
     if reading.cache:
         records = records.cache(_cache_file(dataset, reading))
     if reading.shuffle:
-        records = records.shuffle(mixed_rows(dataset, reading.shuffle), seed=reading.seed)
+        records = records.shuffle(mixed_rows(dataset, reading.shuffle), seed=reading.seed % 2**63)
     return records.batch(batch_size, reading.drop_remainder) if is_batched else records
-
-
-def _chosen_seed(reading: Reading) -> int:
-    """Return the seed of the order of all epochs."""
-    import tensorflow as tf
-
-    if reading.seed is not None:
-        return reading.seed % 2**64
-    if reading.shard is not None:
-        # All readers divide one order.
-        return 0
-    # From the generator that `tf.random.set_seed` seeds.
-    with tf.init_scope():
-        return int(tf.random.uniform([], maxval=tf.int64.max, dtype=tf.int64))
 
 
 def _read_by_index(
@@ -199,7 +182,7 @@ def _read_by_shard(dataset: Rows, reading: Reading) -> tf.data.Dataset:
     ends = np.cumsum([0, *(shard.examples for shard in dataset.shards)])
     turns = tf.data.Dataset.from_tensor_slices((shards[:, None], (index - ends[:-1]) % count))
     if reading.shuffle:
-        turns = turns.shuffle(max(1, len(dataset.shards)), seed=reading.seed)
+        turns = turns.shuffle(max(1, len(dataset.shards)), seed=reading.seed % 2**63)
     return turns.interleave(
         part,
         # Row groups one at a time: each is much larger in memory than the buffer of a record file.

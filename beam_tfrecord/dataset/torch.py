@@ -47,7 +47,7 @@ class TorchDataset(IterableDataset):
         label: str | Sequence[str] | None,
         only_images: bool,
         shuffle: bool | int,
-        seed: int,
+        seed: int | None,
         drop_remainder: bool,
         ranks: tuple[int, int] | None,
     ) -> None:

@@ -122,7 +122,7 @@ class Selection:
 
 
 def make_selection(
-    *, filter: str | None = None, sample: float | str | None = None, sample_seed: int = 0
+    *, filter: str | None = None, sample: float | str | None = None, sample_seed: int | None = 0
 ) -> Selection | None:
     """Return what the keywords select; None if they select all rows.
 
@@ -131,6 +131,8 @@ def make_selection(
     """
     condition = None if filter is None else parse_filter(filter)
     share = Fraction(1) if sample is None else _share(sample)
+    if sample_seed is None:
+        sample_seed = 0
     if not isinstance(sample_seed, int) or not 0 <= sample_seed <= MAX_SEED:
         raise UsageError(f"--sample-seed {sample_seed!r} is not a number from 0 to 2^64-1")
     if condition is None and share == 1:

@@ -11,27 +11,23 @@ import dataclasses
 import datetime
 import functools
 import itertools
-import re
-import warnings
-import zipfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
 from beam_tfrecord.errors import (
-    BeamTFRecordError,
     DataError,
     SchemaConflict,
     UsageError,
     quoted,
 )
-from beam_tfrecord.extras import require
 from beam_tfrecord.features.arrow_types import is_text, type_of_column
 from beam_tfrecord.features.convert_to_schema import Converted, NoConversion, convert
-from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Unit
+from beam_tfrecord.sources.base import Chunk, Scan, Unit
 from beam_tfrecord.sources.exact_types import can_cast
-from beam_tfrecord.sources.file_parts import Ranges, check_size, incomplete, open_input
+from beam_tfrecord.sources.excel_cells import opened_workbook, rows_of, sheet_name, value_of
+from beam_tfrecord.sources.file_parts import Ranges
 from beam_tfrecord.sources.typed_files import (
     Block,
     Contents,
@@ -41,18 +37,12 @@ from beam_tfrecord.sources.typed_files import (
     check_names,
     framing_bytes,
 )
-from beam_tfrecord.tables import listed, not_found
+from beam_tfrecord.tables import not_found
 from beam_tfrecord.type_checks import as_words
 
 # Excel's own numbers are doubles, of which these integers are exact.
 _EXACT = 2**53
 _VALUE_BYTES = 8
-_DAY_MICROSECONDS = 86_400_000_000
-_ESCAPE = re.compile("_x([0-9A-Fa-f]{4})_")
-# The largest part of a workbook that openpyxl reads at once: the texts of all sheets, above all.
-# In memory they take about four times as much, because a workbook is opened twice.
-_MOST_PART_BYTES = 2**29
-_SHEETS = "xl/worksheets/"
 _DATE, _TIMESTAMP = pa.date32(), pa.timestamp("us")
 # The kinds of values, by the type that openpyxl makes of a cell.
 _KINDS: dict[type, pa.DataType] = {
@@ -131,10 +121,10 @@ class Excel(TypedFiles):
             UsageError: There is no such sheet, or the file has several.
         """
         file = chunk.file
-        with _opened(file) as workbook, _opened(file, computed=False) as formulas:
-            sheet = _sheet_name(workbook, file, self.sheet)
+        with opened_workbook(file) as workbook, opened_workbook(file, computed=False) as formulas:
+            sheet = sheet_name(workbook, file, self.sheet)
             rows = itertools.zip_longest(
-                _rows(workbook[sheet]), _rows(formulas[sheet]), fillvalue=()
+                rows_of(workbook[sheet]), rows_of(formulas[sheet]), fillvalue=()
             )
             names = self._header(next(rows, ((), ()))[0], _Place(file.name, sheet, 1))
             check_names(filter(None, names), file)
@@ -210,8 +200,8 @@ class Excel(TypedFiles):
             DataError: The file is damaged; also while its rows are read.
         """
         detail: ExcelUnit = unit.detail
-        with _opened(unit.file) as workbook:
-            rows = _rows(workbook[detail.sheet])
+        with opened_workbook(unit.file) as workbook:
+            rows = rows_of(workbook[detail.sheet])
             next(rows, None)
             schema = pa.schema([self._parsed(field) for field in detail.schema])
             faults: list[Fault] = []
@@ -274,7 +264,7 @@ class Excel(TypedFiles):
         """
         values = []
         for at, cell in enumerate(cells):
-            value = None if wanted is not None and at not in wanted else _value(cell)
+            value = None if wanted is not None and at not in wanted else value_of(cell)
             if isinstance(value, str) and value in self.null_words:
                 value = None
             elif cell.data_type == "e" and value is not None:
@@ -368,99 +358,6 @@ def _column(columns: Sequence[_Column], at: int, place: _Place) -> _Column:
     raise DataError(f"{place.cell(at)} has a value, but its column has no name in row 1: add one")
 
 
-@contextlib.contextmanager
-def _opened(file: InputFile, *, computed: bool = True) -> Iterator[Any]:
-    """Open a workbook for streaming, with values of formulas, or with the formulas themselves.
-
-    Raises:
-        DataError: The file is not a workbook, or is damaged.
-    """
-    require("excel", "an Excel workbook")
-    from openpyxl.reader.excel import ExcelReader
-
-    with contextlib.ExitStack() as stack:
-        raw = stack.enter_context(open_input(file))
-        try:
-            with warnings.catch_warnings():
-                # Of parts of a workbook that openpyxl does not read, such as charts.
-                warnings.simplefilter("ignore")
-                _check_parts(raw, file)
-                reader: Any = ExcelReader(raw, read_only=True, data_only=computed)
-                reader.read_strings = functools.partial(_read_texts, reader)
-                reader.read()
-            workbook = reader.wb
-            stack.callback(workbook.close)
-            # openpyxl rounds moments to milliseconds.
-            workbook.dates = workbook._date_formats
-            workbook._date_formats = frozenset()
-            yield workbook
-        except BeamTFRecordError:
-            raise
-        # openpyxl has no class for damage: what fails is what its parsers meet.
-        except Exception as error:
-            advice = "save it as .xlsx in Excel, without a password, or leave it out"
-            raise incomplete(file, "xlsx", error, advice) from error
-
-
-def _read_texts(reader: Any) -> None:
-    """Read the texts of a workbook with their escapes, some of which openpyxl drops."""
-    from openpyxl.cell.text import Text
-    from openpyxl.xml.constants import SHARED_STRINGS, SHEET_MAIN_NS
-    from openpyxl.xml.functions import iterparse
-
-    if part := reader.package.find(SHARED_STRINGS):
-        with reader.archive.open(part.PartName[1:]) as xml:
-            for _, node in iterparse(xml):
-                if node.tag == f"{{{SHEET_MAIN_NS}}}si":
-                    reader.shared_strings.append(Text.from_tree(node).content)
-                    node.clear()
-
-
-def _check_parts(raw: Any, file: InputFile) -> None:
-    """Check the sizes of the parts of a workbook that are not streamed.
-
-    Raises:
-        DataError: One is too large.
-    """
-    with zipfile.ZipFile(raw) as parts:
-        for part in parts.infolist():
-            if part.filename.endswith(".xml") and not part.filename.startswith(_SHEETS):
-                check_size(part.file_size, part.filename, file, _MOST_PART_BYTES)
-
-
-def _sheet_name(workbook: Any, file: InputFile, wanted: str | None) -> str:
-    """Return the name of the sheet to read.
-
-    Raises:
-        UsageError: There is no such sheet, or several.
-    """
-    names = [sheet.title for sheet in workbook.worksheets]
-    if wanted is not None and wanted not in names:
-        raise UsageError(f"{file.name} has no sheet {wanted!r}: it has {listed(names)}")
-    if wanted is not None:
-        return wanted
-    visible = [sheet.title for sheet in workbook.worksheets if sheet.sheet_state == "visible"]
-    if len(visible) != 1:
-        raise UsageError(
-            f"{file.name} has {len(visible)} visible sheets: pass --sheet, one of {listed(names)}"
-        )
-    return str(visible[0])
-
-
-def _rows(sheet: Any) -> Iterator[Sequence[Any]]:
-    """Yield the rows of a sheet, without empty ones at its end."""
-    # Some programs write sizes of sheets that are too small.
-    sheet.reset_dimensions()
-    empty: list[Sequence[Any]] = []
-    for cells in sheet.iter_rows():
-        if all(cell.value is None for cell in cells):
-            empty.append(())
-        else:
-            yield from empty
-            empty.clear()
-            yield cells
-
-
 def _check_formulas(
     cells: Sequence[Any], before: Sequence[Any], place: _Place, wanted: Collection[int] | None
 ) -> None:
@@ -475,50 +372,6 @@ def _check_formulas(
             raise DataError(
                 f"{place.cell(at)} is a formula without a value: open the file in Excel and save it"
             )
-
-
-def _escaped(match: re.Match[str]) -> str:
-    return chr(int(match[1], 16))
-
-
-def _value(cell: Any) -> Any:
-    """Return the value of a cell, of one of the kinds."""
-    value = cell.value
-    if isinstance(value, str):
-        return _ESCAPE.sub(_escaped, value) if "_x" in value else value
-    if cell.data_type == "n" and value is not None:
-        workbook = cell.parent.parent
-        if cell._style_id in workbook.dates:
-            is_span = cell._style_id in workbook._timedelta_formats
-            value = _moment(value, workbook.epoch, is_span=is_span)
-    if isinstance(value, datetime.datetime) and value.time() == datetime.time():
-        return value.date()  # Excel stores a date as its midnight
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
-        return float(value)
-    return value
-
-
-def _moment(days: float, epoch: datetime.datetime, *, is_span: bool) -> Any:
-    """Return the date and time, time of day or timedelta of a number of days.
-
-    It is exact to the microsecond. A number of 15 digits (LibreOffice) or 16 (openpyxl) is not: if
-    that of a whole millisecond is the same, it is meant.
-    """
-    whole, part = divmod(days, 1)
-    microseconds = round(part * _DAY_MICROSECONDS)
-    near = round(microseconds, -3)
-    if near != microseconds:
-        exact = whole + near / _DAY_MICROSECONDS
-        if days in (float(f"{exact:.15g}"), float(f"{exact:.16g}")):
-            microseconds = near
-    after = datetime.timedelta(whole, microseconds=microseconds)
-    if is_span:
-        return after
-    if 0 <= days < 1 and not after.days:
-        return (datetime.datetime.min + after).time()
-    # Excel has a day too many, 1900-02-29, of number 60.
-    is_before = 0 < days < 60 and epoch.year < 1900
-    return epoch + after + datetime.timedelta(is_before)
 
 
 def _at(row: Sequence[Any], column: int) -> Any:

@@ -55,10 +55,10 @@ class AssignSplits(beam.PTransform):
         *,
         split_column: str | None = None,
         group: Sequence[str] | str = (),
-        seed: int = 0,
+        seed: int | None = 0,
     ) -> None:
         super().__init__()
-        self._layout = Layout(make_splits(splits, column=split_column, group=group), seed=seed)
+        self._layout = Layout(make_splits(splits, column=split_column, group=group), seed=seed or 0)
         self._schema: Schema | None = None
         self._faults: str | None = None
 

@@ -119,7 +119,7 @@ class WriteToTFRecord(Sink):
         shards: int | str | Mapping[str, int] | None = None,
         shard_size: int | str | None = None,
         shuffle: bool = True,
-        seed: int = 0,
+        seed: int | None = 0,
         max_rejects: int | str = 0,
         overwrite: bool = False,
         exchange: str | None = None,
@@ -149,7 +149,7 @@ class WriteToTFRecord(Sink):
             shards=make_shard_spec(num_shards or shards, shard_size),
             shuffle=shuffle,
             key=as_columns(key),
-            seed=seed,
+            seed=seed or 0,
             compression=compression,
             names=names,
         )

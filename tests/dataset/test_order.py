@@ -78,10 +78,9 @@ def test_positions_outside_of_the_epoch_and_other_seeds_are_errors():
     for start, stop in ((2000, 2100), (-5, 5), (5, 2), (0, 2013)):
         with pytest.raises(IndexError, match="are outside of the epoch, which has 2,012 rows"):
             order.indices(start, stop)
-    with pytest.raises(TypeError):
-        Order(5, seed=1.5)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"seed 18446744073709551616 is out of range"):
-        Order(5, seed=2**64)
+    for seed in (1.5, 2**64):
+        with pytest.raises(UsageError, match=f"seed {seed} is out of range"):
+            Order(5, seed=seed)
     for epoch in (-1, 2**64):
         with pytest.raises(UsageError, match=f"epoch {epoch} is out of range: .* to 2\\^64 - 1"):
             Order(5, seed=0, epoch=epoch)

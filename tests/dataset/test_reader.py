@@ -57,6 +57,45 @@ def test_all_splits_come_in_order_and_one_split_alone(path):
     assert test.manifest.examples == 10
 
 
+def test_a_column_is_an_array(path):
+    rows = load(path, split="test")
+    for name, values in rows.numpy(defaults={"x": 0}).items():
+        assert rows[name].dtype == values.dtype
+        assert list(map(str, rows[name])) == list(map(str, values))
+    with pytest.raises(UsageError, match="column 'nam' is not in the schema: did you mean 'name'"):
+        rows["nam"]
+
+
+def test_data_frames_have_the_rows(path):
+    rows = load(path, columns=["id", "x", "name", "tags", "at"])
+    assert pa.Table.from_pandas(rows.to_pandas()).to_pylist() == list(rows.rows())
+    polars = pytest.importorskip("polars")
+    assert polars.DataFrame.equals(rows.to_polars(), polars.from_arrow(rows.arrow()))
+
+
+def test_data_frames_keep_integers_beside_nulls(tmp_path):
+    values = [2**53 + 1, None]
+    make_dataset(tmp_path, pa.table({"x": pa.array(values, pa.int64())}))
+    assert load(tmp_path).to_pandas()["x"].tolist() == values
+
+
+def test_data_frames_need_their_package_and_no_tensors(path, tmp_path, monkeypatch):
+    tensors = pa.array([[[1.0]]], pa.list_(pa.list_(pa.float32(), 1), 1))
+    storage = pa.FixedSizeListArray.from_arrays(tensors.flatten().flatten(), 1)
+    tensors = pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.float32(), [1]), storage)
+    make_dataset(tmp_path, pa.table({"t": tensors}))
+    with pytest.raises(UsageError, match="column 't' holds tensors, for which pandas has no type"):
+        load(tmp_path).to_pandas()
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(UsageError, match=r"to_polars\(\) needs polars: pip install 'polars'"):
+        load(path).to_polars()
+
+
+def test_several_datasets_are_written_into_one_first(path):
+    with pytest.raises(UsageError, match="load opens one dataset: write several into one, as bt"):
+        load([path, path])
+
+
 def test_columns_are_chosen_in_the_order_asked(path):
     dataset = load(path, columns=["name", "id"])
     assert dataset.schema.names == ("name", "id")
@@ -367,12 +406,14 @@ class TestTf:
             ({"shard": (2, 2)}, "shard 2 of 2 does not exist"),
             ({"start_step": -1}, "start_step is -1: count steps from 0"),
             ({"start_step": 1}, "start_step needs shards that have an index"),
-            ({"start_step": 1, "shuffle": True}, "start_step needs the seed of the order"),
+            ({"seed": -1}, "seed -1 is out of range: choose one from 0 to"),
+            ({"seed": "x"}, "seed 'x' is out of range"),
+            ({"batch_size": -1}, "a batch must have at least 1 row, not -1"),
         ],
     )
     def test_wrong_options_are_named(self, dataset, options, message):
         with pytest.raises(UsageError, match=message):
-            dataset.tf(4, **options)
+            dataset.tf(**{"batch_size": 4, **options})
 
     def test_a_missing_shard_is_told_at_once(self, own):
         os.remove(own / "test-00001-of-00002.tfrecord")

@@ -547,3 +547,11 @@ def test_a_damaged_picture_is_named_by_its_row(tmp_path):
             DataError, match=rf"^the image of row {bad} cannot be decoded .* --check dec"
         ):
             list(dataset.torch(2, shuffle=shuffle))
+
+
+def test_no_seed_is_seed_0(tmp_path):
+    data = made(tmp_path, pa.table({"id": range(50)}))
+    none, zero = (
+        [int(row["id"]) for row in data.torch(shuffle=True, seed=seed)] for seed in (None, 0)
+    )
+    assert none == zero != sorted(zero)

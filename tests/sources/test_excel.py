@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.inputs import make_source
-from beam_tfrecord.sources import excel
+from beam_tfrecord.sources import excel_cells
 from tests.helpers.effort import examples
 from tests.helpers.reading import messages_of, rows_at
 
@@ -294,7 +294,7 @@ def test_a_reject_has_the_number_of_its_row(tmp_path):
 def test_a_workbook_of_too_many_texts_is_refused(tmp_path, monkeypatch):
     path = book(tmp_path / "a.xlsx", rows=[["a"], *([f"text {number}"] for number in range(900))])
     # The sheet, which is streamed, is larger.
-    monkeypatch.setattr(excel, "_MOST_PART_BYTES", 20_000)
+    monkeypatch.setattr(excel_cells, "_MOST_PART_BYTES", 20_000)
     assert len(rows_at(path)) == 900
     with zipfile.ZipFile(path, "a") as parts:
         parts.writestr("xl/sharedStrings.xml", bytes(20_001))

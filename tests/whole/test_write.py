@@ -675,3 +675,14 @@ def test_settings_of_no_or_another_effect_are_remarked_on(options, remarks, tmp_
     with options_named_by("flag"):
         bt.write(tmp_path / "a.csv", tmp_path / "out", **options)
     assert [record.message for record in caplog.records if record.levelname == "WARNING"] == remarks
+
+
+def test_no_seed_is_seed_0(tmp_path):
+    rows = [{"x": number} for number in range(20)]
+    none, zero = (
+        bt.write(rows, tmp_path / str(seed), splits="a=0.5,b=0.5", sample=0.5, **options)
+        for seed in (None, 0)
+        for options in [{"seed": seed, "sample_seed": seed}]
+    )
+    assert none.content == zero.content
+    assert none.splits == zero.splits
