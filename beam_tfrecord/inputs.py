@@ -36,6 +36,7 @@ from beam_tfrecord.sources.files import (
     as_paths,
     counts_text,
     kind_of_name,
+    not_there,
     remote_entries,
     skipped_files,
     suffix_of,
@@ -389,13 +390,10 @@ def _kind_of_files(where: str, files: Iterable[str], packages: Packages) -> str:
     """
     looked_at = list(itertools.islice(files, _FILES_LOOKED_AT))
     if not looked_at:
-        is_empty = os.path.isdir(where)
-        what = (
-            "it holds no file (names that begin with . or _ do not count)"
-            if is_empty
-            else "no such file"
-        )
-        raise UsageError(f"cannot read {where!r}: {what}: check the path")
+        if os.path.exists(where):
+            what = "it holds no file (names that begin with . or _ do not count)"
+            raise UsageError(f"cannot read {where!r}: {what}: check the path")
+        raise UsageError(not_there(where))
     kinds = (_kind_of_suffix(suffix_of(file), packages) for file in looked_at)
     kind_of = {file: kind for file, kind in zip(looked_at, kinds, strict=True) if kind}
     if "images" in kind_of.values():

@@ -77,7 +77,9 @@ class Splits:
         total = math.fsum(share for _, share in self.fractions)
         if abs(total - 1) > 1e-9:
             shares = ", ".join(f"{name}={share:g}" for name, share in self.fractions)
-            raise UsageError(f"splits sum to {total:g}, not to 1: {shares}")
+            raise UsageError(
+                f"splits sum to {total:g}, not to 1: {shares}: change one by {abs(total - 1):.3g}"
+            )
 
     @property
     def are_given(self) -> bool:
@@ -144,6 +146,9 @@ def make_splits(
         return Splits(group=as_columns(group))
     if isinstance(splits, str):
         splits = parse_shares(splits)
+    if not hasattr(splits, "items"):
+        named = dict(zip(("train", "test", "validation"), splits, strict=False))
+        raise UsageError(f"splits {splits!r} have no names: pass a dict such as {named}")
     shares = tuple((name, float(share)) for name, share in splits.items())
     return Splits(shares, None, as_columns(group))
 
@@ -162,7 +167,10 @@ def parse_shares(text: str) -> dict[str, float]:
     try:
         return _named_numbers(text, float)
     except ValueError:
-        raise UsageError(f"cannot read splits {text!r}: write train=0.9,test=0.1") from None
+        raise UsageError(
+            f"cannot read splits {text!r}: name each split with its share of 1, as in "
+            "train=0.9,test=0.1"
+        ) from None
 
 
 def _named_numbers(text: str, number: Callable[[str], Number]) -> dict[str, Number]:

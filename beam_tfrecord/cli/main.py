@@ -70,6 +70,17 @@ class Commands(click.Group):
                 LOGGER.error("%s", failure.message, exc_info=error)
                 ctx.exit(failure.exit_code)
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Find a command; the error for an unknown one names the likely one, or all."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            text = error.format_message()
+            others = (
+                "" if "Did you mean" in text else f" The commands are {', '.join(self.commands)}."
+            )
+            raise click.UsageError(text + others, ctx) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by what they are for."""
         width = formatter.width - 2 - max(map(len, self.commands)) - 2
@@ -93,7 +104,8 @@ def _failure(error: BaseException) -> Failure:
         return Failure(str(error), error.exit_code)
     if isinstance(error, OSError) and error.filename is not None:
         reason = (error.strerror or type(error).__name__).lower()
-        return Failure(f"cannot access {error.filename!r}: {reason}", 2)
+        hint = "check the path and its permissions"
+        return Failure(f"cannot access {error.filename!r}: {reason}: {hint}", 2)
     lines = str(error).strip().splitlines()
     message = f": {lines[0][:_MESSAGE_CHARACTERS]}" if lines else ""
     name = type(error).__name__

@@ -243,7 +243,9 @@ def reading_code(
     if not filled:
         raise UsageError(f"dataset {os.fspath(path)!r} has no examples: there is nothing to read")
     if kind != "keras" and label is not None:
-        raise UsageError(f"code for {kind!r} has no label: drop it")
+        raise UsageError(
+            f"--label is for --code keras: leave it out, code for {kind!r} reads all columns alike"
+        )
     common = {
         "files": FILES.substitute(manifest=quoted(manifest_path(path))),
         "split": quoted(filled[0]),

@@ -228,7 +228,11 @@ class Schema:
         try:
             return cls.from_json(json.loads(text))
         except json.JSONDecodeError as error:
-            raise UsageError(f"{where} is not JSON: line {error.lineno}: {error.msg}") from error
+            line = (*text.splitlines(), "")[error.lineno - 1]
+            raise UsageError(
+                f"{where} is not JSON: line {error.lineno} column {error.colno}, "
+                f"{line.strip()!r:.80}: {error.msg}: correct it"
+            ) from error
         except (RecursionError, ValueError) as error:
             raise UsageError(f"{where} is not JSON that can be read: {error}") from error
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
@@ -175,8 +176,14 @@ def _loaded_from(directory: str) -> set[str]:
     }
 
 
-def silence_beam() -> None:
+@contextlib.contextmanager
+def silent_beam() -> Iterator[None]:
     """Silence Beam's log, since users get its errors as one line; not if it logs at level INFO."""
     logger = logging.getLogger("apache_beam")
+    before = logger.level
     if not logger.isEnabledFor(logging.INFO):
         logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

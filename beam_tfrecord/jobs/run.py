@@ -41,7 +41,7 @@ from beam_tfrecord.jobs.identity import (
     remove_unmarked,
     state_sha256,
 )
-from beam_tfrecord.jobs.remote import modules_of, preflight, silence_beam
+from beam_tfrecord.jobs.remote import modules_of, preflight, silent_beam
 from beam_tfrecord.jobs.settings import JobSettings, M
 from beam_tfrecord.progress import Progress
 from beam_tfrecord.publish.files import clear_leftovers, give_up, remove_leftovers
@@ -128,6 +128,9 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
     )
     if isinstance(settings.source, Csv | Json) and listing.first and not listing.bytes:
         raise DataError(f"{listing.first.path!r} is empty: check the program that writes it")
+    paths = getattr(settings.source, "paths", None) or ()
+    if any(settings.target.directory.startswith(os.path.abspath(path) + os.sep) for path in paths):
+        _LOGGER.warning("the output is inside the input, and the next job would list it: move it")
     check_apart(settings.source, listing.outlines, settings.target.directory)
     identity = settings.identity(listing.outlines)
     target = settings.target
@@ -312,10 +315,9 @@ def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | 
             info["skipped_files"] = skipped
         if job.identity.without_functions:
             info[WITHOUT_FUNCTIONS] = job.identity.without_functions
-        silence_beam()
         _LOGGER.debug("attempt %d works in %s", number, directory)
         launch = Launch(modules=modules_of(settings), directory=directory, progress=progress)
-        with watch(directory, listing.bytes, progress), launching(launch):
+        with silent_beam(), watch(directory, listing.bytes, progress), launching(launch):
             from beam_tfrecord.jobs.compose import run_pipelines
 
             run_pipelines(settings, job.identity, directory, listing, info, held)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord import storage
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import UsageError, did_you_mean
 from beam_tfrecord.sources.base import InputFile, Source, version_and_state
 from beam_tfrecord.sources.hive import hive_partitions, partition_of
 from beam_tfrecord.storage import (
@@ -126,9 +126,25 @@ def _resolve(path: str, suffixes: Sequence[str]) -> list[str]:
         return [path]
     found = [file for hit in _visible_matches(path) for file in _files_at(hit, suffixes)]
     if not found:
-        what = "no file matches this pattern" if glob.has_magic(path) else "no such file"
-        raise UsageError(f"cannot read {path!r}: {what}: check the path")
+        raise UsageError(not_there(path))
     return found
+
+
+_LACKS_COLON = re.compile(r"(s3|gs|az|hdfs|https?)/+(?=[^/])")
+
+
+def not_there(path: str) -> str:
+    """Return the message for a local path or pattern that names no file, with the likely one."""
+    if glob.has_magic(path):
+        return f"cannot read {path!r}: no file matches this pattern: check the path"
+    if _LACKS_COLON.match(path):
+        meant = _LACKS_COLON.sub(r"\1://", path, count=1)
+        return f"cannot read {path!r}: no such file: did you mean {meant!r}?"
+    directory, name = os.path.split(path.rstrip("/"))
+    directory = directory or "."
+    names = os.listdir(directory) if os.path.isdir(directory) else ()
+    hint = did_you_mean(name, names, "check the path")
+    return f"cannot read {path!r}: no such file: {hint}"
 
 
 def _list_remote(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[InputFile]:

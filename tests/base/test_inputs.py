@@ -142,7 +142,7 @@ def test_mixed_directory_names_both_kinds(tmp_path):
         ([], "no input: give a file, a directory or a pattern"),
         (["a.csv", "b.parquet"], "'a.csv' is csv but 'b.parquet' is parquet: give inputs of one"),
         ("nowhere/at-all", "cannot read 'nowhere/at-all': no such file: check the path"),
-        ("nowhere/*", "cannot read 'nowhere/*': no such file: check the path"),
+        ("nowhere/*", "cannot read 'nowhere/*': no file matches this pattern: check the path"),
     ],
 )
 def test_inputs_of_no_one_kind(inputs, message):

@@ -80,12 +80,8 @@ def test_lines_come_now_and_then():
 def test_the_time_left_is_that_of_all_phases():
     stream, clock = NotebookStream(), Clock()
     progress = Progress(stream=stream, line_every_s=10, clock=clock)
-    for phase, done, later in (
-        ("first", 0, 1.5),
-        ("first", 50, 1.5),
-        ("second", 0, 0.5),
-        ("second", 50, 0.5),
-    ):
+    phases = {"first": 1.5, "second": 0.5}
+    for phase, done in itertools.product(phases, (0, 50)):
         clock.now_s += 10
         progress.update(phase, done, 100, later=phases[phase])
     left = [line.rpartition(", ")[2] for line in stream.getvalue().splitlines()]

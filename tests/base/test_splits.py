@@ -64,7 +64,10 @@ def test_shares_are_parsed():
 
 @pytest.mark.parametrize("text", ["train", "train=", "train=x", "a=0.5,a=0.5", "a=0.5,,b=0.5"])
 def test_shares_of_another_form_are_refused(text):
-    with pytest.raises(UsageError, match=f"cannot read splits '{text}': write train=0.9,test=0.1"):
+    with pytest.raises(
+        UsageError,
+        match=f"cannot read splits '{text}': name each split with its share",
+    ):
         parse_shares(text)
 
 
@@ -112,3 +115,10 @@ def test_a_lone_name_is_one_column():
     assert make_splits({"a": 0.5, "b": 0.5}, group="customer").group == ("customer",)
     assert make_splits(None, group=["a", "b"]).group == ("a", "b")
     assert as_columns(None) == ()
+
+
+def test_shares_without_names_and_a_wrong_sum_say_what_to_pass():
+    with pytest.raises(UsageError, match=r"no names: pass .* \{'train': 0.8, 'test': 0.2\}"):
+        make_splits([0.8, 0.2])
+    with pytest.raises(UsageError, match=r"sum to 1.1, .*: change one by 0.1"):
+        make_splits("train=0.9,test=0.2")

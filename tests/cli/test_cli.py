@@ -93,7 +93,8 @@ def test_plain_write_passes_the_defaults(fake_job):
 @pytest.mark.parametrize("command", ["write", "plan"])
 def test_every_flag_reaches_its_keyword(fake_job, command, words, keyword, value):
     fake_job.result = {} if command == "plan" else fake_job.result
-    ran = run(command, *words, "a.csv", "out")
+    as_json = ["--json"] if command == "plan" else []
+    ran = run(command, *words, "a.csv", "out", *as_json)
     assert ran.exit_code == 0, ran.output
     assert fake_job.arguments[keyword] == value
     assert keyword in {option.keyword for option in WRITE_OPTIONS}
@@ -186,6 +187,7 @@ def test_no_beam_options():
     [
         (["wirte", "a.csv", "out"], "No such command 'wirte'. Did you mean 'write'?"),
         (["write", "a.csv", "out", "--tabel=t"], "'--tabel'. Did you mean '--table'? (see"),
+        (["convert", "a.csv"], "No such command 'convert'. The commands are write, plan, schema"),
         (["write", "a.csv", "out", "--shard-sise", "1"], "'--shard-size'"),
         (["write", "a.csv", "out", "--save_main_session"], "Beam's own options go after '--' (see"),
         (["write"], "Missing argument 'INPUT... OUTPUT'"),
@@ -304,7 +306,10 @@ def test_an_unexpected_error_is_one_line_unless_debugging(fake_job):
 def test_an_error_of_the_system_names_the_file(fake_job):
     fake_job.error = PermissionError(13, "Permission denied", "out/x")
     ran = run("write", "a.csv", "out")
-    assert (ran.exit_code, ran.stderr) == (2, "error: cannot access 'out/x': permission denied\n")
+    assert (ran.exit_code, ran.stderr) == (
+        2,
+        "error: cannot access 'out/x': permission denied: check the path and its permissions\n",
+    )
 
 
 def test_an_interrupt_says_that_nothing_was_published(fake_job):

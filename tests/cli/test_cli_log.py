@@ -104,7 +104,8 @@ def test_the_log_file_has_it_all_whatever_the_terminal_shows(talking_job, volume
 
 def test_a_log_file_that_cannot_be_written_is_one_line(talking_job):
     assert said("--log-file", "nowhere/job.log") == [
-        f"error: cannot access {os.path.abspath('nowhere/job.log')!r}: no such file or directory"
+        f"error: cannot access {os.path.abspath('nowhere/job.log')!r}: no such file or directory: "
+        "check the path and its permissions"
     ]
 
 

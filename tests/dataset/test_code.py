@@ -232,7 +232,7 @@ def test_code_needs_examples_and_a_known_kind(tmp_path):
         reading_code(manifest, "jax", tmp_path)
     with pytest.raises(UsageError, match="no column of numbers is there as input: use --c"):
         reading_code(manifest, "keras", tmp_path)
-    with pytest.raises(UsageError, match="has no label"):
+    with pytest.raises(UsageError, match="is for --code keras"):
         reading_code(manifest, "tf", tmp_path, label="id")
     empty = write_examples(tmp_path / "b", {"data": []}, manifest.schema)
     with pytest.raises(UsageError, match="has no examples"):

@@ -205,3 +205,14 @@ def test_an_inode_alone_is_no_change_while_reading(tmp_path):
         change(f"{time}-{int(inode) + 1}").check()
         with pytest.raises(InputChanged, match=r"a\.csv was changed while it was read"):
             change(f"{int(time) - 1}-{inode}").check()
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [("pengiuns.csv", "penguins.csv"), ("s3//bucket/x.csv", "s3://bucket/x.csv")],
+)
+def test_the_likely_path_is_named(tmp_path, monkeypatch, path, meant):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "penguins.csv").touch()
+    with pytest.raises(UsageError, match=f"no such file: did you mean '{meant}'"):
+        list(list_files([path], [".csv"]))

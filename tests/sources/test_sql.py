@@ -438,7 +438,7 @@ def test_without_a_table_the_tables_are_listed(trips):
 
 
 def test_an_unknown_database_is_refused_without_connecting():
-    with pytest.raises(UsageError, match="cannot read a database by 'mongodb'"):
+    with pytest.raises(UsageError, match="cannot read 'mongodb://'"):
         Sql("mongodb://host/x", table="t")
     with pytest.raises(UsageError, match="2 databases: read one at a time"):
         Sql(["a.db", "b.db"], table="t")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 from pathlib import Path
@@ -269,7 +270,17 @@ def test_input_that_cannot_be_meant_publishes_nothing(tmp_path, name, text, mess
     with pytest.raises(BeamTFRecordError, match=message):
         bt.write(tmp_path / name, tmp_path / "out")
     (tmp_path / name).write_text("a,b\n1,2\n" if name == "a.csv" else '{"a": 1, "b": 2}')
+    log = logging.getLogger("apache_beam")
+    before = log.level
     assert bt.write(tmp_path / name, tmp_path / "out").examples == 1
+    assert log.level == before, "Beam's log is silent during a job only"
+
+
+def test_an_output_inside_the_input_is_warned_of(tmp_path, caplog):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("a\n1\n")
+    bt.write(tmp_path / "in", tmp_path / "in" / "out")
+    assert "the output is inside the input" in caplog.text
 
 
 @pytest.mark.slow
@@ -553,10 +564,8 @@ def test_words_that_decide_a_type_are_warned_of(tmp_path, caplog, function):
     (tmp_path / "a.csv").write_text("hp,sex\n130,F\n165,NA\n?,M\n")
     bt.write(tmp_path / "a.csv", tmp_path / "out", map=function)
     assert [line for line in caplog.messages if "--null" in line] == [
-        "hp: 2 of 3 values are numbers, '?' once: if it means missing, pass --null '?' "
-        "(and --overwrite to write again)",
-        "sex: 'NA' once is text, not null: if it means missing, pass --null 'NA' "
-        "(and --overwrite to write again)",
+        "hp: 2 of 3 values are numbers, '?' once: if it means missing, pass --null '?'",
+        "sex: 'NA' once is text, not null: if it means missing, pass --null 'NA'",
     ]
 
 

@@ -248,7 +248,7 @@ def test_an_interrupt_leaves_the_terminal_clean(tmp_path, table):
     last = shown.rstrip("\r\n").split("\r")[-3:]
     assert last[0].startswith("pass 1 of 2, to find types: ")
     assert last[1].strip() == "", "the bar is removed"
-    assert last[2].startswith("error: interrupted: nothing was published")
+    assert last[2].startswith("\x1b[31merror:\x1b[0m interrupted: nothing was published")
 
 
 def _read_until(terminal, wanted):

@@ -462,7 +462,7 @@ def _as_null(words: Mapping[bytes, int]) -> str:
 
 def _if_missing(words: Mapping[bytes, int]) -> str:
     they_mean = "it means" if sum(words.values()) == 1 else "they mean"
-    return f"if {they_mean} missing, pass {_as_null(words)} (and --overwrite to write again)"
+    return f"if {they_mean} missing, pass {_as_null(words)}"
 
 
 def _as_text(name: str) -> str:

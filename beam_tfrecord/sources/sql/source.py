@@ -18,7 +18,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import UsageError, did_you_mean
 from beam_tfrecord.features.arrow_types import type_of_column
 from beam_tfrecord.options import flag_of
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, wanted_columns
@@ -85,10 +85,14 @@ def _scheme_of(url: str) -> str:
         return _FILES.get(os.path.splitext(url.lower())[1], "sqlite")
     scheme = match[1].lower()
     if scheme not in _ENGINES:
-        raise UsageError(
-            f"cannot read a database by {scheme!r}: use sqlite:///file.db, duckdb:///file, "
-            "postgresql://host/database, or the URL of a jdbc: driver"
+        others = (
+            "files are read from paths and from https, s3, gs and az; databases from "
+            "sqlite:///file.db, duckdb:///file, postgresql://host/database and jdbc:"
         )
+        if scheme == "hf":
+            others = "download the files first, or pass what the package datasets loads to write()"
+        near = () if len(scheme) < 4 else (*_ENGINES, "https", "file", "hdfs")
+        raise UsageError(f"cannot read '{scheme}://': {did_you_mean(scheme, near, others)}")
     return scheme
 
 
