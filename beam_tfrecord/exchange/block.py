@@ -425,10 +425,8 @@ class SplitNames:
             A batch of the other rows, their indices within `batch`, and the rejects.
         """
         everything = np.arange(batch.num_rows)
-        if self._column is None or batch.num_rows == 0 or batch.split is not None:
-            return batch, everything, []
         # Examples that lack a feature are refused.
-        if batch.encoded:
+        if self._column is None or not batch.num_rows or batch.split is not None or batch.encoded:
             return batch, everything, []
         missing = self._names_in(batch).is_null().to_numpy(zero_copy_only=False)
         if not missing.any():
