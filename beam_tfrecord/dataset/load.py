@@ -23,6 +23,7 @@ from beam_tfrecord.dataset.values import arrays_of, check_defaults, memory_mappe
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.manifest import Manifest, directory_of, manifest_path, near_datasets
+from beam_tfrecord.sources.base import wanted_columns
 from beam_tfrecord.sources.files import suffix_of
 from beam_tfrecord.stage import is_stage
 from beam_tfrecord.storage import absolute_path, exists, is_web, shown_path
@@ -288,11 +289,7 @@ def load(
     if split is not None and split not in splits:
         known = ", ".join(splits) or "none"
         raise UsageError(f"split {split!r} does not exist: the splits are {known}")
-    if isinstance(columns, str):
-        raise UsageError(f"columns is one string, {columns!r}: pass a list of names")
-    names = None if columns is None else list(columns)
-    if names == []:
-        raise UsageError("columns is empty: pass at least one name, or None for all columns")
+    names = wanted_columns(columns)
     schema = opened.schema if names is None else opened.schema.select(names)
     split_names = tuple(splits) if split is None else (split,)
     return dataclasses.replace(opened, split_names=split_names, schema=schema)

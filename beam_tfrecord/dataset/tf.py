@@ -21,6 +21,7 @@ from beam_tfrecord.dataset.values import check_defaults
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import import_tensorflow, require
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.type_checks import as_words
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -152,9 +153,7 @@ def _parsed_schema(
     Raises:
         UsageError: There is no column, no column of a name, or a label may be missing.
     """
-    if isinstance(columns, str):
-        raise UsageError(f"columns is one string, {columns!r}: pass a list of names")
-    names = dataset.schema.names if columns is None else tuple(columns)
+    names = dataset.schema.names if columns is None else as_words("columns", columns)
     schema = dataset.manifest.schema.select(dict.fromkeys((*names, *labels)))
     if not schema.features:
         raise UsageError("there is no column to parse: choose at least one")

@@ -22,6 +22,7 @@ from beam_tfrecord.dataset.torch_values import Columns
 from beam_tfrecord.dataset.values import checked_categories
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.images import Fault
+from beam_tfrecord.type_checks import as_words
 
 # A tensor of up to this size costs less in the pipe from a worker than in shared memory.
 _PIPE_BYTES = 2**17
@@ -381,8 +382,7 @@ def torch_dataset(
     **order: Any,
 ) -> TorchDataset:
     """Return the rows for PyTorch: see `beam_tfrecord.dataset.load.Dataset.torch`."""
-    if isinstance(columns, str):
-        raise UsageError(f"columns is one string, {columns!r}: pass a list of names")
+    columns = None if columns is None else as_words("columns", columns)
     if (rank is None) != (world is None):
         raise UsageError("rank and world belong together: pass both, or none")
     floats = _float_type(dtype)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch, Reject, count_rejects
 from beam_tfrecord.duplicate_count import count_duplicates
-from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
+from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.job_batch import as_job_batch
@@ -149,9 +149,6 @@ class Block:
         if batch.num_rows:
             self._check_split(batch)
         batch, kept, rejects = self._names.reject_missing(batch)
-        named = batch
-        if batch.encoded and batch.num_rows and (columns := self._columns_for(batch)):
-            named = batch.replace(data=self._features(batch, columns), encoded=False)
         first = self.arena.records
         if batch.encoded:
             tally, written = self._add_examples(batch), np.arange(batch.num_rows)
@@ -159,12 +156,13 @@ class Block:
             tally, written, rejected = self._add_rows(batch)
             rejects += rejected
         starts = self.arena.used_starts()[first:]
+        named = self._with_features(batch, starts)
         self._places.append(self._place(named, written, starts))
         if batch.split is not None:
             # An earlier step assigns splits: every row has one.
             self._is_single = False
         if not self._is_single:
-            self._splits.append(self._split(named, written, starts, is_encoded=batch.encoded))
+            self._splits.append(self._split(named, written, starts))
         self.rejects += rejects
         counted = dataclasses.replace(
             counted,
@@ -190,43 +188,45 @@ class Block:
     def _columns_for(self, batch: Batch) -> tuple[str, ...]:
         return self._layout.columns if batch.split is None else self._layout.key
 
-    def _features(self, batch: Batch, names: Sequence[str]) -> pa.RecordBatch:
-        """Return features of serialized examples as columns.
+    def _with_features(self, batch: Batch, starts: Int64Array) -> Batch:
+        """Return serialized examples as rows of the features that the layout names, if it does.
 
         Raises:
             UsageError: An example lacks one of them, or is none.
         """
-        examples = batch.data.column(0)
-        data, starts = (
-            np.empty(native.frame_bound(examples), np.uint8),
-            np.empty(len(examples), int),
-        )
-        data = data[: native.frame(examples, data, 0, starts)]
-        try:
-            found = discovered_in(data, starts)
-        except ValueError as error:
-            raise self._not_examples(examples, error) from error
+        names = self._columns_for(batch)
+        if not (batch.encoded and batch.num_rows and names):
+            return batch
+        found = self._discovered(batch, starts)
         for name in names:
-            check_column(name, list(found), of=self._layout.flag_of(name), where="the examples")
-            if found[name].present < len(examples):
-                flag = self._layout.flag_of(name)
+            flag = self._layout.flag_of(name)
+            check_column(name, list(found), of=flag, where="the examples")
+            if found[name].present < batch.num_rows:
                 raise UsageError(
                     f"feature {name!r} of {flag} is not in all examples: give it to all"
                 )
-        schema = schema_of_discovered({name: found[name] for name in names})
-        return Decoder(schema).decode(data, starts)
+        decoder = Decoder(schema_of_discovered({name: found[name] for name in names}))
+        return batch.replace(data=decoder.decode(self.arena.data, starts), encoded=False)
 
-    def _not_examples(self, examples: pa.Array, error: ValueError) -> BeamTFRecordError:
-        """Return the error for examples whose features cannot be found."""
-        values = (value.as_py() for value in examples)
-        other = next((value for value in values if not native.is_example(value)), None)
-        if other is None:
-            # A feature has two kinds, which is an error across blocks as well.
-            return DataError(f"cannot write serialized examples: {error}")
-        return UsageError(
-            f"cannot write {other!r:.60}: it is not a serialized tf.train.Example: to write any "
-            "bytes, give WriteToTFRecord coder=beam.coders.BytesCoder()"
-        )
+    def _discovered(self, batch: Batch, starts: Int64Array) -> dict[str, Discovered]:
+        """Return the features of serialized examples.
+
+        Raises:
+            DataError: A feature has two kinds.
+            UsageError: An element is no example.
+        """
+        try:
+            return discovered_in(self.arena.data[: self.arena.size], starts)
+        except ValueError as error:
+            values = (value.as_py() for value in batch.data.column(0))
+            other = next((value for value in values if not native.is_example(value)), None)
+            if other is None:
+                # A feature has two kinds, which is an error across blocks as well.
+                raise DataError(f"cannot write serialized examples: {error}") from error
+            raise UsageError(
+                f"cannot write {other!r:.60}: it is not a serialized tf.train.Example: to write "
+                "any bytes, give WriteToTFRecord coder=beam.coders.BytesCoder()"
+            ) from error
 
     def _add_examples(self, batch: Batch) -> Tally:
         column = batch.data.column(0)
@@ -245,13 +245,12 @@ class Block:
         if self._inputs.examples == "found":
             return Tally(discovered=self._types(batch, starts))
         try:
-            return Tally(discovered=discovered_in(arena.data[: arena.size], starts))
-        except ValueError as error:
-            found = self._not_examples(column, error)
-            if self._inputs.examples == "any" and isinstance(found, UsageError):
-                # Such a dataset has no schema.
-                return Tally(opaque=True)
-            raise found from error
+            return Tally(discovered=self._discovered(batch, starts))
+        except UsageError:
+            if self._inputs.examples != "any":
+                raise
+            # Such a dataset has no schema.
+            return Tally(opaque=True)
 
     def _types(self, batch: Batch, starts: Int64Array) -> dict[str, Discovered]:
         origin = batch.origin
@@ -307,7 +306,7 @@ class Block:
         return len(np.unique(rows[1:][is_torn]))
 
     def _split(
-        self, batch: Batch, written: Int64Array, starts: Int64Array, *, is_encoded: bool
+        self, batch: Batch, written: Int64Array, starts: Int64Array
     ) -> npt.NDArray[np.uint16]:
         splits = self._layout.splits
         if batch.split is not None:
@@ -316,7 +315,7 @@ class Block:
             return self._names.numbers_of(batch)[written]
         if group := self._layout.group:
             return splits.assign(self._columns.hashes(batch, group, written, self._split_seed))
-        if is_encoded:
+        if batch.encoded:
             hashes = native.canonical_hashes(self.arena.data, starts, self._split_seed)
         else:
             hashes = native.hash_records(self.arena.data, starts, self._split_seed)
@@ -425,10 +424,8 @@ class SplitNames:
             A batch of the other rows, their indices within `batch`, and the rejects.
         """
         everything = np.arange(batch.num_rows)
-        if self._column is None or batch.num_rows == 0 or batch.split is not None:
-            return batch, everything, []
         # Examples that lack a feature are refused.
-        if batch.encoded:
+        if self._column is None or not batch.num_rows or batch.split is not None or batch.encoded:
             return batch, everything, []
         missing = self._names_in(batch).is_null().to_numpy(zero_copy_only=False)
         if not missing.any():

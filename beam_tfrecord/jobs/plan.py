@@ -97,28 +97,18 @@ class Plan(dict[str, Any]):
             for name, one in splits.items()
             if isinstance(one, Mapping)
         ]
-        size = format_size(self["estimated_record_bytes"])
+        if not shards:
+            shards = [f"splits {listed([f'{a} {b}' for a, b in splits.items()])}"]
+        time = "unknown" if seconds is None else f"about {format_seconds(seconds)} on this machine"
+        files, size = counted(of["files"], "file"), format_size(self["estimated_record_bytes"])
+        moved = "through the shuffle" if self["exchange"] == "runner" else "temporary files"
         out = [
-            (
-                "input",
-                f"{of['kind']}, {counted(of['files'], 'file')}, {format_size(of['bytes'])}, {rows}",
-            ),
+            ("input", f"{of['kind']}, {files}, {format_size(of['bytes'])}, {rows}"),
             ("passes over the input", f"{len(self['passes'])}: {', '.join(self['passes'])}"),
             ("output", f"{self['output']}, about {size}"),
-            (
-                "shards",
-                ", ".join(shards) or f"splits {listed([f'{a} {b}' for a, b in splits.items()])}",
-            ),
-            (
-                "through the shuffle" if self["exchange"] == "runner" else "temporary files",
-                f"about {format_size(self['estimated_temporary_bytes'])}",
-            ),
-            (
-                "time",
-                "unknown"
-                if seconds is None
-                else f"about {format_seconds(seconds)} on this machine",
-            ),
+            ("shards", ", ".join(shards)),
+            (moved, f"about {format_size(self['estimated_temporary_bytes'])}"),
+            ("time", time),
             ("order", "shuffled" if self["order"] == "shuffled" else "as in the input"),
             ("runner", self["runner"]),
             *(("setting", f"{flag} {text}") for flag, text in self["settings"].items()),

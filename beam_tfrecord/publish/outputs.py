@@ -150,13 +150,12 @@ def _nan_remarks(schema: Schema) -> list[str]:
         for of in schema.features
         if of.observed and of.observed.nan and pa.types.is_floating(of.type)
     ]
-    if not names:
-        return []
-    return [
+    advice = (
         f"NaN, which is not null, and from which no model learns, in {listed(names)}: "
         '--filter "x = x" leaves out rows with NaN in x, a step such as impute fills it, and '
         "docs/types.md says how to make it null"
-    ]
+    )
+    return [advice] if names else []
 
 
 def _struct_remarks(schema: Schema) -> list[str]:
@@ -166,12 +165,11 @@ def _struct_remarks(schema: Schema) -> list[str]:
         for of in schema.features
         if of.observed and of.observed.null_structs
     ]
-    if not names:
-        return []
-    return [
+    advice = (
         f"structs whose fields are all null come back as null structs, in {listed(names)}: to tell "
         "them apart, add a field that is never null, such as is_known"
-    ]
+    )
+    return [advice] if names else []
 
 
 def _torn_remarks(tally: Tally) -> list[str]:

@@ -104,11 +104,6 @@ def payload_lengths(data: UInt8Array, starts: Int64Array) -> Int64Array:
     return lengths
 
 
-def record_sizes(data: UInt8Array, starts: Int64Array) -> Int64Array:
-    """Return the size in bytes of each framed record, frame included, shape `[records]`."""
-    return payload_lengths(data, starts) + FRAME_BYTES
-
-
 def read_blocks(
     path: str | os.PathLike[str],
     *,

@@ -249,7 +249,7 @@ def test_every_batch_has_the_same_keys_and_types(tmp_path, nulls):
         ({"nulls": "zero"}, "nulls 'zero' is neither a number nor 'mask'"),
         ({"defaults": {"y": 0}}, "there is a default for 'y', but the columns are int"),
         ({"defaults": 5}, "defaults is 5: pass a dict by column, as"),
-        ({"columns": "int"}, "columns is one string, 'int': pass a list of names"),
+        ({"columns": "int"}, "columns 'int' is one string: pass a list"),
         ({"columns": []}, "there is no column to read"),
         ({"rank": 1}, "rank and world belong together"),
         ({"rank": 2, "world": 2, "nulls": 0}, "rank 2 of 2 does not exist"),

@@ -63,7 +63,7 @@ def test_rows_of_a_split_with_some_columns(dataset):
 
 
 def test_a_dataset_has_columns(dataset):
-    with pytest.raises(UsageError, match=r"^columns is empty: pass at least one name, or None"):
+    with pytest.raises(UsageError, match=r"^columns is empty: name some, or leave it out"):
         bt.load(dataset, columns=[])
 
 
@@ -83,8 +83,6 @@ def test_a_row_that_does_not_exist(dataset):
             ds[5]["id"],
             ds[100]["id"],
         ]
-    with pytest.raises(TypeError):
-        ds["id"]  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(

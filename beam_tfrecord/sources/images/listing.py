@@ -62,18 +62,9 @@ class Found(NamedTuple):
     state: str = ""
 
 
-class Skipped(NamedTuple):
-    """A file that a listing skips.
-
-    Attributes:
-        what: Its suffix, or what else it is.
-    """
-
-    what: str
-
-
-_HIDDEN = Skipped("hidden or of the operating system")
-_NOT_REGULAR = Skipped("not a regular file")
+# What a file is that a listing skips: its suffix, or one of these.
+_HIDDEN = "hidden or of the operating system"
+_NOT_REGULAR = "not a regular file"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,8 +75,7 @@ class Pack(InputFile):
         names: Names of the files relative to `path`, joined by NUL and compressed.
         sizes: Sizes of the files as little-endian uint64, compressed.
         classes: Names of all classes, in order, in the first pack of a listing; empty in others.
-        skipped: Names of `Skipped.what` and how many of such files the listing skipped since the
-            previous pack.
+        skipped: What the listing skipped since the previous pack, and how many of such files.
         has_splits: Whether the first folder of every name is a split.
         has_labels: Whether the first folder, or the one after the split, is a class.
     """
@@ -111,7 +101,7 @@ class Pack(InputFile):
             return
         names, sizes = self.files()
         files = [_file(os.path.join(self.path, name), b"") for name in names]
-        now = [Found(b"", 0, 0) if isinstance(file, Skipped) else file for file in files]
+        now = [Found(b"", 0, 0) if isinstance(file, str) else file for file in files]
         if self.is_unchanged(*_version_and_state(now)):
             return
         others = f" or another of its {self.inside:,} files" if self.inside > 1 else ""
@@ -139,14 +129,14 @@ class Pack(InputFile):
 
 
 def pack_files(
-    found: Iterable[Found | Skipped], *, root: str, classes: tuple[str, ...]
+    found: Iterable[Found | str], *, root: str, classes: tuple[str, ...]
 ) -> Iterator[Pack]:
     """Join files, in their order, into packs of at most `PACK_FILES` and about `PACK_BYTES`."""
     pending: list[Found] = []
     skipped, size = Counter[str](), 0
     for item in found:
-        if isinstance(item, Skipped):
-            skipped[item.what] += 1
+        if isinstance(item, str):
+            skipped[item] += 1
             continue
         if pending and (len(pending) == PACK_FILES or size + item.size > PACK_BYTES):
             yield _pack(pending, root, classes, skipped)
@@ -365,8 +355,8 @@ def _folder_paths(root: str, start: str, depth: int) -> Iterator[list[str]]:
                 yield from _folder_paths(root, "/".join([*parts, name]), depth)
 
 
-def list_tree(tree: Tree) -> Iterator[Found | Skipped]:
-    """Yield every image in order of its name, and the reasons of skipped files in between.
+def list_tree(tree: Tree) -> Iterator[Found | str]:
+    """Yield every image in order of its name, and what skipped files in between are.
 
     Only one directory at a time is in memory. A link to a parent directory is not followed.
 
@@ -381,7 +371,7 @@ def list_tree(tree: Tree) -> Iterator[Found | Skipped]:
             elif _is_image(name):
                 yield Found(name.encode(), entry.bytes, entry.version)
             else:
-                yield Skipped(kind_of_name(name))
+                yield kind_of_name(name)
         return
     for start in tree.starts:
         path = os.path.join(tree.root, start)
@@ -390,7 +380,7 @@ def list_tree(tree: Tree) -> Iterator[Found | Skipped]:
             yield from _walk(path, prefix, (_identity(os.stat(path)),))
         else:
             is_image = start in tree.named or _is_image(start)
-            yield _file(path, os.fsencode(start)) if is_image else Skipped(kind_of_name(start))
+            yield _file(path, os.fsencode(start)) if is_image else kind_of_name(start)
 
 
 def _objects(root: str) -> Iterator[storage.Entry]:
@@ -403,7 +393,7 @@ def _objects(root: str) -> Iterator[storage.Entry]:
 
 def _walk(
     directory: str, prefix: bytes, above: tuple[tuple[int, int], ...]
-) -> Iterator[Found | Skipped]:
+) -> Iterator[Found | str]:
     # There may be millions of files, and os.path.join takes as long as os.stat.
     base = os.path.join(directory, "")
     # With a slash after the names of directories, the names sort like the complete paths.
@@ -419,7 +409,7 @@ def _walk(
         elif _is_image(name):
             yield _file(path, prefix + os.fsencode(name))
         else:
-            yield Skipped(kind_of_name(name))
+            yield kind_of_name(name)
 
 
 def _scan(directory: str) -> Iterator[tuple[str, bool]]:
@@ -439,7 +429,7 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _file(path: str, name: bytes) -> Found | Skipped:
+def _file(path: str, name: bytes) -> Found | str:
     """Return a local file with its size and times."""
     try:
         status = os.stat(path)

@@ -23,7 +23,7 @@ from beam_tfrecord.features.arrow_types import is_list
 from beam_tfrecord.hashes import name_hash
 from beam_tfrecord.images import Fault
 from beam_tfrecord.sources.images.labels import is_text
-from beam_tfrecord.sources.images.listing import Skipped, Tree, list_tree
+from beam_tfrecord.sources.images.listing import Tree, list_tree
 from beam_tfrecord.sources.images.read import Reading, read_images
 
 PATH_COLUMN = "file_name"
@@ -198,7 +198,7 @@ def images_without_row(tree: Tree, named: Iterable[str]) -> tuple[int, str]:
     known = np.unique(np.fromiter(map(name_hash, named), np.uint64))
     count, first = 0, ""
     for found in list_tree(tree):
-        if isinstance(found, Skipped):
+        if isinstance(found, str):
             continue
         name = found.name.decode("utf-8", "backslashreplace")
         hashed = np.uint64(name_hash(name))
