@@ -177,7 +177,8 @@ def _torn_remarks(tally: Tally) -> list[str]:
         return []
     return [
         f"{counted(tally.torn, 'row')} became several that lie in different splits, because the "
-        "bytes of an example decide its split: hold them together by a column with --group, or by AssignSplits before MapRows"
+        "bytes of an example decide its split: hold them together by a column with --group, or by "
+        "AssignSplits before MapRows"
     ]
 
 
