@@ -405,7 +405,7 @@ class Layout:
         names: File names of the shards.
 
     Raises:
-        UsageError: There is a key without shuffling, or the seed is out of range.
+        UsageError: There is a key without shuffling.
     """
 
     splits: Splits = Splits()
@@ -421,8 +421,6 @@ class Layout:
             raise UsageError(
                 "--key decides the shuffled order: it cannot be combined with --no-shuffle"
             )
-        if not 0 <= self.seed < 2**64:
-            raise UsageError(f"seed {self.seed} is not in the range from 0 to 2^64-1")
 
     @property
     def spreads_copies(self) -> bool:

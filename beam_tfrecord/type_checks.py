@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import collections.abc
 import functools
+import operator
 import types
 import typing
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from beam_tfrecord.errors import UsageError
 Check = Callable[[Any], bool]
 
 
-def as_words(option: str, words: Sequence[str] | None) -> tuple[str, ...]:
+def as_words(option: str, words: Iterable[str] | None) -> tuple[str, ...]:
     """Return the words of an option as a tuple; None means none.
 
     Raises:
@@ -24,7 +25,22 @@ def as_words(option: str, words: Sequence[str] | None) -> tuple[str, ...]:
     """
     if isinstance(words, str):
         raise UsageError(f"{option} {words!r} is one string: pass a list of them")
-    return tuple(words or ())
+    return () if words is None else tuple(words)
+
+
+def check_seed(seed: int | None, name: str = "seed") -> int:
+    """Return a seed, or the number of an epoch, of 64 bits; None means 0.
+
+    Raises:
+        UsageError: It is out of range.
+    """
+    try:
+        number = 0 if seed is None else operator.index(seed)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 2**64:
+        raise UsageError(f"{name} {seed!r} is out of range: choose one from 0 to 2^64 - 1")
+    return number
 
 
 def has_type(value: Any, hint: Any) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord import native
-from beam_tfrecord.dataset.order import Order, UInt64Array, check_seed
+from beam_tfrecord.dataset.order import Order, UInt64Array
 from beam_tfrecord.dataset.record_files import RecordFiles
 from beam_tfrecord.dataset.rows import MIXED_BYTES, Rows, mixed_rows
 from beam_tfrecord.dataset.values import rebatch
@@ -25,6 +25,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.records.tfrecord import RecordBlock
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.storage import is_remote
+from beam_tfrecord.type_checks import check_seed
 
 # Examples of several small batches are read at a time, for speed.
 _READ_BYTES = 2**20

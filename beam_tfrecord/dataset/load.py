@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from beam_tfrecord.dataset.epochs import Division, Epochs, order_of
 from beam_tfrecord.dataset.keras import class_weight, keras_dataset
-from beam_tfrecord.dataset.order import Order, check_seed
+from beam_tfrecord.dataset.order import Order
 from beam_tfrecord.dataset.record_files import OpenedManifest, RecordFiles
 from beam_tfrecord.dataset.rows import Rows
 from beam_tfrecord.dataset.tf import tf_dataset
@@ -27,6 +27,7 @@ from beam_tfrecord.sources.base import wanted_columns
 from beam_tfrecord.sources.files import suffix_of
 from beam_tfrecord.stage import is_stage
 from beam_tfrecord.storage import absolute_path, exists, is_web, shown_path
+from beam_tfrecord.type_checks import check_seed
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -8,15 +8,14 @@ the formulas and test vectors.
 from __future__ import annotations
 
 import dataclasses
-import operator
 import struct
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord import native
-from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sizes import counted
+from beam_tfrecord.type_checks import check_seed
 
 Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]
@@ -67,21 +66,6 @@ def _mixed(values: UInt64Array) -> UInt64Array:
     return values ^ values >> np.uint64(31)
 
 
-def check_seed(seed: int | None, name: str = "seed") -> int:
-    """Return the seed, or the epoch, of an order; None means 0.
-
-    Raises:
-        UsageError: It is out of range.
-    """
-    try:
-        number = 0 if seed is None else operator.index(seed)
-    except TypeError:
-        number = -1
-    if not 0 <= number < 2**64:
-        raise UsageError(f"{name} {seed!r} is out of range: choose one from 0 to 2^64 - 1")
-    return number
-
-
 @dataclasses.dataclass(frozen=True)
 class Order:
     """The order of the examples in one epoch.
@@ -105,8 +89,7 @@ class Order:
     window: int = 1
 
     def __post_init__(self) -> None:
-        if self.seed is not None:
-            check_seed(self.seed)
+        check_seed(self.seed)
         check_seed(self.epoch, "epoch")
 
     def indices(self, start: int, stop: int) -> Int64Array:

@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beam_tfrecord.dataset.order import check_seed
 from beam_tfrecord.dataset.rows import Rows
 from beam_tfrecord.dataset.tf_decoding import (
     IMAGE,
@@ -21,7 +20,7 @@ from beam_tfrecord.dataset.values import check_defaults
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import import_tensorflow, require
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.type_checks import as_words
+from beam_tfrecord.type_checks import as_words, check_seed
 
 if TYPE_CHECKING:
     import tensorflow as tf

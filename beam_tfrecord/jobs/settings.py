@@ -36,7 +36,7 @@ from beam_tfrecord.sources.tfrecord.source import copying, keeping_splits, split
 from beam_tfrecord.stage import STAGE_FORMAT, StageManifest
 from beam_tfrecord.storage import is_remote, read_bytes
 from beam_tfrecord.tables import listed
-from beam_tfrecord.type_checks import as_words
+from beam_tfrecord.type_checks import as_words, check_seed
 from beam_tfrecord.user_function import MapFunction, load_map
 from beam_tfrecord.workdir.job import Identity
 from beam_tfrecord.workdir.target import Target, directory_target
@@ -268,7 +268,7 @@ def make_settings(
         shards=make_shard_spec(shards, shard_size),
         shuffle=shuffle,
         key=as_columns(key),
-        seed=seed or 0,
+        seed=check_seed(seed),
         compression=codec,
         names=ShardNames(shard_suffix(codec)),
     )

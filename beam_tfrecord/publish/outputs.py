@@ -175,10 +175,10 @@ def _struct_remarks(schema: Schema) -> list[str]:
 def _torn_remarks(tally: Tally) -> list[str]:
     if not tally.torn:
         return []
-    became = "row became several that lie" if tally.torn == 1 else "rows became several that lie"
     return [
-        f"{tally.torn:,} {became} in different splits, because the bytes of an example decide its "
-        "split: hold them together by a column with --group, or by AssignSplits before MapRows"
+        f"{counted(tally.torn, 'row')} became several that lie in different splits, because the "
+        "bytes of an example decide its split: hold them together by a column with --group, or by "
+        "AssignSplits before MapRows"
     ]
 
 

@@ -19,11 +19,11 @@ from beam_tfrecord.places import places_by_origin, purpose_seed
 from beam_tfrecord.selection.evaluate import rows_that_match
 from beam_tfrecord.selection.nodes import Condition, columns_of
 from beam_tfrecord.selection.parse import parse_filter
+from beam_tfrecord.type_checks import check_seed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-MAX_SEED = 2**64 - 1
 _NOT_NUMBERED = (
     "--sample needs rows with numbers, and these have none: read a table with an integer key, or "
     "pass --no-shuffle, which numbers the rows in the order of their key"
@@ -131,13 +131,10 @@ def make_selection(
     """
     condition = None if filter is None else parse_filter(filter)
     share = Fraction(1) if sample is None else _share(sample)
-    if sample_seed is None:
-        sample_seed = 0
-    if not isinstance(sample_seed, int) or not 0 <= sample_seed <= MAX_SEED:
-        raise UsageError(f"--sample-seed {sample_seed!r} is not a number from 0 to 2^64-1")
+    seed = check_seed(sample_seed, "--sample-seed")
     if condition is None and share == 1:
         return None
-    return Selection(condition, share, sample_seed)
+    return Selection(condition, share, seed)
 
 
 def refuse_unnumbered() -> None:

@@ -49,7 +49,7 @@ MOST_UNITS = 2**18
 MOST_NOTES = 3
 
 
-def wanted_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
+def wanted_columns(columns: Iterable[str] | None) -> tuple[str, ...] | None:
     """Check the names of the columns to read, and return them as a tuple; None means all.
 
     Raises:

@@ -16,14 +16,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
-from beam_tfrecord.errors import (
-    DataError,
-    SchemaConflict,
-    UsageError,
-    quoted,
-)
+from beam_tfrecord.errors import DataError, SchemaConflict, UsageError, quoted
 from beam_tfrecord.features.arrow_types import is_text, type_of_column
-from beam_tfrecord.features.convert_to_schema import Converted, NoConversion, convert
+from beam_tfrecord.features.convert_to_schema import NoConversion, convert
 from beam_tfrecord.sources.base import Chunk, Scan, Unit
 from beam_tfrecord.sources.exact_types import can_cast
 from beam_tfrecord.sources.excel_cells import opened_workbook, rows_of, sheet_name, value_of
@@ -233,13 +228,11 @@ class Excel(TypedFiles):
             for name in columns:
                 kind, to = detail.schema.field(name).type, parsed.field(name).type
                 values = pa.array([_as_type(_at(row, places[name]), kind) for row in read], kind)
-                converted = convert(values, to) if to != kind else Converted(values)
-                arrays.append(converted.array.cast(to))
-                if converted.bad_rows is not None:
-                    for row in converted.bad_rows.nonzero()[0].tolist():
-                        faults.append(
-                            Fault(row, name, values[row].as_py(), str(to), values[row].as_py())
-                        )
+                array, bad_rows, _ = convert(values, to)
+                arrays.append(array.cast(to))
+                for row in [] if bad_rows is None else bad_rows.nonzero()[0].tolist():
+                    text = values[row].as_py()
+                    faults.append(Fault(row, name, text, str(to), text))
             yield pa.RecordBatch.from_arrays(arrays or [pa.nulls(len(read))], [*columns] or [""])
 
     def _reads(self, name: str) -> bool:

@@ -28,6 +28,7 @@ from beam_tfrecord.transforms.map_rows import MapBatches as MapBatches
 from beam_tfrecord.transforms.map_rows import MapRows as MapRows
 from beam_tfrecord.transforms.map_rows import remember_reader
 from beam_tfrecord.transforms.rows import BatchRows as BatchRows
+from beam_tfrecord.type_checks import check_seed
 from beam_tfrecord.workdir.faults import Guarded
 
 
@@ -58,7 +59,9 @@ class AssignSplits(beam.PTransform):
         seed: int | None = 0,
     ) -> None:
         super().__init__()
-        self._layout = Layout(make_splits(splits, column=split_column, group=group), seed=seed or 0)
+        self._layout = Layout(
+            make_splits(splits, column=split_column, group=group), seed=check_seed(seed)
+        )
         self._schema: Schema | None = None
         self._faults: str | None = None
 

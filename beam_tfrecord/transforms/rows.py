@@ -7,7 +7,8 @@ bytes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -196,17 +197,11 @@ def _batch_rows(rows: beam.PCollection, schema: Schema | None) -> beam.PCollecti
         rows
         | "GatherToInfer" >> beam.BatchElements(min_batch_size=1_000, max_batch_size=10_000)
         | "InferTypes" >> beam.Map(infer_row_types)
-        | "MergeTypes" >> beam.CombineGlobally(_merge_types)
+        | "MergeTypes"
+        >> beam.CombineGlobally(lambda found: functools.reduce(RowTypes.merge, found, RowTypes()))
         | "SchemaOfTypes" >> beam.Map(lambda found: found.to_arrow(Schema(()).to_arrow()))
     )
     return rows | "BatchRows" >> BatchRows(beam.pvalue.AsSingleton(types))
-
-
-def _merge_types(found: Iterable[RowTypes]) -> RowTypes:
-    merged = RowTypes()
-    for types in found:
-        merged = merged.merge(types)
-    return merged
 
 
 class ToRows(beam.PTransform):

@@ -42,6 +42,7 @@ from beam_tfrecord.transforms.graph import (
     step_paths_to,
 )
 from beam_tfrecord.transforms.rows import batches_of
+from beam_tfrecord.type_checks import check_seed
 from beam_tfrecord.workdir.job import Job
 from beam_tfrecord.workdir.target import Target, check_free, sink_target
 
@@ -149,7 +150,7 @@ class WriteToTFRecord(Sink):
             shards=make_shard_spec(num_shards or shards, shard_size),
             shuffle=shuffle,
             key=as_columns(key),
-            seed=seed or 0,
+            seed=check_seed(seed),
             compression=compression,
             names=names,
         )

@@ -237,7 +237,7 @@ def test_what_does_not_exist_is_named(path, tmp_path):
         load(path, split="dev")
     with pytest.raises(UsageError, match="column 'y' is not in the schema"):
         load(path, columns=["y"])
-    with pytest.raises(UsageError, match="pass a list of names"):
+    with pytest.raises(UsageError, match="is one string: pass a list of them"):
         load(path, columns="id")
 
 
@@ -398,7 +398,7 @@ class TestTf:
         [
             ({"label": "name"}, "label 'name' has 1 missing values: pass defaults"),
             ({"label": "y"}, "column 'y' is not in the schema"),
-            ({"columns": "id"}, "pass a list of names"),
+            ({"columns": "id"}, "is one string: pass a list of them"),
             ({"columns": []}, "no column to parse"),
             ({"defaults": {"y": 0}}, "default for 'y'"),
             ({"rename": {"y": "z"}}, "no feature 'y' to rename"),

@@ -203,7 +203,7 @@ def test_a_sample_of_rows_without_numbers_is_refused(tmp_path):
         ({"sample": 1.5}, "is not above 0 and at most 1"),
         ({"sample": "some"}, "is not a share: pass 1% or 0.01"),
         ({"sample": "nan"}, "is not a share"),
-        ({"sample": 0.5, "sample_seed": -1}, "is not a number from 0 to 2^64-1"),
+        ({"sample": 0.5, "sample_seed": -1}, "is out of range: choose one from 0 to 2^64 - 1"),
     ],
 )
 def test_wrong_options_are_refused(table, tmp_path, options, message):

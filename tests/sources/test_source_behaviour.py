@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -209,3 +210,8 @@ def test_one_string_is_not_a_list_of_letters(source, option):
     else:
         with pytest.raises(UsageError, match=f"^{option} 'word' is one string: pass a list of"):
             source("a", **options)
+
+
+def test_names_may_be_an_array():
+    source = SOURCES["parquet"]("a", columns=np.array(["x", "y"]))
+    assert source.columns == ("x", "y")

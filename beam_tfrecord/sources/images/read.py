@@ -403,10 +403,10 @@ def _checked(files: Files, index: int, how: Reading) -> _Checked:
     try:
         header = describe(view, check_end=how.check != "none", max_pixels=how.max_pixels)
     except Fault as fault:
-        is_final = fault.code in ("empty", "too-large") or how.check != "none"
-        if is_final or not how.transform.is_none:
-            raise
-        return _Checked(None)
+        is_accepted = how.check == "none" and how.transform.is_none
+        if is_accepted and fault.code not in ("empty", "too-large"):
+            return _Checked(None)
+        raise
     changes = how.transform.changes(header)
     if how.check == "decode" and not changes:
         header = check_decode(view, header, max_pixels=how.max_pixels)
