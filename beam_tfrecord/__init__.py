@@ -36,6 +36,16 @@ if TYPE_CHECKING:
         ReadFromNumpy,
         ReadFromSql,
     )
+    from beam_tfrecord.transforms.read_all import (
+        ReadAllFromArrow,
+        ReadAllFromAvro,
+        ReadAllFromCsv,
+        ReadAllFromJson,
+        ReadAllFromOrc,
+        ReadAllFromParquet,
+        ReadAllFromTFRecord,
+        ReadAllFromWebDataset,
+    )
     from beam_tfrecord.transforms.read_coco import ReadFromCoco
     from beam_tfrecord.transforms.read_jdbc import ReadFromJdbc
     from beam_tfrecord.transforms.read_json import ReadFromJson
@@ -75,6 +85,14 @@ __all__ = [
     "MapBatches",
     "MapRows",
     "Preprocess",
+    "ReadAllFromArrow",
+    "ReadAllFromAvro",
+    "ReadAllFromCsv",
+    "ReadAllFromJson",
+    "ReadAllFromOrc",
+    "ReadAllFromParquet",
+    "ReadAllFromTFRecord",
+    "ReadAllFromWebDataset",
     "ReadFromArrow",
     "ReadFromAvro",
     "ReadFromCoco",
@@ -125,6 +143,16 @@ _MODULE_OF = {
     "transforms.assign_splits": ("AssignSplits",),
     "transforms.map_rows": ("MapBatches", "MapRows"),
     "transforms.read": (*("ReadFromCsv", "ReadFromImages", "ReadFromNumpy", "ReadFromSql"),),
+    "transforms.read_all": (
+        "ReadAllFromArrow",
+        "ReadAllFromAvro",
+        "ReadAllFromCsv",
+        "ReadAllFromJson",
+        "ReadAllFromOrc",
+        "ReadAllFromParquet",
+        "ReadAllFromTFRecord",
+        "ReadAllFromWebDataset",
+    ),
     "transforms.read_coco": ("ReadFromCoco",),
     "transforms.read_jdbc": ("ReadFromJdbc",),
     "transforms.read_typed": (

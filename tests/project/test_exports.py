@@ -14,10 +14,12 @@ import beam_tfrecord as bt
 ROOT = Path(__file__).parents[2]
 PUBLIC = """
 AssignSplits Batch BatchRows BeamTFRecordError EncodeExamples ExtractToParquet Feature Manifest
-MapBatches MapRows Preprocess ReadFromArrow ReadFromAvro ReadFromCoco ReadFromCsv ReadFromDelta
-ReadFromExcel ReadFromIceberg ReadFromImages ReadFromJdbc ReadFromJson ReadFromNumpy ReadFromOrc
-ReadFromParquet ReadFromSql ReadFromTFRecord ReadFromWebDataset Schema ToExample ToRows
-WriteToTFRecord __version__ diff extract index load pipeline plan repair schema verify write
+MapBatches MapRows Preprocess ReadAllFromArrow ReadAllFromAvro ReadAllFromCsv ReadAllFromJson
+ReadAllFromOrc ReadAllFromParquet ReadAllFromTFRecord ReadAllFromWebDataset ReadFromArrow
+ReadFromAvro ReadFromCoco ReadFromCsv ReadFromDelta ReadFromExcel ReadFromIceberg ReadFromImages
+ReadFromJdbc ReadFromJson ReadFromNumpy ReadFromOrc ReadFromParquet ReadFromSql ReadFromTFRecord
+ReadFromWebDataset Schema ToExample ToRows WriteToTFRecord __version__ diff extract index load
+pipeline plan repair schema verify write
 """.split()  # noqa: SIM905
 
 

@@ -33,6 +33,7 @@ UPPER_LAYERS = {
     "beam_tfrecord.transforms.read_lake",
     "beam_tfrecord.transforms.read_tfrecord",
     "beam_tfrecord.transforms.read_json",
+    "beam_tfrecord.transforms.read_all",
     "beam_tfrecord.transforms.read_coco",
     "beam_tfrecord.transforms.read_csv",
     "beam_tfrecord.transforms.read_source",

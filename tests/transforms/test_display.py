@@ -85,6 +85,20 @@ def transforms(tmp_path):
             for name in ("Avro", "Coco", "Excel", "Json", "Orc", "WebDataset")
         },
         **{
+            f"ReadAllFrom{name}": (
+                getattr(bt, f"ReadAllFrom{name}")(columns=["a", "b"]),
+                {"kind": name.lower(), "columns": "a, b"},
+            )
+            for name in ("Arrow", "Avro", "Orc", "Parquet", "TFRecord", "WebDataset")
+        },
+        **{
+            f"ReadAllFrom{name}": (
+                getattr(bt, f"ReadAllFrom{name}")(schema=SCHEMA),
+                {"kind": name.lower(), "types": "id=int64, name=string", "columns": "id, name"},
+            )
+            for name in ("Csv", "Json")
+        },
+        **{
             f"ReadFrom{name}": (
                 getattr(bt, f"ReadFrom{name}")(path, columns=["id"], properties={"token": SECRET}),
                 {"kind": name.lower(), "paths": path, "columns": "id"},

@@ -1,0 +1,170 @@
+"""The public transforms that read the files at paths found in the pipeline: `ReadAllFromCsv`, …"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import apache_beam as beam
+import pyarrow as pa
+
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.beam_steps import count
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.runner_traits import check_lossless
+from beam_tfrecord.sources.groups import Group, group_units
+from beam_tfrecord.transforms import display
+from beam_tfrecord.transforms.graph import mark_step, step_label
+from beam_tfrecord.transforms.read_csv import ReadFromCsv
+from beam_tfrecord.transforms.read_json import ReadFromJson
+from beam_tfrecord.transforms.read_source import ReadFromSource
+from beam_tfrecord.transforms.read_tfrecord import ReadFromTFRecord
+from beam_tfrecord.transforms.read_typed import (
+    ReadFromArrow,
+    ReadFromAvro,
+    ReadFromOrc,
+    ReadFromParquet,
+    ReadFromWebDataset,
+)
+from beam_tfrecord.transforms.reading import read_group
+from beam_tfrecord.transforms.rows import as_arrow_schema
+
+Task = tuple[ReadFromSource, pa.Schema, Group]
+
+
+class _ReadAll(beam.PTransform):
+    """Base class: reads the files, directories and globs in a PCollection of str as `Batch`es.
+
+    The types of the rows are those of the files of one element. The bytes of a row decide its
+    position in the dataset, because elements have no order.
+
+    Args:
+        **options: Options of the reader of the same name, other than its paths.
+
+    Raises:
+        UsageError: The options do not fit together.
+    """
+
+    _reader: ClassVar[Any]
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self._reader_of = functools.partial(self._reader, **options)
+        # Wrong options are refused here, not on a worker.
+        self._shown = display.of_source(self._reader_of("").source)
+
+    def display_data(self) -> dict[str, Any]:
+        """Return the settings that a runner's page shows for this step."""
+        return self._shown
+
+    def expand(self, paths: beam.PCollection[str]) -> beam.PCollection[Batch]:
+        """Add the steps that plan and read the files of each element."""
+        name = type(self).__name__
+        if not isinstance(paths, beam.PCollection):
+            raise UsageError(f"{name} needs paths: p | beam.Create(['in/*']) | {name}(…)")
+        check_lossless(paths.pipeline)
+        step = step_label(paths.pipeline)
+        batches = (
+            paths
+            | "SpreadPaths" >> beam.Reshuffle()
+            | "PlanPath" >> beam.FlatMap(functools.partial(_tasks, self._reader_of, name))
+            | "SpreadGroups" >> beam.Reshuffle()
+            | "ReadGroup" >> beam.FlatMap(functools.partial(_read, step)).with_output_types(Batch)
+        )
+        mark_step(batches, step, is_reader=True)
+        return batches
+
+
+def _tasks(reader_of: Any, name: str, path: Any) -> Iterator[Task]:
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"{name} needs paths, not {type(path).__name__}: make them str before")
+    reader = reader_of(path)
+    scans = reader.source.all_scans()
+    schema = reader.source.schema(scans)
+    for group in group_units(reader.source.all_units(scans)):
+        yield reader, schema, group
+
+
+def _read(step: str, task: Task) -> Iterator[Batch]:
+    reader, schema, group = task
+    batches = read_group(
+        reader.source, group, schema, batch_rows=reader.batch_rows, step_path=(step,)
+    )
+    for batch in batches:
+        count(_ReadAll, "read-rows", batch.num_rows)
+        # Nobody knows the position of the path among all, and it may occur twice.
+        yield dataclasses.replace(batch, origin=None, group=None)
+
+
+class _ReadAllOf(_ReadAll):
+    """Base class for files that do not state their types, so that `schema` has to.
+
+    Args:
+        schema: Names and types of the columns to read, such as those of `beam_tfrecord.schema`.
+        **options: Options of the reader of the same name, other than its paths.
+
+    Raises:
+        UsageError: There is no schema, or the options do not fit together.
+    """
+
+    def __init__(self, *, schema: Schema | pa.Schema | None = None, **options: Any) -> None:
+        arrow = as_arrow_schema(schema)
+        if not isinstance(arrow, pa.Schema):
+            name = type(self).__name__
+            raise UsageError(
+                f"{name} needs the types: {name}(schema=bt.schema('one-of-the-files'))"
+            )
+        types = dict(zip(arrow.names, arrow.types, strict=True))
+        super().__init__(**{"types": types, "columns": arrow.names, **options})
+
+
+class ReadAllFromArrow(_ReadAll):
+    """Read the Arrow files at the paths of a PCollection: see `ReadFromArrow`."""
+
+    _reader = ReadFromArrow
+
+
+class ReadAllFromAvro(_ReadAll):
+    """Read the Avro files at the paths of a PCollection: see `ReadFromAvro`."""
+
+    _reader = ReadFromAvro
+
+
+class ReadAllFromCsv(_ReadAllOf):
+    """Read the CSV files at the paths of a PCollection, by `schema`: see `ReadFromCsv`."""
+
+    _reader = ReadFromCsv
+
+
+class ReadAllFromJson(_ReadAllOf):
+    """Read the JSON files at the paths of a PCollection, by `schema`: see `ReadFromJson`."""
+
+    _reader = ReadFromJson
+
+
+class ReadAllFromOrc(_ReadAll):
+    """Read the ORC files at the paths of a PCollection: see `ReadFromOrc`."""
+
+    _reader = ReadFromOrc
+
+
+class ReadAllFromParquet(_ReadAll):
+    """Read the Parquet files at the paths of a PCollection: see `ReadFromParquet`."""
+
+    _reader = ReadFromParquet
+
+
+class ReadAllFromTFRecord(_ReadAll):
+    """Read the datasets and TFRecord files at the paths of a PCollection: see `ReadFromTFRecord`."""
+
+    _reader = ReadFromTFRecord
+
+
+class ReadAllFromWebDataset(_ReadAll):
+    """Read the WebDataset shards at the paths of a PCollection: see `ReadFromWebDataset`."""
+
+    _reader = ReadFromWebDataset
