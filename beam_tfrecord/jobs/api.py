@@ -268,8 +268,10 @@ def preview(
     inputs: Inputs, *, from_: str | None = None, n: int = 0, **source_options: Any
 ) -> Preview:
     """Return the schema of the input and its first `n` rows, as `write` would write them."""
-    with _readable(inputs, from_=from_) as readable:
+    with contextlib.ExitStack() as stack:
+        readable = stack.enter_context(_readable(inputs, from_=from_))
         source = make_source(readable, from_=from_, options=source_options)
+        stack.callback(source.release)
         scans = source.all_scans()
         arrow, remarks = source.inferred(scans)
         for remark in remarks:
@@ -278,7 +280,6 @@ def preview(
         schema.check()
         units = source.all_units(scans)
         rows = list(itertools.islice(_rows(source, units, arrow), n))
-        source.release()
     counts = [unit.rows for unit in units]
     files = {scan.chunk.file.name: scan.chunk.file for scan in scans}.values()
     return Preview(

@@ -25,7 +25,8 @@ from beam_tfrecord.tables import listed
 _MOST_PART_BYTES = 2**29
 _SHEETS = "xl/worksheets/"
 _DAY_MICROSECONDS = 86_400_000_000
-_ESCAPE = re.compile("_x([0-9A-Fa-f]{4})_")
+# Not of surrogates, which are no text alone.
+_ESCAPE = re.compile("_x(?![Dd][89A-Fa-f])([0-9A-Fa-f]{4})_")
 
 
 @contextlib.contextmanager

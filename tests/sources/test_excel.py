@@ -178,6 +178,11 @@ def test_cells_have_their_values(tmp_path_factory, values):
             assert [row["x"] for row in rows_at(path)] == rounded
 
 
+def test_an_escape_of_half_a_character_is_text(tmp_path):
+    path = book(tmp_path / "a.xlsx", s=[["x"], ["a_xD83D_b"]])
+    assert rows_at(path) == [{"x": "a_xD83D_b"}]
+
+
 @pytest.mark.parametrize(
     ("kind", "cells", "found"),
     [
