@@ -1,4 +1,4 @@
-"""The public transforms that read the files at paths found in the pipeline: `ReadAllFromCsv`, …"""
+"""The public transforms that read the files at paths in a PCollection, such as `ReadAllFromCsv`."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class ReadAllFromParquet(_ReadAll):
 
 
 class ReadAllFromTFRecord(_ReadAll):
-    """Read the datasets and TFRecord files at the paths of a PCollection: see `ReadFromTFRecord`."""
+    """Read the datasets or TFRecord files at paths of a PCollection: see `ReadFromTFRecord`."""
 
     _reader = ReadFromTFRecord
 
