@@ -137,6 +137,10 @@ class JobFailed(BeamTFRecordError):
     exit_code = 1
 
 
+class OutputWarning(UserWarning):
+    """An output was written, and its user should know something: lost digits, rejected rows."""
+
+
 def error_of_kind(kind: str, message: str) -> BeamTFRecordError:
     """Return an error of this package by the name of its class; the base class if it is unknown."""
     found = globals().get(kind)

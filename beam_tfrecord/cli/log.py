@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 import click
 
 from beam_tfrecord.cli.help import help_all_option, option
+from beam_tfrecord.errors import OutputWarning
 
 # The logger of the commands, and that of the package, which is above it.
 LOGGER = logging.getLogger(__name__)
@@ -85,7 +86,8 @@ class CommandLog:
         for logger in (logging.getLogger(), _PACKAGE, LOGGER):
             self._exits.callback(logger.setLevel, logger.level)
         LOGGER.setLevel(logging.INFO)
-        self._exits.callback(setattr, warnings, "showwarning", warnings.showwarning)
+        self._exits.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("always", OutputWarning)
         warnings.showwarning = _log_warning
         self._add(self._terminal)
         return self
@@ -136,9 +138,8 @@ def is_quiet() -> bool:
 
 
 def _log_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    # This package uses this class for its warnings. Users cannot act on the deprecation warnings of
-    # libraries.
-    level = logging.WARNING if category is RuntimeWarning else logging.DEBUG
+    # Users cannot act on the deprecation warnings of libraries.
+    level = logging.WARNING if category is OutputWarning else logging.DEBUG
     LOGGER.log(level, "%s", message)
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import math
 import os
-import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -48,7 +46,6 @@ from beam_tfrecord.runner_traits import check_runner_name
 from beam_tfrecord.sizes import counted
 
 if TYPE_CHECKING:
-    from beam_tfrecord.features.feature import ColumnStats
     from beam_tfrecord.manifest import Manifest
     from beam_tfrecord.progress import Progress
     from beam_tfrecord.stage import StageManifest
@@ -57,10 +54,6 @@ Result = TypeVar("Result")
 
 # The parts of a plan that a dry run shows; with --verbose it shows all, with the steps.
 _DRY_RUN = ("input", "order", "splits", "output", "runner", "settings", "job", "workers")
-# The error of rounding to float32 that is worth a warning, as a share of the range of a column.
-# Every float that is not a float32 is rounded, mostly by 1e-7 of the range or less. Half precision,
-# the coarsest usual input of a model, has steps of 5e-4 of a feature that is scaled to 1.
-NOTICED_ROUNDING = 1e-4
 
 
 @click.command(cls=BeamCommand, short_help="Write files or a database as a dataset.")
@@ -106,8 +99,6 @@ def write(
 
         LOGGER.debug("%s", show.render_show(show.show(output)).rstrip("\n"))
     print_message(summary(manifest, output, seconds=seconds))
-    for line in warnings_of(manifest, output):
-        LOGGER.warning("%s", line)
 
 
 @click.command(cls=BeamCommand, short_help='Say what "write" would do.')
@@ -184,8 +175,6 @@ def extract(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **flag
         print_message(f"{output} already holds this stage: nothing to do")
         return
     print_message(_stage_summary(manifest, output, seconds=seconds))
-    for line in _rejects(manifest.rejects["rows"], output):
-        LOGGER.warning("%s", line)
 
 
 JOB_COMMANDS = (write, plan, schema, extract)
@@ -345,60 +334,6 @@ def _size(manifest: Manifest, output: str) -> str:
     directory = absolute_path(output)
     stored = sum(file_size(os.path.join(directory, shard.path)) for shard in manifest.shards)
     return f"{format_size(stored)} compressed from {format_size(manifest.bytes)}"
-
-
-def warnings_of(manifest: Manifest, output: str) -> list[str]:
-    """Return the warnings about a new dataset: lost precision, rejects."""
-    return _losses(manifest) + _rejects(manifest.rejects.get("rows", 0), output)
-
-
-def _losses(manifest: Manifest) -> list[str]:
-    coarse: list[str] = []
-    cut: dict[str, float] = {}
-    for feature in manifest.schema.features:
-        if feature.observed is None or not (error := feature.observed.max_relative_error):
-            continue
-        if feature.store != "auto":
-            cut[feature.name] = error
-        elif rounding_of(feature.observed) > NOTICED_ROUNDING:
-            coarse.append(feature.name)
-    lines = []
-    if coarse:
-        lines.append(
-            f"float32 is too coarse for {_named(coarse)}: rounding moves values by more than "
-            f'{NOTICED_ROUNDING:.2%} of their range: "store": "bytes" or "text" in --schema '
-            "keeps them exact"
-        )
-    if cut:
-        lines.append(
-            f"values of {_named(cut)} have more digits than float64 holds (relative error at most "
-            f'{max(cut.values()):.1e}): "store": "text" in --schema keeps them exact'
-        )
-    return lines
-
-
-def rounding_of(observed: ColumnStats) -> float:
-    """Return the largest error of rounding to float32 as a share of the range of the values."""
-    if math.isinf(observed.max_relative_error):
-        return math.inf  # A value is beyond the range of float32.
-    if observed.min is None or observed.max is None:
-        return 0.0
-    largest = max(abs(observed.min), abs(observed.max))
-    # Half the distance between neighbours, which is constant below the smallest normal number.
-    error = max(largest * 2.0**-24, 2.0**-150)
-    spread = float(observed.max - observed.min)
-    return error / spread if spread else 0.0
-
-
-def _named(columns: Iterable[str]) -> str:
-    from beam_tfrecord.tables import listed
-
-    return listed([repr(name) for name in columns])
-
-
-def _rejects(rows: int, output: str) -> list[str]:
-    command = f"beam-tfrecord head {shlex.quote(os.path.join(output, 'rejects'))}"
-    return [f"{counted(rows, 'row')} rejected: for the reasons, run {command}"] if rows else []
 
 
 def _stage_values(manifest: StageManifest, *, is_new: bool, seconds: float) -> dict[str, Any]:

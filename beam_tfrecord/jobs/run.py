@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from beam_tfrecord.errors import (
     DataError,
     InputChanged,
     LeaseLost,
+    OutputWarning,
     RejectedRows,
     StorageError,
     TargetExists,
@@ -76,7 +78,7 @@ from beam_tfrecord.workdir.job_file import (
     read_job,
 )
 from beam_tfrecord.workdir.progress_files import watch
-from beam_tfrecord.workdir.target import Target, check_free
+from beam_tfrecord.workdir.target import check_free
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -165,8 +167,9 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
             _under_way.remove(job)
         remove_leftovers(target)
         output = settings.load_output()
-        for line in settings.remarks(output):
-            _LOGGER.warning("%s", for_caller(line))
+        for line in _remarks(settings, output, listing):
+            # The line of the caller of `write` or `extract`.
+            warnings.warn(for_caller(line), OutputWarning, stacklevel=3)
         if is_replaced:
             (progress or Progress(stream=sys.stdout)).say(
                 f"replaced the dataset in {target.directory!r}, because the function was edited"
@@ -343,7 +346,6 @@ def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | 
         raise raised from None
     finally:
         settings.source.release()
-    _warn(settings.target, settings.source.notes(files), has_schema=settings.has_schema)
 
 
 def now_text() -> str:
@@ -356,20 +358,23 @@ def input_info(files: Sequence[InputFile]) -> dict[str, str | None]:
     return {INPUT: input_sha256(files), INPUT_STATE: state_sha256(files)}
 
 
-def _warn(target: Target, notes: Sequence[str], *, has_schema: bool) -> None:
-    """Log warnings about an output that was written, and about its input."""
-    job = json.loads(read_small(target.path(JOB_NAME)))
-    lines = list(job["remarks"])
+def _remarks(settings: JobSettings[M], output: M, listing: Listing) -> list[str]:
+    """Return warnings about an output that was written, and about its input."""
+    job = json.loads(read_small(settings.target.path(JOB_NAME)))
+    lines: list[str] = list(job["remarks"])
     if names := job.get("left_out_columns"):
         columns = f"{counted(len(names), 'column')} left out"
-        why = "no value in any row, or not in the schema" if has_schema else "no value in any row"
+        why = (
+            "no value in any row, or not in the schema"
+            if settings.has_schema
+            else "no value in any row"
+        )
         lines.insert(0, f"{columns} ({why}): {listed(names)}")
     if copies := job.get("copies"):
         lines += duplicate_lines(copies)
     if refused := job.get("refused_pictures"):
         lines.append(refused_warning(refused))
-    for line in (*lines, *notes):
-        _LOGGER.warning("%s", for_caller(line))
+    return [*lines, *settings.source.notes(listing.outlines), *settings.remarks(output)]
 
 
 def _as_short_error(job: _Running, error: BaseException) -> BaseException:

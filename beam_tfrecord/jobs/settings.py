@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.feature import ColumnStats
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.inputs import make_source
 from beam_tfrecord.jobs.identity import identity_of
@@ -45,6 +48,10 @@ M = TypeVar("M", Manifest, StageManifest)
 # The shares of splits that groups decide are checked from this number of rows on, and may differ
 # from those set by this much.
 _ROWS_WITH_SHARES, _SHARE_ERROR = 100, 0.1
+# The error of rounding to float32 that is worth a warning, as a share of the range of a column.
+# Every float that is not a float32 is rounded, mostly by 1e-7 of the range or less. Half precision,
+# the coarsest usual input of a model, has steps of 5e-4 of a feature that is scaled to 1.
+NOTICED_ROUNDING = 1e-4
 # Paths, or data in memory of any library.
 Inputs = Any
 
@@ -85,8 +92,11 @@ class JobSettings(abc.ABC, Generic[M]):
         """Return the identity of the output, given the files of the input."""
 
     def remarks(self, output: M) -> list[str]:
-        """Return warnings about settings that had no effect, or another one than likely meant."""
-        return []
+        """Return warnings about the output: what was lost or rejected, settings of no effect."""
+        if not (rows := output.rejects.get("rows", 0)):
+            return []
+        command = f"beam-tfrecord head {shlex.quote(self.target.path('rejects'))}"
+        return [f"{counted(rows, 'row')} rejected: for the reasons, run {command}"]
 
     @abc.abstractmethod
     def load_output(self) -> M:
@@ -150,7 +160,7 @@ class Settings(JobSettings[Manifest]):
         )
 
     def remarks(self, output: Manifest) -> list[str]:
-        """Return warnings about settings that had no effect, or another one than likely meant."""
+        """Return warnings about the output: what was lost or rejected, settings of no effect."""
         layout, lines = self.layout, []
         if layout.splits.is_single and layout.splits.group:
             lines.append("--group has no effect without --split")
@@ -162,7 +172,8 @@ class Settings(JobSettings[Manifest]):
                 f"there are {counted(len(output.shards), 'shard')} instead of {wanted:,}, because "
                 f"the dataset has only {counted(output.examples, 'row')}"
             )
-        return lines + self._share_remarks(output)
+        lines += self._share_remarks(output)
+        return lines + _losses(output.schema) + super().remarks(output)
 
     def _share_remarks(self, output: Manifest) -> list[str]:
         """Return a warning about splits without rows, or with other shares because of groups."""
@@ -292,6 +303,45 @@ def make_settings(
         transform=request,
         kept_splits=kept_splits,
     )
+
+
+def _losses(schema: Schema) -> list[str]:
+    """Return warnings about the columns whose values lost precision."""
+    lossy = [
+        (repr(feature.name), feature.observed, feature.store)
+        for feature in schema.features
+        if feature.observed is not None and feature.observed.max_relative_error
+    ]
+    cut = {name: seen.max_relative_error for name, seen, store in lossy if store != "auto"}
+    coarse = [
+        name for name, seen, _ in lossy if name not in cut and rounding_of(seen) > NOTICED_ROUNDING
+    ]
+    lines = []
+    if coarse:
+        lines.append(
+            f"float32 is too coarse for {listed(coarse)}: rounding moves values by more than "
+            f'{NOTICED_ROUNDING:.2%} of their range: "store": "bytes" or "text" in --schema '
+            "keeps them exact"
+        )
+    if cut:
+        lines.append(
+            f"values of {listed(list(cut))} have more digits than float64 holds (relative error at "
+            f'most {max(cut.values()):.1e}): "store": "text" in --schema keeps them exact'
+        )
+    return lines
+
+
+def rounding_of(observed: ColumnStats) -> float:
+    """Return the largest error of rounding to float32 as a share of the range of the values."""
+    if math.isinf(observed.max_relative_error):
+        return math.inf  # A value is beyond the range of float32.
+    if observed.min is None or observed.max is None:
+        return 0.0
+    largest = max(abs(observed.min), abs(observed.max))
+    # Half the distance between neighbours, which is constant below the smallest normal number.
+    error = max(largest * 2.0**-24, 2.0**-150)
+    spread = float(observed.max - observed.min)
+    return error / spread if spread else 0.0
 
 
 def _check_filter(source: Source, schema: Schema, *, has_steps: bool) -> None:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from beam_tfrecord.cli.main import cli
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.jobs import api
-from tests.helpers.cli_stand_ins import FakeJob, manifest_of, run
+from tests.helpers.cli_stand_ins import FakeJob, run
 
 PACKAGE = logging.getLogger("beam_tfrecord.jobs.api")
 LIBRARY = logging.getLogger("a_library")
@@ -127,9 +127,6 @@ def test_results_are_on_stdout_also_if_quiet(monkeypatch):
 def test_warnings_come_before_an_error_and_once(talking_job):
     talking_job.error = UsageError("no such column")
     assert said() == [WARNING, "error: no such column"]
-    talking_job.error, talking_job.result = None, manifest_of(rejects={"rows": 1})
-    line = "warning: 1 row rejected: for the reasons, run beam-tfrecord head out/rejects"
-    assert said()[1:] == [WARNING, line]
 
 
 @pytest.mark.parametrize(("no_color", "shown"), [("", "\x1b[31merror:\x1b[0m"), ("1", "error:")])

@@ -1,19 +1,13 @@
 """What the commands say: summaries, warnings, plans and schemas."""
 
 import json
-import math
 import re
 
 import pytest
 
-from beam_tfrecord.cli.write import (
-    NOTICED_ROUNDING,
-    render,
-    rounding_of,
-    summary,
-    warnings_of,
-)
-from beam_tfrecord.features.feature import ColumnStats, Feature
+from beam_tfrecord.cli.write import render, summary
+from beam_tfrecord.errors import OutputWarning
+from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.jobs import api
 from beam_tfrecord.jobs.plan import plan_of
@@ -73,16 +67,16 @@ def test_warnings_of_python_are_lines_too(fake_job, monkeypatch):
     import warnings
 
     def write(inputs, output, **kwargs):
+        warnings.warn("1 row rejected", OutputWarning, stacklevel=1)
         with warnings.catch_warnings():
             warnings.simplefilter("always")
-            warnings.warn("the kernel is not built", RuntimeWarning, stacklevel=1)
             warnings.warn("a library's own worry", DeprecationWarning, stacklevel=1)
         return manifest_of()
 
     monkeypatch.setattr(api, "write", write)
     lines = run("write", "a.csv", "out").stderr.splitlines()
     assert lines[0].startswith("wrote ")
-    assert lines[1:] == ["warning: the kernel is not built"]
+    assert lines[1:] == ["warning: 1 row rejected"]
 
 
 def test_summaries():
@@ -105,52 +99,6 @@ def test_summary_of_compressed_shards_says_both_sizes(tmp_path):
     (tmp_path / "data-00000-of-00001.tfrecord").write_bytes(b"x" * 25)
     manifest = manifest_of(splits={"data": (1, 90)}, compression="GZIP")
     assert "(25 B compressed from 90 B)" in summary(manifest, str(tmp_path), seconds=0)
-
-
-def rounded(least, most, error=2.0**-24):
-    return ColumnStats(min=least, max=most, max_relative_error=error)
-
-
-@pytest.mark.parametrize(
-    ("observed", "is_noticed"),
-    [
-        (rounded(0.0, 1.0), False),
-        (rounded(40.5, 40.9), False),  # latitudes of a city
-        (rounded(1.7e9, 1.7e9 + 30 * 86400), False),  # times of a month
-        (rounded(1.7e9, 1.7e9 + 86400), True),  # times of a day
-        (rounded(0.0, 1.0, error=0.3), False),  # one value of 1e-45
-        (rounded(0.0, 3e-44, error=0.3), True),  # only such values
-        (rounded(0.0, 1.0, error=math.inf), True),  # one value of 1e300
-        (rounded(0.1, 0.1), False),  # a constant
-        (rounded(None, None), False),
-    ],
-)
-def test_rounding_is_noticed_if_it_is_coarse_in_the_range_of_the_values(observed, is_noticed):
-    assert (rounding_of(observed) > NOTICED_ROUNDING) is is_noticed
-
-
-def test_warnings():
-    assert warnings_of(manifest_of(), "out") == []
-    assert warnings_of(manifest_of(rejects={"rows": 1}, place="bytes"), "out") == [
-        "1 row rejected: for the reasons, run beam-tfrecord head out/rejects",
-    ]
-    schema = Schema(
-        (
-            Feature("fare", "float64", observed=rounded(-5.0, 70.0)),
-            Feature("id", "int64", observed=ColumnStats(0, 1, 10**15)),
-            Feature("start", "float64", observed=rounded(1.7e9, 1.7e9 + 86400)),
-            Feature("stop", "float64", observed=rounded(-1e9, -1e9 + 3600)),
-            Feature(
-                "sum", "float64", store="bytes", observed=ColumnStats(max_relative_error=1e-16)
-            ),
-        )
-    )
-    assert warnings_of(manifest_of(schema=schema), "out") == [
-        "float32 is too coarse for 'start', 'stop': rounding moves values by more than 0.01% of "
-        'their range: "store": "bytes" or "text" in --schema keeps them exact',
-        "values of 'sum' have more digits than float64 holds (relative error at most 1.0e-16): "
-        '"store": "text" in --schema keeps them exact',
-    ]
 
 
 def test_plan_prints_lines_or_json_on_stdout(fake_job, tmp_path):

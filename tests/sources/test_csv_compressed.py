@@ -182,19 +182,19 @@ def test_an_encoding_that_is_not_of_text_is_refused(tmp_path, encoding):
 
 
 @pytest.mark.slow
-def test_two_names_of_one_file_are_read_for_each_and_told(tmp_path, caplog):
+def test_two_names_of_one_file_are_read_for_each_and_told(tmp_path, recwarn):
     source = tmp_path / "in"
     source.mkdir()
     (source / "a.csv").write_bytes(b"a,b\n" + ONE)
     (source / "b.csv").symlink_to(source / "a.csv")
     assert bt.write([source / "a.csv"] * 2, tmp_path / "once").examples == 60
-    assert "two names" not in caplog.text
+    assert not recwarn
     assert bt.write(source, tmp_path / "twice").examples == 120
-    assert "a.csv and b.csv are two names of one file" in caplog.text
+    assert "a.csv and b.csv are two names of one file" in "".join(map(str, recwarn))
     os.link(source / "a.csv", source / "c.csv")
     (source / "d.csv").write_bytes(b"a,b\n" + ONE)
     os.link(source / "d.csv", source / "e.csv")
-    caplog.clear()
+    recwarn.clear()
     assert bt.write(source, tmp_path / "more").examples == 300
-    assert "a.csv, b.csv and 1 more are names of one file" in caplog.text
-    assert "d.csv and e.csv are two names of one file" in caplog.text
+    assert "a.csv, b.csv and 1 more are names of one file" in "".join(map(str, recwarn))
+    assert "d.csv and e.csv are two names of one file" in "".join(map(str, recwarn))

@@ -1,0 +1,79 @@
+"""What `write` and `extract` warn of, in Python and on the command line."""
+
+import math
+
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import OutputWarning, options_named_by
+from beam_tfrecord.features.feature import ColumnStats
+from beam_tfrecord.jobs.settings import NOTICED_ROUNDING, rounding_of
+from tests.helpers.cli_stand_ins import run
+
+
+def rounded(least, most, error=2.0**-24):
+    return ColumnStats(min=least, max=most, max_relative_error=error)
+
+
+@pytest.mark.parametrize(
+    ("observed", "is_noticed"),
+    [
+        (rounded(0.0, 1.0), False),
+        (rounded(40.5, 40.9), False),  # latitudes of a city
+        (rounded(1.7e9, 1.7e9 + 30 * 86400), False),  # times of a month
+        (rounded(1.7e9, 1.7e9 + 86400), True),  # times of a day
+        (rounded(0.0, 1.0, error=0.3), False),  # one value of 1e-45
+        (rounded(0.0, 3e-44, error=0.3), True),  # only such values
+        (rounded(0.0, 1.0, error=math.inf), True),  # one value of 1e300
+        (rounded(0.1, 0.1), False),  # a constant
+        (rounded(None, None), False),
+    ],
+)
+def test_rounding_is_noticed_if_it_is_coarse_in_the_range_of_the_values(observed, is_noticed):
+    assert (rounding_of(observed) > NOTICED_ROUNDING) is is_noticed
+
+
+CUT = ".1234567890123456789"
+COARSE = (
+    "float32 is too coarse for 'start', 'stop': rounding moves values by more than 0.01%% of their "
+    'range: "store": "bytes" or "text" in %s keeps them exact'
+)
+REJECTED = "1 row rejected: for the reasons, run beam-tfrecord head %s/rejects"
+
+
+def test_write_warns_of_rounding_and_rejects_at_the_line_of_its_caller(tmp_path):
+    path, out = tmp_path / "a.csv", tmp_path / "out"
+    times = "1.7e9,-1e9,0.5\n1700086400.5,-999996400.5,0.1\n"
+    path.write_text(f"start,stop,fare\n{times}1.7e9,x,1\n")
+    types = dict.fromkeys(("start", "stop", "fare"), "float64")
+    with pytest.warns(OutputWarning) as warned, options_named_by("keyword"):
+        bt.write(path, out, types=types, max_rejects=1)
+    assert [str(one.message) for one in warned] == [COARSE % "schema=", REJECTED % out]
+    assert {one.filename for one in warned} == {__file__}
+    words = ("--max-rejects", 1, "--types", ",".join(f"{name}=float64" for name in types))
+    told = run("write", path, tmp_path / "by-command", *words).stderr.splitlines()
+    assert told[1:] == [
+        f"warning: {COARSE % '--schema'}",
+        f"warning: {REJECTED % (tmp_path / 'by-command')}",
+    ]
+
+
+def test_extract_warns_of_rejects(tmp_path):
+    (tmp_path / "a.csv").write_text("x\n1\ny\n")
+    with pytest.warns(OutputWarning, match="^1 row rejected: ") as warned:
+        bt.extract(tmp_path / "a.csv", tmp_path / "stage", types={"x": "int64"}, max_rejects=1)
+    assert [one.filename for one in warned] == [__file__]
+
+
+def test_write_warns_of_digits_that_the_schema_cuts(tmp_path):
+    (tmp_path / "a.csv").write_text(f"x\n{CUT}\n")
+    schema = bt.Schema((bt.Feature("x", "float64", store="bytes"),))
+    with pytest.warns(OutputWarning, match="^values of 'x' have more digits than float64 holds"):
+        bt.write(tmp_path / "a.csv", tmp_path / "out", schema=schema)
+
+
+def test_a_clean_job_has_no_warning(tmp_path, recwarn):
+    (tmp_path / "a.csv").write_text("x\n0.5\n1.5\n")
+    bt.write(tmp_path / "a.csv", tmp_path / "out")
+    bt.extract(tmp_path / "a.csv", tmp_path / "stage")
+    assert not recwarn
