@@ -83,7 +83,7 @@ def test_the_time_left_is_that_of_all_phases():
     phases = {"first": 1.5, "second": 0.5}
     for phase, done in itertools.product(phases, (0, 50)):
         clock.now_s += 10
-        progress.update(phase, done, 100, later=later)
+        progress.update(phase, done, 100, later=phases[phase])
     left = [line.rpartition(", ")[2] for line in stream.getvalue().splitlines()]
     # 10 s of 20 s, then 1.5 times 20 s; and in the second phase half of 20 s less.
     assert left[1::2] == ["40 s left", "20 s left"]
