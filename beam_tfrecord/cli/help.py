@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from beam_tfrecord.options import WRITE_OPTIONS
 from beam_tfrecord.options.option import GENERAL, GROUPS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -79,6 +80,8 @@ class GroupedCommand(click.Command):
         params, name = self.get_params(ctx), unknown.lstrip("-")
         if name in ("o", "output") and params[0].make_metavar(ctx).endswith("OUTPUT"):
             return "OUTPUT is the last path."
+        if unknown in (option.flag for option in WRITE_OPTIONS):
+            return "Give it to 'write'."
         flags = {flag.lstrip("-"): flag for one in params for flag in one.opts}
         likely = [SYNONYMS.get(name, name), *difflib.get_close_matches(name, flags, n=1)]
         return next((f"Did you mean {flags[one]!r}?" for one in likely if one in flags), "")

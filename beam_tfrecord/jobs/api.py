@@ -18,6 +18,7 @@ from beam_tfrecord.inputs import SourceOptions, make_source, options_of_packages
 from beam_tfrecord.jobs.settings import ExtractSettings, Inputs, make_settings
 from beam_tfrecord.jobs.stdin import stdin_as_file
 from beam_tfrecord.manifest import Manifest
+from beam_tfrecord.options import WRITE_OPTIONS
 from beam_tfrecord.options.runners import beam_words
 from beam_tfrecord.preprocess.request import Transform
 from beam_tfrecord.rejects import parse_budget
@@ -393,12 +394,13 @@ def _with_source_options(
     """Return the arguments of a function with all options of the source in one mapping.
 
     Raises:
-        TypeError: An option is one of no source.
+        UsageError: An option is one of no source.
     """
     known = SourceOptions.__annotations__
     for name in options.keys() - known.keys():
         # The option of a source of another package; `make_source` knows which source there is.
         if name not in options_of_packages():
-            hint = did_you_mean(name, [*others, *known])
-            raise TypeError(f"unexpected keyword argument {name!r}{hint and f': {hint}'}")
+            is_of_write = name in (option.keyword for option in WRITE_OPTIONS)
+            hint = "give it to write" if is_of_write else did_you_mean(name, [*others, *known])
+            raise UsageError(f"unexpected keyword argument {name!r}{hint and f': {hint}'}")
     return {**others, "source_options": {**(source_options or {}), **options}}

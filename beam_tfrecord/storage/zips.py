@@ -35,6 +35,7 @@ _COPY_STEP_BYTES = 2**20
 _IN_MEMORY_BYTES = 8 * 2**20
 # Of the other methods, `zipfile` has all in memory that some bytes become: gigabytes of bzip2.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_OTHER_METHODS = {9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz"}
 _ENCRYPTED = 1
 _MADE_ON_DOS = 0
 # What `zipfile` raises for damage; NotImplementedError is a RuntimeError.
@@ -205,6 +206,7 @@ class ZipFilesystem:
         """Open a member for reading.
 
         Raises:
+            DataError: The member is encrypted, or compressed by a method that is not read.
             FileNotFoundError: There is no such member.
             InputChanged: The member has another version, or has a version but is gone.
         """
@@ -222,6 +224,13 @@ class ZipFilesystem:
             raise FileNotFoundError(f"no such file: {shown!r}") from error
         if version and _version(info) != version:
             raise _changed(shown)
+        if info.flag_bits & _ENCRYPTED:
+            raise DataError(f"{shown!r} is encrypted: unpack the zip file with its password")
+        if (method := info.compress_type) not in _METHODS:
+            how = _OTHER_METHODS.get(method, f"method {method}")
+            raise DataError(
+                f"{shown!r} is compressed by {how}, which is not read: unpack the zip file"
+            )
 
         def is_same() -> bool:
             with contextlib.suppress(FileNotFoundError):
@@ -360,19 +369,8 @@ class _Member(io.RawIOBase):
             pass
 
     def _restart(self) -> None:
-        """Open the member at its start.
-
-        Raises:
-            OSError: It cannot be read.
-        """
+        """Open the member at its start."""
         self._close_stream()
-        if self._info.flag_bits & _ENCRYPTED:
-            raise OSError("it is encrypted: unpack it with its password")
-        if self._info.compress_type not in _METHODS:
-            raise OSError(
-                f"it is compressed by method {self._info.compress_type}, which is not read: "
-                "unpack it"
-            )
         with self._archive.lock:
             self._stream = self._archive.zip.open(self._info)
         self._passed = 0

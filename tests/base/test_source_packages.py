@@ -108,7 +108,7 @@ def test_options_are_keywords(install, tmp_path):
         bt.plan(tmp_path / "x.csv", tmp_path / "out", number=3)
     with pytest.raises(UsageError, match=r"numbr is not an option of words .* mean number\?"):
         make_source("x.words", options={"numbr": 3})
-    with pytest.raises(TypeError, match="unexpected keyword argument 'numbr'"):
+    with pytest.raises(UsageError, match="unexpected keyword argument 'numbr'"):
         bt.plan(tmp_path / "x.words", tmp_path / "out", numbr=3)
 
 

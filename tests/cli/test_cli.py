@@ -366,6 +366,7 @@ def test_flags_and_options_that_may_be_repeated_are_not_refused(fake_job):
         (["write", "--na-values", "x"], "No such option '--na-values'. Did you mean '--null'?"),
         (["write", "--spilt", "a=1"], "No such option '--spilt'. Did you mean '--split'?"),
         (["schema", "--json"], "No such option '--json'"),
+        (["extract", "--schema", "x"], "No such option '--schema'. Give it to 'write'"),
         (["diff", "--force"], "No such option '--force'"),
         (["write", "--output", "out"], "No such option '--output'. OUTPUT is the last path"),
         (["write", "-o", "out"], "No such option '-o'. OUTPUT is the last path"),

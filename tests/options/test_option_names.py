@@ -170,12 +170,18 @@ def test_remarks_about_a_schema_name_keywords(keywords, caplog, tmp_path):
 
 @pytest.mark.parametrize("function", [bt.write, bt.plan, bt.extract])
 @pytest.mark.parametrize(
-    ("typed", "meant"), [("overwite", "overwrite"), ("nul_words", "null_words")]
+    ("typed", "meant"),
+    [("overwite", "overwrite"), ("nul_words", "null_words"), ("password", "password_env")],
 )
 def test_a_misspelt_keyword_gets_the_most_similar_one(function, typed, meant):
     text = f"unexpected keyword argument '{typed}': did you mean '{meant}'"
-    with pytest.raises(TypeError, match=text):
+    with pytest.raises(UsageError, match=text):
         function("a.csv", "out", **{typed: True})
+
+
+def test_extract_names_write_for_its_keywords():
+    with pytest.raises(UsageError, match="unexpected keyword argument 'schema': give it to write"):
+        bt.extract("a.csv", "stage", schema="s.json")
 
 
 def test_a_program_sees_keywords(tmp_path):
