@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import apache_beam as beam
 import pyarrow as pa
@@ -15,7 +15,9 @@ from beam_tfrecord.batch import Batch
 from beam_tfrecord.beam_steps import count
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.inputs import SourceOptions
 from beam_tfrecord.runner_traits import check_lossless
+from beam_tfrecord.selection.select import SelectOptions
 from beam_tfrecord.sources.groups import Group, group_units
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.graph import mark_step, step_label
@@ -32,6 +34,13 @@ from beam_tfrecord.transforms.read_typed import (
 )
 from beam_tfrecord.transforms.reading import read_group
 from beam_tfrecord.transforms.rows import as_arrow_schema
+
+
+class ReadAllOptions(SourceOptions, SelectOptions, total=False):
+    """Options of any reader; each takes those of its own kind of file."""
+
+    batch_rows: int
+
 
 Task = tuple[ReadFromSource, pa.Schema, Group]
 
@@ -51,7 +60,7 @@ class _ReadAll(beam.PTransform):
 
     _reader: ClassVar[Any]
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: Unpack[ReadAllOptions]) -> None:
         super().__init__()
         self._reader_of = functools.partial(self._reader, **options)
         # Wrong options are refused here, not on a worker.
@@ -111,7 +120,9 @@ class _ReadAllOf(_ReadAll):
         UsageError: There is no schema, or the options do not fit together.
     """
 
-    def __init__(self, *, schema: Schema | pa.Schema | None = None, **options: Any) -> None:
+    def __init__(
+        self, *, schema: Schema | pa.Schema | None = None, **options: Unpack[ReadAllOptions]
+    ) -> None:
         arrow = as_arrow_schema(schema)
         if not isinstance(arrow, pa.Schema):
             name = type(self).__name__

@@ -352,9 +352,9 @@ def test_a_value_without_a_type_names_its_row(parquet, tmp_path):
 
 
 def test_beams_check_of_types_at_run_time_is_refused(parquet):
-    options = beam.options.pipeline_options.PipelineOptions(["--runtime_type_check"])
-    with pytest.raises(UsageError, match=r"--runtime_type_check of Beam fails .*: leave it out"):
-        beam.Pipeline(options=options) | bt.ReadFromParquet(parquet)
+    said = r"--runtime_type_check of Beam fails .*: leave it out"
+    with pytest.raises(UsageError, match=said), bt.pipeline(options=["--runtime_type_check"]) as p:
+        p | bt.ReadFromParquet(parquet)
 
 
 def test_rows_and_batches_of_one_reader_go_together(tmp_path):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
+import warnings
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -41,15 +41,11 @@ def photos(tmp_path_factory):
 def written(photos, tmp_path_factory):
     """Return the dataset of those pictures in three splits, and what was told on the way."""
     output = tmp_path_factory.mktemp("written") / "out"
-    told = []
-    handler = logging.Handler()
-    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
         patch.setattr(images_pack, "PACK_FILES", 30)
-        logging.getLogger("beam_tfrecord").addHandler(handler)
         bt.write(photos, output, splits="a=0.34,b=0.33,c=0.33")
-        logging.getLogger("beam_tfrecord").removeHandler(handler)
-    return output, told
+    return output, [str(warning.message) for warning in told]
 
 
 def rows_by_path(output, **options):

@@ -213,9 +213,11 @@ def _runs(unit: Unit) -> Iterator[range]:
 
 def _gaps(parquet: pq.ParquetFile, unit: Unit) -> dict[int, int]:
     """Return the pruned rows of a unit: the number of the first of each gap, and their number."""
+    gaps: dict[int, int] = {}
+    if not unit.detail.pruned:
+        return gaps
     rows = (parquet.metadata.row_group(group).num_rows for group in range(unit.start, unit.stop))
     before = list(itertools.accumulate(rows, initial=0))
-    gaps: dict[int, int] = {}
     start = unit.start
     for groups in (*_runs(unit), range(unit.stop, unit.stop)):
         if start < groups.start:
