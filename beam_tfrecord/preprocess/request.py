@@ -116,8 +116,8 @@ def make_request(
         if raw_too or fit != TRAIN:
             raise UsageError("there is nothing to preprocess: pass --transform or --step")
         return None
-    require("transform", "preprocessing")
     typed = tuple(parse_step(text) for text in as_words("step", step))
+    require("transform", "preprocessing")
     if transform_fn is not None:
         if transform is not None or typed:
             raise UsageError(

@@ -185,8 +185,8 @@ def test_a_bad_zip_file_writes_nothing_and_says_why(tmp_path, how):
         set_field(path, "flags" if how == "locked" else "method", 1 if how == "locked" else 99)
     message = {
         "torn": r"a\.zip' is not a complete zip file",
-        "locked": r"a\.zip/t/x\.csv \(it is encrypted",
-        "method": r"a\.zip/t/x\.csv \(it is compressed by method 99",
+        "locked": r"a\.zip/t/x\.csv' is encrypted: unpack the zip file",
+        "method": r"a\.zip/t/x\.csv' is compressed by method 99, which is not read: unpack",
         "crc": r"a\.zip/t/x\.csv \(Bad CRC-32",
     }[how]
     with pytest.raises(BeamTFRecordError, match=message) as raised:
