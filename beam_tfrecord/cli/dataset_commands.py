@@ -125,11 +125,13 @@ def head(
     INPUT is a dataset, or anything that "write" reads; its rows are as they would be written.
     """
     from beam_tfrecord.dataset import show as rendering
+    from beam_tfrecord.dataset.values import python_rows
 
     total: int | None
     if split is None and not _is_dataset(inputs, flags):
         found = _preview(inputs, flags, n=count)
-        rows, total = found.rows, found.examples
+        rows = [row for batch in found.rows for row in python_rows(batch)]
+        total = found.examples
     else:
         from beam_tfrecord.dataset.load import load
 

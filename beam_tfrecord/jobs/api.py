@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import pyarrow as pa
 
-from beam_tfrecord.dataset.values import python_rows
 from beam_tfrecord.errors import UsageError, did_you_mean, for_caller
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.inputs import SourceOptions, make_source, options_of_packages
@@ -262,7 +260,7 @@ class Preview(NamedTuple):
     bytes: int
     examples: int | None
     schema: Schema
-    rows: list[dict[str, Any]]
+    rows: list[pa.RecordBatch]
 
 
 def preview(
@@ -280,7 +278,7 @@ def preview(
         schema = Schema.from_arrow(arrow)
         schema.check()
         units = source.all_units(scans)
-        rows = list(itertools.islice(_rows(source, units, arrow), n))
+        rows = list(_first(source, units, arrow, n))
     counts = [unit.rows for unit in units]
     files = {scan.chunk.file.name: scan.chunk.file for scan in scans}.values()
     return Preview(
@@ -293,12 +291,17 @@ def preview(
     )
 
 
-def _rows(source: Source, units: Sequence[Unit], schema: pa.Schema) -> Iterator[dict[str, Any]]:
-    for unit in units:
+def _first(
+    source: Source, units: Sequence[Unit], schema: pa.Schema, n: int
+) -> Iterator[pa.RecordBatch]:
+    for unit in units if n else ():
         for batch in source.read_unchanged(unit, schema, batch_rows=_PREVIEW_ROWS):
             for reject in batch.rejects[:MOST_NOTES]:
                 _LOGGER.warning("%s", for_caller(reject.message))
-            yield from python_rows(batch.data)
+            yield batch.data.slice(0, n)
+            n -= batch.num_rows
+            if n <= 0:
+                return
 
 
 def extract(

@@ -102,8 +102,14 @@ class Plan(dict[str, Any]):
         time = "unknown" if seconds is None else f"about {format_seconds(seconds)} on this machine"
         files, size = counted(of["files"], "file"), format_size(self["estimated_record_bytes"])
         moved = "through the shuffle" if self["exchange"] == "runner" else "temporary files"
+        skipped = counted(of.get("rows_not_read", 0), "row")
         out = [
             ("input", f"{of['kind']}, {files}, {format_size(of['bytes'])}, {rows}"),
+            *(
+                [("not read", f"{skipped}, {format_size(of['bytes_not_read'])}")]
+                if of.get("rows_not_read")
+                else []
+            ),
             ("passes over the input", f"{len(self['passes'])}: {', '.join(self['passes'])}"),
             ("output", f"{self['output']}, about {size}"),
             ("shards", ", ".join(shards)),
