@@ -65,7 +65,7 @@ def show(
         from beam_tfrecord.dataset.code import reading_code
         from beam_tfrecord.manifest import Manifest
 
-        (dataset,) = _single(inputs)
+        dataset = _single(inputs)
         text = reading_code(Manifest.load(dataset), code, path=dataset, label=label)
         print_result(text.rstrip("\n"))
         return
@@ -76,14 +76,11 @@ def show(
 
     if counts is None and not _is_dataset(inputs, flags):
         found = _preview(inputs, flags)._asdict()
-        found["path"], found["features"] = (
-            " ".join(inputs),
-            found.pop("schema").to_json()["features"],
-        )
+        found |= {"path": " ".join(inputs), "features": found.pop("schema").to_json()["features"]}
         del found["rows"]
         print_result(_json(found) if as_json else rendering.render_input(found).rstrip("\n"))
         return
-    (dataset,) = _single(inputs)
+    dataset = _single(inputs)
     shown = rendering.show(dataset, counts=counts)
     if as_json:
         print_result(_json(shown))
@@ -127,17 +124,20 @@ def head(
     from beam_tfrecord.dataset import show as rendering
     from beam_tfrecord.dataset.values import python_rows
 
+    is_default = ctx.get_parameter_source("count") is ParameterSource.DEFAULT
     total: int | None
     if split is None and not _is_dataset(inputs, flags):
         found = _preview(inputs, flags, n=count)
         rows = [row for batch in found.rows for row in python_rows(batch)]
         total = found.examples
     else:
-        from beam_tfrecord.dataset.load import load
-
-        (dataset,) = _single(inputs)
+        dataset = _single(inputs)
         rows = rendering.head(dataset, n=count, split=split)
-        total = len(load(dataset, split=split))
+        total = len(rows)
+        if is_default and total == count:  # only then: to count foreign files reads them
+            from beam_tfrecord.dataset.load import load
+
+            total = len(load(dataset, split=split))
     if not rows:
         print_message("no rows")
         return
@@ -146,7 +146,7 @@ def head(
         if as_json
         else rendering.render_rows(rows, max_width=_terminal_width()).rstrip("\n")
     )
-    if ctx.get_parameter_source("count") is ParameterSource.DEFAULT and len(rows) == count != total:
+    if is_default and len(rows) == count != total:
         of = "the first" if total is None else f"{count} of"
         print_message(f"{of} {counted(total or count, 'row')}: -n N shows more")
 
@@ -171,10 +171,10 @@ def _preview(inputs: tuple[str, ...], flags: Mapping[str, Any], **how: Any) -> P
     return preview(list(inputs), from_=from_, **how, **source_options(flags, inputs, from_))
 
 
-def _single(inputs: tuple[str, ...]) -> tuple[str, ...]:
+def _single(inputs: tuple[str, ...]) -> str:
     if len(inputs) > 1:
         raise click.UsageError("--code, --counts and --split are for one dataset: name only one")
-    return inputs
+    return inputs[0]
 
 
 @click.command(cls=GroupedCommand, short_help="Check every byte, count and value.")
