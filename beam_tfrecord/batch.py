@@ -58,19 +58,7 @@ def count_rejects(rejects: Iterable[Reject]) -> int:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Origin:
-    """The unit that the rows of a batch were read from, and their numbers within it.
-
-    Attributes:
-        unit: Name of the unit, which depends only on the input.
-        index: Position of the unit among all units of the input in source order, from 0.
-        rows: Number of the first row if rows are consecutive, else one int64 number for each row.
-        sub: For a source row that a function turned into several rows, the number of each of them
-            from 0; None means all 0.
-        is_exact: False if the numbers give only the order of the rows, not which rows of the unit
-            they are. Then the bytes of a row decide its position in the dataset.
-        address: Text before the number of a row in messages, and the number of row 0 there; None
-            means the unit and the row number. It has no influence on the dataset.
-    """
+    """The unit that the rows of a batch were read from, and their numbers within it."""
 
     unit: str
     index: int
@@ -80,11 +68,7 @@ class Origin:
     address: tuple[str, int] | None = None
 
     def address_of(self, row: int) -> str:
-        """Return where a row is, for messages: ``a.csv:9`` (a line) or ``a.parquet row 8``.
-
-        Args:
-            row: Number of the row within the unit.
-        """
+        """Return where a row is, for messages: ``a.csv:9`` (a line) or ``a.parquet row 8``."""
         text, first = self.address or (f"{self.unit} row ", 0)
         return f"{text}{first + row}"
 
@@ -100,15 +84,7 @@ class Origin:
         return dataclasses.replace(self, rows=self.row_numbers(num_rows)[indices], sub=sub)
 
     def in_order(self, num_rows: int, made: int) -> Origin | None:
-        """Return an inexact origin for the rows that a function made of a batch, in order.
-
-        Args:
-            num_rows: Number of rows of the batch.
-            made: Number of new rows, which share the range of the old row numbers.
-
-        Returns:
-            The origin, or None if the batch had no rows.
-        """
+        """Return an inexact origin for the rows that a function made of a batch, in order."""
         if not num_rows:
             return None
         numbers = self.row_numbers(num_rows)[np.arange(made) * num_rows // max(num_rows, made)]

@@ -32,28 +32,13 @@ _NO_LABEL = -(2**63)
 
 
 def mark_content(field: pa.Field, *, label: str = "") -> pa.Field:
-    """Return `field`, a text column, with metadata that makes `count_duplicates` count its values.
-
-    Args:
-        field: The column; rows of equal value have equal content.
-        label: Name of the integer column of class labels, which should be equal for equal content;
-            empty if there is no such column.
-    """
+    """Return a copy of the text column `field` that makes `count_duplicates` count its values."""
     return field.with_metadata({**(field.metadata or {}), CONTENT_KEY: label.encode()})
 
 
 @dataclasses.dataclass(frozen=True)
 class DuplicateCount:
-    """A sample of the hashes of contents, with the number of rows of each hash.
-
-    Attributes:
-        bound: Upper bound of the hashes in the sample; 2^64 if it contains all hashes.
-        hashes: Different hashes, sorted, as little-endian uint64.
-        counts: Number of rows for each hash, as little-endian uint64.
-        least: The smallest label for each hash, as little-endian int64; 0 if rows have no labels.
-        most: The largest label for each hash, as little-endian int64; 0 if rows have no labels.
-        is_labelled: Whether rows have labels.
-    """
+    """A sample of the hashes of contents, with the number of rows of each hash."""
 
     bound: int = _RANGE
     hashes: bytes = b""

@@ -165,12 +165,7 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
 
 @contextlib.contextmanager
 def options_named_by(name: OptionName) -> Iterator[None]:
-    """Make messages name options by flag or by keyword, in this process and during the block.
-
-    Args:
-        name: ``flag`` for the command line, or ``keyword`` for Python callers. Outside of such
-            blocks, messages use keywords.
-    """
+    """Make messages name options by flag or by keyword, in this process and during the block."""
     global _named_by
     before, _named_by = _named_by, name
     try:

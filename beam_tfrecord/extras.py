@@ -46,15 +46,7 @@ _WEIGHTS = {"tensorflow": "2 GB, 1 minute", "transform": "2.5 GB, 75 seconds", "
 
 
 def require(extra: str, feature: str) -> None:
-    """Check that the packages of a feature are installed, without importing them.
-
-    Args:
-        extra: A key of `_EXTRAS`.
-        feature: Name of the feature, for the message.
-
-    Raises:
-        UsageError: A package is not installed.
-    """
+    """Check that the packages of a feature are installed, without importing them."""
     modules, name, package = _EXTRAS[extra]
     if not all(map(_is_installed, modules)):
         weight = f" (about {_WEIGHTS[extra]})" if extra in _WEIGHTS else ""
@@ -80,9 +72,6 @@ def import_tensorflow(module: str = "tensorflow_transform.beam") -> None:
 
     The log comes past Python's logging and says nothing that a user could act on. It remains if the
     user has set TensorFlow's own variable for its level.
-
-    Args:
-        module: Name of the module.
     """
     if TENSORFLOW_LOG in os.environ:
         return

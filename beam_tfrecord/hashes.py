@@ -20,11 +20,7 @@ def data_hash(data: Any) -> str:
 
 
 def file_hash(path: str) -> str:
-    """Return the XXH64 of a file's bytes as 16 hex digits.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
+    """Return the XXH64 of a file's bytes as 16 hex digits."""
     digest = native.XXH64(0)
     buffer = bytearray(_READ_BYTES)
     with open_read(path) as file:
@@ -38,17 +34,7 @@ STEP_BYTES = 2**18
 
 
 def hash_ranges(path: str, ranges: Iterable[tuple[int, int]], *, name: str) -> int:
-    """Return the hash of some byte ranges of a local file, a sum of the hashes of all ranges.
-
-    Args:
-        path: The file.
-        ranges: Start and end of each range.
-        name: Name of the input, which is hashed with each range.
-
-    Raises:
-        EOFError: The file ends before a range ends.
-        OSError: The file cannot be read.
-    """
+    """Return the hash of some byte ranges of a local file, a sum of the hashes of all ranges."""
     buffer = memoryview(bytearray(STEP_BYTES))
     hashes = [name_hash(name)]
     with open(path, "rb", buffering=0) as file:

@@ -149,16 +149,7 @@ _FILES_LOOKED_AT = 1000
 
 
 def detect_kind(inputs: Inputs, *, from_: str | None = None) -> str:
-    """Return the kind of source of some inputs, a key of `SOURCES`.
-
-    Args:
-        inputs: Paths, globs, directories or URLs.
-        from_: The kind if the user states it; None finds it from the names.
-
-    Raises:
-        UsageError: There is no input, the inputs have no known kind or several kinds, or `from_` is
-            not a kind.
-    """
+    """Return the kind of source of some inputs, a key of `SOURCES`."""
     paths = as_paths(inputs)
     if not paths:
         raise UsageError("no input: give a file, a directory or a pattern")
@@ -183,17 +174,7 @@ def make_source(
     columns: Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Source:
-    """Return the source that reads some inputs.
-
-    Args:
-        inputs: Paths, globs, directories or URLs; or data in memory, as `on_disk` yields it.
-        from_: Kind of the source; None finds it from the names of the inputs.
-        columns: Columns to read; None means all.
-        options: The options of the source, by keyword.
-
-    Raises:
-        UsageError: The kind is not known, or lacks one of the options.
-    """
+    """Return the source that reads some inputs."""
     keywords = dict(options or {})
     if isinstance(inputs, OnDisk):
         if from_ is not None:
@@ -255,9 +236,6 @@ def parse_options(
 
     A value is text if the field of the source may be a `str`, and JSON for all others; a JSON array
     becomes a tuple.
-
-    Raises:
-        UsageError: A text has another form, or the source is one of this package.
     """
     kind = detect_kind(inputs, from_=from_)
     if kind in SOURCES:
@@ -383,11 +361,7 @@ def _files_at(path: str) -> Iterator[str]:
 
 
 def _kind_of_files(where: str, files: Iterable[str], packages: Packages) -> str:
-    """Return the kind of the first files of a directory or glob, ignoring files of unknown kinds.
-
-    Raises:
-        UsageError: No file has a known kind, or there are files of several kinds.
-    """
+    """Return the kind of the first files of a directory or glob; ignore unknown kinds."""
     looked_at = list(itertools.islice(files, _FILES_LOOKED_AT))
     if not looked_at:
         if os.path.exists(where):

@@ -29,11 +29,6 @@ class Part:
     """The position of a batch in its group of units, in a job that can be resumed.
 
     A group of units is a part of the input that one worker reads in one task.
-
-    Attributes:
-        key: Identifier of the group and of the state of its files.
-        number: Position of the batch among the batches of the group, from 0.
-        is_last: Whether this is the last batch of the group.
     """
 
     key: str
@@ -43,17 +38,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class JobBatch(Batch):
-    """A batch with the counts and identifiers that the job tracks.
-
-    Attributes:
-        group: Number of the planned group of units that the batch belongs to; None without a plan.
-        rows_read: Number of source rows that became this batch, including rows that later steps
-            dropped; None if each row is one source row.
-        part: Position of the batch in its group; None in a job that cannot be resumed.
-        step_path: Labels of the steps of this package that the rows have passed in a pipeline.
-        input_hash: Hash of the bytes that a group of units was read from. Only the last batch of a
-            group, which has no rows, contains it; in other batches it is None.
-    """
+    """A batch with the counts and identifiers that the job tracks."""
 
     group: int | None = None
     rows_read: int | None = None

@@ -51,16 +51,7 @@ def is_split_name(name: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Splits:
-    """The division of rows into splits.
-
-    Attributes:
-        fractions: Name and share of each split; shares sum to 1. Empty with `column`.
-        column: The column that names the split of each row.
-        group: Columns whose equal values share a split. If empty, equal examples share a split.
-
-    Raises:
-        UsageError: A name or a share is not valid, or the shares do not sum to 1.
-    """
+    """The division of rows into splits."""
 
     fractions: tuple[tuple[str, float], ...] = ((ONLY_SPLIT, 1.0),)
     column: str | None = None
@@ -106,9 +97,6 @@ class Splits:
 
         Bounds depend only on the cumulated shares. So a row changes its split only if a change of
         shares moves a bound across its hash.
-
-        Returns:
-            Ascending bounds, shape `[splits - 1]`.
         """
         shares = [share for _, share in self.fractions]
         sums = [math.fsum(shares[: i + 1]) for i in range(len(shares) - 1)]
@@ -125,17 +113,7 @@ def make_splits(
     column: str | None = None,
     group: Sequence[str] | str | None = (),
 ) -> Splits:
-    """Return the `Splits` for the arguments of a user.
-
-    Args:
-        splits: ``{"train": .9, "test": .1}`` or ``"train=0.9,test=0.1"``.
-        column: Name of the column that names the split of each row.
-        group: Columns whose equal values share a split, or the name of one.
-
-    Raises:
-        UsageError: The shares do not sum to 1, a name cannot be a file name, or `column` is given
-            with another argument.
-    """
+    """Return the `Splits` for the arguments of a user."""
     if column is not None:
         if splits or group:
             raise UsageError(
@@ -159,11 +137,7 @@ def as_columns(columns: Sequence[str] | str | None) -> tuple[str, ...]:
 
 
 def parse_shares(text: str) -> dict[str, float]:
-    """Parse ``train=0.9,test=0.1``.
-
-    Raises:
-        UsageError: The text has another form.
-    """
+    """Parse ``train=0.9,test=0.1``."""
     try:
         return _named_numbers(text, float)
     except ValueError:
@@ -184,32 +158,18 @@ def _named_numbers(text: str, number: Callable[[str], Number]) -> dict[str, Numb
 
 @dataclasses.dataclass(frozen=True)
 class ShardSpec:
-    """The number of shards to write, or their size.
-
-    Attributes:
-        shard_bytes: Target size of a shard if neither `total` nor `per_split` is set.
-        total: Number of shards of all splits together.
-        per_split: Name of each split and its number of shards.
-    """
+    """The number of shards to write, or their size."""
 
     shard_bytes: int | None = DEFAULT_SHARD_BYTES
     total: int | None = None
     per_split: tuple[tuple[str, int], ...] = ()
 
     def check(self, splits: Iterable[str]) -> None:
-        """Check that each split can have a shard, before the sizes of the splits are known.
-
-        Raises:
-            UsageError: `counts` would raise it for these splits.
-        """
+        """Check that each split can have a shard, before the sizes of the splits are known."""
         self.counts(dict.fromkeys(splits, 1))
 
     def counts(self, split_bytes: Mapping[str, int]) -> dict[str, int]:
-        """Return the number of shards of each split that has bytes.
-
-        Raises:
-            UsageError: `per_split` lacks a split, or `total` is less than the number of splits.
-        """
+        """Return the number of shards of each split that has bytes."""
         filled = {name: nbytes for name, nbytes in split_bytes.items() if nbytes > 0}
         if self.per_split:
             given = dict(self.per_split)
@@ -226,12 +186,7 @@ class ShardSpec:
 
 
 def _shards_hint(missing: str, unknown: Sequence[str]) -> str:
-    """Return what to do about a split without a number of shards.
-
-    Args:
-        missing: The split.
-        unknown: Names that have a number of shards, but are not splits.
-    """
+    """Return what to do about a split without a number of shards."""
     if missing == ONLY_SPLIT:
         return "pass --split to name the splits, or one number to --shards"
     if unknown:
@@ -242,15 +197,7 @@ def _shards_hint(missing: str, unknown: Sequence[str]) -> str:
 def make_shard_spec(
     shards: int | str | Mapping[str, int] | None, shard_size: int | str | None
 ) -> ShardSpec:
-    """Return the `ShardSpec` for the arguments of a user.
-
-    Args:
-        shards: A total, ``{"train": 64, "test": 8}``, or the same as text (``"train=64,test=8"``).
-        shard_size: Bytes, or text such as ``"128MB"``.
-
-    Raises:
-        UsageError: Both arguments are set, or one cannot be parsed.
-    """
+    """Return the `ShardSpec` for the arguments of a user."""
     if shards is None:
         return ShardSpec(parse_size(shard_size) if shard_size else DEFAULT_SHARD_BYTES)
     if shard_size is not None:
@@ -281,9 +228,6 @@ def apportion(total: int, split_bytes: Mapping[str, int]) -> dict[str, int]:
 
     Every split gets at least one shard: splits whose share is less than a shard get theirs first,
     and the other splits share the rest.
-
-    Raises:
-        UsageError: There are more splits than shards.
     """
     if total < len(split_bytes):
         raise UsageError(
@@ -311,12 +255,6 @@ class Cut:
     """A contiguous range of bins for one shard, or for one window (step) of a merge.
 
     A bin is the set of records whose positions in the dataset have the same leading bits.
-
-    Attributes:
-        first: The first bin.
-        last: The last bin, inclusive.
-        rows: Number of rows in the bins.
-        bytes: Size of the records in the bins.
     """
 
     first: int
@@ -330,12 +268,6 @@ def cut_bins(bins: UInt64Array, rows: Int64Array, nbytes: Int64Array, count: int
 
     Each range but the last ends at the bin boundary nearest to its equal share. Empty ranges are
     dropped, so few bins result in fewer than `count` ranges.
-
-    Args:
-        bins: Numbers of the bins that have rows, ascending, shape `[n]`.
-        rows: Number of rows of each bin, shape `[n]`.
-        nbytes: Number of bytes of each bin, shape `[n]`.
-        count: Largest number of ranges.
     """
     if len(bins) == 0:
         return []
@@ -361,13 +293,7 @@ def cut_bins(bins: UInt64Array, rows: Int64Array, nbytes: Int64Array, count: int
 
 @dataclasses.dataclass(frozen=True)
 class ShardNames:
-    """The pattern of the file names of shards.
-
-    Attributes:
-        suffix: Text after the number.
-        prefix: Text in place of the name of the split, as with `file_path_prefix` of Beam's sinks.
-        template: Beam's shard name template; repeated ``S`` and ``N`` stand for number and count.
-    """
+    """The pattern of the file names of shards."""
 
     suffix: str = ".tfrecord"
     prefix: str | None = None
@@ -392,21 +318,7 @@ def shard_suffix(compression: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The settings that decide how rows are split, ordered, divided into shards and compressed.
-
-    Attributes:
-        splits: Settings that decide the split of each row.
-        shards: Settings that decide the number of shards of each split.
-        shuffle: False keeps the order of the source.
-        key: Columns whose values decide the position of a row in the dataset. If empty, the
-            position of the row in the input decides it.
-        seed: Seed of all hashes.
-        compression: ``""`` or ``GZIP``.
-        names: File names of the shards.
-
-    Raises:
-        UsageError: There is a key without shuffling.
-    """
+    """The settings that decide how rows are split, ordered, divided into shards and compressed."""
 
     splits: Splits = Splits()
     shards: ShardSpec = ShardSpec()
@@ -446,11 +358,7 @@ class Layout:
 
 
 def parse_compression(compression: str | None) -> str:
-    """Return the compression that a user named, as ``""`` or ``GZIP``.
-
-    Raises:
-        UsageError: The name is neither ``none`` nor ``gzip``.
-    """
+    """Return the compression that a user named, as ``""`` or ``GZIP``."""
     try:
         return COMPRESSIONS[(compression or "none").lower()]
     except KeyError:

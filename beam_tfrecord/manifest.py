@@ -53,14 +53,7 @@ BY_BYTES, BY_GROUP, BY_COLUMN, ASSIGNED = "bytes", "group", "column", "assigned"
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """One file of records.
-
-    Attributes:
-        path: Path relative to the manifest.
-        examples: Number of records.
-        bytes: Size of the records before compression.
-        xxh64: Hash of the records before compression, 16 hex digits.
-    """
+    """One file of records."""
 
     path: str
     examples: int
@@ -268,11 +261,7 @@ def splits_html(splits: Mapping[str, Split]) -> str:
 
 
 def manifest_text(file: str) -> str | None:
-    """Return the text of a manifest; None if there is no such file.
-
-    Raises:
-        DataError: The file is not text, or is a directory.
-    """
+    """Return the text of a manifest; None if there is no such file."""
     try:
         return read_small(file).decode()
     except (FileNotFoundError, NotADirectoryError):
@@ -284,11 +273,7 @@ def manifest_text(file: str) -> str | None:
 
 
 def manifest_path(path: str | os.PathLike[str]) -> str:
-    """Return the path of a manifest, given the path of its directory, file prefix or itself.
-
-    Raises:
-        UsageError: The path is empty.
-    """
+    """Return the path of a manifest, given the path of its directory, file prefix or itself."""
     text = path_text(path)
     if is_web(text) and not text.endswith(".json"):
         # Without the query of a URL, which is for one file.
@@ -335,16 +320,7 @@ def _lines(begin: str, items: Iterable[str], end: str, indent: int) -> str:
 
 
 def check_files(files: Sequence[Any], counts: Sequence[str], others: Iterable[str] = ()) -> None:
-    """Check that the paths of files are different plain names, and that counts are possible.
-
-    Args:
-        files: A dataclass instance with a `path` for each file.
-        counts: Names of the fields that are numbers of records or bytes.
-        others: Names of further files.
-
-    Raises:
-        ValueError: A path, or a value of a field, is not possible.
-    """
+    """Check that the paths of files are different plain names, and that counts are possible."""
     for file in files:
         check_fields(file)
         for field in counts:
@@ -360,11 +336,7 @@ def check_files(files: Sequence[Any], counts: Sequence[str], others: Iterable[st
 
 
 def check_source(source: Mapping[str, Any] | None) -> None:
-    """Check the description of the input in a manifest.
-
-    Raises:
-        ValueError: Its files are not a list of objects.
-    """
+    """Check the description of the input in a manifest."""
     if source is not None and not has_type(source.get("files", []), list[dict[str, Any]]):
         raise ValueError("source has no list of files")
 

@@ -41,10 +41,6 @@ def bin_shift(shuffled: bool, records: int) -> int:
 
     The result never decreases as `records` grows. So the bins of a run (a sorted file of some of
     the records) are at least as fine as the bins of all records.
-
-    Args:
-        shuffled: Whether places are hashes.
-        records: Number of records.
     """
     if shuffled:
         return SHUFFLED_BIN_SHIFT
@@ -58,17 +54,7 @@ def purpose_seed(seed: int, purpose: str) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """The inputs that the rows of one dataset come from, in order.
-
-    Attributes:
-        step_paths: For each input, the labels of the pipeline steps that its rows pass. Rows that
-            passed other steps count as one more input.
-        have_splits: Whether an earlier step has assigned a split to each row.
-        examples: What is known of serialized examples: ``own``, they come from the user's code;
-            ``any``, they may be any bytes, which a coder made; ``found``, they are of other
-            programs, and their types have to be found; ``known``, they are of datasets, whose
-            manifests say the types.
-    """
+    """The inputs that the rows of one dataset come from, in order."""
 
     step_paths: tuple[StepPath, ...] = ()
     have_splits: bool = False
@@ -98,15 +84,7 @@ ONE_INPUT = Inputs()
 def places_by_origin(
     origin: Origin, rows: Int64Array, num_rows: int, seed: int, number: int = 0
 ) -> UInt64Array:
-    """Return the places of some rows of a batch as hashes of their positions in the input.
-
-    Args:
-        origin: Origin of the batch.
-        rows: Indices of the rows within the batch, shape `[n]`.
-        num_rows: Number of rows of the batch.
-        seed: The seed for the purpose ``place``.
-        number: Number of the input.
-    """
+    """Return the places of some rows of a batch as hashes of their positions in the input."""
     name = f"{number}\0{origin.unit}" if number else origin.unit
     unit = native.xxh64(name.encode(), seed)
     sub = None if origin.sub is None else origin.sub[rows]
@@ -121,18 +99,7 @@ def places_by_bytes(data: Any, starts: Int64Array, seed: int) -> UInt64Array:
 def places_in_source_order(
     origin: Origin, rows: Int64Array, num_rows: int, number: int = 0, input_bits: int = 0
 ) -> UInt64Array:
-    """Return the places that keep rows in source order: input, unit number, then row number.
-
-    Args:
-        origin: Origin of the batch.
-        rows: Indices of the rows within the batch, shape `[n]`.
-        num_rows: Number of rows of the batch.
-        number: Number of the input.
-        input_bits: Number of leading bits of a place that are the number of the input.
-
-    Raises:
-        DataError: The input has more units, or a unit more rows, than the bits of a place allow.
-    """
+    """Return the places that keep rows in source order: input, unit number, then row number."""
     numbers = origin.row_numbers(num_rows)[rows]
     if origin.index >> (UNIT_BITS - input_bits) or (
         len(numbers) and int(numbers[-1]) >> SOURCE_ROW_BITS

@@ -18,12 +18,6 @@ def private_directory(path: str) -> str:
     So no one else can add code to it.
 
     The path may be a symbolic link of the user to such a directory.
-
-    Returns:
-        The path.
-
-    Raises:
-        OSError: The directory cannot be made, belongs to another user, or others may write to it.
     """
     os.makedirs(path, mode=0o700, exist_ok=True)
     link, found = os.lstat(path), os.stat(path)
@@ -39,11 +33,7 @@ _scratch: set[str] = set()
 
 @contextlib.contextmanager
 def scratch_directory() -> Iterator[str]:
-    """Make a temporary directory, and remove it at the end of the block.
-
-    Yields:
-        The path.
-    """
+    """Make a temporary directory, and remove it at the end of the block."""
     directory = tempfile.mkdtemp(prefix="beam-tfrecord-")
     _scratch.add(directory)
     try:

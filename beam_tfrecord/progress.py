@@ -29,16 +29,6 @@ class Progress:
 
     A bar and the lines of a log would overwrite each other. So if the log of the package is shown,
     and not only written to a file, lines are printed on a terminal, too.
-
-    Args:
-        enabled: False shows nothing.
-        stream: The stream to print to; stderr by default.
-        line_every_s: Seconds between two lines if the stream is not a terminal. The first line
-            comes after that time, so that short jobs print nothing.
-        clock: Function that returns seconds since any fixed point.
-
-    Attributes:
-        starting: The phase of a job before its workers report any.
     """
 
     starting = "starting"
@@ -73,19 +63,7 @@ class Progress:
         rejects: int = 0,
         later: float = 0.0,
     ) -> None:
-        """Show the progress of one phase of the job.
-
-        Args:
-            phase: Name of the phase, such as ``reading``; a new name begins a new bar.
-            done: Amount done so far in this phase. The rate does not count the amount of the first
-                report of a phase, because an earlier attempt may have done it.
-            total: Amount of the phase; None if unknown, and then no remaining time is shown. An
-                amount that was only estimated is dropped once more than that is done.
-            unit: ``B`` for bytes, or a noun in the singular, such as ``row``.
-            rejects: Number of rows rejected so far.
-            later: About how long all later phases take, as a multiple of this one: the time left is
-                that of the job.
-        """
+        """Show the progress of one phase of the job."""
         if not self._enabled:
             return
         with self._lock:
@@ -145,11 +123,7 @@ class Progress:
 
 @contextlib.contextmanager
 def display_of(progress: Progress | bool | None) -> Iterator[Progress | None]:
-    """Give the display for an argument `progress`, and close it after the block if it is new.
-
-    Args:
-        progress: The display; True makes one on stderr, and False or None shows none.
-    """
+    """Give the display for an argument `progress`, and close it after the block if it is new."""
     if progress is True:
         with Progress() as bar:
             yield bar
@@ -158,13 +132,7 @@ def display_of(progress: Progress | bool | None) -> Iterator[Progress | None]:
 
 
 def adder(progress: Progress | None, phase: str, total: int) -> Callable[[int], None]:
-    """Return a thread-safe function that adds a number of bytes to the progress of a phase.
-
-    Args:
-        progress: Display of the progress; None shows nothing.
-        phase: Name of the phase.
-        total: Bytes of the phase.
-    """
+    """Return a thread-safe function that adds a number of bytes to the progress of a phase."""
     if progress is None:
         return lambda _: None
     lock, done = threading.Lock(), 0

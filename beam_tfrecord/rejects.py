@@ -60,12 +60,7 @@ _DETAIL = re.compile(r"""'[^']*'|"[^"]*"|\d+""")
 
 @dataclasses.dataclass(frozen=True)
 class RejectBudget:
-    """The number of rows that a job may reject and still publish its output.
-
-    Attributes:
-        rows: Largest number of rows; None means any number.
-        percent: Largest share of the rows read, in percent; if it is set, `rows` has no effect.
-    """
+    """The number of rows that a job may reject and still publish its output."""
 
     rows: int | None = 0
     percent: float | None = None
@@ -83,11 +78,7 @@ class RejectBudget:
 
 
 def parse_budget(budget: int | str) -> RejectBudget:
-    """Parse ``3``, ``0.5%`` or ``any``.
-
-    Raises:
-        UsageError: The budget has another form.
-    """
+    """Parse ``3``, ``0.5%`` or ``any``."""
     text = str(budget).strip()
     try:
         if text == "any":
@@ -177,13 +168,7 @@ class HashedSink(io.RawIOBase):
 
 @dataclasses.dataclass(frozen=True)
 class SavedRejects:
-    """The number and the hashes of the rejects in the Parquet file that lists them.
-
-    Attributes:
-        rows: Number of rejected rows; a broken row of CSV counts as its lines.
-        xxh64: Hash of the rejects, independent of the Parquet writer, 16 hex digits.
-        stored_xxh64: Hash of the bytes of the file, 16 hex digits; empty if there is no file.
-    """
+    """The number and the hashes of the rejects in the Parquet file that lists them."""
 
     rows: int
     xxh64: str
@@ -191,12 +176,7 @@ class SavedRejects:
 
 
 def join_rejects(paths: Sequence[str], path: str) -> SavedRejects:
-    """Join temporary files of rejects into one Parquet file, which is written atomically.
-
-    Args:
-        paths: The temporary files. If there are none, no Parquet file is written.
-        path: Path of the Parquet file.
-    """
+    """Join temporary files of rejects into one Parquet file, which is written atomically."""
     digest = RejectsHash()
     if not paths:
         return SavedRejects(0, digest.hexdigest(), "")
@@ -258,12 +238,6 @@ def rejected(
 
     Rejects with one cause share a line, with the message of the first and the addresses of others.
     They have the same column, code and message, apart from numbers and quoted texts.
-
-    Args:
-        budget: The budget.
-        rows: Number of rows read.
-        rejects: All rejects, as dicts.
-        listed: Path of the file that lists all rejects.
     """
     counts: Counter[tuple[str, ...]] = Counter()
     places: Counter[tuple[str, ...]] = Counter()

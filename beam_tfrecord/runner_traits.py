@@ -19,18 +19,7 @@ EMBEDDED_JOB_SERVICE = "embed"
 
 
 class RunnerTraits(NamedTuple):
-    """The properties of one runner.
-
-    Attributes:
-        beam_name: Beam's name of the runner.
-        runs_here: True if its workers are threads of this process.
-        is_remote: True if its jobs go on when the process that started them ends.
-        exchange: How records reach their shards: through ``files`` that this package writes and
-            merges, or through the shuffle (GroupByKey) of the ``runner``.
-        infers_apart: True if types of mapped rows need a pipeline of their own. In one pipeline,
-            rows wait for the types between two steps: Flink's buffers fill, and then block the
-            connection to the workers that compute the types, for ever.
-    """
+    """The properties of one runner."""
 
     beam_name: str
     runs_here: bool = False
@@ -57,11 +46,7 @@ def traits_of(runner: str) -> RunnerTraits:
 
 
 def check_runner_name(runner: str) -> None:
-    """Refuse a name that is none of this package, and cannot be that of a class in Beam.
-
-    Raises:
-        UsageError: The name is neither.
-    """
+    """Refuse a name that is none of this package, and cannot be that of a class in Beam."""
     name = runner.lower()
     if name in _TRAITS or "runner" in name or "." in name:
         return
@@ -74,11 +59,7 @@ def check_runner_name(runner: str) -> None:
 
 
 def check_lossless(pipeline: beam.Pipeline) -> None:
-    """Refuse a pipeline whose runner may lose elements, or call no step (docs/upstream.md).
-
-    Raises:
-        UsageError: The runner, or one of its options, is of this kind.
-    """
+    """Refuse a pipeline whose runner may lose elements, or call no step (docs/upstream.md)."""
     # Lazy: a caller that has a pipeline has already loaded Beam.
     from apache_beam.options.pipeline_options import DebugOptions, TypeOptions
 

@@ -13,11 +13,7 @@ T = TypeVar("T")
 
 
 def sealed_lines(lines: Sequence[str]) -> str:
-    """Return the text of a JSON object whose last field is the hash of the text.
-
-    Args:
-        lines: The text of each field but the hash.
-    """
+    """Return the text of a JSON object whose last field is the hash of the text."""
     body = "{\n" + ",\n".join(lines) + ',\n  "xxh64": "'
     tail = '"\n}\n'
     return f"{body}{data_hash((body + tail).encode())}{tail}"
@@ -46,20 +42,7 @@ def parse_sealed(
     formats: Sequence[str],
     command: str,
 ) -> T:
-    """Check the format and the hash in the text of a manifest, then parse it.
-
-    Args:
-        text: The text.
-        parse: Function that makes the result from the JSON object.
-        where: Name of the file, for errors.
-        what: Noun for the expected content of the file, for errors.
-        formats: The values of the key ``format`` that `parse` understands, the present one first.
-        command: Name of the command that writes such files, for errors.
-
-    Raises:
-        DataError: The text is not a manifest, was changed after it was written, or needs a newer
-            version of this package.
-    """
+    """Check the format and the hash in the text of a manifest, then parse it."""
     advice = f"restore it from a copy, or run {command} again"
     try:
         value = json.loads(text)

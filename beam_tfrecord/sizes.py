@@ -16,11 +16,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 
 
 def parse_size(size: str | int) -> int:
-    """Return the number of bytes for ``128MB``, ``1.5GiB`` or a plain number.
-
-    Raises:
-        UsageError: The size has another form, or is not positive.
-    """
+    """Return the number of bytes for ``128MB``, ``1.5GiB`` or a plain number."""
     match = _SIZE.fullmatch(str(size).strip())
     if not match or match[2].lower() not in _UNITS:
         raise UsageError(f"cannot read size {size!r}: write 128MB or 64MiB")

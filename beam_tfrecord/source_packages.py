@@ -27,10 +27,6 @@ class Packages:
     """The sources of other packages, looked up when they are first needed.
 
     Kinds and suffixes that are there already are not used, with a warning that names both packages.
-
-    Attributes:
-        kinds: Kinds of this package.
-        suffixes: Suffixes of this package.
     """
 
     kinds: Collection[str]
@@ -80,20 +76,12 @@ class Packages:
         return "".join(f"; {error.message}" for error in errors)
 
     def load(self, kind: str) -> type[Source]:
-        """Import the source of a kind, and no other.
-
-        Raises:
-            UsageError: It cannot be imported, or is not a source of that kind.
-        """
+        """Import the source of a kind, and no other."""
         return _load(self.entry_points[kind])
 
 
 def _load(entry: metadata.EntryPoint) -> type[Source]:
-    """Import the source of an entry point.
-
-    Raises:
-        UsageError: It cannot be imported, or is not a source of that kind.
-    """
+    """Import the source of an entry point."""
     where = f"source {entry.name!r} of the package {_package(entry)}"
     try:
         source = entry.load()

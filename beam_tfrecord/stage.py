@@ -40,9 +40,6 @@ def staged_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema of a stage for rows of `schema`.
 
     Dictionary and run-end encoding are removed. Field metadata remains, as text.
-
-    Raises:
-        DataError: A stage cannot contain the type of a column.
     """
     fields: list[pa.Field] = []
     for field in schema:
@@ -93,25 +90,14 @@ def schema_from_json(fields: list[dict[str, Any]]) -> pa.Schema:
 
 
 def file_schema(staged: pa.Schema) -> pa.Schema:
-    """Return the schema of the Parquet files of a stage.
-
-    Raises:
-        DataError: Parquet lacks the type of a column.
-    """
+    """Return the schema of the Parquet files of a stage."""
     fields = [field.with_type(_parquet_type(field.type)) for field in staged]
     text = json.dumps(schema_to_json(staged), ensure_ascii=False)
     return pa.schema(fields, metadata={SCHEMA_KEY: text.encode()})
 
 
 def staged_schema_of(inside: pa.Schema) -> pa.Schema | None:
-    """Return the schema of the rows of a stage, given the schema inside one of its files.
-
-    Returns:
-        The schema, or None if the file does not belong to a stage.
-
-    Raises:
-        DataError: The metadata of the file is damaged.
-    """
+    """Return the schema of the rows of a stage, given the schema inside one of its files."""
     text = (inside.metadata or {}).get(SCHEMA_KEY)
     if text is None:
         return None
@@ -172,14 +158,7 @@ STAGE_FORMAT = "beam_tfrecord-stage/1"
 
 @dataclasses.dataclass(frozen=True)
 class StageFile:
-    """One Parquet file of a stage.
-
-    Attributes:
-        path: Path relative to the manifest.
-        rows: Number of rows.
-        bytes: Size of the file.
-        xxh64: Hash of the file, 16 hex digits.
-    """
+    """One Parquet file of a stage."""
 
     path: str
     rows: int
@@ -189,15 +168,7 @@ class StageFile:
 
 @dataclasses.dataclass(frozen=True)
 class StageManifest:
-    """The description of a stage.
-
-    Attributes:
-        fingerprint: Hash of the input and the settings; empty if unknown, as for a database.
-        schema: Schema of the rows, with the types of the source.
-        source: Kind and files of the input, without secrets; None if Beam code made the input.
-        rejects: Number and hash of the rows that could not be read: ``{"rows": …, "xxh64": …}``.
-        files: The Parquet files, in the order of the source.
-    """
+    """The description of a stage."""
 
     fingerprint: str
     schema: pa.Schema
@@ -236,11 +207,7 @@ class StageManifest:
 
     @classmethod
     def loads(cls, text: str, *, where: str = MANIFEST_NAME) -> StageManifest:
-        """Parse the text of a manifest; `where` names it in errors.
-
-        Raises:
-            DataError: The text is not the manifest of a stage, or was changed after it was written.
-        """
+        """Parse the text of a manifest; `where` names it in errors."""
         return parse_sealed(
             text,
             _from_json,
@@ -252,12 +219,7 @@ class StageManifest:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> StageManifest:
-        """Read the manifest of a stage, given the path of the stage or of its manifest.
-
-        Raises:
-            UsageError: There is no stage.
-            DataError: The manifest is damaged.
-        """
+        """Read the manifest of a stage, given the path of the stage or of its manifest."""
         file = _manifest_file(path)
         if (text := manifest_text(file)) is None:
             raise UsageError(f"no stage at {os.fspath(path)!r}: there is no {file!r}")
@@ -302,12 +264,7 @@ def format_at(path: str | os.PathLike[str]) -> str:
 
 
 def stage_files(path: str | os.PathLike[str]) -> tuple[pa.Schema, tuple[str, ...]]:
-    """Return the schema of a stage, and the paths of its files in the order of the source.
-
-    Raises:
-        UsageError: There is no stage.
-        DataError: The manifest is damaged.
-    """
+    """Return the schema of a stage, and the paths of its files in the order of the source."""
     manifest = StageManifest.load(path)
     directory = os.path.dirname(_manifest_file(path))
     return manifest.schema, tuple(os.path.join(directory, file.path) for file in manifest.files)

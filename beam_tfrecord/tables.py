@@ -40,14 +40,7 @@ def listed(names: Sequence[str]) -> str:
 def not_found(
     name: str, columns: Iterable[str], *, of: str | None = None, where: str = "the input"
 ) -> str:
-    """Return the message that there is no column `name`: the most similar one, and the first ten.
-
-    Args:
-        name: Name of the missing column.
-        columns: Names of the columns that there are; repetitions are left out.
-        of: What names the missing column, such as ``--types``.
-        where: What lacks the column.
-    """
+    """Return the message that there is no column `name`, the most similar one, and ten."""
     names = list(dict.fromkeys(columns))
     hint = did_you_mean(name, names)
     known = f"the columns are {listed(names)}" if names else "it has none"
@@ -63,16 +56,7 @@ def text_table(
     max_rows: int | None = None,
     max_width: int | None = None,
 ) -> str:
-    """Return rows of cells as aligned columns.
-
-    Args:
-        header: Names of the columns.
-        rows: Cells of each row, one line each.
-        right: Indices of the columns that are flush right.
-        max_rows: Number of rows to show; None shows all.
-        max_width: Number of characters of a line, beyond which columns are left out, except for
-            the first; None shows all.
-    """
+    """Return rows of cells as aligned columns."""
     lines = [header, *rows[:max_rows]]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     if max_width is not None:
@@ -94,13 +78,7 @@ def text_table(
 def html_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[int] = ()
 ) -> str:
-    """Return the first 50 rows of cells as an HTML table, and the number of the others.
-
-    Args:
-        header: Names of the columns.
-        rows: Cells of each row, as text that is not escaped.
-        right: Indices of the columns that are flush right.
-    """
+    """Return the first 50 rows of cells as an HTML table, and the number of the others."""
 
     def line(tag: str, cells: Sequence[str]) -> str:
         sides = ("right" if column in right else "left" for column in range(len(cells)))
@@ -128,12 +106,7 @@ def rest_lines(rows: Sequence[Any], max_rows: int | None) -> list[str]:
 
 
 def outline(value: Mapping[str, Any], *, depth: int = 0) -> Iterator[tuple[int, str, str]]:
-    """Yield depth, label and text of every key of nested mappings; the text of a mapping is empty.
-
-    Args:
-        value: JSON values by keys such as ``input_bytes``, whose integers are shown as sizes.
-        depth: Number of mappings around `value`.
-    """
+    """Yield depth, label and text of every key of nested mappings; a mapping's text is empty."""
     for key, item in value.items():
         label = key.replace("_", " ")
         if isinstance(item, Mapping) and item:

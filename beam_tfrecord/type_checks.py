@@ -18,22 +18,14 @@ Check = Callable[[Any], bool]
 
 
 def as_words(option: str, words: Iterable[str] | None) -> tuple[str, ...]:
-    """Return the words of an option as a tuple; None means none.
-
-    Raises:
-        UsageError: They are one string, which would be taken apart into letters.
-    """
+    """Return the words of an option as a tuple; None means none."""
     if isinstance(words, str):
         raise UsageError(f"{option} {words!r} is one string: pass a list of them")
     return () if words is None else tuple(words)
 
 
 def check_seed(seed: int | None, name: str = "seed") -> int:
-    """Return a seed, or the number of an epoch, of 64 bits; None means 0.
-
-    Raises:
-        UsageError: It is out of range.
-    """
+    """Return a seed, or the number of an epoch, of 64 bits; None means 0."""
     try:
         number = 0 if seed is None else operator.index(seed)
     except TypeError:
@@ -44,22 +36,12 @@ def check_seed(seed: int | None, name: str = "seed") -> int:
 
 
 def has_type(value: Any, hint: Any) -> bool:
-    """Return whether `value` is of the type `hint`. Unlike in Python, a bool is not an int.
-
-    Args:
-        value: Any value; the items of containers are checked too.
-        hint: An annotation made of builtins, their generics, unions, NumPy arrays of a dtype, and
-            classes.
-    """
+    """Return whether `value` is of the type `hint`. Unlike in Python, a bool is not an int."""
     return _check_of(hint)(value)
 
 
 def check_fields(made: Any) -> None:
-    """Check that each field of a dataclass instance has the type in its annotation.
-
-    Raises:
-        ValueError: A field has another type.
-    """
+    """Check that each field of a dataclass instance has the type in its annotation."""
     for name, hint in _field_types(typing.cast(Hashable, type(made))).items():
         if not has_type(getattr(made, name), hint):
             raise ValueError(f"{name} cannot be {getattr(made, name)!r:.40}")

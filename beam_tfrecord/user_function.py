@@ -35,12 +35,6 @@ class MapFunction:
     """A callable that wraps the user's function, with the hash of its source code.
 
     A function from a file is pickled as the text of the file, so that workers do not need the file.
-
-    Attributes:
-        function: The function.
-        name: The argument by which the user named the function, for messages.
-        sha256: Hash of the source code of the function's module, 64 hex digits; None if unknown.
-        file: Path and text of the file that contains the function; None for a function of a module.
     """
 
     function: Callable[..., Any]
@@ -79,12 +73,6 @@ def load_map(function: str | Callable[..., Any] | MapFunction) -> MapFunction:
 
     Modules are found as by ``python -m``, in the current directory first. A file may import other
     modules of its directory.
-
-    Args:
-        function: ``module:function``, ``file.py:function``, or the function itself.
-
-    Raises:
-        UsageError: There is no such module, file or function, or importing it fails.
     """
     if isinstance(function, MapFunction):
         return function
@@ -121,11 +109,7 @@ def is_interactive() -> bool:
 
 
 def source_sha256(function: Callable[..., Any]) -> str | None:
-    """Return the SHA-256 of the source code of a function's module.
-
-    Returns:
-        64 hex digits; None if the function may depend on more than that source code.
-    """
+    """Return the SHA-256 of the source code of a function's module."""
     if not isinstance(function, types.FunctionType) or "<" in function.__qualname__:
         return None
     return _module_sha256(sys.modules.get(function.__module__))

@@ -82,11 +82,7 @@ def signal_handler(handle: Callable[[int, FrameType | None], Any]) -> Iterator[N
 
 
 def parse_names(text: str | Sequence[str]) -> list[str]:
-    """Return the names between commas; double quotes enclose a name with a comma.
-
-    Raises:
-        click.BadParameter: A name is empty.
-    """
+    """Return the names between commas; double quotes enclose a name with a comma."""
     if not isinstance(text, str):
         return list(text)
     names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
@@ -99,9 +95,6 @@ def parse_types(text: str) -> dict[str, str]:
     """Return the types of ``column=type,…`` by column.
 
     A comma inside a type, as in ``timestamp[us, tz=UTC]``, does not divide.
-
-    Raises:
-        click.BadParameter: The text has another form, or names a column twice.
     """
     types: dict[str, str] = {}
     for pair in re.split(r",(?![^\[]*\])(?=[^,=]+=)", text):
@@ -113,11 +106,7 @@ def parse_types(text: str) -> dict[str, str]:
 
 
 def parse_character(text: str) -> str:
-    r"""Return the only character of a text; ``tab`` and ``\t`` (two characters) are a tab.
-
-    Raises:
-        click.BadParameter: The text has no character or several, or is a letter or digit.
-    """
+    r"""Return the only character of a text; ``tab`` and ``\t`` (two characters) are a tab."""
     character = "\t" if text in ("tab", r"\t") else text
     if len(character) != 1:
         raise click.BadParameter(f"{text!r} is not one character")
@@ -128,11 +117,7 @@ def parse_character(text: str) -> str:
 
 
 def parse_prices(pairs: Sequence[str]) -> dict[str, float] | None:
-    """Parse the values ``name=amount`` of ``plan --price`` into a dict; None if there are none.
-
-    Raises:
-        click.BadParameter: An amount is not a number.
-    """
+    """Parse the values ``name=amount`` of ``plan --price`` into a dict; None if there are none."""
     prices = {}
     for pair in pairs:
         name, _, amount = pair.partition("=")
@@ -216,13 +201,7 @@ def job_arguments(
     *,
     inputs: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the keyword arguments for `write`, `plan` or `extract` from the values of flags.
-
-    Args:
-        flags: Values of all flags by keyword.
-        options: The options of the function. Options of sources become the `source_options`.
-        inputs: The inputs, which decide the types of options of other packages.
-    """
+    """Return the keyword arguments for `write`, `plan` or `extract` from the values of flags."""
     arguments = {option.keyword: flags[option.keyword] for option in options}
     return arguments | {"source_options": source_options(flags, inputs, flags["from_"])}
 
@@ -244,12 +223,7 @@ def source_options(
 
 
 def split_output(paths: Sequence[str]) -> tuple[list[str], str]:
-    """Return the inputs and the output of ``INPUT... OUTPUT``.
-
-    Raises:
-        click.UsageError: There is only one path, the last is empty or a file, or one is a part of a
-            value.
-    """
+    """Return the inputs and the output of ``INPUT... OUTPUT``."""
     for path in paths:
         # The rest of an option's value, such as of "--split train=0.8 test=0.2".
         if re.fullmatch(r"%|[^\s/]+=0?\.\d+,?", path) and not os.path.exists(path):
@@ -290,10 +264,6 @@ def check_beam_options(words: Sequence[str]) -> tuple[str, ...]:
 
     Beam itself only warns about unknown options and ignores them, so a misspelled option would
     waste a job. This function imports Beam if there are arguments.
-
-    Raises:
-        UsageError: An option is unknown to Beam or belongs before ``--``, or its value is missing
-            or wrong.
     """
     if not words:
         return ()

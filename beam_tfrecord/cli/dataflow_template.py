@@ -104,11 +104,7 @@ def _parameter(name: str, option: Option) -> dict[str, Any]:
 
 
 def split_words(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Split the arguments from a launcher into parameters (by name) and options of Beam.
-
-    Raises:
-        UsageError: The parameter for the input or the output is missing.
-    """
+    """Split the arguments from a launcher into parameters (by name) and options of Beam."""
     names = {"input", "output", *template_options()}
     parameters: dict[str, str] = {}
     others: list[str] = []
@@ -126,11 +122,7 @@ def split_words(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def command_words(parameters: Mapping[str, str]) -> list[str]:
-    """Convert parameters to arguments of the command line.
-
-    Raises:
-        UsageError: The value of a switch is neither true nor false.
-    """
+    """Convert parameters to arguments of the command line."""
     words: list[str] = []
     for name, option in template_options().items():
         if value := parameters.get(name):
@@ -153,15 +145,7 @@ def _flag_words(name: str, option: Option, value: str) -> Iterator[str]:
 
 
 def launch(words: Sequence[str]) -> None:
-    """Write the description of the job that a launcher requests.
-
-    Args:
-        words: Parameters and options of Beam, each as ``--name=value``.
-
-    Raises:
-        BeamTFRecordError: The job cannot be described.
-        click.ClickException: A parameter cannot be read.
-    """
+    """Write the description of the job that a launcher requests."""
     from beam_tfrecord.cli.base import job_arguments, split_output
     from beam_tfrecord.cli.write import write
     from beam_tfrecord.jobs.settings import make_settings

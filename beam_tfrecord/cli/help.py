@@ -31,14 +31,7 @@ _SHOW_ALL = "beam_tfrecord.help_all"
 
 
 class GroupedOption(click.Option):
-    """An option with its place in the help.
-
-    Args:
-        *args: Arguments of `click.Option`.
-        group: Subject that the option is listed under, one of `GROUPS`.
-        common: Whether ``--help`` shows the option.
-        **settings: Keyword arguments of `click.Option`.
-    """
+    """An option with its place in the help."""
 
     def __init__(
         self, *args: Any, group: str = GENERAL, common: bool = True, **settings: Any
@@ -57,11 +50,7 @@ class GroupedCommand(click.Command):
     """A command whose help groups its options by subject."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; the error for an unknown option names the one that is likely meant.
-
-        Raises:
-            click.UsageError: An option with one value is there twice; click would take the last.
-        """
+        """Parse the arguments; the error for an unknown option names the likely one."""
         try:
             if not ctx.resilient_parsing:
                 _check_repeated(self.make_parser(ctx).parse_args(list(args))[2])

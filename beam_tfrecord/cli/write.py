@@ -181,16 +181,7 @@ JOB_COMMANDS = (write, plan, schema, extract)
 
 
 def _beam_arguments(ctx: click.Context, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the argument `pipeline_options`: from flags of the runner, then from after ``--``.
-
-    Args:
-        ctx: Context of the command.
-        flags: Values of all flags by keyword.
-
-    Raises:
-        click.UsageError: A flag belongs to another runner.
-        UsageError: There is no such runner, or an argument after ``--`` is not an option of Beam.
-    """
+    """Return the argument `pipeline_options`: from flags of the runner, then from after ``--``."""
     check_runner_name(flags["runner"])
     if (wrong := misplaced(flags["runner"].lower(), flags)) is not None:
         raise click.UsageError(f"{wrong.flag} is for --runner {' or '.join(wrong.runners)}")
@@ -213,14 +204,7 @@ def _dry_run(inputs: list[str], output: str, **arguments: Any) -> None:
 
 
 def _start_only(inputs: list[str], output: str, template: str | None, **arguments: Any) -> None:
-    """Start a job without waiting for it, or write its template, and print where to find it.
-
-    Args:
-        inputs: The inputs of the job.
-        output: The output of the job.
-        template: Path of the template to write; None starts the job.
-        **arguments: Further arguments of `write`.
-    """
+    """Start a job without waiting for it, or write its template, and print where to find it."""
     from beam_tfrecord.jobs.settings import make_settings
     from beam_tfrecord.jobs.submit import make_template, submit
 
@@ -237,11 +221,7 @@ def _start_only(inputs: list[str], output: str, template: str | None, **argument
 def _run(
     function: Callable[..., Result], inputs: list[str], output: str, arguments: Mapping[str, Any]
 ) -> tuple[Result, bool, float]:
-    """Run a job with a progress bar.
-
-    Returns:
-        The result of the function, whether the output changed, and the duration in seconds.
-    """
+    """Run a job with a progress bar."""
     from beam_tfrecord.cli.phases import TimedProgress
 
     before = _manifest_version(output)
@@ -266,9 +246,6 @@ def _job_ends_at_interrupt(progress: Progress) -> Iterator[None]:
 
     This is safe because a job can resume from its files at any moment. The process does not wait
     for its threads because they may be busy for a long time.
-
-    Args:
-        progress: Display to close before anything is printed.
     """
     from beam_tfrecord.jobs.run import what_is_kept
     from beam_tfrecord.runners.launch import cancel_all

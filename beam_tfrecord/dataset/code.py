@@ -216,21 +216,7 @@ def has_code(path: str | os.PathLike[str]) -> bool:
 def reading_code(
     manifest: Manifest, kind: str, path: str | os.PathLike[str], *, label: str | None = None
 ) -> str:
-    """Return the text of a Python program that reads a dataset.
-
-    Args:
-        manifest: The manifest of the dataset.
-        kind: Kind of program. ``tf`` reads parsed batches; ``keras`` trains a small model on the
-            numeric columns; ``torch`` makes a ``DataLoader``, with a parser of Examples in Python.
-        path: Path of the dataset that the program reads.
-        label: Column that the Keras model learns. None means the only column with class names, else
-            one named ``label``, ``target``, ``y`` or ``class``, else the last numeric column; the
-            program says that this is a guess.
-
-    Raises:
-        UsageError: There is no such kind, the path is remote, the dataset is empty, or it has no
-            such label, or no numeric column besides.
-    """
+    """Return the text of a Python program that reads a dataset."""
     makers = {"tf": _tf_code, "keras": keras_code, "torch": _torch_code}
     if kind not in makers:
         raise UsageError(f"there is no code for {kind!r}: choose one of {', '.join(makers)}")

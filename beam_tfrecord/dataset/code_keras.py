@@ -118,11 +118,7 @@ def _leaves(schema: Schema) -> Iterator[tuple[TFColumn, Feature]]:
 def _label_of(
     leaves: Mapping[str, tuple[TFColumn, Feature]], label: str | None
 ) -> tuple[str, bool]:
-    """Return the label, and whether it is only a guess.
-
-    Raises:
-        UsageError: A model cannot learn the column `label`, or any other.
-    """
+    """Return the label, and whether it is only a guess."""
     able = {
         name: feature
         for name, (leaf, feature) in leaves.items()
@@ -151,14 +147,7 @@ def _label_of(
 def keras_code(
     manifest: Manifest, filled: list[str], label: str | None, common: dict[str, str]
 ) -> str:
-    """Return the program; see `beam_tfrecord.dataset.code.reading_code`.
-
-    Args:
-        manifest: The manifest of the dataset.
-        filled: Names of the splits that have examples.
-        label: Column to learn; None to choose one.
-        common: Code of the parts that all programs have.
-    """
+    """Return the program; see `beam_tfrecord.dataset.code.reading_code`."""
     leaves = {leaf.name: (leaf, feature) for leaf, feature in _leaves(manifest.schema)}
     label, is_guess = _label_of(leaves, label)
     inputs = [leaf for leaf, _ in leaves.values() if leaf.kind != BYTES and leaf.name != label]

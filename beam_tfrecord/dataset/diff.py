@@ -47,15 +47,6 @@ class SplitDifference:
     """The difference between the rows of one split in two datasets.
 
     Equal rows count as often as they occur.
-
-    Attributes:
-        name: Name of the split.
-        rows_a: Number of rows in the first dataset.
-        rows_b: Number of rows in the second dataset.
-        removed: Number of rows of the first dataset that are missing in the second.
-        added: Number of rows of the second dataset that are missing in the first.
-        removed_rows: The first five different rows among the removed ones, as dicts by column.
-        added_rows: The first five different rows among the added ones.
     """
 
     name: str
@@ -73,12 +64,7 @@ class SplitDifference:
         return not (self.removed or self.added)
 
     def lines(self, max_width: int | None = None) -> list[str]:
-        """Return the counts, and a table of rows that only A or only B has.
-
-        Args:
-            max_width: Number of characters of a line, beyond which columns are left out; None shows
-                all columns.
-        """
+        """Return the counts, and a table of rows that only A or only B has."""
         counts = (
             f"split {self.name}: {counted(self.rows_a, 'row')} in A, {self.rows_b:,} in B: "
             f"{self.removed:,} only in A, {self.added:,} only in B"
@@ -95,15 +81,7 @@ class SplitDifference:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """The difference between two datasets.
-
-    Attributes:
-        schema: One line for each difference in the names, types and storage of columns.
-        splits: All splits of both datasets that have rows, in the order of the manifests.
-        moved: Number of rows that are in both datasets, but in different splits.
-        notes: One line for each other difference: settings, order of columns, defaults, numbers of
-            shards and of rejected rows.
-    """
+    """The difference between two datasets."""
 
     schema: tuple[str, ...]
     splits: tuple[SplitDifference, ...]
@@ -129,12 +107,7 @@ class Difference:
         return "the data is the same" if self.same_data else "the data differs"
 
     def lines(self, max_width: int | None = None) -> list[str]:
-        """Return the differences of A, the first dataset, and B as text; empty if none differs.
-
-        Args:
-            max_width: Number of characters of a line, beyond which tables of rows leave out
-                columns; None shows all columns.
-        """
+        """Return the differences of A, the first dataset, and B as text; empty if none differs."""
         out = [*self.schema[:MAX_ROWS], *rest_lines(self.schema, MAX_ROWS)]
         for split in self.splits:
             if not split.same:
@@ -230,14 +203,7 @@ def _row_hashes(path: str | os.PathLike[str], name: str, split: Split) -> UInt64
 def _rows_of(
     path: str | os.PathLike[str], name: str, hashes: UInt64Array, surplus: UInt64Array
 ) -> tuple[dict[str, Any], ...]:
-    """Return the first different rows of a split whose hashes are in `surplus`.
-
-    Args:
-        path: Path of the dataset.
-        name: Name of the split.
-        hashes: Hash of every row of the split, shape `[rows]`.
-        surplus: Hashes of the rows to return.
-    """
+    """Return the first different rows of a split whose hashes are in `surplus`."""
     if not len(surplus):
         return ()
     numbers = np.flatnonzero(np.isin(hashes, surplus))

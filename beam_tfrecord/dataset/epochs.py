@@ -46,17 +46,6 @@ class Division:
 
     A step is a batch of every rank. Its positions follow each other, those of rank 0 first. So the
     sequence of examples depends only on the examples of a step, ``batch_size * world``.
-
-    Attributes:
-        count: Number of examples.
-        batch_size: Number of examples in a batch of one rank.
-        rank: Number of this rank, from 0.
-        world: Number of ranks.
-        drop_remainder: Leave out the examples after the last full step. Otherwise the last step is
-            smaller. Ranks then get equal numbers of examples, like those of PyTorch's
-            ``DistributedSampler``: up to ``world - 1`` examples from the begin of the epoch are
-            read a second time.
-        pad: False reads no example a second time: ranks then get unequal parts of the last step.
     """
 
     count: int
@@ -107,11 +96,7 @@ class Division:
         return min(steps * self.step_examples, self.total)
 
     def step_after(self, delivered: int) -> int:
-        """Return the step that begins after so many examples.
-
-        Raises:
-            UsageError: No step begins there.
-        """
+        """Return the step that begins after so many examples."""
         if not isinstance(delivered, int) or delivered < 0:
             raise UsageError(f"the state says that {delivered!r:.40} examples were delivered")
         # Not `total` alone: ranks of another number repeat another number of examples at the end.
@@ -128,14 +113,7 @@ class Division:
 
 
 def order_of(rows: Rows, seed: int | None, epoch: int, window: int | None) -> Order:
-    """Return the order of an epoch.
-
-    Args:
-        rows: The rows.
-        seed: Seed of all epochs; None keeps the order of the dataset.
-        epoch: Number of the epoch, from 0.
-        window: Number of rows to mix at a time, about; None mixes all rows uniformly.
-    """
+    """Return the order of an epoch."""
     chunk = 1 if window is None else min(_rows_of(rows, _CHUNK_BYTES), window // _MIN_CHUNKS)
     if window is None or window >= len(rows) or chunk <= 1:
         return Order(len(rows), seed, epoch)
@@ -149,19 +127,7 @@ def _rows_of(rows: Rows, nbytes: int) -> int:
 
 
 class Epochs:
-    """Reads the examples at positions of epochs; an object that can be pickled.
-
-    Args:
-        rows: The rows.
-        shuffle: False reads in the order of the dataset. True reads in another order in each epoch:
-            a uniform permutation of all examples of local shards up to 8 GiB, which the page cache
-            may hold, and otherwise one that mixes about 64 MB at a time. A number is the number of
-            examples to mix at a time. Shards without an index are read in random order, and mixed.
-        seed: Seed of the orders, 0 to 2^64 - 1; None means 0.
-
-    Raises:
-        UsageError: The seed is out of range.
-    """
+    """Reads the examples at positions of epochs; an object that can be pickled."""
 
     def __init__(self, rows: Rows, *, shuffle: bool | int = False, seed: int | None = 0) -> None:
         self.rows = rows
@@ -201,16 +167,7 @@ class Epochs:
         return int(self.order(epoch).indices(place, place + 1)[0])
 
     def batches(self, epoch: int, ranges: Iterable[Range]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows at ranges of positions of an epoch, one batch for each range.
-
-        Args:
-            epoch: Number of the epoch, from 0.
-            ranges: First position, and the one after the last; ascending. Positions beyond the last
-                example begin again.
-
-        Raises:
-            DataError: A record is damaged, or the dataset was replaced.
-        """
+        """Yield the rows at ranges of positions of an epoch, one batch for each range."""
         for rows, places in self.groups(epoch, ranges):
             for first, last in places:
                 yield rows.slice(first, last - first)

@@ -43,16 +43,7 @@ NO_MANIFEST = (
 
 @dataclasses.dataclass(frozen=True)
 class _Contents:
-    """What is in one file.
-
-    Attributes:
-        records: Number of records.
-        bytes: Size of the record stream.
-        xxh64: Hash of the record stream, 16 hex digits.
-        content: Sum of the hashes of the records.
-        features: The features of the records, by name.
-        compression: ``""`` or ``GZIP``.
-    """
+    """What is in one file."""
 
     records: int
     bytes: int
@@ -90,11 +81,7 @@ def _is_foreign_file(path: str) -> bool:
 
 
 def foreign_files(path: str | os.PathLike[str]) -> tuple[str, list[InputFile]]:
-    """Return the directory that the names of TFRecord files are relative to, and the files.
-
-    Raises:
-        UsageError: Nothing is found, or a file cannot be opened.
-    """
+    """Return the directory that the names of TFRecord files are relative to, and the files."""
     files = list(list_records([os.fspath(path)]))
     if not files[0].path.endswith(files[0].name):
         raise UsageError(
@@ -114,13 +101,6 @@ def open_foreign(path: str | os.PathLike[str]) -> tuple[str, Manifest]:
     """Return a manifest that describes TFRecord files, and the directory that it is relative to.
 
     All records are read, and every checksum is checked.
-
-    Args:
-        path: A file, directory or glob.
-
-    Raises:
-        UsageError: There are no files, or some are compressed and some are not.
-        DataError: A record is damaged or no Example, or a feature has two kinds.
     """
     directory, files = foreign_files(path)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -191,16 +171,7 @@ def _contents_of(file: InputFile) -> _Contents:
 def verify_foreign(
     path: str | os.PathLike[str], threads: int | None, progress: Progress | None
 ) -> Verification:
-    """Check TFRecord files: every checksum, that records are Examples, and the kinds of features.
-
-    Args:
-        path: A file, directory or glob.
-        threads: Number of files to read at a time; None means the number of cores.
-        progress: Progress bar to update; None shows none.
-
-    Raises:
-        UsageError: Nothing is found, or a file cannot be opened.
-    """
+    """Check TFRecord files: checksums, that records are Examples, and the kinds of features."""
     _, files = foreign_files(path)
     advance = adder(progress, "verifying", sum(file.bytes for file in files))
 

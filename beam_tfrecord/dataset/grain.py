@@ -65,12 +65,7 @@ class GrainDataset(grain.IterDataset):
         return {**self._epochs.identity, "epoch": epoch, "delivered": delivered}
 
     def step(self, state: Mapping[str, Any]) -> int:
-        """Return the step at a state.
-
-        Raises:
-            UsageError: The state is that of other examples or another order, or a batch of all
-                processes had another size.
-        """
+        """Return the step at a state."""
         for name, value in self._epochs.identity.items():
             if state.get(name) != value:
                 raise UsageError(
@@ -102,10 +97,5 @@ class GrainIterator(grain.DatasetIterator):
         return self._dataset.state(self._step)
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continue after the batches of a state.
-
-        Raises:
-            UsageError: The state is that of other examples or another order, or a batch of all
-                processes had another size.
-        """
+        """Continue after the batches of a state."""
         self._begin_at(self._dataset.step(state))

@@ -72,34 +72,6 @@ def keras_dataset(
     ``one_hot``), or a dict if `label` is a list. Integers and booleans are int64, other numbers
     float32. The result has the attributes ``feature_names`` (the names of the entries of x), and
     ``class_names`` (the categories of `label`, empty if they are not known).
-
-    Args:
-        dataset: A dataset from `load`.
-        batch_size: Number of rows per batch.
-        label: Column or columns for y; None makes the elements x alone, for ``predict``.
-        columns: Columns for x, or the name of one; None means all but `label` and `weight`.
-        stack: False makes x a dict by column.
-        weight: Column of numbers for the weights of the rows, float32.
-        categories: Categories of text columns, by column; text is replaced by the position of its
-            category, from 0. Other text fails when its batch is read.
-        defaults: Replacements of missing values, by column.
-        nulls: ``"mask"`` replaces missing values by 0, or empty text, and adds the entry
-            ``<column>_mask`` to x: 1 (or True) for a value, 0 (or False) for a missing one.
-        shuffle: As in `tf_dataset`.
-        seed: As in `tf_dataset`.
-        image_size: Height and width in pixels to resize images to.
-        repeat: As in `tf_dataset`, like all arguments below.
-        cache: Cache the examples.
-        deterministic: False lets batches overtake each other.
-        interleave: Number of shards to read side by side.
-        shard: The part of one of several readers.
-        drop_remainder: Leave out a last batch that is not full.
-        start_step: Number of steps to begin after.
-
-    Raises:
-        UsageError: Values may be missing without a replacement, or are of a kind that x or y cannot
-            have; or as `tf_dataset`.
-        DataError: A shard is missing or has the wrong size.
     """
     require("tensorflow", "load(...).keras()")
     import_tensorflow("tensorflow")
@@ -167,16 +139,6 @@ def class_weight(
 
     The weight is ``rows / (classes * rows of the class)``, as scikit-learn's ``"balanced"``. The
     column `label` is read once.
-
-    Args:
-        dataset: A dataset from `load`; usually its training split.
-        label: Column of integers, booleans, text or one-hot vectors.
-        categories: Categories of text by column, as in `keras_dataset`.
-        defaults: Replacements of missing values, by column.
-
-    Raises:
-        UsageError: There are several splits, the column has no classes, or values are missing.
-        DataError: A shard is damaged, or text is no category.
     """
     dataset.check_single_split()
     schema = dataset.manifest.schema.select([label])
@@ -246,11 +208,7 @@ def _check_not_nested(targets: Schema) -> None:
 def _feature_names(
     dataset: Rows, columns: str | Sequence[str] | None, targets: Sequence[str]
 ) -> list[str]:
-    """Return the names of the columns for x.
-
-    Raises:
-        UsageError: There are none.
-    """
+    """Return the names of the columns for x."""
     if isinstance(columns, str):
         return [columns]
     names = dataset.schema.names if columns is None else columns
@@ -322,11 +280,7 @@ def _check_inputs(
 def _x_maker(
     parts: Sequence[Part], *, is_single: bool, stack: bool, nulls: str | None
 ) -> tuple[Callable[[Mapping[str, Any]], Any], list[str]]:
-    """Return a function from the parsed columns of a batch to x, and the names of x's entries.
-
-    Raises:
-        UsageError: x cannot have the values of a column.
-    """
+    """Return a function from the parsed columns of a batch to x, and the names of x's entries."""
     is_stacked = stack and not is_single
     _check_inputs(parts, is_stacked=is_stacked, is_single=is_single, nulls=nulls)
     names = [part.name for part in parts]

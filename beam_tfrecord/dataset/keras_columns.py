@@ -22,15 +22,7 @@ Categories = Mapping[str, Sequence[str]]
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A column, or one part of a nested column, in the batches of `tf_dataset`.
-
-    Attributes:
-        name: Name in the batches.
-        feature: The column.
-        stored: How examples store it.
-        spec: TensorFlow's description of a batch: a dense, sparse or ragged tensor.
-        categories: Categories of text to be replaced by numbers; empty for other columns.
-    """
+    """A column, or one part of a nested column, in the batches of `tf_dataset`."""
 
     name: str
     feature: Feature

@@ -27,14 +27,7 @@ from beam_tfrecord.storage import (
 
 @dataclasses.dataclass(frozen=True)
 class Indexed:
-    """The result of `index` for one file.
-
-    Attributes:
-        path: Path of the file.
-        index: Path of its index.
-        records: Number of records.
-        bytes: Size of the file.
-    """
+    """The result of `index` for one file."""
 
     path: str
     index: str

@@ -31,11 +31,6 @@ def permuted(numbers: UInt64Array, count: int, key: bytes) -> UInt64Array:
     Each round adds the hash of one half to the other half: the finalizer of SplitMix64 (Steele, Lea
     and Flood, 2014) after adding the round's key, XXH64 of `key` with the number of the round as
     its seed.
-
-    Args:
-        numbers: Numbers below `count`.
-        count: Size of the permuted range, at least 1.
-        key: Bytes that choose the permutation.
     """
     bits = max(2, (count - 1).bit_length())
     low_bits = np.uint64(bits // 2)
@@ -68,19 +63,7 @@ def _mixed(values: UInt64Array) -> UInt64Array:
 
 @dataclasses.dataclass(frozen=True)
 class Order:
-    """The order of the examples in one epoch.
-
-    Attributes:
-        count: Number of examples.
-        seed: Seed of all epochs; None keeps the order of the dataset.
-        epoch: Number of the epoch, from 0.
-        chunk: Number of neighbouring examples that stay together, so that a store is read in large
-            ranges; 1 makes a uniform permutation of all examples.
-        window: Number of chunks whose examples are mixed with each other.
-
-    Raises:
-        UsageError: The seed or the epoch is out of range.
-    """
+    """The order of the examples in one epoch."""
 
     count: int
     seed: int | None
@@ -93,11 +76,7 @@ class Order:
         check_seed(self.epoch, "epoch")
 
     def indices(self, start: int, stop: int) -> Int64Array:
-        """Return the indices of the examples at the positions from `start` up to `stop`.
-
-        Raises:
-            IndexError: The positions are not all inside of the epoch.
-        """
+        """Return the indices of the examples at the positions from `start` up to `stop`."""
         if not 0 <= start <= stop <= self.count:
             raise IndexError(
                 f"positions {start:,} to {stop:,} are outside of the epoch, which has "

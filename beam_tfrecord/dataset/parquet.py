@@ -43,14 +43,6 @@ def open_parquet(
     """Return a manifest that describes Parquet files as one split, and a reader of its shards.
 
     Only the footers of the files are read.
-
-    Args:
-        path: A file, directory or glob; or a stage, the directory of files that `extract` wrote.
-        opened: The manifest file of the stage, or a record that there is none.
-
-    Raises:
-        UsageError: There are no files.
-        DataError: A file is damaged, two files disagree, or the stage was replaced meanwhile.
     """
     source = Parquet(path)
     with explained_by(opened.check):
@@ -95,13 +87,6 @@ class ParquetFiles:
     """A reader of Parquet files in which ranges of row groups are the shards.
 
     Records are encoded in the same way as by `write`.
-
-    Attributes:
-        source: Reader of the files.
-        types: Types of all columns.
-        units: The run of row groups of each shard, by the name of the shard.
-        schema: The schema by which rows are encoded as records.
-        opened: The manifest file of the stage, or a record that there is none.
     """
 
     source: Parquet
@@ -132,11 +117,7 @@ class ParquetFiles:
                     first += data.num_rows
 
     def batches(self, shards: Sequence[Shard], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of shards as batches of some columns.
-
-        Raises:
-            DataError: A file is damaged, or was changed after it was opened.
-        """
+        """Yield the rows of shards as batches of some columns."""
         schema = self.arrow_schema(names)
         for unit in (self.units[shard.path] for shard in shards):
             try:

@@ -42,13 +42,7 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True)
 class OpenedManifest:
-    """The manifest file of a dataset, as it was when the dataset was opened.
-
-    Attributes:
-        path: Absolute path or URL of the file.
-        entry: The file's entry in its directory; None if the dataset has no manifest.
-        xxh64: Hash of the bytes of the file, 16 hex digits; empty without a file.
-    """
+    """The manifest file of a dataset, as it was when the dataset was opened."""
 
     path: str
     entry: Entry | None
@@ -88,13 +82,7 @@ def explained_by(*checks: Callable[[], None]) -> Iterator[None]:
 
 
 class RecordFiles:
-    """A reader of the TFRecord shards of a written dataset.
-
-    Args:
-        directory: Absolute path or URL that the paths of the shards are relative to.
-        manifest: The manifest, which describes the shards.
-        opened: The manifest's file as it was when the dataset was opened.
-    """
+    """A reader of the TFRecord shards of a written dataset."""
 
     def __init__(self, directory: str, manifest: Manifest, opened: OpenedManifest) -> None:
         self.opened = opened
@@ -137,11 +125,7 @@ class RecordFiles:
         return os.path.join(self._directory, shard.path)
 
     def check(self, shards: Sequence[Shard]) -> None:
-        """Check that every shard exists and, if it is not compressed, has the right size.
-
-        Raises:
-            DataError: A shard is missing or has another size, or the dataset was replaced.
-        """
+        """Check that every shard exists and, if it is not compressed, has the right size."""
         for shard in shards:
             path = self.path(shard)
             with self._explained(path):
@@ -200,11 +184,7 @@ class RecordFiles:
                 check_count(path, "bytes", nbytes, shard.bytes)
 
     def batches(self, shards: Sequence[Shard], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of shards as batches of the columns `names`.
-
-        Raises:
-            DataError: A shard is damaged, or its examples do not fit the schema.
-        """
+        """Yield the rows of shards as batches of the columns `names`."""
         decoder = Decoder(self._manifest.schema, columns=names)
         for shard, block in self.blocks(shards):
             try:
@@ -230,16 +210,7 @@ class RecordFiles:
         )
 
     def records(self, shards: Sequence[Shard], numbers: Int64Array) -> RecordBlock:
-        """Return single records of shards, in the order of `numbers`.
-
-        Args:
-            shards: The shards.
-            numbers: Numbers of records, counted over all shards; at least one.
-
-        Raises:
-            UsageError: The shards are compressed or have no index.
-            DataError: A record is damaged, or the dataset was replaced.
-        """
+        """Return single records of shards, in the order of `numbers`."""
         if self._manifest.compression:
             raise UsageError(
                 "rows of compressed shards can only be read one after the other: write the dataset "
@@ -265,11 +236,7 @@ class RecordFiles:
     def rows(
         self, shards: Sequence[Shard], numbers: Int64Array, names: Sequence[str]
     ) -> pa.RecordBatch:
-        """Return single rows of shards with the columns `names`; see `records`.
-
-        Raises:
-            DataError: A record does not fit the schema.
-        """
+        """Return single rows of shards with the columns `names`; see `records`."""
         block = self.records(shards, numbers)
         decoder = self._decoder(tuple(names))
         batch = decoder.decode(block.data, block.starts)

@@ -32,16 +32,7 @@ _DAMAGED = "damaged"
 
 @dataclasses.dataclass(frozen=True)
 class Lost:
-    """A loss in one file of the damaged dataset.
-
-    Attributes:
-        path: Path of the file.
-        start: Position of the first lost byte in the record stream; 0 if `stop` is 0.
-        stop: Position after the last lost byte; 0 if the position is unknown or the complete file
-            is lost.
-        most_records: The maximum number of records that can have been lost there.
-        message: The reason, in a few words.
-    """
+    """A loss in one file of the damaged dataset."""
 
     path: str
     start: int
@@ -59,16 +50,7 @@ class Lost:
 
 @dataclasses.dataclass(frozen=True)
 class Repair:
-    """The result of `repair`.
-
-    Attributes:
-        manifest: The manifest of the new dataset.
-        lost: All losses of shards, in the order of the old manifest, then those of other files.
-        lost_examples: The minimum number of lost examples, by path of the shard. The exact number
-            is unknown, since a misplaced block overwrites records with duplicates of other, intact
-            records.
-        has_all_examples: True if the new dataset has exactly the old examples, by their hash.
-    """
+    """The result of `repair`."""
 
     manifest: Manifest
     lost: tuple[Lost, ...]
@@ -107,16 +89,7 @@ class Repair:
 
 @dataclasses.dataclass(frozen=True)
 class _SalvagedShard:
-    """A shard whose hash no longer matches.
-
-    Attributes:
-        shard: The manifest's description of the shard.
-        problem: Why the file cannot be opened; empty if it can be opened.
-        bytes: Bytes of the record stream, as far as it can be decompressed.
-        found: Number of intact records.
-        duplicates: Number of intact records that equal an earlier one.
-        damage: The stretches of bytes without an intact record.
-    """
+    """A shard whose hash no longer matches."""
 
     shard: Shard
     problem: str
@@ -236,17 +209,7 @@ def _check_output(source: str, target: str) -> None:
 
 @dataclasses.dataclass
 class _Repairer:
-    """Writes all files of a repaired dataset except its manifest, and collects the losses.
-
-    Attributes:
-        old: The manifest of the damaged dataset.
-        source: Directory of the damaged dataset.
-        target: Directory of the new dataset.
-        prefix: The file prefix of the old dataset and its dash; empty without a prefix.
-        advance: Function to call with the size of each shard that is done.
-        lost: All losses found so far.
-        salvaged: The damaged shards found so far.
-    """
+    """Writes all files of a repaired dataset except its manifest, and collects the losses."""
 
     old: Manifest
     source: str
@@ -346,11 +309,7 @@ class _Repairer:
         return named
 
     def _rejects(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """Copy the file of rejected rows if it is intact, or add a loss.
-
-        Returns:
-            The entries of rejected rows for the manifest and for ``job.json``.
-        """
+        """Copy the file of rejected rows if it is intact, or add a loss."""
         known = self.old.rejects
         if known.get("rows"):
             name = self.prefix + REJECTS_FILE

@@ -61,16 +61,7 @@ _VARINT_BYTES, _MORE_BIT, _VARINT_BITS = 5, 0x80, 7
 
 @dataclasses.dataclass(frozen=True)
 class LostBytes:
-    """Bytes of a record stream that hold no intact record.
-
-    Attributes:
-        start: Position of the first byte in the decompressed stream.
-        stop: Position after the last byte.
-        max_records: The maximum number of records that these bytes can have held.
-        unsure: Number of framed records among these bytes that are either records of the stream or
-            parts of a damaged record.
-        is_framed: True if lengths or checksums show that the bytes are complete damaged records.
-    """
+    """Bytes of a record stream that hold no intact record."""
 
     start: int
     stop: int
@@ -81,13 +72,7 @@ class LostBytes:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Chain:
-    """Neighbouring framed records with correct checksums.
-
-    Attributes:
-        start: Position of the first byte in the stream.
-        stop: Position after the last byte.
-        starts: Position of each record in the stream, shape `[records]`.
-    """
+    """Neighbouring framed records with correct checksums."""
 
     start: int
     stop: int
@@ -119,25 +104,13 @@ class Chain:
 
 
 def salvage(data: UInt8Array, shard: Shard) -> tuple[list[Chain], list[LostBytes]]:
-    """Return the intact records of a damaged stream and the lost bytes between them, in order.
-
-    Args:
-        data: The record stream, decompressed.
-        shard: The manifest's description of the shard.
-    """
+    """Return the intact records of a damaged stream and the lost bytes between them, in order."""
     return _Salvage(data, shard.examples, shard.bytes).parts()
 
 
 @contextlib.contextmanager
 def record_stream(path: str, shard: Shard, compression: str, scratch: str) -> Iterator[UInt8Array]:
-    """Map the record stream of a shard into memory, as far as it can be decompressed.
-
-    Args:
-        path: Path of the shard's file.
-        shard: The manifest's description of the shard.
-        compression: ``""`` or ``GZIP``.
-        scratch: Directory for the decompressed stream.
-    """
+    """Map the record stream of a shard into memory, as far as it can be decompressed."""
     if not compression:
         yield _mapped(path)
         return
@@ -185,13 +158,7 @@ def _chains(data: UInt8Array) -> Iterator[Chain]:
 
 
 class _Salvage:
-    """Decides which chains of a damaged stream are its records.
-
-    Args:
-        data: The stream.
-        records: Number of records before the damage.
-        nbytes: Size of the stream in bytes before the damage.
-    """
+    """Decides which chains of a damaged stream are its records."""
 
     def __init__(self, data: UInt8Array, records: int, nbytes: int) -> None:
         self._data = data
@@ -265,11 +232,7 @@ class _Salvage:
         return accepted, at
 
     def _next(self, at: int, others: Iterable[Chain], left: int) -> Chain | None:
-        """Return the chain that begins where the damaged record at position `at` ends.
-
-        Returns:
-            None if there is no such chain with at most `left` records.
-        """
+        """Return the chain that begins where the damaged record at position `at` ends."""
         others = list(others) if self._grown else others
         for grown in dict.fromkeys((self._grown, 0)):
             for chain in others:
@@ -279,11 +242,7 @@ class _Salvage:
         return None
 
     def _end_of(self, at: int) -> int | None:
-        """Return the end of the damaged record at position `at` if another one follows it.
-
-        Returns:
-            None if the end is not certain, or is the end of the stream.
-        """
+        """Return the end of the damaged record at position `at` if another one follows it."""
         length = self._length(at)
         if length is None:
             return None
@@ -292,11 +251,7 @@ class _Salvage:
         return end if end < len(self._data) and is_sure else None
 
     def _length(self, at: int) -> int | None:
-        """Return the length of the record at a position, with a few flipped bits corrected.
-
-        Returns:
-            None if the header is too damaged.
-        """
+        """Return the length of the record at a position, with a few flipped bits corrected."""
         if at not in self._lengths:
             head = self._data[at : at + _HEADER_BYTES].tobytes()
             self._lengths[at] = _nearest_length(head, max(self._bytes, len(self._data)))
@@ -336,13 +291,7 @@ class _Salvage:
         return False
 
     def _is_end(self, accepted: Sequence[Chain], at: int, last: Chain) -> bool:
-        """Return True if the last chain of the stream holds records.
-
-        Args:
-            accepted: The chains of records before it.
-            at: Position of the damaged record between them and the last chain.
-            last: The last chain, which ends with the stream.
-        """
+        """Return True if the last chain of the stream holds records."""
         length = self._length(at)
         if self._grown >= 0 or length is None:
             return True
@@ -426,15 +375,7 @@ class _Salvage:
 
 
 def _nearest_length(head: bytes, most: int) -> int | None:
-    """Return the length in a header before a few of its bits flipped.
-
-    Args:
-        head: The 12 bytes of the header: length and checksum.
-        most: The greatest length that is possible.
-
-    Returns:
-        None if no length of at most `most` is near enough.
-    """
+    """Return the length in a header before a few of its bits flipped."""
     if len(head) < _HEADER_BYTES:
         return None
     length, crc = (int(number) for number in struct.unpack("<QI", head))

@@ -48,17 +48,7 @@ _EMPTY = {None: "(missing)", "": "(empty)"}
 
 
 def show(path: str | os.PathLike[str], *, counts: str | None = None) -> dict[str, Any]:
-    """Return a summary of a dataset as a JSON object; no row is read, unless for `counts`.
-
-    Args:
-        path: Path of the dataset, stage or Parquet files, as for `load`.
-        counts: Column whose values to count in every split, which reads the data; None counts
-            nothing.
-
-    Raises:
-        UsageError: There is no dataset or no such column, or the column has more than 1,000
-            different values in a split, or values that cannot be counted.
-    """
+    """Return a summary of a dataset as a JSON object; no row is read, unless for `counts`."""
     dataset = load(path)
     manifest = dataset.manifest
     # Files that no manifest describes have neither of both, and no job.json.
@@ -127,15 +117,7 @@ def _feature(feature: Feature, examples: int) -> dict[str, Any]:
 
 
 def count_values(path: str | os.PathLike[str], column: str) -> dict[str, list[dict[str, Any]]]:
-    """Count the different values of a column in every split, the most frequent value first.
-
-    Returns:
-        For every split, objects with ``value`` (None for missing values) and ``count``.
-
-    Raises:
-        UsageError: The column does not exist, is a list, struct, map or tensor, or has more than
-            `MAX_COUNTED_VALUES` different values in a split.
-    """
+    """Count the different values of a column in every split, the most frequent value first."""
     out = {}
     for split in load(path).splits:
         seen: Counter[str] = Counter()
@@ -359,11 +341,6 @@ def render_rows(rows: Sequence[Mapping[str, Any]], *, max_width: int | None = No
 
     A table would cut the messages of rejects, which name address, column and value: these are a
     line each.
-
-    Args:
-        rows: The rows, with the same columns.
-        max_width: Number of characters of a line, beyond which columns are left out; None shows
-            all columns.
     """
     if not rows:
         return ""
@@ -397,9 +374,6 @@ def json_value(value: Any) -> Any:
     * Decimals, UUIDs and complex numbers become text.
     * NaN and the infinities, which JSON does not have, become the texts ``NaN``, ``Infinity`` and
       ``-Infinity`` as in protobuf's JSON. Null always means a missing value.
-
-    Raises:
-        TypeError: The value is of another type.
     """
     if value is None or isinstance(value, bool | int | str):
         return value

@@ -27,11 +27,7 @@ MAX_OPEN = 256
 
 
 def file_state(path: str) -> FileState | None:
-    """Return size, modification time and change time (in ns), which identify a file's content.
-
-    Returns:
-        None if the file cannot be found.
-    """
+    """Return size, modification time and change time (in ns), which identify a file's content."""
     try:
         seen = os.stat(path)
     except OSError:
@@ -40,15 +36,7 @@ def file_state(path: str) -> FileState | None:
 
 
 def check_size(path: str, nbytes: int | None) -> Entry:
-    """Return a shard's entry in its directory, after a check that it has `nbytes` bytes.
-
-    Args:
-        path: Absolute path or URL of the shard.
-        nbytes: Size that it must have; None checks only that it exists.
-
-    Raises:
-        DataError: The shard is missing or has another size.
-    """
+    """Return a shard's entry in its directory, after a check that it has `nbytes` bytes."""
     entry = status(path)
     if entry is None:
         raise DataError(f"{path!r} is missing: restore it or write the dataset again")
@@ -67,20 +55,7 @@ def check_count(path: str, what: str, seen: int, known: int) -> None:
 
 
 class OpenShard:
-    """A shard that is open to read single records.
-
-    Args:
-        path: Absolute path or URL of the shard.
-        shard: The shard's entry in the manifest.
-        index_xxh64: Hash that the index must have, 16 hex digits; None checks none.
-        checked: States of local indexes whose hashes were right, by path; the state of this one is
-            added. So opening a shard again and again costs little.
-
-    Raises:
-        DataError: The shard is missing or has another size, or the index is damaged or that of
-            another file.
-        UsageError: There is no index.
-    """
+    """A shard that is open to read single records."""
 
     def __init__(
         self, path: str, shard: Shard, index_xxh64: str | None, checked: dict[str, FileState | None]
@@ -124,14 +99,7 @@ class OpenShard:
         return index
 
     def records(self, numbers: Int64Array) -> native.Picked:
-        """Return framed records; see `native.Picked`.
-
-        Args:
-            numbers: Numbers of records in the shard, ascending.
-
-        Raises:
-            DataError: A record is damaged, or the shard does not fit the index.
-        """
+        """Return framed records; see `native.Picked`."""
         try:
             picked = self._read_local(numbers) if self._file else self._read_remote(numbers)
         except ValueError as error:

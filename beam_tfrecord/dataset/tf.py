@@ -58,52 +58,6 @@ def tf_dataset(
     Images (the column ``image`` of `ReadFromImages`) are decoded to RGB, float32 from 0 to 255,
     shape `[height, width, 3]`. If `columns` is None the result has only the images, and the label
     as int32, like ``keras.utils.image_dataset_from_directory``.
-
-    Args:
-        dataset: A dataset from `load`.
-        batch_size: Number of examples per batch; None means single examples.
-        label: Column, or columns, to return as the second part of ``(features, label)``.
-        columns: Columns to parse besides the label; None means all columns of the dataset.
-        defaults: Replacements of missing values, by column; each makes its column dense.
-        shuffle: True reads all examples in another random order in each epoch, if the shards have
-            an index: each example at any place, or, in an object store and above 8 GiB, mixed with
-            those of about 64 MB at a time. Shards without an index (gzip, Parquet), and all shards
-            if `cache` or `interleave` is passed, are read in random order, and examples are mixed
-            in a buffer of about 64 MB. A number is the number of examples to mix at a time. False
-            keeps the order of the dataset.
-        seed: Seed of the shuffling. By index it determines the order of every epoch, for all
-            frameworks. None means 0.
-        repeat: Number of epochs in an iteration over the result; None repeats without end. Each
-            iteration continues with the next epoch.
-        cache: True caches the serialized examples in memory; a path caches them in files whose
-            names begin with the path. Another dataset, split, part or order of reading gets files
-            of its own. Remove files that you no longer need.
-        prefetch: Prepare batches while the model is busy.
-        deterministic: False lets shards and batches overtake each other, for speed.
-        interleave: Number of shards to read side by side, one example of each in turn. None reads
-            one shard after the other if the order of the dataset is required, else 16 shards side
-            by side. Row groups of Parquet files are read side by side only if a number is passed.
-        rename: New names of columns in the result, by old name.
-        shard: ``(index, count)``: read one of `count` parts, for one of several readers with the
-            same options. Together they read each example once, and none twice, so that the parts
-            may differ by an example, and the numbers of batches by one. By index, each reader gets
-            its part of every step; otherwise it reads all files, and keeps every count-th example.
-            See `Dataset.of_shards` to divide by files.
-        drop_remainder: Leave out a last batch that is not full. By index, it is left out if it is
-            not full for all readers of `shard`, so that they have equal numbers of batches.
-        image_size: Height and width in pixels to resize images to; None if all images have the
-            same size.
-        decode: False returns images as the bytes of their files.
-        start_step: Number of steps after which the first epoch begins, counted over all epochs, to
-            continue a training: a step is a batch of each reader, or an example of each without
-            `batch_size`. The first iteration then is shorter than the later ones, and so the
-            cardinality is unknown, unless a step begins an epoch.
-
-    Raises:
-        UsageError: The rows are of several splits, an option names no column, a label may be
-            missing and has no default, images have several sizes, shards cannot be read from
-            `start_step` on, or TensorFlow is not installed.
-        DataError: A shard is missing or has the wrong size.
     """
     require("tensorflow", "load(...).tf()")
     import_tensorflow("tensorflow")
@@ -147,11 +101,7 @@ def tf_dataset(
 def _parsed_schema(
     dataset: Rows, labels: list[str], columns: Sequence[str] | None, defaults: Mapping[str, Any]
 ) -> Schema:
-    """Return the schema of the columns to parse, labels included, with the user's defaults.
-
-    Raises:
-        UsageError: There is no column, no column of a name, or a label may be missing.
-    """
+    """Return the schema of the columns to parse, labels included, with the user's defaults."""
     names = dataset.schema.names if columns is None else as_words("columns", columns)
     schema = dataset.manifest.schema.select(dict.fromkeys((*names, *labels)))
     if not schema.features:

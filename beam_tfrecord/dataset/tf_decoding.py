@@ -39,17 +39,7 @@ _CHANNELS = 3
 
 @dataclasses.dataclass(frozen=True)
 class Decoding:
-    """A description of how to decode one column of tensors that are stored as bytes.
-
-    Attributes:
-        column: Name of the column, and of the feature with the bytes.
-        dtype: TensorFlow's name of the type of the values.
-        shape: Shape of the tensor of one example. A size is None if it differs between examples;
-            the shape is None if the rank differs.
-        shape_key: Name of the feature with the shape of each example; None if all examples have
-            one shape.
-        unread: Names of features of the column that need not be parsed.
-    """
+    """A description of how to decode one column of tensors that are stored as bytes."""
 
     column: str
     dtype: str
@@ -156,13 +146,7 @@ def _numbers_in(data: tf.Tensor, dtype: str) -> tf.Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class ImageDecoding:
-    """A description of how to decode images to tensors.
-
-    Attributes:
-        size: Height and width of the tensors in pixels.
-        resize: True if images are resized; False if all have this size already.
-        only_images_and_labels: True if the result has only images and labels, no other columns.
-    """
+    """A description of how to decode images to tensors."""
 
     size: tuple[int, int]
     resize: bool

@@ -66,18 +66,7 @@ class Reading:
 def serialized_examples(
     dataset: Rows, reading: Reading, batch_size: int | None, *, is_batched: bool
 ) -> tf.data.Dataset:
-    """Return the serialized examples of one reader; each iteration over them is an epoch.
-
-    Args:
-        dataset: The dataset.
-        reading: Which examples to read, and how.
-        batch_size: Number of examples of a step; None means 1.
-        is_batched: True returns batches, False single examples.
-
-    Raises:
-        UsageError: `start_step` cannot be found without reading all examples before it.
-        DataError: A shard is missing or has the wrong size.
-    """
+    """Return the serialized examples of one reader; each iteration over them is an epoch."""
     import tensorflow as tf
 
     dataset.check_files()
@@ -241,10 +230,6 @@ def _checked_names(paths: tf.Tensor, files: Any) -> tf.data.Dataset:
 
     TensorFlow opens and reads a file between the two checks. So the file belongs to the dataset
     that was opened, and was not changed meanwhile.
-
-    Args:
-        paths: Paths of the shards.
-        files: The `RecordFiles` of the dataset.
     """
     import tensorflow as tf
 

@@ -97,12 +97,7 @@ class TorchDataset(IterableDataset):
             yield batch
 
     def read(self, epoch: int, first: int = 0, stride: int = 1) -> Iterator[Any]:
-        """Yield the batches of this rank at every `stride`-th step of an epoch from `first` on.
-
-        Raises:
-            UsageError: ``torch.distributed`` has other ranks than when the dataset was made.
-            DataError: A record or an image is damaged, or the dataset was replaced.
-        """
+        """Yield the batches of this rank at every `stride`-th step of an epoch from `first` on."""
         own = self.division.rank, self.division.world
         if not self._has_own_ranks and _ranks_of_torch() not in ((0, 1), own):
             raise UsageError(
@@ -146,11 +141,7 @@ class TorchDataset(IterableDataset):
         return self._images.stacked(tensors) if self._is_batch else self._images.single(tensors[0])
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next iteration read an epoch, as that of ``DistributedSampler`` does.
-
-        Raises:
-            UsageError: The number is out of range.
-        """
+        """Let the next iteration read an epoch, as that of ``DistributedSampler`` does."""
         self.progress.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
@@ -158,9 +149,6 @@ class TorchDataset(IterableDataset):
 
         In this process these are the batches of `loader`, or of an iteration without workers. In a
         worker process, ``StatefulDataLoader`` calls this method.
-
-        Raises:
-            UsageError: Workers of a ``DataLoader`` read the epoch, and only they know.
         """
         info = get_worker_info()
         epoch, step = self.progress.position
@@ -177,12 +165,7 @@ class TorchDataset(IterableDataset):
         return {**state, "worker": info.id, "workers": info.num_workers}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next iteration begin after the examples that had been delivered.
-
-        Raises:
-            UsageError: The state is of another dataset, order or number of workers, or no step of
-                this batch size and number of ranks begins there.
-        """
+        """Let the next iteration begin after the examples that had been delivered."""
         epoch, step = self._position_of(state)
         info = get_worker_info()
         seen = (None, None) if info is None else (info.id, info.num_workers)
@@ -232,10 +215,6 @@ class TorchDataset(IterableDataset):
 
         Its position is that of this dataset, which all its loaders share: `set_epoch` and
         `load_state_dict` have the same effect on this object as on a loader.
-
-        Args:
-            num_workers: Number of worker processes; 0 reads in this process.
-            options: Options of ``DataLoader`` besides those that make batches.
         """
         return TorchLoader(self, num_workers, **options)
 
@@ -284,10 +263,6 @@ class TorchLoader(DataLoader):
 
     Each iteration reads the next epoch. `len` is the number of batches of a full epoch. The
     position is that of the dataset, which all its loaders share.
-
-    Raises:
-        UsageError: ``in_order`` is False.
-        TypeError: An option is one that decides the batches: ``batch_size``, ``sampler``.
     """
 
     def __init__(self, dataset: TorchDataset, num_workers: int, **options: Any) -> None:
@@ -320,12 +295,7 @@ class TorchLoader(DataLoader):
         return self._whole.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next iteration begin after the examples that had been delivered.
-
-        Raises:
-            UsageError: The state is of another dataset or order, or no step of this batch size and
-                number of ranks begins there.
-        """
+        """Let the next iteration begin after the examples that had been delivered."""
         self._whole.load_state_dict(state)
 
 

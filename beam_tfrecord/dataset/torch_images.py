@@ -23,15 +23,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class ImageTensors:
-    """A description of how to decode images to tensors.
-
-    Attributes:
-        size: Height and width to resize to in pixels; None keeps the size of each image.
-        transform: Function that makes the tensor of a Pillow image; None makes one of shape
-            ``[3, height, width]``.
-        dtype: Type of the tensor, from 0 to 1; None is uint8, from 0 to 255.
-        max_pixels: Largest width times height that is accepted.
-    """
+    """A description of how to decode images to tensors."""
 
     size: tuple[int, int] | None
     transform: Callable[[Image], Any] | None
@@ -39,11 +31,7 @@ class ImageTensors:
     max_pixels: int
 
     def decode(self, data: bytes) -> Any:
-        """Return the tensor of an image from the bytes of its file.
-
-        Raises:
-            Fault: The image cannot be decoded.
-        """
+        """Return the tensor of an image from the bytes of its file."""
         from PIL.Image import Resampling, fromarray
 
         array = rgb_pixels(data, max_pixels=self.max_pixels)
@@ -61,11 +49,7 @@ class ImageTensors:
         return tensor.contiguous() if isinstance(tensor, torch.Tensor) else tensor
 
     def stacked(self, tensors: list[Any]) -> torch.Tensor:
-        """Return the tensors of a batch as one.
-
-        Raises:
-            UsageError: They are no tensors, or have several shapes.
-        """
+        """Return the tensors of a batch as one."""
         if others := [one for one in tensors if not isinstance(one, torch.Tensor)]:
             raise UsageError(
                 f"transform returned {type(others[0]).__name__}, but a batch needs tensors: return "

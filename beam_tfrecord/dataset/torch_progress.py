@@ -24,12 +24,6 @@ class Progress:
     memory has the key of an iteration and the epoch after the one that the iteration reads. The
     first worker of an iteration takes the next epoch. Two that begin at the same time see the same
     slots and write the same. So there is no lock.
-
-    Args:
-        steps: Number of steps of an epoch.
-
-    Attributes:
-        position: Epoch and step after the last batch of this process.
     """
 
     def __init__(self, steps: int) -> None:
@@ -54,12 +48,7 @@ class Progress:
         return bool((slots[epochs == epochs.max()] >> _EPOCH_BITS).any())
 
     def begin(self, iteration: tuple[int, int] | None = None) -> tuple[int, int]:
-        """Return the epoch that an iteration reads, and its first step.
-
-        Args:
-            iteration: What is equal for the workers of one iteration alone; None is an iteration of
-                this process.
-        """
+        """Return the epoch that an iteration reads, and its first step."""
         key = 0 if iteration is None else hash(iteration) % _MAX_KEY + 1
         slots = self._slots.copy()
         epochs = slots % 2**_EPOCH_BITS
@@ -83,11 +72,7 @@ class Progress:
         return int(start_step) if epoch == start_epoch else 0
 
     def reset(self, epoch: int, step: int) -> None:
-        """Let the next iteration begin at a step of an epoch.
-
-        Raises:
-            UsageError: There is no epoch of this number.
-        """
+        """Let the next iteration begin at a step of an epoch."""
         if step >= self._steps:
             epoch, step = epoch + 1, 0
         if not 0 <= epoch < 2**_EPOCH_BITS - 1:

@@ -32,14 +32,7 @@ _ROWS_AT_ONCE = 1024
 
 @dataclasses.dataclass(frozen=True)
 class _Column:
-    """A column whose values are tensors of one shape.
-
-    Attributes:
-        feature: The column.
-        dtype: NumPy's dtype of the tensor.
-        shape: Shape of the value of one row.
-        fill: Value for missing ones; None if none is missing.
-    """
+    """A column whose values are tensors of one shape."""
 
     feature: Feature
     dtype: np.dtype[Any]
@@ -57,23 +50,7 @@ class _Column:
 
 
 class Columns:
-    """Converts rows to tensors and lists; the schema decides which, so all batches are alike.
-
-    Args:
-        schema: The columns.
-        arrow: Their types in the rows.
-        dtype: Type of all tensors of floats; None keeps the type of each column.
-        class_ids: Columns of integers to convert to int64, the type of class numbers.
-        categories: Categories of text columns, by column; text becomes the number of its category,
-            int64.
-        defaults: Replacements of missing values, by column.
-        nulls: Replacement of all other missing numbers; or "mask" for zeros and a boolean tensor
-            ``<column>_mask``, which is True for values that are present.
-
-    Raises:
-        UsageError: Numbers of a column may be missing and have no replacement, a replacement is of
-            another type, or a column with categories is not text.
-    """
+    """Converts rows to tensors and lists; the schema decides which, so all batches are alike."""
 
     def __init__(
         self,
@@ -141,11 +118,7 @@ class Columns:
     def batches(
         self, rows: pa.RecordBatch, places: Iterable[tuple[int, int]]
     ) -> Iterator[dict[str, Any]]:
-        """Yield the rows from a first to a last one as tensors and lists by column.
-
-        Raises:
-            DataError: A text is not one of the categories.
-        """
+        """Yield the rows from a first to a last one as tensors and lists by column."""
         rows = self._encoder.encode(rows)
         blocks = self._tensors(rows)
         for first, last in places:
@@ -307,14 +280,7 @@ def _plain(values: Array) -> Array:
 def _column_of(
     feature: Feature, empty: Array, dtype: torch.dtype | None, class_ids: Sequence[str]
 ) -> _Column | None:
-    """Return how a column becomes a tensor; None if it is a list in every batch.
-
-    Args:
-        feature: The column.
-        empty: Its array without rows.
-        dtype: Type of tensors of floats.
-        class_ids: Columns of integers to convert to int64.
-    """
+    """Return how a column becomes a tensor; None if it is a list in every batch."""
     own = _plain(empty).dtype
     if own.kind not in _NUMBERS:
         return None
@@ -330,11 +296,7 @@ _NUMPY_FLOATS = {torch.float16: np.float16, torch.float32: np.float32, torch.flo
 
 
 def _fill(column: _Column, default: Any, arrow: pa.DataType) -> Any:
-    """Return a replacement of missing values as an array or scalar.
-
-    Raises:
-        UsageError: The column cannot hold it.
-    """
+    """Return a replacement of missing values as an array or scalar."""
     feature = column.feature
     if not column.shape and not isinstance(arrow, pa.BaseExtensionType):
         filled = pa.nulls(1, arrow).fill_null(typed_scalar(default, arrow, feature, "default"))

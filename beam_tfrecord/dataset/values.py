@@ -59,13 +59,7 @@ def python_values(column: pa.Array) -> list[Any]:
 def arrays_of(
     table: pa.Table | pa.RecordBatch, schema: Schema, defaults: Mapping[str, Any]
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return an array for each column; see `Dataset.numpy` for the types and errors.
-
-    Args:
-        table: The rows.
-        schema: The columns to convert.
-        defaults: Replacements of missing values, by column.
-    """
+    """Return an array for each column; see `Dataset.numpy` for the types and errors."""
     check_defaults(schema, defaults)
     arrays: dict[str, npt.NDArray[Any]] = {}
     missing: dict[str, int | None] = {}
@@ -80,11 +74,7 @@ def arrays_of(
 
 
 class MissingError(Exception):
-    """A column has missing numbers, which no array holds.
-
-    Attributes:
-        count: Number of them.
-    """
+    """A column has missing numbers, which no array holds."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -92,12 +82,7 @@ class MissingError(Exception):
 
 
 def _missing_error(counts: Mapping[str, int | None], why: str) -> UsageError:
-    """Return the error for missing numbers.
-
-    Args:
-        counts: Their number by column; None if it is not known.
-        why: Why they are an error, as "missing values, which …".
-    """
+    """Return the error for missing numbers."""
     numbers = {name: "" if count is None else f"{count:,} " for name, count in counts.items()}
     columns = "missing values, ".join(f"column {name!r} has {n}" for name, n in numbers.items())
     defaults = ", ".join(f"{name!r}: …" for name in counts)
@@ -118,11 +103,7 @@ def check_defaults(schema: Schema, defaults: Mapping[str, Any]) -> None:
 
 
 def checked_categories(categories: Mapping[str, Any] | None) -> dict[str, tuple[str, ...]]:
-    """Return the categories of text columns, by column.
-
-    Raises:
-        UsageError: They are no dict, or those of a column are no list of different texts.
-    """
+    """Return the categories of text columns, by column."""
     if not isinstance(categories or {}, Mapping):
         raise UsageError(
             f"categories is {categories!r:.80}: pass a dict by column, as {{'city': ['Oslo']}}"
@@ -297,19 +278,6 @@ def memory_mapped(
     """Return every column as a read-only memory-mapped array, shape `[rows, …]`.
 
     The files are written first, unless the directory already has files of the same identity.
-
-    Args:
-        directory: Directory of the files ``<column number>.npy``.
-        batches: The rows, which are read only if the files have to be written.
-        empty: A batch without rows that has the types of `batches`.
-        schema: The columns.
-        defaults: Replacements of missing values, by column.
-        identity: JSON values that decide the contents of the files: the number of ``rows``, the
-            names of the ``columns``, and others.
-
-    Raises:
-        UsageError: Values of a column have no fixed width, or are missing without a default.
-        DataError: Another process changed the files meanwhile.
     """
     path = os.fspath(directory)
     if (arrays := _mapped(path, identity)) is None:
@@ -390,11 +358,7 @@ def _move_columns(temporary: str, path: str, identity: Mapping[str, Any]) -> Non
 
 
 def list_columns(schema: Schema, defaults: Mapping[str, Any]) -> frozenset[str]:
-    """Return the columns that are lists in every batch, since no array holds a missing value.
-
-    Raises:
-        UsageError: A column may lack numbers and has no default, or `defaults` names no column.
-    """
+    """Return the columns that are lists in every batch, since no array holds a missing value."""
     check_defaults(schema, defaults)
     lists = set()
     unfilled: dict[str, int | None] = {}

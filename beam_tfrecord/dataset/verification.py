@@ -10,13 +10,7 @@ from beam_tfrecord.sizes import counted
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """One disagreement between a dataset and its manifest.
-
-    Attributes:
-        path: Path of the file, relative to the manifest.
-        where: Record, column or other position in the file; empty for the complete file.
-        message: Description of the disagreement.
-    """
+    """One disagreement between a dataset and its manifest."""
 
     path: str
     where: str
@@ -28,17 +22,7 @@ class Fault:
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """The result of `verify`.
-
-    Attributes:
-        faults: All faults: first those of other files, then those of shards in the order of the
-            manifest, then those of the complete dataset. If a shard has more than 100 faults, one
-            fault with their number stands for the rest.
-        shards: Number of shards read.
-        examples: Number of intact examples read.
-        bytes: Size of the record streams read.
-        notes: Observations that are not faults.
-    """
+    """The result of `verify`."""
 
     faults: tuple[Fault, ...]
     shards: int = 0

@@ -149,13 +149,7 @@ def _bad_manifest(file: str, error: DataError) -> Verification:
 
 
 def _schema_faults(name: str, manifest: Manifest, unseen: Sequence[str]) -> Iterator[Fault]:
-    """Yield the faults of the schema's statistics.
-
-    Args:
-        name: Name of the manifest's file.
-        manifest: The manifest.
-        unseen: Columns that no example has although the schema says that some do.
-    """
+    """Yield the faults of the schema's statistics."""
     for column in unseen:
         observed = manifest.schema[column].observed
         if observed is not None and (having := manifest.examples - observed.missing):
@@ -296,10 +290,6 @@ class _OtherFiles:
 
     These are sidecars (such as the schema), the file of rejected rows, ``job.json``, and files that
     are named like shards but are not in the manifest.
-
-    Args:
-        manifest_file: Path of the manifest. Its file prefix also begins the names of the others.
-        manifest: The manifest.
     """
 
     def __init__(self, manifest_file: str, manifest: Manifest) -> None:
@@ -398,12 +388,7 @@ def _schema_text(path: str) -> str:
 
 
 def load_rejects(path: str) -> pa.Table:
-    """Read a Parquet file of rejected rows.
-
-    Raises:
-        OSError: The file cannot be read.
-        DataError: It is not a file of rejected rows.
-    """
+    """Read a Parquet file of rejected rows."""
     try:
         table = pq.read_table(pa.BufferReader(read_bytes(path)))
     except (ValueError, pa.ArrowException) as error:

@@ -62,12 +62,7 @@ MAX_HASHES = 2**26
 
 
 class SchemaFit:
-    """Checks whether records are examples of a schema.
-
-    Args:
-        schema: The schema.
-        examples: Number of examples in the dataset.
-    """
+    """Checks whether records are examples of a schema."""
 
     def __init__(self, schema: Schema, examples: int) -> None:
         columns = list(zip(schema.features, schema_tf_columns(schema), strict=True))
@@ -86,11 +81,7 @@ class SchemaFit:
         }
 
     def first_misfit(self, block: RecordBlock) -> tuple[int, str] | None:
-        """Return the first record of a block that does not fit the schema, and the reason.
-
-        Returns:
-            The number of the record within the file, and a message; None if all records fit.
-        """
+        """Return the first record of a block that does not fit the schema, and the reason."""
         if self._unseen:
             self._note_seen(block)
         sure = native.fitting_records(block.data, block.starts, self._rules)
@@ -220,13 +211,7 @@ def _is_plain(leaf: TFColumn) -> bool:
 
 
 class SplitChecker:
-    """Checks that examples are in shards of their own split; thread-safe.
-
-    Args:
-        manifest: The manifest of the dataset.
-        hash_canonical: Hash the canonical form of examples. `write` does this for examples that it
-            receives encoded.
-    """
+    """Checks that examples are in shards of their own split; thread-safe."""
 
     def __init__(self, manifest: Manifest, *, hash_canonical: bool = False) -> None:
         self._manifest = manifest
@@ -271,11 +256,7 @@ class SplitChecker:
                     wrong.add(path)
 
     def _hasher(self) -> Hasher | None:
-        """Return a function that hashes the bytes or columns of examples that decide the split.
-
-        Returns:
-            None if no hash decides the split, or if only one split has examples.
-        """
+        """Return a function that hashes the bytes or columns of examples that decide the split."""
         manifest = self._manifest
         if sum(split.examples > 0 for split in manifest.splits.values()) < 2:
             return None
@@ -402,13 +383,6 @@ class DuplicateFinder:
     It searches nothing if fewer than two splits have examples. Nor does it if columns decide the
     split or the order: then equal examples may come from rows that differ in columns that were not
     written.
-
-    Args:
-        manifest: The manifest of the dataset.
-
-    Attributes:
-        largest: Name of the split with the most examples; empty if nothing is searched.
-        sample_every: Only one in this many examples is looked at.
     """
 
     def __init__(self, manifest: Manifest) -> None:

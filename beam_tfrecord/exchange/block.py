@@ -53,11 +53,6 @@ class Block:
     """Encodes batches into records, and collects them until the caller clears the block.
 
     Clearing keeps the buffers for the next records.
-
-    Args:
-        layout: How records are split and ordered.
-        schema: Schema to enforce; None means that of the batches.
-        inputs: The inputs that rows come from.
     """
 
     def __init__(
@@ -123,17 +118,7 @@ class Block:
         return pieces_of(batch, PIECE_BYTES)
 
     def add(self, batch: Batch) -> Int64Array:
-        """Add the records of a batch, with their places and splits; count its rejects.
-
-        Returns:
-            The index within the batch of every row that became a record, shape `[n]`.
-
-        Raises:
-            DataError: The schema of the batch differs from that of earlier batches; or the batch
-                has a split although the layout assigns splits, or lacks the split that an earlier
-                step should have assigned.
-            UsageError: A column that a setting names does not exist.
-        """
+        """Add the records of a batch, with their places and splits; count its rejects."""
         job_batch = as_job_batch(batch)
         self.rejects += batch.rejects
         counted = Tally(
@@ -189,11 +174,7 @@ class Block:
         return self._layout.columns if batch.split is None else self._layout.key
 
     def _with_features(self, batch: Batch, starts: Int64Array) -> Batch:
-        """Return serialized examples as rows of the features that the layout names, if it does.
-
-        Raises:
-            UsageError: An example lacks one of them, or is none.
-        """
+        """Return serialized examples as rows of the features that the layout names, if it does."""
         names = self._columns_for(batch)
         if not (batch.encoded and batch.num_rows and names):
             return batch
@@ -209,12 +190,7 @@ class Block:
         return batch.replace(data=decoder.decode(self.arena.data, starts), encoded=False)
 
     def _discovered(self, batch: Batch, starts: Int64Array) -> dict[str, Discovered]:
-        """Return the features of serialized examples.
-
-        Raises:
-            DataError: A feature has two kinds.
-            UsageError: An element is no example.
-        """
+        """Return the features of serialized examples."""
         try:
             return discovered_in(self.arena.data[: self.arena.size], starts)
         except ValueError as error:
@@ -349,11 +325,7 @@ def pieces_of(batch: Batch, piece_bytes: int) -> Iterator[Batch]:
 
 
 def check_column(column: str, names: Sequence[str], *, of: str, where: str = "the rows") -> None:
-    """Check that the column that the flag `of` names is among the columns `names`.
-
-    Raises:
-        UsageError: The column does not exist.
-    """
+    """Check that the column that the flag `of` names is among the columns `names`."""
     if column not in names:
         raise UsageError(not_found(column, names, of=of, where=where))
 
@@ -362,9 +334,6 @@ class ColumnHashes:
     """Computes hashes of some columns from their canonical encoding, the same in every source.
 
     Equal numbers have equal hashes: 0.0 and -0.0 share one, and all NaNs share one.
-
-    Args:
-        given: Schema to enforce; None means that of the batches.
     """
 
     def __init__(self, given: Schema | None) -> None:
@@ -402,11 +371,7 @@ MAX_SPLITS = 1_000
 
 
 class SplitNames:
-    """Numbers the names of splits: first those of the layout, then others in order of appearance.
-
-    Args:
-        splits: How rows are split.
-    """
+    """Numbers the names of splits: those of the layout first, then others as they appear."""
 
     def __init__(self, splits: Splits) -> None:
         self._column = splits.column
@@ -418,11 +383,7 @@ class SplitNames:
         return tuple(self._numbers)
 
     def reject_missing(self, batch: Batch) -> tuple[Batch, npt.NDArray[np.int64], list[Reject]]:
-        """Reject the rows whose split column has no value.
-
-        Returns:
-            A batch of the other rows, their indices within `batch`, and the rejects.
-        """
+        """Reject the rows whose split column has no value."""
         everything = np.arange(batch.num_rows)
         # Examples that lack a feature are refused.
         if self._column is None or not batch.num_rows or batch.split is not None or batch.encoded:
@@ -442,23 +403,14 @@ class SplitNames:
         return batch.take(kept), kept, rejects
 
     def numbers_of(self, batch: Batch) -> npt.NDArray[np.uint16]:
-        """Return the number of each row's split, from the split column; shape `[rows]`.
-
-        Raises:
-            DataError: A value cannot be the name of a split, or there are too many names.
-            UsageError: The column does not exist.
-        """
+        """Return the number of each row's split, from the split column; shape `[rows]`."""
         encoded = pc.dictionary_encode(self._names_in(batch))
         numbers = [self.number_of(name) for name in encoded.dictionary.to_pylist()]
         of_rows: npt.NDArray[np.int32] = encoded.indices.to_numpy(zero_copy_only=False)
         return np.array(numbers, np.uint16).take(of_rows)
 
     def number_of(self, name: str) -> int:
-        """Return the number of a split by its name; a new name gets the next number.
-
-        Raises:
-            DataError: The name cannot be part of a file name, or there are too many names.
-        """
+        """Return the number of a split by its name; a new name gets the next number."""
         if name in self._numbers:
             return self._numbers[name]
         if not is_split_name(name):
@@ -471,12 +423,7 @@ class SplitNames:
         return self._numbers.setdefault(name, len(self._numbers))
 
     def _names_in(self, batch: Batch) -> pa.Array:
-        """Return the split column as text.
-
-        Raises:
-            DataError: The column cannot be converted to text.
-            UsageError: The column does not exist.
-        """
+        """Return the split column as text."""
         name = self._column
         if name:
             check_column(name, batch.data.schema.names, of="--split-column")

@@ -35,15 +35,7 @@ T = TypeVar("T", Run, Piece)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Done:
-    """The results of one group of units, or of one merge.
-
-    Attributes:
-        tally: Sums over the rows of the group.
-        runs: Runs (sorted spill files) with its records, which still have to be merged.
-        pieces: Shards, or Parquet files of a stage, with its records.
-        sizes: Bytes of each run.
-        boot: Id of the boot of the machine that wrote all files; empty if unknown.
-    """
+    """The results of one group of units, or of one merge."""
 
     tally: Tally
     runs: tuple[Run, ...] = ()
@@ -68,11 +60,7 @@ def boot_id() -> str:
 
 
 class GroupCheckpoint:
-    """Collects the files of one group of units, and saves its checkpoint if no batch was missed.
-
-    Args:
-        directory: The job's temporary directory.
-    """
+    """Collects the files of one group of units, and saves its checkpoint if no batch was missed."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory

@@ -62,12 +62,7 @@ class Slice:
 
 @dataclasses.dataclass(frozen=True)
 class WindowGroup:
-    """Neighbouring windows of one split that are merged together.
-
-    Attributes:
-        windows: The windows, in order.
-        slices: The slice of each run that holds entries of the windows.
-    """
+    """Neighbouring windows of one split that are merged together."""
 
     windows: Sequence[Window]
     slices: list[Slice] = dataclasses.field(default_factory=list)
@@ -90,14 +85,7 @@ def groups_of(
     max_bytes: int,
     index_of: Callable[[str], RunIndex] = read_index,
 ) -> list[WindowGroup]:
-    """Group neighbouring windows of one split, and find the slices of all runs for each group.
-
-    Args:
-        windows: The windows, in order.
-        runs: Paths of the runs.
-        max_bytes: Maximum size of a group of more than one window, in bytes.
-        index_of: Function that reads the footer of a run.
-    """
+    """Group neighbouring windows of one split, and find the slices of all runs for each group."""
     groups = [WindowGroup(joined) for joined in _neighbours(windows, max_bytes)]
     for path in runs:
         index = index_of(path)
@@ -123,13 +111,7 @@ def _neighbours(windows: Sequence[Window], max_bytes: int) -> Iterator[list[Wind
 
 
 class Merger:
-    """Merges windows of runs into shards, in buffers that it reuses for each window.
-
-    Args:
-        layout: How records are ordered and compressed.
-        directory: Directory to write shards to.
-        progress: Log of the records that are written to shards; None means none.
-    """
+    """Merges windows of runs into shards, in buffers that it reuses for each window."""
 
     def __init__(self, layout: Layout, directory: str, progress: ProgressLog | None = None) -> None:
         self._layout = layout
@@ -146,17 +128,7 @@ class Merger:
         window_bytes: int | None = None,
         index_of: Callable[[str], RunIndex] = read_index,
     ) -> Iterator[Piece]:
-        """Write the shards of one task, and yield each.
-
-        Args:
-            windows: The windows of the task, in order.
-            runs: Paths of the runs that may hold records of these windows.
-            window_bytes: Bytes that are merged at once, unless a single bin has more.
-            index_of: Function that reads the footer of a run.
-
-        Raises:
-            DataError: The content of a run does not match its footer.
-        """
+        """Write the shards of one task, and yield each."""
         self._progress.add()
         window_bytes = WINDOW_BYTES if window_bytes is None else window_bytes
         groups = groups_of(windows, runs, window_bytes, index_of)
@@ -195,11 +167,7 @@ class Merger:
     def sorted(
         self, groups: Sequence[WindowGroup], window_bytes: int
     ) -> Iterator[tuple[WindowGroup, SortedRecords]]:
-        """Yield each group with its sorted records: all at once, or in steps if it is large.
-
-        Raises:
-            DataError: The content of a run does not match its footer.
-        """
+        """Yield each group with its sorted records: all at once, or in steps if it is large."""
         are_small = [group.bytes <= 2 * window_bytes or group.records == 1 for group in groups]
         wanted = (group.slices for group, small in zip(groups, are_small, strict=True) if small)
         by_bytes = self._layout.shuffle
@@ -236,13 +204,6 @@ def spread_copies(places: UInt64Array, window: Window) -> Int64Array:
     """Return the order that spreads records of equal place evenly over their window.
 
     The first of them keeps its place. Each other is sorted by a hash of the place and its number.
-
-    Args:
-        places: Places of all records of the window, ascending, shape `[n]`.
-        window: The window.
-
-    Returns:
-        Indices of the records in their order, shape `[n]`.
     """
     firsts = np.flatnonzero(np.diff(places, prepend=~places[:1]))
     numbers = np.arange(len(places)) - np.repeat(firsts, np.diff(firsts, append=len(places)))
@@ -259,17 +220,7 @@ class SliceReader:
         self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
 
     def read(self, groups: Iterable[Sequence[Slice]], *, held: int) -> Generator[UInt8Array]:
-        """Yield the concatenated slices of each group; each array is valid until the next one.
-
-        Args:
-            groups: The slices of each group.
-            held: Number of groups in memory, 1 or 2. With 2, the next group is read while the
-                caller processes one.
-
-        Raises:
-            OSError: A run cannot be read.
-            EOFError: A run ends before the end of its slice.
-        """
+        """Yield the concatenated slices of each group; each array is valid until the next one."""
         begun: collections.deque[Callable[[], UInt8Array]] = collections.deque()
         with concurrent.futures.ThreadPoolExecutor(READERS, "read-runs") as pool:
             for number, slices in enumerate(groups):
@@ -306,13 +257,6 @@ def merged_entries(slices: Sequence[Slice], *, by_bytes: bool) -> Iterator[UInt8
     """Merge sorted slices; yield all their entries in order, about `STEP_BYTES` at a time.
 
     For each slice, only `STEP_BYTES`, or one larger record, is in memory.
-
-    Args:
-        slices: The slices, each sorted by place.
-        by_bytes: Sort entries of equal place by their payloads; False keeps the order of `slices`.
-
-    Raises:
-        DataError: A slice does not hold complete entries.
     """
     merged = heapq.merge(*map(_entries, slices), key=_place_and_payload if by_bytes else _place)
     return map(_joined, by_size(merged, STEP_BYTES))
@@ -355,17 +299,7 @@ def _place_and_payload(entry: bytes) -> tuple[int, bytes]:
 
 
 def merge_runs(task: RunTask, paths: Sequence[str], layout: Layout, directory: str) -> Run | None:
-    """Merge the entries of several runs in a range of places into a new run.
-
-    Args:
-        task: The split and the range of places.
-        paths: Paths of the runs.
-        layout: How records are ordered.
-        directory: Directory to write the new run to.
-
-    Returns:
-        The new run, without counts; None if the runs have no entries in the range.
-    """
+    """Merge the entries of several runs in a range of places into a new run."""
     offsets = np.stack([_offsets(read_index(path), task) for path in paths])
     sizes = np.diff(offsets, axis=1).sum(axis=0)
     if not sizes.any():

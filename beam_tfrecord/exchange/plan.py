@@ -45,16 +45,7 @@ _WIDE_PLACES = 2**62
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """A contiguous range of places of one shard, whose records are merged at once.
-
-    Attributes:
-        split: Name of the split.
-        shard: Number of the shard within the split, from 0.
-        first_place: First place.
-        last_place: Last place, inclusive.
-        bytes: Size of the framed records.
-        records: Number of records; None if unknown.
-    """
+    """A contiguous range of places of one shard, whose records are merged at once."""
 
     split: str
     shard: int
@@ -66,13 +57,7 @@ class Window:
 
 @dataclasses.dataclass(frozen=True)
 class RunName:
-    """The path of a run and the range of its places.
-
-    Attributes:
-        path: Path of the file.
-        reach: First and last place of its records, both inclusive; None if records may have any
-            place.
-    """
+    """The path of a run and the range of its places."""
 
     path: str
     reach: tuple[int, int] | None = None
@@ -100,12 +85,7 @@ def name_of(run: Run) -> RunName:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RunSet:
-    """A set of runs, with the counts of all their records.
-
-    Attributes:
-        names: Names of the runs.
-        counts: Counts of the records of all runs, by split.
-    """
+    """A set of runs, with the counts of all their records."""
 
     names: tuple[RunName, ...] = ()
     counts: Mapping[str, BinCounts] = dataclasses.field(default_factory=dict)
@@ -129,20 +109,7 @@ def plan_merges(
     *,
     task_bytes: int = 0,
 ) -> list[tuple[Window, ...]]:
-    """Divide the bins of every split into shards, and the shards into tasks.
-
-    Args:
-        counts: Counts of the records of all runs, by split.
-        layout: How records are split, ordered and divided into shards.
-        task_bytes: Size that tasks grow to, if it exceeds `TASK_BYTES`.
-
-    Returns:
-        The windows of each task, in order; every task writes complete shards. Windows decide the
-        order of copies, so they must not depend on the number of runs.
-
-    Raises:
-        UsageError: The numbers of shards do not match the splits.
-    """
+    """Divide the bins of every split into shards, and the shards into tasks."""
     names = split_order(counts, layout)
     # The shift of each run depends on batches and workers; the number of all records does not.
     shift = bin_shift(layout.shuffle, count_records(counts))
@@ -203,15 +170,7 @@ LAST_TASK_BYTES = 4 * MOST_WINDOW_BYTES
 
 @dataclasses.dataclass(frozen=True)
 class RunTask:
-    """A task of a round: the merge of a range of places of neighbouring runs into one run.
-
-    Attributes:
-        first_run: Position of the first run among the names from `names_in_order`.
-        end_run: Position after the last run.
-        split: Name of the split.
-        first_place: First place.
-        last_place: Last place, inclusive.
-    """
+    """A task of a round: the merge of a range of places of neighbouring runs into one run."""
 
     first_run: int
     end_run: int
@@ -237,13 +196,7 @@ def task_bytes_of(runs: RunSet, layout: Layout, request: int) -> int:
 
 
 def plan_round(runs: RunSet, layout: Layout, request: int) -> Iterator[RunTask]:
-    """Yield the tasks of a round before the merge into shards; none if no round is needed.
-
-    Args:
-        runs: All runs.
-        layout: How records are ordered.
-        request: Minimum bytes of one read.
-    """
+    """Yield the tasks of a round before the merge into shards; none if no round is needed."""
     if not needs_round(runs.names, layout, request):
         return
     wide = _count_wide(runs.names)
@@ -261,13 +214,7 @@ def names_in_order(names: Sequence[RunName]) -> tuple[RunName, ...]:
 
 
 def after_round(names: Sequence[RunName], merged: Sequence[RunName]) -> tuple[RunName, ...]:
-    """Return the runs to merge into shards, sorted by path.
-
-    Args:
-        names: All runs before the round.
-        merged: The runs that the round wrote, in place of the runs that may hold any place; empty
-            if there was no round.
-    """
+    """Return the runs to merge into shards, sorted by path."""
     left = [name for name in names if name.reach is not None] if merged else names
     # A runner may run a task twice: its run has the same name both times.
     return tuple(sorted({*left, *merged}, key=lambda name: name.path))
@@ -309,12 +256,7 @@ def may_need_round(job: Job) -> bool:
 
 
 def run_bytes_for(total_bytes: int | None, request: int) -> int:
-    """Return the size of runs in bytes; it grows with the data as fast as that of windows does.
-
-    Args:
-        total_bytes: Estimated size of all records; None if unknown.
-        request: Minimum bytes of one read.
-    """
+    """Return the size of runs in bytes; it grows with the data as fast as that of windows does."""
     if total_bytes is None:
         return RUN_BYTES
     # A window of `w` bytes reads about `w * run / total` from each of the `total / run` runs, which

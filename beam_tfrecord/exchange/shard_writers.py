@@ -32,21 +32,7 @@ SLACK = 0.25
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """A finished shard (or Parquet file of a stage) that still has its temporary name.
-
-    Attributes:
-        split: Name of the split.
-        order: Numbers that sort the shards of the split.
-        path: Path of the file.
-        examples: Number of records.
-        bytes: Size of the record stream.
-        xxh64: Hash of the record stream, 16 hex digits.
-        content: Sum of the hashes of all examples modulo 2^64.
-        stored_bytes: Size of the file.
-        stored_xxh64: Hash of the file if it is compressed; else empty.
-        index_bytes: Size of the shard's index.
-        index_xxh64: Hash of the index, 16 hex digits; empty if there is none.
-    """
+    """A finished shard (or Parquet file of a stage) that still has its temporary name."""
 
     split: str
     order: tuple[int, ...]
@@ -67,14 +53,7 @@ class Piece:
 
 
 class PieceWriter:
-    """Writes the records of one shard, and counts and hashes them.
-
-    Args:
-        directory: Directory to write to.
-        split: Name of the split.
-        order: Numbers that sort the shards of the split.
-        compression: ``""`` or ``GZIP``.
-    """
+    """Writes the records of one shard, and counts and hashes them."""
 
     def __init__(
         self, directory: str, split: str, order: tuple[int, ...], compression: str
@@ -129,9 +108,6 @@ class DirectWriter(BlockWriter[Piece]):
     """Writes batches to shards in the order in which they arrive, and ends shards by their size.
 
     Where a shard ends depends only on the records of its group, never on the size of batches.
-
-    Args:
-        job: The job; its records must be in source order and have a single split.
     """
 
     def __init__(self, job: Job) -> None:

@@ -66,17 +66,7 @@ class Buffer:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SortedRecords:
-    """Framed records in memory, and their order by (split, place).
-
-    Attributes:
-        data: Buffer that holds the records.
-        starts: Position of each record in `data`, shape `[n]`.
-        places: Place of each record, shape `[n]`.
-        order: Indices of the records in sorted order, shape `[n]`.
-        sizes: Bytes of each framed record, in sorted order, shape `[n]`.
-        splits: Number of each record's split, in sorted order, shape `[n]`; None if all are in
-            split 0.
-    """
+    """Framed records in memory, and their order by (split, place)."""
 
     data: UInt8Array
     starts: Int64Array
@@ -91,12 +81,7 @@ class SortedRecords:
         return self.places[self.order]
 
     def reorder(self, first: int, order: Int64Array) -> None:
-        """Put the records from position `first` of the sorted order into another order.
-
-        Args:
-            first: Position of the first record.
-            order: Positions of the records after `first`, shape `[m]`.
-        """
+        """Put the records from position `first` of the sorted order into another order."""
         for array in (self.order, self.sizes):
             part = array[first : first + len(order)]
             part[:] = part[order]
@@ -107,16 +92,6 @@ class SortedRecords:
         """Yield the records `first` to `end` in sorted order, in pieces of at most `limit` bytes.
 
         A piece is valid until the next one, which reuses the buffer.
-
-        Args:
-            buffer: Memory for the pieces.
-            first: Position of the first record in sorted order.
-            end: Position after the last record.
-            limit: Maximum bytes of a piece of more than one record.
-            is_run: Yield the entries of a run: each place followed by its record.
-
-        Yields:
-            The bytes of each piece, and the sizes of its framed records.
         """
         places, extra = (self.places, PLACE_BYTES) if is_run else (None, 0)
         for low, high, nbytes in byte_pieces(self.sizes[first:end] + extra, limit):
@@ -126,24 +101,12 @@ class SortedRecords:
             yield out, self.sizes[picked]
 
     def counts(self, names: Sequence[str], shift: int) -> dict[str, BinCounts]:
-        """Return the counts of the records by split and bin.
-
-        Args:
-            names: Name of every split number.
-            shift: Number of low bits of a place that are not part of its bin.
-        """
+        """Return the counts of the records by split and bin."""
         return count_bins(names, self.splits, self.sorted_places, self.sizes, shift)
 
 
 def sort_block(block: Block, *, by_bytes: bool) -> SortedRecords:
-    """Sort the records of a block by split and place.
-
-    Args:
-        block: The records.
-        by_bytes: Sort records of equal place by their bytes, so that their order does not depend on
-            workers: for places that are hashes. False keeps their order in the block: for source
-            order.
-    """
+    """Sort the records of a block by split and place."""
     data, starts, splits = block.arena.used_data(), block.arena.used_starts(), block.splits
     places = block.places
     order = native.sort_records(data, starts, splits, places, by_bytes)
@@ -154,15 +117,7 @@ def sort_block(block: Block, *, by_bytes: bool) -> SortedRecords:
 
 
 def sort_entries(data: UInt8Array, *, by_bytes: bool) -> SortedRecords:
-    """Sort the entries of runs, all of one split, by place.
-
-    Args:
-        data: The entries.
-        by_bytes: Sort records of equal place by their bytes; False keeps their order in `data`.
-
-    Raises:
-        ValueError: The data does not consist of complete entries.
-    """
+    """Sort the entries of runs, all of one split, by place."""
     starts, places = native.scan_run(data)
     order = native.sort_records(data, starts, None, places, by_bytes)
     # Entries follow each other without gaps, so the next start gives the size of each.
@@ -171,11 +126,7 @@ def sort_entries(data: UInt8Array, *, by_bytes: bool) -> SortedRecords:
 
 
 def byte_pieces(sizes: Int64Array, limit: int) -> Iterator[tuple[int, int, int]]:
-    """Cut items of the given sizes into pieces of at most `limit` bytes, or of one larger item.
-
-    Yields:
-        For each piece: its first item, the item after its last, and its bytes.
-    """
+    """Cut items of the given sizes into pieces of at most `limit` bytes, or of one larger item."""
     ends = np.cumsum(sizes)
     low = 0
     while low < len(sizes):
@@ -188,15 +139,7 @@ def byte_pieces(sizes: Int64Array, limit: int) -> Iterator[tuple[int, int, int]]
 def write_run(
     path: str, parts: Iterable[SortedRecords], names: Sequence[str], shift: int, buffer: Buffer
 ) -> Run:
-    """Write a run.
-
-    Args:
-        path: Path to write to.
-        parts: Its records, in sorted order over all parts.
-        names: Name of every split number.
-        shift: Number of low bits of a place that are not part of its bin.
-        buffer: Memory for pieces of records.
-    """
+    """Write a run."""
     counts = []
     with WholeFile(path, outlasts=False) as file:
         for part in parts:
@@ -225,12 +168,7 @@ class GroupWriter(Protocol[F]):
 
 
 class BlockWriter(abc.ABC, Generic[F]):
-    """Base class: collects encoded batches in a block, and writes the block once it is full.
-
-    Args:
-        job: The job.
-        full_bytes: Bytes of framed records that make a block full.
-    """
+    """Base class: collects encoded batches in a block, and writes the block once it is full."""
 
     def __init__(self, job: Job, full_bytes: int) -> None:
         self._directory = job.directory
@@ -268,12 +206,7 @@ class BlockWriter(abc.ABC, Generic[F]):
 
 
 class Spiller(BlockWriter[Run]):
-    """Writes batches to sorted runs.
-
-    Args:
-        job: The job.
-        run_bytes: Bytes of framed records that make a run.
-    """
+    """Writes batches to sorted runs."""
 
     def __init__(self, job: Job, *, run_bytes: int = RUN_BYTES) -> None:
         super().__init__(job, run_bytes)
@@ -308,10 +241,6 @@ class BlockCutter(BlockWriter[tuple[tuple[str, int], bytes]]):
     """Yields sorted blocks of records, each of one split and one range of places.
 
     The key of a block, (split, number of the range), is the key for the runner's own shuffle.
-
-    Args:
-        job: The job; its records must be shuffled.
-        range_bits: Number of leading bits of a place that are the number of its range.
     """
 
     def __init__(self, job: Job, *, range_bits: int = RANGE_BITS) -> None:

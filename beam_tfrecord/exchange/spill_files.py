@@ -42,12 +42,7 @@ _TAIL_BYTES = 2**18
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """The path of a complete run, with the counts of its records.
-
-    Attributes:
-        path: Path of the file.
-        counts: Counts of the records, by split; empty if a merge wrote the run.
-    """
+    """The path of a complete run, with the counts of its records."""
 
     path: str
     counts: Mapping[str, BinCounts]
@@ -55,25 +50,13 @@ class Run:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RunIndex:
-    """The footer of a run in memory.
-
-    Attributes:
-        splits: Numbers of the bins of each split, shape `[n]`, and their positions in the file,
-            shape `[n + 1]`, by the name of the split.
-        shift: Number of low bits of a place that are not part of its bin.
-    """
+    """The footer of a run in memory."""
 
     splits: Mapping[str, tuple[UInt64Array, Int64Array]]
     shift: int
 
     def slice(self, split: str, first_place: int, last_place: int) -> tuple[int, int]:
-        """Return the byte range, end exclusive, of a range of places of a split.
-
-        Args:
-            split: Name of the split.
-            first_place: First place, which must be the first of a bin.
-            last_place: Last place, inclusive, which must be the last of a bin.
-        """
+        """Return the byte range, end exclusive, of a range of places of a split."""
         if split not in self.splits:
             return 0, 0
         bins, offsets = self.splits[split]
@@ -104,15 +87,7 @@ def footer(counts: Mapping[str, BinCounts]) -> bytes:
 
 
 def read_index(path: str, *, is_checked: bool = False) -> RunIndex:
-    """Read the footer of a run.
-
-    Args:
-        path: Path of the run.
-        is_checked: Skip the hash of the footer, because an earlier call checked it.
-
-    Raises:
-        DataError: The file is not a complete run.
-    """
+    """Read the footer of a run."""
     size = file_size(path)
     if size < _TRAILER.size:
         raise DataError(f"{path!r} is not a complete run: it has {size} bytes")
@@ -187,14 +162,7 @@ MOST_BINS = 2**22
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BinCounts:
-    """Counts of the records of one split, bin by bin, in one run or in several.
-
-    Attributes:
-        bins: Numbers of the bins that have records, ascending, shape `[n]`.
-        rows: Number of records of each bin, shape `[n]`.
-        bytes: Size of the framed records of each bin, shape `[n]`.
-        shift: Number of low bits of a place that are not part of its bin.
-    """
+    """Counts of the records of one split, bin by bin, in one run or in several."""
 
     bins: UInt64Array
     rows: Int64Array
@@ -260,15 +228,7 @@ def count_bins(
     sizes: Int64Array,
     shift: int,
 ) -> dict[str, BinCounts]:
-    """Return the counts by split of records that are sorted by (split, place).
-
-    Args:
-        names: Name of every split number.
-        splits: Number of each record's split, shape `[n]`; None means that all are 0.
-        places: Place of each record, shape `[n]`.
-        sizes: Bytes of each framed record, shape `[n]`.
-        shift: Number of low bits of a place that are not part of its bin.
-    """
+    """Return the counts by split of records that are sorted by (split, place)."""
     edges = [0, len(places)]
     if splits is not None:
         edges = [0, *(np.flatnonzero(np.diff(splits)) + 1).tolist(), len(places)]

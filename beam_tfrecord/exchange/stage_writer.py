@@ -39,12 +39,6 @@ class StageWriter:
 
     Where a file ends depends only on the batches of its group, so every attempt writes the same
     files.
-
-    Args:
-        job: The job, with the temporary directory for the files and the inputs of the rows.
-        file_bytes: A file ends with the row group that takes it to this size.
-        row_group_bytes: Maximum bytes of a row group in memory, unless one row has more.
-        row_group_rows: Maximum number of rows of a row group.
     """
 
     def __init__(
@@ -71,12 +65,7 @@ class StageWriter:
         self.rejects: list[Reject] = []
 
     def add(self, batch: Batch) -> Iterator[Piece]:
-        """Write a batch; yield the files that it completes.
-
-        Raises:
-            DataError: Parquet cannot hold a column, two columns have the same name, or the batch
-                holds serialized examples or has a split.
-        """
+        """Write a batch; yield the files that it completes."""
         job_batch = as_job_batch(batch)
         group: tuple[int, ...] = (job_batch.group or 0,)
         if self._inputs.count > 1:
@@ -235,11 +224,7 @@ def _removed_on_error(file: _StageFile | WholeFile) -> Iterator[None]:
 
 
 def checked_file_schema(staged: pa.Schema) -> pa.Schema:
-    """Return the Parquet schema of a stage, after a check that Parquet can hold each column.
-
-    Raises:
-        DataError: Parquet cannot hold a column.
-    """
+    """Return the Parquet schema of a stage, after a check that Parquet can hold each column."""
     inside = file_schema(staged)
     for field in inside:
         try:

@@ -21,29 +21,7 @@ from beam_tfrecord.records.examples import Discovered, merge_discovered, schema_
 
 @dataclasses.dataclass(frozen=True)
 class Tally:
-    """Sums over a part of the data; `merge` adds two of them, in any order and grouping.
-
-    Attributes:
-        rows: Number of rows read, rejected ones included.
-        records: Number of records written.
-        rejects: Number of rejected rows.
-        reject_files: Paths of the files that list all rejects.
-        schema: Schema of the rows; None if there were no rows, or only serialized examples.
-        observed: Statistics by feature name.
-        discovered: Kind and value counts by feature name, for serialized examples.
-        places_by_bytes: True if the position of some rows follows from their bytes, because they
-            have no stable number.
-        splits_assigned: True if an earlier step assigned the split of each row; None if there were
-            no rows.
-        left_out: Columns without any value, which have no type and therefore no feature.
-        opaque: True if some elements were bytes that are not serialized examples.
-        copies: Count of rows with equal content; None if no column identifies the content.
-        torn: Number of source rows that became several rows in different splits.
-        refused: Images that TensorFlow refuses; None if there are none.
-        staged: Arrow schema of rows that were written to a stage (the Parquet output of
-            ``extract``), as an IPC message; else empty.
-        input_hash: Hash of the bytes that were read; None if they were not hashed.
-    """
+    """Sums over a part of the data; `merge` adds two of them, in any order and grouping."""
 
     rows: int = 0
     records: int = 0
@@ -63,12 +41,7 @@ class Tally:
     input_hash: int | None = None
 
     def merge(self, other: Tally) -> Tally:
-        """Return the tally of two parts of the data together.
-
-        Raises:
-            DataError: The two parts differ in the schema of their rows or in the kind of a feature,
-                or only one of them has assigned splits.
-        """
+        """Return the tally of two parts of the data together."""
         return Tally(
             rows=self.rows + other.rows,
             records=self.records + other.records,

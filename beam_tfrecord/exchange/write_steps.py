@@ -66,12 +66,7 @@ EXCHANGES = ("files", "runner")
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """The PCollections that result from writing rows: files and counts.
-
-    Attributes:
-        files: PCollection of `Piece`: unpublished shards or Parquet files.
-        tally: PCollection of the one `Tally` of the job.
-    """
+    """The PCollections that result from writing rows: files and counts."""
 
     files: Any
     tally: Any
@@ -80,14 +75,7 @@ class Written:
 def write_files(
     batches: Sequence[beam.PCollection[Batch]], job: Job, done: beam.PCollection[Done] | None
 ) -> Written:
-    """Write batches to unpublished shards, or to the Parquet files of a stage.
-
-    Args:
-        batches: PCollections of batches.
-        job: The job.
-        done: Results of groups that an earlier attempt finished; None if there was no such attempt.
-
-    """
+    """Write batches to unpublished shards, or to the Parquet files of a stage."""
     parts = [_write_groups(one, job, str(number)) for number, one in enumerate(batches)]
     if done is not None:
         done_files = done | "DoneFiles" >> beam.FlatMap(lambda group: (*group.runs, *group.pieces))
@@ -107,12 +95,7 @@ def write_files(
 
 
 def _step(function: Callable[..., Iterable[Any]], job: Job) -> Callable[..., Iterator[Any]]:
-    """Return a function for `FlatMap`; if it finds bad data, the job fails without any retry.
-
-    Args:
-        function: Maps the job, an element and the side input to any number of outputs.
-        job: The job.
-    """
+    """Return a function for `FlatMap`; if it finds bad data, the job fails without any retry."""
     guarded = Guarded(lambda values: function(job, *values), job.directory)
 
     def outputs(element: Any, side: Any = None) -> Iterator[Any]:
@@ -124,12 +107,7 @@ def _step(function: Callable[..., Iterable[Any]], job: Job) -> Callable[..., Ite
 def _write_groups(
     batches: beam.PCollection[Batch], job: Job, label: str
 ) -> tuple[beam.PCollection[Run | Piece], beam.PCollection[Tally]]:
-    """Write each group of units to its own files.
-
-    Returns:
-        The files: runs, or the shards or Parquet files of a single-pass job. And the tallies, one
-        for each group of units (the input of one task) or for each bundle.
-    """
+    """Write each group of units to its own files."""
     name = "WriteShards" if job.is_one_pass else "CutBlocks" if _is_shuffled(job) else "Spill"
     outputs = batches | f"{name}{label}" >> beam.ParDo(_WriteGroups(job)).with_outputs(
         TALLIES, main="files"
@@ -354,11 +332,7 @@ class _Merge(beam.DoFn):
 
 
 class MergeTallies:
-    """Adds up tallies; records a data error if they are inconsistent.
-
-    Args:
-        directory: Temporary directory of the job, where the fault is recorded.
-    """
+    """Adds up tallies; records a data error if they are inconsistent."""
 
     def __init__(self, directory: str) -> None:
         self._merge = Guarded(
@@ -372,13 +346,7 @@ class MergeTallies:
 
 
 class CheckRejects:
-    """Records a fault if there are more rejects than the budget allows, and passes the tally on.
-
-    Args:
-        budget: Number or share of rejects that is allowed.
-        directory: Temporary directory of the job, where the fault and a list of all rejects are
-            recorded.
-    """
+    """Records a fault if there are more rejects than the budget allows, and passes the tally on."""
 
     def __init__(self, budget: RejectBudget, directory: str) -> None:
         self._budget = budget

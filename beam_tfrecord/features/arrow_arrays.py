@@ -43,12 +43,7 @@ _EXACT_POWER = 22
 
 
 class Layer(NamedTuple):
-    """One level of lists in a list array.
-
-    Attributes:
-        offsets: Position of each list in the values, then the end of the last, shape `[n + 1]`.
-        missing: Which lists are null, shape `[n]`; None if none is.
-    """
+    """One level of lists in a list array."""
 
     offsets: Int64Array
     missing: BoolArray | None
@@ -172,14 +167,7 @@ def take_values(values: pa.Array, indices: pa.Array) -> pa.Array:
 def fixed_binary(
     data: np.ndarray, width: int, missing: np.ndarray | None, *, rows: int | None = None
 ) -> pa.Array:
-    """Return C-contiguous `data` as binary values of `width` bytes each, without a copy.
-
-    Args:
-        data: The bytes of all rows, null ones included.
-        width: Bytes of one row.
-        missing: Which rows are null, shape `[rows]`; None if none is.
-        rows: Number of rows; needed only if `width` is 0.
-    """
+    """Return C-contiguous `data` as binary values of `width` bytes each, without a copy."""
     rows = rows if rows is not None else data.nbytes // width
     validity = None
     if missing is not None:
@@ -203,11 +191,7 @@ def to_text(values: pa.Array) -> pa.Array:
 
 
 def from_text(text: pa.Array, arrow: pa.DataType) -> pa.Array:
-    """Parse text into values of type `arrow`; the inverse of `to_text`.
-
-    Raises:
-        pyarrow.ArrowInvalid: A text is not a value of `arrow`.
-    """
+    """Parse text into values of type `arrow`; the inverse of `to_text`."""
     if pa.types.is_duration(arrow):
         return pc.cast(text, pa.int64()).view(arrow)
     if pa.types.is_time(arrow):
@@ -249,11 +233,7 @@ def uuid_to_text(storage: pa.Array) -> pa.Array:
 
 
 def uuid_from_text(text: pa.Array) -> pa.Array:
-    """Return the 16 bytes of UUIDs written as text, in either case, with or without dashes.
-
-    Raises:
-        pyarrow.ArrowInvalid: A text is not a UUID.
-    """
+    """Return the 16 bytes of UUIDs written as text, in either case, with or without dashes."""
     digits = pc.replace_substring(pc.cast(text, pa.string()), "-", "")
     good = pc.match_substring_regex(digits, "^[0-9a-fA-F]{32}$")
     if pc.any(pc.invert(good)).as_py():
@@ -264,12 +244,7 @@ def uuid_from_text(text: pa.Array) -> pa.Array:
 
 
 class Rounded(NamedTuple):
-    """Numbers rounded to float64, in two ways; nulls stay null.
-
-    Attributes:
-        nearest: The float64 nearest to each number.
-        exact: A float64 for each number that rounds to float32 as the number itself does.
-    """
+    """Numbers rounded to float64, in two ways; nulls stay null."""
 
     nearest: pa.Array
     exact: pa.Array
@@ -287,10 +262,6 @@ def relative_error(stored: pa.Array, exact: pa.Array) -> float:
 
     An exact value two steps beside the stored one only shows how the number rounds to float32: it
     does not count as an error.
-
-    Args:
-        stored: The stored values, such as `Rounded.nearest`.
-        exact: The exact values, such as `Rounded.exact`.
     """
     one, other = stored.drop_null().to_numpy(), exact.drop_null().to_numpy()
     beside = np.nextafter(one, other)
@@ -302,11 +273,7 @@ def relative_error(stored: pa.Array, exact: pa.Array) -> float:
 
 
 def round_text(text: pa.Array) -> Rounded:
-    """Return numbers that are written as text, rounded to float64.
-
-    Raises:
-        pyarrow.ArrowInvalid: A text is not a number, or a number is too large for a float64.
-    """
+    """Return numbers that are written as text, rounded to float64."""
     known = pc.cast(text, pa.float64())
     plain = pc.replace_substring_regex(pc.cast(text, pa.string()), r"^\+", "")
     nearest, exact, bad = _parsed(plain.drop_null())
@@ -354,12 +321,7 @@ def _short_digits(values: pa.Array) -> tuple[Int64Array, BoolArray]:
 
 
 def _parsed(text: pa.Array) -> tuple[Float64Array, Float64Array, list[int]]:
-    """Parse numbers with the native kernel.
-
-    Returns:
-        The values of `Rounded.nearest` and `Rounded.exact`, and the indices of the texts that the
-        kernel cannot parse.
-    """
+    """Parse numbers with the native kernel."""
     nearest, exact, bad = np.zeros(len(text)), np.zeros(len(text)), []
     for start in range(0, len(text), _ROWS):
         part = text.slice(start, _ROWS)
@@ -383,13 +345,7 @@ def _lines(text: pa.Array) -> npt.NDArray[np.uint8]:
 
 
 def _with_nulls(source: pa.Array, nearest: Float64Array, exact: Float64Array) -> Rounded:
-    """Return `Rounded` numbers, with nulls inserted where `source` has them.
-
-    Args:
-        source: The numbers before rounding.
-        nearest: Values of `Rounded.nearest` for the numbers that are not null.
-        exact: Values of `Rounded.exact` for the numbers that are not null.
-    """
+    """Return `Rounded` numbers, with nulls inserted where `source` has them."""
     is_same = exact is nearest or np.array_equal(nearest, exact, equal_nan=True)
     missing = missing_of(source)
     arrays = []

@@ -62,13 +62,7 @@ from beam_tfrecord.features.tf_columns import (
 
 
 class TFArrays(NamedTuple):
-    """The TF columns of one column, as arrays that the kernel encodes.
-
-    Attributes:
-        arrays: One array for each TF column, in the order of `tf_columns.tf_columns`.
-        null_in_list: Which rows have a null inside a list, which no Example can hold, shape
-            `[rows]`; None if none has. Nulls that the kernel finds itself are not among them.
-    """
+    """The TF columns of one column, as arrays that the kernel encodes."""
 
     arrays: tuple[pa.Array, ...]
     null_in_list: BoolArray | None
@@ -87,15 +81,7 @@ def is_encoded_as_is(feature: Feature) -> bool:
 
 
 def arrow_to_tf(array: pa.Array, feature: Feature, *, merge_equal_floats: bool = False) -> TFArrays:
-    """Convert a column to the arrays of its TF columns.
-
-    Args:
-        array: The column. Its type is that of `feature`; only the layout of lists may differ, the
-            values may be dictionary-encoded, and float32 may be float64, which the kernel rounds.
-        feature: The column in the schema.
-        merge_equal_floats: Encode floats that are stored as equal ones as equal bytes: 0.0 and -0.0
-            alike, and all NaNs alike.
-    """
+    """Convert a column to the arrays of its TF columns."""
     conversion = _Conversion(feature, len(array), merge_equal_floats)
     arrays = tuple(conversion.arrays(array, feature.type))
     return TFArrays(arrays, conversion.null_in_list)
@@ -118,14 +104,7 @@ class _Conversion:
         *,
         dense: bool = True,
     ) -> Iterator[pa.Array]:
-        """Yield the arrays of the TF columns for `array`.
-
-        Args:
-            array: The values inside all lists.
-            arrow: Type of the values in the schema.
-            layers: The lists around the values, outermost first.
-            dense: True if the schema fixes the sizes of all lists around the values.
-        """
+        """Yield the arrays of the TF columns for `array`."""
         array, arrow = bare_array(array), bare_type(arrow)
         if is_tensor(arrow) or is_numpy_tensor(arrow):
             yield from self._tensors(array, arrow)
@@ -231,12 +210,7 @@ class _Conversion:
 
 
 def _numbers(data: pa.Array, tensor: TensorType) -> tuple[Array, Int64Array]:
-    """Return the numbers of all tensors, and the position of the first number of each row.
-
-    Args:
-        data: The bytes of each tensor.
-        tensor: Type of the tensors.
-    """
+    """Return the numbers of all tensors, and the position of the first number of each row."""
     rows, first, width = len(data), data.offset, tensor.dtype.itemsize
     if tensor.is_dense:
         starts = np.arange(first, first + rows + 1, dtype=np.int64) * (tensor.nbytes or 0)
@@ -253,12 +227,7 @@ def _numbers(data: pa.Array, tensor: TensorType) -> tuple[Array, Int64Array]:
 
 
 def _merged_floats(numbers: Array, *, is_narrow: bool) -> Array:
-    """Return a copy of floats with only one zero and one NaN: equal floats have equal bytes.
-
-    Args:
-        numbers: The floats.
-        is_narrow: True if they are stored as float32: numbers that round to zero become zero.
-    """
+    """Return a copy of floats with only one zero and one NaN: equal floats have equal bytes."""
     kind = numbers.dtype.type
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         stored = numbers.astype(np.float32) if is_narrow else numbers
@@ -292,17 +261,7 @@ def _with_merged_floats(values: pa.Array, *, is_narrow: bool = False) -> pa.Arra
 
 
 def typed_scalar(value: Any, arrow: pa.DataType, feature: Feature, what: str) -> pa.Scalar:
-    """Return a value from a schema as a scalar of type `arrow`.
-
-    Args:
-        value: The value as in JSON.
-        arrow: Type of the scalar.
-        feature: Feature with the value, for errors.
-        what: Option with the value, for errors: ``fill`` or ``default``.
-
-    Raises:
-        UsageError: The value does not fit the type.
-    """
+    """Return a value from a schema as a scalar of type `arrow`."""
     # pyarrow's scalar would truncate 2.5 to 2, but its cast refuses to.
     has_fraction = isinstance(value, float) and not value.is_integer()
     if not (has_fraction and pa.types.is_integer(arrow)):
@@ -321,11 +280,6 @@ def store_values(values: pa.Array, arrow: pa.DataType, *, store: str = "auto") -
 
     A decimal that is stored as a float becomes a float64 that rounds to float32 as the decimal
     does.
-
-    Args:
-        values: The scalars.
-        arrow: Their type in the schema.
-        store: How they are stored; see `Feature.store`.
     """
     if is_uuid(arrow):
         return uuid_to_text(values.storage if is_extension(values.type) else values)

@@ -176,11 +176,7 @@ def type_to_json(arrow: pa.DataType) -> Any:
 
 
 def type_from_json(value: Any) -> pa.DataType:
-    """Return the Arrow type for a value that `type_to_json` returned or that a user wrote.
-
-    Raises:
-        UsageError: The value does not describe a type.
-    """
+    """Return the Arrow type for a value that `type_to_json` returned or that a user wrote."""
     if isinstance(value, pa.DataType):
         return value
     if isinstance(value, str):
@@ -191,11 +187,7 @@ def type_from_json(value: Any) -> pa.DataType:
 
 
 def type_of_column(name: str, value: Any) -> pa.DataType:
-    """Return `type_from_json` of a value; the error for a wrong type names the column.
-
-    Raises:
-        UsageError: The value does not describe a type.
-    """
+    """Return `type_from_json` of a value; the error for a wrong type names the column."""
     try:
         return type_from_json(value)
     except UsageError as error:
@@ -293,15 +285,7 @@ def shape_text(shape: Iterable[int | None]) -> str:
 
 
 def with_shape(arrow: pa.DataType, shape: Sequence[int]) -> pa.DataType:
-    """Return a type of nested fixed-size lists of the values of `arrow`.
-
-    Args:
-        arrow: Type of the values; or nested lists of them, as many as sizes, which are replaced.
-        shape: Sizes of the lists, outermost first.
-
-    Raises:
-        UsageError: A size is not positive, or the shape does not fit the lists of the type.
-    """
+    """Return a type of nested fixed-size lists of the values of `arrow`."""
     if not shape or not all(isinstance(size, int) and size > 0 for size in shape):
         raise UsageError(f"shape {shape!r} is not a list of positive numbers")
     item, sizes = arrow, []

@@ -60,13 +60,7 @@ class NoConversion(Exception):
 
 
 class Converted(NamedTuple):
-    """A column after conversion to its type in the schema; only the layout of lists may differ.
-
-    Attributes:
-        array: The values; null in rows that do not fit.
-        bad_rows: Which rows have a value that does not fit, shape `[rows]`; None if all rows fit.
-        error: Largest relative error of numbers that are rounded to float64 and stored as such.
-    """
+    """A column after conversion to its type in the schema; only the layout of lists may differ."""
 
     array: pa.Array
     bad_rows: BoolArray | None = None
@@ -87,17 +81,7 @@ def same_values(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def convert(array: pa.Array, target: pa.DataType, store: str = "auto") -> Converted:
-    """Convert a column to a type of the schema.
-
-    Args:
-        array: The column.
-        target: Type in the schema.
-        store: How the values are stored; see `Feature.store`. Text of numbers that are stored as
-            text is not converted.
-
-    Raises:
-        NoConversion: No value of such a column can be a value of type `target`.
-    """
+    """Convert a column to a type of the schema."""
     if same_values(array.type, target):
         return Converted(array)
     array, target = bare_array(array), bare_type(target)
@@ -266,13 +250,7 @@ def _differ_in_meaning(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _unchanged(converted: Converted, source: pa.Array, target: pa.DataType) -> Converted:
-    """Reject the values that a cast has changed, which a cast back shows.
-
-    Args:
-        converted: The values after the cast.
-        source: The values before the cast.
-        target: Type of the cast.
-    """
+    """Reject the values that a cast has changed, which a cast back shows."""
     array, bad_rows, _ = converted
     if pa.types.is_integer(source.type) and pa.types.is_integer(target):
         return converted

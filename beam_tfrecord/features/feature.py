@@ -29,21 +29,7 @@ _STORE_KEY, _DTYPE_KEY = b"beam_tfrecord.store", b"beam_tfrecord.dtype"
 
 @dataclasses.dataclass(frozen=True)
 class ColumnStats:
-    """Statistics of one column over all examples of a dataset, collected while writing.
-
-    Attributes:
-        missing: Number of examples without the feature.
-        min: Smallest value of a column of numbers or times, as stored; None for other columns or if
-            there is no finite value.
-        max: Largest value, under the same conditions.
-        max_relative_error: Largest relative error of rounding to float32, or to float64 if the
-            column is stored as float64; 0 if all values are exact. A number from text counts as
-            exact if the float64 prints the same digits: see `beam_tfrecord.features.arrow_arrays`.
-        nan: Number of stored values that are NaN, those inside lists included; 0 for other columns,
-            and for floats that are stored as bytes or text.
-        null_structs: Number of examples with a struct whose fields are all null. It is stored as a
-            null struct, and in a column of structs it counts as missing.
-    """
+    """Statistics of one column over all examples of a dataset, collected while writing."""
 
     missing: int = 0
     min: float | int | None = None

@@ -41,18 +41,7 @@ _ESCAPES = {ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n", ord("\r"): "\\
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How `tf.io.parse_example` parses one TF column.
-
-    Attributes:
-        name: Name of the TF column.
-        kind: `BYTES`, `FLOAT` or `INT64`.
-        how: ``fixed`` (as a dense tensor), ``varying`` (sparse tensor) or ``ragged``.
-        shape: Shape of a dense tensor for one example.
-        default: Stored values of a dense tensor if the key is missing, flat; None if there is no
-            default.
-        row_lengths: For ``ragged``, names of the TF columns with the lengths of inner lists,
-            outermost first.
-    """
+    """How `tf.io.parse_example` parses one TF column."""
 
     name: str
     kind: int
@@ -63,15 +52,7 @@ class Reading:
 
 
 def readings(schema: SchemaLike, *, ragged: bool = True) -> list[Reading]:
-    """Return how TensorFlow parses each TF column of a schema; see `Schema.feature_spec`.
-
-    Args:
-        schema: The schema.
-        ragged: True to read lists as ragged tensors, False as sparse ones.
-
-    Raises:
-        UsageError: An Example cannot hold a type, or a default does not fit its column.
-    """
+    """Return how TensorFlow parses each TF column of a schema; see `Schema.feature_spec`."""
     out = []
     for feature, columns in zip(schema.features, schema_tf_columns(schema), strict=True):
         for column, default in zip(columns, _defaults(feature, columns), strict=True):
@@ -207,11 +188,7 @@ def _plain(default: Any, entry: Any) -> Any:
 
 
 def schema_pbtxt(schema: SchemaLike) -> str:
-    """Return a schema as the text of a `tensorflow.metadata.v0.Schema`.
-
-    Raises:
-        UsageError: An Example cannot hold a type, or a default does not fit its column.
-    """
+    """Return a schema as the text of a `tensorflow.metadata.v0.Schema`."""
     lines: list[str] = []
     for column in (column for columns in schema_tf_columns(schema) for column in columns):
         lines += ["feature {", f"  name: {_quoted(column.name)}", f"  type: {_TYPES[column.kind]}"]

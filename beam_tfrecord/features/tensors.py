@@ -32,13 +32,7 @@ _VARYING = [pa.field("data", pa.large_binary()), pa.field("shape", pa.list_(pa.i
 
 
 class TensorType(pa.ExtensionType):
-    """The type of a column of NumPy arrays of one dtype.
-
-    Attributes:
-        dtype: Type of the values, little-endian.
-        shape: Shape of the array of one row. A size is None if it varies from row to row; the
-            shape is None if the rank varies.
-    """
+    """The type of a column of NumPy arrays of one dtype."""
 
     def __init__(self, dtype: npt.DTypeLike, shape: Sequence[int | None] | None) -> None:
         self.dtype = little_endian(np.dtype(dtype))
@@ -137,11 +131,7 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """Return the dtype of NumPy or ml_dtypes with a name.
-
-    Raises:
-        UsageError: There is no such dtype, or ml_dtypes is not installed.
-    """
+    """Return the dtype of NumPy or ml_dtypes with a name."""
     try:
         return np.dtype(name)
     except (TypeError, ValueError):
@@ -203,10 +193,6 @@ def tensor_block(block: Array, arrow: TensorType) -> pa.Array:
     """Return a column of type `arrow` with one row for each entry along an array's first axis.
 
     A block in C order with the dtype of `arrow` is not copied.
-
-    Args:
-        block: The rows, shape ``[rows, …]``; the shape of a row must fit `arrow`.
-        arrow: Type of the column.
     """
     shape, rows = block.shape[1:], len(block)
     data = np.ascontiguousarray(block, arrow.dtype).reshape(-1).view(np.uint8)
@@ -230,27 +216,13 @@ def repeated_shape(shape: Shape, rows: int) -> pa.Array:
 def varying_storage(
     data: pa.Array, shapes: pa.Array, missing: npt.NDArray[np.bool_] | None = None
 ) -> pa.Array:
-    """Return the Arrow storage of arrays whose shapes vary: a struct of bytes and shape.
-
-    Args:
-        data: Bytes of each array.
-        shapes: Shape of each array.
-        missing: Which rows have no array, shape `[rows]`; None if all rows have one.
-    """
+    """Return the Arrow storage of arrays whose shapes vary: a struct of bytes and shape."""
     mask = None if missing is None else pa.array(missing)
     return pa.StructArray.from_arrays([data, shapes], fields=_VARYING, mask=mask)
 
 
 def tensor_column(values: Sequence[Any], arrow: TensorType) -> pa.Array:
-    """Return a column of type `arrow` from Python values.
-
-    Args:
-        values: Arrays, or values that NumPy can convert to arrays; None means a missing array.
-        arrow: Type of the column.
-
-    Raises:
-        ValueError: An array does not fit the type exactly.
-    """
+    """Return a column of type `arrow` from Python values."""
     rows: list[Any] = []
     for value in values:
         if value is None:
@@ -268,12 +240,7 @@ def tensor_column(values: Sequence[Any], arrow: TensorType) -> pa.Array:
 
 
 def column_arrays(column: pa.ExtensionArray) -> Array:
-    """Return a column of tensors as a NumPy array.
-
-    Returns:
-        One array of shape ``[rows, …]`` if the type fixes the shape and no row is missing; else an
-        object array with an array, or None, for each row.
-    """
+    """Return a column of tensors as a NumPy array."""
     arrow = column.type
     if arrow.is_dense and not column.null_count:
         nbytes = arrow.nbytes

@@ -59,20 +59,7 @@ class SchemaLike(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class TFColumn:
-    """One key of the Examples, which stores a column or a part of a column.
-
-    Attributes:
-        name: The key.
-        kind: `BYTES`, `FLOAT` or `INT64`.
-        type: Arrow type of one value before it is stored.
-        column: Name of the column.
-        role: What the TF column holds: ``values``, ``row_lengths`` (lengths of nested lists), or
-            the ``shape`` or ``dtype`` of a tensor.
-        depth: Number of lists around a value; 0 for a scalar.
-        shape: The fixed shape of the values of one example; None if their number varies.
-        nullable: Whether an example may lack the key.
-        store: How a value is stored: ``auto``, ``text`` or ``bytes``.
-    """
+    """One key of the Examples, which stores a column or a part of a column."""
 
     name: str
     kind: int
@@ -93,11 +80,7 @@ class TFColumn:
 
 
 def tf_columns(feature: Feature, *, separator: str = "/") -> tuple[TFColumn, ...]:
-    """Return the TF columns that store a column, in the order of the parts of its type.
-
-    Raises:
-        UsageError: An Example cannot hold the type, or `store` does not apply to it.
-    """
+    """Return the TF columns that store a column, in the order of the parts of its type."""
     walk = _Walk(feature, separator)
     found = tuple(walk.columns(feature.type, feature.name, (), feature.nullable))
     if not found:
@@ -117,10 +100,6 @@ def schema_tf_columns(schema: SchemaLike) -> tuple[tuple[TFColumn, ...], ...]:
     """Return the TF columns of each feature of a schema, in order.
 
     Every schema passes through here before a dataset is written with it.
-
-    Raises:
-        UsageError: An Example cannot hold a type, `store` does not apply to it, two columns have a
-            TF column of the same name, or the JSON of a feature could not be read.
     """
     schema.check()
     found = tuple(tf_columns(feature, separator=schema.separator) for feature in schema.features)
@@ -136,11 +115,7 @@ def schema_tf_columns(schema: SchemaLike) -> tuple[tuple[TFColumn, ...], ...]:
 
 
 def scalar_kind(arrow: pa.DataType) -> int | None:
-    """Return the kind of value that scalars of type `arrow` are stored as by default.
-
-    Returns:
-        `BYTES`, `FLOAT` or `INT64`; None if an Example cannot hold such scalars.
-    """
+    """Return the kind of value that scalars of type `arrow` are stored as by default."""
     types = pa.types
     if types.is_boolean(arrow) or types.is_integer(arrow) or is_temporal(arrow):
         return INT64
@@ -159,15 +134,7 @@ def decimal_is_integer(arrow: pa.DataType) -> bool:
 
 
 def tensor_type(arrow: pa.DataType, column: str) -> TensorType:
-    """Return the `TensorType` for a tensor type of this package or of Arrow.
-
-    Args:
-        arrow: A `TensorType`, or Arrow's fixed-shape tensor.
-        column: Name of the column, for errors.
-
-    Raises:
-        UsageError: The memory order is not C order, or the values are not numbers or booleans.
-    """
+    """Return the `TensorType` for a tensor type of this package or of Arrow."""
     if isinstance(arrow, TensorType):
         return arrow
     shape = tuple(arrow.shape)
@@ -211,14 +178,7 @@ class _Walk:
     def columns(
         self, arrow: pa.DataType, name: str, sizes: tuple[int | None, ...], nullable: bool
     ) -> Iterator[TFColumn]:
-        """Yield the TF columns for a type.
-
-        Args:
-            arrow: The type of the column, or a type inside it.
-            name: Path to the type, which is the name of its TF column.
-            sizes: Sizes of the lists around the type, outermost first; a size that varies is None.
-            nullable: Whether an example may lack the values.
-        """
+        """Yield the TF columns for a type."""
         arrow = bare_type(arrow)
         if is_tensor(arrow) or is_numpy_tensor(arrow):
             if sizes:

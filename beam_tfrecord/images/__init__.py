@@ -14,32 +14,14 @@ UPRIGHT = 1
 
 
 class Refusal(NamedTuple):
-    """The reason why ``tf.io.decode_image(channels=3)`` fails or returns wrong pixels.
-
-    Attributes:
-        reason: A clause that follows the name of the image in messages.
-        cure: The options that convert the image to a form that TensorFlow decodes.
-    """
+    """The reason why ``tf.io.decode_image(channels=3)`` fails or returns wrong pixels."""
 
     reason: str
     cure: str = "--format png or --format jpeg"
 
 
 class Header(NamedTuple):
-    """The properties of an image that its header contains.
-
-    Attributes:
-        format: ``jpeg``, ``png``, ``gif``, ``webp``, ``bmp`` or ``tiff``.
-        width: Width of the stored pixels, before the rotation of `orientation`. For a GIF it is
-            the width of the widest frame, because TensorFlow decodes all frames to that width.
-        height: Height of the stored pixels, likewise.
-        channels: Number of channels. For formats that TensorFlow reads, it is the number that
-            ``tf.io.decode_image(channels=0)`` returns: 3 for a palette (PNG with transparency: 4),
-            3 for CMYK in a JPEG.
-        orientation: EXIF tag 274, from 1 (upright) to 8.
-        refusal: Reason why TensorFlow cannot decode the image; None if the structure of the file
-            shows no reason.
-    """
+    """The properties of an image that its header contains."""
 
     format: str
     width: int
@@ -50,13 +32,7 @@ class Header(NamedTuple):
 
 
 class Fault(Exception):
-    """A file that is not an image, is truncated or broken, or exceeds a limit.
-
-    Attributes:
-        code: ``empty``, ``not-an-image``, ``truncated``, ``too-large``, ``damaged``, or
-            ``unsupported`` if the requested format cannot hold the pixels.
-        reason: A clause that follows the name of the image in messages.
-    """
+    """A file that is not an image, is truncated or broken, or exceeds a limit."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -84,14 +60,7 @@ def too_large_for_tensorflow(width: int, height: int) -> Refusal:
 
 @dataclasses.dataclass(frozen=True)
 class Refused:
-    """The number of stored images that TensorFlow cannot decode, and the first of them by path.
-
-    Attributes:
-        rows: Number of images.
-        path: Path of the first one.
-        reason: `Refusal.reason` of the first one.
-        cure: `Refusal.cure` of the first one.
-    """
+    """The number of stored images that TensorFlow cannot decode, and the first of them by path."""
 
     rows: int
     path: str

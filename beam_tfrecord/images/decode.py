@@ -37,16 +37,7 @@ _WIDE_MODES = {"I": "integers of 32 bits", "F": "floating-point numbers"}
 
 @dataclasses.dataclass(frozen=True)
 class Transform:
-    """The changes to make to images; an image without changes keeps its bytes.
-
-    Attributes:
-        shorter: New length of the shorter side in pixels; the ratio of the sides is kept.
-        size: New height and width in pixels, instead of `shorter`.
-        format: Format to store. None means that a changed JPEG remains a JPEG, and that other
-            changed images become PNG.
-        quality: Quality of JPEG and WebP, from 1 to 100.
-        orient: Turn the pixels by the orientation in EXIF.
-    """
+    """The changes to make to images; an image without changes keeps its bytes."""
 
     shorter: int | None = None
     size: tuple[int, int] | None = None
@@ -87,17 +78,7 @@ class Transform:
 def make_transform(
     resize: int | str | tuple[int, int] | None, format: str | None, quality: int, orient: bool
 ) -> Transform:
-    """Build a `Transform` from the options of a user.
-
-    Args:
-        resize: ``256`` for the shorter side, or ``"240x320"`` for height and width.
-        format: One of `FORMATS`.
-        quality: From 1 to 100.
-        orient: Turn the pixels by the orientation in EXIF.
-
-    Raises:
-        UsageError: The value of an option is not valid.
-    """
+    """Build a `Transform` from the options of a user."""
     if format not in (None, *FORMATS):
         raise UsageError(f"format {format!r} cannot be written: choose one of {', '.join(FORMATS)}")
     if not 1 <= quality <= 100:
@@ -122,17 +103,6 @@ def check_decode(data: memoryview, header: Header, *, max_pixels: int) -> Header
     This finds the same faults in 0.6 of the time, because the omitted arithmetic cannot fail.
     The rows of a PNG are decompressed and counted, in 0.5 of the time of Pillow, which does not
     count them.
-
-    Args:
-        data: The content of the file.
-        header: The result of `describe`.
-        max_pixels: Largest width times height that is accepted.
-
-    Returns:
-        `header`, with any refusal that only the pixels show.
-
-    Raises:
-        Fault: The image cannot be decoded.
     """
     image = _opened(data, max_pixels)
     if header.format == "png" and not header.refusal:
@@ -149,16 +119,7 @@ def check_decode(data: memoryview, header: Header, *, max_pixels: int) -> Header
 def transformed(
     data: memoryview, header: Header, how: Transform, *, max_pixels: int
 ) -> tuple[bytes, Header, tuple[int, int]]:
-    """Decode an image, or the first of several frames, and encode it with the changes `how`.
-
-    Returns:
-        The new bytes, the new header, and the width and height before resizing but after any
-        rotation of the stored pixels.
-
-    Raises:
-        Fault: The image cannot be decoded, its new size exceeds `max_pixels`, or the new format
-            does not support its pixels.
-    """
+    """Decode an image, or the first of several frames, and encode it with the changes `how`."""
     image = _opened(data, max_pixels)
     # Pillow applies the orientation of a TIFF when it loads the file.
     turns = how.orient or header.format == "tiff"
@@ -240,12 +201,6 @@ def rgb_pixels(data: bytes, *, max_pixels: int) -> np.ndarray:
     Transparent pixels become white, and 16 bits 8. The orientation in EXIF changes nothing, but
     Pillow itself turns a TIFF. A sound JPEG is decoded by simplejpeg in 0.7 of Pillow's time. Both
     use libjpeg-turbo with the same settings, so the pixels are the same.
-
-    Returns:
-        The pixels, uint8, shape ``[height, width, 3]``, writable.
-
-    Raises:
-        Fault: The image cannot be decoded.
     """
     import numpy as np
     import simplejpeg
@@ -296,11 +251,7 @@ def _refusal_of_pixels(
 
 
 def _converted(image: Image, format: str, *, of: str) -> Image:
-    """Return the pixels in a mode that resizes smoothly and that `format` supports.
-
-    Raises:
-        Fault: There is no such mode.
-    """
+    """Return the pixels in a mode that resizes smoothly and that `format` supports."""
     from PIL import Image as Images
 
     # Older versions of Pillow widen the 16 bits of a PNG.

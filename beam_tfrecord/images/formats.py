@@ -286,14 +286,7 @@ def _is_sound(data: memoryview, at: int) -> bool:
 
 
 def check_png_pixels(data: memoryview) -> Refusal | None:
-    """Check that the pixels of a PNG are complete; Pillow leaves missing rows black.
-
-    Returns:
-        Why TensorFlow refuses the pixels, though Pillow decodes them; None if it does not.
-
-    Raises:
-        Fault: The stream of pixels ends early or is broken.
-    """
+    """Check that the pixels of a PNG are complete; Pillow leaves missing rows black."""
     places = [(at, length) for kind, at, length in _png_chunks(data) if kind == b"IDAT"]
     passes = _png_passes(data)
     expected = sum(rows * row_bytes for rows, row_bytes in passes)
@@ -438,16 +431,7 @@ _PARSERS: tuple[tuple[bytes, Callable[..., Header]], ...] = (
 def describe(
     data: bytes | memoryview, *, check_end: bool = True, max_pixels: int = MAX_PIXELS
 ) -> Header:
-    """Read the header of an image.
-
-    Args:
-        data: The content of the file.
-        check_end: Check that the file is complete, as far as its format shows.
-        max_pixels: Largest width times height that is accepted.
-
-    Raises:
-        Fault: The file has no supported format, is truncated or broken, or has too many pixels.
-    """
+    """Read the header of an image."""
     view = memoryview(data)
     if not view:
         raise Fault("empty", "is empty")

@@ -70,13 +70,7 @@ def gif_header(data: memoryview, *, check_end: bool) -> Header:
 
 
 def _add_frames(data: memoryview, frames: list[_Frame]) -> None:
-    """Read all blocks of a GIF up to the trailer, and add every complete frame to `frames`.
-
-    Raises:
-        Fault: A block is followed by bytes that are not a block.
-        IndexError: The file ends before the trailer.
-        struct.error: The file ends before the trailer.
-    """
+    """Read all blocks of a GIF up to the trailer, and add every complete frame to `frames`."""
     at = 13 + _color_table_bytes(data[10])
     while (kind := data[at]) != _GIF_TRAILER:
         frame = None
@@ -218,13 +212,7 @@ def _first(tags: dict[int, tuple[int, ...]], tag: int, default: int) -> int:
 
 
 def _integer_tags(data: memoryview, wanted: Collection[int]) -> dict[int, tuple[int, ...]]:
-    """Return the integer values of the `wanted` tags that the first directory contains.
-
-    Raises:
-        Fault: A wanted tag has values that are not integers.
-        OverflowError: A position is too large for any file.
-        struct.error: The file ends before a value.
-    """
+    """Return the integer values of the `wanted` tags that the first directory contains."""
     order = "<" if bytes(data[:2]) == b"II" else ">"
     is_big = struct.unpack_from(order + "H", data, 2)[0] == _BIG_TIFF
     offset, count_format = (order + "Q", order + "Q") if is_big else (order + "I", order + "H")

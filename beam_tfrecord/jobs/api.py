@@ -394,11 +394,7 @@ def _readable(inputs: Any, *, from_: str | None, runner: str = "direct") -> Iter
 def _with_source_options(
     *, source_options: Mapping[str, Any] | None, options: Mapping[str, Any], **others: Any
 ) -> dict[str, Any]:
-    """Return the arguments of a function with all options of the source in one mapping.
-
-    Raises:
-        UsageError: An option is one of no source.
-    """
+    """Return the arguments of a function with all options of the source in one mapping."""
     known = SourceOptions.__annotations__
     for name in options.keys() - known.keys():
         # The option of a source of another package; `make_source` knows which source there is.

@@ -57,16 +57,7 @@ def run_pipelines(
     info: Mapping[str, Any],
     lease: Lease | None,
 ) -> None:
-    """Run the pipelines of a job, and wait for their end unless the launcher does not wait.
-
-    Args:
-        settings: Settings of the job.
-        identity: Fingerprint of the output and description of the input.
-        directory: The job's temporary directory, in which workers also record data errors.
-        listing: The files of the input.
-        info: Entries of ``job.json`` that are known before the job runs.
-        lease: Lease of the target; None if this process does not wait for the end of the job.
-    """
+    """Run the pipelines of a job, and wait for their end unless the launcher does not wait."""
     shared: dict[str, Any] = {
         "budget": settings.budget,
         "identity": identity,
@@ -227,9 +218,6 @@ def _write_preprocessed(settings: Settings, job: Job, listing: Listing) -> None:
     inferred from rows, a separate pipeline infers them first. Another attempt at the job starts
     from the beginning, because the results of an earlier attempt may come from a function with
     other statistics.
-
-    Raises:
-        UsageError: A step does not fit the columns, or the output is on a remote filesystem.
     """
     request = settings.transform
     assert request is not None
@@ -271,11 +259,7 @@ def _write_preprocessed(settings: Settings, job: Job, listing: Listing) -> None:
 
 
 def _check_fit(settings: Settings) -> None:
-    """Check that the splits include the one to fit on, if their names are known.
-
-    Raises:
-        UsageError: The splits do not include it.
-    """
+    """Check that the splits include the one to fit on, if their names are known."""
     splits, request = settings.layout.splits, settings.transform
     if request is None or request.fitted is not None or splits.is_single:
         return

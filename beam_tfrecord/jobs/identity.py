@@ -64,13 +64,6 @@ def identity_of(
 
     All fingerprints are empty if the source is not stable. The fingerprint of everything is also
     empty if the source code of a function is unknown.
-
-    Args:
-        source: Source of the rows.
-        files: The files of the input.
-        decisive: All settings that decide the output besides the input and its options, as JSON
-            values and `functions`.
-        functions: The user's functions.
     """
     described = source_of(source, files)
     if not source.is_stable:
@@ -98,14 +91,6 @@ def fingerprints_of(
 
     The writing rules are the entries of `rules.RULES`, of which the number is hashed. With no rule,
     nothing is added to the hashed text.
-
-    Args:
-        decisive: All values that decide the output besides the writing rules.
-        has_functions: False leaves out which functions of the user are called.
-
-    Returns:
-        The fingerprint under all rules, and those under the first 0, 1, 2 … rules, each of 32 hex
-        digits.
     """
 
     def described(value: Any) -> Any:
@@ -145,17 +130,7 @@ def state_sha256(files: Sequence[InputFile]) -> str | None:
 
 
 def content_xxh64(source: Source, total_bytes: int) -> str:
-    """Read the input, and return the same hash of its bytes as a job writes to ``job.json``.
-
-    Args:
-        source: Source of the input.
-        total_bytes: Size of all files.
-
-    Raises:
-        DataError: A file is damaged.
-        OSError: A file cannot be read.
-        EOFError: A file has become shorter.
-    """
+    """Read the input, and return the same hash of its bytes as a job writes to ``job.json``."""
     source = source.sized(total_bytes)
     try:
         units = source.all_units(source.all_scans())
@@ -185,12 +160,7 @@ _FILES_LISTED = 10_000
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """The progress of a job.
-
-    Attributes:
-        groups: Number of groups in the plan; None if there is no plan yet.
-        done: Number of groups that have a checkpoint.
-    """
+    """The progress of a job."""
 
     groups: int | None
     done: int
@@ -204,19 +174,7 @@ def begin(
     source: Source,
     is_mapped: bool,
 ) -> int:
-    """Make the temporary directory of a job, or remove results there that cannot be used again.
-
-    Args:
-        directory: The directory.
-        fingerprint: Fingerprint of the job.
-        files: Files of the input.
-        source: The source that reads the files.
-        is_mapped: Whether rows go through a user's function. Then an edit of one file may change
-            the types of the rows of all files, so all earlier results are removed.
-
-    Returns:
-        The number of this attempt, from 1.
-    """
+    """Make the temporary directory of a job, or remove results there that cannot be used again."""
     # The units in a stored plan contain the paths of their files.
     paths_sha256 = hash_of_each(sorted(file.path for file in files))
     identity = {

@@ -69,14 +69,7 @@ _FIRST_PASSES = {
 
 @dataclasses.dataclass(frozen=True)
 class MergeRound:
-    """One round of merging sorted runs into larger runs or into shards.
-
-    Attributes:
-        tasks: Number of merge tasks; each writes one file, or a part of the shards.
-        window_bytes: Bytes of records that a task merges in memory at a time (a window).
-        reads: Number of requests that read records from runs.
-        index_reads: Number of requests that read footers of runs.
-    """
+    """One round of merging sorted runs into larger runs or into shards."""
 
     tasks: int
     window_bytes: int
@@ -131,15 +124,7 @@ class Plan(dict[str, Any]):
 
 
 def plan_of(settings: Settings, prices: Mapping[str, float] | None = None) -> Plan:
-    """Return the plan of a job as JSON values; sizes and requests are estimates.
-
-    Args:
-        settings: Settings of the job.
-        prices: Prices by the keys of `PRICED`, in any currency; they add a ``cost``.
-
-    Raises:
-        UsageError: The key of a price is not in `PRICED`, or the columns cannot be written.
-    """
+    """Return the plan of a job as JSON values; sizes and requests are estimates."""
     source = settings.source.sized(sum(file.bytes for file in settings.source.files()))
     scans = source.all_scans()
     units = source.all_units(scans)
@@ -253,12 +238,7 @@ def _movement(settings: Settings, units: list[Unit]) -> dict[str, Any]:
 
 
 def merge_rounds(record_bytes: int, request: int) -> tuple[int, list[MergeRound]]:
-    """Return the number of runs, and the rounds of merging that turn them into shards.
-
-    Args:
-        record_bytes: Bytes of all records.
-        request: Smallest size of a read of a run, in bytes.
-    """
+    """Return the number of runs, and the rounds of merging that turn them into shards."""
     run_bytes = grown_bytes(record_bytes, run_bytes_for(record_bytes, request))
     runs = max(1, math.ceil(record_bytes / run_bytes))
     most = max_fan_in(request)

@@ -33,15 +33,7 @@ _SECRET_PROPERTY = re.compile(r"pass(word|wd|phrase)|pwd|secret|token|access_?ke
 
 
 def preflight(settings: JobSettings[Any], *, waits: bool = True) -> None:
-    """Check that a job can run on its runner, before anything is read or written.
-
-    Args:
-        settings: Settings of the job.
-        waits: Whether this process waits for the end of the job.
-
-    Raises:
-        UsageError: The job cannot run on the runner.
-    """
+    """Check that a job can run on its runner, before anything is read or written."""
     check_runner_name(settings.runner)
     name, options = traits_of(settings.runner).beam_name, settings.pipeline_options
     # Lazy, because both modules import Beam.
@@ -59,11 +51,7 @@ def preflight(settings: JobSettings[Any], *, waits: bool = True) -> None:
 
 
 def check_secrets(runner: str, options: Sequence[str]) -> None:
-    """Refuse options that would put a secret into the description of a job.
-
-    Raises:
-        UsageError: An option is a secret, or contains a URL with a password.
-    """
+    """Refuse options that would put a secret into the description of a job."""
     for word in options:
         flag, _, value = word.partition("=")
         if flag in SECRET_OPTIONS:
@@ -79,11 +67,7 @@ def check_secrets(runner: str, options: Sequence[str]) -> None:
 
 
 def check_reach(runner: str, source: Any, output: str) -> None:
-    """Refuse input or output that only this machine or this process can access.
-
-    Raises:
-        UsageError: Workers cannot access an input, the output or the password of a database.
-    """
+    """Refuse input or output that only this machine or this process can access."""
     if not is_remote(output):
         raise UsageError(
             f"{runner} workers cannot write to {output!r}: give an output on gs:// or s3://"
@@ -128,9 +112,6 @@ def modules_of(settings: Any) -> tuple[str, ...]:
     another package, and all loaded modules from the same directories, because a function may import
     modules of its directory. The file of a function ``file.py:function`` is not included, because
     its text is pickled.
-
-    Args:
-        settings: Settings of the job.
     """
     preprocessing = getattr(getattr(settings, "transform", None), "function", None)
     functions = (getattr(settings, "map", None), preprocessing)

@@ -85,13 +85,7 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class _Running:
-    """A job that this process is running.
-
-    Attributes:
-        settings: Settings of the job.
-        identity: Fingerprint of the output, and description of the input.
-        directory: Temporary directory of the job.
-    """
+    """A job that this process is running."""
 
     settings: JobSettings[Any]
     identity: Identity
@@ -108,18 +102,7 @@ _under_way: list[_Running] = []
 
 
 def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
-    """Run a job, unless its output already exists.
-
-    Args:
-        settings: Settings of the job.
-        progress: Progress bar to update; None shows none.
-
-    Returns:
-        The manifest of the output.
-
-    Raises:
-        BeamTFRecordError: The output cannot be made; nothing was published.
-    """
+    """Run a job, unless its output already exists."""
     preflight(settings)
     listing = list_input(settings.source)
     _LOGGER.debug(
@@ -196,12 +179,7 @@ def warn_of_output(settings: JobSettings[Any]) -> None:
 
 
 def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing) -> M | None:
-    """Return the manifest at the target if this job would make the same output, else None.
-
-    Raises:
-        TargetExists: The target contains another output, `overwrite` is not set, and the output may
-            differ in more than the user's functions or was not written from a notebook.
-    """
+    """Return the manifest at the target if this job would make the same output, else None."""
     target, known = settings.target, identity.fingerprint
     present: M | None = None
     if exists(target.manifest):
@@ -232,13 +210,7 @@ def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing)
 
 
 def _differences(settings: JobSettings[M], identity: Identity, present: M) -> str:
-    """Return which settings and input files differ from those of the dataset at the target.
-
-    Args:
-        settings: Settings of this job.
-        identity: Identity of its output.
-        present: Manifest at the target.
-    """
+    """Return which settings and input files differ from those of the dataset at the target."""
     if not settings.source.is_stable:
         return "the input may have changed: a database or a table of images does not show it"
     now: Mapping[str, str] = settings.asked
@@ -269,13 +241,7 @@ def _files_of(source: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _is_edited(before: Mapping[str, Any], source: Source, listing: Listing) -> bool:
-    """Return whether the input was edited since a dataset was made, given equal names and sizes.
-
-    Args:
-        before: The ``job.json`` of the dataset.
-        source: Source of the input.
-        listing: Files of the input.
-    """
+    """Return whether the input was edited since a dataset was made, given equal names and sizes."""
     # The manifest has no times of files, because it must be equal for copies of the same files.
     files = listing.outlines
     if before.get(INPUT, now := input_sha256(files)) != now:
@@ -442,11 +408,7 @@ def _parts(state: State) -> str:
 
 
 def what_is_kept() -> str | None:
-    """Return one line about the results that remain if the job in this process ends now.
-
-    Returns:
-        The line; None if no job is running.
-    """
+    """Return one line about the results that remain if the job in this process ends now."""
     if not _under_way:
         return None
     job = _under_way[-1]

@@ -58,19 +58,7 @@ Inputs = Any
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobSettings(abc.ABC, Generic[M]):
-    """The arguments that `write` and `extract` share, checked and parsed.
-
-    Attributes:
-        source: Source of the rows.
-        target: Directory and file names of the output.
-        limit: Number of selected rows to read; None means all.
-        budget: Number of rows that may be rejected.
-        overwrite: Replace an existing output at the target.
-        runner: Name of the Beam runner.
-        pipeline_options: Further Beam options, as on a command line.
-        map: Function of a row or a batch; None means that rows stay as they are.
-        asked: The settings that decide the output, as texts by flag, for messages.
-    """
+    """The arguments that `write` and `extract` share, checked and parsed."""
 
     source: Source
     target: Target
@@ -100,23 +88,12 @@ class JobSettings(abc.ABC, Generic[M]):
 
     @abc.abstractmethod
     def load_output(self) -> M:
-        """Load the manifest at the target.
-
-        Raises:
-            BeamTFRecordError: There is no manifest, or it is damaged.
-        """
+        """Load the manifest at the target."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(JobSettings[Manifest]):
-    """The arguments of `write`, checked and parsed.
-
-    Attributes:
-        layout: Settings of splits, order, shards and compression.
-        schema: Schema to enforce; None uses the schema of the data.
-        transform: Preprocessing; None means no preprocessing.
-        kept_splits: Names of the splits that rows already have in the input; empty for none.
-    """
+    """The arguments of `write`, checked and parsed."""
 
     layout: Layout
     schema: Schema | None
@@ -245,12 +222,7 @@ def make_settings(
     pipeline_options: Sequence[str] = (),
     source_options: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """Check and parse the arguments of `write`.
-
-    Raises:
-        UsageError: An argument or the file of the schema is wrong, or the arguments do not fit
-            together.
-    """
+    """Check and parse the arguments of `write`."""
     arguments = {**locals(), **(source_options or {})}
     enforced = _schema(schema)
     function = None if map is None else load_map(map)
@@ -345,11 +317,7 @@ def rounding_of(observed: ColumnStats) -> float:
 
 
 def _check_filter(source: Source, schema: Schema, *, has_steps: bool) -> None:
-    """Check that the types of the columns of the filter are known, if a schema gives the types.
-
-    Raises:
-        UsageError: The schema lacks a column of the filter.
-    """
+    """Check that the types of the columns of the filter are known, if a schema gives the types."""
     needed = () if source.selection is None else source.selection.needed
     lacking = [name for name in needed if name not in schema.names]
     if lacking and (has_steps or isinstance(source, Csv | Json)):

@@ -26,16 +26,6 @@ def stdin_as_file(inputs: Any, *, from_: str | None, runner: str = "direct") -> 
 
     The file is removed at the end of the block. It has always the same name and modification time,
     so that a job with the same bytes is found to be done.
-
-    Args:
-        inputs: The inputs of a job.
-        from_: Kind of the input; None finds it from the first byte.
-        runner: Name of the Beam runner that reads the file.
-
-    Raises:
-        UsageError: ``-`` is not the only input, its kind is not known, it is compressed, or the
-            workers of the runner cannot read the file.
-        DataError: Standard input is empty, or the file cannot be written.
     """
     named = [inputs] if isinstance(inputs, str) else inputs
     if not isinstance(named, list | tuple) or not any(

@@ -25,13 +25,6 @@ def submit(settings: Settings) -> RemoteJob | None:
 
     The last step of the pipeline takes the lease (lock file) of the output. A data error
     ends the job with a message that the runner shows.
-
-    Returns:
-        The job; None if Beam only built it for a launcher that starts it (a Flex Template).
-
-    Raises:
-        UsageError: The runner ends with this process, or the output already contains a dataset.
-        JobFailed: The runner did not accept the job.
     """
     _check_runner(settings)
     preflight(settings, waits=False)
@@ -50,9 +43,6 @@ def make_template(settings: Settings) -> None:
     """Write a job as a classic template of Dataflow, which contains its graph and all settings.
 
     Each run of the template lists the input again, and its manifest names the files found then.
-
-    Raises:
-        UsageError: The runner has no templates, or refuses the job.
     """
     _check_runner(settings)
     preflight(settings, waits=False)
@@ -63,9 +53,6 @@ def describe(settings: Settings) -> dict[str, Any]:
     """Return the plan of a job, and how its runner would run it, as JSON values.
 
     Nothing is started or written.
-
-    Raises:
-        UsageError: The runner would refuse the job.
     """
     from beam_tfrecord.jobs.plan import plan_of
 

@@ -44,14 +44,7 @@ PICK_REASONS: dict[int, str] = {
 
 
 class Picked(NamedTuple):
-    """Copied records.
-
-    Attributes:
-        data: The framed records.
-        starts: Where each begins in `data`.
-        fault: Number in the shard, position in the shard, and reason of the first record that could
-            not be read; None if all could.
-    """
+    """Copied records."""
 
     data: npt.NDArray[np.uint8]
     starts: npt.NDArray[np.int64]
@@ -59,16 +52,7 @@ class Picked(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """The result of encoding one batch.
-
-    Attributes:
-        size: Number of bytes written.
-        records: Number of rows written.
-        rejects: (row, column, code) of each row that was not written, in order of rows; column is
-            the index of the first column with a bad value, or `WHOLE_ROW`.
-        max_relative_error: Largest |x - float32(x)| / |x| of the float64 values of each column,
-            float64, shape `[columns]`; 0 if all values are exact.
-    """
+    """The result of encoding one batch."""
 
     size: int
     records: int
@@ -77,14 +61,7 @@ class Encoded(NamedTuple):
 
 
 class Frames(NamedTuple):
-    """The positions of the records in framed bytes.
-
-    Attributes:
-        starts: Position of each complete, undamaged record, int64, shape `[records]`.
-        consumed: Number of bytes of these records.
-        fault: Position of the first damaged record, where the scan stops, and the reason as text;
-            None if no record is damaged.
-    """
+    """The positions of the records in framed bytes."""
 
     starts: npt.NDArray[np.int64]
     consumed: int
@@ -92,27 +69,14 @@ class Frames(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The positions and places of the records in the entries of a run, a sorted spill file.
-
-    Attributes:
-        starts: Position of each framed record, int64, shape `[records]`.
-        places: Place of each record, its position in the order of the dataset, uint64, shape
-            `[records]`.
-    """
+    """The positions and places of the records in the entries of a run, a sorted spill file."""
 
     starts: npt.NDArray[np.int64]
     places: npt.NDArray[np.uint64]
 
 
 class Column(NamedTuple):
-    """The decoded values of one feature: m values in n records.
-
-    Attributes:
-        values: int64[m], float32[m], or the concatenated bytes of all bytes values as uint8.
-        value_offsets: Position of each bytes value in `values`, int64[m + 1]; None for numbers.
-        row_offsets: Index of the first value of each record, int64[n + 1].
-        present: uint8[n]: 0 if the record lacks the feature or the feature has no kind set.
-    """
+    """The decoded values of one feature: m values in n records."""
 
     values: npt.NDArray[np.int64] | npt.NDArray[np.float32] | npt.NDArray[np.uint8]
     value_offsets: npt.NDArray[np.int64] | None
@@ -121,19 +85,7 @@ class Column(NamedTuple):
 
 
 class FitRule(NamedTuple):
-    """The requirements of a schema on one feature of a record.
-
-    Attributes:
-        name: Name of the feature.
-        kind: `BYTES_KIND`, `FLOAT_KIND` or `INT64_KIND`.
-        required: Whether every record must have the feature.
-        min_values: Fewest values of a record that has the feature.
-        max_values: Maximum number of values of a record.
-        low: Smallest allowed integer.
-        high: Largest allowed integer.
-        is_text: Whether bytes values must be UTF-8.
-        value_bytes: Length of each bytes value; -1 means any length.
-    """
+    """The requirements of a schema on one feature of a record."""
 
     name: bytes
     kind: int
@@ -147,14 +99,7 @@ class FitRule(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A feature that was found in records without a schema.
-
-    Attributes:
-        kind: `BYTES_KIND`, `FLOAT_KIND` or `INT64_KIND`.
-        present_count: Number of records that have the feature.
-        min_values: Fewest values of such a record.
-        max_values: Maximum number of values of such a record.
-    """
+    """A feature that was found in records without a schema."""
 
     kind: int
     present_count: int
@@ -195,19 +140,7 @@ STRAYS = 3
 
 
 class Target(NamedTuple):
-    """The type that a CSV column is read as, with its limits.
-
-    Attributes:
-        column: Number of the column in the file, from 0.
-        kind: ``AS_BOOL`` (one byte per value), ``AS_INT``, ``AS_DATE`` (int32 days), ``AS_TIME``
-            (int64 ticks), ``AS_TEXT`` (UTF-8 without NUL), ``AS_BYTES``, ``AS_WORDS`` (text
-            without surrounding blanks, in which words for null are null) …
-        width: Bytes of one value.
-        low: Smallest allowed integer.
-        high: Largest allowed integer.
-        ticks: Ticks per second.
-        zoned: True if each time must have a zone, False if none may have one.
-    """
+    """The type that a CSV column is read as, with its limits."""
 
     column: int
     kind: int
@@ -231,17 +164,7 @@ BROKEN_ROWS = {-1: "a quote that never closes", -2: "text behind a closing quote
 
 
 class Fault(NamedTuple):
-    """A CSV row with a bad value or the wrong number of fields.
-
-    Attributes:
-        row: Number of the row, counted from the first row read.
-        target: Index of the `Target` that `value` does not fit; -1 if the number of fields is
-            wrong.
-        fields: Number of fields, or a key of `BROKEN_ROWS`.
-        start: Position of the row in the text.
-        stop: Position behind its line end.
-        value: The bad value; empty if `target` is -1.
-    """
+    """A CSV row with a bad value or the wrong number of fields."""
 
     row: int
     target: int
@@ -252,15 +175,7 @@ class Fault(NamedTuple):
 
 
 class Sighting(NamedTuple):
-    """The first value of a kind that was seen in a CSV column.
-
-    Attributes:
-        column: Number of the column in the file, from 0.
-        kind: Kind of the value, one of the bits ``BOOL`` to ``EMPTY``.
-        row: Number of the row.
-        start: Position of the row in the text.
-        value: The value.
-    """
+    """The first value of a kind that was seen in a CSV column."""
 
     column: int
     kind: int
@@ -270,13 +185,7 @@ class Sighting(NamedTuple):
 
 
 class WordsSeen(NamedTuple):
-    """Counts of the values of a CSV column: texts, words for null, and values of other kinds.
-
-    Attributes:
-        values: Number of values of each kind other than text.
-        strays: Number of times that each short text was seen; None if there are too many texts.
-        nulls: Number of times that each word for null was seen.
-    """
+    """Counts of the values of a CSV column: texts, words for null, and values of other kinds."""
 
     values: dict[int, int]
     strays: dict[bytes, int] | None

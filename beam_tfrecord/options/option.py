@@ -38,22 +38,7 @@ GROUPS = (
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """One option of the command line and of the Python functions.
-
-    Attributes:
-        keyword: Name of the argument of `write`, or of the field in the options of a source.
-        flag: Name on the command line.
-        help: One sentence for ``--help``.
-        default: Value if the option is not used; the Python function has the same default.
-        form: Name of the syntax of the value, which decides how the flag's text is parsed.
-        metavar: Placeholder of the value in ``--help``.
-        choices: The possible values if they are few. The command line checks them for the form
-            ``choice``; for other forms the source checks them.
-        least: Smallest value of a ``number``; None if there is no limit.
-        sources: Kinds of input that have this option; empty for an argument of `write`.
-        group: Subject that ``--help`` lists the option under, one of `GROUPS`.
-        common: Whether ``--help`` shows the option; ``--help-all`` shows every option.
-    """
+    """One option of the command line and of the Python functions."""
 
     keyword: str
     flag: str

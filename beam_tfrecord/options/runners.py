@@ -14,11 +14,7 @@ _FLINK = ("flink",)
 
 @dataclasses.dataclass(frozen=True)
 class RunnerOption(Option):
-    """One option of one or several runners; `keyword` is the name of the option in Beam.
-
-    Attributes:
-        runners: The runners that have the option, by the names that this package has for them.
-    """
+    """One option of one or several runners; `keyword` is the name of the option in Beam."""
 
     runners: tuple[str, ...] = ()
 
@@ -148,11 +144,7 @@ EXTRACT_RUNNER_OPTIONS: tuple[RunnerOption, ...] = tuple(
 
 
 def runner_words(flags: Mapping[str, Any]) -> list[str]:
-    """Return the runner options that the user set, as arguments of Beam's command line.
-
-    Args:
-        flags: Values of all flags by keyword.
-    """
+    """Return the runner options that the user set, as arguments of Beam's command line."""
     words: list[str] = []
     for option in RUNNER_OPTIONS:
         value = flags.get(option.keyword)
@@ -164,23 +156,14 @@ def runner_words(flags: Mapping[str, Any]) -> list[str]:
 
 
 def beam_words(words: Sequence[str]) -> list[str]:
-    """Return arguments of Beam's command line, with our flags of runners as Beam names them.
-
-    Args:
-        words: The arguments, such as ``--flink-master=host:8081`` or ``--flink_master=host:8081``.
-    """
+    """Return arguments of Beam's command line, with our flags of runners as Beam names them."""
     names = {option.flag: f"--{option.keyword}" for option in RUNNER_OPTIONS}
     split = [word.partition("=") for word in words]
     return [f"{names.get(flag, flag)}{sign}{value}" for flag, sign, value in split]
 
 
 def misplaced(runner: str, flags: Mapping[str, Any]) -> RunnerOption | None:
-    """Return an option that the user set but the runner lacks; None if there is none.
-
-    Args:
-        runner: The name that this package has for the runner.
-        flags: Values of all flags by keyword.
-    """
+    """Return an option that the user set but the runner lacks; None if there is none."""
     for option in RUNNER_OPTIONS:
         typed = flags.get(option.keyword)
         if typed is not None and typed != option.default and runner not in option.runners:

@@ -45,20 +45,7 @@ _NAME_ATTRIBUTE = "_user_specified_name"
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """A description of a fitted function, with facts that its graph does not show.
-
-    Attributes:
-        inputs: The columns that the function takes.
-        outputs: Names of the columns that the function returns; None means all outputs of the
-            graph.
-        unchanged: Names of outputs that equal the raw columns, so they need not pass through
-            TensorFlow.
-        scalars: Names of outputs with at most one value per row.
-        text: Names of outputs that are UTF-8 text.
-        drop: Names of columns; rows without a value in one of them are dropped before.
-        keeps_rest: True if columns that are not inputs stay in the rows unchanged.
-        steps: The preprocessing steps that the function was made from, as JSON objects.
-    """
+    """A description of a fitted function, with facts that its graph does not show."""
 
     inputs: tuple[TensorColumn, ...]
     outputs: tuple[str, ...] | None = None
@@ -97,12 +84,7 @@ class Description:
         return frozenset(column.name for column in self.inputs) - idle
 
     def bound_to(self, schema: pa.Schema) -> Description:
-        """Return the description with its inputs adapted to the columns of a schema.
-
-        Raises:
-            UsageError: The schema lacks an input, or has text for which the function takes numbers,
-                or numbers for text.
-        """
+        """Return the description with its inputs adapted to the columns of a schema."""
         bound = []
         for column in self.inputs:
             if column.name not in schema.names:
@@ -121,11 +103,7 @@ class Description:
         return dataclasses.replace(self, inputs=tuple(bound))
 
     def check_unchanged(self, columns: Sequence[str]) -> None:
-        """Check that the function changes none of some columns: those that decide the order.
-
-        Raises:
-            UsageError: The function changes one of the columns.
-        """
+        """Check that the function changes none of some columns: those that decide the order."""
         inputs = {column.name for column in self.inputs}
         for name in columns:
             passes_beside = self.keeps_rest and name not in inputs
@@ -141,14 +119,6 @@ class Description:
         """Return the names of the columns of transformed rows, in order.
 
         Each name comes with that of the raw column that it equals; None if the column is computed.
-
-        Args:
-            raw: Names of the raw columns.
-            outputs: Names of the function's outputs.
-            raw_too: True if raw values of changed columns are written, too.
-
-        Raises:
-            UsageError: Two columns would have the same name.
         """
         kept = [name for name in raw if name in outputs or self.keeps_rest]
         columns: list[tuple[str, str | None]] = [
@@ -169,11 +139,7 @@ class Description:
 
 
 def check_fitted(directory: str) -> None:
-    """Check that a directory holds a fitted function.
-
-    Raises:
-        UsageError: There is no fitted function.
-    """
+    """Check that a directory holds a fitted function."""
     if not os.path.isfile(os.path.join(directory, TRANSFORM_FN, "saved_model.pb")):
         raise UsageError(
             f"there is no {TRANSFORM_FN}/saved_model.pb in {directory!r}: give the dataset that "
@@ -182,13 +148,7 @@ def check_fitted(directory: str) -> None:
 
 
 def save_fitted(source: str, directory: str, description: Description) -> None:
-    """Write a fitted function in the form in which datasets have it: repeatable and described.
-
-    Args:
-        source: Directory that TFT wrote.
-        directory: Directory to write.
-        description: Description of the function.
-    """
+    """Write a fitted function in the form in which datasets have it: repeatable and described."""
     _copy_repeatable(os.path.join(source, TRANSFORM_FN), os.path.join(directory, TRANSFORM_FN))
     metadata = TRANSFORMED_METADATA
     shutil.copytree(os.path.join(source, metadata), os.path.join(directory, metadata))
@@ -222,13 +182,7 @@ def load_description(directory: str) -> Description:
 
 
 class Fitted:
-    """A fitted function that is loaded to be applied to rows; making one imports TensorFlow.
-
-    Args:
-        directory: Directory of the fitted function.
-        description: Description of the function, bound to the schema of the rows.
-        raw_too: Keep the raw values of changed columns, too, with `RAW_SUFFIX` after the name.
-    """
+    """A fitted function that is loaded to be applied to rows; making one imports TensorFlow."""
 
     def __init__(self, directory: str, description: Description, *, raw_too: bool = False) -> None:
         from tensorflow_transform.saved import saved_transform_io_v2
@@ -246,11 +200,7 @@ class Fitted:
         self._loader.finalize([column.name for column in self._inputs], self._computed)
 
     def apply(self, data: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the transformed rows, in the same order.
-
-        Raises:
-            DataError: TensorFlow fails on a row.
-        """
+        """Return the transformed rows, in the same order."""
         import tensorflow as tf
 
         found: dict[str, Any] = {}

@@ -27,14 +27,7 @@ _UNIT = fractions.Fraction(1, 2**-_LOWEST_EXPONENT)
 
 
 class Moments(NamedTuple):
-    """Exact sums over the values of some rows.
-
-    Attributes:
-        rows: Number of rows.
-        finite: Number of finite values in these rows.
-        total: Sum of the finite values, in units of `2^_LOWEST_EXPONENT`.
-        squares: Sum of the squares of the finite values, in units of `2^(2 * _LOWEST_EXPONENT)`.
-    """
+    """Exact sums over the values of some rows."""
 
     rows: int = 0
     finite: int = 0

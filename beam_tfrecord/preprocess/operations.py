@@ -52,13 +52,7 @@ Options = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Imputed:
-    """A column of numbers before `impute` filled it, and the number that filled it.
-
-    Attributes:
-        present: Values that are present, shape `[values]`, float64.
-        rows: Number of rows of the batch, without rows that hold an infinity.
-        fill: Replacement of missing values, a float64 scalar.
-    """
+    """A column of numbers before `impute` filled it, and the number that filled it."""
 
     present: tf.Tensor
     rows: tf.Tensor
@@ -67,13 +61,7 @@ class Imputed:
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A column between two of its steps.
-
-    Attributes:
-        tensor: Dense tensor, shape `[rows]`, or sparse tensor, `[rows, values]`.
-        number: The column in float64 if this is more exact than `tensor`, else None.
-        imputed: The values before the last step if that was `impute` of numbers, else None.
-    """
+    """A column between two of its steps."""
 
     tensor: tf.Tensor | tf.SparseTensor
     number: tf.Tensor | tf.SparseTensor | None = None
@@ -280,9 +268,6 @@ def escaped(words: Any) -> Any:
     """Return texts with line breaks and backslashes escaped, as a vocabulary file has them.
 
     Distinct texts stay distinct.
-
-    Args:
-        words: Strings, dense or sparse; numbers stay as they are.
     """
     if words.dtype != tf.string:
         return words

@@ -57,13 +57,6 @@ class Request:
     """A user's request to preprocess rows: by steps, a function, or a fitted function.
 
     Exactly one of the first three attributes is set.
-
-    Attributes:
-        steps: Preprocessing steps.
-        function: A preprocessing function for TFT.
-        fitted: Directory of a fitted function.
-        fit: Name of the split that statistics are computed from.
-        raw_too: True to keep the raw values of changed columns, too.
     """
 
     steps: tuple[Step, ...] = ()
@@ -73,11 +66,7 @@ class Request:
     raw_too: bool = False
 
     def identity(self) -> dict[str, Any]:
-        """Return values that decide the output: equal values mean equal preprocessing.
-
-        Returns:
-            JSON values, and the `MapFunction` if there is one.
-        """
+        """Return values that decide the output: equal values mean equal preprocessing."""
         common: dict[str, Any] = {"fit": self.fit, "raw_too": self.raw_too}
         if self.fitted is not None:
             return {**common, "fitted": _tree_sha256(self.fitted)}
@@ -98,20 +87,7 @@ def make_request(
     fit: str = TRAIN,
     raw_too: bool = False,
 ) -> Request | None:
-    """Return the request in arguments of `write`, or None if they ask for no preprocessing.
-
-    Args:
-        transform: Steps, the path of a JSON file of steps, a function for TFT, or the name of one
-            as ``module:function`` or ``file.py:function``.
-        step: Further steps, as text of the command line.
-        transform_fn: Directory of a fitted function.
-        fit: Name of the split that statistics are computed from.
-        raw_too: Keep the raw values of changed columns, too.
-
-    Raises:
-        UsageError: An argument cannot be read, the arguments contradict each other, or TFT is not
-            installed.
-    """
+    """Return the request in arguments of `write`, or None if they ask for no preprocessing."""
     if transform is None and transform_fn is None and not step:
         if raw_too or fit != TRAIN:
             raise UsageError("there is nothing to preprocess: pass --transform or --step")
@@ -155,19 +131,7 @@ def _tree_sha256(directory: str) -> str:
 
 
 def make_plan(request: Request, schema: pa.Schema) -> tuple[Description, TFTFunction | None]:
-    """Return the plan of a request for the columns of the input.
-
-    Args:
-        request: The request.
-        schema: Schema of the rows.
-
-    Returns:
-        The description of the function, and the function for TFT. The latter is None if the request
-        has a fitted function.
-
-    Raises:
-        UsageError: The steps, or the function, do not fit the columns.
-    """
+    """Return the plan of a request for the columns of the input."""
     if request.fitted is not None:
         return load_description(request.fitted).bound_to(schema), None
     if request.function is not None:
@@ -247,11 +211,7 @@ def _by_function(function: MapFunction, inputs: Mapping[str, Any]) -> dict[str, 
 
 
 def _returned(function: MapFunction, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Call a user's function, and return its outputs by name.
-
-    Raises:
-        UsageError: The function raises, or returns no dict of tensors.
-    """
+    """Call a user's function, and return its outputs by name."""
     try:
         returned = function(dict(inputs))
     except Exception as error:
@@ -276,9 +236,6 @@ def _traced(function: MapFunction, inputs: tuple[TensorColumn, ...]) -> Descript
     Most functions accept floats as float64, which has enough digits for times and amounts. Some
     combine inputs with float32 tensors of their own, which TensorFlow does not mix with float64.
     These functions get float32.
-
-    Raises:
-        UsageError: The function raises with both types, or no column is of a type for TensorFlow.
     """
     if not inputs:
         raise UsageError("no column has a type that TensorFlow supports: leave out --transform")

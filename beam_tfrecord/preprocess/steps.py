@@ -45,15 +45,7 @@ _MATRIX_BYTES = 2**30
 
 @dataclasses.dataclass(frozen=True)
 class Op:
-    """The rules of an operation: its options, and the columns that it works on.
-
-    Attributes:
-        options: The Python types of the values of each option, by name.
-        takes: Kinds of columns that the operation works on.
-        result: Kind of the column afterwards; None if the kind stays, or depends on the options.
-        required: Names of options without a default.
-        lists: True if the operation works on lists, value by value.
-    """
+    """The rules of an operation: its options, and the columns that it works on."""
 
     options: Mapping[str, tuple[type, ...]]
     takes: tuple[str, ...]
@@ -94,16 +86,7 @@ _MIN = {"buckets": 2, "top_k": 1, "min_count": 1, "oov_buckets": 0, "width": 1}
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One operation on some columns.
-
-    Attributes:
-        op: Name of the operation.
-        columns: Names of the columns; each is processed on its own.
-        options: Options of the operation by name; other options have their defaults.
-
-    Raises:
-        UsageError: The operation does not exist, there is no column, or an option is wrong.
-    """
+    """One operation on some columns."""
 
     op: str
     columns: tuple[str, ...]
@@ -127,15 +110,7 @@ class Step:
 
 
 def steps_from_json(value: Any, *, where: str = "steps") -> tuple[Step, ...]:
-    """Return the steps in a list of JSON objects or of steps.
-
-    Args:
-        value: The list.
-        where: Name of the list in messages of errors.
-
-    Raises:
-        UsageError: The value is not a list of steps.
-    """
+    """Return the steps in a list of JSON objects or of steps."""
     if not isinstance(value, list | tuple):
         raise UsageError(f'{where} is not a list of steps: write [{{"op": …, "columns": […]}}]')
     return tuple(one if isinstance(one, Step) else _step(one, where) for one in value)
@@ -150,11 +125,7 @@ def _step(value: Any, where: str) -> Step:
 
 
 def load_steps(path: str) -> tuple[Step, ...]:
-    """Read the steps in a JSON file.
-
-    Raises:
-        UsageError: The file does not exist, is not JSON, or is not a list of steps.
-    """
+    """Read the steps in a JSON file."""
     try:
         with open(path, encoding="utf-8") as file:
             return steps_from_json(json.load(file), where=path)
@@ -165,11 +136,7 @@ def load_steps(path: str) -> tuple[Step, ...]:
 
 
 def parse_step(text: str) -> Step:
-    """Parse a step of the command line, such as ``impute=fare,tip:how=median``.
-
-    Raises:
-        UsageError: The text has another form, or the step is wrong.
-    """
+    """Parse a step of the command line, such as ``impute=fare,tip:how=median``."""
     head, *options = text.split(":")
     op, equals, columns = head.partition("=")
     pairs = [option.partition("=") for option in options]
@@ -284,14 +251,7 @@ def kind_of(arrow: pa.DataType) -> tuple[str, bool]:
 
 @dataclasses.dataclass(frozen=True)
 class _Column:
-    """The state of a column between two of its steps.
-
-    Attributes:
-        kind: Kind of the values.
-        is_list: True if the column holds lists.
-        index_count: Number of different indices that a column of indices can hold; None if unknown.
-        is_changed: True if a step came before.
-    """
+    """The state of a column between two of its steps."""
 
     kind: str
     is_list: bool
@@ -300,16 +260,7 @@ class _Column:
 
 
 def check_steps(steps: Sequence[Step], schema: pa.Schema) -> None:
-    """Check that every step works on its columns, as the steps before it leave them.
-
-    Args:
-        steps: The steps, in order.
-        schema: Schema of the rows.
-
-    Raises:
-        UsageError: A column does not exist, a step does not work on the kind of a column, or a
-            matrix does not fit.
-    """
+    """Check that every step works on its columns, as the steps before it leave them."""
     columns: dict[str, _Column] = {}
     for step in steps:
         for name in step.columns:
@@ -322,11 +273,7 @@ def check_steps(steps: Sequence[Step], schema: pa.Schema) -> None:
 
 
 def _after(step: Step, name: str, column: _Column) -> _Column:
-    """Return the state of a column after a step.
-
-    Raises:
-        UsageError: The step does not work on the column.
-    """
+    """Return the state of a column after a step."""
     if step.op == "drop_null":
         if column.is_changed:
             raise UsageError(f"drop_null of {name!r} comes too late: make it its first step")
@@ -385,17 +332,7 @@ def _imputed_kind(options: Mapping[str, Any], name: str, kind: str) -> str:
 
 
 def _check_matrix(options: Mapping[str, Any], column: str, index_count: int | None) -> None:
-    """Check the matrix of ``embed`` by the header of its file.
-
-    Args:
-        options: Options of the step.
-        column: Name of the column, whose values are row numbers of the matrix.
-        index_count: Number of different indices that the column can hold; None if unknown.
-
-    Raises:
-        UsageError: The file is not a matrix of numbers, the matrix has another width or too few
-            rows, or it is too large for the fitted function.
-    """
+    """Check the matrix of ``embed`` by the header of its file."""
     path, width = options["matrix"], options.get("width")
     matrix = open_matrix(path)
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
@@ -421,11 +358,7 @@ def _check_matrix(options: Mapping[str, Any], column: str, index_count: int | No
 
 
 def open_matrix(path: str) -> npt.NDArray[np.generic]:
-    """Map the matrix of a ``.npy`` file into memory, without reading it.
-
-    Raises:
-        UsageError: There is no such file, or it is not a ``.npy`` file.
-    """
+    """Map the matrix of a ``.npy`` file into memory, without reading it."""
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
     except OSError as error:

@@ -41,15 +41,7 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True)
 class TensorColumn:
-    """A column as an input of the preprocessing function.
-
-    Attributes:
-        name: Name of the column.
-        dtype: ``int64``, ``float64``, ``float32`` or ``string``.
-        is_dense: True if every row has one value: the tensor is dense, shape `[rows]`. Otherwise it
-            is sparse, `[rows, values]`.
-        is_list: True if the column holds lists.
-    """
+    """A column as an input of the preprocessing function."""
 
     name: str
     dtype: str
@@ -77,12 +69,7 @@ class TensorColumn:
 
 
 def tensor_columns(schema: pa.Schema, *, text: Collection[str] = ()) -> tuple[TensorColumn, ...]:
-    """Return the columns of a schema that can be inputs of the preprocessing function.
-
-    Args:
-        schema: Schema of the raw rows.
-        text: Names of columns to treat as text if their type is null, since no row has a value.
-    """
+    """Return the columns of a schema that can be inputs of the preprocessing function."""
     columns = []
     for field in schema:
         kind, is_list = kind_of(field.type)
@@ -148,14 +135,7 @@ def without_missing(batch: Batch, columns: Sequence[str]) -> Batch:
 def tft_batch(
     data: pa.RecordBatch, columns: Sequence[TensorColumn], used: Collection[str]
 ) -> pa.RecordBatch:
-    """Return a record batch for TFT: list columns in which a missing list is a missing value.
-
-    Args:
-        data: Raw rows.
-        columns: Inputs of the preprocessing function.
-        used: Names of the columns whose values are needed. To save time, the other columns are
-            filled with nulls, except dense columns.
-    """
+    """Return a record batch for TFT: list columns in which a missing list is a missing value."""
     arrays = [
         _as_lists(data.column(column.name), column)
         if column.name in used or column.is_dense
@@ -193,13 +173,7 @@ def _lists(counts: Int64Array, values: pa.Array, missing: pa.BooleanArray) -> pa
 def tensors(
     data: pa.RecordBatch, columns: Sequence[TensorColumn], adapter: TensorAdapter
 ) -> dict[str, tf.Tensor | tf.SparseTensor]:
-    """Return columns of raw rows as tensors by name, the inputs of the fitted function.
-
-    Args:
-        data: Raw rows.
-        columns: The columns to convert.
-        adapter: TFT's converter, made from the `adapter_config` of the columns.
-    """
+    """Return columns of raw rows as tensors by name, the inputs of the fitted function."""
     import tensorflow as tf
 
     batch = tft_batch(data, columns, {column.name for column in columns})
@@ -213,12 +187,7 @@ def tensors(
 
 
 def arrow_column(tensor: Any, *, is_scalar: bool) -> pa.Array:
-    """Return an output of the fitted function as an Arrow column.
-
-    Args:
-        tensor: Dense tensor, shape `[rows, …]`; sparse tensor, `[rows, values]`; or ragged tensor.
-        is_scalar: True if a sparse tensor has at most one value per row.
-    """
+    """Return an output of the fitted function as an Arrow column."""
     if hasattr(tensor, "dense_shape"):
         return _sparse_column(tensor, is_scalar)
     if hasattr(tensor, "row_splits"):

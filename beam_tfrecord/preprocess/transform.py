@@ -236,17 +236,7 @@ def _fit_rows(description: Description, fit: str, batch: Batch) -> Iterator[Any]
 def _finish(
     description: Description, fit: str, directory: str, counts: tuple[int, int]
 ) -> Iterator[str]:
-    """Write the fitted function as `save_fitted` does, and yield its directory.
-
-    Args:
-        description: Description of the function.
-        fit: Name of the split that statistics were computed from.
-        directory: Directory of the job's files.
-        counts: Number of rows of this split, and number of all rows.
-
-    Raises:
-        DataError: There are rows, but none in the split.
-    """
+    """Write the fitted function as `save_fitted` does, and yield its directory."""
     fit_rows, rows = counts
     if rows and not fit_rows:
         raise DataError(

@@ -22,13 +22,7 @@ _PLAIN = {r"\n": "\n", r"\r": "\r", r"\\": "\\"}
 
 
 def vocabulary_file(column: str, position: int, number: int = 1) -> str:
-    """Return the name of a vocabulary file: that of the column if TensorFlow accepts it.
-
-    Args:
-        column: Name of the column.
-        position: Position of the column among the inputs of the fitted function.
-        number: Number of the step among those of the column that have a vocabulary, from 1.
-    """
+    """Return the name of a vocabulary file: that of the column if TensorFlow accepts it."""
     name = column
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", column):
         name = f"column_{position}_{re.sub(r'[^A-Za-z0-9_.-]', '_', column)}"
@@ -43,11 +37,6 @@ def save_categories(
     A column has categories if its last step is ``vocabulary`` or ``one_hot``; ``impute`` may
     follow. Vocabularies of more than `MAX_CATEGORIES`, and of bytes that are not text, are left
     out.
-
-    Args:
-        directory: Directory of the fitted function.
-        columns: The inputs of the function, in order.
-        steps: The steps that the function was made from, as JSON objects.
     """
     found = {}
     for position, name in enumerate(columns):
@@ -64,11 +53,7 @@ def save_categories(
 
 
 def _categories(path: str) -> list[str]:
-    """Return the words of a vocabulary file, the category of number 0 first; see the limits above.
-
-    Returns:
-        The words; empty if there are too many, or if they are not text.
-    """
+    """Return the words of a vocabulary file, category 0 first; see the limits above."""
     with open(path, "rb") as file:
         lines = [line for line, _ in zip(file, range(MAX_CATEGORIES + 1), strict=False)]
     if len(lines) > MAX_CATEGORIES:

@@ -71,14 +71,7 @@ from beam_tfrecord.workdir.target import Target
 
 @dataclasses.dataclass(frozen=True)
 class FinishedFile:
-    """A shard or an index that still has its temporary name.
-
-    Attributes:
-        name: Its final name.
-        path: Its path.
-        bytes: Its size.
-        xxh64: Its hash, 16 hex digits.
-    """
+    """A shard or an index that still has its temporary name."""
 
     name: str
     path: str
@@ -88,17 +81,7 @@ class FinishedFile:
 
 @dataclasses.dataclass(frozen=True)
 class Publication:
-    """All files that a job publishes.
-
-    Attributes:
-        job: The job.
-        named: The final name of each shard, and the shard under its temporary name.
-        manifest_text: Text of the manifest.
-        sidecars: Content of each side file by its name, without the target's prefix.
-        rejects: The rejects, which are saved in the temporary directory.
-        info: Entries of ``job.json``; the entry `PUBLICATION` identifies this publication, and is
-            the same in every try.
-    """
+    """All files that a job publishes."""
 
     job: Job
     named: Sequence[tuple[str, Piece]]
@@ -141,14 +124,6 @@ def put_in_place(publication: Publication, lease: Lease) -> None:
 
     A try that finds the note of an earlier try continues from there. It never undoes a step, since
     the worker of the earlier try may still be running.
-
-    Args:
-        publication: The files to publish.
-        lease: Lease of the target; it is checked before every step.
-
-    Raises:
-        LeaseLost: Another job holds the target by now; none of its files was touched.
-        StorageError: Files of the job are gone; nothing was touched.
     """
     job, info = publication.job, publication.info
     target, directory = job.target, job.directory
@@ -207,13 +182,7 @@ def published_names(target: Target, publication: str | None) -> list[str] | None
 
 
 def finish_publishing(target: Target, directory: str, check: Callable[[], None]) -> None:
-    """Remove the files that a publication replaced, if its worker died before doing so.
-
-    Args:
-        target: Target of the publication.
-        directory: The job's temporary directory; it may be gone.
-        check: Function to call before anything is changed, such as `Lease.check`.
-    """
+    """Remove the files that a publication replaced, if its worker died before doing so."""
     note, named = Note.load(directory), names_at(target.manifest)
     if note is not None and named is not None:
         remove_replaced(target, note, named, check)
@@ -222,12 +191,7 @@ def finish_publishing(target: Target, directory: str, check: Callable[[], None])
 def _unnamed(
     target: Target, files: Iterable[FinishedFile], directory: str, *, is_first: bool
 ) -> list[FinishedFile]:
-    """Return the files that do not have their final names yet.
-
-    Raises:
-        StorageError: A file is missing under both of its names or, at the first try, under its
-            temporary name.
-    """
+    """Return the files that do not have their final names yet."""
     there = {os.path.basename(entry.path): entry.bytes for entry in list_files(directory)}
     unnamed = []
     for file in files:
@@ -281,14 +245,7 @@ _NOTE_NAME = "publishing"
 
 @dataclasses.dataclass(frozen=True)
 class Note:
-    """The record of a publication that is about to begin, saved in the temporary directory.
-
-    Attributes:
-        shards: Temporary name, final name and size of each shard. After a retry of the last step,
-            the shards of earlier tries follow those of the latest.
-        sidecars: Name and XXH64, 16 hex digits, of each side file; tries are in the same order.
-        old: Names of the files to remove once the new ones are there.
-    """
+    """The record of a publication that is about to begin, saved in the temporary directory."""
 
     shards: tuple[tuple[str, str, int], ...]
     sidecars: tuple[tuple[str, str], ...]
@@ -338,13 +295,7 @@ def remove_leftovers(target: Target) -> None:
 
 
 def clear_leftovers(target: Target, *, keep: str | None = None) -> None:
-    """Remove the files that jobs which ended early left at a target; the caller holds its lease.
-
-    Args:
-        target: The target.
-        keep: Temporary directory of a job that now continues; shards that this job had begun to
-            publish go back there.
-    """
+    """Remove the files that jobs which ended early left at a target; the caller holds its lease."""
     leftovers = target.leftovers()
     named = names_at(target.manifest) if leftovers else set()
     for directory in leftovers:
@@ -358,11 +309,6 @@ def clear_published(target: Target, keep: str, check: Callable[[], None]) -> Non
 
     A directory without a note stays: a pipeline that still runs, and takes the lease only at its
     end, may use it.
-
-    Args:
-        target: The target.
-        keep: Temporary directory of the job that is publishing, whose files stay as they are.
-        check: Function to call before anything is changed, such as `Lease.check`.
     """
     for directory in target.leftovers():
         if directory != keep and Note.load(directory) is not None:
@@ -377,15 +323,7 @@ def give_up(target: Target, directory: str) -> None:
 
 
 def names_at(manifest_file: str) -> set[str] | None:
-    """Return the names of the files of a manifest.
-
-    Returns:
-        The names, empty if there is no manifest; None if the manifest is damaged, so that any file
-        may be one of its files.
-
-    Raises:
-        StorageError: The manifest cannot be read now.
-    """
+    """Return the names of the files of a manifest."""
     if not exists(manifest_file):
         return set()
     try:
@@ -396,14 +334,7 @@ def names_at(manifest_file: str) -> set[str] | None:
 
 
 def remove_replaced(target: Target, note: Note, named: set[str], check: Callable[[], None]) -> None:
-    """Remove the files that a new dataset replaced, and files of earlier tries with other names.
-
-    Args:
-        target: Target of the dataset.
-        note: Note of the job that published the dataset.
-        named: Names of the files of the dataset.
-        check: Function to call before each removal, such as `Lease.check`.
-    """
+    """Remove the files that a new dataset replaced, and files of earlier tries with other names."""
     others = [shard for shard in note.shards if shard[1] not in named]
     ours = {name for _, name, nbytes in others if _has_size(target, name, nbytes)}
     _remove_unnamed(target, note, named, check, shards=ours)

@@ -42,16 +42,7 @@ _LOOK_EVERY_S = 0.2
 
 
 def publish_once(root: beam.Pipeline, job: Job, written: Written) -> beam.PCollection[str]:
-    """Add the last step to a pipeline: publish all files that the pipeline has written.
-
-    Args:
-        root: The pipeline.
-        job: The job.
-        written: The unpublished files, and one tally of all of them.
-
-    Returns:
-        PCollection of the paths of the files.
-    """
+    """Add the last step to a pipeline: publish all files that the pipeline has written."""
     tally, pieces = beam.pvalue.AsSingleton(written.tally), beam.pvalue.AsList(written.files)
     return (
         root
@@ -128,12 +119,7 @@ def _publish_or_finish(
 
 
 def _hold(target: Target, stack: contextlib.ExitStack) -> Lease:
-    """Take the lease of a target until `stack` closes; first wait for jobs that publish there.
-
-    Raises:
-        StorageError: Another job still holds the lease after `LEASE_WAIT_S`. A later try of this
-            step may succeed.
-    """
+    """Take the lease of a target until `stack` closes; first wait for jobs that publish there."""
     until_s = time.monotonic() + LEASE_WAIT_S
     while True:
         try:

@@ -47,21 +47,7 @@ from beam_tfrecord.workdir.stored_plan import load_remarks
 def publish_dataset(
     job: Job, tally: Tally, pieces: Sequence[Piece], *, lease: Lease, info: Mapping[str, Any]
 ) -> list[str]:
-    """Publish finished shards as a dataset.
-
-    Args:
-        job: The job.
-        tally: Counts and statistics of all rows.
-        pieces: The shards under their temporary names.
-        lease: Lease of the target; it is checked before every step.
-        info: Entries of ``job.json``, which vary from run to run.
-
-    Returns:
-        Names of the shards.
-
-    Raises:
-        LeaseLost: Another job holds the target by now; none of its files was touched.
-    """
+    """Publish finished shards as a dataset."""
     layout, target = job.layout, job.target
     splits = named_shards(pieces, layout)
     rejects = join_rejects(tally.reject_files, os.path.join(job.directory, SAVED_FILE))
@@ -110,11 +96,7 @@ def publish_dataset(
 
 
 def _checked_text(manifest: Manifest | StageManifest) -> str:
-    """Return the text of a manifest that can be read: no other one may replace a good dataset.
-
-    Raises:
-        DataError: The text cannot be read.
-    """
+    """Return the text of a manifest that can be read: no other one may replace a good dataset."""
     text = manifest.dumps()
     try:
         type(manifest).loads(text)
@@ -195,13 +177,7 @@ def _with_categories(schema: Schema, fitted: str) -> Schema:
 
 
 def _sidecars(schema: Schema, classes: Sequence[str], fitted: str | None) -> dict[str, bytes]:
-    """Return the content of the side files (schema, labels, fitted function) by name.
-
-    Args:
-        schema: Schema of the dataset.
-        classes: Names of the classes that the source found, of class 0 first.
-        fitted: Directory of the fitted function; None if there is none.
-    """
+    """Return the content of the side files (schema, labels, fitted function) by name."""
     sidecars = {
         "schema.json": schema.dumps().encode(),
         "schema.pbtxt": schema_pbtxt(schema).encode(),
@@ -217,9 +193,6 @@ def named_shards(pieces: Sequence[Piece], layout: Layout) -> dict[str, list[tupl
     """Number the shards of every split without gaps, and name them.
 
     Splits that got no rows, though they have a share, have no shards.
-
-    Raises:
-        UsageError: Two shards would get one name, or names would not distinguish splits.
     """
     named: dict[str, list[tuple[Shard, Piece]]] = {}
     declared = layout.splits.filled_names if layout.splits.are_given else ()

@@ -61,13 +61,6 @@ class Decoder:
     Decoding restores null and empty lists, zeros and missing values as they were. Three things
     change: a struct whose fields are all null becomes a null struct, float64 and decimals that are
     stored as float_list are rounded to float32, and a dictionary becomes its values.
-
-    Args:
-        schema: The features of the records.
-        columns: Names of the columns to decode, in order; None means all.
-
-    Raises:
-        UsageError: A column does not exist.
     """
 
     def __init__(self, schema: Schema, columns: Iterable[str] | None = None) -> None:
@@ -87,15 +80,7 @@ class Decoder:
         )
 
     def decode(self, data: npt.NDArray[np.uint8], starts: Int64Array) -> pa.RecordBatch:
-        """Return the rows of framed records, in the Arrow types of the schema.
-
-        Args:
-            data: Buffer with the records.
-            starts: Position of each record in `data`, shape `[records]`.
-
-        Raises:
-            DataError: A record is not an Example, or a feature does not fit the schema.
-        """
+        """Return the rows of framed records, in the Arrow types of the schema."""
         try:
             found = native.decode(data, starts, self._features)
         except ValueError as error:
@@ -124,15 +109,7 @@ class _Built(NamedTuple):
 
 
 class _Builder:
-    """Builds one column of a batch from its decoded TF columns.
-
-    Args:
-        feature: The column.
-        separator: Text between the parts of the names of its TF columns.
-        columns: Its TF columns, by name.
-        decoded: Result of `native.decode` for each TF column, by name.
-        rows: Number of records.
-    """
+    """Builds one column of a batch from its decoded TF columns."""
 
     def __init__(
         self,
@@ -159,14 +136,7 @@ class _Builder:
             ) from error
 
     def _built(self, arrow: pa.DataType, name: str, depth: int, nullable: bool) -> _Built:
-        """Return the values of a nested type, and the lists around them.
-
-        Args:
-            arrow: The type, that of the column or one inside it.
-            name: Name of the TF column of the type, or the common part of several names.
-            depth: Number of lists around the type.
-            nullable: Whether a struct without any value becomes null.
-        """
+        """Return the values of a nested type, and the lists around them."""
         arrow = bare_type(arrow)
         if is_tensor(arrow):
             return _Built(self._tensor(arrow, name))
@@ -335,11 +305,7 @@ def _check_same_lists(layers: tuple[Layer, ...], others: tuple[Layer, ...], name
 
 
 def _values_from_tf(found: Any, arrow: pa.DataType, column: TFColumn) -> pa.Array:
-    """Return the values of a decoded TF column as scalars of type `arrow`, without nulls.
-
-    Raises:
-        pyarrow.ArrowInvalid: A value does not fit the type.
-    """
+    """Return the values of a decoded TF column as scalars of type `arrow`, without nulls."""
     if column.kind == BYTES:
         return _bytes_from_tf(found, arrow, column)
     stored = pa.array(found.values)
@@ -409,11 +375,7 @@ def _dense_list(arrow: pa.DataType, layer: Layer, values: pa.Array) -> pa.Array:
 
 
 def _tensor_values(found: Any, item: pa.DataType, count: int, name: str) -> pa.Array:
-    """Return the numbers of all tensors of a column that is stored as bytes, in one array.
-
-    Raises:
-        DataError: The number of bytes of a tensor does not fit its shape.
-    """
+    """Return the numbers of all tensors of a column that is stored as bytes, in one array."""
     width = 1 if pa.types.is_boolean(item) else item.bit_width // 8
     sizes, size = np.diff(found.value_offsets), count * width
     if (sizes != size).any():

@@ -44,13 +44,6 @@ class Arena:
 
     A full buffer doubles its size, and `reset` keeps the memory, so a worker that encodes much
     allocates only a few times.
-
-    Attributes:
-        data: uint8 buffer; the first `size` bytes are in use.
-        size: Bytes in use.
-        starts: int64 buffer of the positions of the records in `data`; the first `records` are
-            in use.
-        records: Number of records.
     """
 
     def __init__(self, *, capacity_bytes: int = 1 << 20, capacity_records: int = 1 << 12) -> None:
@@ -105,13 +98,7 @@ class RowReject(NamedTuple):
 
 
 class EncodedRows(NamedTuple):
-    """The records that one batch added to an arena.
-
-    Attributes:
-        rows: int64 row number within the batch of each new record.
-        rejects: The rows that were not encoded, in order.
-        observed: Statistics of the encoded rows, by column.
-    """
+    """The records that one batch added to an arena."""
 
     rows: Int64Array
     rejects: list[RowReject]
@@ -123,14 +110,7 @@ _Rejects = dict[int, RowReject]
 
 
 class _Plan(NamedTuple):
-    """The columns of the features in batches of one Arrow schema, and the conversion they need.
-
-    Attributes:
-        arrow: Schema of the batches.
-        columns: Index of the column of each feature; None if the batches lack the column.
-        same: Whether the column of each feature already has the type of the feature.
-        as_is: Whether the kernel encodes the batches without any conversion.
-    """
+    """The columns of the features in batches of one Arrow schema, and the conversion they need."""
 
     arrow: pa.Schema
     columns: tuple[int | None, ...]
@@ -143,12 +123,6 @@ class Encoder:
 
     Columns are matched with features by name. A column that a batch lacks counts as null in every
     row. A column that the schema lacks is left out, unless `strict` is True.
-
-    Args:
-        schema: The features of the records.
-        strict: Refuse batches with a column that `schema` lacks, unless all its values are null.
-        merge_equal_floats: Encode equal floats as equal bytes: 0.0 and -0.0 alike, and all NaNs
-            alike. This is for records that are hashed and not stored.
     """
 
     def __init__(
@@ -169,12 +143,7 @@ class Encoder:
         self._errors: dict[int, float] = {}
 
     def encode(self, batch: Batch, arena: Arena) -> EncodedRows:
-        """Append the records of `batch` to `arena`.
-
-        Raises:
-            SchemaConflict: A column cannot be converted to its type in the schema, two columns have
-                the same name, or `strict` is True and the schema lacks a column of the batch.
-        """
+        """Append the records of `batch` to `arena`."""
         data = batch.data
         plan = self._plan_of(data)
         rejects: _Rejects = {}
@@ -310,14 +279,7 @@ class Encoder:
         errors: npt.NDArray[np.float64],
         indices: pa.Array | None,
     ) -> dict[str, ColumnStats]:
-        """Return the statistics of the encoded rows of a batch.
-
-        Args:
-            arrays: The columns.
-            tf_arrays: Their TF columns.
-            errors: Largest relative rounding error of each TF column.
-            indices: Indices of the encoded rows; None means all rows.
-        """
+        """Return the statistics of the encoded rows of a batch."""
         stats = {}
         largest = np.maximum.reduceat(errors, self._firsts) if self._firsts else errors
         for i, array in enumerate(arrays):

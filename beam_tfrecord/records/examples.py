@@ -23,12 +23,7 @@ _KIND_TYPES = {1: pa.binary(), 2: pa.float32(), 3: pa.int64()}
 
 
 class ForeignRecord(ValueError):
-    """A record that is not an example, or does not fit the records before it.
-
-    Attributes:
-        index: Index of the record among those that were looked at.
-        reason: What is wrong with it.
-    """
+    """A record that is not an example, or does not fit the records before it."""
 
     def __init__(self, index: int, reason: str) -> None:
         super().__init__(f"record {index}: {reason}")
@@ -38,16 +33,7 @@ class ForeignRecord(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Discovered:
-    """The kind and the value counts of one feature, found in examples that have no schema.
-
-    Attributes:
-        kind: 1 for bytes, 2 for float, 3 for int64.
-        present: Examples that have the feature.
-        least: Minimum number of values of one example.
-        most: Maximum number of values of one example.
-        is_text: Whether all values are valid UTF-8; None if they were not looked at.
-        file: Name of a file that has the feature; empty if unknown.
-    """
+    """The kind and the value counts of one feature, found in examples that have no schema."""
 
     kind: int
     present: int
@@ -70,11 +56,7 @@ class Discovered:
 
 
 def discovered_in(data: Any, starts: Int64Array) -> dict[str, Discovered]:
-    """Return the features of framed examples, by name.
-
-    Raises:
-        ValueError: A record is not an Example, or has a feature of another kind than before.
-    """
+    """Return the features of framed examples, by name."""
     facts = native.discover(data, starts)
     return {name.decode(): Discovered(*found) for name, found in facts.items()}
 
@@ -83,14 +65,6 @@ def types_in(data: Any, starts: Int64Array, file: str) -> dict[str, Discovered]:
     """Return the features of framed examples by name, and which bytes are text.
 
     A feature without a kind counts as missing.
-
-    Args:
-        data: Buffer with the records.
-        starts: Position of each record in `data`.
-        file: Name of the file for messages.
-
-    Raises:
-        ForeignRecord: A record is not an Example, or has a feature of another kind than before.
     """
     try:
         facts = discovered_in(data, starts)
@@ -138,11 +112,7 @@ def _is_text(values: Any, offsets: Any) -> bool:
 def merge_discovered(
     one: Mapping[str, Discovered], other: Mapping[str, Discovered]
 ) -> dict[str, Discovered]:
-    """Return the features of two parts of the data together.
-
-    Raises:
-        DataError: A feature has two kinds.
-    """
+    """Return the features of two parts of the data together."""
     merged = dict(one)
     for name, found in other.items():
         known = merged.get(name)

@@ -38,11 +38,7 @@ def index_name(shard: str) -> str:
 
 
 class IndexWriter:
-    """Writes the index of one shard while the shard is written.
-
-    Args:
-        path: Path of the index; the file appears there when it is complete.
-    """
+    """Writes the index of one shard while the shard is written."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -66,11 +62,7 @@ class IndexWriter:
         self._size += len(view)
 
     def close(self, xxh64: str) -> tuple[int, str]:
-        """Finish the index of a shard whose record stream has the hash `xxh64`, 16 hex digits.
-
-        Returns:
-            Size of the index in bytes, and its XXH64 as 16 hex digits.
-        """
+        """Finish the index of a shard whose record stream has the hash `xxh64`, 16 hex digits."""
         is_pending, *entry = self._state
         if is_pending:
             self._write(np.array(entry))
@@ -85,15 +77,7 @@ class IndexWriter:
 
 @dataclasses.dataclass(frozen=True)
 class ShardIndex:
-    """The index of a shard.
-
-    Attributes:
-        entries: Number and position of the first record in each cell, and the hash of the cell,
-            shape `[entries, 3]`.
-        records: Number of records.
-        bytes: Size of the record stream.
-        xxh64: Hash of the record stream, 16 hex digits.
-    """
+    """The index of a shard."""
 
     entries: UInt64Array
     records: int
@@ -102,12 +86,7 @@ class ShardIndex:
 
     @classmethod
     def load(cls, path: str) -> ShardIndex:
-        """Open an index: a local one is mapped into memory, another one is read.
-
-        Raises:
-            FileNotFoundError: There is none.
-            DataError: The file is not an index.
-        """
+        """Open an index: a local one is mapped into memory, another one is read."""
         if is_remote(path):
             data = np.frombuffer(read_bytes(path), np.uint8)
         elif os.path.getsize(path):
@@ -131,15 +110,7 @@ class ShardIndex:
 
 
 def ranges_of(blocks: Int64Array, max_gap: int) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Return the ranges of a shard to read for some blocks, which are sorted by position.
-
-    Args:
-        blocks: Blocks, shape `[n, 5]`; the same one may appear several times.
-        max_gap: Blocks that are at most so many bytes apart are read as one range.
-
-    Returns:
-        Begin and size of each range; and where each block begins in the ranges, one after another.
-    """
+    """Return the ranges of a shard to read for some blocks, which are sorted by position."""
     begins, ends = blocks[:, 2], blocks[:, 3]
     is_new = np.empty(len(blocks), np.bool_)
     is_new[0] = True

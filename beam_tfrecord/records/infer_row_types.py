@@ -48,9 +48,6 @@ def returned_schema(function: Callable[..., Any]) -> pa.Schema | None:
     A class of rows is a TypedDict, NamedTuple or dataclass. The hints ``list[Hint]``,
     ``Iterator[Hint]`` and ``Hint | None``, for functions that turn a row into several or none, mean
     the same as ``Hint``.
-
-    Returns:
-        The schema; None if the function has another hint or none.
     """
     try:
         hint = typing.get_type_hints(function).get("return")
@@ -92,14 +89,7 @@ def _type_of_hint(hint: Any) -> pa.DataType | None:
 
 @dataclasses.dataclass(frozen=True)
 class RowTypes:
-    """The types of the rows that a row function returned.
-
-    Attributes:
-        columns: Arrow type by column name.
-        has_rows: True if some results were dicts.
-        has_examples: True if some results were serialized examples.
-        order: Names of the columns in the order that all rows have; empty if rows differ.
-    """
+    """The types of the rows that a row function returned."""
 
     columns: Mapping[str, pa.DataType] = dataclasses.field(default_factory=dict)
     has_rows: bool = False
@@ -107,11 +97,7 @@ class RowTypes:
     order: tuple[str, ...] = ()
 
     def merge(self, other: RowTypes) -> RowTypes:
-        """Return the types of two parts of the data together; associative and commutative.
-
-        Raises:
-            SchemaConflict: No type holds the values of a column exactly.
-        """
+        """Return the types of two parts of the data together; associative and commutative."""
         columns = dict(self.columns)
         for name, found in other.columns.items():
             wider = _wider(columns.get(name, found), found)
@@ -134,12 +120,6 @@ class RowTypes:
 
         Columns of `before` come first, in their order; a column keeps its type there if that holds
         all returned values. New columns have the order that all rows have, else that of names.
-
-        Args:
-            before: Schema of the rows before the function.
-
-        Raises:
-            DataError: The function returned both rows and examples.
         """
         if self.has_rows and self.has_examples:
             raise DataError("the row function returns rows and examples: return one kind")
@@ -187,9 +167,6 @@ def python_type(arrow: pa.DataType) -> pa.DataType:
 
     Numbers keep their type, since `infer_row_types` infers at most that: it returns the narrowest
     type that holds them.
-
-    Args:
-        arrow: Type of the values before they became Python values.
     """
     if pa.types.is_dictionary(arrow):
         return python_type(arrow.value_type)
@@ -207,11 +184,7 @@ def python_type(arrow: pa.DataType) -> pa.DataType:
 
 
 def infer_row_types(mapped: Sequence[Any]) -> RowTypes:
-    """Infer the types of the results of a row function: dicts, or serialized examples.
-
-    Raises:
-        SchemaConflict: No type holds the values of a column exactly, or its name is not text.
-    """
+    """Infer the types of the results of a row function: dicts, or serialized examples."""
     rows = [row for row in mapped if isinstance(row, dict)]
     orders = set(map(tuple, rows))
     columns = {}

@@ -53,10 +53,6 @@ def with_dicts(values: Sequence[Any], kinds: Set[type]) -> Sequence[Any]:
     """Return values with dicts in place of all rows in them, such as NamedTuples, at any depth.
 
     Arrow takes a NamedTuple for a list, and has no type for the others.
-
-    Args:
-        values: The values of a column.
-        kinds: Their types.
     """
     return list(map(_with_dicts, values)) if _has_rows(values, kinds) else values
 
@@ -107,14 +103,7 @@ def _to_list(column: pa.Array) -> list[Any]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Mapped:
-    """The results of a row function for the rows of a batch.
-
-    Attributes:
-        rows: The results: dicts, or serialized examples.
-        source_rows: Index within the batch of the source row of each result, shape `[n]`.
-        sub: Number of each result among the results of its source row, from 0, shape `[n]`.
-        rejects: Rows for which the function raised an error.
-    """
+    """The results of a row function for the rows of a batch."""
 
     rows: list[Any]
     source_rows: np.ndarray[Any, Any]
@@ -149,11 +138,7 @@ def call_on_rows(batch: Batch, function: RowFunction) -> Mapped:
 
 
 def outputs_of(result: Any) -> Iterable[Any]:
-    """Return the result of a row function as dicts or serialized examples.
-
-    Raises:
-        TypeError: The result has another type.
-    """
+    """Return the result of a row function as dicts or serialized examples."""
     if result is None:
         return ()
     if is_example_class(type(result)):
@@ -189,13 +174,7 @@ def canonical_example(example: Any) -> bytes:
 
 
 def mapped_batch(batch: Batch, mapped: Mapped, schema: pa.Schema) -> Batch:
-    """Return a batch of mapped rows; rows that do not fit the schema become rejects.
-
-    Args:
-        batch: The batch before mapping.
-        mapped: The results of the row function.
-        schema: Arrow schema of the mapped rows.
-    """
+    """Return a batch of mapped rows; rows that do not fit the schema become rejects."""
     rejects = (*batch.rejects, *mapped.rejects)
     encoded = schema.equals(EXAMPLES_SCHEMA)
     numbers = None
@@ -217,14 +196,7 @@ def mapped_batch(batch: Batch, mapped: Mapped, schema: pa.Schema) -> Batch:
 def _numbers_of(
     batch: Batch, data: pa.RecordBatch, wide: Mapping[str, pa.Array], sources: np.ndarray[Any, Any]
 ) -> pa.RecordBatch | None:
-    """Return the `Batch.numbers` of mapped rows: exact values of the columns that are rounded.
-
-    Args:
-        batch: The batch before mapping.
-        data: The mapped rows.
-        wide: The float32 columns of `data` as float64, the type of Python's floats.
-        sources: Index in `batch` of the source row of each mapped row.
-    """
+    """Return the `Batch.numbers` of mapped rows: exact values of the columns that are rounded."""
     rounded = {
         name: exact
         for name, exact in wide.items()
@@ -240,13 +212,7 @@ def _numbers_of(
 def _origin_of(
     batch: Batch, sources: np.ndarray[Any, Any], sub: np.ndarray[Any, Any]
 ) -> Origin | None:
-    """Return the origin of mapped rows.
-
-    Args:
-        batch: The batch before mapping.
-        sources: Index in `batch` of the source row of each mapped row.
-        sub: Number of each mapped row among the results of its source row.
-    """
+    """Return the origin of mapped rows."""
     origin = batch.origin
     if origin is None:
         return None
@@ -283,12 +249,7 @@ def _columns_of(
 
 
 class _Columns(NamedTuple):
-    """Rows as columns.
-
-    Attributes:
-        data: The columns.
-        wide: The float32 columns as float64, before rounding.
-    """
+    """Rows as columns."""
 
     data: pa.RecordBatch
     wide: dict[str, pa.Array]

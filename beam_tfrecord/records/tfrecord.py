@@ -48,13 +48,7 @@ _MOST_BYTES = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True)
 class RecordFault:
-    """The position of a damaged or incomplete record in a file, and the reason.
-
-    Attributes:
-        position: Byte position of the record in the record stream (after decompression).
-        record: Number of the record within the file, from 0.
-        reason: The damage in a few words.
-    """
+    """The position of a damaged or incomplete record in a file, and the reason."""
 
     position: int
     record: int
@@ -68,14 +62,7 @@ class RecordFault:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RecordBlock:
-    """Consecutive records of a file in one buffer.
-
-    Attributes:
-        data: The bytes of the framed records, shape `[bytes]`.
-        starts: Position in `data` of each intact record, shape `[records]`.
-        position: Byte position of the block in the record stream (after decompression).
-        first_record: Number of the first record within the file, from 0.
-    """
+    """Consecutive records of a file in one buffer."""
 
     data: UInt8Array
     starts: Int64Array
@@ -115,19 +102,6 @@ def read_blocks(
     """Yield the records of a file in order, in blocks of about `block_bytes`.
 
     A record larger than a block forms a block of its own.
-
-    Args:
-        path: Path of the file.
-        compression: ``""``, ``GZIP`` (also several members), or None to detect it.
-        block_bytes: Size of a block.
-        on_fault: Function to call with each damaged record; None means that the first one is an
-            error. After a damaged payload, reading continues with the next record; after other
-            damage it ends.
-        is_once: True if the file will not be read again soon: it stays out of the page cache, and
-            the next block reuses the memory of a block. False: each block owns its memory.
-
-    Raises:
-        DataError: The file is missing, cut off or damaged.
     """
     name = os.fspath(path)
 
@@ -158,17 +132,7 @@ def read_part(
     on_fault: Callable[[RecordFault], None],
     block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[RecordBlock]:
-    """Yield the records of a part of an open file, in blocks of about `block_bytes`.
-
-    Args:
-        file: The file.
-        start: Where the first record of the part begins; 0 in a compressed file.
-        stop: Where the last record ends; the size of the file in a compressed file.
-        compression: ``""`` or ``GZIP``.
-        first_record: Number of the first record within the file.
-        on_fault: Function to call with each damaged record; positions are those in the file.
-        block_bytes: Size of a block.
-    """
+    """Yield the records of a part of an open file, in blocks of about `block_bytes`."""
     file.seek(start)
     stream = _open_stream(
         file if compression else cast(BinaryIO, _Part(file, stop - start)), compression
@@ -216,14 +180,7 @@ def _open_stream(file: BinaryIO, compression: str) -> BinaryIO:
 
 
 class _Scanner:
-    """Cuts a stream of bytes into blocks of complete records.
-
-    Args:
-        stream: The framed records.
-        on_fault: Function to call with each damaged record.
-        reuse: Whether all blocks use the same memory.
-        at: Position of the stream in its file, and number of its first record there.
-    """
+    """Cuts a stream of bytes into blocks of complete records."""
 
     def __init__(
         self,
@@ -355,14 +312,6 @@ class ShardStream:
     """Writes framed records to a shard file, which gets its final path only at `close`.
 
     As a context manager it removes the file unless `close` was called.
-
-    Args:
-        path: Final path.
-        compression: ``""`` or ``GZIP``.
-        temporary: Path of the file before `close`; by default a name beside the final path.
-
-    Raises:
-        UsageError: The compression is not known.
     """
 
     def __init__(self, path: str, compression: str, temporary: str | None = None) -> None:
@@ -394,11 +343,7 @@ class ShardStream:
         return f"{self._stored_hash.intdigest():016x}" if self._codec else ""
 
     def close(self) -> tuple[int, str]:
-        """Give the file its final path.
-
-        Returns:
-            The size of the record stream before compression, and its XXH64 as 16 hex digits.
-        """
+        """Give the file its final path."""
         if self._file is None:
             raise ValueError("close of a closed shard")
         if self._codec is not None:

@@ -33,15 +33,6 @@ def runner_options(
     """Return Beam's options for a runner: the defaults of this package, then the user's options.
 
     The user's options win, since they come last.
-
-    Args:
-        runner: Name of a runner in this package or in Beam.
-        options: The user's options.
-        is_small: True if there is too little work for several workers.
-
-    Raises:
-        UsageError: The runner does not exist, is not installed or cannot be reached, or has no
-            room for a job.
     """
     check_runner_name(runner)
     name = traits_of(runner).beam_name
@@ -109,16 +100,7 @@ def pipeline(
 
 
 def describe(runner: str, launch: Launch, *, groups: int) -> dict[str, Any]:
-    """Return the steps of a pipeline that was built and not run, and details of its runner.
-
-    Args:
-        runner: Name of the runner.
-        launch: The launch that collected the pipeline.
-        groups: Number of groups of the input. A group is the part that one core reads at a time.
-
-    Raises:
-        UsageError: The runner has no machine that is large enough.
-    """
+    """Return the steps of a pipeline that was built and not run, and details of its runner."""
     from beam_tfrecord.runners.pipelines import graph_of
 
     built = launch.built[-1]

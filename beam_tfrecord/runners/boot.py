@@ -83,11 +83,6 @@ def expectation(probe: str | None, directory: str = "") -> dict[str, str]:
     """Return the launcher's expectations of its workers; in JSON they are the value of `EXPECT`.
 
     The versions of Python and of Beam are those of this process.
-
-    Args:
-        probe: Path of a file that workers must see; None if there is none.
-        directory: Temporary directory of the job, in which workers report code that they cannot
-            load; empty if there is none.
     """
     here = found()
     expected = {"python": here["python"], "beam": here["beam"]}
@@ -125,11 +120,7 @@ def fault_of(expected: Mapping[str, str], here: Mapping[str, Any]) -> int:
 
 
 def check_here() -> int:
-    """Compare this machine with the launcher's expectations, and print the first mismatch.
-
-    Returns:
-        The exit code of the mismatch; 0 if there is none.
-    """
+    """Compare this machine with the launcher's expectations, and print the first mismatch."""
     expected = expected_here()
     if code := fault_of(expected, found()):
         print(f"boot: {fault_text(code, expected)}", file=sys.stderr, flush=True)  # noqa: T201
@@ -151,17 +142,7 @@ def unloadable_line(error: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A runner's request for a worker, and the supervisor's additions to it.
-
-    Attributes:
-        id: Id of the worker, without the quotes that some runners add.
-        provision_endpoint: Address of the runner's service for all other facts.
-        logging_endpoint: Address of the logging service, unless the provision service names one.
-        artifact_endpoint: Address of the artifact service, unless the provision service names one.
-        control_endpoint: Address of the control service, unless the provision service names one.
-        directory: Directory for this worker alone, in which staged files are.
-        supervisor: Process id of the supervisor.
-    """
+    """A runner's request for a worker, and the supervisor's additions to it."""
 
     id: str
     provision_endpoint: str
@@ -191,14 +172,7 @@ def parse_task(words: Sequence[str]) -> tuple[Task, str]:
 
 
 def supervise(task: Task) -> int:
-    """Run one worker until it has ended.
-
-    Args:
-        task: The worker's task.
-
-    Returns:
-        The worker's exit code; if a signal ended the worker, 128 plus the signal's number.
-    """
+    """Run one worker until it has ended."""
     runner = os.getppid()
     signals: list[int] = []
     for number in _SIGNALS:
@@ -229,11 +203,6 @@ def _await_end(worker: subprocess.Popen[bytes], runner: int, signals: Sequence[i
 
     The first signal is passed on to the worker. The worker is killed if it does not end in time
     after that, or if the runner has ended.
-
-    Args:
-        worker: The worker's process.
-        runner: Process id of the runner, the parent of this process.
-        signals: Signals that this process has received so far; other threads add to them.
     """
     deadline_s: float | None = None
     while True:
@@ -281,10 +250,6 @@ def hand_on(source: IO[bytes], log: str | None) -> None:
 
     The runner may have opened a pipe for stderr that it does not read. Output that the pipe does
     not accept is dropped, so that the worker never waits.
-
-    Args:
-        source: Output of the worker.
-        log: Path of a file to append the output to; None means no file.
     """
     wait_s = 1.0
     with open(log, "ab", buffering=0) if log else contextlib.nullcontext() as file:

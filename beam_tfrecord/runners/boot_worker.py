@@ -269,17 +269,6 @@ def installed(paths: Sequence[str], cache: str | None = None) -> str | None:
 
     If several workers start at the same time, one installs and the others wait. Directories that no
     worker has used for a week are removed.
-
-    Args:
-        paths: Paths of staged files; files that are not packages are ignored.
-        cache: Directory of installed packages; None means ``$BEAM_TFRECORD_BOOT_CACHE``, or a
-            directory of this user.
-
-    Returns:
-        None if there is no package among the files.
-
-    Raises:
-        PackageFault: A package cannot be installed here.
     """
     packages = sorted(path for path in paths if is_package(path))
     if not packages:

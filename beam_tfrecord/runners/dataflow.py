@@ -69,13 +69,7 @@ _USABLE = 0.8
 
 
 class Machine(NamedTuple):
-    """A machine type of Google Compute Engine.
-
-    Attributes:
-        name: The service's name of the type.
-        cores: Number of virtual cores.
-        ram_bytes: Memory in bytes.
-    """
+    """A machine type of Google Compute Engine."""
 
     name: str
     cores: int
@@ -98,11 +92,7 @@ MACHINES = (
 
 
 def presets(options: Sequence[str]) -> list[str]:
-    """Return the default options for a job, except those that depend on its steps.
-
-    Args:
-        options: The user's options.
-    """
+    """Return the default options for a job, except those that depend on its steps."""
     given = PipelineOptions(list(options)).view_as(GoogleCloudOptions)
     words = [
         "--experiments=use_runner_v2",
@@ -117,16 +107,7 @@ def presets(options: Sequence[str]) -> list[str]:
 
 
 def check(options: Sequence[str], *, waits: bool = True) -> None:
-    """Check that Beam's client is installed and that the options of a job are complete.
-
-    Args:
-        options: The user's options.
-        waits: True if this process waits for the end of the job.
-
-    Raises:
-        UsageError: The client is not installed, an option is missing or wrong, or a template is to
-            be written while this process waits for a job.
-    """
+    """Check that Beam's client is installed and that the options of a job are complete."""
     try:
         import apache_beam.runners.dataflow.internal.apiclient  # noqa: F401
     except ImportError as error:
@@ -142,20 +123,12 @@ def check_credentials() -> None:
     """Check that this process has credentials of Google Cloud.
 
     Without them, Beam tries to get some for minutes while it builds a pipeline.
-
-    Raises:
-        UsageError: The client is not installed, or there are no credentials.
     """
     gcs.client()
 
 
 def check_options(options: Sequence[str]) -> None:
-    """Check that the options name the project, the region and the temporary directory of a job.
-
-    Raises:
-        UsageError: An option is missing, has a form that no such name has, or is not a directory on
-            Google Cloud Storage.
-    """
+    """Check that the options name the project, the region and the temporary directory of a job."""
     given = PipelineOptions(list(options)).view_as(GoogleCloudOptions)
     needed = ("project", "region", "temp_location")
     missing = [_flag(name) for name in needed if not getattr(given, name)]
@@ -180,20 +153,7 @@ def _flag(name: str) -> str:
 
 
 def start(pipeline: beam.Pipeline, run: Callable[[], PipelineResult]) -> PipelineResult:
-    """Submit a pipeline to the service, or write it as a template.
-
-    Args:
-        pipeline: The pipeline.
-        run: Function by which Beam runs the pipeline.
-
-    Returns:
-        The running job, or a finished result for a template.
-
-    Raises:
-        UsageError: The service, or Beam, refuses the job.
-        JobFailed: The service cannot be reached.
-        StorageError: Files of the job cannot be staged.
-    """
+    """Submit a pipeline to the service, or write it as a template."""
     launch, options = current_launch(), pipeline.options
     fit_workers(pipeline, options)
     stage_wheels(options, launch.modules)
@@ -251,13 +211,6 @@ def fit_workers(pipeline: beam.Pipeline, options: PipelineOptions) -> None:
     A type that the user has chosen stays. Dataflow Prime chooses machines by the need of each step,
     which this function writes as resource hints (``min_ram``, of a complete worker). Without Prime,
     Dataflow ignores hints of memory, so the largest need decides the type of all machines.
-
-    Args:
-        pipeline: The pipeline.
-        options: Options of the pipeline, which are modified.
-
-    Raises:
-        UsageError: There is no machine with enough memory.
     """
     is_prime = "enable_prime" in (
         *(options.view_as(GoogleCloudOptions).dataflow_service_options or ()),
@@ -272,15 +225,7 @@ def fit_workers(pipeline: beam.Pipeline, options: PipelineOptions) -> None:
 
 
 def machine_for(process_bytes: int, worker_bytes: int = 0) -> Machine:
-    """Return the smallest machine with enough memory.
-
-    Args:
-        process_bytes: Bytes that each process needs.
-        worker_bytes: Bytes that a complete worker, with all of its processes, needs.
-
-    Raises:
-        UsageError: There is no machine with enough memory.
-    """
+    """Return the smallest machine with enough memory."""
     for machine in MACHINES:
         if machine.process_bytes >= process_bytes and machine.ram_bytes >= worker_bytes:
             return machine
@@ -292,17 +237,7 @@ def machine_for(process_bytes: int, worker_bytes: int = 0) -> Machine:
 
 
 class _Needs(PipelineVisitor):
-    """Finds the most memory that a step of a pipeline needs.
-
-    Args:
-        threads: Number of bundles that a process works on at once.
-        sets_hints: Write the needs of this package's steps as resource hints.
-
-    Attributes:
-        process_bytes: The maximum number of bytes that a step of this package needs in a process.
-        worker_bytes: The maximum number of bytes that a resource hint of the user requests for a
-            worker.
-    """
+    """Finds the most memory that a step of a pipeline needs."""
 
     def __init__(self, threads: int, *, sets_hints: bool) -> None:
         self._threads = threads
@@ -324,27 +259,13 @@ class _Needs(PipelineVisitor):
 
 
 def stage_process_bytes(label: str, threads: int) -> int:
-    """Return the bytes that a process needs for a step of this package; 0 for other steps.
-
-    Args:
-        label: Full name of the step.
-        threads: Number of bundles that a process works on at once.
-    """
+    """Return the bytes that a process needs for a step of this package; 0 for other steps."""
     step = re.sub(r"\d+$", "", label.rpartition("/")[2])
     return PROCESS_BYTES + threads * STAGE_BYTES[step] if step in STAGE_BYTES else 0
 
 
 def describe(pipeline: beam.Pipeline, modules: Sequence[str], groups: int) -> dict[str, Any]:
-    """Return a description of a job as it would be submitted, without a request to the service.
-
-    Args:
-        pipeline: The pipeline, which was built and not run.
-        modules: Names of the modules of the user's functions.
-        groups: Number of groups of the input. A group is the part that one core reads at a time.
-
-    Raises:
-        UsageError: No machine is large enough.
-    """
+    """Return a description of a job as it would be submitted, without a request to the service."""
     from apache_beam.runners.dataflow.internal.apiclient import get_container_image_from_options
 
     options = pipeline.options

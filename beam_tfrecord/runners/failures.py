@@ -68,11 +68,7 @@ _KNOWN = (
 
 
 def error_of(text: str) -> str:
-    """Return the error of a worker in one line, without traces; empty if the text is empty.
-
-    Args:
-        text: Report of a runner, of any length.
-    """
+    """Return the error of a worker in one line, without traces; empty if the text is empty."""
     step = _STEP.search(text)
     plain = _STEP.sub("", text)
     if "Traceback" in plain:
@@ -90,16 +86,7 @@ def error_of(text: str) -> str:
 
 
 def short_error(error: Exception) -> BaseException | None:
-    """Return an error of a local runner without the frames of libraries.
-
-    Args:
-        error: The error; in the text of Beam's error are the tracebacks of a worker.
-
-    Returns:
-        A `KeyboardInterrupt` if one ended the pipeline, the error of this package, or a
-        `RuntimeError`, as Beam's, of which only the frames of the user's code remain; None if the
-        text has none of them.
-    """
+    """Return an error of a local runner without the frames of libraries."""
     text = str(error)
     if _INTERRUPTED.search(text.rstrip()):
         return KeyboardInterrupt()
@@ -123,15 +110,7 @@ def _cut(text: str) -> str:
 
 
 def start_fault(traces: Sequence[str], expected: Mapping[str, str]) -> str | None:
-    """Return in one line why workers do not start, or cannot load the code of a job.
-
-    Args:
-        traces: Stack traces of the failures of a job.
-        expected: The launcher's expectations of its workers; see `boot.expectation`.
-
-    Returns:
-        None if the traces show neither.
-    """
+    """Return in one line why workers do not start, or cannot load the code of a job."""
     for trace in traces:
         if found := _NO_PROGRAM.search(trace):
             program, reason = found.groups()
@@ -149,13 +128,7 @@ def start_fault(traces: Sequence[str], expected: Mapping[str, str]) -> str | Non
 
 
 def failure(job: RemoteJob, state: str, reasons: Sequence[str]) -> JobFailed:
-    """Return the error to raise for a job that failed or was cancelled.
-
-    Args:
-        job: The job.
-        state: Last state of the job.
-        reasons: Error messages of the runner's service, the oldest first.
-    """
+    """Return the error to raise for a job that failed or was cancelled."""
     if state == PipelineState.CANCELLED:
         return JobFailed(f"{job} was cancelled: see {job.page}")
     reason = best_reason(reasons)

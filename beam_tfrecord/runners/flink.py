@@ -79,14 +79,6 @@ def presets(options: Sequence[str], *, is_small: bool) -> list[str]:
 
     If an earlier attempt at the same job still runs, this function ends it first, to free its
     slots.
-
-    Args:
-        options: The user's options.
-        is_small: True if there is too little work for several workers.
-
-    Raises:
-        UsageError: The cluster cannot be reached or has no free slot, or an earlier attempt cannot
-            be ended.
     """
     given = PipelineOptions(list(options)).view_as(FlinkRunnerOptions)
     _end_former(current_launch().directory)
@@ -111,9 +103,6 @@ def cache_ms(room: Room) -> int:
 
     A short time makes restarts of the job succeed. If Flink restarts the job while old workers are
     still kept, the job gets workers that have died, and fails once more.
-
-    Args:
-        room: The cluster's slots and restart settings.
     """
     if not room.restarts:
         return _MOST_CACHE_MS
@@ -123,16 +112,7 @@ def cache_ms(room: Room) -> int:
 
 
 def check(options: Sequence[str], leftovers: Sequence[str]) -> None:
-    """Check that a job can be submitted, before anything is read or written.
-
-    Args:
-        options: The user's options.
-        leftovers: Temporary directories of earlier attempts.
-
-    Raises:
-        UsageError: The cluster, the job server or the program that starts workers is missing or has
-            another version, or the cluster has no free slot.
-    """
+    """Check that a job can be submitted, before anything is read or written."""
     parsed = PipelineOptions(list(options))
     flink, portable = parsed.view_as(FlinkRunnerOptions), parsed.view_as(PortableOptions)
     cluster = cluster_of(flink.flink_master)
@@ -151,13 +131,6 @@ def warn_of_tries(options: Sequence[str], room: Room) -> None:
 
     Only the cluster's settings decide whether a failed job is tried again. Beam's own options for
     this have an effect only in streaming jobs.
-
-    Args:
-        options: The user's options.
-        room: The cluster's slots and restart settings.
-
-    Raises:
-        UsageError: The option ``--environment_cache_millis`` is not a number.
     """
     if not room.restarts:
         _LOGGER.warning(
@@ -184,15 +157,7 @@ def _uses_boot(portable: Any) -> bool:
 
 
 def start(pipeline: beam.Pipeline, run: Callable[[], PipelineResult]) -> PipelineResult:
-    """Submit a pipeline to the user's job server, or to a new one.
-
-    Args:
-        pipeline: The pipeline.
-        run: Function by which Beam runs the pipeline.
-
-    Raises:
-        UsageError: The job server does not start, or does not accept the job.
-    """
+    """Submit a pipeline to the user's job server, or to a new one."""
     say_start("submitting the job to flink")
     launch, options = current_launch(), pipeline.options
     flink, portable = options.view_as(FlinkRunnerOptions), options.view_as(PortableOptions)
@@ -230,12 +195,6 @@ def _write_probe(directory: str) -> str | None:
     """Write a file that all workers must see, and return its path.
 
     Also remove the report of an earlier attempt about code that workers could not load.
-
-    Args:
-        directory: Temporary directory of the job; empty if there is none.
-
-    Returns:
-        None if there is no directory, or if it is in an object store.
     """
     if not directory:
         return None
@@ -261,14 +220,7 @@ def _submit(run: Callable[[], PipelineResult], name: str) -> PipelineResult:
 
 
 def _end_former(directory: str) -> None:
-    """End the job of an earlier launcher that was killed, since it would write the same files.
-
-    Args:
-        directory: Temporary directory of the job; empty if there is none.
-
-    Raises:
-        UsageError: The job cannot be ended.
-    """
+    """End the job of an earlier launcher that was killed, since it would write the same files."""
     path = os.path.join(directory, _NOTE)
     if not directory or not exists(path):
         return
@@ -286,17 +238,7 @@ def _end_former(directory: str) -> None:
 
 
 def cancel(cluster: Cluster, name: str, result: Any) -> None:
-    """End a job, even if Flink does not know the job yet, and wait until it has ended.
-
-    Args:
-        cluster: The cluster of the job.
-        name: Name of the job.
-        result: Beam's result of the job.
-
-    Raises:
-        NoAnswer: Flink does not answer.
-        TimeoutError: The job has not ended in time.
-    """
+    """End a job, even if Flink does not know the job yet, and wait until it has ended."""
     # The job server may be slow to answer, and Flink ends the job without it.
     threading.Thread(target=_cancel_in_server, args=(result,), daemon=True).start()
     if not _end_job(cluster, name):
@@ -309,11 +251,7 @@ def _cancel_in_server(result: Any) -> None:
 
 
 def _end_job(cluster: Cluster, name: str) -> bool:
-    """Cancel a job as soon as Flink knows it; return True if it has ended or never appeared.
-
-    Raises:
-        NoAnswer: Flink does not answer, several times.
-    """
+    """Cancel a job as soon as Flink knows it; return True if it has ended or never appeared."""
     until_s = time.monotonic() + _MAY_COME_S
     while True:
         is_last = time.monotonic() >= until_s
@@ -334,16 +272,7 @@ def _end_job(cluster: Cluster, name: str) -> bool:
 
 
 class FlinkResult(RemoteResult):
-    """The result of a job on Flink, which ends the job early if its workers cannot start.
-
-    Args:
-        result: Beam's result.
-        job: The job's names and the function that cancels it.
-        launch: The launch, which decides whether to wait for the job.
-        resources: Context that is closed when the wait for the job ends, such as a job server.
-        cluster: Cluster that runs the job.
-        expected: The launcher's expectations of its workers; see `boot.expectation`.
-    """
+    """The result of a job on Flink, which ends the job early if its workers cannot start."""
 
     logger = ""
     longest_look_s = 0.5

@@ -67,11 +67,7 @@ class NoAnswer(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """A client of a Flink cluster. Each method raises `NoAnswer` if Flink does not answer.
-
-    Attributes:
-        address: ``host:port`` of the cluster's REST interface.
-    """
+    """A client of a Flink cluster. Each method raises `NoAnswer` if Flink does not answer."""
 
     address: str
 
@@ -125,11 +121,7 @@ class Cluster:
 
 
 def parse_duration_ms(text: str) -> int | None:
-    """Return the milliseconds of a duration in Flink's configuration; None if it is unknown.
-
-    Args:
-        text: A duration such as ``5 s``, ``1min``, or ``PT5S``.
-    """
+    """Return the milliseconds of a duration in Flink's configuration; None if it is unknown."""
     found = re.fullmatch(r"(?:pt)?([0-9]+) *([a-z]*)", text.strip().lower())
     if found is None or found[2] not in _UNITS_MS:
         return None
@@ -137,11 +129,7 @@ def parse_duration_ms(text: str) -> int | None:
 
 
 def parse_address(text: str, flag: str) -> str:
-    """Return ``host:port`` of an address, with or without a scheme.
-
-    Raises:
-        UsageError: The text is not an address.
-    """
+    """Return ``host:port`` of an address, with or without a scheme."""
     parts = urllib.parse.urlsplit(text if "://" in text else f"//{text}")
     with contextlib.suppress(ValueError):
         if parts.hostname and parts.port:
@@ -150,11 +138,7 @@ def parse_address(text: str, flag: str) -> str:
 
 
 def cluster_of(flink_master: str | None) -> Cluster:
-    """Return the cluster that the user names.
-
-    Raises:
-        UsageError: The user names no cluster, or the name is not an address.
-    """
+    """Return the cluster that the user names."""
     if not flink_master or flink_master.startswith("["):
         raise UsageError(
             "runner flink needs --flink-master HOST:PORT, the address of Flink's REST interface "
@@ -165,15 +149,7 @@ def cluster_of(flink_master: str | None) -> Cluster:
 
 @dataclasses.dataclass(frozen=True)
 class Room:
-    """The resources and settings of a cluster for a job: slots and restarts.
-
-    Attributes:
-        version: Version of Flink.
-        free_slots: Number of slots that no job uses.
-        slots_each: Number of slots of the smallest TaskManager.
-        restarts: True if the cluster restarts failed jobs by itself.
-        restart_delay_ms: Milliseconds before a restart; None if the delay grows or is unknown.
-    """
+    """The resources and settings of a cluster for a job: slots and restarts."""
 
     version: str
     free_slots: int
@@ -183,16 +159,7 @@ class Room:
 
 
 def room_of(cluster: Cluster, *, needs_slot: bool = True) -> Room:
-    """Return the resources and settings of a cluster for a job.
-
-    Args:
-        cluster: The cluster.
-        needs_slot: Wait a few seconds for a free slot, and raise if there is none.
-
-    Raises:
-        UsageError: The cluster cannot be reached, has an unknown version or no TaskManager, or has
-            no free slot.
-    """
+    """Return the resources and settings of a cluster for a job."""
     until_s = time.monotonic() + (_SLOT_S if needs_slot else 0)
     while not (room := _room_now(cluster)).free_slots and time.monotonic() < until_s:
         time.sleep(0.5)
@@ -231,16 +198,7 @@ def _minor(version: str) -> str:
 
 
 def check_job_server(endpoint: str | None, jar: str | None, flink_version: str) -> None:
-    """Check that a job server answers, or that there are a jar and a Java to start one.
-
-    Args:
-        endpoint: Address of a running job server; None if there is none.
-        jar: Path of the job server's jar; None if there is none.
-        flink_version: Version of the cluster.
-
-    Raises:
-        UsageError: There is neither, or the jar is for another version of Flink.
-    """
+    """Check that a job server answers, or that there are a jar and a Java to start one."""
     if endpoint:
         address = parse_address(endpoint, "--job-endpoint")
         if not answers(address):
@@ -285,17 +243,7 @@ def _find_java() -> str:
 
 @contextlib.contextmanager
 def job_server(jar: str, cluster: Cluster, artifacts: str | None) -> Iterator[str]:
-    """Run Beam's job server until the block ends; yield its ``host:port``.
-
-    Args:
-        jar: Path of the job server's jar.
-        cluster: Cluster that the server submits jobs to.
-        artifacts: Directory for staged files, which all workers share and which outlives this
-            process; None means a temporary one.
-
-    Raises:
-        UsageError: There is no Java, or the server does not start.
-    """
+    """Run Beam's job server until the block ends; yield its ``host:port``."""
     with contextlib.ExitStack() as stack:
         own = artifacts or stack.enter_context(tempfile.TemporaryDirectory(prefix="beam-tfrecord-"))
         port = free_port()
@@ -353,14 +301,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def boot_command(own: str | None) -> str:
-    """Return the path of the program that starts workers on the hosts of TaskManagers.
-
-    Args:
-        own: The path that the user names; None means the same path as on this machine.
-
-    Raises:
-        UsageError: The program is not installed on this machine.
-    """
+    """Return the path of the program that starts workers on the hosts of TaskManagers."""
     if own:
         return own
     beside = os.path.join(os.path.dirname(sys.executable), _BOOT)
@@ -376,14 +317,6 @@ def check_boot(command: str, cluster: Cluster, expected: Mapping[str, str]) -> N
 
     On other machines the program makes the same checks when the job starts it, and its error ends
     the job.
-
-    Args:
-        command: Path of the program.
-        cluster: The cluster.
-        expected: The launcher's expectations of its workers; see `boot.expectation`.
-
-    Raises:
-        UsageError: The program does not start, or finds other versions than those of this process.
     """
     if not any(_is_here(str(one.get("path", ""))) for one in cluster.task_managers()):
         return
@@ -412,11 +345,7 @@ def check_boot(command: str, cluster: Cluster, expected: Mapping[str, str]) -> N
 
 
 def _is_here(path: str) -> bool:
-    """Return whether a TaskManager is on this machine.
-
-    Args:
-        path: Path of its actor, such as ``pekko.tcp://flink@host:port/user/rpc/taskmanager_0``.
-    """
+    """Return whether a TaskManager is on this machine."""
     if (found := re.search(r"@([^:/]+)[:/]", path)) is not None:
         with contextlib.suppress(OSError), socket.socket(type=socket.SOCK_DGRAM) as one:
             # A socket can only be bound to an address of this machine.

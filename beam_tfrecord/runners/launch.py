@@ -20,14 +20,7 @@ CANCEL_SECONDS = 30.0
 
 @dataclasses.dataclass(frozen=True)
 class RemoteJob:
-    """A job on another machine or cluster, which goes on when this process ends.
-
-    Attributes:
-        runner: Name of the runner in this package, such as ``flink``.
-        id: The runner's id or name of the job.
-        page: URL of a page about the job; empty if there is no such page.
-        cancel: Function that asks the runner to end the job.
-    """
+    """A job on another machine or cluster, which goes on when this process ends."""
 
     runner: str
     id: str
@@ -40,18 +33,7 @@ class RemoteJob:
 
 @dataclasses.dataclass
 class Launch:
-    """Settings of how to launch pipelines, and facts about the launched ones.
-
-    Attributes:
-        waits: True to wait for the end of jobs; False to leave them to their runner.
-        runs: True to run pipelines; False to only collect them in `built`.
-        modules: Names of the modules of the user's functions, which remote workers need.
-        directory: Temporary directory of the job; empty if there is none.
-        progress: Display that messages about a running job go to; None means the log.
-        job: The last remote job that was started; None if there is none.
-        facts: Facts about the job for ``job.json``.
-        built: The pipelines that were built but not run.
-    """
+    """Settings of how to launch pipelines, and facts about the launched ones."""
 
     waits: bool = True
     runs: bool = True
@@ -107,12 +89,6 @@ def cancel_all(*, timeout_s: float = CANCEL_SECONDS) -> list[str]:
 
     It is safe in a signal handler: each request is made in a new thread, since the interrupted
     thread may hold a lock of the runner's client.
-
-    Args:
-        timeout_s: Seconds to wait for the runner's answer about each job.
-
-    Returns:
-        One line of text for users about each job.
     """
     jobs, _waited_for[:] = list(_waited_for), []
     return [_cancel(job, timeout_s) for job in jobs]

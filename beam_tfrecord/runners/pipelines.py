@@ -128,14 +128,6 @@ class LaunchedPipeline(beam.Pipeline):
     In IPython, Beam imports its interactive runner to add the number of the notebook's cell to the
     labels of steps. That import takes seconds, and fails without pandas or with pandas 3. So these
     pipelines keep their labels.
-
-    Args:
-        options: Beam's options.
-        start: Function that starts the pipeline and returns at once. Its arguments are the pipeline
-            and the function by which Beam runs it. None means Beam's function.
-
-    Raises:
-        UsageError: Beam refuses the options.
     """
 
     def __init__(
@@ -163,15 +155,7 @@ class LaunchedPipeline(beam.Pipeline):
             beam.pipeline.alter_label_if_ipython = _number_labels
 
     def run(self, *args: Any, **kwargs: Any) -> PipelineResult:
-        """Start the pipeline, or only add it to `Launch.built` if the launch runs no pipelines.
-
-        Raises:
-            UsageError: The options of the pipeline make Beam lose elements.
-            BeamTFRecordError: A step of this package failed on a local runner.
-            KeyboardInterrupt: The pipeline was interrupted on a local runner.
-            RuntimeError: A function of the user failed on a local runner: the message ends with the
-                user's frames. The log at level DEBUG has the traceback of Beam.
-        """
+        """Start the pipeline, or only add it to `Launch.built` if the launch runs no pipelines."""
         launch = current_launch()
         if not launch.runs:
             launch.built.append(self)
@@ -209,19 +193,7 @@ class Finished(PipelineResult):
 
 
 class RemoteResult(PipelineResult, abc.ABC):
-    """The result of a remote job: wraps Beam's result, and asks for the state at growing intervals.
-
-    Args:
-        result: Beam's result.
-        job: The job's names and the function that cancels it.
-        launch: The launch, which decides whether to wait for the job.
-        resources: Context that is closed when the wait for the job ends.
-
-    Attributes:
-        first_look_s: Seconds between the first two requests for the state of the job; they grow.
-        longest_look_s: The maximum number of seconds between two requests.
-        logger: Name of the logger of Beam's messages about the job; empty means the root logger.
-    """
+    """The result of a remote job: wraps Beam's, and polls the state at growing intervals."""
 
     logger = "apache_beam"
     first_look_s = 0.5
@@ -257,15 +229,7 @@ class RemoteResult(PipelineResult, abc.ABC):
         self._remote.cancel()
 
     def wait_until_finish(self, duration: int | None = None) -> Any:
-        """Wait for the end of the job; cancel the job if an interrupt ends the wait.
-
-        Args:
-            duration: Milliseconds after which the wait ends, and the job goes on.
-
-        Raises:
-            JobFailed: The job failed or was cancelled, or the runner does not answer.
-            UsageError: The workers of the job cannot start.
-        """
+        """Wait for the end of the job; cancel the job if an interrupt ends the wait."""
         say_start(f"waiting for workers of {self._remote.runner}")
         with self._resources, silenced(self.logger):
             if not self._launch.waits:
@@ -315,9 +279,6 @@ def silenced(name: str) -> Iterator[None]:
     """Silence a logger of Beam inside the block, since users get its errors as one line.
 
     A logger that logs at the level INFO or below is not silenced.
-
-    Args:
-        name: Name of the logger; empty means the root logger.
     """
     logger = logging.getLogger(name)
     before = logger.level

@@ -22,11 +22,7 @@ _PRISM_DIRECTORIES = ("~/go/bin", "~/.apache_beam/cache/prism/bin")
 
 
 def portable_presets(options: Sequence[str]) -> list[str]:
-    """Return the default options for Beam's portable runner: its embedded job service.
-
-    Args:
-        options: The user's options. If they name a job service, there are no default options.
-    """
+    """Return the default options for Beam's portable runner: its embedded job service."""
     if has_option(options, "--job_endpoint"):
         return []
     presets = [f"--job_endpoint={EMBEDDED_JOB_SERVICE}"]
@@ -39,13 +35,6 @@ def prism_presets(options: Sequence[str]) -> list[str]:
     """Return the default options for Prism, with the path of the program.
 
     If Prism is missing, Beam would download it without a timeout. This function raises instead.
-
-    Args:
-        options: The user's options. If they name Prism or a job service, there are no default
-            options.
-
-    Raises:
-        UsageError: Prism is not on this machine.
     """
     if has_option(options, "--prism_location") or has_option(options, "--job_endpoint"):
         return []

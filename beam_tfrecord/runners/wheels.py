@@ -49,15 +49,7 @@ class WheelOptions(PipelineOptions):
 
 
 def stage_wheels(options: PipelineOptions, modules: Iterable[str]) -> None:
-    """Add the wheels that workers need to the extra packages in the options of a job.
-
-    Args:
-        options: Options of the job, which are modified.
-        modules: Names of the modules of the user's functions.
-
-    Raises:
-        UsageError: The user's wheel is not a wheel of this version.
-    """
+    """Add the wheels that workers need to the extra packages in the options of a job."""
     setup = options.view_as(SetupOptions)
     wheels = [*(setup.extra_packages or ()), *staged_wheels(options, modules)]
     # With an empty list, Beam would stage a file that lists no packages.
@@ -65,15 +57,7 @@ def stage_wheels(options: PipelineOptions, modules: Iterable[str]) -> None:
 
 
 def staged_wheels(options: PipelineOptions, modules: Iterable[str] = ()) -> list[str]:
-    """Return the paths of the wheels that workers need.
-
-    Args:
-        options: Options of the job, which include `WheelOptions`.
-        modules: Names of the modules of the user's functions.
-
-    Raises:
-        UsageError: The user's wheel is not a wheel of this version.
-    """
+    """Return the paths of the wheels that workers need."""
     own = options.view_as(WheelOptions).worker_wheel
     wheels = []
     if own == "auto":
@@ -112,12 +96,7 @@ def package_wheel() -> str:
 
 
 def module_wheel(name: str) -> str | None:
-    """Build a wheel of a user's module, or of the top package that it is in, and return its path.
-
-    Returns:
-        None if the module is installed (workers get it with their packages), is not found, is not
-        Python source, or belongs to this package.
-    """
+    """Build a wheel of a user's module, or of its top package, and return its path."""
     top = name.partition(".")[0]
     spec = util.find_spec(top)
     if spec is None or spec.origin is None or top == _PACKAGE.name:

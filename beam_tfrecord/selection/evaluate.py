@@ -71,15 +71,7 @@ _HINTS = {
 
 
 class Values(NamedTuple):
-    """The values of a column in a form that compares.
-
-    Attributes:
-        name: Name of the column.
-        kind: What it can be compared with: the `kind` of a literal, or another text for types that
-            cannot be compared.
-        array: The values: integers, float64, decimals, text or booleans.
-        unit: Value of 1 in the array: days for dates, nanoseconds for timestamps, else 1.
-    """
+    """The values of a column in a form that compares."""
 
     name: str
     kind: str
@@ -88,16 +80,7 @@ class Values(NamedTuple):
 
 
 def rows_that_match(condition: Condition, data: pa.RecordBatch) -> pa.BooleanArray:
-    """Return for each row whether the condition is true, false or null.
-
-    Args:
-        condition: The condition.
-        data: The columns of the condition, and perhaps others.
-
-    Raises:
-        UsageError: A column is missing, or has a type that the condition cannot compare. This
-            depends on the schema alone, so a batch without rows shows it too.
-    """
+    """Return for each row whether the condition is true, false or null."""
     match condition:
         case Column():
             return _compared("=", _values(condition, data), Literal("boolean", "TRUE", True))
@@ -164,11 +147,7 @@ def _values(column: Column, data: pa.RecordBatch) -> Values:
 
 
 def _check(values: Values, kind: str, what: str, *, is_column: bool = False) -> bool:
-    """Return whether there is something to compare: False if one side is always null.
-
-    Raises:
-        UsageError: The two sides cannot be compared.
-    """
+    """Return whether there is something to compare: False if one side is always null."""
     if "null" in (values.kind, kind):
         return False
     if values.kind != kind:
@@ -213,12 +192,7 @@ def _check_boolean(sign: Operator, values: Values) -> None:
 
 
 def _at_or_below(values: Values, literal: Literal) -> tuple[int | float | Decimal | None, bool]:
-    """Return the largest value of a column's type that is at most a literal.
-
-    Returns:
-        The value, or None if the literal is below all values of the type; and whether it is equal
-        to the literal.
-    """
+    """Return the largest value of a column's type that is at most a literal."""
     assert isinstance(literal.value, Fraction)
     of = values.array.type
     if pa.types.is_floating(of):

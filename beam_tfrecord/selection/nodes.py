@@ -35,17 +35,7 @@ class Column:
 
 @dataclasses.dataclass(frozen=True)
 class Literal:
-    """A constant.
-
-    Attributes:
-        kind: What it can be compared with: ``number``, ``text``, ``boolean``, ``date``,
-            ``timestamp`` or ``timestamp with time zone``; or ``null``.
-        text: How the normal form spells it.
-        value: A text or a boolean; the exact value of a number; days since 1970 of a date;
-            nanoseconds since 1970 of a timestamp; None for null.
-        is_float: Whether it is a number with a point or an exponent, which stands for the nearest
-            double in comparisons with floats.
-    """
+    """A constant."""
 
     kind: str
     text: str

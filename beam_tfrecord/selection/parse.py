@@ -78,11 +78,7 @@ _NAMES = {
 
 
 def parse_filter(text: str) -> Condition:
-    """Return the condition that a text states.
-
-    Raises:
-        UsageError: The text is not a condition, or has something that filters do not have.
-    """
+    """Return the condition that a text states."""
     if not isinstance(text, str):
         raise UsageError(f"--filter is {text!r}, not a text: pass a condition such as 'a > 0'")
     if not text.strip():
@@ -135,11 +131,7 @@ class _Parser:
         self._text = text
 
     def condition(self, node: Any) -> Condition:
-        """Return the condition that a node states.
-
-        Raises:
-            UsageError: A filter cannot have such a node.
-        """
+        """Return the condition that a node states."""
         match kind := self._kind(node):
             case "Paren":
                 return self.condition(node.this)
@@ -272,11 +264,7 @@ class _Parser:
             raise self._wrong(of, f"is not a {kind} of the form {form}") from error
 
     def _kind(self, node: Any) -> str:
-        """Return the name of the class of a node, after a check of its arguments.
-
-        Raises:
-            UsageError: A filter cannot have such a node, or one of its arguments.
-        """
+        """Return the name of the class of a node, after a check of its arguments."""
         kind = type(node).__name__
         known = _ARGUMENTS.get(kind)
         if known is None:

@@ -38,14 +38,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Bounds(NamedTuple):
-    """What is known about the values of a column in some parts, one element for each.
-
-    Attributes:
-        least: The least value, or one below it; null if it is unknown.
-        largest: The largest value, or one above it; null if it is unknown.
-        has_nulls: Whether there may be nulls.
-        has_values: Whether there may be values.
-    """
+    """What is known about the values of a column in some parts, one element for each."""
 
     least: pa.Array
     largest: pa.Array
@@ -67,13 +60,7 @@ class Results(NamedTuple):
 
 
 def parts_that_may_match(condition: Condition, bounds: Mapping[str, Bounds], count: int) -> Mask:
-    """Return for each part whether the condition may be true for one of its rows.
-
-    Args:
-        condition: The condition.
-        bounds: Bounds by column; nothing is known about columns that are not among them.
-        count: Number of parts.
-    """
+    """Return for each part whether the condition may be true for one of its rows."""
     return _results(condition, bounds, count).true
 
 

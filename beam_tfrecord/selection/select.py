@@ -47,15 +47,7 @@ class SelectOptions(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """Which rows of a source to take; a small value without objects of the parser.
-
-    Attributes:
-        condition: Condition that is true for the rows; None means all rows.
-        share: Share of the rows in the sample, above 0 and at most 1.
-        seed: Seed of the sample.
-        columns: Names of the columns to return, if the source also reads others, which only the
-            condition needs; None means all.
-    """
+    """Which rows of a source to take; a small value without objects of the parser."""
 
     condition: Condition | None = None
     share: Fraction = Fraction(1)
@@ -77,11 +69,7 @@ class Selection:
         return found
 
     def check(self, schema: pa.Schema) -> None:
-        """Check the condition against the types of the columns that the source reads.
-
-        Raises:
-            UsageError: A column does not exist, or has a type that cannot be compared.
-        """
+        """Check the condition against the types of the columns that the source reads."""
         if self.condition is not None:
             empty = [pa.nulls(0, field.type) for field in schema]
             rows_that_match(self.condition, pa.record_batch(empty, names=schema.names))
@@ -97,10 +85,6 @@ class Selection:
         """Return the rows of a batch that are selected, with their origins and all rejects.
 
         The result counts all rows of the batch as read.
-
-        Raises:
-            DataError: There is a sample, but the rows have no numbers.
-            UsageError: See `check`.
         """
         rows = np.flatnonzero(self._is_selected(batch))
         found = batch
@@ -124,11 +108,7 @@ class Selection:
 def make_selection(
     *, filter: str | None = None, sample: float | str | None = None, sample_seed: int | None = 0
 ) -> Selection | None:
-    """Return what the keywords select; None if they select all rows.
-
-    Raises:
-        UsageError: One of them is wrong.
-    """
+    """Return what the keywords select; None if they select all rows."""
     condition = None if filter is None else parse_filter(filter)
     share = Fraction(1) if sample is None else _share(sample)
     seed = check_seed(sample_seed, "--sample-seed")
@@ -138,11 +118,7 @@ def make_selection(
 
 
 def refuse_unnumbered() -> None:
-    """Refuse a sample of rows without numbers.
-
-    Raises:
-        UsageError: Always.
-    """
+    """Refuse a sample of rows without numbers."""
     raise UsageError(_NOT_NUMBERED)
 
 

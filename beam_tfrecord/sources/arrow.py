@@ -65,17 +65,7 @@ _Read = Callable[[pa.NativeFile, Unit, pa.ipc.IpcReadOptions], Iterator[pa.Recor
 
 
 class _Message(NamedTuple):
-    """A record batch or dictionary in a file.
-
-    Attributes:
-        kind: Number of its type.
-        start: Its first byte in the file.
-        stop: End of its data, exclusive.
-        rows: Number of rows.
-        has_null: For each array of the record batch, nested ones included, a byte that is 1 if it
-            has a null.
-        is_compressed: Whether its buffers are compressed.
-    """
+    """A record batch or dictionary in a file."""
 
     kind: int
     start: int
@@ -86,14 +76,7 @@ class _Message(NamedTuple):
 
 
 class ArrowUnit(NamedTuple):
-    """A range of record batches.
-
-    Attributes:
-        ranges: Byte ranges that it reads.
-        first_row: Number of rows before the unit in its file.
-        head: Byte ranges of the schema and the dictionaries before it in a stream; empty for the
-            file format.
-    """
+    """A range of record batches."""
 
     ranges: Ranges
     first_row: int
@@ -102,12 +85,7 @@ class ArrowUnit(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _ArrowContents(Contents):
-    """The contents of a file.
-
-    Attributes:
-        preface: Byte ranges of the schema and of all dictionaries of a stream; empty for the file
-            format.
-    """
+    """The contents of a file."""
 
     preface: Ranges = ()
 
@@ -121,12 +99,6 @@ class Arrow(TypedFiles):
     detail_type: ClassVar[Any] = ArrowUnit
 
     def scan(self, chunk: Chunk) -> Scan:
-        """Read the schema of a file, and the numbers of rows of its record batches.
-
-        Raises:
-            DataError: The file is not a complete Arrow file, has a record batch that is too
-                large, or two columns have the same name.
-        """
         file = chunk.file
         with open_input(file) as raw:
             try:
@@ -174,11 +146,7 @@ class Arrow(TypedFiles):
 
     @contextlib.contextmanager
     def opened(self, unit: Unit) -> Iterator[Opened]:
-        """Open the file of a unit.
-
-        Raises:
-            DataError: The file is damaged; also while its rows are read.
-        """
+        """Open the file of a unit."""
         detail: ArrowUnit = unit.detail
         with open_input(unit.file) as raw:
             try:
@@ -212,11 +180,7 @@ def _schema_of(raw: pa.NativeFile, *, is_file: bool) -> pa.Schema:
 
 
 def _in_footer(raw: pa.NativeFile) -> Iterator[_Message]:
-    """Yield the dictionaries and record batches of a file, in the order of its footer.
-
-    Raises:
-        ValueError: The footer does not list all that is in the file.
-    """
+    """Yield the dictionaries and record batches of a file, in the order of its footer."""
     size = raw.size()
     raw.seek(size - _TAIL.size)
     length, _ = _TAIL.unpack(raw.read(_TAIL.size))
@@ -257,11 +221,7 @@ def _places(footer: bytes, kind: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _metadata_at(raw: pa.NativeFile, at: int) -> tuple[bytes, int]:
-    """Return the metadata of the message at a position, and where they end; empty at the end.
-
-    Raises:
-        ValueError: The file ends before.
-    """
+    """Return the metadata of the message at a position, and where they end; empty at the end."""
     raw.seek(at)
     data = raw.read(_METADATA_BYTES)
     before = 8 if data.startswith(_MARK) else 4
@@ -279,11 +239,7 @@ def _cut_off(at: int) -> ValueError:
 
 
 def _in_stream(raw: pa.NativeFile) -> Iterator[_Message]:
-    """Yield the dictionaries and record batches of a stream, in order.
-
-    Raises:
-        ValueError: The stream ends inside a message, or something follows its end.
-    """
+    """Yield the dictionaries and record batches of a stream, in order."""
     size = raw.size()
     at = 0
     while at < size:
@@ -378,14 +334,7 @@ def _node_count(arrow: pa.DataType) -> int:
 def _blocks(
     batches: Sequence[_Message], per_row: int, share: float, unit_bytes: int
 ) -> tuple[Block, ...]:
-    """Join neighbouring record batches to blocks.
-
-    Args:
-        batches: The record batches.
-        per_row: Estimate of the bytes of a record besides its values.
-        share: Share of the columns that are read.
-        unit_bytes: Bytes of a unit.
-    """
+    """Join neighbouring record batches to blocks."""
     blocks = []
     start = size = 0
     for stop, batch in enumerate(batches, 1):
@@ -416,11 +365,7 @@ def _rows(
     columns: Sequence[str],
     batch_rows: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield columns of a unit.
-
-    Raises:
-        DataError: A record batch is damaged.
-    """
+    """Yield columns of a unit."""
     # No field at all would mean all of them.
     included = [inside.get_field_index(name) for name in columns] or [0][: len(inside)]
     options = pa.ipc.IpcReadOptions(included_fields=included, use_threads=False)

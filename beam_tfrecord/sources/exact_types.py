@@ -144,12 +144,7 @@ def always_fits(of: pa.DataType, to: pa.DataType) -> bool:
 
 
 def cast_exactly(values: pa.Array, to: pa.DataType) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """Cast values to a type that `can_cast` allows.
-
-    Returns:
-        The cast values, with null for each value that does not fit exactly, and the row numbers of
-        these values.
-    """
+    """Cast values to a type that `can_cast` allows."""
     none = np.empty(0, np.int64)
     if values.type.equals(to):
         return values, none

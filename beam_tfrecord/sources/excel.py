@@ -58,14 +58,7 @@ _JOINED = {
 
 
 class ExcelUnit(NamedTuple):
-    """What is needed to read a sheet.
-
-    Attributes:
-        ranges: The bytes of the file.
-        sheet: Name of the sheet.
-        schema: Types of its columns.
-        columns: Number of each column in the sheet, from 0.
-    """
+    """What is needed to read a sheet."""
 
     ranges: Ranges
     sheet: str
@@ -83,14 +76,7 @@ class _Sheet(Contents):
 
 @dataclasses.dataclass(frozen=True)
 class Excel(TypedFiles):
-    """Excel workbooks. A sheet is one unit, because it can only be read from its start.
-
-    Attributes:
-        sheet: Name of the sheet to read; None means the only visible one.
-        types: Types of columns by name, as Arrow types or their names; others are inferred. Texts,
-            and values of several kinds, are parsed as in CSV files.
-        null_words: Words that mean null in every column, also errors such as ``#N/A``.
-    """
+    """Excel workbooks. A sheet is one unit, because it can only be read from its start."""
 
     kind: ClassVar[str] = "excel"
     suffixes: ClassVar[tuple[str, ...]] = (".xlsx", ".xlsm")
@@ -108,13 +94,6 @@ class Excel(TypedFiles):
         object.__setattr__(self, "null_words", as_words("null_words", self.null_words))
 
     def scan(self, chunk: Chunk) -> Scan:
-        """Read the sheet of a file, and find the types of its columns.
-
-        Raises:
-            DataError: The file is damaged, or has a value that is not supported.
-            SchemaConflict: A column has several kinds of values.
-            UsageError: There is no such sheet, or the file has several.
-        """
         file = chunk.file
         with opened_workbook(file) as workbook, opened_workbook(file, computed=False) as formulas:
             sheet = sheet_name(workbook, file, self.sheet)
@@ -150,13 +129,6 @@ class Excel(TypedFiles):
         return ExcelUnit(ranges, contents.sheet, contents.schema, contents.columns)
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
-        """Join the schemas of all files, with the types of the user.
-
-        Raises:
-            SchemaConflict: The types of a column have no exact common type, or a file lacks a
-                column.
-            UsageError: No file has a column that is named.
-        """
         scans = list(inferences)
         known = [name for scan in scans for name in scan.detail.names]
         if unknown := [name for name in self.types if name not in known]:
@@ -189,11 +161,7 @@ class Excel(TypedFiles):
 
     @contextlib.contextmanager
     def opened(self, unit: Unit) -> Iterator[Opened]:
-        """Open the sheet of a unit.
-
-        Raises:
-            DataError: The file is damaged; also while its rows are read.
-        """
+        """Open the sheet of a unit."""
         detail: ExcelUnit = unit.detail
         with opened_workbook(unit.file) as workbook:
             rows = rows_of(workbook[detail.sheet])
@@ -250,11 +218,7 @@ class Excel(TypedFiles):
     def _values(
         self, cells: Sequence[Any], place: _Place, wanted: Collection[int] | None = None
     ) -> list[Any]:
-        """Return the values of a row, None for an empty cell, and for columns that are not wanted.
-
-        Raises:
-            DataError: A cell has an error.
-        """
+        """Return the values of a row, None for an empty cell or an unwanted column."""
         values = []
         for at, cell in enumerate(cells):
             value = None if wanted is not None and at not in wanted else value_of(cell)
@@ -286,15 +250,7 @@ class _Place(NamedTuple):
 
 @dataclasses.dataclass
 class _Column:
-    """What is known of the values of a column so far.
-
-    Attributes:
-        name: Its name; empty if it has none.
-        first: For each kind of value, the place of the first one.
-        filled: Number of values.
-        text_bytes: Bytes of its texts.
-        largest: Largest absolute value of its integers.
-    """
+    """What is known of the values of a column so far."""
 
     name: str
     first: dict[pa.DataType, str] = dataclasses.field(default_factory=dict)
@@ -314,11 +270,7 @@ class _Column:
             self.largest = max(self.largest, abs(value))
 
     def field(self, count: int, chosen: pa.DataType | None) -> pa.Field:
-        """Return the column with the type of its values, or text if the user chose it.
-
-        Raises:
-            SchemaConflict: It has several kinds of values.
-        """
+        """Return the column with the type of its values, or text if the user chose it."""
         kinds = frozenset(self.first)
         if chosen is not None and is_text(chosen):
             arrow = chosen
@@ -354,11 +306,7 @@ def _column(columns: Sequence[_Column], at: int, place: _Place) -> _Column:
 def _check_formulas(
     cells: Sequence[Any], before: Sequence[Any], place: _Place, wanted: Collection[int] | None
 ) -> None:
-    """Check that each formula of a row has a value, in the columns that are wanted.
-
-    Raises:
-        DataError: The program that wrote the file did not compute a formula.
-    """
+    """Check that each formula of a row has a value, in the columns that are wanted."""
     for at, cell in enumerate(before):
         is_wanted = wanted is None or at in wanted
         if is_wanted and cell.data_type == "f" and (at >= len(cells) or cells[at].value is None):

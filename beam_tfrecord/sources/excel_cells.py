@@ -31,11 +31,7 @@ _ESCAPE = re.compile("_x(?![Dd][89A-Fa-f])([0-9A-Fa-f]{4})_")
 
 @contextlib.contextmanager
 def opened_workbook(file: InputFile, *, computed: bool = True) -> Iterator[Any]:
-    """Open a workbook for streaming, with values of formulas, or with the formulas themselves.
-
-    Raises:
-        DataError: The file is not a workbook, or is damaged.
-    """
+    """Open a workbook for streaming, with values of formulas, or with the formulas themselves."""
     require("excel", "an Excel workbook")
     from openpyxl.reader.excel import ExcelReader
 
@@ -78,11 +74,7 @@ def _read_texts(reader: Any) -> None:
 
 
 def _check_parts(raw: Any, file: InputFile) -> None:
-    """Check the sizes of the parts of a workbook that are not streamed.
-
-    Raises:
-        DataError: One is too large.
-    """
+    """Check the sizes of the parts of a workbook that are not streamed."""
     with zipfile.ZipFile(raw) as parts:
         for part in parts.infolist():
             if part.filename.endswith(".xml") and not part.filename.startswith(_SHEETS):
@@ -90,11 +82,7 @@ def _check_parts(raw: Any, file: InputFile) -> None:
 
 
 def sheet_name(workbook: Any, file: InputFile, wanted: str | None) -> str:
-    """Return the name of the sheet to read.
-
-    Raises:
-        UsageError: There is no such sheet, or several.
-    """
+    """Return the name of the sheet to read."""
     names = [sheet.title for sheet in workbook.worksheets]
     if wanted is not None and wanted not in names:
         raise UsageError(f"{file.name} has no sheet {wanted!r}: it has {listed(names)}")

@@ -51,13 +51,7 @@ def joined_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 class PartsOfFile(io.RawIOBase):
-    """Some byte ranges of an open file, one after the other, as a file to read from start to end.
-
-    Args:
-        raw: The file.
-        ranges: Start and end of each range.
-        head: Bytes to put before the first range.
-    """
+    """Some byte ranges of an open file, one after the other, as one sequential file."""
 
     def __init__(self, raw: pa.NativeFile, ranges: Ranges, *, head: bytes = b"") -> None:
         self._raw = raw
@@ -69,7 +63,6 @@ class PartsOfFile(io.RawIOBase):
         return True
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return the next `size` bytes, or fewer at the end."""
         left = sys.maxsize if size is None or size < 0 else size
         found = [self._head[:left]]
         self._head = self._head[left:]
@@ -109,11 +102,7 @@ def changed(file: InputFile) -> DataError:
 
 
 def incomplete(file: InputFile, kind: str, error: Exception, advice: str = "") -> DataError:
-    """Return the error for a file that is not a complete file of a kind, such as ``parquet``.
-
-    Raises:
-        Exception: `error` itself, if it comes from the system.
-    """
+    """Return the error for a file that is not a complete file of a kind, such as ``parquet``."""
     raise_infrastructure(error)
     reason = reason_of(error)
     with contextlib.suppress(OSError, BeamTFRecordError), open_input(file) as raw:
@@ -132,11 +121,7 @@ def format_of(head: bytes) -> str:
 
 
 def unreadable(file: InputFile, place: str, error: Exception, advice: str = "") -> DataError:
-    """Return the error for a part of a file that cannot be read, such as ``row group 3``.
-
-    Raises:
-        Exception: `error` itself, if it comes from the system.
-    """
+    """Return the error for a part of a file that cannot be read, such as ``row group 3``."""
     raise_infrastructure(error)
     return DataError(
         f"cannot read {place} of {file.name} ({reason_of(error)}): {advice or _ADVICE}"
@@ -155,17 +140,7 @@ def reason_of(error: Exception) -> str:
 
 
 def check_size(nbytes: int, place: str, file: InputFile, most: int | None = None) -> None:
-    """Check that a part of a file that is read at once, such as ``stripe 3``, fits into memory.
-
-    Args:
-        nbytes: Its size.
-        place: Its name.
-        file: The file.
-        most: Its largest size; None means `MOST_BYTES`.
-
-    Raises:
-        DataError: It is larger.
-    """
+    """Check that a part of a file that is read at once, such as ``stripe 3``, fits into memory."""
     most = MOST_BYTES if most is None else most
     if nbytes > most:
         raise DataError(
@@ -178,9 +153,6 @@ def check_values(batch: pa.RecordBatch) -> None:
     """Check that offsets and counts of a record batch make sense, which damage may have changed.
 
     Text that is not UTF-8 is left to the writer, which rejects its rows.
-
-    Raises:
-        pa.ArrowInvalid: They do not.
     """
     batch.validate()
     for column in batch.columns:

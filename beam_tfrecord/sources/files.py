@@ -31,11 +31,7 @@ from beam_tfrecord.tables import listed
 
 
 def as_paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
-    """Return one path or several paths as a tuple of strings.
-
-    Raises:
-        UsageError: The paths are something else, such as a table in memory.
-    """
+    """Return one path or several paths as a tuple of strings."""
     if isinstance(paths, str | os.PathLike):
         return (os.fspath(paths),)
     # Dicts and the tables of pandas have keys, and iterate over the names of their columns.
@@ -222,10 +218,6 @@ def skipped_files(places: Iterable[str], suffixes: Sequence[str]) -> list[str]:
     """Return the names of files in local directories and zip files that `list_files` does not list.
 
     Hidden files, and files that describe the others, are left out.
-
-    Args:
-        places: Local directories, and zip files or parts of these as `with_zips` returns them.
-        suffixes: Suffixes of the files that are listed.
     """
     known = (*suffixes, *_DESCRIPTIONS)
     names = sorted(name for place in places for name in _names_below(place))
@@ -334,12 +326,7 @@ def is_pattern(url: str) -> bool:
 
 
 def remote_entries(path: str) -> Iterator[Entry]:
-    """Yield the visible files of a URL, which names a file, a directory or a pattern.
-
-    Raises:
-        UsageError: There is no bucket of that name, or the name is a pattern.
-        StorageError: The filesystem cannot be reached.
-    """
+    """Yield the visible files of a URL, which names a file, a directory or a pattern."""
     path = storage.absolute_path(path)
     if is_web(path):
         if (entry := storage.status(path)) is None:
@@ -396,15 +383,7 @@ MOST_SENT_BYTES = 2**20
 
 @dataclasses.dataclass(frozen=True)
 class Listing:
-    """The files of a source, as listed once at the start of a job.
-
-    Attributes:
-        outlines: The `InputFile.outline` of each file.
-        bytes: Size of all files.
-        sent: The complete `InputFile` of each file; None if they are too many to send with the
-            pipeline. Then workers list the input again.
-        first: The complete `InputFile` of the first file.
-    """
+    """The files of a source, as listed once at the start of a job."""
 
     outlines: tuple[InputFile, ...] = ()
     bytes: int = 0
@@ -413,11 +392,7 @@ class Listing:
 
 
 def list_input(source: Source) -> Listing:
-    """List the files of a source.
-
-    Raises:
-        UsageError: There is no input.
-    """
+    """List the files of a source."""
     first: InputFile | None = None
     outlines: list[InputFile] = []
     sent: list[InputFile] = []

@@ -14,13 +14,7 @@ _MANY_GROUPS = 64
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Neighbouring units that one worker reads as one task.
-
-    Attributes:
-        number: Position among the groups, from 0.
-        first_unit: Position of the first unit in source order over all input.
-        units: The units, in order.
-    """
+    """Neighbouring units that one worker reads as one task."""
 
     number: int
     first_unit: int

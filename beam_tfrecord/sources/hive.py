@@ -42,14 +42,6 @@ def partition_fields(files: Iterable[InputFile], *, union: bool = False) -> list
 
     A column is int64 if every value is an integer that fits and has no leading zero, else text; if
     all values are null, its type is null.
-
-    Args:
-        files: The files, which may contain duplicates.
-        union: Whether files may lack a column, which is null there.
-
-    Raises:
-        SchemaConflict: Two files lie in directories of different columns, or a path states one
-            column twice.
     """
     distinct = sorted({(file.name, file.partitions) for file in files})
     values: dict[str, list[str | None]] = {}
@@ -99,17 +91,7 @@ def add_partition_fields(
     columns: Collection[str] | None = None,
     union: bool = False,
 ) -> pa.Schema:
-    """Return `schema`, the columns inside `files`, with the columns of their paths at the end.
-
-    Args:
-        schema: The columns inside the files.
-        files: All files.
-        columns: Names of the columns to read; None means all.
-        union: Whether files may lack a column.
-
-    Raises:
-        SchemaConflict: `partition_fields` raises it, or a column is both in a file and in its path.
-    """
+    """Return `schema`, the columns inside `files`, with the columns of their paths at the end."""
     files = list(files)
     fields = [
         field
@@ -130,9 +112,6 @@ def with_partitions(data: pa.RecordBatch, file: InputFile, schema: pa.Schema) ->
     """Return the rows `data` of a file with exactly the columns of `schema`.
 
     A column that `data` lacks is a constant from the path of the file, or else null.
-
-    Raises:
-        DataError: A value in the path does not fit its column's type.
     """
     present = {name: index for index, name in enumerate(data.schema.names)}
     arrays = [
@@ -150,14 +129,7 @@ def with_partitions(data: pa.RecordBatch, file: InputFile, schema: pa.Schema) ->
 def partition_texts(
     file: InputFile, schema: pa.Schema, num_rows: int, *, inside: Collection[str]
 ) -> dict[str, pa.Array]:
-    """Return the float columns of a path as text, which keeps all digits.
-
-    Args:
-        file: The file with the path.
-        schema: Types of the columns.
-        num_rows: Number of rows.
-        inside: Names of the columns inside the file, which are skipped.
-    """
+    """Return the float columns of a path as text, which keeps all digits."""
     floats = {field.name for field in schema if pa.types.is_floating(field.type)}.difference(inside)
     return {
         name: pa.repeat(pa.scalar(text), num_rows)
@@ -167,11 +139,7 @@ def partition_texts(
 
 
 def partition_value(file: InputFile, field: pa.Field) -> pa.Scalar:
-    """Return the value of a column in the path of a file; null if the path has none.
-
-    Raises:
-        DataError: The value does not fit the type of the column.
-    """
+    """Return the value of a column in the path of a file; null if the path has none."""
     value = dict(file.partitions).get(field.name)
     if value is None:
         return pa.scalar(None, field.type)

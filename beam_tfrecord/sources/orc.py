@@ -60,12 +60,6 @@ class Orc(TypedFiles):
     suffixes: ClassVar[tuple[str, ...]] = (".orc",)
 
     def scan(self, chunk: Chunk) -> Scan:
-        """Read the footer of a file.
-
-        Raises:
-            DataError: The file is not a complete ORC file, has a stripe that is too large, or two
-                columns have the same name; or pyarrow is too old to read its timestamps.
-        """
         file = chunk.file
         with _reader(file) as orc:
             inside = orc.schema
@@ -91,22 +85,14 @@ class Orc(TypedFiles):
 
     @contextlib.contextmanager
     def opened(self, unit: Unit) -> Iterator[Opened]:
-        """Open the file of a unit.
-
-        Raises:
-            DataError: The file is damaged; also while its rows are read.
-        """
+        """Open the file of a unit."""
         with _reader(unit.file) as orc:
             yield Opened(orc.schema, unit.detail.first_row, functools.partial(_rows, orc, unit))
 
 
 @contextlib.contextmanager
 def _reader(file: InputFile) -> Iterator[Any]:
-    """Open a file, and yield the `pyarrow.orc.ORCFile` that reads it.
-
-    Raises:
-        DataError: The file is not a complete ORC file.
-    """
+    """Open a file, and yield the `pyarrow.orc.ORCFile` that reads it."""
     from pyarrow.orc import ORCFile
 
     with open_input(file) as raw:
@@ -120,11 +106,7 @@ def _reader(file: InputFile) -> Iterator[Any]:
 
 
 def _check_timestamps(fields: Sequence[pa.Field], file: InputFile) -> None:
-    """Check that pyarrow refuses timestamps that it cannot represent.
-
-    Raises:
-        DataError: It would read them as others.
-    """
+    """Check that pyarrow refuses timestamps that it cannot represent."""
     named = [field.name for field in fields if "timestamp[" in str(field.type)]
     if named and int(pa.__version__.partition(".")[0]) < _EXACT_PYARROW:
         raise DataError(
@@ -135,12 +117,7 @@ def _check_timestamps(fields: Sequence[pa.Field], file: InputFile) -> None:
 
 
 def _parsed(orc: Any) -> tuple[list[dict[int, Any]], set[str], dict[str, int]]:
-    """Return what a footer says of a file.
-
-    Returns:
-        The fields of each stripe, the names of the columns with nulls, and the bytes of the texts
-        and binary values of each column, nested ones included.
-    """
+    """Return what a footer says of a file."""
     (footer,) = (
         value for number, value in _fields(orc.reader.serialized_file_tail()) if number == _FOOTER
     )
@@ -227,11 +204,7 @@ def _block(
 def _rows(
     orc: Any, unit: Unit, columns: Sequence[str], batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield columns of a unit.
-
-    Raises:
-        DataError: A stripe is damaged.
-    """
+    """Yield columns of a unit."""
     # Without a column, pyarrow would lose the number of rows.
     included = list(columns) or orc.schema.names[:1]
     for stripe in range(unit.start, unit.stop):

@@ -49,18 +49,7 @@ _SHOWN_CHARACTERS = 200
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """The smallest part of a file that can be read on its own.
-
-    Attributes:
-        start: First row group, record batch, stripe or byte.
-        stop: End of these, exclusive.
-        rows: Number of rows.
-        compressed_bytes: Bytes in the file of the columns that are read.
-        uncompressed_bytes: Bytes of these columns after decompression, perhaps an estimate.
-        encoded_bytes: Estimate of the size of its records.
-        ranges: Start and end in the file of each sequence of adjacent bytes that it reads.
-        is_pruned: Whether a filter matches none of its rows, so that it is not read.
-    """
+    """The smallest part of a file that can be read on its own."""
 
     start: int
     stop: int
@@ -74,14 +63,7 @@ class Block:
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """What a scan finds in a file, or in a chunk of it.
-
-    Attributes:
-        schema: The columns that are read; a field is not nullable if its column has no null.
-        names: Names of all columns of the file.
-        blocks: The blocks, in order.
-        head: Bytes of the file that describe the blocks, such as a footer.
-    """
+    """What a scan finds in a file, or in a chunk of it."""
 
     schema: pa.Schema
     names: tuple[str, ...]
@@ -97,15 +79,7 @@ class BlockUnit(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """A value that is not of the type of its column; it is null in its batch.
-
-    Attributes:
-        row: Number of its row in the batch.
-        column: Name of the column.
-        name: Name of the value in the file.
-        expected: What it is not, such as ``an integer``.
-        value: The value as text.
-    """
+    """A value that is not of the type of its column; it is null in its batch."""
 
     row: int
     column: str
@@ -115,16 +89,7 @@ class Fault(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """An open unit.
-
-    Attributes:
-        schema: All columns of the file.
-        first_row: Number of rows before the unit in its file.
-        batches: Returns the rows of some columns, given their names and the largest number of rows
-            of a batch. No batch has rows from both sides of a gap.
-        gaps: Rows that are not read: the number of the first row of each gap, and their number.
-        faults: The faults of the latest batch.
-    """
+    """An open unit."""
 
     schema: pa.Schema
     first_row: int
@@ -220,7 +185,6 @@ class TypedFiles(Source):
         return units
 
     def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
-        """Return the bytes of the blocks of a unit and, for the first unit, of the head."""
         ranges: Ranges = unit.detail.ranges
         return ranges
 
@@ -279,11 +243,7 @@ def settled_by(source: Source, schema: pa.Schema | None) -> Source:
 
 
 def check_names(names: Iterable[str], file: InputFile) -> None:
-    """Check that no two columns of a file have the same name.
-
-    Raises:
-        DataError: Two columns have the same name.
-    """
+    """Check that no two columns of a file have the same name."""
     if doubled := [name for name, count in Counter(names).items() if count > 1]:
         raise DataError(f"{file.name} has two columns named {doubled[0]!r}: rename one of them")
 
@@ -295,12 +255,7 @@ def no_rows(unit: Unit, schema: pa.Schema) -> Batch:
 
 
 def framing_bytes(names: Iterable[str], leaves: Callable[[str], int] = lambda _: 1) -> int:
-    """Estimate the bytes of a record besides its values.
-
-    Args:
-        names: Names of the columns.
-        leaves: Returns the number of features of a column.
-    """
+    """Estimate the bytes of a record besides its values."""
     features = sum(leaves(name) * (len(name.encode()) + _FEATURE_BYTES) for name in names)
     return _RECORD_BYTES + features
 
@@ -310,9 +265,6 @@ def block_spans(blocks: Sequence[Block], unit_bytes: int) -> list[tuple[int, int
 
     The number of ranges is the smallest possible. Their sizes are as even as the blocks allow,
     because some runners assign tasks to workers in advance.
-
-    Returns:
-        Ranges (start, stop) that cover all blocks; one empty range if there are none.
     """
     sizes = [block.uncompressed_bytes for block in blocks]
     spans = _spans(sizes, unit_bytes)

@@ -163,11 +163,7 @@ class WebDataset(TypedFiles):
 
 @contextlib.contextmanager
 def _opened(file: InputFile) -> Iterator[pa.NativeFile]:
-    """Open a file, and turn errors of `tarfile` into ours.
-
-    Raises:
-        DataError: The file is damaged.
-    """
+    """Open a file, and turn errors of `tarfile` into ours."""
     with open_input(file) as raw:
         try:
             yield raw
@@ -176,11 +172,7 @@ def _opened(file: InputFile) -> Iterator[pa.NativeFile]:
 
 
 def _samples(raw: pa.NativeFile, file: InputFile, start: int, stop: int) -> Iterator[_Sample]:
-    """Yield the samples that begin between two bytes of a file.
-
-    Raises:
-        DataError: The file is damaged, or a member has no place in a sample.
-    """
+    """Yield the samples that begin between two bytes of a file."""
     sample: _Sample | None = None
     for member in _members(raw, file, start, stop):
         key, column = _named(member, file)
@@ -247,11 +239,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _named(member: tarfile.TarInfo, file: InputFile) -> tuple[str, str]:
-    """Return the key and the column of a member.
-
-    Raises:
-        DataError: The name has no extension.
-    """
+    """Return the key and the column of a member."""
     match = _NAME.fullmatch(member.name.removeprefix("./"))
     if match is None:
         raise DataError(

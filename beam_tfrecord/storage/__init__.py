@@ -131,13 +131,6 @@ class WholeFile:
 
     As a context manager it is closed at the end of the block, or removed if the block ends with an
     error.
-
-    Args:
-        path: Final path.
-        temporary: Path to write to until `close`, on a filesystem that can rename; by default
-            beside the final path.
-        outlasts: False for a file that is read again soon and then removed: it need not survive a
-            crash of the machine, and may be visible while it is written.
     """
 
     def __init__(self, path: str, *, temporary: str | None = None, outlasts: bool = True) -> None:
@@ -177,22 +170,13 @@ class WholeFile:
 
 @dataclasses.dataclass(frozen=True)
 class Lease:
-    """The right to write to an output directory, as a value that can be sent to workers.
-
-    Attributes:
-        path: File of the lease.
-        token: Random text in that file, which identifies this job.
-    """
+    """The right to write to an output directory, as a value that can be sent to workers."""
 
     path: str
     token: str
 
     def check(self) -> None:
-        """Check that this job still holds the lease; called before each final write.
-
-        Raises:
-            LeaseLost: Another job has replaced the lease, or the lease has ended.
-        """
+        """Check that this job still holds the lease; called before each final write."""
         try:
             holder = read_bytes(self.path)
         except FileNotFoundError:
@@ -210,9 +194,6 @@ def lease(directory: str) -> Iterator[Lease]:
 
     Locally the lease is a lock of the operating system, which ends with the process. On an object
     store it is an object that is created only if there is none, and renewed while the job lives.
-
-    Raises:
-        TargetExists: Another job holds the lease.
     """
     filesystem = _writable(directory)
     path = os.path.join(directory, ".lock")
@@ -242,11 +223,7 @@ def exists(path: str) -> bool:
 
 
 def file_size(path: str) -> int:
-    """Return the size of a file.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-    """
+    """Return the size of a file."""
     entry = status(path)
     if entry is None:
         raise FileNotFoundError(f"no such file: {path!r}")
@@ -269,37 +246,17 @@ def list_files(directory: str) -> Iterator[Entry]:
 
 
 def open_read(path: str, *, buffer_bytes: int | None = None, version: str = "") -> BinaryIO:
-    """Open a file for reading, as a file object that can seek.
-
-    Args:
-        path: The file.
-        buffer_bytes: Size of the buffer, which is also the size of a request to an object store; 0
-            means no buffer. By default an object has a buffer that suits reading from end to end.
-            Local files have none, and other files have Beam's own.
-        version: Version that an object has to have; empty for any. Other files are not checked.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        InputChanged: The object has another version.
-    """
+    """Open a file for reading, as a file object that can seek."""
     return _filesystem(path).open(path, buffer_bytes, version)
 
 
 def open_once(path: str) -> BinaryIO:
-    """Open a file for one read from end to end, which keeps a local file out of the page cache.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-    """
+    """Open a file for one read from end to end, which keeps a local file out of the page cache."""
     return open_read(path) if is_remote(path) else cast(BinaryIO, OnceFile(path))
 
 
 def read_bytes(path: str) -> bytes:
-    """Return all bytes of a file.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-    """
+    """Return all bytes of a file."""
     filesystem = _filesystem(path)
     if isinstance(filesystem, ReadableStore):
         return filesystem.read_bytes(path)
@@ -308,13 +265,7 @@ def read_bytes(path: str) -> bytes:
 
 
 def read_small(path: str) -> bytes:
-    """Return all bytes of a file that is small unless it is damaged, such as a manifest.
-
-    Raises:
-        DataError: The file is so large that it cannot be sound, and might fill the memory; or it
-            is damaged in its zip file.
-        FileNotFoundError: There is no such file.
-    """
+    """Return all bytes of a file that is small unless it is damaged, such as a manifest."""
     entry = status(path)
     if entry is not None and entry.bytes > _SMALL_BYTES:
         raise DataError(
@@ -331,18 +282,7 @@ def read_small(path: str) -> bytes:
 
 
 def read_into(path: str, start: int, out: memoryview, *, version: str = "") -> None:
-    """Fill `out` completely with the bytes of a file from `start`.
-
-    Args:
-        path: The file.
-        start: Position of the first byte.
-        out: The buffer to fill.
-        version: Version that an object has to have; empty for any. Other files are not checked.
-
-    Raises:
-        EOFError: The file ends earlier.
-        FileNotFoundError: There is no such file.
-    """
+    """Fill `out` completely with the bytes of a file from `start`."""
     _filesystem(path).read_into(path, start, out, version)
 
 
@@ -353,10 +293,6 @@ def publish_files(
 
     Local files are renamed. Objects are copied by their store, so their bytes do not pass through
     this machine; the temporary objects stay until their directory is removed.
-
-    Args:
-        pairs: Temporary and final path of each file.
-        check: Function to call before each file, such as `Lease.check`; its error ends the call.
     """
     pairs = list(pairs)
     if pairs:
@@ -364,11 +300,7 @@ def publish_files(
 
 
 def remove(path: str) -> None:
-    """Remove a file.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-    """
+    """Remove a file."""
     _writable(path).remove(path)
 
 

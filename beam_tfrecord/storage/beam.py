@@ -73,11 +73,7 @@ def _matching(pattern: str) -> list[Entry]:
 
 
 def _beam(path: str) -> Any:
-    """Return Beam's modules for files.
-
-    Raises:
-        UsageError: Beam has no filesystem for this URL, or a package is missing.
-    """
+    """Return Beam's modules for files."""
     scheme = path.partition("://")[0]
     if scheme in _EXTRAS:
         require(_EXTRAS[scheme], f"{scheme}://")

@@ -36,16 +36,7 @@ _FREE_BLOCKS: collections.deque[mmap.mmap] = collections.deque(maxlen=8)
 
 
 class BlockFile:
-    """A new file, written from its start to its end, in blocks past the page cache if possible.
-
-    Args:
-        path: The file; an older one is emptied.
-        will_sync: True if the file must be on the disk when it is finished. If False, it goes past
-            the page cache only if the disk has turned out to be fast.
-
-    Raises:
-        OSError: The file cannot be created or, from any method, cannot be written.
-    """
+    """A new file, written from its start to its end, in blocks past the page cache if possible."""
 
     def __init__(self, path: str, *, will_sync: bool = True) -> None:
         self._path = path
@@ -134,9 +125,6 @@ def read_into(path: str, start: int, out: memoryview) -> None:
     """Fill `out` completely with the bytes of a file from `start`.
 
     If the first byte is in the page cache, all bytes are read through the page cache, else past it.
-
-    Raises:
-        EOFError: The file ends earlier.
     """
     descriptor = open_file(path)
     try:
@@ -255,15 +243,7 @@ def _copy(source: memoryview, target: memoryview) -> None:
 
 
 def open_file(path: str) -> int:
-    """Open a regular file, or a link to one, for reading; return its descriptor.
-
-    Args:
-        path: The file.
-
-    Raises:
-        DataError: The path is a pipe, a device or another special file.
-        OSError: The file cannot be opened.
-    """
+    """Open a regular file, or a link to one, for reading; return its descriptor."""
     checked_status(path)
     # The file may have been replaced since; a pipe without a writer blocks its reader.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -276,12 +256,7 @@ def open_file(path: str) -> int:
 
 
 def checked_status(path: str) -> os.stat_result:
-    """Return the status of a file or directory without opening it; links are followed.
-
-    Raises:
-        DataError: The path is a special file, or a link that leads to itself.
-        OSError: There is no such path, or its status cannot be read.
-    """
+    """Return the status of a file or directory without opening it; links are followed."""
     try:
         status = os.stat(path)
     except OSError as error:

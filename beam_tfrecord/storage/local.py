@@ -30,14 +30,7 @@ _LOOK_SECONDS = 0.01
 
 
 class LocalFile:
-    """A local file that is being written, from its start to its end.
-
-    Args:
-        path: Final path.
-        temporary: Path to write to until `finish`; by default beside the final path.
-        outlasts: True if the file is synced and then renamed; False if it is written under its
-            final path.
-    """
+    """A local file that is being written, from its start to its end."""
 
     def __init__(self, path: str, temporary: str | None = None, *, outlasts: bool = True) -> None:
         head, tail = os.path.split(path)
@@ -71,13 +64,6 @@ class OnceFile(io.FileIO):
     The kernel reads ahead, as for any file, and drops each page once it is read. So other files
     stay in the page cache, and the kernel fills the same few pages again and again, which is more
     than twice as fast as fresh pages for the whole file.
-
-    Args:
-        path: The file.
-
-    Raises:
-        DataError: The path is not a regular file.
-        OSError: The file cannot be opened or, from `readinto`, cannot be read.
     """
 
     # These call `readinto`, unlike the methods of `FileIO`; nobody passes None as the size.
@@ -160,9 +146,6 @@ class LocalFilesystem:
         """Lock a file for the time of a block, and yield the random token written into it.
 
         The operating system ends the lock with the process in any case.
-
-        Raises:
-            TargetExists: Another job holds the lock.
         """
         while (descriptor := _locked(path)) is None:
             time.sleep(_LOOK_SECONDS)

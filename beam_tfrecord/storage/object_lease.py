@@ -34,15 +34,7 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Holder:
-    """The job that holds a lease.
-
-    Attributes:
-        token: A random name of the job.
-        machine: The machine, or the container, in which the process number is valid.
-        process: The process number of the job.
-        started: Start of that process in the machine's ticks, since process numbers are reused.
-        renewals: Number of renewals of the lease.
-    """
+    """The job that holds a lease."""
 
     token: str
     machine: str
@@ -102,11 +94,7 @@ def _start_of(process: int) -> str:
 
 @contextlib.contextmanager
 def held(store: ObjectStore, path: str) -> Iterator[str]:
-    """Hold the lease at a URL until the block ends; yield its token.
-
-    Raises:
-        TargetExists: Another job holds the lease.
-    """
+    """Hold the lease at a URL until the block ends; yield its token."""
     holder = this_process()
     version = _acquire(store, path, holder)
     ended = threading.Event()

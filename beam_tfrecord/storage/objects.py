@@ -91,13 +91,7 @@ class ReadableStore(abc.ABC):
 
     @contextlib.contextmanager
     def request(self, path: str, *, only_bucket: bool = False, version: str = "") -> Iterator[None]:
-        """Raise the client's errors as errors of this package, in one line with the URL.
-
-        Args:
-            path: URL of the object or directory of the request.
-            only_bucket: True if a 404 can only mean that the bucket is missing.
-            version: The version that the request asks for; empty for any.
-        """
+        """Raise the client's errors as errors of this package, in one line with the URL."""
         errors = self.client_errors()
         try:
             yield
@@ -140,12 +134,7 @@ class ReadableStore(abc.ABC):
             return None
 
     def open(self, path: str, buffer_bytes: int | None = None, version: str = "") -> BinaryIO:
-        """Open one version of an object; reads never return bytes of another version.
-
-        Raises:
-            FileNotFoundError: There is no such object.
-            InputChanged: The object does not have `version`.
-        """
+        """Open one version of an object; reads never return bytes of another version."""
         entry = self.status(path)
         if entry is None:
             raise FileNotFoundError(f"no such object: {public_path(path)!r}")
@@ -250,11 +239,7 @@ class ObjectStore(ReadableStore):
         return (entry for entry in self.entries(f"{directory}/") if not entry.path.endswith("/"))
 
     def put_matching(self, path: str, data: bytes, version: str) -> str | None:
-        """Write an object only if its version is `version`; if that is empty, only if it is absent.
-
-        Returns:
-            The new version, or None if the condition did not hold.
-        """
+        """Write an object only if its version is `version`; empty means that it is absent."""
         try:
             with self.request(path, only_bucket=not version):
                 return self.put(path, data, version)
@@ -286,12 +271,7 @@ class ObjectStore(ReadableStore):
         self.remove_many([path])
 
     def remove_one(self, path: str, version: str = "") -> None:
-        """Remove an object; unless `version` is empty, only if the object has this version.
-
-        Raises:
-            FileNotFoundError: There is no such object.
-            ConditionFailed: The object has another version.
-        """
+        """Remove an object; unless `version` is empty, only if the object has this version."""
         with self.request(path):
             self.delete(path, version)
 
@@ -353,12 +333,7 @@ class ObjectReader(io.RawIOBase):
 
 
 class ObjectWriter:
-    """Writes an object: in one request if it is small, else in parts in the background.
-
-    Args:
-        store: The store.
-        path: URL of the object.
-    """
+    """Writes an object: in one request if it is small, else in parts in the background."""
 
     def __init__(self, store: ObjectStore, path: str) -> None:
         self._store = store

@@ -17,13 +17,7 @@ _SYSTEM_NAMES = frozenset(("thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx"
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A file, as a listing shows it.
-
-    Attributes:
-        path: Path or URL.
-        bytes: Size.
-        version: Text that changes with the content: modification time in ns, generation or etag.
-    """
+    """A file, as a listing shows it."""
 
     path: str
     bytes: int
@@ -78,11 +72,7 @@ def plain_path(path: str) -> str:
 
 
 def path_text(path: str | os.PathLike[str]) -> str:
-    """Return a path or URL as text, without ``file://``.
-
-    Raises:
-        UsageError: The path is empty, such as the value of a variable that is not set.
-    """
+    """Return a path or URL as text, without ``file://``."""
     text = os.fspath(path).removeprefix("file://")
     if not text:
         raise UsageError("a path is empty: give a file, a directory or a URL")
@@ -93,9 +83,6 @@ def absolute_path(path: str | os.PathLike[str]) -> str:
     """Return the absolute form of a local path, or a URL without slashes at its end.
 
     The URL of a file of a web server is returned as it is.
-
-    Raises:
-        UsageError: The path is empty.
     """
     text = path_text(path)
     if is_web(text):
@@ -107,12 +94,7 @@ def absolute_path(path: str | os.PathLike[str]) -> str:
 
 
 def output_path(path: str | os.PathLike[str]) -> str:
-    """Return the absolute path of an output.
-
-    Raises:
-        UsageError: The path is empty, the filesystem is for reading only, the URL names no bucket,
-            or the path is not UTF-8, as Beam requires.
-    """
+    """Return the absolute path of an output."""
     text = absolute_path(path)
     try:
         text.encode()

@@ -34,13 +34,7 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
 class RequestFailed(Exception):
-    """A request failed; its text has no secrets.
-
-    Attributes:
-        status: HTTP status; 0 if there was no answer.
-        is_temporary: Whether the same request may succeed later.
-        wait_s: Shortest time to wait before, as the server asks.
-    """
+    """A request failed; its text has no secrets."""
 
     def __init__(
         self, text: str, status: int = 0, *, is_temporary: bool = False, wait_s: float = 0.0

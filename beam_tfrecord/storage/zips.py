@@ -46,12 +46,7 @@ _FAULTS = (
 
 
 def zip_url(archive: str, inside: str = "") -> str:
-    """Return the URL of a zip file, or of a name or pattern inside.
-
-    Args:
-        archive: Absolute path or URL of the zip file.
-        inside: The name or pattern; empty for the zip file.
-    """
+    """Return the URL of a zip file, or of a name or pattern inside."""
     url = f"zip+{archive}" if "://" in archive else f"zip://{archive}"
     return f"{url}{_END}/{inside}" if inside else f"{url}{_END}"
 
@@ -85,14 +80,7 @@ def _is_of_system(error: Exception) -> bool:
 
 
 class _Archive:
-    """An open zip file.
-
-    Attributes:
-        key: What changes if the file is replaced.
-        zip: The file.
-        members: Its regular files by name, sorted.
-        lock: Held while a member is opened or closed, because `zipfile` counts these.
-    """
+    """An open zip file."""
 
     def __init__(self, key: Hashable, shown: str, raw: BinaryIO) -> None:
         self.key = key
@@ -119,11 +107,7 @@ def _directory(raw: BinaryIO) -> zipfile.ZipFile:
 
 
 def _members(archive: zipfile.ZipFile, shown: str) -> Iterator[tuple[str, zipfile.ZipInfo]]:
-    """Yield the regular files of an archive, sorted by name.
-
-    Raises:
-        DataError: A name leads out of the archive or is there twice, or a member is a link.
-    """
+    """Yield the regular files of an archive, sorted by name."""
     infos = {info: _name_of(info) for info in archive.infolist()}
     files = [(name, info) for info, name in infos.items() if not name.endswith("/")]
     if len(dict(files)) < len(files):
@@ -147,11 +131,7 @@ def _name_of(info: zipfile.ZipInfo) -> str:
 
 
 class ZipFilesystem:
-    """A read-only filesystem of the members of zip files.
-
-    Args:
-        filesystem_of: Function that returns the filesystem of a zip file, given its path or URL.
-    """
+    """A read-only filesystem of the members of zip files."""
 
     def __init__(self, filesystem_of: Callable[[str], Any]) -> None:
         self._filesystem_of = filesystem_of
@@ -182,12 +162,7 @@ class ZipFilesystem:
         return sorted({name.partition("/")[0] for name in below})
 
     def files(self, directory: str) -> Iterator[Entry]:
-        """Yield all members below a directory, sorted by name.
-
-        Raises:
-            DataError: The zip file is damaged.
-            FileNotFoundError: There is no such zip file.
-        """
+        """Yield all members below a directory, sorted by name."""
         archive, name = split_zip_url(directory)
         above = f"{name}/" if name else ""
         for member, info in self._archive(archive).members.items():
@@ -203,13 +178,7 @@ class ZipFilesystem:
             raise EOFError(f"{shown_path(path)!r} ends {len(out) - count} bytes early")
 
     def open(self, path: str, buffer_bytes: int | None = None, version: str = "") -> BinaryIO:
-        """Open a member for reading.
-
-        Raises:
-            DataError: The member is encrypted, or compressed by a method that is not read.
-            FileNotFoundError: There is no such member.
-            InputChanged: The member has another version, or has a version but is gone.
-        """
+        """Open a member for reading."""
         archive, name = split_zip_url(path)
         shown = shown_path(path)
         try:
@@ -243,12 +212,7 @@ class ZipFilesystem:
         return io.BufferedReader(file, buffer_bytes or _JUMP_BYTES)
 
     def _archive(self, path: str) -> _Archive:
-        """Return an open archive, which is read anew if it has changed.
-
-        Raises:
-            DataError: It is damaged.
-            FileNotFoundError: There is no such file.
-        """
+        """Return an open archive, which is read anew if it has changed."""
         key = self._key(path)
         with self._lock:
             if key in self._opened:
@@ -285,14 +249,7 @@ def _changed(shown: str) -> InputChanged:
 
 
 class _Member(io.RawIOBase):
-    """A member that is open for reading.
-
-    Args:
-        archive: The archive.
-        info: The member.
-        shown: Its path, for messages.
-        is_same: Function that returns whether the zip file is still the one that was opened.
-    """
+    """A member that is open for reading."""
 
     def __init__(
         self, archive: _Archive, info: zipfile.ZipInfo, shown: str, is_same: Callable[[], bool]
@@ -326,13 +283,7 @@ class _Member(io.RawIOBase):
         return self._at
 
     def readinto(self, out: Any) -> int:
-        """Fill a buffer up to the end of the member, and return the number of bytes.
-
-        Raises:
-            OSError: The member is damaged, encrypted, or compressed by an unknown method.
-            InputChanged: The zip file is another one by now.
-            StorageError: There is no space for a copy.
-        """
+        """Fill a buffer up to the end of the member, and return the number of bytes."""
         view = memoryview(out).cast("B")
         filled = 0
         while filled < len(view) and (piece := self._next(len(view) - filled)):

@@ -34,12 +34,7 @@ MAX_STEP_PATHS = 4096
 
 @dataclasses.dataclass(frozen=True)
 class RecordsWay:
-    """A wrapper of a function that appends a step to the step path of its batches.
-
-    Attributes:
-        function: Function from one element to any number of batches.
-        step: Label of the step.
-    """
+    """A wrapper of a function that appends a step to the step path of its batches."""
 
     function: Callable[[Any], Iterable[Batch]]
     step: str
@@ -67,9 +62,6 @@ def step_paths_to(rows: beam.PCollection) -> tuple[StepPath, ...]:
 
     Rows of other Beam code have passed no step, so their path is empty. Other code may also forward
     batches of its side inputs; steps of this package have no side inputs of rows.
-
-    Raises:
-        UsageError: There are more than `MAX_STEP_PATHS`.
     """
     found: dict[beam.PCollection, tuple[StepPath, ...]] = {}
 
@@ -118,11 +110,7 @@ def side_inputs_of(rows: beam.PCollection) -> tuple[beam.PCollection, ...]:
 
 
 def element_kind(hint: Any) -> str:
-    """Return ``batches``, ``examples``, ``rows`` or ``any`` for a Beam element type.
-
-    Raises:
-        UsageError: Such elements cannot be written.
-    """
+    """Return ``batches``, ``examples``, ``rows`` or ``any`` for a Beam element type."""
     if isinstance(hint, type) and issubclass(hint, Batch):
         return "batches"
     if hint is bytes or is_example_class(hint):
@@ -152,22 +140,14 @@ def cannot_write(kind: Any) -> UsageError:
 
 
 def check_input(elements: Any, step: beam.PTransform) -> None:
-    """Check that a step follows another one.
-
-    Raises:
-        UsageError: It is the first one of its pipeline.
-    """
+    """Check that a step follows another one."""
     if not isinstance(elements, beam.PCollection):
         name = type(step).__name__
         raise UsageError(f"{name} needs an input: p | ReadFromCsv('a.csv') | {name}(…)")
 
 
 def check_batches(elements: Any, step: beam.PTransform) -> None:
-    """Check that a step follows another one, and that its elements may be batches.
-
-    Raises:
-        UsageError: There is no input, or its type hint says that it has rows or examples.
-    """
+    """Check that a step follows another one, and that its elements may be batches."""
     check_input(elements, step)
     if is_plain_kind(elements):
         hint = elements.element_type
@@ -224,18 +204,7 @@ class _Sinks(PipelineVisitor):
 
 @dataclasses.dataclass(frozen=True)
 class Assigned:
-    """The splits that earlier steps assigned to rows, as far as the graph shows.
-
-    Attributes:
-        splits: The splits of all `AssignSplits` steps before the rows, if batches keep them.
-        certain: The splits of those `AssignSplits` steps that only steps of this package follow, so
-            that the rows surely have them. After other code, only the rows themselves can show it.
-        are_everywhere: True if every path to the rows has an `AssignSplits` step.
-        are_missing: True if some rows surely have no split: only steps of this package follow their
-            reader, and none of them assigns splits.
-        are_lost: True if some rows had a split, and were then converted to rows or examples, which
-            carry none.
-    """
+    """The splits that earlier steps assigned to rows, as far as the graph shows."""
 
     splits: tuple[Splits, ...]
     certain: tuple[Splits, ...]
@@ -250,12 +219,7 @@ def mark_splits(batches: beam.PCollection, splits: Splits) -> None:
 
 
 def assigned_splits(rows: beam.PCollection, *, is_plain: bool = False) -> Assigned:
-    """Find the `AssignSplits` steps that come before a PCollection.
-
-    Args:
-        rows: The PCollection, the input of a step.
-        is_plain: True if the step first converts the rows to a form that carries no split.
-    """
+    """Find the `AssignSplits` steps that come before a PCollection."""
     splits: list[Splits] = []
     certain: list[Splits] = []
     are_everywhere, are_missing, are_lost = True, False, False

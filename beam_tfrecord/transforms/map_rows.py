@@ -46,13 +46,7 @@ class Chain(beam.PTransform):
 def remember_reader(
     before: beam.PCollection, after: beam.PCollection, step: beam.PTransform
 ) -> None:
-    """Attach to `after` a transform that reads its rows again, such as to infer their types.
-
-    Args:
-        before: Input of the step.
-        after: Output of the step.
-        step: The transform from `before` to `after`.
-    """
+    """Attach to `after` a transform that reads its rows again, such as to infer their types."""
     reader = reader_of(before)
     if reader is not None:
         after.beam_tfrecord_reader = Chain(reader, step)
@@ -275,12 +269,7 @@ class MapBatches(beam.PTransform):
 def map_batch(
     function: Callable[[pa.RecordBatch], pa.RecordBatch], keeps_rows: bool, batch: Batch
 ) -> Iterator[Batch]:
-    """Yield the result of `function` for a batch; if it raises an error, reject all rows.
-
-    Raises:
-        DataError: The function does not return a record batch, or `keeps_rows` is True and it
-            returns another number of rows.
-    """
+    """Yield the result of `function` for a batch; if it raises an error, reject all rows."""
     batch = as_job_batch(batch)
     if not batch.data.num_columns:
         yield batch

@@ -48,15 +48,7 @@ class ScannedChunk:
 
 @dataclasses.dataclass(frozen=True)
 class AnnouncedGroups:
-    """A wrapper of a generator function of groups that first logs how much there is to read.
-
-    Attributes:
-        function: Function of one element.
-        limit: Number of rows to read; None means all.
-        rows: Log of the rows that are read.
-        done: Function that returns the sums over a group that an earlier attempt has finished.
-        types: Log of the bytes that types are inferred from; None if the types are known.
-    """
+    """A wrapper of a generator function of groups that first logs how much there is to read."""
 
     function: Callable[[Any], Iterable[Group]]
     limit: int | None

@@ -257,12 +257,6 @@ def numbered_batches(
 
     With a key, each batch also gets its number within the group, and a batch without rows follows
     that marks the end of the group.
-
-    Args:
-        batches: All batches of the group.
-        key: Key of the group in a job that may be resumed; else empty.
-        hashes: List of the hashes of the group's units, complete once all batches were read; None
-            means no hashes.
     """
     number = 0
     for number, batch in enumerate(batches, start=1):
@@ -288,16 +282,7 @@ def read_group(
     step_path: StepPath = (),
     hashes: list[int] | None = None,
 ) -> Iterator[JobBatch]:
-    """Yield the batches of a group in order, each with the position of its unit in source order.
-
-    Args:
-        source: The source of the group.
-        group: The units to read.
-        schema: Types of the rows.
-        batch_rows: Maximum number of rows per batch.
-        step_path: Labels of the pipeline steps that the batches have passed.
-        hashes: List to which the hash of the bytes of each unit is appended; None means no hashes.
-    """
+    """Yield the batches of a group in order, each with the position of its unit in source order."""
     for index, unit in enumerate(group.units, start=group.first_unit):
         # Rows that a filter excludes unread count as read rows, with the first batch of the unit.
         pruned = unit.pruned_rows
@@ -328,13 +313,7 @@ def first_rows(batches: Iterator[JobBatch], limit: int | None) -> Iterator[JobBa
 def plan_reading(
     pipeline: beam.Pipeline, reader: ReadBatches, *, reads: bool = True
 ) -> tuple[Any, Any]:
-    """Return a PCollection of groups to read, and the schema or a side input that yields it.
-
-    Args:
-        pipeline: The pipeline.
-        reader: The reader.
-        reads: False if only the schema is needed, and the rows are not read.
-    """
+    """Return a PCollection of groups to read, and the schema or a side input that yields it."""
     source, faults, resume = reader.source, reader.faults, reader.resume
     groups = load_stored(resume, GROUPS)
     schema = load_schema(resume, SCHEMA) if reader.schema is None else reader.schema
@@ -384,14 +363,7 @@ def _plan_here(
     groups: list[Group] | None,
     schema: pa.Schema | None,
 ) -> tuple[list[Group], pa.Schema]:
-    """Scan the files in this process; return the groups and the schema.
-
-    Args:
-        reader: The reader.
-        files: Files of the source.
-        groups: The groups, if they are stored; else None.
-        schema: The schema, if it is known; else None.
-    """
+    """Scan the files in this process; return the groups and the schema."""
     source = reader.source
     if groups is not None and schema is not None:
         return groups, schema
@@ -456,13 +428,7 @@ class _YieldResult:
 
 @dataclasses.dataclass(frozen=True)
 class _Merge:
-    """A callable that merges the inferences of all parts into a schema, and stores remarks on it.
-
-    Attributes:
-        source: The source of the rows.
-        directory: Directory in which remarks are stored, lines for the user about the inferred
-            types; None stores none.
-    """
+    """Merges the inferences of all parts into a schema, and stores the remarks on it."""
 
     source: Source
     directory: str | None

@@ -96,11 +96,7 @@ class _BatchRows(beam.DoFn):
 
 
 def as_dict(row: Any) -> dict[str, Any]:
-    """Return a dict, NamedTuple, dataclass or `beam.Row` as a dict.
-
-    Raises:
-        UsageError: The row has another type.
-    """
+    """Return a dict, NamedTuple, dataclass or `beam.Row` as a dict."""
     if (found := as_row(row)) is None:
         raise cannot_write(type(row))
     return found
@@ -128,17 +124,7 @@ ROWS = "rows"
 def batches_of(
     elements: beam.PCollection, coder: beam.coders.Coder | None, schema: Schema | None
 ) -> tuple[beam.PCollection[Batch], ...]:
-    """Convert elements to one or two PCollections of batches.
-
-    Args:
-        elements: Batches, rows, or examples.
-        coder: Coder that turns each element into the bytes of a record; None means that this
-            package encodes elements.
-        schema: Types of rows; None means that they are inferred.
-
-    Raises:
-        UsageError: The type hint of the elements shows that they cannot be written.
-    """
+    """Convert elements to one or two PCollections of batches."""
     if coder is not None:
         encoded = elements | "EncodeElements" >> beam.Map(coder.encode).with_output_types(bytes)
         return batches_of(encoded, None, schema)
@@ -252,11 +238,7 @@ class EncodeExamples(beam.PTransform):
 
 
 def examples_of(batch: Batch, schema: Schema | None = None) -> Iterator[bytes]:
-    """Yield the serialized example of every row.
-
-    Raises:
-        DataError: A row cannot be encoded.
-    """
+    """Yield the serialized example of every row."""
     if batch.rejects:
         raise DataError(batch.rejects[0].message)
     if batch.encoded:

@@ -202,11 +202,7 @@ def _needs_directory(target: Target) -> UsageError:
 
 
 def _check_splits(job: Job, found: Assigned) -> None:
-    """Refuse a job whose layout conflicts with splits that its rows already have.
-
-    Raises:
-        UsageError: The graph shows such a conflict.
-    """
+    """Refuse a job whose layout conflicts with splits that its rows already have."""
     splits = job.layout.splits
     # Rows that were taken out of batches may name their split in a column.
     if found.are_lost and splits.column is None:
@@ -240,11 +236,5 @@ def write_batches(
     job: Job,
     done: beam.PCollection[Done] | None = None,
 ) -> beam.PCollection[str]:
-    """Write batches as one dataset or stage; return the paths of its files.
-
-    Args:
-        batches: PCollections of batches.
-        job: The job.
-        done: Results of groups that an earlier attempt finished; None if there was no such attempt.
-    """
+    """Write batches as one dataset or stage; return the paths of its files."""
     return publish_once(batches[0].pipeline, job, write_files(batches, job, done))

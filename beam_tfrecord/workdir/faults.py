@@ -44,13 +44,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Guarded:
-    """A wrapper of a generator function that records data errors instead of raising them.
-
-    Args:
-        function: Generator function of one element.
-        directory: Temporary directory of the job; None means that errors are raised as they are.
-        instead: Outputs to yield if there is a fault, since a later step may wait for one value.
-    """
+    """A wrapper of a generator function that records data errors instead of raising them."""
 
     def __init__(
         self,
@@ -133,11 +127,7 @@ def forget_faults(directory: str) -> None:
 
 @contextlib.contextmanager
 def machine_faults(place: str) -> Iterator[None]:
-    """Turn a fault of the machine that leaves the block into an error of one line.
-
-    Args:
-        place: Path in the directory of the output, such as the job's temporary directory.
-    """
+    """Turn a fault of the machine that leaves the block into an error of one line."""
     try:
         yield
     except (StorageError, OSError, MemoryError, RuntimeError) as error:
@@ -148,12 +138,7 @@ def machine_faults(place: str) -> Iterator[None]:
 
 
 def machine_error(error: BaseException, output: str) -> BeamTFRecordError | None:
-    """Return an error of the machine, or of this package, as one line; None for other errors.
-
-    Args:
-        error: The error raised here, or one whose text holds the traces of a worker.
-        output: Directory of the output, for the message.
-    """
+    """Return an error of the machine, or of this package, as one line; None for other errors."""
     if getattr(error, "_tagged_with_step", False) and error.__context__ is not None:
         # Beam raises a copy of the exception, with the name of its step in the message.
         error = error.__context__

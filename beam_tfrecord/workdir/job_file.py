@@ -43,11 +43,7 @@ def add_to_job(path: str, more: Mapping[str, Any]) -> None:
 
 
 def read_job(path: str) -> dict[str, Any]:
-    """Return the content of a ``job.json``; empty if it is missing or damaged.
-
-    Raises:
-        OSError: The file is there, and cannot be read.
-    """
+    """Return the content of a ``job.json``; empty if it is missing or damaged."""
     try:
         return load_job(read_small(path).decode())
     except (FileNotFoundError, DataError, UnicodeDecodeError):
@@ -55,11 +51,7 @@ def read_job(path: str) -> dict[str, Any]:
 
 
 def load_job(text: str) -> dict[str, Any]:
-    """Parse the text of ``job.json``.
-
-    Raises:
-        DataError: The text is not that of a ``job.json``, or was changed after it was written.
-    """
+    """Parse the text of ``job.json``."""
     try:
         job = dict(json.loads(text))
         del job[_SEAL]

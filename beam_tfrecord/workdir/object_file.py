@@ -94,11 +94,7 @@ _ARRAY_KINDS = "biuf"
 
 
 def save(path: str, value: Any) -> None:
-    """Store a value in a file, which need not outlast a crash of the machine.
-
-    Raises:
-        TypeError: The value contains one of a type that cannot be stored.
-    """
+    """Store a value in a file, which need not outlast a crash of the machine."""
     writer = _Writer()
     text = json.dumps(writer.column([value]), separators=(",", ":")).encode()
     payload = b"".join((len(text).to_bytes(8, "little"), text, *writer.parts))
@@ -122,11 +118,7 @@ def load(path: str) -> Any:
 
 @functools.cache
 def _class_of(name: str) -> tuple[type, dict[str, Any]]:
-    """Return a class by its name, and the types of its fields, in order.
-
-    Raises:
-        KeyError: No objects of that class are stored.
-    """
+    """Return a class by its name, and the types of its fields, in order."""
     found = getattr(importlib.import_module(_MODULE_OF[name]), name)
     names = getattr(found, "_fields", None) or tuple(f.name for f in dataclasses.fields(found))
     hints = typing.get_type_hints(found)
@@ -246,11 +238,7 @@ class _Reader:
 
 
 def _objects(name: str, columns: list[list[Any]]) -> list[Any]:
-    """Return objects of a class from the values of each field.
-
-    Raises:
-        ValueError: A value is not of the type of its field.
-    """
+    """Return objects of a class from the values of each field."""
     kind, hints = _class_of(name)
     for (field, hint), values in zip(hints.items(), columns, strict=True):
         # One value of each class is enough unless there are containers: the fields of an object

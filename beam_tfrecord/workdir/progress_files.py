@@ -45,12 +45,7 @@ REMOTE_INTERVAL_S = 10.0
 
 
 class ProgressLog:
-    """Adds up the progress of one worker in one phase, and appends it to the file now and then.
-
-    Args:
-        directory: The job's temporary directory; nothing is written if it is None or remote.
-        phase: The phase, a key of `UNITS`.
-    """
+    """Adds up the progress of one worker in one phase, and appends it to the file now and then."""
 
     def __init__(self, directory: str | None, phase: str) -> None:
         self._directory = None if directory is None or is_remote(directory) else directory
@@ -59,13 +54,7 @@ class ProgressLog:
         self._written_s = -float("inf")
 
     def add(self, done: int = 0, *, total: int = 0, rejects: int = 0) -> None:
-        """Add amounts in the unit of the phase, or nothing, to say that the phase has begun.
-
-        Args:
-            done: Amount that is done.
-            total: Amount that is still to be done, or was. Alone, it does not begin the phase.
-            rejects: Number of rows that were rejected.
-        """
+        """Add amounts in the unit of the phase, or nothing, to say that the phase has begun."""
         if self._directory is None:
             return
         self._done += done
@@ -98,11 +87,7 @@ class _State(NamedTuple):
 
 
 class _Files:
-    """Reads the entries of all workers of a job.
-
-    Args:
-        directory: The job's temporary directory, on a local or shared disk.
-    """
+    """Reads the entries of all workers of a job."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -149,13 +134,7 @@ def _parsed(line: str) -> tuple[str, int, int, int]:
 
 @contextlib.contextmanager
 def watch(directory: str, input_bytes: int, progress: Progress | None) -> Iterator[None]:
-    """Report the progress of a job from a background thread until the block ends.
-
-    Args:
-        directory: The job's temporary directory.
-        input_bytes: Size of the input.
-        progress: Display of the progress; None reports nothing.
-    """
+    """Report the progress of a job from a background thread until the block ends."""
     if progress is None:
         yield
         return

@@ -45,12 +45,7 @@ def count_done(directory: str) -> int:
 
 
 def group_key(group: Group, schema: pa.Schema) -> str:
-    """Return a hash of everything that decides the result of a group within its job.
-
-    Args:
-        group: The group of units.
-        schema: Types of the rows.
-    """
+    """Return a hash of everything that decides the result of a group within its job."""
     units = [
         (unit.name, unit.file.name, unit.file.bytes, unit.file.version, unit.start, unit.stop)
         for unit in group.units
@@ -63,13 +58,7 @@ def group_key(group: Group, schema: pa.Schema) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """A wrapper of a generator function, for one element, that stores all outputs in a file.
-
-    Attributes:
-        function: Generator function of one element.
-        directory: The job's temporary directory; None means that nothing is stored.
-        name: Name of the file, for `load_stored`.
-    """
+    """A wrapper of a generator function, for one element, that stores all outputs in a file."""
 
     function: Callable[[Any], Iterable[Any]]
     directory: str | None
@@ -107,11 +96,7 @@ def load_remarks(directory: str) -> list[str]:
 
 
 def load_groups(directory: str) -> list[Group]:
-    """Return the stored groups.
-
-    Raises:
-        DataError: The file of groups is gone.
-    """
+    """Return the stored groups."""
     groups = load_stored(directory, GROUPS)
     if groups is None:
         raise DataError(f"the plan in {directory!r} is gone: run the job again")

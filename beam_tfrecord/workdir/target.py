@@ -14,12 +14,7 @@ TEMPORARY_PREFIX = ".tmp-"
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """The location of a dataset: a directory, or a file prefix in a directory.
-
-    Attributes:
-        directory: Absolute path or URL.
-        prefix: Beginning of every file name, as in Beam; None if the dataset has its own directory.
-    """
+    """The location of a dataset: a directory, or a file prefix in a directory."""
 
     directory: str
     prefix: str | None = None
@@ -43,11 +38,7 @@ class Target:
         return self.path(MANIFEST_NAME)
 
     def temporary(self, token: str) -> str:
-        """Return the temporary directory of a job, for its plan, checkpoints and unpublished files.
-
-        Args:
-            token: Name of the job, hexadecimal digits.
-        """
+        """Return the temporary directory of a job: its plan, checkpoints and unpublished files."""
         prefix = "" if self.prefix is None else f"{self.prefix}-"
         return os.path.join(self.directory, f"{TEMPORARY_PREFIX}{prefix}{token}")
 
@@ -64,11 +55,7 @@ class Target:
 
 
 def directory_target(output: str | os.PathLike[str]) -> Target:
-    """Return the target of an output that is a directory.
-
-    Raises:
-        UsageError: The output is a file, or is on a filesystem that cannot be written to.
-    """
+    """Return the target of an output that is a directory."""
     directory = output_path(output)
     # On an object store, an object of that name is not in the way. To look for it, without need,
     # would ask for credentials before the options are checked.
@@ -91,16 +78,7 @@ def sink_target(output: str | os.PathLike[str]) -> Target:
 
 
 def check_free(target: Target, *, overwrite: bool, differences: str = "") -> None:
-    """Refuse a target that holds a dataset.
-
-    Args:
-        target: The target.
-        overwrite: Whether a dataset there may be replaced.
-        differences: What differs from the dataset there, in words; empty if unknown.
-
-    Raises:
-        TargetExists: The target holds a dataset, and `overwrite` is False.
-    """
+    """Refuse a target that holds a dataset."""
     if exists(target.manifest) and not overwrite:
         raise TargetExists(
             f"{target.output!r} already holds another dataset: pass --overwrite to replace it, "

@@ -87,7 +87,6 @@ class _Header(NamedTuple):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that can be read."""
         return pa.schema(
             [
                 pa.field(name, of.arrow, nullable=may_be_null(of.raw))
@@ -105,18 +104,12 @@ class Avro(TypedFiles):
     suffixes: ClassVar[tuple[str, ...]] = (".avro",)
 
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        """Yield ranges of a file of about the bytes of a unit; a member of a zip file is one."""
         count = 1 if is_in_zip(file.path) else max(1, -(-file.bytes // self.unit_bytes))
         for index in range(count):
             ends = (file.bytes * at // count for at in (index, index + 1))
             yield Chunk(file, index, *ends)
 
     def scan(self, chunk: Chunk) -> Scan:
-        """Find the blocks that begin in a range of a file, from block to block.
-
-        Raises:
-            DataError: The file is damaged, or holds something that is not read.
-        """
         file = chunk.file
         with open_read(file.path, version=file.version) as raw:
             header = _read_header(raw, file)
@@ -153,11 +146,6 @@ class Avro(TypedFiles):
         return Scan(chunk, Contents(schema, tuple(header.columns), blocks, head))
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Join neighbouring ranges of blocks up to `unit_bytes` of uncompressed data.
-
-        Raises:
-            DataError: The ranges do not cover the file.
-        """
         file = scans[0].chunk.file
         blocks = [block for scan in scans for block in scan.detail.blocks]
         at = scans[0].detail.head[0][1]
@@ -171,11 +159,7 @@ class Avro(TypedFiles):
 
     @contextlib.contextmanager
     def opened(self, unit: Unit) -> Iterator[Opened]:
-        """Open the file of a unit.
-
-        Raises:
-            DataError: The file is damaged; also while its rows are read.
-        """
+        """Open the file of a unit."""
         with open_read(unit.file.path, version=unit.file.version) as raw:
             header = _read_header(raw, unit.file)
             rows = functools.partial(_rows, raw, unit, header)
@@ -183,11 +167,7 @@ class Avro(TypedFiles):
 
 
 def _read_header(raw: BinaryIO, file: InputFile) -> _Header:
-    """Read the header of a file.
-
-    Raises:
-        DataError: It is damaged, or the records or the codec are not read.
-    """
+    """Read the header of a file."""
     from fastavro.schema import expand_schema
 
     try:
@@ -257,9 +237,6 @@ def _block_at(raw: BinaryIO, at: int, file: InputFile) -> tuple[int, int, int]:
     """Return the number of records of the block at a position, where its data begin, and its end.
 
     A sync marker, which is not read, precedes the end.
-
-    Raises:
-        DataError: The block is damaged, or too large.
     """
     raw.seek(at)
     stream = io.BytesIO(raw.read(_COUNTS_BYTES))
@@ -296,11 +273,7 @@ def _damaged(file: InputFile, at: int, why: str) -> DataError:
 def _rows(
     raw: BinaryIO, unit: Unit, header: _Header, columns: Sequence[str], batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield columns of a unit.
-
-    Raises:
-        DataError: A block is damaged.
-    """
+    """Yield columns of a unit."""
     chosen = {name: header.columns[name] for name in columns}
     stored = pa.struct([(name, of.stored) for name, of in chosen.items()])
     arrow = pa.struct([(name, of.arrow) for name, of in chosen.items()])
@@ -328,11 +301,7 @@ def _batch(
 def _records(
     raw: BinaryIO, unit: Unit, header: _Header, batch_rows: int
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yield the decoded records of a unit, at most `batch_rows` or about `_BATCH_BYTES` at a time.
-
-    Raises:
-        DataError: A block is damaged.
-    """
+    """Yield the decoded records of a unit, at most `batch_rows` or about `_BATCH_BYTES` each."""
     from fastavro import parse_schema, schemaless_reader
     from fastavro.read import LOGICAL_READERS
 

@@ -32,14 +32,7 @@ _LOGICAL: dict[tuple[str, Any], pa.DataType] = {
 
 
 class AvroType(NamedTuple):
-    """How values of an Avro type are decoded.
-
-    Attributes:
-        raw: The Avro type that fastavro decodes, with the same encoding.
-        stored: The Arrow type of the decoded values.
-        arrow: The Arrow type that `stored` is viewed as.
-        problem: Why values of this type are not read; empty if they are.
-    """
+    """How values of an Avro type are decoded."""
 
     raw: Any
     stored: pa.DataType = pa.null()
@@ -48,12 +41,7 @@ class AvroType(NamedTuple):
 
 
 def type_of(avro: Any, numbers: Iterator[int]) -> AvroType:
-    """Return how to decode values of an expanded Avro type.
-
-    Args:
-        avro: The type.
-        numbers: Numbers for the names of types, which have to differ.
-    """
+    """Return how to decode values of an expanded Avro type."""
     if isinstance(avro, list):
         return _union(avro, numbers)
     if isinstance(avro, str):
@@ -167,11 +155,7 @@ def _decimal_bytes(precision: int) -> int:
 
 
 def read_decimal(data: Any, avro: Any, _: Any) -> bytes:
-    """Return a decimal in Arrow's form: little-endian and of a fixed size.
-
-    Raises:
-        OverflowError: It has too many digits.
-    """
+    """Return a decimal in Arrow's form: little-endian and of a fixed size."""
     unscaled = int.from_bytes(data, "big", signed=True)
     return unscaled.to_bytes(_decimal_bytes(avro["precision"]), "little", signed=True)
 

@@ -37,17 +37,7 @@ class Span(NamedTuple):
 
 
 class Index(NamedTuple):
-    """Where the values of a file are.
-
-    Attributes:
-        images: Start and end of each image in order, shape `[2 * images]`.
-        counts: Number of annotations of each image.
-        annotations: Start and end of each annotation, by image, then in the order of the file.
-        categories: The array of categories.
-        keys: The keys of annotations.
-        lost: Number of annotations whose image is not in the file.
-        first_lost: The id of the first of their images.
-    """
+    """Where the values of a file are."""
 
     images: Int64Array
     counts: Int64Array
@@ -59,11 +49,7 @@ class Index(NamedTuple):
 
 
 def index_of(raw: pa.NativeFile, file: InputFile) -> Index:
-    """Read a file once, and return where its values are.
-
-    Raises:
-        DataError: The file is not a COCO file of instances, or is damaged.
-    """
+    """Read a file once, and return where its values are."""
     scanner = _Scanner(raw, file)
     found = _Found(file)
     for part in scanner.members():
@@ -103,11 +89,7 @@ class _Found:
         self._spans[part].extend(span)
 
     def index(self) -> Index:
-        """Return the index.
-
-        Raises:
-            DataError: A part is missing, or an image is there twice.
-        """
+        """Return the index."""
         images, owners = (np.array(self._images[part]) for part in ("images", "annotations"))
         if not len(images) or self.categories is None:
             lacks = "categories" if len(images) else "images"
@@ -165,11 +147,7 @@ class _Scanner:
             self._more()
 
     def value(self) -> tuple[Any, Span]:
-        """Return the next value and its place.
-
-        Raises:
-            DataError: It is not valid JSON, or is too long.
-        """
+        """Return the next value and its place."""
         self.peek()
         while True:
             try:
@@ -193,11 +171,7 @@ class _Scanner:
         return value, span
 
     def members(self) -> Iterator[str]:
-        """Yield the name of each member of the object in the file; its value has to be read then.
-
-        Raises:
-            DataError: The file has no object alone.
-        """
+        """Yield the name of each member of the object in the file; the caller reads its value."""
         self._take("{")
         while self.peek() != "}":
             name, _ = self.value()
@@ -248,10 +222,6 @@ class _Scanner:
 
 
 def pieces_of(raw: mmap.mmap, spans: npt.NDArray[np.int64]) -> list[Any]:
-    """Return the values at some places of a file, given starts and ends, shape `[2 * values]`.
-
-    Raises:
-        ValueError: The file has other bytes there.
-    """
+    """Return the values at some places of a file, given starts and ends, shape `[2 * values]`."""
     pairs = spans.reshape(-1, 2).tolist()
     return [json.loads(raw[start:stop]) for start, stop in pairs]

@@ -25,13 +25,7 @@ class NoMask(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Masks:
-    """The masks of the objects of an image.
-
-    Attributes:
-        width: Width of the image in pixels, to which the segmentations refer.
-        height: Height, likewise.
-        runs: Run lengths of each object.
-    """
+    """The masks of the objects of an image."""
 
     width: int
     height: int
@@ -39,11 +33,7 @@ class Masks:
 
     @classmethod
     def of(cls, segmentations: Sequence[Any], width: int, height: int) -> Masks:
-        """Return the masks of segmentations, as a COCO file has them.
-
-        Raises:
-            NoMask: One is of no known form, or of another size.
-        """
+        """Return the masks of segmentations, as a COCO file has them."""
         return cls(width, height, [_runs(one, width, height) for one in segmentations])
 
     def objects(self, size: tuple[int, int]) -> list[bytes]:
@@ -61,12 +51,6 @@ class Masks:
         """Return one PNG with the number of the category in each pixel, 0 where no object is.
 
         Crowds are behind objects, and larger objects behind smaller ones.
-
-        Args:
-            categories: Number of the category of each object.
-            crowds: 1 for each object that is a crowd.
-            size: Width and height to resize to.
-            most: Largest number of a category: beyond 255, pixels have 16 bits.
         """
         pixels = np.zeros((self.height, self.width), np.uint8 if most < 256 else np.uint16)
         areas = [sum(runs[1::2]) for runs in self.runs]

@@ -103,24 +103,13 @@ class CocoRows(Source):
     paths: Sequence[str]
 
     def files(self) -> Iterator[InputFile]:
-        """Yield the files in order of their names.
-
-        Raises:
-            UsageError: Nothing is found.
-        """
         return list_files(as_paths(self.paths), SUFFIXES, remote=True)
 
     def scan(self, chunk: Chunk) -> Scan:
-        """Find the images and annotations of a file.
-
-        Raises:
-            DataError: The file is damaged, or not a COCO file of instances.
-        """
         with open_input(chunk.file) as raw:
             return Scan(chunk, index_of(raw, chunk.file))
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Cut a file into units of some hundred images."""
         index: Index = scans[0].detail
         file, images = scans[0].chunk.file, len(index.counts)
         starts = range(0, images, _UNIT_IMAGES)
@@ -143,17 +132,14 @@ class CocoRows(Source):
         return units
 
     def infer(self, of: Unit) -> CocoInference:
-        """Return what is notable about the file of a unit."""
         return CocoInference(of.file, of.detail.keys, of.detail.lost, of.detail.first_lost)
 
     def merge(self, inferences: Iterable[CocoInference]) -> pa.Schema:
-        """Return all columns, which are the same for all files."""
         del inferences
         own = {PATH: pa.string(), WIDTH: pa.int64(), HEIGHT: pa.int64(), MOST: pa.int64()}
         return pa.schema({**own, **COLUMNS})
 
     def remarks(self, inferences: Sequence[CocoInference], schema: pa.Schema) -> list[str]:
-        """Return messages about annotations and keys that are not read."""
         lines = []
         files = {one.file.name: one for one in inferences}
         for name, one in sorted(files.items()):
@@ -169,11 +155,6 @@ class CocoRows(Source):
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
     ) -> Iterator[Batch]:
-        """Yield the rows of `unit` in order; images that are not right are rejects.
-
-        Raises:
-            DataError: The categories are not right.
-        """
         detail: CocoUnit = unit.detail
         with _opened(unit.file) as raw:
             names = _categories(raw, detail, unit.file)
@@ -227,11 +208,7 @@ def _values(raw: mmap.mmap, spans: Int64Array, unit: Unit) -> list[Any]:
 
 
 def _categories(raw: mmap.mmap, detail: CocoUnit, file: InputFile) -> dict[int, str]:
-    """Return the names of the categories by their numbers.
-
-    Raises:
-        DataError: A category has no number or no name, or there are two of a number.
-    """
+    """Return the names of the categories by their numbers."""
     start, stop = detail.categories
     found: dict[int, str] = {}
     values = json.loads(raw[start:stop])
@@ -248,11 +225,7 @@ def _categories(raw: mmap.mmap, detail: CocoUnit, file: InputFile) -> dict[int, 
 
 
 def _row(image: Mapping[str, Any], objects: Sequence[Any], names: Mapping[int, str]) -> Any:
-    """Return the row of an image.
-
-    Raises:
-        _Wrong: The image or an object is not as COCO says.
-    """
+    """Return the row of an image."""
     width: Any = image.get("width")
     height: Any = image.get("height")
     if not all(type(side) is int and 0 < side < _FAR for side in (width, height)):
@@ -274,11 +247,7 @@ def _row(image: Mapping[str, Any], objects: Sequence[Any], names: Mapping[int, s
 
 
 def _object(value: Any, width: int, height: int, names: Mapping[int, str]) -> tuple[Any, ...]:
-    """Return the items of an object in the columns of its image.
-
-    Raises:
-        _Wrong: The object is not as COCO says.
-    """
+    """Return the items of an object in the columns of its image."""
     where = f"has annotation {value.get('id')!r}"
     box = value.get("bbox")
     if not (isinstance(box, list) and len(box) == 4 and all(map(_is_number, box))):

@@ -56,11 +56,7 @@ _Size = tuple[int, int]
 
 @dataclasses.dataclass(frozen=True)
 class CocoTable(Table):
-    """A COCO file as a table of images.
-
-    Attributes:
-        masks: Keys of `MASKS`.
-    """
+    """A COCO file as a table of images."""
 
     masks: Sequence[str] = ()
 
@@ -76,15 +72,12 @@ class CocoTable(Table):
         return ""
 
     def files(self) -> Iterator[InputFile]:
-        """Yield the files of annotations."""
         return CocoRows(self.paths).files()
 
     def infer(self, unit: Unit) -> Any:
-        """Return what is notable about the file of a unit."""
         return CocoRows(self.paths).infer(unit)
 
     def merge(self, found: Iterable[Any]) -> Inferred:
-        """Return the columns of objects, which are the same for all files."""
         del found
         types = {**COLUMNS, **dict(map(MASKS.__getitem__, self.masks))}
         return Inferred(further=tuple(pa.field(name, arrow) for name, arrow in types.items()))
@@ -112,11 +105,7 @@ class CocoTable(Table):
 
 
 def _masks(data: pa.RecordBatch, row: int, width: int, height: int, has_classes: bool) -> Masks:
-    """Return the masks of a row.
-
-    Raises:
-        NoMask: An object has none, or the number of its category cannot be one of pixels.
-    """
+    """Return the masks of a row."""
     numbers = data.column(LABEL)[row].as_py()
     if has_classes and (wrong := [one for one in numbers if not 0 < one <= MOST_CATEGORY]):
         raise NoMask(f"of category {wrong[0]}, and masks have 1 to {MOST_CATEGORY:,}")
@@ -131,16 +120,7 @@ def _more(
     accepted: Sequence[int],
     columns: Mapping[str, pa.Array],
 ) -> dict[str, pa.Array]:
-    """Return the columns that depend on the size in which an image is stored.
-
-    Args:
-        data: The rows.
-        sizes: Annotated width and height of each row.
-        masks: Masks of each row, if they are asked for.
-        names: Columns to make.
-        accepted: The rows to make them for.
-        columns: Columns of the images of these rows.
-    """
+    """Return the columns that depend on the size in which an image is stored."""
     old = [sizes[row] for row in accepted]
     stored = zip(columns["width"].to_pylist(), columns["height"].to_pylist(), strict=True)
     # Without a check, the size of an image may be unknown.
@@ -200,7 +180,6 @@ class Coco(ImageSource):
 
     @property
     def is_stable(self) -> bool:
-        """False, because the files of annotations do not show changes of the images."""
         return False
 
     @property
@@ -218,55 +197,31 @@ class Coco(ImageSource):
         )
 
     def files(self) -> Iterator[InputFile]:
-        """Yield the files of annotations.
-
-        Raises:
-            UsageError: Nothing is found, or Pillow or pycocotools is missing.
-        """
         self.reading(is_remote=False)
         if self.masks:
             require("coco", "masks of objects")
         return self._table.files()
 
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        """Yield the ranges of a file to scan: one, the complete file."""
         return self._table.chunks(file)
 
     def scan(self, chunk: Chunk) -> Scan:
-        """Find the images and annotations of a file.
-
-        Raises:
-            DataError: The file is damaged, or not a COCO file of instances.
-        """
         return self._table.scan(chunk)
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Cut a file into units of some hundred images."""
         return self._table.units(scans)
 
     def infer(self, of: Unit) -> CocoInference:
-        """Return what is notable about the file of a unit."""
         found: CocoInference = self._table.infer(of)
         return found
 
     def merge(self, inferences: Iterable[CocoInference]) -> pa.Schema:
-        """Return the columns of images and objects.
-
-        Raises:
-            UsageError: `columns` has others.
-        """
         return self.schema_of(self._table.merge(inferences))
 
     def remarks(self, inferences: Sequence[CocoInference], schema: pa.Schema) -> list[str]:
-        """Return messages about annotations and keys that are not read."""
         return CocoRows(as_paths(self.paths)).remarks(inferences, schema)
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
     ) -> Iterator[Batch]:
-        """Yield the rows of `unit` in order, as batches of exactly `schema`.
-
-        Raises:
-            DataError: A file of annotations is not right.
-        """
         return self._table.read(unit, schema, batch_rows=batch_rows, reading=self.reading)

@@ -17,19 +17,7 @@ from beam_tfrecord.sources.csv.text import BETWEEN_ROWS, ROW_STARTS, Header
 
 
 class ChunkScan(NamedTuple):
-    """The ends of rows and lines in a chunk, for each state of the parser at its start.
-
-    Attributes:
-        start: Position of the first scanned byte; in the first chunk it follows the BOM.
-        stop: Position after the last scanned byte.
-        passages: For each state at the start: the state at the end, the number of rows that end
-            excluding and including blank lines, and the position in the chunk of the first row that
-            starts there, or a negative number.
-        line_ends_before: For each state at the start: number of line ends before that first row.
-        line_ends: Number of line ends, also those inside quoted fields.
-        begins_lf: Whether the first byte is LF.
-        ends_cr: Whether the last byte is CR.
-    """
+    """The ends of rows and lines in a chunk, for each state of the parser at its start."""
 
     start: int
     stop: int
@@ -41,15 +29,7 @@ class ChunkScan(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A byte range of complete rows.
-
-    Attributes:
-        start: Start of the range.
-        stop: End of the range, exclusive.
-        rows: Number of rows.
-        line: 1-based number of the first line.
-        rows_are_lines: Whether no row has several lines, and no line is blank.
-    """
+    """A byte range of complete rows."""
 
     start: int
     stop: int

@@ -52,13 +52,7 @@ _PIECE = re.compile("%(.?)|[^%]+", re.DOTALL)
 
 @dataclasses.dataclass(frozen=True)
 class DateFormat:
-    """A format of dates or times, such as ``%d.%m.%Y %H:%M``.
-
-    Attributes:
-        text: The format.
-        pattern: Regular expression that all values match, with a group for each directive.
-        parts: The directives.
-    """
+    """A format of dates or times, such as ``%d.%m.%Y %H:%M``."""
 
     text: str
     pattern: str
@@ -126,11 +120,7 @@ def _hour(part: dict[str, pa.Array]) -> pa.Array:
 
 @functools.lru_cache
 def date_format(text: str) -> DateFormat:
-    """Compile a format.
-
-    Raises:
-        UsageError: It has an unknown or repeated directive, or lacks a part of a date.
-    """
+    """Compile a format."""
     pattern, parts = "", []
     for piece in _PIECE.finditer(text):
         name = piece[1]
@@ -158,15 +148,7 @@ def date_format(text: str) -> DateFormat:
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """How the values of a column are written.
-
-    Attributes:
-        nulls: Further words that are null.
-        dates: Formats of dates and times, of which the first that fits a value counts; if there are
-            any, ISO dates are text.
-        thousands: Character between groups of three digits; None means that there is none.
-        decimal: Character before the fraction of a number.
-    """
+    """How the values of a column are written."""
 
     nulls: tuple[str, ...] = ()
     dates: tuple[DateFormat, ...] = ()
@@ -229,14 +211,7 @@ def _marked(texts: pa.Array, where: pa.Array) -> pa.Array:
 
 @dataclasses.dataclass(frozen=True)
 class Formats:
-    """The formats of all columns, as the options of the source state them.
-
-    Attributes:
-        dates: Formats for all columns, and ``column=format``.
-        nulls: Words that are null in one column, ``column=word``.
-        thousands: Character between groups of three digits.
-        decimal: Character before the fraction of a number.
-    """
+    """The formats of all columns, as the options of the source state them."""
 
     dates: tuple[str, ...] = ()
     nulls: tuple[str, ...] = ()
@@ -244,11 +219,7 @@ class Formats:
     decimal: str = "."
 
     def check(self) -> None:
-        """Check all that does not depend on the columns.
-
-        Raises:
-            UsageError: A format, word or character is not valid.
-        """
+        """Check all that does not depend on the columns."""
         for word in self.nulls:
             if "=" not in word:
                 raise UsageError(f"--null-in {quoted(word)} names no column: write COLUMN=WORD")
@@ -266,11 +237,7 @@ class Formats:
             raise UsageError(f"--thousands and --decimal are both {self.decimal!r}: pass another")
 
     def check_columns(self, names: Sequence[str]) -> None:
-        """Check that the columns of formats and words are there.
-
-        Raises:
-            UsageError: A column is missing.
-        """
+        """Check that the columns of formats and words are there."""
         columns = {"--date-format": [_divided(text)[0] for text in self.dates]}
         columns["--null-in"] = [
             word.partition("=")[0] for word in self.nulls if _owner(word, names) is None
@@ -325,12 +292,7 @@ def lines_of(texts: pa.Array) -> bytes:
 
 
 def parse_texts(texts: pa.Array, target: Target) -> tuple[tuple[Any, ...], list[int]]:
-    """Return the buffers that the kernel makes of texts, and the rows that do not fit the target.
-
-    Args:
-        texts: Texts as `Format.plain` returns them.
-        target: What to read them as; column 0.
-    """
+    """Return the buffers that the kernel makes of texts, and the rows that do not fit."""
     filler = Filler(_ONE_COLUMN, 1, [target], capacity=max(1, len(texts)), **_NO_WORDS)
     filler.feed(lines_of(texts), 0, True)
     faults = [fault.row for fault in filler.take_faults()]

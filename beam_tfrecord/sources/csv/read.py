@@ -60,13 +60,7 @@ _SHOWN_IN_MESSAGE = 40
 
 @dataclasses.dataclass(frozen=True)
 class CsvUnit:
-    """The detail of a CSV unit: the data besides its byte range that reading it needs.
-
-    Attributes:
-        names: Names of the columns of the file.
-        line: Number of the first line of the range, from 1.
-        rows_are_lines: Whether row n of the range is known to be its line n.
-    """
+    """The detail of a CSV unit: the data besides its byte range that reading it needs."""
 
     names: tuple[str, ...]
     line: int
@@ -75,15 +69,7 @@ class CsvUnit:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """The options of reading text.
-
-    Attributes:
-        dialect: Dialect of the text.
-        encoding: Encoding of the text.
-        always: Words that are null in every column.
-        block_bytes: Number of bytes in memory at a time, unless a row is longer.
-        formats: How numbers and dates are written.
-    """
+    """The options of reading text."""
 
     dialect: Dialect
     encoding: str
@@ -220,18 +206,6 @@ def read_unit(
     """Yield the rows of `unit` as at least one batch of exactly `schema`.
 
     `Batch.numbers` contains the text of floats that `schema` stores as text.
-
-    Args:
-        unit: The unit.
-        schema: Types of the columns to read, including partition columns.
-        how: Options of reading the text.
-        batch_rows: Number of rows of a batch, including rejects. The last batch, and batches of
-            very long rows, have fewer.
-        union: Whether the file may lack a column, which is null then.
-
-    Raises:
-        DataError: The file lacks a column, or cannot be read.
-        UsageError: Text cannot be read as a type of `schema`.
     """
     names = unit.detail.names
     known = [*names, *dict(unit.file.partitions)]
@@ -398,13 +372,7 @@ class _UnitReader:
     def _converted(
         self, field: pa.Field, array: pa.Array, shown: pa.Array | None = None
     ) -> pa.Array:
-        """Return the values of texts of a type that the kernel does not know.
-
-        Args:
-            field: The column.
-            array: The texts; values of any other type are returned as they are.
-            shown: The texts in the file, for messages; None means `array`.
-        """
+        """Return the values of texts of a type that the kernel does not know."""
         convert = converter_of(field.type)
         if convert is None:
             return array

@@ -83,32 +83,7 @@ class _ScanDetail(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Csv(Source):
-    """CSV files, plain or compressed (``.gz``, ``.bz2``, ``.zst``, ``.lz4``, ``.xz``).
-
-    Attributes:
-        paths: Files, globs or directories.
-        delimiter: The character between two fields, in ASCII; None means a tab in files whose names
-            end in ``.tsv``, and a comma in others.
-        quote: The character around a field; None or "none" means that quotes have no meaning.
-        escape: The character that makes the next character ordinary text; None means no escapes.
-        double_quote: Whether two quotes inside a quoted field stand for one.
-        header: Whether the first row of each file contains the names of the columns.
-        names: Names of the columns, instead of those in a header.
-        null_words: Words that are null in every column, also in columns of text.
-        encoding: Encoding of the files, by its name in Python.
-        types: Types of columns by name, as Arrow types or their names; others are inferred.
-        columns: Names of the columns to read, in that order; None means all.
-        union: Whether files may lack columns, which are null there.
-        chunk_bytes: Approximate size of the units into which a file is cut.
-        skip_lines: Number of lines at the start of each file that are not rows.
-        comment: The character that begins a line that is not a row; None means that every line
-            belongs to a row.
-        date_formats: Formats of dates and times, such as ``%d.%m.%Y``, in place of ISO 8601; or
-            ``column=format`` for one column.
-        null_in: Words that are null in one column, as ``column=word``.
-        thousands: The character between groups of three digits; None means that there is none.
-        decimal: The character before the fraction of a number.
-    """
+    """CSV files, plain or compressed (``.gz``, ``.bz2``, ``.zst``, ``.lz4``, ``.xz``)."""
 
     kind: ClassVar[str] = "csv"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
@@ -183,7 +158,6 @@ class Csv(Source):
         return Reading(self._dialect_of(file), self.encoding, always, formats=self._formats)
 
     def options_for(self, files: Iterable[InputFile]) -> dict[str, Any]:
-        """Return the options with the delimiter of `files`; None if they have different ones."""
         delimiters = {self._delimiter_of(file) for file in files}
         delimiter = delimiters.pop() if len(delimiters) == 1 else None
         options = super().options_for(files) | {"delimiter": delimiter}
@@ -195,15 +169,9 @@ class Csv(Source):
         }
 
     def files(self) -> Iterator[InputFile]:
-        """Yield the input files in order of their names.
-
-        Raises:
-            UsageError: Nothing is found.
-        """
         return list_files(as_paths(self.paths), SUFFIXES, remote=True)
 
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        """Yield ranges of `chunk_bytes`, or one range if the file cannot be cut."""
         chunk_bytes = self.chunk_bytes * (self.unit_bytes // UNIT_BYTES)
         step = file.bytes if is_stream(file, self.encoding) else chunk_bytes
         starts = range(0, max(file.bytes, 1), max(step, 1))
@@ -211,11 +179,7 @@ class Csv(Source):
             yield Chunk(file, index, start, min(start + step, file.bytes))
 
     def scan(self, chunk: Chunk) -> Scan:
-        """Find the ends of rows in a chunk, and in the first chunk also the names of the columns.
-
-        Raises:
-            DataError: The file cannot be read, or its header is invalid.
-        """
+        """Find the ends of rows in a chunk, and in the first chunk the names of the columns."""
         header = self._header(chunk.file) if chunk.index == 0 else None
         found = None
         if not is_stream(chunk.file, self.encoding):
@@ -253,7 +217,6 @@ class Csv(Source):
             )
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Cut a file into units of complete rows; an empty file has none."""
         file, header = scans[0].chunk.file, scans[0].detail.header
         if is_stream(file, self.encoding):
             return [self._stream_unit(file, header)] if header.names else []
@@ -298,18 +261,9 @@ class Csv(Source):
         return ((unit.start if unit.index else 0, unit.stop),)
 
     def infer(self, of: Unit) -> CsvInference:
-        """Return the kinds (such as integer, date or text) of all values of a unit, by column."""
         return infer_unit(of, self.reading(of.file))
 
     def merge(self, inferences: Iterable[CsvInference]) -> pa.Schema:
-        """Join inferences into one schema; columns from the files' paths come last.
-
-        Raises:
-            SchemaConflict: Files have different columns, or a column has different types in them
-                whose only common type is text.
-            UsageError: `types` or `columns` names a column that does not exist, or the delimiter
-                is likely wrong.
-        """
         inferences = list(inferences)
         names = list(dict.fromkeys(name for found in inferences for name in found.names))
         self._check_delimiter(names)
@@ -325,7 +279,6 @@ class Csv(Source):
         return pa.schema(noted, metadata=found.metadata)
 
     def remarks(self, inferences: Sequence[CsvInference], schema: pa.Schema) -> list[str]:
-        """Return messages for a likely wrong header, and for types by a few words."""
         inferred = [field for field in schema if field.name not in self.types]
         return [
             *(
@@ -379,12 +332,6 @@ class Csv(Source):
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
     ) -> Iterator[Batch]:
-        """Yield the rows of `unit` in order; rows that do not fit `schema` become rejects.
-
-        Raises:
-            DataError: The file lacks a column, or cannot be read.
-            UsageError: Text cannot be read as a type of `schema`.
-        """
         how = self.reading(unit.file)
         return read_unit(unit, schema, how, batch_rows=batch_rows, union=self.union)
 

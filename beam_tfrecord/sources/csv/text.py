@@ -46,11 +46,7 @@ def is_stream(file: InputFile, encoding: str) -> bool:
 
 
 class Text:
-    """The text of an open CSV file, as bytes in an ASCII superset.
-
-    Attributes:
-        encoding: Encoding of the bytes, which `is_ascii_compatible` accepts.
-    """
+    """The text of an open CSV file, as bytes in an ASCII superset."""
 
     def __init__(self, pieces: Iterator[bytes], file: InputFile, encoding: str) -> None:
         self.encoding = encoding if is_ascii_compatible(encoding) else "utf-8"
@@ -58,11 +54,6 @@ class Text:
         self._left = b""
 
     def read(self, size: int) -> bytes:
-        """Return the next `size` bytes; fewer only at the end.
-
-        Raises:
-            DataError: The file cannot be read, decompressed or decoded.
-        """
         pieces = [self._left] if self._left else []
         length = len(self._left)
         with _as_data_errors(self._file, self._encoding_of_file):
@@ -85,9 +76,6 @@ def open_text(file: InputFile, encoding: str, start: int, stop: int) -> Iterator
     If `is_stream` is True for the file, it is decompressed and, if its encoding is not compatible
     with ASCII, converted to UTF-8; `start` counts the bytes of the result. For any other file, the
     text is the bytes `start` to `stop`.
-
-    Raises:
-        DataError: The file cannot be read, decompressed or decoded.
     """
     with contextlib.ExitStack() as stack:
         with _as_data_errors(file, encoding):
@@ -191,12 +179,7 @@ NULL_WORDS = (
 def dialect_of(
     delimiter: str, quote: str | None, escape: str | None, double: bool, comment: str | None = None
 ) -> Dialect:
-    """Check the characters of a CSV dialect, and return it as an object of the native kernel.
-
-    Raises:
-        UsageError: A character is not a single ASCII character, or is NUL, CR or LF, or two are
-            equal.
-    """
+    """Check the characters of a CSV dialect, and return it as an object of the native kernel."""
     characters = {"delimiter": delimiter, "quote": quote, "escape": escape, "comment": comment}
     used: dict[str, str] = {}
     for name, character in characters.items():
@@ -216,11 +199,7 @@ def dialect_of(
 
 
 def codec_name(encoding: str) -> str:
-    """Return Python's own name of `encoding`.
-
-    Raises:
-        UsageError: Python has no such text encoding.
-    """
+    """Return Python's own name of `encoding`."""
     try:
         name = codecs.lookup(encoding).name
         # Python also has codecs that are not for text, and one that refuses all text.
@@ -277,16 +256,7 @@ _UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """The column names of a file, and the position of its first row.
-
-    Attributes:
-        names: Names of the columns; empty if the file has no row at all.
-        stop: Position of the first row, in bytes from the start of the text.
-        line_ends: Number of line ends before that position.
-        row_ends: Number of ends of rows and of blank lines before that position, without those of
-            skipped lines.
-        skipped: Number of skipped lines, at the start of the file.
-    """
+    """The column names of a file, and the position of its first row."""
 
     names: tuple[str, ...]
     stop: int
@@ -304,19 +274,7 @@ def read_header(
     names: Sequence[str] | None,
     skip_lines: int,
 ) -> Header:
-    """Read the first row of a file.
-
-    Args:
-        text: The file, open at its beginning.
-        file: The file, for messages.
-        dialect: Dialect of the text.
-        has_header: Whether the first row contains the names; blank lines before it are skipped.
-        names: Names to use instead; without header and names the columns are f0, f1 …
-        skip_lines: Number of lines before the first row.
-
-    Raises:
-        DataError: The first row is damaged, or a name is empty or a duplicate.
-    """
+    """Read the first row of a file."""
     prefix = read_prefix(text, file, skip_lines)
     beginning, row = _first_row(text, file, dialect, skip_lines)
     if row is None:
@@ -348,11 +306,7 @@ def read_header(
 
 
 def _check_text(head: bytes, row: bytes, where: str) -> None:
-    """Check that a file is text, given its first bytes and its first row.
-
-    Raises:
-        DataError: It is not.
-    """
+    """Check that a file is text, given its first bytes and its first row."""
     if b"\0" not in row:
         return
     if found := format_of(head):
@@ -377,11 +331,7 @@ def _is_json(line: bytes) -> bool:
 def first_fields(
     text: Text, file: InputFile, dialect: Dialect, *, skip_lines: int = 0
 ) -> list[str]:
-    """Return the fields of the first row of a file, to show them; none if there is no row.
-
-    Raises:
-        DataError: The first row is damaged.
-    """
+    """Return the fields of the first row of a file, to show them; none if there is no row."""
     read_prefix(text, file, skip_lines)
     _, row = _first_row(text, file, dialect, skip_lines)
     values = [] if row is None else row.values
@@ -389,16 +339,7 @@ def first_fields(
 
 
 def read_prefix(text: Text, file: InputFile, lines: int) -> bytes:
-    """Read the first lines of a file, and a byte order mark; the next `read` continues behind them.
-
-    Args:
-        text: The file, open at its beginning.
-        file: The file, for messages.
-        lines: Number of lines; quotes have no meaning in them.
-
-    Raises:
-        DataError: The file has fewer lines.
-    """
+    """Read the first lines of a file, and a byte order mark; `read` continues behind them."""
     data = text.read(len(codecs.BOM_UTF8))
     if data.startswith(_UTF16_BOMS):
         raise DataError(f"{file.name} looks like UTF-16: pass --encoding utf-16")

@@ -70,11 +70,7 @@ _TARGETS: dict[pa.DataType, tuple[int, int]] = {
 
 
 def target_of(field: pa.Field, column: int) -> Target:
-    """Return the target with which the kernel reads column number `column` as a field.
-
-    Raises:
-        UsageError: Text cannot be read as the type of the field.
-    """
+    """Return the target with which the kernel reads column number `column` as a field."""
     types, arrow = pa.types, _value_type(field.type)
     if arrow in _TARGETS:
         return Target(column, *_TARGETS[arrow])
@@ -202,14 +198,7 @@ class Found(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class CsvInference:
-    """The kinds of values in one unit.
-
-    Attributes:
-        file: The file of the unit.
-        names: Names of the file's columns.
-        kinds: For each column, the first value of each kind.
-        words: For each column, the short texts in it and the number of its other values.
-    """
+    """The kinds of values in one unit."""
 
     file: InputFile
     names: tuple[str, ...]
@@ -257,19 +246,7 @@ def infer_schema(
     union: bool,
     has_header: bool,
 ) -> pa.Schema:
-    """Return the schema of all files; the columns from their paths come last.
-
-    Args:
-        inferences: The inferences of all units, in any order.
-        types: Types of columns that the user states, which are not inferred.
-        columns: Names of the columns to read, in that order; None means all.
-        union: Whether files may lack columns.
-        has_header: Whether the files have headers.
-
-    Raises:
-        SchemaConflict: Files have different columns, or a column is of different types in them.
-        UsageError: `types` or `columns` names a column that no file has.
-    """
+    """Return the schema of all files; the columns from their paths come last."""
     files = join_files(inferences)
     paths = [found.file for found in files]
     names = list(dict.fromkeys(name for file in files for name in file.names))
@@ -359,12 +336,7 @@ _PLURALS = {
 
 
 def remarks_of(inferences: Iterable[CsvInference], schema: pa.Schema) -> list[str]:
-    """Return a message for each column that is text because of a few values or has words for null.
-
-    Args:
-        inferences: The inferences of all units, in any order.
-        schema: The result of `infer_schema` for them.
-    """
+    """Return a message for each column that is text because of a few values or has null words."""
     files = join_files(inferences)
     texts = [field.name for field in schema if pa.types.is_string(field.type)]
     lines = [line for name in texts if (line := _remark(name, files))]

@@ -35,23 +35,7 @@ _ENOUGH_GROUPS = 24
 
 @dataclasses.dataclass(frozen=True)
 class ImageSource(Source):
-    """Images, wherever their names come from.
-
-    Attributes:
-        paths: Files and directories.
-        columns: Names of the columns to read, in order; None means all.
-        base: Directory that the paths in a table are relative to; None means the directory of the
-            table.
-        check: Check of every image. ``header``: format, size and end marks. ``decode``: all
-            pixels. ``none``: no check.
-        resize: New length of the shorter side in pixels, or ``HEIGHTxWIDTH``; None does not resize.
-        format: Format to store: ``jpeg``, ``png`` or ``webp``. None keeps JPEG, and stores other
-            images as PNG only if another option changes their pixels.
-        quality: Quality of images that are re-encoded as JPEG or WebP, from 1 to 100.
-        orient: Whether to turn the pixels by the orientation in EXIF.
-        max_pixels: Largest width times height that is accepted.
-        max_bytes: Size of the largest file that is accepted.
-    """
+    """Images, wherever their names come from."""
 
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
     _: dataclasses.KW_ONLY
@@ -75,7 +59,6 @@ class ImageSource(Source):
         make_transform(self.resize, self.format, self.quality, self.orient)
 
     def sized(self, total_bytes: int) -> Source:
-        """Return this source with groups of packs small enough for about 24 groups."""
         sized = super().sized(total_bytes)
         # Decoding takes long for the size of images, so with large groups one worker would be
         # busy with the last group while the others are idle.
@@ -85,16 +68,11 @@ class ImageSource(Source):
 
     @property
     def default_group(self) -> tuple[str, ...]:
-        """Column with equal values for equal images, which must not be in different splits."""
         columns = ("sha256",) if self.columns is None else self.columns
         return next(((name,) for name in ("sha256", "image") if name in columns), ())
 
     def reading(self, *, is_remote: bool) -> Reading:
-        """Return the settings of reading images from local or remote filesystems.
-
-        Raises:
-            UsageError: Pillow is needed, but missing.
-        """
+        """Return the settings of reading images from local or remote filesystems."""
         transform = make_transform(self.resize, self.format, self.quality, self.orient)
         if self.check == "decode" or not transform.is_none:
             require("images", "decoding images")
@@ -109,19 +87,13 @@ class ImageSource(Source):
         )
 
     def to_send(self) -> tuple[Source, tuple[str, ...]]:
-        """Return this source with absolute paths, because workers may run in another directory."""
         sent, files = super().to_send()
         if self.base is not None:
             object.__setattr__(sent, "base", absolute_path(self.base))
         return sent, files
 
     def schema_of(self, found: Inferred) -> pa.Schema:
-        """Return the columns of images and of their rows.
-
-        Raises:
-            UsageError: A column of the rows has the name of one that is made from the images, or a
-                column is missing.
-        """
+        """Return the columns of images and of their rows."""
         fields = {
             "image": pa.field("image", pa.binary()),
             **({"label": with_labels(found.label, found.classes)} if found.label else {}),

@@ -24,15 +24,7 @@ _TRUTH = {"false": 0, "true": 1}
 
 @dataclasses.dataclass(frozen=True)
 class Inferred:
-    """The properties of the rows that were inferred from the input.
-
-    Attributes:
-        label: Column ``label``; None if rows have no class.
-        classes: Names of the classes in order.
-        has_names: Whether rows have the column ``label_name``.
-        has_splits: Whether rows have the column ``split``.
-        further: Columns of a table other than the columns of paths and classes.
-    """
+    """The properties of the rows that were inferred from the input."""
 
     label: pa.Field | None = None
     classes: tuple[str, ...] = ()
@@ -44,12 +36,7 @@ class Inferred:
 def classes_of_option(
     labels: str | os.PathLike[str] | Sequence[str] | None,
 ) -> tuple[str, ...] | None:
-    """Return the names of the classes from the option ``labels``; None if it is not set.
-
-    Raises:
-        UsageError: The file cannot be read, contains no class or one twice, or a name cannot be a
-            line of a file.
-    """
+    """Return the names of the classes from the option ``labels``; None if it is not set."""
     if labels is None:
         return None
     where = "labels"
@@ -93,11 +80,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def read_as(column: pa.Field) -> pa.DataType:
-    """Return the type (text, bool or int64) as which to read a table's column of classes.
-
-    Raises:
-        SchemaConflict: The column contains neither text nor booleans nor whole numbers.
-    """
+    """Return the type (text, bool or int64) as which to read a table's column of classes."""
     if is_text(column.type):
         return pa.string()
     if pa.types.is_boolean(column.type):
@@ -140,12 +123,7 @@ def _numbers_by_value(names: Sequence[str], kind: pa.DataType) -> dict[Any, int]
 
 @dataclasses.dataclass(frozen=True)
 class Labels:
-    """The classes of some rows of a table.
-
-    Attributes:
-        names: Name of the class of each row; None if the row has no class.
-        numbers: Number of the class of each row; None if the class is missing or unknown.
-    """
+    """The classes of some rows of a table."""
 
     names: list[str | None]
     numbers: list[int | None]

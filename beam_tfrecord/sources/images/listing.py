@@ -47,14 +47,7 @@ _SORTED_SCHEMES = ("gs://", "s3://")
 
 
 class Found(NamedTuple):
-    """A file of a listing.
-
-    Attributes:
-        name: Posix path relative to the root of the listing, in the bytes of the filesystem.
-        size: Size in bytes.
-        version: Modification time in ns, or an etag.
-        state: `InputFile.state` of a local file; else empty.
-    """
+    """A file of a listing."""
 
     name: bytes
     size: int
@@ -69,16 +62,7 @@ _NOT_REGULAR = "not a regular file"
 
 @dataclasses.dataclass(frozen=True)
 class Pack(InputFile):
-    """Neighbouring files of a listing, below the directory `path`.
-
-    Attributes:
-        names: Names of the files relative to `path`, joined by NUL and compressed.
-        sizes: Sizes of the files as little-endian uint64, compressed.
-        classes: Names of all classes, in order, in the first pack of a listing; empty in others.
-        skipped: What the listing skipped since the previous pack, and how many of such files.
-        has_splits: Whether the first folder of every name is a split.
-        has_labels: Whether the first folder, or the one after the split, is a class.
-    """
+    """Neighbouring files of a listing, below the directory `path`."""
 
     names: bytes = b""
     sizes: bytes = b""
@@ -92,11 +76,7 @@ class Pack(InputFile):
         return dataclasses.replace(self, names=b"", sizes=b"")
 
     def check(self) -> None:
-        """Check that no local file has changed since it was listed.
-
-        Raises:
-            InputChanged: A file was changed or removed.
-        """
+        """Check that no local file has changed since it was listed."""
         if not (self.state and self.names):
             return
         names, sizes = self.files()
@@ -116,11 +96,6 @@ class Pack(InputFile):
         )
 
     def files(self) -> tuple[list[str], list[int]]:
-        """Return the names and sizes of the files; a name that is not UTF-8 contains surrogates.
-
-        Raises:
-            DataError: The stored names or sizes do not match the digest of the pack.
-        """
         names = _unpacked(self.names, PACK_FILES * _MAX_PATH_BYTES)
         sizes = _unpacked(self.sizes, PACK_FILES * 8)
         if _digest(names, sizes, self.classes) != self.digest:
@@ -187,17 +162,7 @@ def _version_and_state(found: Iterable[Found]) -> tuple[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Tree:
-    """The directories and files to list, and the meaning of their folders.
-
-    Attributes:
-        root: Directory that all names are relative to.
-        starts: Directories and files to list, relative to the root, sorted; ``""`` is the root.
-        named: The files in `starts` that the user named one by one, whose suffix may be any.
-        has_splits: Whether the first folder names the split.
-        has_labels: Whether the first folder, or the one after the split, names the class.
-        classes: Names of all classes, sorted, including those of empty folders.
-        metadata: Paths of the tables of metadata in the directories and in their folders.
-    """
+    """The directories and files to list, and the meaning of their folders."""
 
     root: str
     starts: tuple[str, ...]
@@ -209,18 +174,7 @@ class Tree:
 
 
 def find_tree(paths: Sequence[str], layout: str = "auto") -> Tree:
-    """Return the directories and files to list, after reading only the names of their folders.
-
-    Args:
-        paths: Paths of files and directories, and globs; or the URL of one directory.
-        layout: Meaning of the folders. ``class``: the first folder is the class. ``split``: the
-            first folder is the split, and the second, if there is one, the class. ``flat``: folders
-            have no meaning. ``auto``: ``split`` if all first folders have the names of splits,
-            ``flat`` if there are no folders, else ``class``.
-
-    Raises:
-        UsageError: A path does not exist, nothing matches, or there are several URLs.
-    """
+    """Return the directories and files to list, after reading only the names of their folders."""
     paths = with_zips(paths)
     remote = [path for path in paths if is_remote(path)]
     if remote and is_web(remote[0]):
@@ -252,13 +206,7 @@ def find_tree(paths: Sequence[str], layout: str = "auto") -> Tree:
 
 
 def _laid_out(tree: Tree, layout: str, folders: Callable[[int], set[str]]) -> Tree:
-    """Return the tree with `has_splits`, `has_labels` and `classes` for a layout.
-
-    Args:
-        tree: The directories and files to list.
-        layout: The argument of `find_tree`.
-        folders: Function that returns the names of all folders at a depth below the root.
-    """
+    """Return the tree with `has_splits`, `has_labels` and `classes` for a layout."""
     names = folders(0)
     if layout == "auto":
         are_splits = bool(names) and all(name.lower() in SPLIT_NAMES for name in names)
@@ -308,11 +256,7 @@ def _outermost(starts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _remote_folders(root: str) -> tuple[tuple[set[str], set[str]], tuple[str, ...]]:
-    """Return what a single listing of a URL shows.
-
-    Returns:
-        The names of all folders one and two levels below the URL, and the tables of metadata.
-    """
+    """Return what a single listing of a URL shows."""
     names: tuple[set[str], set[str]] = (set(), set())
     metadata: list[str] = []
     for entry in storage.list_files(root):
@@ -359,9 +303,6 @@ def list_tree(tree: Tree) -> Iterator[Found | str]:
     """Yield every image in order of its name, and what skipped files in between are.
 
     Only one directory at a time is in memory. A link to a parent directory is not followed.
-
-    Raises:
-        UsageError: A directory cannot be read.
     """
     if is_remote(tree.root):
         for entry in _objects(tree.root):

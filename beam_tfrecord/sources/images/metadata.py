@@ -32,13 +32,7 @@ _ONE, _SEVERAL = "_file_name", "_file_names"
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """The place of an image that a row of a table names.
-
-    Attributes:
-        name: Path as the column ``path`` has it; None if the row has none.
-        path: Path or URL to read; empty if there is none.
-        fault: Why the image cannot be read; None if it can.
-    """
+    """The place of an image that a row of a table names."""
 
     name: str | None
     path: str = ""
@@ -49,14 +43,7 @@ PlaceOf = Callable[[str | None], Place]
 
 
 def place_of(name: str | None, base: str, folder: str | None) -> Place:
-    """Return the place of an image.
-
-    Args:
-        name: Path in a row of a table.
-        base: Directory that it is relative to.
-        folder: Path of `base` in the directory of the images. With one, the image has to be below
-            `base`, so that a table from elsewhere cannot name any file of this machine.
-    """
+    """Return the place of an image."""
     if not name or "\0" in name:
         return Place(name, fault=Fault("missing", "has no path"))
     if folder is None:
@@ -69,11 +56,7 @@ def place_of(name: str | None, base: str, folder: str | None) -> Place:
 
 
 def with_images(fields: Sequence[pa.Field]) -> Iterator[pa.Field]:
-    """Yield the columns of a table, with columns of images in place of those that name them.
-
-    Raises:
-        UsageError: A column of images has the name of another column.
-    """
+    """Yield the columns of a table, with columns of images in place of those that name them."""
     names = {field.name for field in fields}
     naming = {field.name for field in naming_fields(fields)}
     for field in fields:
@@ -102,12 +85,7 @@ def naming_fields(fields: Iterable[pa.Field]) -> list[pa.Field]:
 
 
 def naming_columns(schema: pa.Schema, names: Collection[str]) -> dict[str, str]:
-    """Return the columns of a table that name further images, by the columns of these images.
-
-    Args:
-        schema: Columns to read.
-        names: Columns of the table.
-    """
+    """Return the columns of a table that name further images, by the columns of these images."""
     found = {made: name for name in names if (made := _column_of(name)) and made not in names}
     return {name: found[name] for name in schema.names if name in found}
 
@@ -135,18 +113,7 @@ def further_bytes(column: pa.Array, place: PlaceOf) -> list[int]:
 def further_images(
     name: str, column: pa.Array, place: PlaceOf, faults: dict[int, Fault], how: Reading
 ) -> pa.Array:
-    """Read the images that a column names.
-
-    Args:
-        name: Name of the column.
-        column: Paths, or lists of paths; a row without a path has no image.
-        place: Function that returns the place of a path.
-        faults: Faults of the rows so far, to which those of these images are added.
-        how: Settings of reading images.
-
-    Returns:
-        The images of each row, in the form of `column`; without meaning for a row with a fault.
-    """
+    """Read the images that a column names."""
     named = list(_names_in(column))
     places = [place(text) for _, text in named]
     own = {at: one.fault for at, one in enumerate(places) if one.fault is not None}
@@ -188,12 +155,7 @@ def size_of(path: str) -> int:
 
 
 def images_without_row(tree: Tree, named: Iterable[str]) -> tuple[int, str]:
-    """Return the number of images that no row names, and the path of the first.
-
-    Args:
-        tree: The directories of the images.
-        named: Paths that the rows name, relative to the root of the tree.
-    """
+    """Return the number of images that no row names, and the path of the first."""
     # Hashes, because there may be millions of paths.
     known = np.unique(np.fromiter(map(name_hash, named), np.uint64))
     count, first = 0, ""

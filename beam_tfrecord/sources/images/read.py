@@ -61,14 +61,7 @@ def image_fields(*, resizes: bool) -> dict[str, pa.DataType]:
 
 
 class Files:
-    """The contents of some files, or the errors of reading them.
-
-    Args:
-        data: The bytes of consecutive files, in order.
-        sizes: Number of bytes of each file in `data`, None if the file is not in `data`; shape
-            `[files]`.
-        apart: Content or error of reading of every file that is not in `data`, by index.
-    """
+    """The contents of some files, or the errors of reading them."""
 
     def __init__(
         self,
@@ -82,11 +75,6 @@ class Files:
         self._view = data.data
 
     def content(self, index: int) -> memoryview:
-        """Return the content of a file.
-
-        Raises:
-            OSError: The file could not be read.
-        """
         if index in self._apart:
             content = self._apart[index]
             if isinstance(content, OSError):
@@ -95,14 +83,7 @@ class Files:
         return self._view[self._ends[index] : self._ends[index + 1]]
 
     def plain_jpegs(self, *, max_pixels: int) -> list[Header | None]:
-        """Return the header of each file that is a complete, upright JPEG without any refusal.
-
-        Args:
-            max_pixels: Largest width times height that is accepted.
-
-        Returns:
-            The header that `describe` returns; None if only `describe` can decide.
-        """
+        """Return the header of each file that is a complete, upright JPEG without any refusal."""
         starts, sizes = self._ends[:-1], np.diff(self._ends)
         rows = describe_jpegs(self._data, starts, sizes, max_pixels).tolist()
         return [Header("jpeg", *numbers) if numbers[0] else None for numbers in rows]
@@ -121,12 +102,7 @@ class Files:
         return [text[at : at + _DIGEST_CHARACTERS] for at in edges]
 
     def array(self, indices: Sequence[int], changed: Mapping[int, bytes]) -> pa.Array:
-        """Return some files as Arrow binary, without a copy for all files in order, unchanged.
-
-        Args:
-            indices: Index of each file.
-            changed: New contents by index.
-        """
+        """Return some files as Arrow binary, without a copy for all files in order, unchanged."""
         if changed or self._apart or len(indices) < len(self._ends) - 1:
             contents = [changed[i] if i in changed else self.content(i) for i in indices]
             return pa.array(contents, pa.binary())
@@ -157,13 +133,7 @@ def _sha256_address() -> int:
 
 
 def read_local(paths: Sequence[str], sizes: Sequence[int], *, most: int) -> Files:
-    """Read local files.
-
-    Args:
-        paths: Path of each file.
-        sizes: Expected bytes of each file.
-        most: Largest size to read; of a larger or endless file, one more byte is read.
-    """
+    """Read local files."""
     read = functools.partial(_read_one, most=most)
     data = np.empty(sum(sizes) + 1, np.uint8)
     names = [os.fsencode(path) for path in paths]
@@ -175,11 +145,7 @@ def read_local(paths: Sequence[str], sizes: Sequence[int], *, most: int) -> File
 
 
 def read_remote(paths: Sequence[str], sizes: Sequence[int]) -> Files:
-    """Read remote files, whatever their expected sizes.
-
-    Raises:
-        StorageError: The filesystem cannot be reached.
-    """
+    """Read remote files, whatever their expected sizes."""
     apart = {index: _outcome(storage.read_bytes, path) for index, path in enumerate(paths)}
     return Files(np.empty(0, np.uint8), [None] * len(paths), apart)
 
@@ -203,17 +169,7 @@ def _read_one(path: str, *, most: int) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """The settings of reading images.
-
-    Attributes:
-        check: One of `CHECKS`.
-        transform: The changes to make to the images.
-        max_pixels: Largest width times height that is accepted.
-        max_bytes: Size of the largest file that is accepted.
-        needs_sha256: Whether to hash the files.
-        read: Function that reads files, given paths and expected sizes.
-        is_remote: Whether the files are on a remote filesystem.
-    """
+    """The settings of reading images."""
 
     check: str
     transform: Transform
@@ -235,13 +191,7 @@ class Reading:
 
 
 class _Checked(NamedTuple):
-    """An image that passed the check, in the form to store.
-
-    Attributes:
-        header: None if the file has no readable header, which ``--check none`` accepts.
-        changed: The new bytes; None if the file is stored unchanged.
-        original_size: Width and height before resizing but after any rotation.
-    """
+    """An image that passed the check, in the form to store."""
 
     header: Header | None
     changed: bytes | None = None
@@ -275,16 +225,7 @@ class Rows:
 
 
 def add_images(rows: Rows, schema: pa.Schema, how: Reading) -> Batch:
-    """Read, check, describe and hash images, and add them to their rows.
-
-    Args:
-        rows: The rows.
-        schema: Columns of the batch to return.
-        how: Settings of reading the images.
-
-    Raises:
-        DataError: A column of the schema is missing.
-    """
+    """Read, check, describe and hash images, and add them to their rows."""
     accepted, columns, headers = read_images(
         rows.paths, rows.sizes, rows.faults, how, expected=rows.expected
     )
@@ -305,11 +246,7 @@ def add_images(rows: Rows, schema: pa.Schema, how: Reading) -> Batch:
 
 
 def with_columns(batch: Batch, more: Mapping[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    """Return the columns of `schema` from a batch and from `more`.
-
-    Raises:
-        DataError: A column is missing.
-    """
+    """Return the columns of `schema` from a batch and from `more`."""
     columns = dict(zip(batch.data.schema.names, batch.data.columns, strict=True)) | dict(more)
     if missing := [name for name in schema.names if name not in columns]:
         of = batch.origin.unit if batch.origin is not None else "the input"
@@ -325,19 +262,7 @@ def read_images(
     *,
     expected: Sequence[tuple[int, int]] | None = None,
 ) -> tuple[list[int], dict[str, pa.Array], list[Header | None]]:
-    """Read images, and add the faults that it finds to `faults`.
-
-    Args:
-        paths: Path or URL of each image.
-        sizes: Expected number of bytes of each.
-        faults: Faults that are known, by index; images with a fault are not read.
-        how: Settings of reading the images.
-        expected: Width and height of each image before resizing but after any rotation; None means
-            any.
-
-    Returns:
-        Index of each accepted image, the columns that come from the files, and the headers.
-    """
+    """Read images, and add the faults that it finds to `faults`."""
     for index, size in enumerate(sizes):
         if size > how.max_bytes:
             faults.setdefault(index, _too_large(size, how))
@@ -387,11 +312,7 @@ def _too_large(size: int, how: Reading) -> Fault:
 
 
 def _checked(files: Files, index: int, how: Reading) -> _Checked:
-    """Check an image, and change it if the options require that.
-
-    Raises:
-        Fault: The file cannot be read, or the check does not accept it.
-    """
+    """Check an image, and change it if the options require that."""
     try:
         view = files.content(index)
     except FileNotFoundError:

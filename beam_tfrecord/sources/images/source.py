@@ -110,7 +110,6 @@ class Images(ImageSource):
             raise UsageError(f"layout {self.layout!r} is not known: use {', '.join(LAYOUTS)}")
 
     def to_send(self) -> tuple[Source, tuple[str, ...]]:
-        """Return this source with absolute paths, because workers may run in another directory."""
         sent, files = super().to_send()
         if isinstance(self.labels, str | os.PathLike):
             object.__setattr__(sent, "labels", absolute_path(self.labels))
@@ -168,21 +167,14 @@ class Images(ImageSource):
 
     @property
     def is_stable(self) -> bool:
-        """False for a table, because it does not show changes of the files that it names."""
         return not self.is_table
 
     def options_for(self, files: Iterable[InputFile]) -> dict[str, Any]:
-        """Return the options that decide the rows, without types if there are none."""
         options = super().options_for(files)
         # Older versions have no such option, and their fingerprints stay valid.
         return options if self.types else {k: v for k, v in options.items() if k != "types"}
 
     def default_split_column(self) -> str | None:
-        """Return ``split`` if the first folders are splits, else None.
-
-        Raises:
-            UsageError: The first folders are splits, but `columns` does not contain ``split``.
-        """
         tree = self._metadata if self.is_table else self._tree
         if tree is None or not tree.has_splits:
             return None
@@ -193,12 +185,6 @@ class Images(ImageSource):
         return "split"
 
     def files(self) -> Iterator[InputFile]:
-        """Yield packs of images in order of their paths, or the tables.
-
-        Raises:
-            DataError: The name of a folder cannot be the name of a class.
-            UsageError: Nothing is found, a directory cannot be read, or Pillow is missing.
-        """
         self.reading(is_remote=False)
         if table := self._table:
             return table.files()
@@ -226,21 +212,17 @@ class Images(ImageSource):
             raise UsageError(f"no image in {named}: check the path, or pass --from")
 
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        """Yield the pieces of a table to scan; a pack is one piece."""
         return table.chunks(file) if (table := self._table) else super().chunks(file)
 
     def scan(self, chunk: Chunk) -> Scan:
-        """Scan a piece of a table; for a pack, return an empty scan."""
         return table.scan(chunk) if (table := self._table) else Scan(chunk, None)
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Cut a table into units; a pack is one unit."""
         if table := self._table:
             return table.units(scans)
         return [_unit(_pack(scan.chunk.file), index) for index, scan in enumerate(scans)]
 
     def infer(self, of: Any) -> Any:
-        """Infer the columns of the scan of a pack, or of a unit of a table."""
         if table := self._table:
             return table.infer(of)
         pack = _pack(of.chunk.file)
@@ -248,12 +230,6 @@ class Images(ImageSource):
         return Inferred(label, pack.classes, pack.has_labels, pack.has_splits)
 
     def merge(self, inferences: Iterable[Any]) -> pa.Schema:
-        """Return the schema of the rows; the column ``label`` contains the names of the classes.
-
-        Raises:
-            SchemaConflict: The column of classes of a table has another type.
-            UsageError: A column that an option names is missing.
-        """
         if table := self._table:
             found = table.merge(inferences)
         else:
@@ -262,7 +238,6 @@ class Images(ImageSource):
         return self.schema_of(found)
 
     def remarks(self, inferences: Sequence[Any], schema: pa.Schema) -> list[str]:
-        """Return a message if one folder, which may contain those of the classes, is the class."""
         classes = set().union(*(one.classes for one in inferences)) if not self.is_table else ()
         if len(classes) != 1 or self.layout is not None or self.labels is not None:
             return []
@@ -275,11 +250,6 @@ class Images(ImageSource):
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
     ) -> Iterator[Batch]:
-        """Yield the rows of `unit` in order, as batches of exactly `schema`.
-
-        Raises:
-            DataError: A table is damaged.
-        """
         if table := self._table:
             return table.read(unit, schema, batch_rows=batch_rows, reading=self.reading)
         names, sizes = _pack(unit.file).files()
@@ -289,7 +259,6 @@ class Images(ImageSource):
         return in_order(read, spans, threads=how.threads)
 
     def notes(self, files: Iterable[InputFile]) -> list[str]:
-        """Return messages about the number of skipped files, and the reasons."""
         if table := self._table:
             return table.notes()
         if not (counts := self.skipped(files)):

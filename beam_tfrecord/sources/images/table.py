@@ -88,21 +88,7 @@ def _source_of(path: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Tables of paths, with the options of `Images` that concern tables.
-
-    Attributes:
-        paths: Files and globs of CSV, Parquet or JSON, or directories of such files.
-        columns: Columns of the rows; None means all.
-        labels: The option `labels` of `Images`.
-        base: Directory that the paths in the table are relative to; None means the directory of the
-            table.
-        path_column: Column of the paths.
-        label_column: Column of the classes.
-        union: Whether tables may lack columns of other tables.
-        resizes: Whether images are resized.
-        beside: The directories of images that the tables are in, if they are such metadata.
-        types: Types of columns of CSV and JSON; others are inferred.
-    """
+    """Tables of paths, with the options of `Images` that concern tables."""
 
     paths: tuple[str, ...]
     columns: Sequence[str] | None
@@ -166,11 +152,6 @@ class Table:
         return self._source(_source_of(file.name))
 
     def files(self) -> Iterator[InputFile]:
-        """Yield the tables, with digests that depend on the option ``labels``.
-
-        Raises:
-            UsageError: There is no table, there are tables of several kinds, or an option is wrong.
-        """
         self._check_named()
         paths: Sequence[str] = self.paths
         are_named = all(map(is_table, paths))
@@ -196,20 +177,16 @@ class Table:
             yield dataclasses.replace(file, digest=digest)
 
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        """Yield the pieces of a table to scan."""
         return self._source_of(file).chunks(file)
 
     def scan(self, chunk: Chunk) -> Scan:
-        """Scan a piece of a table."""
         return self._source_of(chunk.file).scan(chunk)
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Cut a table; the size of images is unknown, so each unit is assumed to fill a group."""
         source = self._source_of(scans[0].chunk.file)
         return [dataclasses.replace(unit, encoded_bytes=UNIT_BYTES) for unit in source.units(scans)]
 
     def infer(self, unit: Unit) -> TableInference:
-        """Infer the types of a unit and the names of the classes in it."""
         source = self._source_of(unit.file)
         inference = _inference(source, unit)
         name = self.label_column
@@ -225,12 +202,6 @@ class Table:
         return TableInference(inference, classes_in(columns))
 
     def merge(self, found: Iterable[TableInference]) -> Inferred:
-        """Join the inferences of all units.
-
-        Raises:
-            SchemaConflict: The column of classes contains neither names nor whole numbers.
-            UsageError: A column that an option names is missing.
-        """
         pieces = list(found)
         inferences = [piece.inference for piece in pieces]
         self._check_columns(inferences)
@@ -249,7 +220,6 @@ class Table:
         return Inferred(label_field(kind), classes or (), has_names, has_splits, further)
 
     def notes(self) -> list[str]:
-        """Return messages about images beside metadata that no row names."""
         if self.beside is None:
             return []
         count, first = metadata.images_without_row(self.beside, self._named_images())
@@ -280,12 +250,7 @@ class Table:
                     yield from (place.name for place in places if place.name and not place.fault)
 
     def _check_named(self) -> None:
-        """Check the options of the columns of paths and classes.
-
-        Raises:
-            UsageError: Both options name the same column, `types` names that of paths, or `labels`
-                is set and `columns` contains ``label_name`` without ``label``.
-        """
+        """Check the options of the columns of paths and classes."""
         wanted = self.columns or ("label", "label_name")
         if self.labels is not None and "label_name" in wanted and "label" not in wanted:
             raise UsageError("--labels numbers the classes: add label to --columns")
@@ -301,12 +266,7 @@ class Table:
             )
 
     def _check_columns(self, inferences: Iterable[Any]) -> None:
-        """Check that the tables have the columns of paths and classes.
-
-        Raises:
-            DataError: No line of JSON is right.
-            UsageError: A column is missing.
-        """
+        """Check that the tables have the columns of paths and classes."""
         found = list(inferences)
         known = set().union(*map(_names_in, found))
         if not known:
@@ -329,14 +289,6 @@ class Table:
         batch_rows: int,
         reading: Callable[..., Reading],
     ) -> Iterator[Batch]:
-        """Yield the rows of a unit with their images.
-
-        Args:
-            unit: A unit from `units`.
-            schema: Columns of the rows.
-            batch_rows: Largest number of rows of a batch.
-            reading: Function that returns the settings of reading images, given ``is_remote``.
-        """
         source = self._source_of(unit.file)
         base = self.base or os.path.dirname(unit.file.path)
         how = reading(is_remote=is_remote(base))

@@ -28,9 +28,6 @@ def parse(lines: Lines, schema: pa.Schema) -> pa.Table:
     """Return the rows of some lines, at least one, with columns of `schema`.
 
     A missing key is null.
-
-    Raises:
-        ValueError: A line is not right, or a value does not fit its type.
     """
     if not lines.are_objects():
         raise ValueError("a line is not an object")
@@ -85,11 +82,7 @@ class NotRight(ValueError):
 
 
 def members(line: bytes) -> list[Member]:
-    """Return the members of the object on a line, with numbers exact.
-
-    Raises:
-        NotRight: The line is not one valid object.
-    """
+    """Return the members of the object on a line, with numbers exact."""
     try:
         text = line.decode()
         if depth_of(line) > MAX_DEPTH:

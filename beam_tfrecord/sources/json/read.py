@@ -41,15 +41,6 @@ def read_unit(unit: Unit, schema: pa.Schema, *, batch_rows: int) -> Iterator[Bat
     """Yield the rows of `unit` as at least one batch of exactly `schema`.
 
     A key that a row lacks is null. A row that does not fit the schema becomes a reject.
-
-    Args:
-        unit: The unit.
-        schema: Types of the columns to read, including partition columns.
-        batch_rows: Maximum number of rows of a batch.
-
-    Raises:
-        DataError: The file cannot be read.
-        UsageError: JSON cannot be read as a type of `schema`.
     """
     reader = _UnitReader(unit, schema)
     first_row = 0

@@ -55,14 +55,7 @@ class _ScanDetail(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Json(Source):
-    """JSON Lines and JSON files, plain or compressed (``.gz .bz2 .zst .lz4 .xz``).
-
-    Attributes:
-        paths: Files, globs or directories.
-        types: Types of columns by name, as Arrow types or their names; others are inferred.
-        columns: Names of the columns to read, in that order; None means all.
-        chunk_bytes: Approximate size of the units into which JSON Lines are cut.
-    """
+    """JSON Lines and JSON files, plain or compressed (``.gz .bz2 .zst .lz4 .xz``)."""
 
     kind: ClassVar[str] = "json"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
@@ -87,26 +80,15 @@ class Json(Source):
             raise UsageError(f"chunk_bytes is {self.chunk_bytes}: pass {MIN_CHUNK_BYTES} or more")
 
     def files(self) -> Iterator[InputFile]:
-        """Yield the input files in order of their names.
-
-        Raises:
-            UsageError: Nothing is found.
-        """
         return list_files(as_paths(self.paths), SUFFIXES, remote=True)
 
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        """Yield ranges of `chunk_bytes`, or one range if the file is compressed."""
         chunk_bytes = self.chunk_bytes * (self.unit_bytes // UNIT_BYTES)
         step = file.bytes if is_stream(file, "utf-8") else chunk_bytes
         for index, start in enumerate(range(0, max(file.bytes, 1), max(step, 1))):
             yield Chunk(file, index, start, min(start + step, file.bytes))
 
     def scan(self, chunk: Chunk) -> Scan:
-        """Count the lines of a chunk; in the first chunk also find the form of the file.
-
-        Raises:
-            DataError: The file cannot be read.
-        """
         form = form_of(chunk.file) if chunk.index == 0 else None
         if is_stream(chunk.file, "utf-8"):
             return Scan(chunk, _ScanDetail(form, 0, -1))
@@ -120,7 +102,6 @@ class Json(Source):
         return Scan(chunk, _ScanDetail(form, newlines, second_line))
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Cut JSON Lines after the first newline of every chunk; any other file is one unit."""
         file, form = scans[0].chunk.file, scans[0].detail.form
         starts = [(0, 1)]
         if form == LINES:
@@ -149,30 +130,15 @@ class Json(Source):
         ]
 
     def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
-        """Return the byte range of a unit."""
         return ((unit.start, unit.stop),)
 
     def infer(self, of: Unit) -> JsonInference:
-        """Return the kinds (such as text or double) of all values of a unit, by column."""
         return infer_unit(of)
 
     def merge(self, inferences: Iterable[JsonInference]) -> pa.Schema:
-        """Join inferences into one schema; columns from the files' paths come last.
-
-        Raises:
-            DataError: No line is right.
-            SchemaConflict: Values of a column differ in kind.
-            UsageError: `types` or `columns` names a column that no row has.
-        """
         return infer_schema(inferences, types=self.types, columns=self.columns)
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
     ) -> Iterator[Batch]:
-        """Yield the rows of `unit` in order; rows that do not fit `schema` become rejects.
-
-        Raises:
-            DataError: The file cannot be read.
-            UsageError: JSON cannot be read as a type of `schema`.
-        """
         return read_unit(unit, schema, batch_rows=batch_rows)

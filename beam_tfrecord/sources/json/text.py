@@ -39,12 +39,7 @@ _BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 
 @dataclasses.dataclass(frozen=True)
 class JsonUnit:
-    """The detail of a unit: the data besides its byte range that reading it needs.
-
-    Attributes:
-        form: Form of the file.
-        line: Number of the first line of the range, from 1; without meaning in an array.
-    """
+    """The detail of a unit: the data besides its byte range that reading it needs."""
 
     form: str
     line: int
@@ -52,13 +47,7 @@ class JsonUnit:
 
 @dataclasses.dataclass(frozen=True)
 class Lines:
-    """Some rows as text, one on each line.
-
-    Attributes:
-        data: The lines, all of which end with a newline; none is blank, except in an array.
-        starts: Position of each line in `data`, and the end of the last, shape `[rows + 1]`.
-        numbers: Number of each line in the file, from 1, or of each value in an array, from 0.
-    """
+    """Some rows as text, one on each line."""
 
     data: bytes
     starts: Int64Array
@@ -120,11 +109,7 @@ def split_lines(data: bytes, ends: Int64Array, first: int, *, keep_blank: bool =
 
 
 def form_of(file: InputFile) -> str:
-    """Return the form of a file, by its suffix and its first bytes.
-
-    Raises:
-        DataError: The file cannot be read, or is not UTF-8.
-    """
+    """Return the form of a file, by its suffix and its first bytes."""
     with open_text(file, "utf-8", 0, file.bytes) as text:
         head = text.read(_HEAD_BYTES)
     if found := format_of(head):
@@ -146,11 +131,7 @@ def form_of(file: InputFile) -> str:
 
 
 def read_lines(unit: Unit) -> Iterator[Lines]:
-    """Yield the rows of a unit, in parts of about `BLOCK_BYTES`.
-
-    Raises:
-        DataError: The file cannot be read, ends inside a value, or has a line that is too long.
-    """
+    """Yield the rows of a unit, in parts of about `BLOCK_BYTES`."""
     detail: JsonUnit = unit.detail
     splitter = None if detail.form == LINES else Splitter(unit.file, detail.form)
     is_array = detail.form == ARRAY
@@ -181,12 +162,7 @@ def read_lines(unit: Unit) -> Iterator[Lines]:
 
 
 class Splitter:
-    """Turns an array, or objects over several lines, into lines with one value each.
-
-    Args:
-        file: The file, for messages.
-        form: Form of the file.
-    """
+    """Turns an array, or objects over several lines, into lines with one value each."""
 
     def __init__(self, file: InputFile, form: str) -> None:
         self._file, self._is_array = file, form == ARRAY
@@ -194,11 +170,7 @@ class Splitter:
         self._has_begun = False
 
     def feed(self, data: bytes) -> bytes:
-        """Return the lines of the next bytes; backslashes at their end wait for the next call.
-
-        Raises:
-            DataError: The text does not have its form.
-        """
+        """Return the lines of the next bytes; backslashes at their end wait for the next call."""
         data = self._left + data
         # No escape may be cut.
         whole = data.rstrip(b"\\")
@@ -206,11 +178,7 @@ class Splitter:
         return self._split(whole) if whole else b""
 
     def finish(self) -> bytes:
-        """Return the lines of the bytes that wait, at the end of the file.
-
-        Raises:
-            DataError: The text ends inside a value.
-        """
+        """Return the lines of the bytes that wait, at the end of the file."""
         last = self._split(self._left) if self._left else b""
         if self._inside or self._depth:
             what = "a string" if self._inside else "an array" if self._is_array else "an object"
@@ -255,13 +223,7 @@ def depth_of(text: bytes) -> int:
 
 
 def _levels(text: bytes, inside: int, depth: int) -> tuple[BoolArray, Int64Array]:
-    """Return for each byte whether it is in a string, and how many values are open after it.
-
-    Args:
-        text: The text, which ends with no backslash that begins an escape.
-        inside: 1 if the text begins in a string, else 0.
-        depth: Number of values that are open at its start.
-    """
+    """Return for each byte whether it is in a string, and how many values are open after it."""
     # Escapes have no quotes then. Pairs from the left: after an even number of backslashes a quote
     # ends the string.
     plain = text.replace(b"\\\\", b"__").replace(b'\\"', b"__")

@@ -70,15 +70,7 @@ Kinds = dict[str, int]  # kind -> number of the first row
 
 @dataclasses.dataclass(frozen=True)
 class JsonInference:
-    """The kinds of values in one unit.
-
-    Attributes:
-        file: The file of the unit.
-        index: Position of the unit in the file.
-        address: Text before the number of a row in messages.
-        kinds: For each place, the kinds of its values, which are none if all are null.
-        fault: What is wrong with the first line that is not right; empty if all are.
-    """
+    """The kinds of values in one unit."""
 
     file: InputFile
     index: int
@@ -92,9 +84,6 @@ class Finder:
 
     Python reads a row only if the kernel says that it may add a kind or is wrong. So the kinds are
     those that Python's parser finds in all rows.
-
-    Args:
-        address: Text before the number of a row in messages.
     """
 
     def __init__(self, address: str) -> None:
@@ -152,18 +141,7 @@ def infer_schema(
     types: Mapping[str, pa.DataType],
     columns: Sequence[str] | None,
 ) -> pa.Schema:
-    """Return the schema of all files; the columns from their paths come last.
-
-    Args:
-        inferences: The inferences of all units, in any order.
-        types: Types of columns that the user states, which are not inferred.
-        columns: Names of the columns to read, in that order; None means all.
-
-    Raises:
-        DataError: No line is right.
-        SchemaConflict: Values of a column differ in kind.
-        UsageError: `types` or `columns` names a column that no row has.
-    """
+    """Return the schema of all files; the columns from their paths come last."""
     ordered = sorted(inferences, key=lambda one: (one.file.name, one.index))
     paths = [one.file for one in ordered]
     places: dict[Path, dict[str, str]] = {}
@@ -237,11 +215,7 @@ def not_readable(name: str, arrow: pa.DataType) -> UsageError:
 
 
 def parsed_type(name: str, arrow: pa.DataType) -> pa.DataType:
-    """Return the type as which a column is parsed, before it is converted to its own type.
-
-    Raises:
-        UsageError: JSON cannot be read as the type of the column.
-    """
+    """Return the type as which a column is parsed, before it is converted to its own type."""
     types = pa.types
     is_view = types.is_list_view(arrow) or types.is_large_list_view(arrow)
     if is_numpy_tensor(arrow) or types.is_map(arrow) or types.is_union(arrow) or is_view:

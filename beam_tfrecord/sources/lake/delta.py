@@ -59,12 +59,7 @@ _HONOURED = {
 
 @dataclasses.dataclass(frozen=True)
 class Delta(LakeTable):
-    """A Delta Lake table: a directory or URL that has a ``_delta_log/``.
-
-    Attributes:
-        version: Number of the version to read.
-        properties: Options of `deltalake` for the storage, such as ``AWS_REGION``.
-    """
+    """A Delta Lake table: a directory or URL that has a ``_delta_log/``."""
 
     kind: ClassVar[str] = "delta"
 
@@ -122,12 +117,6 @@ class Delta(LakeTable):
         return Snapshot(schema, ids, facts, ids=by_name)
 
     def files(self) -> Iterator[InputFile]:
-        """Yield the data files of the snapshot in order of their paths.
-
-        Raises:
-            InputChanged: A file is gone.
-            UsageError: The table cannot be read.
-        """
         table = self._open()
         self._load(table, self.snapshot.facts["version"])
         try:

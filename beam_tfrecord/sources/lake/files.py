@@ -18,14 +18,7 @@ from beam_tfrecord.storage import is_remote
 
 @dataclasses.dataclass(frozen=True)
 class DataFile(InputFile):
-    """A Parquet file of a table. Its `partitions` are the values that all of its rows share.
-
-    Attributes:
-        deleted: Positions in the file of the deleted rows, ascending, as the bytes of int64 values.
-        excluded: For a file whose rows a filter cannot match: which of the columns that are read
-            have nulls, as `statistics.excluded` returns it. None for other files.
-        rows: Number of the rows that are not deleted, if it is known without reading.
-    """
+    """A Parquet file of a table. Its `partitions` are the values that all of its rows share."""
 
     if_removed: ClassVar[str] = "if the table was vacuumed, read a newer version"
 
@@ -49,21 +42,7 @@ def data_file(
     excluded: bytes | None = None,
     rows: int | None = None,
 ) -> DataFile:
-    """Return a file of a table, with the times of a local one that is opened.
-
-    Args:
-        path: Path or URL of the file.
-        root: Path or URL of the table's directory.
-        table: The table, for messages.
-        nbytes: Size of the file in the table's log.
-        partitions: Values that all rows of the file share, as texts by column.
-        deleted: Positions of deleted rows; see `DataFile`, also for `excluded` and `rows`.
-        excluded: Which columns have nulls.
-        rows: Number of rows.
-
-    Raises:
-        InputChanged: The file is gone, or has another size.
-    """
+    """Return a file of a table, with the times of a local one that is opened."""
     name = path.removeprefix(root.rstrip("/") + "/")
     file = DataFile(
         path,

@@ -35,13 +35,7 @@ _SCHEME = "iceberg://"
 
 @dataclasses.dataclass(frozen=True)
 class Iceberg(LakeTable):
-    """An Apache Iceberg table: its directory, its metadata file, or ``iceberg://catalog/db.table``.
-
-    Attributes:
-        version: Id of the snapshot to read.
-        properties: Properties of the catalogue and its storage, as `pyiceberg` names them.
-        metadata: The metadata file of the table.
-    """
+    """An Apache Iceberg table: its directory, its metadata file, or ``iceberg://catalog/db.table``."""
 
     kind: ClassVar[str] = "iceberg"
     metadata: str = dataclasses.field(init=False, repr=False, compare=False, default="")
@@ -84,12 +78,6 @@ class Iceberg(LakeTable):
         return Snapshot(schema.as_arrow(), keys, facts, partitioned, ids)
 
     def files(self) -> Iterator[InputFile]:
-        """Yield the data files of the snapshot in order of their paths.
-
-        Raises:
-            InputChanged: A file is gone.
-            UsageError: The table has a feature that is not supported.
-        """
         try:
             table = _static(self.metadata, self.properties)
             scan = table.scan(snapshot_id=self.snapshot.facts["version"])
@@ -159,11 +147,7 @@ class Iceberg(LakeTable):
             raise _without_hint(self.path) from None
 
     def _snapshot(self, table: Any) -> Any:
-        """Return the snapshot to read; None for a table to which nothing was written yet.
-
-        Raises:
-            UsageError: There is no such snapshot.
-        """
+        """Return the snapshot to read; None for a table to which nothing was written yet."""
         if self.as_of is not None:
             milliseconds = int(parse_time(self.as_of).timestamp() * 1000)
             found = table.snapshot_as_of_timestamp(milliseconds)

@@ -20,12 +20,7 @@ Ends = tuple[pa.Array, pa.Array]
 
 
 class LogColumn(NamedTuple):
-    """What a log says of a column, an element for each file.
-
-    Attributes:
-        bounds: Bounds of the values; None for columns that cannot be compared.
-        nulls: `NO`, `YES` or `UNKNOWN`.
-    """
+    """What a log says of a column, an element for each file."""
 
     bounds: Bounds | None
     nulls: npt.NDArray[np.uint8]
@@ -38,14 +33,7 @@ def of_values(values: pa.Array) -> LogColumn:
 
 
 def of_statistics(ends: Ends | None, leaves: Sequence[pa.Array], rows: pa.Array) -> LogColumn:
-    """Return what is known of a column from its statistics.
-
-    Args:
-        ends: Least and largest values, as in `Bounds`; None for columns that cannot be compared.
-        leaves: Number of nulls in each column of numbers or texts inside of the column, or of the
-            column itself; null if it is unknown. Those inside of lists are left out.
-        rows: Number of rows, deleted ones too.
-    """
+    """Return what is known of a column from its statistics."""
     counts = np.array([leaf.to_numpy(zero_copy_only=False) for leaf in leaves], np.float64)
     # As in a footer: a null struct is a null in each of its leaves, and lists prove nothing.
     counts = counts.reshape(len(leaves), len(rows))
@@ -64,17 +52,7 @@ def of_statistics(ends: Ends | None, leaves: Sequence[pa.Array], rows: pa.Array)
 def excluded(
     condition: Condition, columns: Mapping[str, LogColumn], count: int
 ) -> list[bytes | None]:
-    """Return for each file whose rows the condition cannot match which of its columns have nulls.
-
-    Args:
-        condition: The condition.
-        columns: The columns that are read, those of the condition among them.
-        count: Number of files.
-
-    Returns:
-        None for a file that the condition may match; for others a byte for each column, which is
-        `NO`, `YES` or `UNKNOWN`.
-    """
+    """Return for each file that the condition cannot match which of its columns have nulls."""
     bounds = {name: one.bounds for name, one in columns.items() if one.bounds is not None}
     may_match = parts_that_may_match(condition, bounds, count)
     nulls = np.stack([one.nulls for one in columns.values()], axis=1)

@@ -47,15 +47,7 @@ from beam_tfrecord.storage import is_remote, list_files
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """A version of a table.
-
-    Attributes:
-        schema: Types of its columns.
-        keys: What identifies each column in the files: a name, or an id as text.
-        facts: What identifies the version: values for the manifest.
-        stored: Columns that every file must have or have one value of.
-        ids: None if keys are names; else the id of each name in files whose columns have no ids.
-    """
+    """A version of a table."""
 
     schema: pa.Schema
     keys: Mapping[str, str]
@@ -64,11 +56,7 @@ class Snapshot:
     ids: Mapping[str, str] | None = None
 
     def names_in(self, file: InputFile, inside: pa.Schema) -> dict[str, str]:
-        """Return the names of the columns of a file by their keys.
-
-        Raises:
-            DataError: The columns have no ids, and their names are not known.
-        """
+        """Return the names of the columns of a file by their keys."""
         if self.ids is None:
             return {name: name for name in inside.names}
         ids = {(field.metadata or {}).get(_FIELD_ID, b"").decode(): field.name for field in inside}
@@ -102,15 +90,7 @@ class LakeUnit(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class LakeTable(Source):
-    """A table of a data lake. The snapshot is chosen when the source is made.
-
-    Attributes:
-        paths: Directory, URL or name of the table; only one.
-        columns: Names of the columns to read, in order; None means all.
-        version: The snapshot to read; None means the last one.
-        as_of: Time in ISO 8601: read the snapshot that was the last one then.
-        properties: Settings of the table's storage or catalogue, which may be secret.
-    """
+    """A table of a data lake. The snapshot is chosen when the source is made."""
 
     detail_type: ClassVar[Any] = LakeUnit
     has_ranges: ClassVar[bool] = True
@@ -135,11 +115,7 @@ class LakeTable(Source):
 
     @property
     def path(self) -> str:
-        """The directory, URL or name of the table.
-
-        Raises:
-            UsageError: There are several.
-        """
+        """The directory, URL or name of the table."""
         paths = as_paths(self.paths)
         if len(paths) != 1:
             raise UsageError(f"there are {len(paths)} {self.kind} tables: give one")
@@ -147,12 +123,7 @@ class LakeTable(Source):
 
     @abc.abstractmethod
     def choose(self) -> Snapshot:
-        """Return the snapshot to read.
-
-        Raises:
-            UsageError: There is no such table or snapshot, or it has a feature that is not
-                supported.
-        """
+        """Return the snapshot to read."""
 
     def is_read(self, field: Any) -> bool:
         """Return whether a column is read, given its field in the table's own schema."""
@@ -160,37 +131,23 @@ class LakeTable(Source):
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What identifies the snapshot, for the manifest."""
         return {"snapshot": dict(self.snapshot.facts)}
 
     def options_for(self, files: Iterable[InputFile]) -> dict[str, Any]:
-        """Return the options that decide the rows; the `facts` identify the snapshot."""
         return {"columns": self.columns}
 
     def to_send(self) -> tuple[Source, tuple[str, ...]]:
-        """Return this source: its snapshot is chosen already."""
         return self, ()
 
     def excluded(
         self, statistics: Callable[[], Mapping[str, LogColumn]], count: int
     ) -> list[bytes | None]:
-        """Return `DataFile.excluded` of each file.
-
-        Args:
-            statistics: Returns what the log says of each column that is read.
-            count: Number of files.
-        """
+        """Return `DataFile.excluded` of each file."""
         if self.selection is None or self.selection.condition is None:
             return [None] * count
         return excluded(self.selection.condition, statistics(), count)
 
     def scan(self, chunk: Chunk) -> Scan:
-        """Read the footer of a file, unless a filter excludes it and the log says enough.
-
-        Raises:
-            DataError: The file is not a complete Parquet file, or lacks a column.
-            SchemaConflict: Fields inside of a column have other names in the table.
-        """
         file, types = chunk.file, self.types()
         if is_skipped(file):
             return Scan(chunk, LakeScan(Footer(pa.schema([]), (), ()), ()))
@@ -215,14 +172,7 @@ class LakeTable(Source):
     def _pruned(
         self, file: InputFile, parquet: pq.ParquetFile, footer: Footer, names: Mapping[str, str]
     ) -> Footer:
-        """Return a footer that notes which row groups the filter excludes.
-
-        Args:
-            file: The file.
-            parquet: The same file, open.
-            footer: Its footer.
-            names: Names in the file of the columns that are read.
-        """
+        """Return a footer that notes which row groups the filter excludes."""
         condition = None if self.selection is None else self.selection.condition
         if condition is None:
             return footer
@@ -242,7 +192,6 @@ class LakeTable(Source):
         return pruned_by(condition, parquet, footer, names=needed, others=others)
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Join neighbouring row groups, as for Parquet files; a skipped file is one unit."""
         (scan,) = scans
         footer, names = scan.detail
         file, deleted = scan.chunk.file, deleted_in(scan.chunk.file)
@@ -260,21 +209,16 @@ class LakeTable(Source):
         ]
 
     def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
-        """Return the column chunks of a unit and, for the first unit, the footer."""
         detail: LakeUnit = unit.detail
         return detail.parquet.ranges
 
     def content(self, unit: Unit) -> int:
-        """Return a hash of the bytes that determine the rows of a unit; of a skipped file, 0."""
         return 0 if is_skipped(unit.file) else super().content(unit)
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         """Return the types of the table, which its files cannot change.
 
         A column has no nulls if the footers and the partitions of all files prove it.
-
-        Raises:
-            UsageError: The table lacks one of `columns`.
         """
         scans = list(inferences)
         return pa.schema(
@@ -290,10 +234,6 @@ class LakeTable(Source):
         """Yield the rows of `unit` that are not deleted, as batches of exactly `schema`.
 
         Row numbers count the deleted rows too, so a delete does not change those of other rows.
-
-        Raises:
-            DataError: The file is damaged.
-            SchemaConflict: The type of a column cannot be converted to the type in `schema`.
         """
         if is_skipped(unit.file):
             yield no_rows(unit, schema)
@@ -310,11 +250,7 @@ class LakeTable(Source):
             yield _without(batch.replace(data=data), deleted)
 
     def types(self) -> pa.Schema:
-        """Return the types of the columns that are read.
-
-        Raises:
-            UsageError: The table lacks one of `columns`.
-        """
+        """Return the types of the columns that are read."""
         fields = {field.name: plain_field(field) for field in self.snapshot.schema}
         return chosen_columns(fields, self.columns, fields)
 
@@ -326,11 +262,7 @@ class LakeTable(Source):
 
 
 def _check_fields(file: InputFile, column: pa.Field, of: pa.DataType) -> None:
-    """Check that the structs in a column have the names of fields that those of a file have.
-
-    Raises:
-        SchemaConflict: They have others.
-    """
+    """Check that the structs in a column have the names of fields that those of a file have."""
     if (apart := _fields_apart(of, column.type)) is not None:
         inside, wanted = (", ".join(map(repr, names)) for names in apart)
         raise SchemaConflict(
@@ -422,11 +354,7 @@ def lake_kind(path: str) -> str | None:
 
 
 def parse_time(text: str) -> datetime.datetime:
-    """Return the time of an ISO 8601 text, in UTC if it has no zone.
-
-    Raises:
-        UsageError: The text is not a time.
-    """
+    """Return the time of an ISO 8601 text, in UTC if it has no zone."""
     try:
         time = datetime.datetime.fromisoformat(text)
     except ValueError as error:

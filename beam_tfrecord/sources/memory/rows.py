@@ -31,12 +31,7 @@ def next_rows(rows: int, nbytes: int) -> int:
 
 
 def row_batches(rows: Iterable[Any]) -> Iterator[pa.RecordBatch]:
-    """Yield rows in pieces; each piece has the types of its own rows.
-
-    Raises:
-        UsageError: A row is not a dict, a NamedTuple or a dataclass.
-        DataError: The values of a column have no common type.
-    """
+    """Yield rows in pieces; each piece has the types of its own rows."""
     iterator, first, size = iter(rows), 0, FIRST_ROWS
     while held := next_of(iterator, size, first):
         table = _table_of(_dicts(held, first), first)
@@ -49,11 +44,6 @@ def next_of(iterator: Iterator[Any], size: int, first: int) -> list[Any]:
     """Return the next rows of an iterator, at most `size`.
 
     An error of the iterator is raised unchanged, with a note about how many rows came before.
-
-    Args:
-        iterator: The iterator.
-        size: Number of rows.
-        first: Number of rows that were read before.
     """
     held: list[Any] = []
     try:
@@ -105,11 +95,7 @@ def _values(rows: Sequence[dict[Any, Any]], name: str) -> list[Any]:
 
 
 def check_name(name: Any) -> None:
-    """Check the name of a column.
-
-    Raises:
-        UsageError: It is not text, or not valid Unicode.
-    """
+    """Check the name of a column."""
     if not isinstance(name, str):
         raise UsageError(
             f"a column is named {name!r}, which is not text: rename it, such as by "
@@ -122,22 +108,13 @@ def check_name(name: Any) -> None:
 
 
 def check_distinct(names: Iterable[str]) -> None:
-    """Check that no two columns have the same name.
-
-    Raises:
-        UsageError: Two have.
-    """
+    """Check that no two columns have the same name."""
     if doubled := [name for name, times in Counter(names).items() if times > 1]:
         raise UsageError(f"two columns are named {doubled[0]!r}: rename one of them")
 
 
 def column_batches(columns: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of columns of equal length, in pieces with types of their own.
-
-    Raises:
-        UsageError: A column is not a sequence, or the lengths differ.
-        DataError: The values of a column have no common type.
-    """
+    """Yield the rows of columns of equal length, in pieces with types of their own."""
     for name, values in columns.items():
         check_name(name)
         if isinstance(values, str | bytes) or not (

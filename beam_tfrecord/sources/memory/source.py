@@ -35,11 +35,7 @@ _NAME = "data in memory"
 
 @dataclasses.dataclass(frozen=True)
 class Memory(Arrow):
-    """A table or rows in memory, in a temporary Arrow file.
-
-    Attributes:
-        digest: Hash of the rows.
-    """
+    """A table or rows in memory, in a temporary Arrow file."""
 
     kind: ClassVar[str] = "memory"
     suffixes: ClassVar[tuple[str, ...]] = (".arrow",)
@@ -47,14 +43,12 @@ class Memory(Arrow):
     digest: str = dataclasses.field(default="", kw_only=True)
 
     def files(self) -> Iterator[InputFile]:
-        """Yield the temporary file, identified by its rows alone."""
         return map(self._identified, super().files())
 
     def _identified(self, file: InputFile) -> InputFile:
         return identified(file, self.digest)
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
-        """Return the schema of the rows, with the class names that the file has for columns."""
         merged = super().merge(inferences)
         with pa.OSFile(*as_paths(self.paths)) as file:
             inside = pa.ipc.open_file(file).schema
@@ -65,16 +59,11 @@ class Memory(Arrow):
 
 @dataclasses.dataclass(frozen=True)
 class Arrays(Numpy):
-    """NumPy arrays in memory, in a temporary .npz file.
-
-    Attributes:
-        digest: Hash of the arrays.
-    """
+    """NumPy arrays in memory, in a temporary .npz file."""
 
     digest: str = dataclasses.field(default="", kw_only=True)
 
     def files(self) -> Iterator[InputFile]:
-        """Yield the temporary file, identified by its arrays alone."""
         return map(self._identified, super().files())
 
     def _identified(self, file: InputFile) -> InputFile:
@@ -88,13 +77,7 @@ def identified(file: InputFile, digest: str) -> InputFile:
 
 @dataclasses.dataclass(frozen=True)
 class OnDisk:
-    """Files, and the source that can read them.
-
-    Attributes:
-        source: Class of the source.
-        paths: The files.
-        options: Options of the source that the user cannot choose.
-    """
+    """Files, and the source that can read them."""
 
     source: type[Source]
     paths: tuple[str, ...]
@@ -111,18 +94,7 @@ class OnDisk:
 
 @contextlib.contextmanager
 def on_disk(inputs: Any, temp_dir: str | None = None) -> Iterator[Any]:
-    """Yield paths as they are; write any other input to a file that exists until the context ends.
-
-    Args:
-        inputs: Paths or URLs; or a table, arrays, or an iterable of rows.
-        temp_dir: Directory for the file, which every worker must see; None means the temporary
-            directory of this machine.
-
-    Raises:
-        UsageError: The input cannot be read.
-        DataError: Values of a column have no common type.
-        StorageError: The file cannot be written.
-    """
+    """Yield paths as they are; write other input to a file that lives until the context ends."""
     inputs, are_paths = _looked_at(inputs)
     if are_paths:
         yield inputs

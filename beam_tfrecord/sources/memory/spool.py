@@ -30,22 +30,7 @@ FILE_NAME = "rows.arrow"
 def spool(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema | None, directory: str
 ) -> tuple[str, str]:
-    """Write batches to a file.
-
-    Args:
-        batches: The batches.
-        schema: Schema of all batches; None means that each has one of its own, which are joined
-            over all rows.
-        directory: Directory of the file.
-
-    Returns:
-        The path of the file, and its hash.
-
-    Raises:
-        DataError: The values of a column have no common type.
-        UsageError: Two columns have the same name, or there is no column.
-        StorageError: The file cannot be written.
-    """
+    """Write batches to a file."""
     path, pieces = os.path.join(directory, FILE_NAME), os.path.join(directory, "pieces.arrows")
     if schema is None:
         schema = _write_pieces(batches, pieces)

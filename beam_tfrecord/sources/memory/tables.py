@@ -38,12 +38,7 @@ _ENCODED = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 
 
 class Stream(NamedTuple):
-    """The rows of a table in memory.
-
-    Attributes:
-        batches: The rows, in order.
-        schema: Schema of all batches; None if each has one of its own.
-    """
+    """The rows of a table in memory."""
 
     batches: Iterable[pa.RecordBatch]
     schema: pa.Schema | None
@@ -60,11 +55,7 @@ def is_table(held: Any) -> bool:
 
 
 def stream_of(held: Any) -> Stream:
-    """Return the rows of a table, of a dict of columns or of an iterable of rows.
-
-    Raises:
-        UsageError: It is none of these, or has no columns that can be stored.
-    """
+    """Return the rows of a table, of a dict of columns or of an iterable of rows."""
     if isinstance(held, pa.Table | pa.RecordBatch):
         table = pa.table(held)
         return Stream(table.to_batches(), table.schema)

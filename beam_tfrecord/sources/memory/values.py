@@ -45,16 +45,7 @@ class Misfit(Exception):
 
 
 def column_of(name: str, values: Sequence[Any], first_row: int) -> pa.Array:
-    """Return Python values as an Arrow array; None and the missing values of pandas are null.
-
-    Args:
-        name: Name of the column, for messages.
-        values: The values.
-        first_row: Number of the row of the first value, for messages.
-
-    Raises:
-        DataError: A value has no type, or the values have no common type.
-    """
+    """Return Python values as an Arrow array; None and the missing values of pandas are null."""
     kinds = set(map(type, values))
     if absent := {kind for kind in kinds if is_missing(kind)}:
         values = [None if type(value) in absent else value for value in values]
@@ -73,11 +64,7 @@ def is_missing(kind: type) -> bool:
 
 
 def type_of(values: Sequence[Any]) -> pa.DataType:
-    """Return the Arrow type of Python values.
-
-    Raises:
-        Misfit: A value has no type, or the values have no common type.
-    """
+    """Return the Arrow type of Python values."""
     return _type_of_kinds(set(map(type, values)), values)
 
 
@@ -89,11 +76,7 @@ def _type_of_kinds(kinds: Set[type], values: Sequence[Any]) -> pa.DataType:
 
 
 def joined(types: Iterable[pa.DataType]) -> pa.DataType:
-    """Return the type that represents the values of all types exactly; null if there is none.
-
-    Raises:
-        Misfit: There is no such type.
-    """
+    """Return the type that represents the values of all types exactly; null if there is none."""
     return functools.reduce(join, types, pa.null())
 
 
@@ -102,9 +85,6 @@ def join(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
     Integers and floats become float64: the conversion refuses an integer that has no exact float64.
     Times of several zones become UTC, and structs have the fields of both.
-
-    Raises:
-        Misfit: There is no such type.
     """
     both = (one, other)
     if all(map(pa.types.is_struct, both)):

@@ -46,16 +46,7 @@ _PLAIN = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A column: an array, or a field of an array with a structured dtype.
-
-    Attributes:
-        name: Name of the column.
-        array: Name of the array.
-        fields: Path of the field in nested structured dtypes, outermost first.
-        dtype: Dtype of the values, little-endian.
-        shape: Shape of one row. If files differ, a size or the complete shape is None.
-        is_swapped: Whether the values in the file are big-endian.
-    """
+    """A column: an array, or a field of an array with a structured dtype."""
 
     name: str
     array: str
@@ -73,11 +64,7 @@ class Column:
 
 
 def types_of(types: Mapping[str, str] | None) -> dict[str, np.dtype[Any]]:
-    """Return the dtypes in the option ``types``, by column.
-
-    Raises:
-        UsageError: A text is not the name of a dtype, or raw bytes cannot have the dtype.
-    """
+    """Return the dtypes in the option ``types``, by column."""
     found = {}
     for name, text in (types or {}).items():
         found[name] = dtype_of(text)
@@ -102,19 +89,7 @@ def columns_of(
     as_row: bool,
     wanted: Sequence[str] | None = None,
 ) -> tuple[Column, ...]:
-    """Return the columns of the arrays of a file, in order.
-
-    Args:
-        arrays: The arrays of the file.
-        file: The file, for messages.
-        types: Dtypes of columns of raw bytes, by name.
-        as_row: Whether an array is one row; else each entry along its first axis is a row.
-        wanted: Names of the columns to return; None means all.
-
-    Raises:
-        UsageError: `types` has a column that is not raw bytes, or of another size.
-        DataError: Values cannot be stored, or two columns have the same name.
-    """
+    """Return the columns of the arrays of a file, in order."""
     columns = [
         _typed(column, types.get(column.name), file)
         for array in arrays
@@ -182,13 +157,7 @@ def _typed(column: Column, dtype: np.dtype[Any] | None, file: InputFile) -> Colu
 
 
 def field_of(column: Column, *, store: str) -> pa.Field:
-    """Return the Arrow field of a column.
-
-    Args:
-        column: The column, over all files.
-        store: ``bytes`` stores exact values, as bytes if an Example lacks their type. ``values``
-            stores numbers as lists of int64 or float32.
-    """
+    """Return the Arrow field of a column."""
     dtype, shape = column.dtype, column.shape
     arrow = _scalar_type(dtype, store) if shape == () else None
     if arrow is None:
@@ -233,11 +202,7 @@ def plain_arrays(values: Array, dtype: npt.DTypeLike) -> dict[str, pa.Array]:
 
 
 def arrow_array(values: Array, field: pa.Field) -> pa.Array:
-    """Return rows of a column, shape ``[rows, …]``, as an Arrow array of the type of the field.
-
-    Raises:
-        ValueError: Text contains code points above U+10FFFF.
-    """
+    """Return rows of a column, shape ``[rows, …]``, as an Arrow array of the type of the field."""
     arrow = field.type
     if isinstance(arrow, TensorType):
         return tensor_block(values, arrow)
@@ -276,11 +241,7 @@ def _text_array(values: Array, arrow: pa.DataType) -> pa.Array:
 
 
 def _is_plain_text(values: Array) -> bool:
-    """Return whether text has neither zeros inside nor surrogates.
-
-    Raises:
-        ValueError: Text contains code points above U+10FFFF.
-    """
+    """Return whether text has neither zeros inside nor surrogates."""
     if not values.size or not values.dtype.itemsize:
         return True
     codes = values.view(np.uint32).reshape(len(values), -1)
@@ -298,12 +259,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def common_rows(arrays: Sequence[StoredArray], file: InputFile) -> int:
-    """Return the common number of rows of arrays, the length of their first axes.
-
-    Raises:
-        DataError: An array has no axis, the numbers of rows differ, or there are more than
-            `MAX_EMPTY_ROWS` rows without bytes.
-    """
+    """Return the common number of rows of arrays, the length of their first axes."""
     shown, is_here = shown_file(file).name, is_in_memory(file)
     leave_out = "out" if is_here else "out with --columns"
     as_row = "example='array'" if is_here else "--example array"
@@ -336,17 +292,7 @@ def check_names(
     columns: Sequence[str] | None,
     types: Mapping[str, str] | None,
 ) -> None:
-    """Check that the input has the columns that options name.
-
-    Args:
-        inside: Names of the columns of all arrays, including columns that are not read.
-        files: All files, whose paths may contain further columns.
-        columns: Names of the columns to read; None means all.
-        types: Types of columns of raw bytes, including columns that are not read.
-
-    Raises:
-        UsageError: The input does not have a column.
-    """
+    """Check that the input has the columns that options name."""
     for name in types or ():
         if name not in inside:
             raise UsageError(not_found(name, inside, of="--types"))
@@ -357,17 +303,7 @@ def check_names(
 
 
 def joined_column(name: str, found: Found, *, union: bool, widen: bool = True) -> Column:
-    """Return the common description of a column in many files; sizes that differ become None.
-
-    Args:
-        name: Name of the column.
-        found: The columns of each file, by name.
-        union: Whether a file may lack the column.
-        widen: Whether the width of text may differ; the column has the largest width.
-
-    Raises:
-        SchemaConflict: The column has two dtypes, or a file lacks it without `union`.
-    """
+    """Return the common description of a column in many files; sizes that differ become None."""
     having = [(file, columns[name]) for file, columns in found if name in columns]
     if len(having) < len(found) and not union:
         lacking = next(file for file, columns in found if name not in columns)

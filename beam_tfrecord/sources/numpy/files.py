@@ -51,17 +51,7 @@ _ENCRYPTED = 1
 
 @dataclasses.dataclass(frozen=True)
 class StoredArray:
-    """An array in a file.
-
-    Attributes:
-        name: ``data`` in an .npy file, the name of its member in an .npz file.
-        dtype: The dtype in the header, in any byte order.
-        shape: Shape of the array.
-        is_fortran: Whether the first axis varies fastest.
-        start: Position of the first value in the file or, if compressed, in the member.
-        member: Name of a compressed member, which must be read from its start; else None.
-        is_alone: Whether it is the only array of an .npy file.
-    """
+    """An array in a file."""
 
     name: str
     dtype: np.dtype[Any]
@@ -88,12 +78,7 @@ class StoredArray:
 
 
 def stored_arrays(file: InputFile) -> list[StoredArray]:
-    """Return the arrays of a file, in its order; only headers are read.
-
-    Raises:
-        DataError: The file is not .npy or .npz, or it is cut off or damaged.
-        OSError: The system cannot read the file.
-    """
+    """Return the arrays of a file, in its order; only headers are read."""
     with open(file.path, "rb") as raw:
         size = os.fstat(raw.fileno()).st_size
         if raw.read(2) == _ZIP_MAGIC:
@@ -157,11 +142,7 @@ def _parsed(text: bytes, encoding: str, shown: str) -> tuple[np.dtype[Any], bool
 
 
 def check_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Check that NumPy supports arrays of a shape.
-
-    Raises:
-        ValueError: The array would have too many axes or bytes.
-    """
+    """Check that NumPy supports arrays of a shape."""
     # The largest number of axes depends on NumPy's version.
     np.empty((0,) * len(shape))
     # NumPy ignores sizes of 0 when it checks the number of bytes.
@@ -251,14 +232,6 @@ class ArrayReader:
     Values that are not compressed are copied one range at a time, so that a complete file or unit
     is never in memory. Files are not mapped into memory, because rows would change with the file,
     and a file that became shorter would kill the process.
-
-    Args:
-        file: The file.
-        array: The array in the file.
-        as_row: Whether to read the array as one row.
-
-    Raises:
-        DataError: The archive is damaged.
     """
 
     def __init__(self, file: InputFile, array: StoredArray, *, as_row: bool) -> None:
@@ -277,11 +250,7 @@ class ArrayReader:
             self._opened = stack.pop_all()
 
     def rows(self, start: int, stop: int) -> Array:
-        """Return the rows `start` to `stop`, shape ``[stop - start, …]``, in C order or not.
-
-        Raises:
-            DataError: The file is damaged, or has become shorter.
-        """
+        """Return the rows `start` to `stop`, shape ``[stop - start, …]``, in C order or not."""
         array = self._array
         if array.member is not None:
             with self._as_data_errors():

@@ -26,11 +26,7 @@ _MAX_NAME_BYTES = 2**16 - 1
 
 
 def named_arrays(arrays: Any) -> dict[str, Array]:
-    """Check one array or a mapping of arrays, and return a mapping of arrays by name.
-
-    Raises:
-        UsageError: There is no array, or one cannot be stored.
-    """
+    """Check one array or a mapping of arrays, and return a mapping of arrays by name."""
     if isinstance(arrays, np.ndarray):
         arrays = {"data": arrays}
     found = {}
@@ -75,15 +71,7 @@ def _described(arrays: Mapping[str, Array]) -> list[StoredArray]:
 
 
 def spill_arrays(arrays: Mapping[str, Array], temp_dir: str | None) -> tuple[str, dict[str, str]]:
-    """Write arrays to an .npz file that is removed at the end of this process.
-
-    Args:
-        arrays: The result of `named_arrays`.
-        temp_dir: Directory that every worker can read; None means the default of this machine.
-
-    Returns:
-        The path of the file, and by column the dtypes that the .npz format cannot state.
-    """
+    """Write arrays to an .npz file that is removed at the end of this process."""
     directory = tempfile.mkdtemp(prefix=DIRECTORY_PREFIX, dir=temp_dir)
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     path = os.path.join(directory, FILE_NAME)

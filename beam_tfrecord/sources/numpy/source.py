@@ -70,17 +70,6 @@ class Numpy(Source):
 
     The array of an .npy file becomes the column ``data``, and each array of an .npz file a column
     with the name of the array. Each field of a structured dtype becomes a column.
-
-    Attributes:
-        paths: Files, directories and globs.
-        columns: Names of the columns to read, in order; None means all.
-        example: ``row`` makes an example from each entry along the first axis; ``array`` makes one
-            from all arrays of a file. It is required for several files.
-        store: ``bytes`` stores exact values, as bytes if an Example lacks their type; ``values``
-            stores numbers as int64 and float32 lists.
-        layout: ``plain`` makes two features, ``shape`` and ``data``, from the only array.
-        types: Dtypes, by column, of arrays that were saved as raw bytes, such as bfloat16.
-        union: Whether files may lack arrays of other files, which are null there.
     """
 
     kind: ClassVar[str] = "numpy"
@@ -113,12 +102,6 @@ class Numpy(Source):
         object.__setattr__(self, "columns", wanted_columns(self.columns))
 
     def files(self) -> Iterator[InputFile]:
-        """Yield the input files in order of their names.
-
-        Raises:
-            UsageError: Nothing is found, a file cannot be opened, or there are several and
-                `example` is None.
-        """
         files = list_files(as_paths(self.paths), SUFFIXES)
         first = next(files)
         for second in files:
@@ -132,12 +115,6 @@ class Numpy(Source):
         yield first
 
     def scan(self, chunk: Chunk) -> Scan:
-        """Read the headers of a file.
-
-        Raises:
-            DataError: The file is damaged, or its arrays cannot be stored or have different numbers
-                of rows.
-        """
         file = chunk.file
         arrays = stored_arrays(file)
         columns = columns_of(
@@ -162,7 +139,6 @@ class Numpy(Source):
         return self.example == "array"
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Cut a file into ranges of rows of about `unit_bytes`; a compressed one is one unit."""
         (scan,) = scans
         file, contents = scan.chunk.file, scan.detail
         rows, row_bytes = contents.rows, contents.row_bytes
@@ -186,7 +162,6 @@ class Numpy(Source):
         ]
 
     def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
-        """Return the byte ranges of a unit, or a share of the file if rows are not contiguous."""
         contents: _Contents = unit.detail
         if all(array.has_rows for array in contents.arrays):
             shapes = [(1, *a.shape) if self._as_row else a.shape for a in contents.arrays]
@@ -198,16 +173,9 @@ class Numpy(Source):
         return ((size * unit.start // rows, size * max(1, unit.stop) // rows),)
 
     def content(self, unit: Unit) -> int:
-        """Return the hash of the bytes of a unit and of the headers of its arrays."""
         return hash_ranges(unit.file.path, self.ranges(unit), name=_hash_name(unit))
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
-        """Join the columns of all files, by name, in the order of the first file.
-
-        Raises:
-            SchemaConflict: A column has two dtypes, or a file lacks it.
-            UsageError: No file has one of `columns`, or `layout` does not apply.
-        """
         scans = sorted(inferences, key=lambda scan: scan.chunk.file.name)
         files = [scan.chunk.file for scan in scans]
         inside = dict.fromkeys(name for scan in scans for name in scan.detail.names)
@@ -236,7 +204,6 @@ class Numpy(Source):
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
     ) -> Iterator[Batch]:
-        """Yield the rows of `unit` in order, as batches of exactly `schema`; see `read_hashed`."""
         return self.read_hashed(unit, schema, batch_rows=batch_rows, hashes=None)
 
     def read_hashed(
@@ -245,10 +212,6 @@ class Numpy(Source):
         """Yield the rows of `unit` in order, as batches of exactly `schema`.
 
         Rows that are too large for an example are rejected, and not read.
-
-        Raises:
-            DataError: The file is damaged, or lacks a column.
-            SchemaConflict: A column has another type than in `schema`.
         """
         contents: _Contents = unit.detail
         row_bytes = contents.row_bytes

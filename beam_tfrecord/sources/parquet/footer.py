@@ -40,26 +40,14 @@ _STREAM_BYTES = 2**18
 
 @dataclasses.dataclass(frozen=True)
 class Footer(Contents):
-    """The contents of the footer of one file that this source needs; a block is a row group.
-
-    Attributes:
-        far: Names of the columns whose INT96 timestamps are read in microseconds, because
-            nanoseconds cannot represent their years.
-        in_us: `schema` with all INT96 timestamps in microseconds; None if the file has no INT96.
-    """
+    """The contents of the footer of one file that this source needs; a block is a row group."""
 
     far: tuple[str, ...] = ()
     in_us: pa.Schema | None = None
 
 
 def footer_of(parquet: pq.ParquetFile, file: InputFile, columns: Collection[str] | None) -> Footer:
-    """Return the contents of the footer of an open file.
-
-    Args:
-        parquet: The file.
-        file: The same file, as listed.
-        columns: Names of the columns that are read; None means all.
-    """
+    """Return the contents of the footer of an open file."""
     inside = parquet.schema_arrow
     # The metadata of a file of a stage states the types that Parquet lacks.
     stated = staged_schema_of(inside) or pa.schema([plain_field(field) for field in inside])
@@ -89,15 +77,7 @@ def pruned_by(
     names: Mapping[str, str] | None = None,
     others: Mapping[str, pa.Scalar] = MappingProxyType({}),
 ) -> Footer:
-    """Return a footer that notes which row groups a filter excludes.
-
-    Args:
-        condition: The filter.
-        parquet: The open file.
-        footer: Its footer.
-        names: Names in the file of the columns of the condition; None means the same names.
-        others: Columns of the condition that have a single value, which the file does not contain.
-    """
+    """Return a footer that notes which row groups a filter excludes."""
     inside = {name: name for name in columns_of(condition)} if names is None else names
     by_name, types = _leaves_by_column(parquet), parquet.schema_arrow
     leaves = {
@@ -222,9 +202,6 @@ def opened(file: InputFile) -> Iterator[Callable[[str], pq.ParquetFile]]:
     The argument of the function is the unit of time in which the reader returns INT96 timestamps.
     The first reader parses the footer, and further readers use it again. The function raises
     `DataError` if the file is not a complete Parquet file.
-
-    Raises:
-        OSError: The system cannot open the file.
     """
     # A member of a zip file is copied to this machine, and is a single unit of any size.
     remote = is_remote(file.path) and not is_in_zip(file.path)
@@ -261,12 +238,7 @@ def record_batches(
     columns: Sequence[str],
     batch_rows: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range of row groups in batches of `batch_rows`, across row groups.
-
-    Raises:
-        DataError: A row group cannot be read.
-        OSError: The system cannot read the file.
-    """
+    """Yield the rows of a range of row groups in batches of `batch_rows`, across row groups."""
     if groups.stop > parquet.num_row_groups:
         raise changed(file)
     try:
@@ -291,9 +263,6 @@ def side_by_side(
 
     The batches of the two streams may have different lengths, because pyarrow also ends a batch at
     the end of the dictionary of any of its columns.
-
-    Raises:
-        DataError: The second stream ends before the first.
     """
     other = None
     for one in left:

@@ -28,17 +28,7 @@ Int64Array = npt.NDArray[np.int64]
 def is_far(
     batches: Iterable[tuple[pa.RecordBatch, pa.RecordBatch]], column: str, leaves: int, name: str
 ) -> bool:
-    """Return whether a column holds INT96 timestamps that only microseconds can represent.
-
-    Args:
-        batches: Batches of only this column, read in seconds and in nanoseconds.
-        column: Name of the column.
-        leaves: Number of its INT96 leaf columns.
-        name: Name of the file for messages.
-
-    Raises:
-        DataError: No unit can represent all timestamps, or they are nested in an unsupported type.
-    """
+    """Return whether a column holds INT96 timestamps that only microseconds can represent."""
     far = fine = False
     for in_s, in_ns in batches:
         pairs = list(_leaves(in_s.column(column), in_ns.column(column)))

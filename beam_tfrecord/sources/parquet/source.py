@@ -47,13 +47,7 @@ _SCAN_ROWS = 2**16
 
 
 class ParquetUnit(NamedTuple):
-    """What reading a unit needs besides its range of row groups.
-
-    Attributes:
-        ranges: The byte ranges that are read.
-        far: Names of the columns whose INT96 timestamps are read in microseconds.
-        pruned: Indices of the row groups that are not read, because a filter matches no row there.
-    """
+    """What reading a unit needs besides its range of row groups."""
 
     ranges: Ranges
     far: tuple[str, ...]
@@ -69,19 +63,9 @@ class Parquet(TypedFiles):
     detail_type: ClassVar[Any] = ParquetUnit
 
     def files(self) -> Iterator[InputFile]:
-        """Yield the input files in order of their names; for a stage, those in its manifest.
-
-        Raises:
-            UsageError: Nothing is found, or a file cannot be opened.
-        """
         return list_staged(as_paths(self.paths), SUFFIXES)
 
     def scan(self, chunk: Chunk) -> Scan:
-        """Read the footer of a file.
-
-        Raises:
-            DataError: The file is not a complete Parquet file, or two columns have the same name.
-        """
         if stands_for_none(chunk.file):
             return Scan(chunk, footer_of_none(chunk.file, self.columns))
         with opened(chunk.file) as reader:
@@ -112,13 +96,6 @@ class Parquet(TypedFiles):
         return ParquetUnit(ranges, footer.far, pruned)
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
-        """Join the schemas of all files, by column name, in the order of the first file.
-
-        Raises:
-            SchemaConflict: The types of a column have no exact common type, or a file lacks a
-                column.
-            UsageError: No file has one of `columns`.
-        """
         scans = list(inferences)
         far = {name for scan in scans for name in scan.detail.far}
         return super().merge(
@@ -127,11 +104,7 @@ class Parquet(TypedFiles):
 
     @contextlib.contextmanager
     def opened(self, unit: Unit) -> Iterator[Opened]:
-        """Open the file of a unit; for a stage without rows, its manifest stands for the rows.
-
-        Raises:
-            DataError: The file is damaged; also while its rows are read.
-        """
+        """Open the file of a unit; for a stage without rows, its manifest stands for the rows."""
         far: tuple[str, ...] = unit.detail.far
         with opened(unit.file) as reader:
             in_ns = reader(NS)
@@ -147,10 +120,6 @@ class Parquet(TypedFiles):
         """Yield the rows of `unit` in order, as batches of exactly `schema`.
 
         A row with a value that does not fit the type in `schema` exactly becomes a reject.
-
-        Raises:
-            DataError: The file is damaged, or lacks a column.
-            SchemaConflict: The type of a column cannot be converted to the type in `schema`.
         """
         if stands_for_none(unit.file):
             return iter([no_rows(unit, schema)])
@@ -235,10 +204,6 @@ def list_staged(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[Input
     """Yield the files that `paths` name, like `list_files`, and the files of stages among them.
 
     A stage without rows has no files, so its manifest is listed instead.
-
-    Raises:
-        UsageError: Nothing is found, or a file cannot be opened.
-        DataError: A file of a stage is missing or has another size than in its manifest.
     """
     named: list[str] = []
     sizes: dict[str, int] = {}

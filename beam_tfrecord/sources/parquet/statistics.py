@@ -41,14 +41,7 @@ def pruned_groups(
     leaves: Mapping[str, Leaf],
     others: Mapping[str, pa.Scalar],
 ) -> list[bool]:
-    """Return for each row group whether the condition cannot be true for any of its rows.
-
-    Args:
-        parquet: An open file.
-        condition: The condition.
-        leaves: Columns of the condition in the file.
-        others: Columns of the condition that have a single value, which the file does not contain.
-    """
+    """Return for each row group whether the condition cannot be true for any of its rows."""
     groups = [parquet.metadata.row_group(index) for index in range(parquet.num_row_groups)]
     rows = np.array([group.num_rows for group in groups], np.int64)
     bounds = {name: single_value(value, len(rows)) for name, value in others.items()}

@@ -35,17 +35,7 @@ class SnapshotLost(DataError):
 
 @dataclasses.dataclass(frozen=True)
 class SqlColumn:
-    """A column of a table or of a query's result.
-
-    Attributes:
-        name: Name in the result and in the batches.
-        declared: Type as the database writes it.
-        arrow: Type of the values in the batches; None if the column cannot be read.
-        nullable: False only if the database guarantees a value.
-        select: SQL expression that returns the values, including a cast if one is needed.
-        refusal: Why `arrow` is None, and which option helps.
-        reader: Further information that the engine needs to read the values, if any.
-    """
+    """A column of a table or of a query's result."""
 
     name: str
     declared: str
@@ -58,14 +48,7 @@ class SqlColumn:
 
 @dataclasses.dataclass(frozen=True)
 class Misfit:
-    """A value that its column's type cannot hold exactly.
-
-    Attributes:
-        row: Index of the row in its batch.
-        column: Name of the column.
-        message: The problem, such as ``is text 'abc' but the column is bigint``.
-        value: The value as text.
-    """
+    """A value that its column's type cannot hold exactly."""
 
     row: int
     column: str
@@ -95,16 +78,7 @@ class SqlRows:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table or view, as the database's catalog describes it.
-
-    Attributes:
-        sql: Quoted name, with its schema if needed, for use in statements.
-        name: Readable name, such as ``public.trips``, for messages and names of partitions.
-        key: Columns of the primary key, in order.
-        rows: Estimated number of rows; None if unknown.
-        bytes: Estimated size; None if unknown.
-        schema: Schema (in MariaDB and MySQL: database) of the table.
-    """
+    """A table or view, as the database's catalog describes it."""
 
     sql: str
     name: str
@@ -116,13 +90,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Relation:
-    """The rows that a job reads: a table or a query, and a condition.
-
-    Attributes:
-        sql: Text after FROM: a quoted table or ``(query) AS q``.
-        where: Condition that all rows meet; empty for all rows.
-        table: The table; None if a query is read.
-    """
+    """The rows that a job reads: a table or a query, and a condition."""
 
     sql: str
     where: str = ""
@@ -163,12 +131,6 @@ class Key:
 
     The database sorts by the expression and compares the same expression with the literals, so
     both use the same ordering.
-
-    Attributes:
-        expression: The expression; usually the quoted column.
-        text: Template of an expression that returns a key value exactly, as text.
-        literal: Function that converts this text into an SQL literal.
-        null: Template of the condition that holds exactly for rows whose key is null.
     """
 
     expression: str
@@ -190,13 +152,7 @@ class Key:
 
 @dataclasses.dataclass(frozen=True)
 class Dialect:
-    """The quoting rules of one database.
-
-    Attributes:
-        product: Name of the database, in lower case.
-        quote: Character around quoted names.
-        backslashes: True if a backslash inside a quoted text is an escape character.
-    """
+    """The quoting rules of one database."""
 
     product: str
     quote: str = '"'
@@ -236,36 +192,17 @@ class Connection(abc.ABC):
 
     @abc.abstractmethod
     def find_table(self, table: str) -> Table:
-        """Look up a table or view by the name that the user wrote, such as ``public.trips``.
-
-        Args:
-            table: The name: ``trips``, ``public.trips``, ``"A b"``.
-
-        Raises:
-            UsageError: There is no such table; the message suggests similar names.
-        """
+        """Look up a table or view by the name that the user wrote, such as ``public.trips``."""
 
     def check_text(self, text: str, option: str) -> None:
-        """Check a query or condition of the user before it becomes part of statements.
-
-        Raises:
-            UsageError: The text could be more than one statement, and the driver would not notice.
-        """
+        """Check a query or condition of the user before it becomes part of statements."""
         return
 
     @abc.abstractmethod
     def describe(
         self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
     ) -> tuple[SqlColumn, ...]:
-        """Return the columns of a relation without reading rows.
-
-        Args:
-            relation: The relation.
-            types: Types that the user wants, by column name. Text is possible for most columns.
-
-        Raises:
-            UsageError: The statement is wrong, or is not a SELECT.
-        """
+        """Return the columns of a relation without reading rows."""
 
     @abc.abstractmethod
     def fetch(self, sql: str) -> list[tuple[Any, ...]]:
@@ -343,12 +280,7 @@ class SqlOptions:
 
 @dataclasses.dataclass(frozen=True)
 class Engine(abc.ABC):
-    """The reader of one database, named by a URL without a password; opens connections; picklable.
-
-    Attributes:
-        url: The URL, or the path of a database file.
-        options: Options of its connections.
-    """
+    """The reader of one database, named by a URL without a password; picklable."""
 
     url: str
     options: SqlOptions = SqlOptions()
@@ -372,11 +304,7 @@ class Engine(abc.ABC):
         return []
 
     def password(self) -> str | None:
-        """Return the password to connect with, or None if there is none.
-
-        Raises:
-            UsageError: The environment variable or file that should hold it does not exist.
-        """
+        """Return the password to connect with, or None if there is none."""
         options = self.options
         if options.password_env is not None:
             password = os.environ.get(options.password_env)
@@ -412,32 +340,16 @@ class Engine(abc.ABC):
             raise type(found)(str(found).splitlines()[0]) from None
 
     def translate(self, error: Exception, hide: Callable[[str], str]) -> Exception | None:
-        """Return the error to raise for an exception; None if the driver did not raise it.
-
-        Args:
-            error: The exception.
-            hide: Removes the password from text.
-        """
+        """Return the error to raise for an exception; None if the driver did not raise it."""
         return None
 
     def load(self) -> None:
-        """Load the driver into this process without connecting.
-
-        Raises:
-            UsageError: The driver is not installed.
-        """
+        """Load the driver into this process without connecting."""
         return
 
     @abc.abstractmethod
     def connect(self, *, snapshot: str = "") -> Connection:
-        """Open a connection, in the snapshot of an `export_snapshot` token or in a new one.
-
-        Raises:
-            UsageError: The driver is missing, or host, database, user or password is wrong;
-                raised within ten seconds.
-            ConnectionLost: The database cannot be reached at the moment.
-            SnapshotLost: The snapshot is gone.
-        """
+        """Open a connection, in the snapshot of an `export_snapshot` token or in a new one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -461,11 +373,7 @@ class FileEngine(Engine):
         return os.path.basename(self.path)
 
     def check_file(self) -> None:
-        """Check that the file exists.
-
-        Raises:
-            UsageError: The file does not exist.
-        """
+        """Check that the file exists."""
         if not os.path.isfile(self.path):
             raise UsageError(f"cannot read {self.path!r}: no such file: check the path")
 

@@ -199,7 +199,6 @@ class DuckDbConnection(Connection):
         return dataclasses.replace(native, arrow=None, refusal=f"an array is read with {cure}")
 
     def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
-        """Stream a result, in batches of at most `batch_rows` rows."""
         with self._engine.errors():
             for data in self._connection.sql(self._one(sql)).to_arrow_reader(batch_rows):
                 yield convert_batch(data.columns, columns, _INFINITIES)

@@ -347,7 +347,6 @@ class JdbcConnection(Connection):
     def read(
         self, sql: str, columns: Sequence[SqlColumn] | None, *, batch_rows: int
     ) -> Iterator[SqlRows]:
-        """Stream a result in batches; if `columns` is None, all columns in their own types."""
         is_fixed = not self._product.adaptive_fetch or self._engine.options.fetch_rows is not None
         with self._errors(), self._statement(columns) as statement:
             rows = ask(statement, sql)

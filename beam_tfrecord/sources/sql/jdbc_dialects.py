@@ -25,26 +25,7 @@ _CONNECT_S = 4
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """The properties of one kind of database, such as H2, that decide how to open and read it.
-
-    Attributes:
-        dialect: Quoting rules.
-        text_type: Type to cast to for exact text; empty if the driver's own text is used.
-        real: Template of an expression that selects a 32-bit float with all of its digits.
-        hex: Template of an expression that selects bytes as text; empty if there is none.
-        properties: Connection properties for exact values and short timeouts.
-        is_autocommit: True if the driver streams only in autocommit mode. The transaction is then
-            opened by a statement in `begin`.
-        begin: Statements that set the session up, and begin its snapshot.
-        timeout_sql: Statement that limits later ones to ``{ms}`` milliseconds or ``{s}`` seconds.
-        fetch_rows: Number of rows to fetch at a time until their width is known.
-        adaptive_fetch: False if streaming requires the fetch size `fetch_rows` to the end.
-        must_cancel: True if a result that is not needed any more has to be cancelled, because
-            closing it would read the rest of it.
-        can_share_snapshot: True if connections can share a snapshot.
-        write_pattern: Pattern that finds writes in the plan of a query, for databases without
-            read-only transactions.
-    """
+    """The properties of one kind of database, such as H2, that decide how to open and read it."""
 
     dialect: Dialect
     text_type: str = ""
@@ -204,12 +185,6 @@ def range_key(dialect: Dialect, column: SqlColumn, catalog_type: str | None) -> 
     """Return the expression and literal format used to read ranges of a column.
 
     None if no exact one exists: if ranges of literals could miss or repeat rows.
-
-    Args:
-        dialect: Quoting rules of the database.
-        column: The column.
-        catalog_type: Type in the catalog of MariaDB or MySQL, whose drivers call several
-            types ``CHAR``; None if unknown.
     """
     name = dialect.name(column.name)
     declared = (catalog_type or column.declared).lower()
@@ -277,18 +252,7 @@ class _Found:
 
 
 def find_table(connection: Connection, opened: Any, table: str, place: str) -> Table:
-    """Look up a table or view by the name that the user wrote.
-
-    Args:
-        connection: Connection for further queries.
-        opened: The ``java.sql.Connection``.
-        table: ``trips``, ``public.trips``, ``"A b"``. Without quotes, case does not matter if only
-            one table has that name.
-        place: Name of the database, for the message.
-
-    Raises:
-        UsageError: There is no such table, or there are several.
-    """
+    """Look up a table or view by the name that the user wrote."""
     *outer, (name, is_quoted) = _parts(table)
     wanted_schema = outer[-1][0] if outer else None
     uses_catalogs = connection.dialect.product in ("mariadb", "mysql")

@@ -47,12 +47,7 @@ _started_in: int | None = None
 
 
 def java() -> Any:
-    """Return the module ``jpype``, with a JVM running in this process.
-
-    Raises:
-        UsageError: JPype, a Java runtime or the helper's jar is missing, or this process is a
-            fork of one that has a JVM.
-    """
+    """Return the module ``jpype``, with a JVM running in this process."""
     global _started_in
     with _lock:
         if _started_in != os.getpid():
@@ -68,11 +63,7 @@ def helper(name: str) -> Any:
 
 
 def result_of(task: Any, *, within_s: float | None = None) -> Any:
-    """Wait for a task of the Java helper, and for Ctrl-C.
-
-    Raises:
-        TimeoutError: The task has not ended within `within_s` seconds.
-    """
+    """Wait for a task of the Java helper, and for Ctrl-C."""
     ends = None if within_s is None else time.monotonic() + within_s
     # Python does not see signals during a call into Java.
     while not task.isDoneWithin(_POLL_MS):
@@ -178,14 +169,7 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 
 def local_jars(jars: Sequence[str]) -> tuple[str, ...]:
-    """Find jars, download them if needed, and return local paths of them and their dependencies.
-
-    Args:
-        jars: Paths of jars or of directories of jars, URLs, or ``group:artifact:version``.
-
-    Raises:
-        UsageError: A jar cannot be found.
-    """
+    """Find jars, download them if needed, and return local paths of them and their dependencies."""
     return tuple(path for jar in jars for path in _located(jar))
 
 
@@ -194,9 +178,6 @@ def jars_to_send(jars: Sequence[str]) -> tuple[str, ...]:
 
     Coordinates become the paths of the jars that Maven finds here. URLs do not change, nor do paths
     that do not exist here, since they may exist on the workers.
-
-    Raises:
-        UsageError: Maven does not find an artifact.
     """
     sent: list[str] = []
     for jar in jars:

@@ -41,17 +41,7 @@ _MAX_DIGITS = 76
 
 @dataclasses.dataclass(frozen=True)
 class Described:
-    """A column of a result, as the driver describes it.
-
-    Attributes:
-        product: Name of the database, in lower case.
-        number: Type in `java.sql.Types`.
-        name: Type as the database writes it.
-        precision: Number of digits, if any.
-        scale: Digits after the point, or of a fraction of a second.
-        label: Name of the column in the result.
-        nullable: False only if the database guarantees a value.
-    """
+    """A column of a result, as the driver describes it."""
 
     product: str
     number: int
@@ -64,14 +54,7 @@ class Described:
 
 @dataclasses.dataclass(frozen=True)
 class JdbcType:
-    """The two types by which a column is read: one of the Java helper, and one of Arrow.
-
-    Attributes:
-        kind: Kind of column in the Java helper, such as ``int64`` or ``list:text``.
-        arrow: Arrow type of the column.
-        refusal: Why no exact type exists and which option helps; `kind` is then ``text``. Empty if
-            the column can be read.
-    """
+    """The two types by which a column is read: one of the Java helper, and one of Arrow."""
 
     kind: str
     arrow: pa.DataType
@@ -314,12 +297,7 @@ def own_column(described: Described) -> SqlColumn:
 
 
 class _Block:
-    """The reader of one block of the Java helper, which holds columns one after another.
-
-    Args:
-        blocks: The helper's ``RowBlocks``; its direct ``ByteBuffer`` is copied, since Java
-            overwrites it.
-    """
+    """The reader of one block of the Java helper, which holds columns one after another."""
 
     def __init__(self, blocks: Any) -> None:
         data = memoryview(blocks.block()).cast("B")
@@ -398,17 +376,7 @@ def read_rows(
     fetch_bytes: int,
     cancels: bool = False,
 ) -> Iterator[SqlRows]:
-    """Stream a result in blocks.
-
-    Args:
-        statement: The ``Statement`` of the result.
-        rows: The ``ResultSet``.
-        columns: The columns of the result.
-        batch_rows: Maximum number of rows of a block.
-        fetch_bytes: Bytes that the driver fetches at a time once the width of rows is known; 0
-            leaves its fetch size unchanged.
-        cancels: True if the statement is cancelled when the caller does not read all rows.
-    """
+    """Stream a result in blocks."""
     names = [column.name for column in columns]
     types = [column.arrow for column in columns]
     kinds = [column.reader.kind for column in columns]

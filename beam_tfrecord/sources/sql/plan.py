@@ -50,12 +50,7 @@ class Question:
 
 @dataclasses.dataclass(frozen=True)
 class Partition:
-    """A range of the rows, which one connection reads.
-
-    Attributes:
-        condition: SQL condition that its rows meet; empty for all rows.
-        rows: Number of rows; None if they were not counted.
-    """
+    """A range of the rows, which one connection reads."""
 
     condition: str
     rows: int | None = None
@@ -63,22 +58,7 @@ class Partition:
 
 @dataclasses.dataclass(frozen=True)
 class SqlPlan:
-    """The plan by which workers read a table or query; small, picklable and without secrets.
-
-    Attributes:
-        name: Name of the table, or ``query``.
-        relation: The rows to read.
-        columns: The columns to read, in order.
-        number: Integer key column, whose values become the row numbers; None if there is none.
-        order_by: Expressions that sort the rows of a partition; empty for any order.
-        partitions: The partitions.
-        row_bytes: Estimated size of a row.
-        is_ordered: True if rows are numbered in the order in which they are read, not by `number`.
-        key: Names of the columns of the primary key.
-        locator: Column that identifies rows in messages if there is no key; None if not needed or
-            not available.
-        snapshot: Token of the snapshot of the plan; empty if connections cannot share it.
-    """
+    """The plan by which workers read a table or query; small, picklable and without secrets."""
 
     name: str
     relation: Relation
@@ -104,17 +84,11 @@ class SqlPlan:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns as an Arrow schema."""
         return pa.schema([pa.field(c.name, c.arrow, nullable=c.nullable) for c in self.columns])
 
 
 def make_plan(connection: Connection, question: Question) -> SqlPlan:
-    """Make the plan of a read, over the connection whose snapshot the job reads.
-
-    Raises:
-        UsageError: A table or column does not exist, or the statement is wrong.
-        DataError: A column has no exact Arrow type, or the partitions do not hold all rows.
-    """
+    """Make the plan of a read, over the connection whose snapshot the job reads."""
     relation = _relation(connection, question)
     if relation.where:
         _check_where(connection, relation)

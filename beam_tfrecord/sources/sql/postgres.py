@@ -102,15 +102,7 @@ _INFINITIES = Infinities(
 def _column_of(
     field: pa.Field, quoted: str, *, nullable: bool, arrays: str, wanted: pa.DataType | None
 ) -> SqlColumn:
-    """Return a column of a described result.
-
-    Args:
-        field: The driver's description.
-        quoted: The quoted name.
-        nullable: False only if the catalog guarantees a value.
-        arrays: ``refuse``, ``text`` or ``list``.
-        wanted: Type that the user wants, or None.
-    """
+    """Return a column of a described result."""
     name = _type_name(field)
     declared = _declared(field, name)
     arrow, select, refusal = _native(field, name, quoted, arrays)
@@ -177,11 +169,7 @@ def _native(
 def _without_matrices(
     data: pa.RecordBatch, columns: Sequence[SqlColumn]
 ) -> tuple[list[pa.Array], tuple[Misfit, ...]]:
-    """Remove the text column after each list column: the text of arrays of several dimensions.
-
-    Returns:
-        One array for each of `columns`, and arrays of several dimensions as misfits.
-    """
+    """Remove the text column after each list column: the text of arrays of several dimensions."""
     selected, arrays, misfits = iter(data.columns), [], []
     for column in columns:
         arrays.append(next(selected))
@@ -363,7 +351,6 @@ class AdbcConnection(PostgresConnection):
         )
 
     def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
-        """Stream a result by COPY in binary form."""
         with self._statement(sql) as statement:
             statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
             for data in _reader(statement):

@@ -97,11 +97,7 @@ def lock_timeout(place: str, message: str) -> UsageError:
 
 
 class PostgresConnection(Connection):
-    """The base class of connections to PostgreSQL, whether through ADBC or JDBC.
-
-    Attributes:
-        place: Name of the database, for messages.
-    """
+    """The base class of connections to PostgreSQL, whether through ADBC or JDBC."""
 
     dialect = Dialect("postgresql")
     place: str
@@ -111,9 +107,6 @@ class PostgresConnection(Connection):
 
         The settings are local to the transaction. So they override all settings of the user, and
         they also work through a pooler that runs each transaction in another session.
-
-        Raises:
-            UsageError: A setting has another value, or the transaction can write.
         """
         text = self.dialect.text
         # One statement, since each is a round trip, and every partition has its own connection.
@@ -134,11 +127,7 @@ class PostgresConnection(Connection):
                 )
 
     def find_table(self, table: str) -> Table:
-        """Look up a table or view by its name as SQL reads it, or else by its exact name.
-
-        Raises:
-            UsageError: There is no such table.
-        """
+        """Look up a table or view by its name as SQL reads it, or else by its exact name."""
         name = self.dialect.name
         exact = ".".join(name(part) for part in table.split("."))
         for written in (table, exact, name(table)):

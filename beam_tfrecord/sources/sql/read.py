@@ -59,14 +59,7 @@ _holders: dict[str, _Holder] = {}
 
 
 def hold_snapshot(snapshot: str, connection: Connection, *, job: str, partitions: int) -> None:
-    """Keep a connection open until all partitions are read or `release_snapshots` is called.
-
-    Args:
-        snapshot: Token of the snapshot.
-        connection: The connection that exported it.
-        job: Identifies the job for `release_snapshots`.
-        partitions: Number of partitions to read.
-    """
+    """Keep a connection open until all partitions are read or `release_snapshots` is called."""
     with _lock:
         _holders[snapshot] = _Holder(connection, job, set(range(partitions)))
 
@@ -99,13 +92,7 @@ atexit.register(release_snapshots)
 def read_partition(
     engine: Engine, plan: SqlPlan, index: int, columns: Sequence[SqlColumn], *, batch_rows: int
 ) -> Iterator[SqlRows]:
-    """Yield the rows of a partition in batches of `batch_rows`, the last one shorter.
-
-    Raises:
-        SnapshotLost: The snapshot of the plan is gone.
-        DataError: The connection dropped and the rows came in another order or cannot be read
-            again, or their number differs from the plan's.
-    """
+    """Yield the rows of a partition in batches of `batch_rows`, the last one shorter."""
     values = ", ".join(column.select for column in columns)
     condition = plan.partitions[index].condition
     sql = plan.relation.select(values, condition, order_by=plan.order_by)
@@ -202,11 +189,7 @@ def join(pieces: Sequence[SqlRows]) -> SqlRows:
 
 
 def columns_for(schema: pa.Schema, plan: SqlPlan) -> list[SqlColumn]:
-    """Return the columns to select: those of `schema`, then `row_id` of the plan if it has one.
-
-    Raises:
-        DataError: A column does not exist, or cannot be cast exactly to its type in the schema.
-    """
+    """Return the columns to select: those of `schema`, then `row_id` of the plan if it has one."""
     by_name = {column.name: column for column in plan.columns}
     for field in schema:
         column = by_name.get(field.name)

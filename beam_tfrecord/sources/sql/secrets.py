@@ -59,12 +59,7 @@ def has_stored_password(url: str) -> bool:
 
 
 def without_password(text: str, password: str | None = None) -> str:
-    """Remove passwords from a text, such as a driver's message.
-
-    Args:
-        text: Any text; passwords inside URLs are always dropped, without a mark in their place.
-        password: A password to replace by ``***``, in plain and percent-encoded form.
-    """
+    """Remove passwords from a text, such as a driver's message."""
     for secret in (password, quote(password, safe="") if password else None):
         if secret:
             text = text.replace(secret, _HIDDEN)

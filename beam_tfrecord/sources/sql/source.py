@@ -51,23 +51,14 @@ _FILES = {".duckdb": "duckdb", ".ddb": "duckdb"}
 
 
 def engine_of(url: str, options: SqlOptions | None = None) -> Engine:
-    """Return the engine for a URL or the path of a database file, without connecting.
-
-    Raises:
-        UsageError: No engine reads such a URL.
-    """
+    """Return the engine for a URL or the path of a database file, without connecting."""
     module, name = _ENGINES[_scheme_of(url)]
     engine: type[Engine] = getattr(importlib.import_module(f"{__package__}.{module}"), name)
     return engine(url, options or SqlOptions())
 
 
 def absolute_url(url: str, path: str | None) -> str:
-    """Return a URL with the absolute path of its file.
-
-    Args:
-        url: URL or path of a database.
-        path: Path of the database file, or None for a server.
-    """
+    """Return a URL with the absolute path of its file."""
     if path is None:
         return url
     match = _SCHEME.match(url)
@@ -111,32 +102,6 @@ class Sql(Source):
     The password belongs in an environment variable or a file of the machines that read. A
     password inside the URL, or one passed as an argument, stays in this process, outside of this
     object. So it works only for runners inside this process.
-
-    Attributes:
-        paths: URL of the database, or path of a SQLite or DuckDB file.
-        table: Table or view to read.
-        query: SELECT statement to read in place of a table.
-        where: SQL condition that every row meets.
-        columns: Names of the columns to read, in order; None means all.
-        types: Types to read columns as, such as ``{"price": "text"}``. A row with a value that its
-            type cannot hold exactly is rejected.
-        partition_column: Column whose ranges become partitions; None means the primary key.
-        partitions: Number of partitions, which are read in parallel; None derives it from the
-            number of rows and bytes.
-        ordered: Return the rows in the order of the key, and number them in this order.
-        max_connections: Maximum number of connections that read at a time, with any runner.
-        row_count: Count the rows in the snapshot, and compare this number with the rows read.
-        arrays: How to read array columns: ``refuse``, ``text`` or ``list``.
-        session_init: Statements that every connection runs first.
-        fetch_rows: Rows that a driver fetches at a time; None lets the engine choose.
-        statement_timeout_s: Seconds after which the database cancels a statement.
-        username: User; None means the user in the URL, or the driver's default.
-        password_env: Environment variable with the password, on the machines that read.
-        password_file: File with the password, on the machines that read.
-        driver: Class of a JDBC driver.
-        jars: Jars of a JDBC driver: paths, URLs or Maven coordinates.
-        properties: Further connection properties.
-        password: The password itself, which this object does not store.
     """
 
     kind: ClassVar[str] = "sql"
@@ -217,51 +182,37 @@ class Sql(Source):
 
     @property
     def is_stable(self) -> bool:
-        """False, since name and size do not show whether the rows have changed."""
         return False
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The table or query, and the consistency guarantee, for the manifest."""
         what = {"table": self.table} if self.query is None else {"query": self.query}
         return {**what, "snapshot": self.engine.guarantee}
 
     def in_order(self) -> Sql:
-        """Return this source with rows in the order of the key."""
         return dataclasses.replace(self, ordered=True)
 
     def to_send(self) -> tuple[Source, tuple[str, ...]]:
-        """Return this source with absolute local paths, and the jars to send along."""
         sent, jars = copy.copy(self), jars_to_send(self.jars)
         object.__setattr__(sent, "jars", jars)
         object.__setattr__(sent, "paths", (absolute_url(self.url, self.engine.path),))
         return sent, tuple(filter(os.path.isfile, jars))
 
     def numbers_rows(self, units: Iterable[Unit]) -> bool:
-        """Return whether rows have numbers: an integer key, or their position if ordered."""
         return all(unit.detail.number is not None or unit.detail.is_ordered for unit in units)
 
     def prepare(self) -> None:
-        """Load the driver in the background; its first use reports any error."""
         threading.Thread(target=_load_quietly, args=(self.engine.load,)).start()
 
     def release(self) -> None:
-        """Close the connections that this process holds for this source's jobs."""
         release_snapshots(self.job)
 
     def files(self) -> Iterator[InputFile]:
-        """Yield one entry for the whole database, without connecting to it."""
         engine = self.engine
         size = os.path.getsize(engine.path) if engine.path and os.path.exists(engine.path) else 0
         yield InputFile(self.url, engine.place, size)
 
     def scan(self, chunk: Chunk) -> Scan:
-        """Connect, plan the partitions, and hold their snapshot.
-
-        Raises:
-            UsageError: The database, the table or a column does not exist.
-            DataError: A column has no exact type.
-        """
         engine = self.engine
         try:
             return Scan(chunk, self._plan(engine))
@@ -289,7 +240,6 @@ class Sql(Source):
         return Question(**{field.name: getattr(self, field.name) for field in fields(Question)})
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Return one unit per partition."""
         (scan,) = scans
         plan: SqlPlan = scan.detail
         count, encoded_row_bytes = len(plan.partitions), plan.encoded_row_bytes
@@ -309,7 +259,6 @@ class Sql(Source):
         ]
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
-        """Return the schema of the database."""
         (scan,) = inferences
         return scan.detail.schema
 
@@ -320,9 +269,6 @@ class Sql(Source):
 
         Rows are numbered by their order if they are `ordered`, else by an integer key. Without
         either, the position of a row in the dataset depends on the bytes of the row.
-
-        Raises:
-            DataError: A column does not exist, the connection is lost, or rows are missing.
         """
         plan: SqlPlan = unit.detail
         columns = columns_for(schema, plan)

@@ -94,11 +94,7 @@ class _Handles:
 
 
 class _Snapshot:
-    """A pool of connections in one snapshot of a file; each has one reader at a time.
-
-    Raises:
-        DataError: Other programs write to the file without a pause.
-    """
+    """A pool of connections in one snapshot of a file; each has one reader at a time."""
 
     def __init__(self, path: str, session_init: Sequence[str]) -> None:
         self._handles = [_Handles(path, session_init) for _ in range(1 + _POOL_SIZE)]
@@ -330,7 +326,6 @@ class SqliteConnection(Connection):
         ]
 
     def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
-        """Stream a result, in batches of at most `batch_rows` rows."""
         kernel = self._handles.kernel
         if kernel is not None and can_read(columns):
             self._begin_clock()

@@ -92,16 +92,7 @@ def column_of(
     select: str,
     nullable: bool,
 ) -> SqlColumn:
-    """Return a column, whose type is `wanted`, else that of all its values, else the declared one.
-
-    Args:
-        name: Name of the column.
-        declared: Type in the statement that created the table.
-        wanted: Type that the user wants, or None.
-        kinds: Kinds of its values, without null; None if the declared type decides.
-        select: SQL expression that returns the values.
-        nullable: False only if the database guarantees a value.
-    """
+    """Return a column of type `wanted`, else of the type of its values, else as declared."""
     arrow = wanted if wanted is not None else declared_type(declared)
     if kinds is not None and (kinds or arrow is None):
         arrow = _common_type(kinds)
@@ -271,12 +262,7 @@ def can_read(columns: Sequence[SqlColumn]) -> bool:
 
 
 class KernelConnection:
-    """A connection whose rows the native kernel reads; it raises the errors of `sqlite3`.
-
-    Args:
-        uri: The file, as a URI of SQLite.
-        busy_s: Seconds to wait for a writer.
-    """
+    """A connection whose rows the native kernel reads; it raises the errors of `sqlite3`."""
 
     def __init__(self, uri: str, *, busy_s: float) -> None:
         self._library = library()
@@ -299,7 +285,6 @@ class KernelConnection:
         self._library.sqlite3_progress_handler(self._handle, steps, self._progress, None)
 
     def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
-        """Stream a result whose columns `can_read` accepts."""
         from beam_tfrecord.native import _sqlite
 
         statement = ctypes.c_void_p()
@@ -362,14 +347,7 @@ def _kernel_rows(
     odd: Sequence[tuple[int, int, Any]],
     columns: Sequence[SqlColumn],
 ) -> SqlRows:
-    """Convert the output of the native kernel to a batch.
-
-    Args:
-        count: Number of rows.
-        found: Validity bits, numbers or offsets, bytes, and number of nulls of each column.
-        odd: Row, column and value of each value that is not of its column's kind.
-        columns: The columns.
-    """
+    """Convert the output of the native kernel to a batch."""
     converted = []
     for index, (column, buffers) in enumerate(zip(columns, found, strict=True)):
         array = _kernel_array(count, *buffers, column.arrow)

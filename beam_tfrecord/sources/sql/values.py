@@ -29,12 +29,7 @@ _NO_ROWS = np.zeros(0, np.int64)
 
 @dataclasses.dataclass(frozen=True)
 class Infinities:
-    """The numbers by which a driver represents ``infinity`` and ``-infinity``, in this order.
-
-    Attributes:
-        days: Numbers in date columns.
-        ticks: Numbers in timestamp columns, of any unit.
-    """
+    """The numbers by which a driver represents ``infinity`` and ``-infinity``, in this order."""
 
     days: tuple[int, int]
     ticks: tuple[int, int]
@@ -131,17 +126,7 @@ def _no_moment(row: int, value: pa.Scalar, column: SqlColumn, infinities: Infini
 def convert_each(
     values: Any, arrow: pa.DataType, convert: Callable[[Any, pa.DataType], pa.Array]
 ) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """Convert values all at once, or one by one if some do not fit.
-
-    Args:
-        values: Sequence of values.
-        arrow: The type to convert to.
-        convert: Converts a sequence; raises one of `NOT_EXACT` if a value does not fit.
-
-    Returns:
-        The converted values, with null for each value that does not fit, and the numbers of the
-        rows of such values.
-    """
+    """Convert values all at once, or one by one if some do not fit."""
     misfits = []
     try:
         array = convert(values, arrow)
@@ -160,14 +145,7 @@ def convert_each(
 def cast_column(
     values: pa.Array, name: str, to: pa.DataType, cure: str = ""
 ) -> tuple[pa.Array, list[Misfit]]:
-    """Cast the values of a column; a value that does not fit exactly becomes null and a misfit.
-
-    Args:
-        values: The values.
-        name: Name of the column.
-        to: A type that `can_cast` allows.
-        cure: What the user can do about a misfit; by default, to read the column as text.
-    """
+    """Cast the values of a column; a value that does not fit exactly becomes null and a misfit."""
     array, rows = cast_exactly(values, to)
     return array, _misfits(values, rows, name, to, cure)
 

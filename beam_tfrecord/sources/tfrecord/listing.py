@@ -37,12 +37,6 @@ class ShardFile(InputFile):
 
     Its version and its digest are the hash in the manifest, so that a copy of a dataset is the same
     input. It has no `state`, because that would differ in a copy.
-
-    Attributes:
-        manifest: Absolute path or URL of the manifest.
-        split: Name of its split.
-        examples: Number of records.
-        seen: `version_and_state` of a local file, or the etag of an object.
     """
 
     manifest: str = ""
@@ -78,12 +72,7 @@ def is_incomplete(path: str | os.PathLike[str]) -> bool:
 
 
 def list_records(paths: Sequence[str]) -> Iterator[InputFile]:
-    """Yield the TFRecord files that `paths` name, sorted by name; those of datasets as `ShardFile`.
-
-    Raises:
-        UsageError: Nothing is found, or a file cannot be opened.
-        DataError: A manifest is damaged, or a shard is missing or has another size than it says.
-    """
+    """Yield the TFRecord files that `paths` name, by name; those of datasets as `ShardFile`."""
     named: list[str] = []
     for path in paths:
         if is_incomplete(path):
@@ -100,11 +89,7 @@ def list_records(paths: Sequence[str]) -> Iterator[InputFile]:
 
 
 def _shards_of(path: str) -> list[str]:
-    """Return the paths of the shards of a dataset; its manifest if it has none.
-
-    Raises:
-        DataError: The manifest is damaged, or a shard is missing.
-    """
+    """Return the paths of the shards of a dataset; its manifest if it has none."""
     file = absolute_path(manifest_path(path))
     shards = [os.path.join(directory_of(file), shard.path) for shard in Manifest.load(file).shards]
     for shard in shards:

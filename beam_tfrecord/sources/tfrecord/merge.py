@@ -19,13 +19,7 @@ from beam_tfrecord.sources.tfrecord.listing import ShardFile, is_empty_dataset
 
 
 class Known(NamedTuple):
-    """What manifests say of the records of an input.
-
-    Attributes:
-        schema: The columns, with their statistics if all shards of the datasets are read.
-        examples: Number of records.
-        splits: Names of the splits.
-    """
+    """What manifests say of the records of an input."""
 
     schema: Schema
     examples: int
@@ -33,17 +27,7 @@ class Known(NamedTuple):
 
 
 def known_records(files: Iterable[InputFile], *, union: bool) -> Known | None:
-    """Return what manifests say of files; None if they are files of other programs.
-
-    Args:
-        files: All files of the input.
-        union: Whether a dataset may lack columns of another one, which are null there.
-
-    Raises:
-        DataError: A manifest is damaged.
-        SchemaConflict: Two datasets differ in a column.
-        UsageError: Some files are shards of datasets and some are not.
-    """
+    """Return what manifests say of files; None if they are files of other programs."""
     listed = sorted(files, key=lambda file: file.name)
     shards = [file for file in listed if isinstance(file, ShardFile)]
     if not shards:

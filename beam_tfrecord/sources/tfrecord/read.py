@@ -33,13 +33,7 @@ _LENGTH_BYTES = 8
 
 
 class RecordUnit(NamedTuple):
-    """How a unit is read.
-
-    Attributes:
-        compression: ``""`` or ``GZIP``.
-        first_record: Number of its first record within the file, from 0.
-        split: Name of the split of its records; empty if they have none.
-    """
+    """How a unit is read."""
 
     compression: str
     first_record: int
@@ -47,13 +41,7 @@ class RecordUnit(NamedTuple):
 
 
 class Cuts(NamedTuple):
-    """Where a file can be cut.
-
-    Attributes:
-        compression: ``""`` or ``GZIP``.
-        starts: Position of the first record of each unit.
-        records: Number of that record within the file.
-    """
+    """Where a file can be cut."""
 
     compression: str
     starts: tuple[int, ...]
@@ -62,12 +50,7 @@ class Cuts(NamedTuple):
 
 @contextlib.contextmanager
 def opened(file: InputFile) -> Iterator[BinaryIO]:
-    """Open a file; of an object, the version that was listed.
-
-    Raises:
-        DataError: The file is damaged, or was removed.
-        OSError: The system cannot read the file.
-    """
+    """Open a file; of an object, the version that was listed."""
     version = ""
     if is_remote(file.path):
         version = file.seen[0] if isinstance(file, ShardFile) else file.version
@@ -126,11 +109,7 @@ def _records(stream: BinaryIO, nbytes: int) -> Iterator[tuple[int, Int64Array]]:
 
 
 def blocks_of(file: InputFile, start: int, stop: int, unit: RecordUnit) -> Iterator[RecordBlock]:
-    """Yield the records of a unit in blocks; numbers of records count within the file.
-
-    Raises:
-        DataError: A record is damaged, or the file is not a TFRecord file.
-    """
+    """Yield the records of a unit in blocks; numbers of records count within the file."""
 
     def fail(fault: RecordFault) -> None:
         raise DataError(_message(file, fault, unit.compression))

@@ -19,16 +19,7 @@ _OF_RECORD = re.compile(r"record (\d+): (.*)", re.DOTALL)
 
 
 class RowReader:
-    """Decodes blocks of records of one file.
-
-    Args:
-        file: The file.
-        schema: Columns to return: those of its records, and those of the directories of its path.
-        union: Whether the file may lack columns, which are null.
-
-    Raises:
-        DataError: The file lacks a column.
-    """
+    """Decodes blocks of records of one file."""
 
     def __init__(self, file: InputFile, schema: pa.Schema, *, union: bool) -> None:
         partitions = dict(file.partitions)
@@ -45,11 +36,7 @@ class RowReader:
         self._decoder = Decoder(stored, inside.names)
 
     def rows(self, block: RecordBlock) -> pa.RecordBatch:
-        """Return the rows of a block.
-
-        Raises:
-            DataError: A record is no Example, or does not fit the schema.
-        """
+        """Return the rows of a block."""
         try:
             found = self._decoder.decode(block.data, block.starts)
         except DataError as error:

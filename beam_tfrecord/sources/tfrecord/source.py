@@ -56,13 +56,7 @@ _SHARD_UNITS = 4
 
 
 class Found(NamedTuple):
-    """The types in a unit.
-
-    Attributes:
-        file: The file of the unit.
-        features: The features of its records, by name; empty for a shard of a dataset, whose
-            manifest says them.
-    """
+    """The types in a unit."""
 
     file: InputFile
     features: Mapping[str, Discovered]
@@ -70,15 +64,7 @@ class Found(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Tfrecord(Source):
-    """TFRecord files, plain or compressed with gzip: datasets, and files of other programs.
-
-    Attributes:
-        paths: Datasets, files, directories and globs.
-        columns: Names of the columns to read, in order; None means all.
-        union: Whether datasets may lack columns of other datasets, which are null there.
-        copies: Whether to pass records on byte for byte, instead of reading their columns.
-        keeps_splits: Whether the rows of a dataset keep their split.
-    """
+    """TFRecord files, plain or compressed with gzip: datasets, and files of other programs."""
 
     kind: ClassVar[str] = "tfrecord"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
@@ -98,16 +84,9 @@ class Tfrecord(Source):
         object.__setattr__(self, "columns", wanted_columns(self.columns))
 
     def files(self) -> Iterator[InputFile]:
-        """Yield the input files in order of their names; for a dataset, those in its manifest.
-
-        Raises:
-            UsageError: Nothing is found, or a file cannot be opened.
-            DataError: A manifest is damaged, or a shard is missing or has another size.
-        """
         return list_records(as_paths(self.paths))
 
     def scan(self, chunk: Chunk) -> Scan:
-        """Find out whether a file is compressed, and where it can be cut."""
         if is_empty_dataset(chunk.file):
             return Scan(chunk, None)
         # A shard that is read as a unit is compared with its hash in the manifest.
@@ -115,7 +94,6 @@ class Tfrecord(Source):
         return Scan(chunk, cuts_of(chunk.file, self.unit_bytes, most))
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Return the units of one file: ranges of about `unit_bytes`, or all of a gzip file."""
         (scan,) = scans
         file, cuts = scan.chunk.file, scan.detail
         split = file.split if self.keeps_splits and isinstance(file, ShardFile) else ""
@@ -142,15 +120,9 @@ class Tfrecord(Source):
         ]
 
     def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
-        """Return the range of bytes of a unit."""
         return ((unit.start, unit.stop),)
 
     def infer(self, of: Unit) -> Found:
-        """Return the features of all records of a unit, unless a manifest says them.
-
-        Raises:
-            DataError: A record is damaged, is no Example, or has a feature of another kind.
-        """
         features: Mapping[str, Discovered] = {}
         if not self.copies and not isinstance(of.file, ShardFile):
             for block in blocks_of(of.file, of.start, of.stop, of.detail):
@@ -164,14 +136,6 @@ class Tfrecord(Source):
         return Found(of.file, features)
 
     def merge(self, inferences: Iterable[Found]) -> pa.Schema:
-        """Join the types of all files.
-
-        Raises:
-            DataError: A feature has two kinds.
-            SchemaConflict: Two datasets differ in a column.
-            UsageError: There are shards of datasets and other files, or no file has one of
-                `columns`.
-        """
         if self.copies:
             return EXAMPLES_SCHEMA
         found = sorted(inferences, key=lambda one: one.file.name)
@@ -196,17 +160,11 @@ class Tfrecord(Source):
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
     ) -> Iterator[Batch]:
-        """Yield the rows of `unit` in order, as batches of exactly `schema`.
-
-        Raises:
-            DataError: A record is damaged, or does not fit `schema`; or the file lacks a column.
-        """
         yield from self._batches(unit, schema, _unit_blocks(unit), batch_rows)
 
     def read_hashed(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int, hashes: list[int] | None
     ) -> Iterator[Batch]:
-        """Yield the batches of `read`; the bytes of a plain file are hashed as they are read."""
         if hashes is None or unit.detail.compression:
             yield from super().read_hashed(unit, schema, batch_rows=batch_rows, hashes=hashes)
             return
@@ -216,7 +174,6 @@ class Tfrecord(Source):
         hashes.append(sum_hashes((name_hash(unit.name), digest.intdigest())))
 
     def notes(self, files: Iterable[InputFile]) -> list[str]:
-        """Return warnings about the input: a fitted function does not go with its dataset."""
         listed = list(files)
         manifests = dict.fromkeys(file.manifest for file in listed if isinstance(file, ShardFile))
         fitted = [path for path in manifests if any(map(_is_fitted, Manifest.load(path).sidecars))]
@@ -300,13 +257,7 @@ def _with(source: Source, switch: str) -> Source:
 
 
 def known_of(source: Source, files: Iterable[InputFile]) -> Known | None:
-    """Return what manifests say of the records of a source; None if they say nothing.
-
-    Raises:
-        DataError: A manifest is damaged.
-        SchemaConflict: Two datasets differ in a column.
-        UsageError: Some files are shards of datasets and some are not.
-    """
+    """Return what manifests say of the records of a source; None if they say nothing."""
     return known_records(files, union=source.union) if isinstance(source, Tfrecord) else None
 
 
@@ -319,10 +270,6 @@ def splits_of(source: Source) -> tuple[str, ...]:
     """Return the names of the splits that the rows of a source have; empty if they have none.
 
     A dataset that is not split has a single split, of the same name as any output without splits.
-
-    Raises:
-        UsageError: There is no input.
-        DataError: A manifest is damaged, or a shard is missing.
     """
     if not isinstance(source, Tfrecord) or not source.keeps_splits:
         return ()
@@ -331,16 +278,7 @@ def splits_of(source: Source) -> tuple[str, ...]:
 
 
 def check_apart(source: Source, files: Iterable[InputFile], directory: str) -> None:
-    """Check that a job would not write among the TFRecord files that it reads.
-
-    Args:
-        source: The source; only one of TFRecord files is checked.
-        files: Its files.
-        directory: Directory of the output.
-
-    Raises:
-        UsageError: The output is a directory of the input, or inside one.
-    """
+    """Check that a job would not write among the TFRecord files that it reads."""
     if not isinstance(source, Tfrecord):
         return
     output = _real(directory)
