@@ -114,9 +114,8 @@ class _Snapshot:
             connection.close()
 
 
-def range_key(name: str) -> Key:
-    """Return the key for a column of SQLite: QUOTE() writes literals of any kind of value."""
-    return Key(name, "QUOTE({})", lambda value: _INFINITIES.get(value, str(value)))
+def _literal(quoted: Any) -> str:
+    return _INFINITIES.get(quoted, str(quoted))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -316,8 +315,8 @@ class SqliteConnection(Connection):
             yield convert(rows, columns)
 
     def range_key(self, relation: Relation, column: SqlColumn) -> Key:
-        """Return the key for a column; every column of SQLite has one."""
-        return range_key(self.dialect.name(column.name))
+        """Return the key for a column: QUOTE() writes literals of any kind of value."""
+        return Key(self.dialect.name(column.name), "QUOTE({})", _literal)
 
     def cut_points(
         self, relation: Relation, column: SqlColumn, key: Key, partitions: int
@@ -347,7 +346,7 @@ class SqliteConnection(Connection):
         number = self.locator(relation)
         if number is None:
             return None
-        key = range_key(number.select)
+        key = self.range_key(relation, number)
         return key.expression, self.cut_points(relation, number, key, partitions)
 
     def locator(self, relation: Relation) -> SqlColumn | None:
