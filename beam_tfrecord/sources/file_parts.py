@@ -136,6 +136,9 @@ def unreadable_from(file: InputFile, row: int, error: Exception) -> DataError:
 
 def raise_infrastructure(error: Exception) -> None:
     """Raise `error` itself if it comes from the system, because then a retry may succeed."""
+    # Damage may state any size, for which Arrow asks the system.
+    if isinstance(error, pa.ArrowMemoryError):
+        return
     if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
         raise error
 

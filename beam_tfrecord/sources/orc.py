@@ -39,8 +39,7 @@ class Orc(TypedFiles):
         # Evaluated only to raise for unsupported types and for names that are not UTF-8.
         str(orc.schema), orc.schema.names
         self._check_timestamps(orc.schema, file)
-        parts = functools.partial(_stripes, orc)
-        return OpenTable(orc.schema, parts, functools.partial(_read, orc), _EXPANSION)
+        return OpenTable(orc.schema, _stripes(orc), functools.partial(_read, orc))
 
     def _check_timestamps(self, schema: pa.Schema, file: InputFile) -> None:
         """Check that pyarrow refuses timestamps that it cannot represent."""
@@ -54,11 +53,13 @@ class Orc(TypedFiles):
 
 
 def _stripes(orc: ORCFile) -> Iterator[Part]:
-    # pyarrow does not tell the rows of a stripe, so the first column is read.
-    first = orc.schema.names[:1]
+    # pyarrow does not tell the rows of a stripe, so a column is read: of numbers, if there is one.
+    fields = sorted(orc.schema, key=lambda field: not pa.types.is_primitive(field.type))
+    counted = [field.name for field in fields[:1]]
     for stripe in range(orc.nstripes):
-        rows = orc.read_stripe(stripe, columns=first).num_rows
-        yield Part(stripe, stripe + 1, rows, orc.content_length // orc.nstripes)
+        rows = orc.read_stripe(stripe, columns=counted).num_rows
+        nbytes = orc.content_length // orc.nstripes
+        yield Part(stripe, stripe + 1, rows, nbytes, nbytes * _EXPANSION)
 
 
 def _read(orc: ORCFile, start: int, stop: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -55,6 +55,7 @@ _FEATURE_BYTES = 8
 # Number of sizes to try in the search for ranges of blocks of similar size.
 _EVEN_STEPS = 16
 _SHOWN_CHARACTERS = 200
+_PARTS_IN_UNIT = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +89,7 @@ class Part(NamedTuple):
     stop: int
     num_rows: int
     nbytes: int
+    decoded_bytes: int
 
 
 class OpenTable(NamedTuple):
@@ -95,15 +97,13 @@ class OpenTable(NamedTuple):
 
     Attributes:
         schema: The columns of the file.
-        parts: Returns the parts of the file, in order.
+        parts: The parts of the file, in order; only scans use them.
         read: Yields columns of the parts between a `start` and a `stop`; at least one is named.
-        expansion: How many times larger the bytes of a part become when they are decoded.
     """
 
     schema: pa.Schema
-    parts: Callable[[], Iterable[Part]]
+    parts: Iterable[Part]
     read: Callable[[int, int, Sequence[str]], Iterator[pa.RecordBatch]]
-    expansion: int = 1
 
 
 _Rows = TypeVar("_Rows", Part, pa.RecordBatch)
@@ -186,13 +186,17 @@ class TypedFiles(Source):
             share = len(fields) / max(1, len(table.schema))
             per_row = framing_bytes(field.name for field in fields)
             blocks = []
-            for part in self._guarded(table.parts(), file, 0):
-                nbytes = int(share * part.nbytes)
+            for part in self._guarded(table.parts, file, 0):
+                nbytes, decoded = int(share * part.nbytes), int(share * part.decoded_bytes)
                 check_size(nbytes, f"part {len(blocks)}", file)
-                decoded = nbytes * table.expansion
                 encoded = part.num_rows * per_row + decoded
                 blocks.append(Block(*part[:3], nbytes, decoded, encoded))
         return Scan(chunk, Contents(pa.schema(fields), tuple(table.schema.names), tuple(blocks)))
+
+    @property
+    def part_bytes(self) -> int:
+        """Size to which `joined` joins small parts, so that scans of many are small."""
+        return self.unit_bytes // _PARTS_IN_UNIT
 
     def reads(self, column: str) -> bool:
         """Return whether a column is read."""
@@ -327,6 +331,19 @@ class TypedFiles(Source):
                 raise changed(unit.file)
             if not is_read:
                 yield no_rows(unit, schema)
+
+
+def joined(parts: Iterable[Part], nbytes: int) -> Iterator[Part]:
+    """Join neighbouring parts up to a number of decoded bytes."""
+    whole: Part | None = None
+    for part in parts:
+        sums = [sum(pair) for pair in zip(whole or (0,) * 5, part, strict=True)]
+        whole = Part(whole.start if whole else part.start, part.stop, *sums[2:])
+        if whole.decoded_bytes >= nbytes:
+            yield whole
+            whole = None
+    if whole:
+        yield whole
 
 
 def settled_by(source: Source, schema: pa.Schema | None) -> Source:

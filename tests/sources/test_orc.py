@@ -76,9 +76,7 @@ def test_types_that_orc_has_come_back(family, tmp_path_factory):
 def test_a_timestamp_out_of_range_is_refused(tmp_path, monkeypatch):
     far = pa.array([[datetime.datetime(3000, 1, 1)]], pa.list_(pa.timestamp("us")))
     pa.orc.write_table(pa.table({"id": [1], "when": far}), tmp_path / "a.orc")
-    with pytest.raises(
-        DataError, match=r"^cannot read a\.orc from row 0 on \(ORC timestamp "
-    ):
+    with pytest.raises(DataError, match=r"^cannot read a\.orc from row 0 on \(ORC timestamp "):
         read_all(Orc(tmp_path / "a.orc"))
     assert read_all(Orc(tmp_path / "a.orc", columns=["id"])).num_rows == 1
     monkeypatch.setattr(pa, "__version__", "24.0.0")
