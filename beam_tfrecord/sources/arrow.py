@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.features.converting import plain_field
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Unit
-from beam_tfrecord.sources.exact_types import plain_field
 from beam_tfrecord.sources.file_parts import (
     PartsOfFile,
     Ranges,

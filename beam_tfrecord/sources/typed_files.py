@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
 from beam_tfrecord.errors import DataError, SchemaConflict
+from beam_tfrecord.features.converting import can_cast, cast_exactly, join_types
 from beam_tfrecord.sources.base import (
     InputFile,
     Scan,
@@ -33,7 +34,6 @@ from beam_tfrecord.sources.base import (
     not_in_file,
     wanted_columns,
 )
-from beam_tfrecord.sources.exact_types import can_cast, cast_exactly, join_types
 from beam_tfrecord.sources.file_parts import Ranges, changed, joined_ranges
 from beam_tfrecord.sources.files import as_paths, list_files
 from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
