@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
 from beam_tfrecord.errors import DataError, SchemaConflict
+from beam_tfrecord.features.converting import can_cast, cast_exactly, join_types, plain_field
 from beam_tfrecord.sources.base import (
     Chunk,
     InputFile,
@@ -34,7 +35,6 @@ from beam_tfrecord.sources.base import (
     not_in_file,
     wanted_columns,
 )
-from beam_tfrecord.sources.exact_types import can_cast, cast_exactly, join_types, plain_field
 from beam_tfrecord.sources.file_parts import (
     Ranges,
     changed,
