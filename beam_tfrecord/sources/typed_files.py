@@ -18,25 +18,24 @@ from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
+from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, MAX_VALUE_CHARS, Batch, Origin, Reject
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.sources.base import (
     InputFile,
     Scan,
     Source,
     Unit,
-    chosen_columns,
-    not_in_all_files,
     not_in_file,
     wanted_columns,
 )
 from beam_tfrecord.sources.exact_types import can_cast, cast_exactly, join_types
 from beam_tfrecord.sources.file_parts import Ranges, changed, joined_ranges
 from beam_tfrecord.sources.files import as_paths, list_files
-from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
+from beam_tfrecord.sources.hive import with_partitions
+from beam_tfrecord.sources.merging import ByFile, join_by_name
+from beam_tfrecord.sources.rejects import bad_value, without_rows
 from beam_tfrecord.storage import is_in_zip
 
 # Estimated bytes of the framing of a record, and of the tags and lengths of one feature.
@@ -44,7 +43,6 @@ _RECORD_BYTES = 16
 _FEATURE_BYTES = 8
 # Number of sizes to try in the search for ranges of blocks of similar size.
 _EVEN_STEPS = 16
-_SHOWN_CHARACTERS = 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,13 +195,30 @@ class TypedFiles(Source):
             UsageError: No file has one of `columns`.
         """
         scans = sorted(inferences, key=lambda scan: scan.chunk.file.name)
-        found: list[tuple[InputFile, Contents]] = [(scan.chunk.file, scan.detail) for scan in scans]
-        files = [file for file, _ in found]
-        names = list(dict.fromkeys(name for _, contents in found for name in contents.schema.names))
-        inside = pa.schema([_merged_field(name, found, self) for name in names])
-        schema = add_partition_fields(inside, files, columns=self.columns, union=self.union)
-        known = (name for file, one in found for name in (*one.names, *dict(file.partitions)))
-        return chosen_columns({field.name: field for field in schema}, self.columns, known)
+        found = [(scan.chunk.file, _fields_by_name(scan.detail)) for scan in scans]
+        return join_by_name(found, self._joined, columns=self.columns, union=self.union)
+
+    def _joined(self, name: str, having: ByFile[pa.Field]) -> pa.Field:
+        joined: Any = having[0][1].type
+        for file, field in having[1:]:
+            wider = join_types(joined, field.type)
+            if wider is None and self.settled is not None and name in self.settled.names:
+                joined = self.settled.field(name).type
+                break
+            if wider is None:
+                pairs = (pair for pair in having if join_types(pair[1].type, field.type) is None)
+                first, before = next(pairs)
+                raise SchemaConflict(
+                    f"column {name!r} is {field.type} in {file.name} but {before.type} in "
+                    f"{first.name}: pass --schema"
+                )
+            joined = wider
+        is_nullable = any(field.nullable for _, field in having)
+        # Metadata of a column is kept only if it is the same in all files.
+        metadata = having[0][1].metadata
+        if any(field.metadata != metadata for _, field in having):
+            metadata = None
+        return pa.field(name, joined, nullable=is_nullable, metadata=metadata)
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
@@ -331,22 +346,13 @@ def _batch(
     if arrays:
         data = pa.RecordBatch.from_arrays(arrays, schema=wanted)
     data = with_partitions(data, unit.file, schema)
-    if not rejects:
-        return Batch(data, origin)
-    good = np.setdiff1d(np.arange(data.num_rows, dtype=np.int64), list(rejects))
-    batch = Batch(data, origin).take(good)
-    return batch.replace(rejects=tuple(rejects[row] for row in sorted(rejects)))
+    return without_rows(Batch(data, origin), rejects)
 
 
 def _reject(origin: Origin, index: int, field: pa.Field, values: pa.Array) -> Reject:
-    text = str(values[index].as_py())[:_SHOWN_CHARACTERS]
     row = int(origin.row_numbers(len(values))[index])
-    where = origin.address_of(row)
-    message = (
-        f"column {field.name!r} is {text[:40]} in {where}, which is not {field.type} exactly: "
-        "correct --schema"
-    )
-    return Reject(origin.unit, row, field.name, "bad-value", message, text, where)
+    value, problem = str(values[index].as_py()), f"is not {field.type} exactly: correct --schema"
+    return bad_value(origin.unit, row, origin.address_of(row), field.name, value, problem)
 
 
 def _reject_of(fault: Fault, origin: Origin, num_rows: int) -> Reject:
@@ -356,33 +362,10 @@ def _reject_of(fault: Fault, origin: Origin, num_rows: int) -> Reject:
         f"{fault.name!r} in {where} is not {fault.expected}: correct it, or leave out the column "
         f"{fault.column!r} with --columns"
     )
-    text = fault.value[:_SHOWN_CHARACTERS]
+    text = fault.value[:MAX_VALUE_CHARS]
     return Reject(origin.unit, row, fault.column, "bad-value", message, text, where)
 
 
-def _merged_field(
-    name: str, found: Sequence[tuple[InputFile, Contents]], source: TypedFiles
-) -> pa.Field:
-    having = [(file, one.schema.field(name)) for file, one in found if name in one.names]
-    if len(having) < len(found) and not source.union:
-        lacking = next(file for file, one in found if name not in one.names)
-        raise not_in_all_files(name, having[0][0], lacking)
-    joined: Any = having[0][1].type
-    for file, field in having[1:]:
-        wider = join_types(joined, field.type)
-        if wider is None and source.settled is not None and name in source.settled.names:
-            joined = source.settled.field(name).type
-            break
-        if wider is None:
-            before = next(pair for pair in having if join_types(pair[1].type, field.type) is None)
-            raise SchemaConflict(
-                f"column {name!r} is {field.type} in {file.name} but {before[1].type} in "
-                f"{before[0].name}: pass --schema"
-            )
-        joined = wider
-    is_nullable = len(having) < len(found) or any(field.nullable for _, field in having)
-    # Metadata of a column is kept only if it is the same in all files.
-    metadata = having[0][1].metadata
-    if any(field.metadata != metadata for _, field in having):
-        metadata = None
-    return pa.field(name, joined, nullable=is_nullable, metadata=metadata)
+def _fields_by_name(contents: Contents) -> dict[str, Any]:
+    """Return the fields of the columns of a file; of a column that is not read it is None."""
+    return dict.fromkeys(contents.names) | {field.name: field for field in contents.schema}

@@ -24,18 +24,18 @@ from beam_tfrecord.sources.base import (
     wanted_columns,
 )
 from beam_tfrecord.sources.files import as_paths, list_files
-from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
+from beam_tfrecord.sources.hive import with_partitions
+from beam_tfrecord.sources.merging import ByFile, join_by_name, joined_schema
 from beam_tfrecord.sources.numpy.columns import (
     Column,
     arrow_array,
     can_read_as,
-    check_names,
+    check_typed,
     columns_of,
     common_rows,
     field_of,
     joined_column,
     names_of,
-    note_big_endian,
     plain_arrays,
     plain_fields,
     too_large,
@@ -178,28 +178,27 @@ class Numpy(Source):
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         scans = sorted(inferences, key=lambda scan: scan.chunk.file.name)
         files = [scan.chunk.file for scan in scans]
-        inside = dict.fromkeys(name for scan in scans for name in scan.detail.names)
-        check_names(inside, files, columns=self.columns, types=self.types)
-        found = [(scan.chunk.file, {c.name: c for c in scan.detail.columns}) for scan in scans]
-        names = list(dict.fromkeys(name for _, columns in found for name in columns))
-        widen = self.layout != "plain"
-        columns = [joined_column(n, found, union=self.union, widen=widen) for n in names]
-        note_big_endian(found)
-        schema = pa.schema(self._fields(columns))
-        schema = add_partition_fields(schema, files, columns=self.columns, union=self.union)
-        if self.columns is None or self.layout == "plain":
-            return schema
-        return pa.schema([schema.field(name) for name in self.columns])
+        check_typed(self.types, dict.fromkeys(n for scan in scans for n in scan.detail.names))
+        found = [(scan.chunk.file, _columns_by_name(scan.detail)) for scan in scans]
+        schema = join_by_name(found, self._joined, columns=self.columns, union=self.union)
+        return schema if self.layout != "plain" else self._plain(schema, files)
 
-    def _fields(self, columns: Sequence[Column]) -> list[pa.Field]:
-        if self.layout != "plain":
-            return [field_of(column, store=self.store) for column in columns]
-        if len(columns) != 1:
+    def _joined(self, name: str, having: ByFile[Column]) -> pa.Field:
+        column = joined_column(name, having, widen=self.layout != "plain")
+        return field_of(column, store=self.store)
+
+    def _plain(self, schema: pa.Schema, files: Sequence[InputFile]) -> pa.Schema:
+        """Return the schema of ``--layout plain`` for the schema of one array."""
+        in_paths = {name for file in files for name, _ in file.partitions}
+        arrays = [field for field in schema if field.name not in in_paths]
+        if len(arrays) != 1:
             raise UsageError(
-                f"--layout plain takes one array but the input has {len(columns)} columns: "
+                f"--layout plain takes one array but the input has {len(arrays)} columns: "
                 "choose one with --columns"
             )
-        return plain_fields(columns[0])
+        plain = {field.name: field for field in plain_fields(arrays[0].type)}
+        columns = [*plain, *(name for name in schema.names if name in in_paths)]
+        return joined_schema(plain, plain.__getitem__, files, columns=columns, union=self.union)
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
@@ -291,6 +290,11 @@ class Numpy(Source):
         else:
             data = pa.RecordBatch.from_struct_array(pa.array([{}] * (stop - start), pa.struct([])))
         return with_partitions(data, unit.file, schema)
+
+
+def _columns_by_name(contents: _Contents) -> dict[str, Any]:
+    """Return the columns of a file; one that is not read is None."""
+    return dict.fromkeys(contents.names) | {column.name: column for column in contents.columns}
 
 
 def _hash_name(unit: Unit) -> str:

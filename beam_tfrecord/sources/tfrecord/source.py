@@ -33,11 +33,10 @@ from beam_tfrecord.sources.base import (
     Scan,
     Source,
     Unit,
-    chosen_columns,
     wanted_columns,
 )
 from beam_tfrecord.sources.files import as_paths
-from beam_tfrecord.sources.hive import add_partition_fields
+from beam_tfrecord.sources.merging import joined_schema
 from beam_tfrecord.sources.tfrecord.listing import (
     SUFFIXES,
     ShardFile,
@@ -153,9 +152,9 @@ class Tfrecord(Source):
             for one in found:
                 features = merge_discovered(features, one.features)
             inside = schema_of_discovered(features).to_arrow()
-        schema = add_partition_fields(inside, files, columns=self.columns, union=self.union)
-        names = list(schema.names)
-        return chosen_columns({field.name: field for field in schema}, self.columns, names)
+        return joined_schema(
+            inside.names, inside.field, files, columns=self.columns, union=self.union
+        )
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
