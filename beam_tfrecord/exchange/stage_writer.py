@@ -112,7 +112,6 @@ class StageWriter:
             records=batch.num_rows,
             rejects=count_rejects(batch.rejects),
             observed=_rounded(batch),
-            input_hash=batch.input_hash,
             refused=batch.refused,
         )
         self.tally = self.tally.merge(counted)

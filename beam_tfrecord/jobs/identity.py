@@ -24,14 +24,12 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from beam_tfrecord import rules
 from beam_tfrecord._version import __version__
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.checkpoints import marked_files
-from beam_tfrecord.hashes import sum_hashes, xxh64_text
 from beam_tfrecord.manifest import FORMAT
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.sources.groups import Group
@@ -127,17 +125,6 @@ def state_sha256(files: Sequence[InputFile]) -> str | None:
     if not all(file.state for file in files):
         return None
     return hash_of_each(sorted((file.name, file.state) for file in files))
-
-
-def content_xxh64(source: Source, total_bytes: int) -> str:
-    """Read the input, and return the same hash of its bytes as a job writes to ``job.json``."""
-    source = source.sized(total_bytes)
-    try:
-        units = source.all_units(source.all_scans())
-        with ThreadPoolExecutor(os.cpu_count() or 1, "content") as pool:
-            return xxh64_text(sum_hashes(pool.map(source.content, units)))
-    finally:
-        source.release()
 
 
 def hash_of_each(values: Iterable[Any]) -> str:

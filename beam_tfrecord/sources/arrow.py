@@ -84,6 +84,13 @@ class ArrowUnit(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
+class _ArrowBlock(Block):
+    """Some record batches, and the bytes that they have in the file."""
+
+    ranges: Ranges = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class _ArrowContents(Contents):
     """The contents of a file."""
 
@@ -115,12 +122,8 @@ class Arrow(TypedFiles):
         for number, batch in enumerate(batches):
             check_size(int(share * (batch.stop - batch.start)), f"record batch {number}", file)
         first = min((message.start for message in messages), default=file.bytes)
-        last = max((message.stop for message in messages), default=file.bytes)
-        head: list[tuple[int, int]] = [(0, first)]
         preface: Ranges = ()
-        if is_file:
-            head += [*others, (last, file.bytes)]
-        else:
+        if not is_file:
             # A range of record batches includes the dictionaries between them.
             starts = [first, *(message.stop for message in batches)]
             batches = [m._replace(start=at) for m, at in zip(batches, starts, strict=False)]
@@ -129,19 +132,16 @@ class Arrow(TypedFiles):
             schema=_with_nulls(schema, fields, batches),
             names=tuple(schema.names),
             blocks=_blocks(batches, framing_bytes(f.name for f in fields), share, self.unit_bytes),
-            head=joined_ranges(head),
             preface=preface,
         )
         return Scan(chunk, contents)
 
-    def detail(
-        self, found: Sequence[Contents], blocks: Sequence[Block], ranges: Ranges, first_row: int
-    ) -> ArrowUnit:
+    def detail(self, found: Sequence[Contents], blocks: Sequence[Any], first_row: int) -> ArrowUnit:
         """Return the detail of the unit of some record batches."""
         (contents,) = found
         assert isinstance(contents, _ArrowContents)
-        start = blocks[0].ranges[0][0] if blocks else 0
-        head = [part for part in contents.preface if part[1] <= start]
+        ranges = joined_ranges(part for block in blocks for part in block.ranges)
+        head = [part for part in contents.preface if not ranges or part[1] <= ranges[0][0]]
         return ArrowUnit(ranges, first_row, joined_ranges(head))
 
     @contextlib.contextmanager
@@ -333,7 +333,7 @@ def _node_count(arrow: pa.DataType) -> int:
 
 def _blocks(
     batches: Sequence[_Message], per_row: int, share: float, unit_bytes: int
-) -> tuple[Block, ...]:
+) -> tuple[_ArrowBlock, ...]:
     """Join neighbouring record batches to blocks."""
     blocks = []
     start = size = 0
@@ -343,7 +343,7 @@ def _blocks(
             continue
         joined = batches[start:stop]
         rows = sum(one.rows for one in joined)
-        block = Block(
+        block = _ArrowBlock(
             start,
             stop,
             rows,

@@ -36,7 +36,6 @@ from beam_tfrecord.errors import (
     SchemaConflict,
     UsageError,
 )
-from beam_tfrecord.hashes import hash_ranges
 from beam_tfrecord.selection.select import Selection, refuse_unnumbered
 from beam_tfrecord.storage import absolute_path
 from beam_tfrecord.tables import not_found
@@ -233,8 +232,6 @@ class Source(abc.ABC):
     kind: ClassVar[str]
     # Suffixes of the files of this kind, by which its inputs are recognized.
     suffixes: ClassVar[tuple[str, ...]] = ()
-    # `ranges` returns the bytes of each unit, so that the content of local files can be hashed.
-    has_ranges: ClassVar[bool] = False
     infers_from_scans: ClassVar[bool] = False
     # Number of local files that the launcher scans faster than Beam can distribute the scans.
     quick_scans: ClassVar[int] = 0
@@ -344,16 +341,8 @@ class Source(abc.ABC):
         schema: pa.Schema,
         *,
         batch_rows: int = DEFAULT_BATCH_ROWS,
-        hashes: list[int] | None = None,
     ) -> Iterator[Batch]:
         """Yield the selected rows of `read`, and check that the file does not change meanwhile.
-
-        Args:
-            unit: The unit to read.
-            schema: Types of the rows.
-            batch_rows: Number of rows of a batch.
-            hashes: List to which the hash `content` of the unit is appended after the last batch;
-                None computes no hash.
 
         Raises:
             InputChanged: The file has changed since it was listed.
@@ -364,7 +353,7 @@ class Source(abc.ABC):
         if selection is not None:
             selection.check(schema)
         try:
-            for batch in self.read_hashed(unit, schema, batch_rows=batch_rows, hashes=hashes):
+            for batch in self.read(unit, schema, batch_rows=batch_rows):
                 # A check of all files of a pack takes longer than to read one batch.
                 if unit.file.inside == 1:
                     unit.file.check()
@@ -377,27 +366,6 @@ class Source(abc.ABC):
                 raise
             reason = f"{type(error).__name__}: {error}"
             raise RuntimeError(f"source {self.kind!r} failed in {unit.name}: {reason}") from error
-
-    def read_hashed(
-        self, unit: Unit, schema: pa.Schema, *, batch_rows: int, hashes: list[int] | None
-    ) -> Iterator[Batch]:
-        """Yield the batches of `read`, then append `content` to `hashes` unless that is None."""
-        yield from self.read(unit, schema, batch_rows=batch_rows)
-        if hashes is not None:
-            # Reading the same bytes again is fast, because they are in the page cache.
-            hashes.append(self.content(unit))
-
-    def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
-        """Return the byte ranges of the file that determine the rows of a unit."""
-        return ()
-
-    def content(self, unit: Unit) -> int:
-        """Return a hash of the bytes of a local file that determine the rows of a unit.
-
-        Raises:
-            EOFError: The file has become shorter.
-        """
-        return hash_ranges(unit.file.path, self.ranges(unit), name=unit.name)
 
     @property
     def default_group(self) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ _SUBTYPES = 2
 _HAS_NULL = 10
 # The statistics of texts and of binary values, and where in these the bytes of all values are.
 _TEXT_BYTES = {4: 3, 8: 1}
-_OFFSET, _INDEX_BYTES, _DATA_BYTES, _FOOTER_BYTES, _ROWS = 1, 2, 3, 4, 5
+_INDEX_BYTES, _DATA_BYTES, _FOOTER_BYTES, _ROWS = 2, 3, 4, 5
 # Values are assumed to become so many times larger when they are decoded, and at least these bytes
 # besides their texts.
 _EXPANSION = 3
@@ -77,11 +77,10 @@ class Orc(TypedFiles):
                 ]
             except _FAULTS as error:
                 raise incomplete(file, "ORC", error) from error
-            head = (min(orc.content_length, file.bytes), file.bytes)
         for index, block in enumerate(blocks):
             check_size(block.uncompressed_bytes, f"stripe {index}", file)
         schema = [plain_field(field).with_nullable(field.name in has_null) for field in fields]
-        return Scan(chunk, Contents(pa.schema(schema), tuple(inside.names), tuple(blocks), (head,)))
+        return Scan(chunk, Contents(pa.schema(schema), tuple(inside.names), tuple(blocks)))
 
     @contextlib.contextmanager
     def opened(self, unit: Unit) -> Iterator[Opened]:
@@ -186,7 +185,7 @@ def _block(
     index: int, stripe: dict[int, int], fields: Sequence[pa.Field], share: float, per_row: float
 ) -> Block:
     """Return a stripe, given the share of its columns that is read, and decoded bytes of a row."""
-    start, rows = stripe.get(_OFFSET, 0), stripe.get(_ROWS, 0)
+    rows = stripe.get(_ROWS, 0)
     size = sum(stripe.get(part, 0) for part in (_INDEX_BYTES, _DATA_BYTES, _FOOTER_BYTES))
     read = int(share * size)
     decoded = max(read * _EXPANSION, int(rows * per_row))
@@ -197,7 +196,6 @@ def _block(
         compressed_bytes=read,
         uncompressed_bytes=decoded,
         encoded_bytes=rows * framing_bytes(field.name for field in fields) + decoded,
-        ranges=((start, start + size),),
     )
 
 

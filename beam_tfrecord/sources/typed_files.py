@@ -31,7 +31,7 @@ from beam_tfrecord.sources.base import (
     wanted_columns,
 )
 from beam_tfrecord.sources.exact_types import can_cast, cast_exactly, join_types
-from beam_tfrecord.sources.file_parts import Ranges, changed, joined_ranges
+from beam_tfrecord.sources.file_parts import changed
 from beam_tfrecord.sources.files import as_paths, list_files
 from beam_tfrecord.sources.hive import with_partitions
 from beam_tfrecord.sources.merging import ByFile, join_by_name
@@ -55,7 +55,6 @@ class Block:
     compressed_bytes: int
     uncompressed_bytes: int
     encoded_bytes: int
-    ranges: Ranges = ()
     is_pruned: bool = False
 
 
@@ -66,13 +65,11 @@ class Contents:
     schema: pa.Schema
     names: tuple[str, ...]
     blocks: tuple[Block, ...]
-    head: Ranges = ()
 
 
 class BlockUnit(NamedTuple):
-    """The byte ranges that a unit reads, and the number of rows before it in its file."""
+    """The number of rows before a unit in its file."""
 
-    ranges: Ranges
     first_row: int
 
 
@@ -108,7 +105,6 @@ class TypedFiles(Source):
             that do not fit these types exactly are rejected.
     """
 
-    has_ranges: ClassVar[bool] = True
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
     detail_type: ClassVar[Any] = BlockUnit
@@ -139,11 +135,9 @@ class TypedFiles(Source):
             DataError: The file is damaged; also while its rows are read.
         """
 
-    def detail(
-        self, found: Sequence[Contents], blocks: Sequence[Block], ranges: Ranges, first_row: int
-    ) -> Any:
+    def detail(self, found: Sequence[Contents], blocks: Sequence[Block], first_row: int) -> Any:
         """Return the detail of the unit of some blocks, given the contents of its file."""
-        return BlockUnit(ranges, first_row)
+        return BlockUnit(first_row)
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         """Join neighbouring blocks up to `unit_bytes` of uncompressed data.
@@ -161,8 +155,6 @@ class TypedFiles(Source):
         for index, (start, stop) in enumerate(spans):
             of_unit = blocks[start:stop]
             read = [block for block in of_unit if not block.is_pruned]
-            ranges = [part for block in read for part in block.ranges]
-            head = [] if start else found[0].head
             rows = sum(block.rows for block in of_unit)
             unit = Unit(
                 name=file.unit_name(index, len(spans)),
@@ -174,17 +166,13 @@ class TypedFiles(Source):
                 input_bytes=sum(block.compressed_bytes for block in read),
                 # Also of what is not read, because it decides where one-pass jobs end a shard.
                 encoded_bytes=sum(block.encoded_bytes for block in of_unit),
-                detail=self.detail(found, of_unit, joined_ranges([*ranges, *head]), first_row),
+                detail=self.detail(found, of_unit, first_row),
                 pruned_rows=rows - sum(block.rows for block in read),
                 pruned_bytes=sum(b.compressed_bytes for b in of_unit if b.is_pruned),
             )
             units.append(unit)
             first_row += rows
         return units
-
-    def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
-        ranges: Ranges = unit.detail.ranges
-        return ranges
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         """Join the schemas of all files, by column name, in the order of the first file.
