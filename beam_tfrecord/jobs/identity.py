@@ -112,7 +112,7 @@ def input_sha256(files: Sequence[InputFile]) -> str:
 
     It covers names, sizes and modification times. So it can differ for a copy of the same files.
     """
-    listed = sorted((file.name, file.bytes, file.version, file.digest) for file in files)
+    listed = sorted((file.name, file.bytes, file.stamp[0], file.digest) for file in files)
     return hash_of_each(listed)
 
 
@@ -122,9 +122,8 @@ def state_sha256(files: Sequence[InputFile]) -> str | None:
     It changes even if a file is replaced by another of the same size and modification time. A chmod
     and a copy of the same bytes change it, too.
     """
-    if not all(file.state for file in files):
-        return None
-    return hash_of_each(sorted((file.name, file.state) for file in files))
+    states = sorted((file.name, file.stamp[1]) for file in files)
+    return hash_of_each(states) if all(state for _, state in states) else None
 
 
 def hash_of_each(values: Iterable[Any]) -> str:
@@ -188,7 +187,7 @@ def begin(
     attempts = old.get("attempts")
     number = attempts + 1 if isinstance(attempts, int) else 1
     # Only for people who look at the file: the hash decides whether the input is the same.
-    versions = {file.name: [file.bytes, file.version] for file in files[:_FILES_LISTED]}
+    versions = {file.name: [file.bytes, file.stamp[0]] for file in files[:_FILES_LISTED]}
     plan = {**identity, "attempts": number, "input_sha256": listed_sha256, "files": versions}
     put(os.path.join(directory, PLAN_NAME), json.dumps(plan, indent=1).encode())
     return number

@@ -38,7 +38,7 @@ from beam_tfrecord.errors import (
 )
 from beam_tfrecord.selection.select import Selection, refuse_unnumbered
 from beam_tfrecord.storage import absolute_path
-from beam_tfrecord.tables import not_found
+from beam_tfrecord.tables import not_found, repeated
 from beam_tfrecord.type_checks import as_words
 
 UNIT_BYTES = 64 * 2**20
@@ -59,7 +59,7 @@ def wanted_columns(columns: Iterable[str] | None) -> tuple[str, ...] | None:
     names = as_words("columns", columns)
     if not names:
         raise UsageError("columns is empty: name some, or leave it out to read all")
-    if doubled := [name for name in names if names.count(name) > 1]:
+    if doubled := repeated(names):
         raise UsageError(f"column {doubled[0]!r} is selected twice: correct --columns")
     return names
 
@@ -124,6 +124,11 @@ class InputFile:
     inside: int = 1
     digest: str = ""
     state: str = ""
+
+    @property
+    def stamp(self) -> tuple[str, str]:
+        """Version and state, by which a rerun knows that the content is the same."""
+        return self.version, self.state
 
     def check(self) -> None:
         """Check that a local file has not changed since it was listed.

@@ -12,7 +12,6 @@ import abc
 import copy
 import dataclasses
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
@@ -37,6 +36,7 @@ from beam_tfrecord.sources.hive import with_partitions
 from beam_tfrecord.sources.merging import ByFile, join_by_name
 from beam_tfrecord.sources.rejects import bad_value, without_rows
 from beam_tfrecord.storage import is_in_zip
+from beam_tfrecord.tables import repeated
 
 # Estimated bytes of the framing of a record, and of the tags and lengths of one feature.
 _RECORD_BYTES = 16
@@ -247,7 +247,7 @@ def settled_by(source: Source, schema: pa.Schema | None) -> Source:
 
 def check_names(names: Iterable[str], file: InputFile) -> None:
     """Check that no two columns of a file have the same name."""
-    if doubled := [name for name, count in Counter(names).items() if count > 1]:
+    if doubled := repeated(names):
         raise DataError(f"{file.name} has two columns named {doubled[0]!r}: rename one of them")
 
 

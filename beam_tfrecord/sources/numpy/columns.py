@@ -36,7 +36,7 @@ from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.merging import ByFile
 from beam_tfrecord.sources.numpy.files import StoredArray, check_shape, is_in_memory, shown_file
-from beam_tfrecord.tables import not_found
+from beam_tfrecord.tables import not_found, repeated
 
 # The units of time that both NumPy and Arrow have.
 _UNITS = ("s", "ms", "us", "ns")
@@ -101,10 +101,9 @@ def columns_of(
         if refusal := refusal_of(column.dtype):
             raise DataError(f"array {column.name!r} of {file.name} holds {refusal}")
         _check_axes(column, file)
-    names = [column.name for column in columns]
-    if doubled := {name for name in names if names.count(name) > 1}:
+    if doubled := repeated(column.name for column in columns):
         raise DataError(
-            f"{file.name} has two columns named {min(doubled)!r}: rename an array or a field"
+            f"{file.name} has two columns named {doubled[0]!r}: rename an array or a field"
         )
     return tuple(columns)
 

@@ -27,6 +27,7 @@ import numpy as np
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.tensors import Array
 from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.tables import repeated
 
 # Directory of the file to which `memory` writes arrays, and the name of that file in messages.
 DIRECTORY_PREFIX = "beam_tfrecord-arrays-"
@@ -157,9 +158,8 @@ def _members(raw: IO[bytes], file: InputFile) -> list[StoredArray]:
         raise _damaged(file, error) from error
     if not arrays:
         raise DataError(f"{file.name} holds no array: leave it out")
-    names = [array.name for array in arrays]
-    if doubled := {name for name in names if names.count(name) > 1}:
-        raise DataError(f"{file.name} has two arrays named {min(doubled)!r}: save it again")
+    if doubled := repeated(array.name for array in arrays):
+        raise DataError(f"{file.name} has two arrays named {doubled[0]!r}: save it again")
     return arrays
 
 
