@@ -39,17 +39,6 @@ _FORMATS = {
 _LONGEST_MAGIC = max(map(len, _FORMATS))
 
 
-def joined_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Return ranges in order, with ranges that touch or overlap joined into one."""
-    joined: list[tuple[int, int]] = []
-    for start, stop in sorted(ranges):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
-        else:
-            joined.append((start, stop))
-    return tuple(joined)
-
-
 class PartsOfFile(io.RawIOBase):
     """Some byte ranges of an open file, one after the other, as one sequential file."""
 
