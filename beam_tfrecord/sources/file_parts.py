@@ -128,8 +128,17 @@ def unreadable(file: InputFile, place: str, error: Exception, advice: str = "") 
     )
 
 
+def unreadable_from(file: InputFile, row: int, error: Exception) -> DataError:
+    """Return the error for a file that cannot be read from a row on."""
+    raise_infrastructure(error)
+    return DataError(f"cannot read {file.name} from row {row} on ({reason_of(error)}): {_ADVICE}")
+
+
 def raise_infrastructure(error: Exception) -> None:
     """Raise `error` itself if it comes from the system, because then a retry may succeed."""
+    # Damage may state any size, for which Arrow asks the system.
+    if isinstance(error, pa.ArrowMemoryError):
+        return
     if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
         raise error
 
@@ -149,7 +158,7 @@ def check_size(nbytes: int, place: str, file: InputFile, most: int | None = None
         )
 
 
-def check_values(batch: pa.RecordBatch) -> None:
+def check_values(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Check that offsets and counts of a record batch make sense, which damage may have changed.
 
     Text that is not UTF-8 is left to the writer, which rejects its rows.
@@ -162,3 +171,4 @@ def check_values(batch: pa.RecordBatch) -> None:
             if "UTF8" not in str(error):
                 raise
             column.view(with_bytes(column.type)).validate(full=True)
+    return batch

@@ -565,8 +565,9 @@ def test_words_that_decide_a_type_are_warned_of(tmp_path, recwarn, function):
     (tmp_path / "a.csv").write_text("hp,sex\n130,F\n165,NA\n?,M\n")
     bt.write(tmp_path / "a.csv", tmp_path / "out", map=function)
     assert [str(one.message) for one in recwarn if "--null" in str(one.message)] == [
-        "hp: 2 of 3 values are numbers, '?' once: if it means missing, pass --null '?'",
-        "sex: 'NA' once is text, not null: if it means missing, pass --null 'NA'",
+        "hp: text because of '?' in a.csv:4: pass --null '?' if it means missing, or "
+        "--types hp=string",
+        "sex: 'NA' in a.csv:3 is text: if it means missing, pass --null 'NA'",
     ]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.features.arrow_types import is_text
-from beam_tfrecord.sources.exact_types import can_cast
+from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.sources.sql.database import Misfit, SqlColumn, SqlRows
 from beam_tfrecord.sources.sql.jdbc_dialects import Product
 from beam_tfrecord.sources.sql.jdbc_java import helper, java, result_of

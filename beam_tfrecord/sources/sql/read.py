@@ -25,9 +25,9 @@ import pyarrow as pa
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch, Origin, Reject
 from beam_tfrecord.errors import DataError, SchemaConflict
+from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import Unit
-from beam_tfrecord.sources.exact_types import can_cast
 from beam_tfrecord.sources.sql.database import (
     Connection,
     ConnectionLost,
