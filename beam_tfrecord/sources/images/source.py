@@ -22,7 +22,7 @@ import functools
 import glob
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -32,6 +32,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import LABELS_FILE, labels_of
 from beam_tfrecord.images import Fault
 from beam_tfrecord.images.formats import SUFFIXES
+from beam_tfrecord.options.sources import ImageOptions
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import (
     MOST_UNITS,
@@ -70,7 +71,7 @@ _SHOWN_CHARACTERS = 200
 
 
 @dataclasses.dataclass(frozen=True)
-class Images(ImageSource):
+class Images(ImageOptions, ImageSource):
     """Images: JPEG, PNG, GIF, WebP, BMP and TIFF.
 
     Attributes, besides those of all sources of images:
@@ -93,14 +94,6 @@ class Images(ImageSource):
 
     kind: ClassVar[str] = "images"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
-
-    _: dataclasses.KW_ONLY
-    layout: str | None = None
-    labels: str | os.PathLike[str] | Sequence[str] | None = None
-    path_column: str | None = None
-    label_column: str = "label"
-    union: bool = False
-    types: Mapping[str, str | pa.DataType] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -162,7 +155,7 @@ class Images(ImageSource):
             union=self.union,
             resizes=self.resize is not None,
             beside=beside,
-            types=self.types,
+            types=self.typed,
         )
 
     @property
