@@ -319,9 +319,7 @@ def array_of(values: Sequence[Any], arrow: pa.DataType) -> pa.Array | pa.Chunked
     if pa.types.is_decimal(arrow):
         # Arrow turns a number that is 39 digits finer than the type into 0.
         zeros = pc.fill_null(pc.equal(array, pa.scalar(0, arrow)), False)
-        if any(
-            values[row] for row in np.flatnonzero(zeros.to_numpy(zero_copy_only=False)).tolist()
-        ):
+        if any(values[row] for row in np.flatnonzero(zeros).tolist()):
             raise ValueError(f"a number is finer than {arrow}")
     return array
 

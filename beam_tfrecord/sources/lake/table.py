@@ -93,7 +93,6 @@ class LakeTable(Source):
     """A table of a data lake. The snapshot is chosen when the source is made."""
 
     detail_type: ClassVar[Any] = LakeUnit
-    has_ranges: ClassVar[bool] = True
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
 
@@ -207,13 +206,6 @@ class LakeTable(Source):
             )
             for unit in self._parquet().units([Scan(scan.chunk, footer)])
         ]
-
-    def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
-        detail: LakeUnit = unit.detail
-        return detail.parquet.ranges
-
-    def content(self, unit: Unit) -> int:
-        return 0 if is_skipped(unit.file) else super().content(unit)
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         """Return the types of the table, which its files cannot change.
