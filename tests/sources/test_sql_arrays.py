@@ -14,9 +14,9 @@ from tests.helpers.databases import partitions
 from tests.helpers.databases.partitions import KeyedDatabase
 
 
-@pytest.fixture(scope="module", params=["", "jdbc"])
-def postgresql(request, postgres):
-    return partitions.postgres(postgres, request.param)
+@pytest.fixture(scope="module")
+def postgresql(postgres):
+    return partitions.postgres(postgres)
 
 
 def read(database: KeyedDatabase, **options: Any) -> tuple[list[dict[str, Any]], list[Reject]]:
