@@ -97,6 +97,13 @@ class _Header(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
+class _AvroContents(Contents):
+    """The contents of a chunk of a file, and the size of the header of the file."""
+
+    header_bytes: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
 class Avro(TypedFiles):
     """Avro object container files; units are ranges of blocks."""
 
@@ -139,16 +146,14 @@ class Avro(TypedFiles):
             compressed_bytes=nbytes,
             uncompressed_bytes=decoded,
             encoded_bytes=rows * framing_bytes(chosen) + decoded,
-            ranges=((first, stop),),
         )
-        head = ((0, header.nbytes),)
         blocks = (block,) if nbytes else ()
-        return Scan(chunk, Contents(schema, tuple(header.columns), blocks, head))
+        return Scan(chunk, _AvroContents(schema, tuple(header.columns), blocks, header.nbytes))
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         file = scans[0].chunk.file
         blocks = [block for scan in scans for block in scan.detail.blocks]
-        at = scans[0].detail.head[0][1]
+        at = scans[0].detail.header_bytes
         for block in blocks:
             if block.start != at:
                 raise _damaged(file, at, "its end is not where another block begins")
