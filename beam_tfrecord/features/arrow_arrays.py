@@ -36,7 +36,6 @@ _UUID_DIGITS = np.array([i for i in range(36) if i not in (8, 13, 18, 23)])
 _NUMBER = Target(0, AS_DOUBLE, 8)
 _ONE_COLUMN = (ord(","), None, None, False)
 _LINE_END = ord("\n")
-_ROWS = 2**16
 # A float64 holds integers of 15 digits exactly, and powers of ten up to 10^22.
 _FEW_DIGITS = 10**15
 _EXACT_POWER = 22
@@ -322,19 +321,14 @@ def _short_digits(values: pa.Array) -> tuple[Int64Array, BoolArray]:
 
 def _parsed(text: pa.Array) -> tuple[Float64Array, Float64Array, list[int]]:
     """Parse numbers with the native kernel."""
-    nearest, exact, bad = np.zeros(len(text)), np.zeros(len(text)), []
-    for start in range(0, len(text), _ROWS):
-        part = text.slice(start, _ROWS)
-        stop = start + len(part)
-        filler = Filler(
-            _ONE_COLUMN, 1, [_NUMBER], keep_blank=True, nulls=[], always=[], capacity=len(part)
-        )
-        filler.feed(_lines(part), 0, True)
-        bad += [start + fault.row for fault in filler.take_faults()]
-        ((values, _, _, found),) = filler.take()
-        nearest[start:stop] = values.view(np.float64)
-        exact[start:stop] = nearest[start:stop] if found is None else found
-    return nearest, exact, bad
+    filler = Filler(
+        _ONE_COLUMN, 1, [_NUMBER], keep_blank=True, nulls=[], always=[], capacity=max(1, len(text))
+    )
+    filler.feed(_lines(text), 0, True)
+    bad = [fault.row for fault in filler.take_faults()]
+    ((values, _, _, exact),) = filler.take()
+    nearest = values.view(np.float64)
+    return nearest, nearest.copy() if exact is None else exact, bad
 
 
 def _lines(text: pa.Array) -> npt.NDArray[np.uint8]:
