@@ -15,7 +15,6 @@ two steps beside it.
 from __future__ import annotations
 
 import functools
-import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_tfrecord.features.arrow_types import without_views
 from beam_tfrecord.native._csv import Filler
 from beam_tfrecord.native.values import AS_DOUBLE, Target
 
@@ -150,17 +150,8 @@ def take_values(values: pa.Array, indices: pa.Array) -> pa.Array:
     try:
         return values.take(indices)
     except pa.ArrowNotImplementedError:
-        # Arrow has no `take` for views and types that contain them, but it can join slices.
-        pass
-    wanted = pc.fill_null(indices, -1).to_numpy()
-    if not len(wanted):
-        return values.slice(0, 0)
-    follows = (np.diff(wanted) == 1) & (wanted[:-1] >= 0)
-    cuts = [0, *(np.flatnonzero(~follows) + 1).tolist(), len(wanted)]
-    return pa.concat_arrays(
-        pa.nulls(1, values.type) if wanted[start] < 0 else values.slice(wanted[start], stop - start)
-        for start, stop in itertools.pairwise(cuts)
-    )
+        # Arrow has no `take` for views and types that contain them.
+        return values.cast(without_views(values.type)).take(indices).cast(values.type)
 
 
 def fixed_binary(

@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Any, BinaryIO, cast
 
 import numpy as np
@@ -339,10 +338,5 @@ class ShardStream:
     def __enter__(self) -> ShardStream:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.abort()
