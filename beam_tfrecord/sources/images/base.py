@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 from collections.abc import Iterable, Sequence
 
@@ -11,7 +10,6 @@ import pyarrow as pa
 
 from beam_tfrecord.duplicate_count import mark_content
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.extras import require
 from beam_tfrecord.features.feature import with_labels
 from beam_tfrecord.images.decode import make_transform
 from beam_tfrecord.images.formats import MAX_PIXELS
@@ -19,13 +17,7 @@ from beam_tfrecord.sources.base import Source, chosen_columns, wanted_columns
 from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.images.labels import Inferred
 from beam_tfrecord.sources.images.listing import PACK_BYTES
-from beam_tfrecord.sources.images.read import (
-    CHECKS,
-    Reading,
-    image_fields,
-    read_local,
-    read_remote,
-)
+from beam_tfrecord.sources.images.read import CHECKS, Reading, image_fields
 from beam_tfrecord.storage import absolute_path
 
 # An example has at most 2 GiB.
@@ -74,15 +66,12 @@ class ImageSource(Source):
     def reading(self, *, is_remote: bool) -> Reading:
         """Return the settings of reading images from local or remote filesystems."""
         transform = make_transform(self.resize, self.format, self.quality, self.orient)
-        if self.check == "decode" or not transform.is_none:
-            require("images", "decoding images")
         return Reading(
             check=self.check,
             transform=transform,
             max_pixels=self.max_pixels,
             max_bytes=self.max_bytes,
             needs_sha256=self.columns is None or "sha256" in self.columns,
-            read=read_remote if is_remote else functools.partial(read_local, most=self.max_bytes),
             is_remote=is_remote,
         )
 
