@@ -1,4 +1,4 @@
-"""Functions on Arrow types: tests for families of types, conversion to and from JSON, widening.
+"""Functions on Arrow types: tests for families of types, conversion to and from JSON.
 
 In JSON, a type without children is a string in Arrow's own notation (``int64``,
 ``timestamp[us, tz=UTC]``, ``decimal128(10, 2)``). A type with children is an object, such as
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError, did_you_mean
-from beam_tfrecord.features.tensors import TensorType, dtype_name, dtype_of, join_tensor_types
+from beam_tfrecord.features.tensors import TensorType, dtype_name, dtype_of
 
 # The test for a kind of type with one child, and its constructor.
 _Wrapper = tuple[Callable[[pa.DataType], bool], Callable[[Any], pa.DataType]]
@@ -304,33 +304,3 @@ def numpy_dtype(arrow: pa.DataType) -> np.dtype[Any]:
     """Return the NumPy dtype of numbers or booleans; `to_pandas_dtype` would need pandas."""
     dtype: np.dtype[Any] = pa.array([], arrow).to_numpy(zero_copy_only=False).dtype
     return dtype
-
-
-def widen(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return a type that holds the values of two types exactly, or None if there is none.
-
-    Integers widen to the smallest integer type that holds both ranges, floats to the wider float,
-    text and bytes to the large layout, and null to any type. Integers never become floats.
-    """
-    if one.equals(other) or pa.types.is_null(other):
-        return one
-    if pa.types.is_null(one):
-        return other
-    if pa.types.is_dictionary(one) or pa.types.is_dictionary(other):
-        return widen(bare_type(one), bare_type(other))
-    if pa.types.is_integer(one) and pa.types.is_integer(other):
-        dtype = np.promote_types(numpy_dtype(one), numpy_dtype(other))
-        # No integer holds both int64 and uint64: NumPy makes them float64.
-        return pa.from_numpy_dtype(dtype) if dtype.kind in "iu" else None
-    if pa.types.is_floating(one) and pa.types.is_floating(other):
-        return max(one, other, key=lambda arrow: arrow.bit_width)
-    if is_text(one) and is_text(other):
-        return pa.large_string()
-    if is_binary(one) and is_binary(other):
-        return pa.large_binary()
-    if isinstance(one, TensorType) and isinstance(other, TensorType):
-        return join_tensor_types(one, other)
-    if is_list(one) and is_list(other):
-        item = widen(one.value_type, other.value_type)
-        return None if item is None else pa.list_(item)
-    return None

@@ -19,10 +19,9 @@ import pyarrow as pa
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError, quoted
 from beam_tfrecord.features.arrow_types import is_text, type_of_column
 from beam_tfrecord.features.convert_to_schema import NoConversion, convert
+from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.sources.base import Chunk, Scan, Unit
-from beam_tfrecord.sources.exact_types import can_cast
 from beam_tfrecord.sources.excel_cells import opened_workbook, rows_of, sheet_name, value_of
-from beam_tfrecord.sources.file_parts import Ranges
 from beam_tfrecord.sources.typed_files import (
     Block,
     Contents,
@@ -60,7 +59,6 @@ _JOINED = {
 class ExcelUnit(NamedTuple):
     """What is needed to read a sheet."""
 
-    ranges: Ranges
     sheet: str
     schema: pa.Schema
     columns: tuple[int, ...]
@@ -115,18 +113,17 @@ class Excel(TypedFiles):
         fields = [columns[at].field(count, self.types.get(names[at])) for at in wanted]
         row_bytes = framing_bytes(names[at] for at in wanted) + _VALUE_BYTES * len(wanted)
         encoded = count * row_bytes + sum(columns[at].text_bytes for at in wanted)
-        whole = ((0, file.bytes),)
-        block = Block(0, 1, count, file.bytes, encoded, encoded, whole)
+        block = Block(0, 1, count, file.bytes, encoded, encoded)
         schema, known = pa.schema(fields), tuple(filter(None, names))
-        return Scan(chunk, _Sheet(schema, known, (block,), (), sheet, tuple(wanted)))
+        return Scan(chunk, _Sheet(schema, known, (block,), sheet, tuple(wanted)))
 
     def detail(
-        self, found: Sequence[Contents], blocks: Sequence[Block], ranges: Ranges, first_row: int
+        self, found: Sequence[Contents], blocks: Sequence[Block], first_row: int
     ) -> ExcelUnit:
         """Return the detail of the unit of a sheet."""
         (contents,) = found
         assert isinstance(contents, _Sheet)
-        return ExcelUnit(ranges, contents.sheet, contents.schema, contents.columns)
+        return ExcelUnit(contents.sheet, contents.schema, contents.columns)
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         scans = list(inferences)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from collections.abc import Iterable, Iterator
-
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -39,17 +38,6 @@ _FORMATS = {
     b"%PDF": "a PDF file",
 }
 _LONGEST_MAGIC = max(map(len, _FORMATS))
-
-
-def joined_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Return ranges in order, with ranges that touch or overlap joined into one."""
-    joined: list[tuple[int, int]] = []
-    for start, stop in sorted(ranges):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
-        else:
-            joined.append((start, stop))
-    return tuple(joined)
 
 
 class PartsOfFile(io.RawIOBase):

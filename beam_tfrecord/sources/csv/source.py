@@ -88,7 +88,6 @@ class Csv(Source):
     kind: ClassVar[str] = "csv"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
     detail_type: ClassVar[Any] = CsvUnit
-    has_ranges: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
     # Columns of floats that are also read as text. Not an option: `with_texts` sets it.
     texts: ClassVar[tuple[str, ...]] = ()
@@ -250,15 +249,6 @@ class Csv(Source):
             # Nobody has counted the lines of a stream.
             detail=CsvUnit(header.names, header.line_ends + 1, rows_are_lines=False),
         )
-
-    def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
-        """Return the byte range of a unit; that of the first unit includes the header.
-
-        The only unit of a file that cannot be cut has all bytes of the file.
-        """
-        if is_stream(unit.file, self.encoding):
-            return ((0, unit.file.bytes),)
-        return ((unit.start if unit.index else 0, unit.stop),)
 
     def infer(self, of: Unit) -> CsvInference:
         return infer_unit(of, self.reading(of.file))

@@ -60,7 +60,6 @@ class Json(Source):
     kind: ClassVar[str] = "json"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
     detail_type: ClassVar[Any] = JsonUnit
-    has_ranges: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
 
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -128,9 +127,6 @@ class Json(Source):
             )
             for index, ((start, line), stop) in enumerate(zip(starts, stops, strict=True))
         ]
-
-    def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
-        return ((unit.start, unit.stop),)
 
     def infer(self, of: Unit) -> JsonInference:
         return infer_unit(of)

@@ -11,10 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS
-from beam_tfrecord.errors import UsageError
-from beam_tfrecord.records.rows import as_row
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.python_values import Misfit, as_row, column_of
 from beam_tfrecord.sizes import counted
-from beam_tfrecord.sources.memory.values import column_of
 
 FIRST_ROWS = 64
 NO_ROW = "there is no row: the input is empty, or an iterator that was read before"
@@ -76,7 +75,7 @@ def _table_of(rows: Sequence[dict[Any, Any]], first: int) -> pa.Table:
     if not names:
         return pa.table(pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([]))))
     # A table, because a column whose text exceeds 2 GiB has chunks.
-    return pa.table({name: column_of(name, _values(rows, name), first) for name in names})
+    return pa.table({name: typed_column(name, _values(rows, name), first) for name in names})
 
 
 def _names(rows: Sequence[dict[Any, Any]]) -> Collection[Any]:
@@ -92,6 +91,14 @@ def _values(rows: Sequence[dict[Any, Any]], name: str) -> list[Any]:
         return list(map(operator.itemgetter(name), rows))
     except KeyError:
         return [row.get(name) for row in rows]
+
+
+def typed_column(name: str, values: Sequence[Any], first: int) -> pa.Array | pa.ChunkedArray:
+    """Return the values of a column as an array of their own type; `first` is their first row."""
+    try:
+        return column_of(values)
+    except Misfit as error:
+        raise DataError(f"column {name!r} in row {first + error.row:,}: {error}") from error
 
 
 def check_name(name: Any) -> None:
@@ -132,7 +139,7 @@ def column_batches(columns: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
     rows, first, size = max(lengths.values(), default=0), 0, FIRST_ROWS
     while first < rows:
         stop = min(rows, first + size)
-        table = pa.table({name: column_of(name, v[first:stop], first) for name, v in held.items()})
+        table = pa.table({n: typed_column(n, v[first:stop], first) for n, v in held.items()})
         yield from table.to_batches()
         size = next_rows(stop - first, table.nbytes)
         first = stop

@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 
 from beam_tfrecord.errors import DataError, StorageError, UsageError
 from beam_tfrecord.features.arrow_arrays import take_values
+from beam_tfrecord.features.converting import cast_exactly
 from beam_tfrecord.features.feature import labels_of, with_labels
+from beam_tfrecord.features.python_values import Misfit, join
 from beam_tfrecord.features.tensors import TensorType, tensor_column
 from beam_tfrecord.hashes import file_hash
-from beam_tfrecord.sources.exact_types import cast_exactly
 from beam_tfrecord.sources.memory.rows import FIRST_ROWS, NO_ROW, check_distinct, next_rows
-from beam_tfrecord.sources.memory.values import Misfit, join
 
 FILE_NAME = "rows.arrow"
 

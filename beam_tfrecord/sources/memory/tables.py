@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import with_labels
+from beam_tfrecord.features.python_values import is_missing
 from beam_tfrecord.sources.memory.rows import (
     FIRST_ROWS,
     NO_ROW,
@@ -29,8 +30,8 @@ from beam_tfrecord.sources.memory.rows import (
     next_of,
     next_rows,
     row_batches,
+    typed_column,
 )
-from beam_tfrecord.sources.memory.values import column_of, is_missing
 
 _HF_ROWS = 1000
 _HF = (("datasets", "Dataset"), ("datasets", "IterableDataset"))
@@ -250,7 +251,7 @@ def _pandas_batches(columns: Mapping[Any, Any], rows: int) -> Iterator[pa.Record
 
 def _pandas_array(name: str, series: Any, first: int) -> pa.Array | pa.ChunkedArray:
     if series.dtype == object:
-        return column_of(name, series.tolist(), first)
+        return typed_column(name, series.tolist(), first)
     zone = getattr(series.dtype, "tz", None)
     try:
         if zone is not None:

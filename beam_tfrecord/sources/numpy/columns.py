@@ -8,7 +8,6 @@ values if the Arrow type alone does not state them.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import reprlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -34,9 +33,10 @@ from beam_tfrecord.features.tensors import (
     tensor_block,
 )
 from beam_tfrecord.sizes import counted
-from beam_tfrecord.sources.base import InputFile, not_in_all_files
+from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.merging import ByFile
 from beam_tfrecord.sources.numpy.files import StoredArray, check_shape, is_in_memory, shown_file
-from beam_tfrecord.tables import not_found
+from beam_tfrecord.tables import not_found, repeated
 
 # The units of time that both NumPy and Arrow have.
 _UNITS = ("s", "ms", "us", "ns")
@@ -53,7 +53,6 @@ class Column:
     fields: tuple[str, ...]
     dtype: np.dtype[Any]
     shape: OpenShape
-    is_swapped: bool = False
 
     def of_block(self, block: Array) -> Array:
         """Return the values of this column in a block of rows of its array."""
@@ -102,10 +101,9 @@ def columns_of(
         if refusal := refusal_of(column.dtype):
             raise DataError(f"array {column.name!r} of {file.name} holds {refusal}")
         _check_axes(column, file)
-    names = [column.name for column in columns]
-    if doubled := {name for name in names if names.count(name) > 1}:
+    if doubled := repeated(column.name for column in columns):
         raise DataError(
-            f"{file.name} has two columns named {min(doubled)!r}: rename an array or a field"
+            f"{file.name} has two columns named {doubled[0]!r}: rename an array or a field"
         )
     return tuple(columns)
 
@@ -126,8 +124,7 @@ def _flattened(
     else:
         # The array of an .npy file has no name, so only the fields name the column.
         parts = fields if array.is_alone and fields else (array.name, *fields)
-        is_swapped = dtype.str[0] == ">"
-        yield Column("/".join(parts), array.name, fields, little_endian(dtype), shape, is_swapped)
+        yield Column("/".join(parts), array.name, fields, little_endian(dtype), shape)
 
 
 def _check_axes(column: Column, file: InputFile) -> None:
@@ -188,9 +185,10 @@ def _scalar_type(dtype: np.dtype[Any], store: str) -> pa.DataType | None:
     return pa.float32() if is_small_float(dtype) and store == "values" else None
 
 
-def plain_fields(column: Column) -> list[pa.Field]:
+def plain_fields(arrow: pa.DataType) -> list[pa.Field]:
     """Return the fields of ``--layout plain``: the bytes and the shape of each row's array."""
-    rank = -1 if column.shape is None else len(column.shape)
+    sizes = arrow.shape if isinstance(arrow, TensorType) else ()
+    rank = -1 if sizes is None else len(sizes)
     shape = pa.list_(pa.int64(), rank) if rank > 0 else pa.list_(pa.int64())
     return [pa.field("shape", shape), pa.field("data", pa.large_binary())]
 
@@ -251,11 +249,8 @@ def _is_plain_text(values: Array) -> bool:
     return not (is_inside_zero.any() or ((codes >= 0xD800) & (codes <= 0xDFFF)).any())
 
 
-Found = Sequence[tuple[InputFile, Mapping[str, Column]]]
-
 # A limit, because a tiny file can claim any number of zero-size rows, as in shape (n, 0).
 MAX_EMPTY_ROWS = 2**24
-_LOGGER = logging.getLogger(__name__)
 
 
 def common_rows(arrays: Sequence[StoredArray], file: InputFile) -> int:
@@ -285,29 +280,14 @@ def common_rows(arrays: Sequence[StoredArray], file: InputFile) -> int:
     return rows
 
 
-def check_names(
-    inside: Collection[str],
-    files: Sequence[InputFile],
-    *,
-    columns: Sequence[str] | None,
-    types: Mapping[str, str] | None,
-) -> None:
-    """Check that the input has the columns that options name."""
-    for name in types or ():
-        if name not in inside:
-            raise UsageError(not_found(name, inside, of="--types"))
-    known = dict.fromkeys([*inside, *(name for file in files for name, _ in file.partitions)])
-    for name in columns or ():
-        if name not in known:
-            raise UsageError(not_found(name, known))
+def check_typed(types: Mapping[str, str] | None, names: Collection[str]) -> None:
+    """Check that the input has the columns of the option ``types``."""
+    if unknown := [name for name in types or () if name not in names]:
+        raise UsageError(not_found(unknown[0], names, of="--types"))
 
 
-def joined_column(name: str, found: Found, *, union: bool, widen: bool = True) -> Column:
+def joined_column(name: str, having: ByFile[Column], *, widen: bool) -> Column:
     """Return the common description of a column in many files; sizes that differ become None."""
-    having = [(file, columns[name]) for file, columns in found if name in columns]
-    if len(having) < len(found) and not union:
-        lacking = next(file for file, columns in found if name not in columns)
-        raise not_in_all_files(name, having[0][0], lacking)
     first, joined = having[0]
     for file, column in having[1:]:
         dtype = join_dtypes(joined.dtype, column.dtype)
@@ -319,25 +299,6 @@ def joined_column(name: str, found: Found, *, union: bool, widen: bool = True) -
         shape = join_shapes(joined.shape, column.shape)
         joined = dataclasses.replace(joined, dtype=dtype, shape=shape)
     return joined
-
-
-def note_big_endian(found: Found) -> None:
-    """Log one warning if files have another byte order than the dataset."""
-    swapped = [
-        (file, column)
-        for file, columns in found
-        for column in columns.values()
-        if column.is_swapped
-    ]
-    if swapped:
-        file, column = swapped[0]
-        more = f" and {len(swapped) - 1:,} more are" if len(swapped) > 1 else " is"
-        _LOGGER.warning(
-            "array %r of %s%s big-endian: stored little-endian, with the same values",
-            column.name,
-            shown_file(file).name,
-            more,
-        )
 
 
 def can_read_as(wanted: pa.DataType, column: Column, own: pa.DataType) -> bool:

@@ -24,11 +24,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.tensors import Array
-from beam_tfrecord.hashes import STEP_BYTES, range_digest
 from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.tables import repeated
 
 # Directory of the file to which `memory` writes arrays, and the name of that file in messages.
 DIRECTORY_PREFIX = "beam_tfrecord-arrays-"
@@ -159,9 +158,8 @@ def _members(raw: IO[bytes], file: InputFile) -> list[StoredArray]:
         raise _damaged(file, error) from error
     if not arrays:
         raise DataError(f"{file.name} holds no array: leave it out")
-    names = [array.name for array in arrays]
-    if doubled := {name for name in names if names.count(name) > 1}:
-        raise DataError(f"{file.name} has two arrays named {min(doubled)!r}: save it again")
+    if doubled := repeated(array.name for array in arrays):
+        raise DataError(f"{file.name} has two arrays named {doubled[0]!r}: save it again")
     return arrays
 
 
@@ -237,7 +235,6 @@ class ArrayReader:
     def __init__(self, file: InputFile, array: StoredArray, *, as_row: bool) -> None:
         self._file, self._array, self._as_row = file, array, as_row
         self._shape = (1, *array.shape) if as_row else array.shape
-        self._digest: native.XXH64 | None = None
         self._fortran_array: Array | None = None
         with contextlib.ExitStack() as stack:
             if array.member is None:
@@ -261,15 +258,6 @@ class ArrayReader:
         data = np.empty(end - first, np.uint8)
         self._copy(data, first)
         return data.view(array.dtype).reshape(stop - start, *self._shape[1:])
-
-    def begin_hash(self, name: str, start: int, stop: int) -> None:
-        """Begin to hash the rows `start` to `stop`, all of which `rows` must then read in order."""
-        self._digest = range_digest(name, *self._array.range_of(self._shape, start, stop))
-
-    def hash_of_range(self) -> int:
-        """Return the hash of the rows that were read since `begin_hash`."""
-        assert self._digest is not None
-        return int(self._digest.intdigest())
 
     def close(self) -> None:
         """Close the file."""
@@ -305,13 +293,9 @@ class ArrayReader:
         """Fill `out`, bytes, with the next bytes of the file or the member."""
         view, filled = out.data, 0
         while filled < len(out):
-            # Small steps, so that bytes are hashed while they are in the cache of this core.
-            step = view[filled:] if self._digest is None else view[filled : filled + STEP_BYTES]
-            count = self._stream.readinto(step)
+            count = self._stream.readinto(view[filled:])
             if not count:
                 raise EOFError("it ends too early")
-            if self._digest is not None:
-                self._digest.update(step[:count])
             filled += count
 
     def _streamed(self, start: int, stop: int) -> Array:

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
-from beam_tfrecord.hashes import hash_ranges, name_hash, sum_hashes
 from beam_tfrecord.sources.base import (
     Chunk,
     InputFile,
@@ -24,18 +23,18 @@ from beam_tfrecord.sources.base import (
     wanted_columns,
 )
 from beam_tfrecord.sources.files import as_paths, list_files
-from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
+from beam_tfrecord.sources.hive import with_partitions
+from beam_tfrecord.sources.merging import ByFile, join_by_name, joined_schema
 from beam_tfrecord.sources.numpy.columns import (
     Column,
     arrow_array,
     can_read_as,
-    check_names,
+    check_typed,
     columns_of,
     common_rows,
     field_of,
     joined_column,
     names_of,
-    note_big_endian,
     plain_arrays,
     plain_fields,
     too_large,
@@ -75,7 +74,6 @@ class Numpy(Source):
     kind: ClassVar[str] = "numpy"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
     detail_type: ClassVar[Any] = _Contents
-    has_ranges: ClassVar[bool] = True
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
 
@@ -161,53 +159,33 @@ class Numpy(Source):
             for index, (start, stop) in enumerate(spans)
         ]
 
-    def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
-        contents: _Contents = unit.detail
-        if all(array.has_rows for array in contents.arrays):
-            shapes = [(1, *a.shape) if self._as_row else a.shape for a in contents.arrays]
-            return [
-                array.range_of(shape, unit.start, unit.stop)
-                for array, shape in zip(contents.arrays, shapes, strict=True)
-            ]
-        size, rows = unit.file.bytes, max(1, contents.rows)
-        return ((size * unit.start // rows, size * max(1, unit.stop) // rows),)
-
-    def content(self, unit: Unit) -> int:
-        return hash_ranges(unit.file.path, self.ranges(unit), name=_hash_name(unit))
-
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         scans = sorted(inferences, key=lambda scan: scan.chunk.file.name)
         files = [scan.chunk.file for scan in scans]
-        inside = dict.fromkeys(name for scan in scans for name in scan.detail.names)
-        check_names(inside, files, columns=self.columns, types=self.types)
-        found = [(scan.chunk.file, {c.name: c for c in scan.detail.columns}) for scan in scans]
-        names = list(dict.fromkeys(name for _, columns in found for name in columns))
-        widen = self.layout != "plain"
-        columns = [joined_column(n, found, union=self.union, widen=widen) for n in names]
-        note_big_endian(found)
-        schema = pa.schema(self._fields(columns))
-        schema = add_partition_fields(schema, files, columns=self.columns, union=self.union)
-        if self.columns is None or self.layout == "plain":
-            return schema
-        return pa.schema([schema.field(name) for name in self.columns])
+        check_typed(self.types, dict.fromkeys(n for scan in scans for n in scan.detail.names))
+        found = [(scan.chunk.file, _columns_by_name(scan.detail)) for scan in scans]
+        schema = join_by_name(found, self._joined, columns=self.columns, union=self.union)
+        return schema if self.layout != "plain" else self._plain(schema, files)
 
-    def _fields(self, columns: Sequence[Column]) -> list[pa.Field]:
-        if self.layout != "plain":
-            return [field_of(column, store=self.store) for column in columns]
-        if len(columns) != 1:
+    def _joined(self, name: str, having: ByFile[Column]) -> pa.Field:
+        column = joined_column(name, having, widen=self.layout != "plain")
+        return field_of(column, store=self.store)
+
+    def _plain(self, schema: pa.Schema, files: Sequence[InputFile]) -> pa.Schema:
+        """Return the schema of ``--layout plain`` for the schema of one array."""
+        in_paths = {name for file in files for name, _ in file.partitions}
+        arrays = [field for field in schema if field.name not in in_paths]
+        if len(arrays) != 1:
             raise UsageError(
-                f"--layout plain takes one array but the input has {len(columns)} columns: "
+                f"--layout plain takes one array but the input has {len(arrays)} columns: "
                 "choose one with --columns"
             )
-        return plain_fields(columns[0])
+        plain = {field.name: field for field in plain_fields(arrays[0].type)}
+        columns = [*plain, *(name for name in schema.names if name in in_paths)]
+        return joined_schema(plain, plain.__getitem__, files, columns=columns, union=self.union)
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
-    ) -> Iterator[Batch]:
-        return self.read_hashed(unit, schema, batch_rows=batch_rows, hashes=None)
-
-    def read_hashed(
-        self, unit: Unit, schema: pa.Schema, *, batch_rows: int, hashes: list[int] | None
     ) -> Iterator[Batch]:
         """Yield the rows of `unit` in order, as batches of exactly `schema`.
 
@@ -222,28 +200,17 @@ class Numpy(Source):
             rejects = tuple(too_large(origin, row, row_bytes) for row in rows)
             nothing = pa.RecordBatch.from_pylist([], schema=schema)
             yield Batch(nothing, origin, rejects=rejects)
-            if hashes is not None:
-                hashes.append(self.content(unit))
             return
         step = max(1, min(batch_rows, BATCH_BYTES // max(1, row_bytes)))
-        # Rows are hashed while they are read, because a second read costs as much as the hash.
-        can_hash = hashes is not None and all(array.has_rows for array in contents.arrays)
         with contextlib.ExitStack() as stack:
             readers = {}
             for array in contents.arrays:
                 reader = ArrayReader(unit.file, array, as_row=self._as_row)
                 readers[array.name] = stack.enter_context(contextlib.closing(reader))
-                if can_hash:
-                    reader.begin_hash(_hash_name(unit), unit.start, unit.stop)
             for start in range(unit.start, unit.stop, step):
                 stop = min(unit.stop, start + step)
                 data = self._record_batch(unit, readers, wanted, schema, start, stop)
                 yield Batch(data, dataclasses.replace(origin, rows=start - unit.start))
-        if hashes is not None and can_hash:
-            of_ranges = [reader.hash_of_range() for reader in readers.values()]
-            hashes.append(sum_hashes([name_hash(_hash_name(unit)), *of_ranges]))
-        elif hashes is not None:
-            hashes.append(self.content(unit))
 
     def _wanted(self, unit: Unit, contents: _Contents, schema: pa.Schema) -> dict[str, Column]:
         """Return the columns of the file that are in `schema`, by name."""
@@ -293,6 +260,6 @@ class Numpy(Source):
         return with_partitions(data, unit.file, schema)
 
 
-def _hash_name(unit: Unit) -> str:
-    contents: _Contents = unit.detail
-    return f"{unit.name} {contents.arrays!r}"
+def _columns_by_name(contents: _Contents) -> dict[str, Any]:
+    """Return the columns of a file; one that is not read is None."""
+    return dict.fromkeys(contents.names) | {column.name: column for column in contents.columns}

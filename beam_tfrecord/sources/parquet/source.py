@@ -18,7 +18,6 @@ from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.manifest import MANIFEST_NAME
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Unit
-from beam_tfrecord.sources.file_parts import Ranges
 from beam_tfrecord.sources.files import as_paths, list_files
 from beam_tfrecord.sources.parquet.footer import (
     Footer,
@@ -49,7 +48,6 @@ _SCAN_ROWS = 2**16
 class ParquetUnit(NamedTuple):
     """What reading a unit needs besides its range of row groups."""
 
-    ranges: Ranges
     far: tuple[str, ...]
     pruned: tuple[int, ...] = ()
 
@@ -87,13 +85,13 @@ class Parquet(TypedFiles):
         return Scan(chunk, footer)
 
     def detail(
-        self, found: Sequence[Contents], blocks: Sequence[Block], ranges: Ranges, first_row: int
+        self, found: Sequence[Contents], blocks: Sequence[Block], first_row: int
     ) -> ParquetUnit:
         """Return the detail of the unit of some row groups."""
         (footer,) = found
         assert isinstance(footer, Footer)
         pruned = tuple(block.start for block in blocks if block.is_pruned)
-        return ParquetUnit(ranges, footer.far, pruned)
+        return ParquetUnit(footer.far, pruned)
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         scans = list(inferences)
@@ -235,4 +233,4 @@ def footer_of_none(file: InputFile, columns: Collection[str] | None) -> Footer:
     """Return a footer for a stage without rows, from its manifest `file`."""
     schema = StageManifest.load(file.path).schema
     fields = [field for field in schema if columns is None or field.name in columns]
-    return Footer(pa.schema(fields), tuple(schema.names), (), ((0, file.bytes),))
+    return Footer(pa.schema(fields), tuple(schema.names), ())
