@@ -19,8 +19,8 @@ import pyarrow as pa
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError, quoted
 from beam_tfrecord.features.arrow_types import is_text, type_of_column
 from beam_tfrecord.features.convert_to_schema import NoConversion, convert
+from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.sources.base import Chunk, Scan, Unit
-from beam_tfrecord.sources.exact_types import can_cast
 from beam_tfrecord.sources.excel_cells import opened_workbook, rows_of, sheet_name, value_of
 from beam_tfrecord.sources.typed_files import (
     Block,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import pyarrow as pa
 
@@ -37,17 +37,6 @@ _FORMATS = {
     b"%PDF": "a PDF file",
 }
 _LONGEST_MAGIC = max(map(len, _FORMATS))
-
-
-def joined_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Return ranges in order, with ranges that touch or overlap joined into one."""
-    joined: list[tuple[int, int]] = []
-    for start, stop in sorted(ranges):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
-        else:
-            joined.append((start, stop))
-    return tuple(joined)
 
 
 class PartsOfFile(io.RawIOBase):
@@ -128,8 +117,17 @@ def unreadable(file: InputFile, place: str, error: Exception, advice: str = "") 
     )
 
 
+def unreadable_from(file: InputFile, row: int, error: Exception) -> DataError:
+    """Return the error for a file that cannot be read from a row on."""
+    raise_infrastructure(error)
+    return DataError(f"cannot read {file.name} from row {row} on ({reason_of(error)}): {_ADVICE}")
+
+
 def raise_infrastructure(error: Exception) -> None:
     """Raise `error` itself if it comes from the system, because then a retry may succeed."""
+    # Damage may state any size, for which Arrow asks the system.
+    if isinstance(error, pa.ArrowMemoryError):
+        return
     if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
         raise error
 
@@ -149,7 +147,7 @@ def check_size(nbytes: int, place: str, file: InputFile, most: int | None = None
         )
 
 
-def check_values(batch: pa.RecordBatch) -> None:
+def check_values(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Check that offsets and counts of a record batch make sense, which damage may have changed.
 
     Text that is not UTF-8 is left to the writer, which rejects its rows.
@@ -162,3 +160,4 @@ def check_values(batch: pa.RecordBatch) -> None:
             if "UTF8" not in str(error):
                 raise
             column.view(with_bytes(column.type)).validate(full=True)
+    return batch

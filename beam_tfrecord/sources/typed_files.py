@@ -8,20 +8,22 @@ are here.
 
 from __future__ import annotations
 
-import abc
+import contextlib
 import copy
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, MAX_VALUE_CHARS, Batch, Origin, Reject
 from beam_tfrecord.errors import DataError, SchemaConflict
+from beam_tfrecord.features.converting import can_cast, cast_exactly, join_types, plain_field
 from beam_tfrecord.sources.base import (
+    Chunk,
     InputFile,
     Scan,
     Source,
@@ -29,8 +31,14 @@ from beam_tfrecord.sources.base import (
     not_in_file,
     wanted_columns,
 )
-from beam_tfrecord.sources.exact_types import can_cast, cast_exactly, join_types
-from beam_tfrecord.sources.file_parts import changed
+from beam_tfrecord.sources.file_parts import (
+    changed,
+    check_size,
+    incomplete,
+    open_input,
+    sliced,
+    unreadable_from,
+)
 from beam_tfrecord.sources.files import as_paths, list_files
 from beam_tfrecord.sources.hive import with_partitions
 from beam_tfrecord.sources.merging import ByFile, join_by_name
@@ -43,6 +51,7 @@ _RECORD_BYTES = 16
 _FEATURE_BYTES = 8
 # Number of sizes to try in the search for ranges of blocks of similar size.
 _EVEN_STEPS = 16
+_PARTS_IN_UNIT = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +74,33 @@ class Contents:
     schema: pa.Schema
     names: tuple[str, ...]
     blocks: tuple[Block, ...]
+
+
+class Part(NamedTuple):
+    """A part of a file that can be read on its own; `start` and `stop` are as its format counts."""
+
+    start: int
+    stop: int
+    num_rows: int
+    nbytes: int
+    decoded_bytes: int
+
+
+class OpenTable(NamedTuple):
+    """An open file.
+
+    Attributes:
+        schema: The columns of the file.
+        parts: The parts of the file, in order; only scans use them.
+        read: Yields columns of the parts between a `start` and a `stop`; at least one is named.
+    """
+
+    schema: pa.Schema
+    parts: Iterable[Part]
+    read: Callable[[int, int, Sequence[str]], Iterator[pa.RecordBatch]]
+
+
+_Rows = TypeVar("_Rows", Part, pa.RecordBatch)
 
 
 class BlockUnit(NamedTuple):
@@ -108,6 +144,9 @@ class TypedFiles(Source):
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
     detail_type: ClassVar[Any] = BlockUnit
+    # The name of the format in messages, and what a library raises for damage.
+    title: ClassVar[str]
+    faults: ClassVar[tuple[type[Exception], ...]] = ()
 
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
     _: dataclasses.KW_ONLY
@@ -127,13 +166,72 @@ class TypedFiles(Source):
         """
         return list_files(as_paths(self.paths), self.suffixes, remote=True)
 
-    @abc.abstractmethod
-    def opened(self, unit: Unit) -> AbstractContextManager[Opened]:
+    def open(self, raw: pa.NativeFile, file: InputFile) -> OpenTable:
+        """Read what is needed of an open file to find its parts and to read them."""
+        raise NotImplementedError
+
+    def scan(self, chunk: Chunk) -> Scan:
+        file = chunk.file
+        with self._opened(file) as table:
+            check_names(table.schema.names, file)
+            fields = [plain_field(field) for field in table.schema if self.reads(field.name)]
+            share = len(fields) / max(1, len(table.schema))
+            per_row = framing_bytes(field.name for field in fields)
+            blocks: list[Block] = []
+            for part in self._guarded(table.parts, file, 0):
+                nbytes, decoded = int(share * part.nbytes), int(share * part.decoded_bytes)
+                check_size(nbytes, f"part {len(blocks)}", file)
+                encoded = part.num_rows * per_row + decoded
+                blocks.append(Block(part.start, part.stop, part.num_rows, nbytes, decoded, encoded))
+        return Scan(chunk, Contents(pa.schema(fields), tuple(table.schema.names), tuple(blocks)))
+
+    @property
+    def part_bytes(self) -> int:
+        """Size to which `joined` joins small parts, so that scans of many are small."""
+        return self.unit_bytes // _PARTS_IN_UNIT
+
+    def reads(self, column: str) -> bool:
+        """Return whether a column is read."""
+        return self.columns is None or column in self.columns
+
+    @contextlib.contextmanager
+    def _opened(self, file: InputFile) -> Iterator[OpenTable]:
+        with open_input(file) as raw:
+            try:
+                table = self.open(raw, file)
+            except self.faults as error:
+                raise incomplete(file, self.title, error) from error
+            yield table
+
+    def _guarded(self, found: Iterable[_Rows], file: InputFile, row: int) -> Iterator[_Rows]:
+        """Yield parts or batches of a file; an error names the row from which it is damaged."""
+        try:
+            for rows in found:
+                yield rows
+                row += rows.num_rows
+        except self.faults as error:
+            raise unreadable_from(file, row, error) from error
+
+    @contextlib.contextmanager
+    def opened(self, unit: Unit) -> Iterator[Opened]:
         """Open the file of a unit.
 
         Raises:
             DataError: The file is damaged; also while its rows are read.
         """
+        with self._opened(unit.file) as table:
+            rows = functools.partial(self._rows, table, unit)
+            yield Opened(table.schema, unit.detail.first_row, rows)
+
+    def _rows(
+        self, table: OpenTable, unit: Unit, columns: Sequence[str], batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield columns of a unit."""
+        # Without a column, a library would lose the number of rows.
+        read = list(columns) or table.schema.names[:1]
+        batches = table.read(unit.start, unit.stop, read)
+        for batch in self._guarded(batches, unit.file, unit.detail.first_row):
+            yield from sliced(batch.select(list(columns)), batch_rows)
 
     def detail(self, found: Sequence[Contents], blocks: Sequence[Block], first_row: int) -> Any:
         """Return the detail of the unit of some blocks, given the contents of its file."""
@@ -234,6 +332,19 @@ class TypedFiles(Source):
                 raise changed(unit.file)
             if not is_read:
                 yield no_rows(unit, schema)
+
+
+def joined(parts: Iterable[Part], nbytes: int) -> Iterator[Part]:
+    """Join neighbouring parts up to a number of decoded bytes."""
+    whole: Part | None = None
+    for part in parts:
+        sums = [sum(pair) for pair in zip(whole or (0,) * 5, part, strict=True)]
+        whole = Part(whole.start if whole else part.start, part.stop, *sums[2:])
+        if whole.decoded_bytes >= nbytes:
+            yield whole
+            whole = None
+    if whole:
+        yield whole
 
 
 def settled_by(source: Source, schema: pa.Schema | None) -> Source:

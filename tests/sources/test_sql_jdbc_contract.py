@@ -13,11 +13,10 @@ from tests.helpers.databases.jdbc_cases import (
     H2_CASES,
     MARIADB_CASES,
     POSTGRES_CASES,
-    SQLITE_CASES,
     US,
 )
 from tests.helpers.databases.jdbc_database import Database
-from tests.helpers.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, SQLITE, driver_jars
+from tests.helpers.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, driver_jars
 from tests.helpers.databases.postgres import PASSWORD
 from tests.helpers.marks import needs
 
@@ -43,12 +42,6 @@ def same(found, expected):
 @pytest.fixture(scope="module")
 def h2():
     return Database("jdbc:h2:mem:contract;DB_CLOSE_DELAY=-1", driver_jars(H2))
-
-
-@pytest.fixture(scope="module")
-def sqlite(tmp_path_factory):
-    path = tmp_path_factory.mktemp("sqlite") / "contract.db"
-    return Database(f"jdbc:sqlite:{path}", driver_jars(SQLITE))
 
 
 @pytest.fixture(scope="module")
@@ -107,11 +100,6 @@ def test_floats_of_mariadb_as_other_types(mariadb, wanted, expected):
     assert (found.to_pylist(), misfits) == ([*expected, None], ())
 
 
-@pytest.mark.parametrize("case", SQLITE_CASES, ids=lambda case: case[0])
-def test_sqlite(sqlite, case):
-    check(sqlite, case)
-
-
 @pytest.mark.parametrize(
     ("declared", "literal", "expected"),
     [
@@ -153,32 +141,6 @@ def test_zero_dates_of_mariadb_are_misfits_and_text(mariadb, declared, literal, 
 def test_time_of_mariadb_is_a_duration(mariadb):
     _, found, misfits = mariadb.read("time", "'-838:59:59'", "'12:00:01'", null=" NULL")
     assert (found.to_pylist(), misfits) == (["-838:59:59", "12:00:01", None], ())
-
-
-def test_values_of_another_class_in_sqlite_are_misfits_and_text(sqlite):
-    _, found, misfits = sqlite.read("integer", "7", "'abc'", "1.5")
-    assert found.to_pylist() == [7, None, None, None]
-    assert misfits == (
-        "is 'abc', which is not int64 exactly (it is not an integer): pass --types v=text",
-        "is '1.5', which is not int64 exactly (it is not an integer): pass --types v=text",
-    )
-    _, found, misfits = sqlite.read("integer", "7", "'abc'", "1.5", wanted=pa.string())
-    assert (found.to_pylist(), misfits) == (["7", "abc", "1.5", None], ())
-
-
-def test_fractions_of_any_column_of_sqlite_as_floats(sqlite):
-    _, found, misfits = sqlite.read("numeric", "1.5", "7", wanted=pa.float64())
-    assert (found.to_pylist(), misfits) == ([1.5, 7.0, None], ())
-
-
-@pytest.mark.parametrize("declared", ["numeric(10, 2)", "date", "timestamp", ""])
-def test_types_that_sqlite_does_not_keep_are_refused_and_text(sqlite, declared):
-    column, _, _ = sqlite.read(declared, "'2024-01-01'")
-    assert column.refusal == (
-        "SQLite has no such type: pass --types, or read the file by sqlite:///"
-    )
-    _, found, misfits = sqlite.read(declared, "'2024-01-01'", wanted=pa.string())
-    assert (found.to_pylist(), misfits) == (["2024-01-01", None], ())
 
 
 POSTGRES_LISTS = [

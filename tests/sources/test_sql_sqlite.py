@@ -198,6 +198,24 @@ def test_text_that_is_no_unicode_is_told(tmp_path):
     assert rows_in(source.batches()) == [{"c": b"\xffA"}]
 
 
+def test_a_text_in_the_middle_that_is_no_unicode_is_told(tmp_path):
+    source = column(tmp_path, "TEXT", ["x"] * 50)
+    with sqlite3.connect(tmp_path / "a.db") as writer:
+        writer.execute("UPDATE t SET c = CAST(x'61ff' AS TEXT) WHERE id = 30")
+    with pytest.raises(DataError, match=r"column 'c' in a\.db holds text that is not UTF-8"):
+        list(source.batches(batch_rows=7))
+
+
+def test_a_reader_that_stops_early_leaves_nothing_open(tmp_path):
+    source = column(tmp_path, "TEXT", ["x"] * 1000)
+    reading = source.batches(batch_rows=10)
+    next(reading)
+    reading.close()
+    source.release()
+    with sqlite3.connect(tmp_path / "a.db", timeout=0.1) as writer:
+        writer.execute("DELETE FROM t")
+
+
 def test_declared_types_of_decimals_beyond_arrow():
     assert declared_type("DECIMAL(38,38)") == pa.decimal128(38, 38)
     assert declared_type("DECIMAL(39,2)") == pa.string()

@@ -15,6 +15,7 @@ from beam_tfrecord.dataset.verify import verify
 from beam_tfrecord.errors import RejectedRows, TargetExists, UsageError
 from beam_tfrecord.inputs import detect_kind
 from beam_tfrecord.jobs.settings import make_settings
+from beam_tfrecord.options.jobs import WriteOptions
 from beam_tfrecord.sources.images import listing as images_pack
 from beam_tfrecord.sources.images import read as images_read
 from beam_tfrecord.sources.images.source import Images
@@ -143,7 +144,7 @@ def test_folders_of_splits_are_splits(tmp_path):
     assert counts == {"test": 1, "train": 2, "val": 1}
     (row,) = bt.load(tmp_path / "out", split="val").rows()
     assert (row["path"], row["label"], row["split"]) == ("val/x/1.jpg", 0, "val")
-    told = make_settings(str(tmp_path / "in"), tmp_path / "own", splits="a=0.5,b=0.5")
+    told = make_settings(WriteOptions(str(tmp_path / "in"), tmp_path / "own", splits="a=0.5,b=0.5"))
     assert told.layout.splits.names == ("a", "b")
 
 

@@ -24,9 +24,6 @@ final class Columns {
         if (kind.startsWith("list:")) {
             return new Lists(make(kind.substring("list:".length())));
         }
-        if (kind.startsWith("strict:")) {
-            return strict(kind.substring("strict:".length()));
-        }
         if (kind.startsWith("decimal:")) {
             String[] digits = kind.split(":");
             return new Decimals(Integer.parseInt(digits[1]), Integer.parseInt(digits[2]));
@@ -192,72 +189,6 @@ final class Columns {
             throw new ArithmeticException("it is not an unsigned integer of 64 bits");
         }
         return integer.longValue();
-    }
-
-    /**
-     * Creates a column that accepts values of one class only.
-     *
-     * <p>A column of SQLite holds any kind of value, and the driver's getters turn what they do not
-     * understand into 0 or into text. Only the object's class shows the kind.
-     */
-    private static Column strict(String kind) {
-        switch (kind) {
-            case "int64":
-                return longs(ResultSet::getObject, Columns::integer);
-            case "float64":
-                return longs(ResultSet::getObject, Columns::realBits);
-            case "text":
-                return texts((row, index) -> as(String.class, row.getObject(index), "text"));
-            case "any":
-                return texts((row, index) -> textOfAny(row.getObject(index)));
-            case "binary":
-                return binaries((row, index) -> as(byte[].class, row.getObject(index), "a blob"));
-            case "bool":
-                return new Column.Bits() {
-                    @Override
-                    boolean read(ResultSet row, int index) throws SQLException {
-                        Object value = row.getObject(index);
-                        if (value != null && (integer(value) | 1) != 1) {
-                            throw new ArithmeticException("it is neither 0 nor 1");
-                        }
-                        return value == null ? skip() : put(integer(value) == 1, true);
-                    }
-                };
-            default:
-                throw new IllegalArgumentException("no strict column is of kind " + kind);
-        }
-    }
-
-    private static long integer(Object value) {
-        if (value instanceof Long || value instanceof Integer) {
-            return ((Number) value).longValue();
-        }
-        throw new ArithmeticException("it is not an integer");
-    }
-
-    private static long realBits(Object value) {
-        if (value instanceof Double) {
-            return Double.doubleToRawLongBits((Double) value);
-        }
-        long integer = integer(value);
-        if ((long) (double) integer != integer || integer == Long.MAX_VALUE) {
-            throw new ArithmeticException("no float holds it exactly");
-        }
-        return Double.doubleToRawLongBits(integer);
-    }
-
-    private static String textOfAny(Object value) {
-        if (value instanceof byte[]) {
-            throw new ArithmeticException("a blob is not text");
-        }
-        return value == null ? null : value.toString();
-    }
-
-    private static <T> T as(Class<T> type, Object value, String name) {
-        if (value != null && !type.isInstance(value)) {
-            throw new ArithmeticException("it is not " + name);
-        }
-        return type.cast(value);
     }
 
     /** Decimals of one precision and scale, as two's complement of 128 or 256 bits. */

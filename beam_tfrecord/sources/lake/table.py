@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.arrow_arrays import Int64Array
+from beam_tfrecord.features.converting import always_fits, plain_field
 from beam_tfrecord.selection.nodes import columns_of
 from beam_tfrecord.sources.base import (
     Chunk,
@@ -33,7 +34,6 @@ from beam_tfrecord.sources.base import (
     chosen_columns,
     wanted_columns,
 )
-from beam_tfrecord.sources.exact_types import always_fits, plain_field
 from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.hive import partition_value
 from beam_tfrecord.sources.lake.files import DataFile, deleted_in, excluded_in, is_skipped

@@ -17,14 +17,16 @@ import pyarrow.compute as pc
 
 from beam_tfrecord.errors import DataError, StorageError, UsageError
 from beam_tfrecord.features.arrow_arrays import take_values
+from beam_tfrecord.features.arrow_types import bare_type, with_inner_types
+from beam_tfrecord.features.converting import cast_exactly
 from beam_tfrecord.features.feature import labels_of, with_labels
+from beam_tfrecord.features.python_values import Misfit, join
 from beam_tfrecord.features.tensors import TensorType, tensor_column
 from beam_tfrecord.hashes import file_hash
-from beam_tfrecord.sources.exact_types import cast_exactly
 from beam_tfrecord.sources.memory.rows import FIRST_ROWS, NO_ROW, check_distinct, next_rows
-from beam_tfrecord.sources.memory.values import Misfit, join
 
 FILE_NAME = "rows.arrow"
+_WITHOUT_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 
 
 def spool(
@@ -121,28 +123,8 @@ def _plain_type(arrow: pa.DataType) -> pa.DataType:
 
     A slice of an array with views is stored with the text of the complete array.
     """
-    types = pa.types
-    if types.is_dictionary(arrow) or types.is_run_end_encoded(arrow):
-        return _plain_type(arrow.value_type)
-    if types.is_string_view(arrow):
-        return pa.large_string()
-    if types.is_binary_view(arrow):
-        return pa.large_binary()
-    if types.is_struct(arrow):
-        return pa.struct([field.with_type(_plain_type(field.type)) for field in arrow])
-    if types.is_fixed_size_list(arrow):
-        return pa.list_(_plain_field(arrow.value_field), arrow.list_size)
-    if types.is_list(arrow):
-        return pa.list_(_plain_field(arrow.value_field))
-    if types.is_large_list(arrow):
-        return pa.large_list(_plain_field(arrow.value_field))
-    if types.is_map(arrow):
-        return pa.map_(_plain_field(arrow.key_field), _plain_field(arrow.item_field))
-    return arrow
-
-
-def _plain_field(field: pa.Field) -> pa.Field:
-    return field.with_type(_plain_type(field.type))
+    bare = bare_type(arrow)
+    return with_inner_types(_WITHOUT_VIEWS.get(bare, bare), _plain_type)
 
 
 def _write_pieces(batches: Iterable[pa.RecordBatch], path: str) -> pa.Schema:

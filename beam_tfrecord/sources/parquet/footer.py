@@ -15,9 +15,9 @@ from types import MappingProxyType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from beam_tfrecord.features.converting import plain_field
 from beam_tfrecord.selection.nodes import Condition, columns_of
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.exact_types import plain_field
 from beam_tfrecord.sources.file_parts import (
     changed,
     incomplete,

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.features.arrow_types import is_text
-from beam_tfrecord.sources.exact_types import can_cast
+from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.sources.sql.database import Misfit, SqlColumn, SqlRows
 from beam_tfrecord.sources.sql.jdbc_dialects import Product
 from beam_tfrecord.sources.sql.jdbc_java import helper, java, result_of
@@ -117,8 +117,6 @@ _ITEMS = {
 def type_of(described: Described, *, arrays: str = "refuse") -> JdbcType:
     """Return the types that read a column without any loss; `SqlOptions` describes `arrays`."""
     name, number = described.name.lower(), described.number
-    if described.product == "sqlite":
-        return _sqlite_type(name)
     if number == _ARRAY:
         return _array_type(described, arrays)
     if name in _BY_NAME:
@@ -186,27 +184,6 @@ def _list_type(item: JdbcType) -> JdbcType:
     return JdbcType(f"list:{item.kind}", pa.list_(item.arrow))
 
 
-# SQLite's rules of affinity, in their order: the first text that the declared type contains
-# decides. Types that may hold several kinds of values are left out.
-_SQLITE_TEXT = JdbcType("strict:text", pa.string())
-_SQLITE_REAL = JdbcType("strict:float64", pa.float64())
-_SQLITE = (
-    ("int", JdbcType("strict:int64", pa.int64())),
-    *((part, _SQLITE_TEXT) for part in ("char", "clob", "text")),
-    ("blob", JdbcType("strict:binary", pa.binary())),
-    *((part, _SQLITE_REAL) for part in ("real", "floa", "doub")),
-    ("bool", JdbcType("strict:bool", pa.bool_())),
-)
-_SQLITE_ANY = JdbcType("strict:any", pa.string())
-
-
-def _sqlite_type(name: str) -> JdbcType:
-    for part, found in _SQLITE:
-        if part in name:
-            return found
-    return _refused("SQLite has no such type: pass --types, or read the file by sqlite:///")
-
-
 def _refused(refusal: str) -> JdbcType:
     return dataclasses.replace(TEXT, refusal=refusal)
 
@@ -216,12 +193,6 @@ def _wanted_type(described: Described, wanted: pa.DataType) -> JdbcType | None:
 
     Arrow's checked cast may still have to convert the result to the type `wanted`.
     """
-    if described.product == "sqlite":
-        if is_text(wanted):
-            return _SQLITE_ANY
-        fit = [found for _, found in _SQLITE if can_cast(found.arrow, wanted)]
-        # Integers can be cast to floats too, but would reject all other numbers.
-        return min(fit, key=lambda found: not found.arrow.equals(wanted), default=None)
     if described.number == _ARRAY and pa.types.is_list(wanted):
         items = {item.arrow: item for item in _ITEMS.values()}
         item = items.get(wanted.value_type)
@@ -262,7 +233,7 @@ def column_of(
     arrow, refusal = natural.arrow, natural.refusal
     if wanted is not None:
         arrow, refusal = wanted, ""
-        if is_text(wanted) and described.product != "sqlite":
+        if is_text(wanted):
             quoted, reader = _as_text(quoted, described, product)
         else:
             reader = _wanted_type(described, wanted)

@@ -27,7 +27,7 @@ from beam_tfrecord.sources.sql.database import ConnectionLost, Engine, SqlOption
 from beam_tfrecord.sources.sql.jdbc_java import jars_to_send
 from beam_tfrecord.sources.sql.plan import Question, SqlPlan, make_plan
 from beam_tfrecord.sources.sql.read import (
-    batch_of,
+    batches_of,
     columns_for,
     hold_snapshot,
     origin_of,
@@ -253,7 +253,7 @@ class Sql(Source):
                 rows=partition.rows,
                 input_bytes=(partition.rows or 0) * plan.row_bytes,
                 encoded_bytes=max(1, partition.rows or 0) * encoded_row_bytes,
-                detail=plan,
+                detail=dataclasses.replace(plan, partitions=(partition,)),
             )
             for index, partition in enumerate(plan.partitions)
         ]
@@ -265,7 +265,7 @@ class Sql(Source):
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
     ) -> Iterator[Batch]:
-        """Yield the rows of a partition as batches of exactly `schema`.
+        """Yield the rows of a partition as batches of `schema`.
 
         Rows are numbered by their order if they are `ordered`, else by an integer key. Without
         either, the position of a row in the dataset depends on the bytes of the row.
@@ -273,10 +273,9 @@ class Sql(Source):
         plan: SqlPlan = unit.detail
         columns = columns_for(schema, plan)
         first_row = 0
-        found = read_partition(self.engine, plan, unit.index, columns, batch_rows=batch_rows)
-        for rows in found:
+        for rows in read_partition(self.engine, plan, columns, batch_rows=batch_rows):
             origin = origin_of(unit, plan, rows, first_row)
-            yield batch_of(rows, origin, schema, plan)
+            yield from batches_of(rows, origin, schema, plan, batch_rows)
             first_row += rows.data.num_rows
         if not first_row:
             empty = pa.RecordBatch.from_pylist([], schema=schema)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord.features.arrow_arrays import from_text
-from beam_tfrecord.sources.exact_types import cast_exactly
+from beam_tfrecord.features.converting import cast_exactly
 from beam_tfrecord.sources.sql.database import Misfit, SqlColumn, SqlRows
 
 # Exceptions that conversions raise for values that they cannot convert exactly.
