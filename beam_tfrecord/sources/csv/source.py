@@ -33,7 +33,7 @@ import pyarrow as pa
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import UsageError, quoted
 from beam_tfrecord.features.arrow_types import type_of_column
-from beam_tfrecord.features.feature import make_field
+from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.native.values import Dialect
 from beam_tfrecord.options.sources import CsvOptions
 from beam_tfrecord.sources.base import (
@@ -314,7 +314,7 @@ def with_texts(source: Source, schema: pa.Schema) -> Source:
 
 
 def _with_text(field: pa.Field) -> pa.Field:
-    noted = make_field(field.name, field.type, nullable=field.nullable, store="text")
+    noted = Feature(field.name, field.type, nullable=field.nullable, store="text").to_arrow()
     return noted if keeps_text(noted) else field
 
 

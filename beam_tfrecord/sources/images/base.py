@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import pyarrow as pa
 
 from beam_tfrecord.duplicate_count import mark_content
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.extras import require
 from beam_tfrecord.features.feature import with_labels
 from beam_tfrecord.images.decode import make_transform
 from beam_tfrecord.options.sources import PictureOptions
@@ -17,13 +15,7 @@ from beam_tfrecord.sources.base import Source, chosen_columns
 from beam_tfrecord.sources.files import FileSource
 from beam_tfrecord.sources.images.labels import Inferred
 from beam_tfrecord.sources.images.listing import PACK_BYTES
-from beam_tfrecord.sources.images.read import (
-    CHECKS,
-    Reading,
-    image_fields,
-    read_local,
-    read_remote,
-)
+from beam_tfrecord.sources.images.read import CHECKS, Reading, image_fields
 from beam_tfrecord.storage import absolute_path
 
 # An example has at most 2 GiB.
@@ -59,15 +51,12 @@ class ImageSource(PictureOptions, FileSource):
     def reading(self, *, is_remote: bool) -> Reading:
         """Return the settings of reading images from local or remote filesystems."""
         transform = make_transform(self.resize, self.format, self.quality, self.orient)
-        if self.check == "decode" or not transform.is_none:
-            require("images", "decoding images")
         return Reading(
             check=self.check,
             transform=transform,
             max_pixels=self.max_pixels,
             max_bytes=self.max_bytes,
             needs_sha256=self.columns is None or "sha256" in self.columns,
-            read=read_remote if is_remote else functools.partial(read_local, most=self.max_bytes),
             is_remote=is_remote,
         )
 

@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
+from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import LABELS_FILE, labels_of
 from beam_tfrecord.images import Fault
@@ -67,7 +67,6 @@ from beam_tfrecord.storage import absolute_path, is_remote
 
 # Estimated bytes that the description of an image adds to a record.
 _RECORD_EXTRA_BYTES = 300
-_SHOWN_CHARACTERS = 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -325,16 +324,12 @@ def _batch(
     if numbers is not None:
         columns["label"] = pa.array([numbers.get(label) for label in labels], pa.int64())
 
-    def reject(index: int, fault: Fault) -> Reject:
-        name = names[index]
-        message, value = f"{name} {fault.reason}", name[:_SHOWN_CHARACTERS]
-        return Reject(name, 0, "image", fault.code, message, value, name)
-
     origin = Origin(unit.name, unit.index, span[0])
     batch = Batch(pa.RecordBatch.from_pydict(columns), origin)
     base = os.path.join(pack.path, "")
     paths = [base + name for name in stored_names]
-    return add_images(Rows(batch, paths, all_sizes[files], faults, reject), schema, how)
+    addresses = [(name, 0) for name in names]
+    return add_images(Rows(batch, paths, all_sizes[files], faults, addresses), schema, how)
 
 
 def _class_and_split(pack: Pack, name: str) -> tuple[str | None, str | None]:
