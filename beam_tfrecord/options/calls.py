@@ -42,7 +42,7 @@ def takes(
 
 
 def takes_too(
-    options: Callable[P, Any], bind: Callable[..., Call]
+    options: Callable[P, Call],
 ) -> Callable[[Callable[[Owner, Call], None]], Callable[Concatenate[Owner, P], None]]:
     """Do as `takes` for the `__init__` of a class."""
 
@@ -51,7 +51,7 @@ def takes_too(
     ) -> Callable[Concatenate[Owner, P], None]:
         @functools.wraps(method)
         def call(self: Owner, /, *args: P.args, **kwargs: P.kwargs) -> None:
-            method(self, bind(*args, **kwargs))
+            method(self, options(*args, **kwargs))
 
         _set_signature(call, options, Parameter("self", Parameter.POSITIONAL_ONLY))
         return call

@@ -3,13 +3,11 @@
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from beam_tfrecord.options.option import (
     INPUT,
-    ORDER,
     OUTPUT,
-    PREPROCESSING,
     REJECTS,
     RUNNER,
     Option,
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
 @dataclasses.dataclass(frozen=True)
 class InputOptions:
     """What to read."""
-
-    subject: ClassVar[str] = INPUT
 
     inputs: Annotated[Any, Option(
         "Files, globs, directories, the URL of a database, or ``-`` for standard input; or data in "
@@ -44,8 +40,6 @@ class InputOptions:
 class SelectOptions:
     """Which rows to read; all readers have these options, too."""
 
-    subject: ClassVar[str] = INPUT
-
     filter: Annotated[str | None, Option(
         "Condition in SQL; only rows for which it is true are read.", "--filter CONDITION",
         common=True)] = None
@@ -59,8 +53,6 @@ class SelectOptions:
 @dataclasses.dataclass(frozen=True)
 class JobOptions(ColumnsOption, SelectOptions, InputOptions):
     """The arguments of all jobs."""
-
-    subject: ClassVar[str] = INPUT
 
     output: Annotated[str | os.PathLike[str], Option("Directory of the output.")]
     _: dataclasses.KW_ONLY
@@ -83,8 +75,6 @@ class JobOptions(ColumnsOption, SelectOptions, InputOptions):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PreprocessOptions:
     """What becomes of the rows."""
-
-    subject: ClassVar[str] = PREPROCESSING
 
     map: Annotated[Callable[..., Any] | str | None, Option(
         "Python function of a row: module:function or file.py:function.", "--map FUNCTION",
@@ -109,8 +99,6 @@ class PreprocessOptions:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WriteOptions(PreprocessOptions, JobOptions):
     """The arguments of `write` and `plan`."""
-
-    subject: ClassVar[str] = ORDER
 
     splits: Annotated[Mapping[str, float] | str | None, Option(
         "Splits and their shares, which sum to 1.", "--split train=0.9,test=0.1",

@@ -7,7 +7,7 @@ A source inherits the fields of its options from the classes here. They are not 
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 from beam_tfrecord.options.option import CSV, IMAGES, INPUT, LAKE, NUMPY, SQL, Option, flags_of
 
@@ -21,11 +21,9 @@ if TYPE_CHECKING:
 class ColumnsOption:
     """The columns to read."""
 
-    subject: ClassVar[str] = INPUT
-
     columns: Annotated[Sequence[str] | None, Option(
         "Columns to read.", "--columns A,B",
-        "Names of the columns to read, in order; None means all.", common=True)] = None
+        "Names of the columns to read, in order; None means all.", group=INPUT, common=True)] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,25 +38,21 @@ class FileOptions(ColumnsOption):
 class UnionOption:
     """The option of sources of several files with columns."""
 
-    subject: ClassVar[str] = INPUT
-
     union: Annotated[bool, Option(
         "Columns that a file lacks are null there (CSV, Parquet, Arrow, ORC, Avro, Excel, NumPy, "
         "TFRecord, tables of images, WebDataset).", "--union",
-        "Accept files that lack columns; these are null there.")] = False
+        "Accept files that lack columns; these are null there.", group=INPUT)] = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TypesOption:
     """The option of sources that infer types."""
 
-    subject: ClassVar[str] = INPUT
-
     types: Annotated["Mapping[str, str | pa.DataType] | None", Option(
         "Types of columns, instead of inferred ones (CSV, JSON, Excel, SQL, tables of images), or "
         "of bytes (NumPy).", "--types col=type,…",
         "Types of columns by name, as Arrow types or their names; others are inferred.",
-        common=True)] = None
+        group=INPUT, common=True)] = None
 
     @property
     def typed(self) -> "Mapping[str, str | pa.DataType]":
@@ -79,8 +73,6 @@ class ChunkOption:
 class NullWordsOption:
     """The option of sources with words for null."""
 
-    subject: ClassVar[str] = CSV
-
     null_words: Annotated[Sequence[str], Option(
         "Word that stands for no value in every column (CSV, Excel); may be repeated.",
         "--null WORD", "Words that mean null in every column.", common=True)] = ()
@@ -89,8 +81,6 @@ class NullWordsOption:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayoutOption:
     """The option of sources whose files or folders have several meanings."""
-
-    subject: ClassVar[str] = IMAGES
 
     layout: Annotated[str | None, Option(
         "What folders mean: class, split or flat (images); plain: features shape and data (NumPy).",
@@ -101,8 +91,6 @@ class LayoutOption:
 class PropertiesOption:
     """The option of sources that connect to something."""
 
-    subject: ClassVar[str] = SQL
-
     properties: Annotated[Mapping[str, str] | None, Option(
         "Further properties of the connection, storage or catalogue (SQL, Delta Lake, Iceberg).",
         "--properties key=value,…")] = dataclasses.field(default=None, repr=False)
@@ -111,8 +99,6 @@ class PropertiesOption:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CsvOptions(UnionOption, TypesOption, NullWordsOption, ChunkOption):
     """The options of CSV files."""
-
-    subject: ClassVar[str] = CSV
 
     delimiter: Annotated[str | None, Option(
         r"Character between fields, such as ';' or '\t'.  [default: tab in .tsv, else comma]",
@@ -167,17 +153,14 @@ class TypedOptions(UnionOption):
 class ExcelOptions(TypedOptions, TypesOption, NullWordsOption):
     """The options of Excel workbooks."""
 
-    subject: ClassVar[str] = INPUT
-
     sheet: Annotated[str | None, Option(
-        "Sheet of an Excel workbook.  [default: the only visible one]", "--sheet NAME")] = None
+        "Sheet of an Excel workbook.  [default: the only visible one]", "--sheet NAME",
+        group=INPUT)] = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowsOptions(TypesOption):
     """The options of databases that all readers of databases have."""
-
-    subject: ClassVar[str] = SQL
 
     where: Annotated[str | None, Option(
         "Condition on the rows.", "--where SQL",
@@ -202,8 +185,6 @@ class RowsOptions(TypesOption):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DatabaseOptions(RowsOptions, PropertiesOption):
     """The options of databases."""
-
-    subject: ClassVar[str] = SQL
 
     table: Annotated[str | None, Option("Table or view to read.", "--table NAME")] = None
     query: Annotated[str | None, Option("SELECT to read instead.", "--query SQL")] = None
@@ -231,8 +212,6 @@ class DatabaseOptions(RowsOptions, PropertiesOption):
 class LakeOptions(PropertiesOption):
     """The options of tables of a data lake."""
 
-    subject: ClassVar[str] = LAKE
-
     version: Annotated[int | None, Option(
         "Version of a Delta Lake table, or id of a snapshot of an Iceberg table.", "--version N",
         least=0)] = None
@@ -245,8 +224,6 @@ class LakeOptions(PropertiesOption):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PictureOptions:
     """The options of all sources of images."""
-
-    subject: ClassVar[str] = IMAGES
 
     base: Annotated[str | None, Option(
         "Directory that relative paths of a table or of a COCO file start from.",
@@ -272,8 +249,6 @@ class PictureOptions:
 class ImageOptions(UnionOption, TypesOption, LayoutOption, PictureOptions):
     """The options of images in folders or tables."""
 
-    subject: ClassVar[str] = IMAGES
-
     labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Option(
         "File with the classes in order, one per line.", "--labels FILE",
         "Names of the classes in order, or a file with one name a line; None means all names that "
@@ -290,8 +265,6 @@ class ImageOptions(UnionOption, TypesOption, LayoutOption, PictureOptions):
 class CocoOptions(PictureOptions):
     """The options of COCO files."""
 
-    subject: ClassVar[str] = IMAGES
-
     masks: Annotated[Sequence[str] | None, Option(
         "Masks to draw of COCO's objects: objects (one each), classes (one an image), or both.",
         "--masks A,B")] = None
@@ -300,8 +273,6 @@ class CocoOptions(PictureOptions):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NumpyOptions(UnionOption, TypesOption, LayoutOption):
     """The options of NumPy arrays."""
-
-    subject: ClassVar[str] = NUMPY
 
     example: Annotated[str | None, Option(
         "What one example is: an entry along the first axis, or an array.", "--example",
@@ -320,6 +291,12 @@ class SourceOptions(
 
 # fmt: on
 
-SOURCE_OPTIONS: tuple[Option, ...] = flags_of(
-    CsvOptions, ExcelOptions, DatabaseOptions, LakeOptions, ImageOptions, CocoOptions, NumpyOptions
+SOURCE_OPTIONS = flags_of(
+    (CSV, CsvOptions),
+    (CSV, ExcelOptions),
+    (SQL, DatabaseOptions),
+    (LAKE, LakeOptions),
+    (IMAGES, ImageOptions),
+    (IMAGES, CocoOptions),
+    (NUMPY, NumpyOptions),
 )

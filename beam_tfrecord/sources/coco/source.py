@@ -159,12 +159,7 @@ def _scaled(areas: pa.Array, old: Sequence[_Size], new: Sequence[_Size]) -> pa.A
 
 @dataclasses.dataclass(frozen=True)
 class Coco(CocoOptions, ImageSource):
-    """Images with annotated objects, from COCO files such as ``instances_val2017.json``.
-
-    Attributes, besides those of all sources of images:
-        masks: Masks to make, keys of `MASKS`; None means none. ``objects``: a PNG for each object.
-            ``classes``: a PNG for each image, with the numbers of categories.
-    """
+    """Images with annotated objects, from COCO files such as ``instances_val2017.json``."""
 
     kind: ClassVar[str] = "coco"
     detail_type: ClassVar[Any] = CocoUnit
