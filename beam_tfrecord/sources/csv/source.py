@@ -50,30 +50,30 @@ from beam_tfrecord.sources.csv.formats import Formats
 from beam_tfrecord.sources.csv.read import CsvUnit, Reading, infer_unit, read_unit
 from beam_tfrecord.sources.csv.text import (
     Header,
-    codec_name,
-    compression_of,
     dialect_of,
     first_fields,
-    is_stream,
-    open_text,
     read_header,
     read_prefix,
 )
 from beam_tfrecord.sources.csv.types import CsvInference, infer_schema, keeps_text, remarks_of
-from beam_tfrecord.sources.files import as_paths, has_suffix, list_files
+from beam_tfrecord.sources.files import as_paths, has_suffix
+from beam_tfrecord.sources.text_files import (
+    BLOCK_BYTES,
+    MIN_CHUNK_BYTES,
+    TextFiles,
+    codec_name,
+    is_stream,
+    open_text,
+    text_bytes_of,
+)
 from beam_tfrecord.tables import cell
 from beam_tfrecord.type_checks import as_words
 
 SUFFIXES = (".csv", ".tsv")
-MIN_CHUNK_BYTES = 16
 # Options that the first release did not have.
 _LATER_OPTIONS = ("skip_lines", "comment", "date_formats", "null_in", "thousands", "decimal")
 _DELIMITERS = (";", "\t", "|", ",")
 _NUMBER = re.compile(r"[ \t]*[+-]?(\d+\.?\d*|\.\d+)[ \t]*")
-# Bytes to read and scan at a time, few enough for the processor's cache.
-SCAN_BYTES = 2**20
-# The usual compression ratio of text, for estimates only.
-_COMPRESSION_RATIO = 4
 
 
 class _ScanDetail(NamedTuple):
@@ -82,13 +82,12 @@ class _ScanDetail(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Csv(Source):
+class Csv(TextFiles):
     """CSV files, plain or compressed (``.gz``, ``.bz2``, ``.zst``, ``.lz4``, ``.xz``)."""
 
     kind: ClassVar[str] = "csv"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
     detail_type: ClassVar[Any] = CsvUnit
-    quick_scans: ClassVar[int] = 16
     # Columns of floats that are also read as text. Not an option: `with_texts` sets it.
     texts: ClassVar[tuple[str, ...]] = ()
 
@@ -167,15 +166,9 @@ class Csv(Source):
             if name not in _LATER_OPTIONS or value != getattr(Csv, name)
         }
 
-    def files(self) -> Iterator[InputFile]:
-        return list_files(as_paths(self.paths), SUFFIXES, remote=True)
-
-    def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        chunk_bytes = self.chunk_bytes * (self.unit_bytes // UNIT_BYTES)
-        step = file.bytes if is_stream(file, self.encoding) else chunk_bytes
-        starts = range(0, max(file.bytes, 1), max(step, 1))
-        for index, start in enumerate(starts):
-            yield Chunk(file, index, start, min(start + step, file.bytes))
+    @property
+    def text_encoding(self) -> str:
+        return self.encoding
 
     def scan(self, chunk: Chunk) -> Scan:
         """Find the ends of rows in a chunk, and in the first chunk the names of the columns."""
@@ -188,13 +181,13 @@ class Csv(Source):
     def _scans(self, chunk: Chunk) -> Iterator[ChunkScan]:
         start = min(max(chunk.start, self._skipped_bytes(chunk.file)), chunk.stop)
         with open_text(chunk.file, self.encoding, start, chunk.stop) as text:
-            data = text.read(SCAN_BYTES)
+            data = text.read(BLOCK_BYTES)
             # Skipped, because a quote after a byte order mark opens the first field.
             at = 3 if start == 0 and data.startswith(codecs.BOM_UTF8) else 0
             dialect = self._dialect_of(chunk.file)
             yield scan_chunk(data[at:], start + at, dialect)
             at = start + len(data)
-            while data := text.read(SCAN_BYTES):
+            while data := text.read(BLOCK_BYTES):
                 yield scan_chunk(data, at, dialect)
                 at += len(data)
 
@@ -236,7 +229,6 @@ class Csv(Source):
         ]
 
     def _stream_unit(self, file: InputFile, header: Header) -> Unit:
-        text_bytes = file.bytes * (_COMPRESSION_RATIO if compression_of(file) else 1)
         return Unit(
             name=file.name,
             file=file,
@@ -245,7 +237,7 @@ class Csv(Source):
             stop=max(header.stop, file.bytes),
             rows=None,
             input_bytes=file.bytes,
-            encoded_bytes=2 * text_bytes,
+            encoded_bytes=2 * text_bytes_of(file),
             # Nobody has counted the lines of a stream.
             detail=CsvUnit(header.names, header.line_ends + 1, rows_are_lines=False),
         )

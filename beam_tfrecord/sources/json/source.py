@@ -28,23 +28,24 @@ from beam_tfrecord.features.arrow_types import type_of_column
 from beam_tfrecord.sources.base import (
     UNIT_BYTES,
     Chunk,
-    InputFile,
     Scan,
-    Source,
     Unit,
     wanted_columns,
 )
-from beam_tfrecord.sources.csv.text import compression_of, is_stream, open_text
-from beam_tfrecord.sources.files import as_paths, list_files
+from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.json.read import infer_unit, read_unit
 from beam_tfrecord.sources.json.text import LINES, JsonUnit, form_of
 from beam_tfrecord.sources.json.types import JsonInference, infer_schema, parsed_type
+from beam_tfrecord.sources.text_files import (
+    BLOCK_BYTES,
+    MIN_CHUNK_BYTES,
+    TextFiles,
+    is_stream,
+    open_text,
+    text_bytes_of,
+)
 
 SUFFIXES = (".json", ".jsonl", ".ndjson")
-MIN_CHUNK_BYTES = 16
-_SCAN_BYTES = 2**20
-# The usual compression ratio of text, for estimates only.
-_COMPRESSION_RATIO = 4
 
 
 class _ScanDetail(NamedTuple):
@@ -54,13 +55,12 @@ class _ScanDetail(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Json(Source):
+class Json(TextFiles):
     """JSON Lines and JSON files, plain or compressed (``.gz .bz2 .zst .lz4 .xz``)."""
 
     kind: ClassVar[str] = "json"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
     detail_type: ClassVar[Any] = JsonUnit
-    quick_scans: ClassVar[int] = 16
 
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
     _: dataclasses.KW_ONLY
@@ -78,22 +78,13 @@ class Json(Source):
         if self.chunk_bytes < MIN_CHUNK_BYTES:
             raise UsageError(f"chunk_bytes is {self.chunk_bytes}: pass {MIN_CHUNK_BYTES} or more")
 
-    def files(self) -> Iterator[InputFile]:
-        return list_files(as_paths(self.paths), SUFFIXES, remote=True)
-
-    def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        chunk_bytes = self.chunk_bytes * (self.unit_bytes // UNIT_BYTES)
-        step = file.bytes if is_stream(file, "utf-8") else chunk_bytes
-        for index, start in enumerate(range(0, max(file.bytes, 1), max(step, 1))):
-            yield Chunk(file, index, start, min(start + step, file.bytes))
-
     def scan(self, chunk: Chunk) -> Scan:
         form = form_of(chunk.file) if chunk.index == 0 else None
         if is_stream(chunk.file, "utf-8"):
             return Scan(chunk, _ScanDetail(form, 0, -1))
         newlines, second_line, at = 0, -1, chunk.start
         with open_text(chunk.file, "utf-8", chunk.start, chunk.stop) as text:
-            while data := text.read(_SCAN_BYTES):
+            while data := text.read(BLOCK_BYTES):
                 if second_line < 0 and (found := data.find(b"\n")) >= 0:
                     second_line = at + found + 1
                 newlines += data.count(b"\n")
@@ -111,17 +102,13 @@ class Json(Source):
                     starts.append((second, line + 1))
                 line += scan.detail.newlines
         stops = [*(start for start, _ in starts[1:]), file.bytes]
-        ratio = _COMPRESSION_RATIO if compression_of(file) else 1
+        # The names of columns are in the records, too, so records are about as long as the text.
+        ratio = text_bytes_of(file) // max(1, file.bytes)
         return [
             Unit(
-                name=file.unit_name(index, len(starts)),
-                file=file,
-                index=index,
-                start=start,
-                stop=stop,
+                *(file.unit_name(index, len(starts)), file, index, start, stop),
                 rows=None,
                 input_bytes=stop - start,
-                # The names of columns are in the records, too.
                 encoded_bytes=max(1, ratio * (stop - start)),
                 detail=JsonUnit(form, line),
             )
