@@ -1,4 +1,4 @@
-"""Functions on Arrow types: tests for families of types, conversion to and from JSON, widening.
+"""Functions on Arrow types: tests for families of types, conversion to and from JSON.
 
 In JSON, a type without children is a string in Arrow's own notation (``int64``,
 ``timestamp[us, tz=UTC]``, ``decimal128(10, 2)``). A type with children is an object, such as
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError, did_you_mean
-from beam_tfrecord.features.tensors import TensorType, dtype_name, dtype_of, join_tensor_types
+from beam_tfrecord.features.tensors import TensorType, dtype_name, dtype_of
 
 # The test for a kind of type with one child, and its constructor.
 _Wrapper = tuple[Callable[[pa.DataType], bool], Callable[[Any], pa.DataType]]
@@ -110,22 +110,35 @@ def is_binary(arrow: pa.DataType) -> bool:
     )
 
 
+def with_inner_types(
+    arrow: pa.DataType, change: Callable[[pa.DataType], pa.DataType]
+) -> pa.DataType:
+    """Return a nested type in which the types directly inside are changed; others as they are."""
+
+    def changed(field: pa.Field) -> pa.Field:
+        return field.with_type(change(field.type))
+
+    if pa.types.is_struct(arrow):
+        return pa.struct(list(map(changed, arrow)))
+    if pa.types.is_map(arrow):
+        return pa.map_(changed(arrow.key_field), changed(arrow.item_field))
+    if pa.types.is_fixed_size_list(arrow):
+        return pa.list_(changed(arrow.value_field), arrow.list_size)
+    if (layout := _list_layout(arrow)) is not None:
+        return _LISTS[layout][1](changed(arrow.value_field))
+    return arrow
+
+
 def with_bytes(arrow: pa.DataType) -> pa.DataType:
     """Return a type with binary in place of text, also of text in lists, structs and maps."""
-    types = pa.types
-    if types.is_struct(arrow):
-        return pa.struct([field.with_type(with_bytes(field.type)) for field in arrow])
-    if types.is_list(arrow):
-        return pa.list_(with_bytes(arrow.value_type))
-    if types.is_large_list(arrow):
-        return pa.large_list(with_bytes(arrow.value_type))
-    if types.is_map(arrow):
-        return pa.map_(with_bytes(arrow.key_type), with_bytes(arrow.item_type))
-    return {
-        pa.string(): pa.binary(),
-        pa.large_string(): pa.large_binary(),
-        pa.string_view(): pa.binary_view(),
-    }.get(arrow, arrow)
+    return with_inner_types(_BYTES.get(arrow, arrow), with_bytes)
+
+
+_BYTES = {
+    pa.string(): pa.binary(),
+    pa.large_string(): pa.large_binary(),
+    pa.string_view(): pa.binary_view(),
+}
 
 
 def is_temporal(arrow: pa.DataType) -> bool:
@@ -139,20 +152,16 @@ def _list_layout(arrow: pa.DataType) -> str | None:
 
 def decoded_type(arrow: pa.DataType) -> pa.DataType:
     """Return the type that a column of type `arrow` has after decoding: without dictionaries."""
-    arrow = bare_type(arrow)
-    if pa.types.is_struct(arrow):
-        return pa.struct([_decoded_field(field) for field in arrow])
-    if pa.types.is_map(arrow):
-        return pa.map_(_decoded_field(arrow.key_field), _decoded_field(arrow.item_field))
-    if pa.types.is_fixed_size_list(arrow):
-        return pa.list_(_decoded_field(arrow.value_field), arrow.list_size)
-    if (layout := _list_layout(arrow)) is not None:
-        return _LISTS[layout][1](_decoded_field(arrow.value_field))
-    return arrow
+    return with_inner_types(bare_type(arrow), decoded_type)
 
 
-def _decoded_field(field: pa.Field) -> pa.Field:
-    return field.with_type(decoded_type(field.type))
+def without_views(arrow: pa.DataType) -> pa.DataType:
+    """Return `decoded_type` with large layouts in place of views of text and bytes."""
+    bare = bare_type(arrow)
+    return with_inner_types(_WITHOUT_VIEWS.get(bare, bare), without_views)
+
+
+_WITHOUT_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 
 
 def type_to_json(arrow: pa.DataType) -> Any:
@@ -304,33 +313,3 @@ def numpy_dtype(arrow: pa.DataType) -> np.dtype[Any]:
     """Return the NumPy dtype of numbers or booleans; `to_pandas_dtype` would need pandas."""
     dtype: np.dtype[Any] = pa.array([], arrow).to_numpy(zero_copy_only=False).dtype
     return dtype
-
-
-def widen(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return a type that holds the values of two types exactly, or None if there is none.
-
-    Integers widen to the smallest integer type that holds both ranges, floats to the wider float,
-    text and bytes to the large layout, and null to any type. Integers never become floats.
-    """
-    if one.equals(other) or pa.types.is_null(other):
-        return one
-    if pa.types.is_null(one):
-        return other
-    if pa.types.is_dictionary(one) or pa.types.is_dictionary(other):
-        return widen(bare_type(one), bare_type(other))
-    if pa.types.is_integer(one) and pa.types.is_integer(other):
-        dtype = np.promote_types(numpy_dtype(one), numpy_dtype(other))
-        # No integer holds both int64 and uint64: NumPy makes them float64.
-        return pa.from_numpy_dtype(dtype) if dtype.kind in "iu" else None
-    if pa.types.is_floating(one) and pa.types.is_floating(other):
-        return max(one, other, key=lambda arrow: arrow.bit_width)
-    if is_text(one) and is_text(other):
-        return pa.large_string()
-    if is_binary(one) and is_binary(other):
-        return pa.large_binary()
-    if isinstance(one, TensorType) and isinstance(other, TensorType):
-        return join_tensor_types(one, other)
-    if is_list(one) and is_list(other):
-        item = widen(one.value_type, other.value_type)
-        return None if item is None else pa.list_(item)
-    return None

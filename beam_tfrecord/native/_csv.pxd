@@ -47,14 +47,7 @@ cdef extern from "csv.h" nogil:
         size_t bytes
         uint8_t *scratch
         bint checked
-    ctypedef struct CsvSeen:
-        uint32_t kinds, strays
-        uint64_t *values
-        uint32_t *bytes
-        uint8_t (*words)[64]
-        uint64_t *counts
-        uint64_t *nulls
-    enum: CSV_STRAYS
+    enum: CSV_KINDS
     enum: CSV_STATES, CSV_SIZE, CSV_NEEDS_CLEANING, CSV_TRAILING
     enum: CSV_AS_FLOAT, CSV_AS_DOUBLE, CSV_AS_TEXT
     void csv_scan(const CsvDialect *, const uint8_t *, size_t, CsvPassage *)
@@ -63,5 +56,5 @@ cdef extern from "csv.h" nogil:
     size_t csv_clean(const CsvDialect *, const uint8_t *, CsvField, uint8_t *)
     uint32_t csv_fill(const CsvText *, const CsvRows *, CsvColumn *, size_t, uint32_t,
                       uint32_t *, uint32_t *)
-    void csv_collect(const CsvText *, const CsvRows *, uint32_t, CsvSeen *, uint32_t *)
+    void csv_collect(const CsvText *, const CsvRows *, uint32_t, uint32_t *, uint32_t *)
     void csv_set_powers_of_five(const uint64_t *)

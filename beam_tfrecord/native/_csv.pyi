@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_tfrecord.native.values import Dialect, Fault, Passage, Row, Sighting, Target, WordsSeen
+from beam_tfrecord.native.values import Dialect, Fault, Passage, Row, Sighting, Target
 
 def scan(data: Any, dialect: Dialect) -> tuple[Passage, ...]:
     """Return what a piece of a file does to each of the eight states it may be entered in."""
@@ -41,8 +41,8 @@ class _Table:
 class Typer(_Table):
     """Collects the kinds of the values in every column.
 
-    In a column that turns out to be ordinary text only words for null are counted from there on.
-    Rows with too few or too many fields count with the fields that they have.
+    In a column of ordinary text, further kinds may be missing. Rows with too few or too many fields
+    take no part.
     """
 
     def __init__(
@@ -56,9 +56,6 @@ class Typer(_Table):
     ) -> None: ...
     def take_sightings(self) -> list[Sighting]:
         """Return the kinds seen for the first time since the last call."""
-
-    def words_seen(self) -> list[WordsSeen]:
-        """Return the words in every column, over everything fed."""
 
 class Filler(_Table):
     """Reads up to `capacity` rows into columns at a time."""

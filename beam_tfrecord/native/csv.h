@@ -105,7 +105,7 @@ size_t csv_clean(const CsvDialect *dialect, const uint8_t *data, CsvField field,
 
 /* What a field can be; a column collects the kinds of its fields as a set of bits. */
 enum {
-    CSV_NOTHING = 0, /* blank, or a word for null: no evidence */
+    CSV_NOTHING = 0, /* blank: no evidence */
     CSV_BOOL = 1,
     CSV_INT = 2,     /* an integer that a double holds exactly: up to 2^53 */
     CSV_BIG_INT = 4, /* any other int64 */
@@ -114,7 +114,9 @@ enum {
     CSV_TIME = 32,       /* date and time without a zone, no finer than 1 us */
     CSV_ZONED_TIME = 64, /* the same with a zone */
     CSV_TEXT = 128,
-    CSV_EMPTY = 256 /* blank, but quoted: the empty text, where the column turns out to be text */
+    CSV_EMPTY = 256, /* blank, but quoted: the empty text, where the column turns out to be text */
+    CSV_WORD = 512,  /* a word for null, where the column turns out not to be text */
+    CSV_KINDS = 10
 };
 
 /* Results of parsing: a hard number needs arbitrary precision to be rounded correctly. */
@@ -136,8 +138,10 @@ typedef struct {
     bool zoned;
 } CsvTime;
 
-/* The number of the word that the text is, or -1. */
-int csv_find_word(const CsvWords *words, const uint8_t *at, size_t bytes);
+/* Whether a word begins with the byte. */
+BT_INLINE bool csv_may_be_word(const CsvWords *words, uint8_t byte) {
+    return words->first[byte >> 6] >> (byte & 63) & 1;
+}
 bool csv_is_word(const CsvWords *words, const uint8_t *at, size_t bytes);
 
 /* An integer as sign and magnitude; leading zeros are allowed. */
@@ -207,24 +211,9 @@ typedef struct {
 uint32_t csv_fill(const CsvText *text, const CsvRows *rows, CsvColumn *column, size_t at,
                   uint32_t mark, uint32_t *faults, uint32_t *hard);
 
-/* Texts that are counted, where most other values of a column are none. */
-enum { CSV_STRAYS = 3, CSV_STRAY_BYTES = 64, CSV_STRAYS_AHEAD = 64 };
-
-/* What the values of a column are. */
-typedef struct {
-    uint32_t kinds;     /* a set */
-    uint32_t strays;    /* different texts; more than CSV_STRAYS: nothing is counted any more */
-    uint64_t values[7]; /* how many are of each kind before CSV_TEXT */
-    uint64_t stray_values;
-    uint32_t bytes[CSV_STRAYS];
-    uint8_t words[CSV_STRAYS][CSV_STRAY_BYTES];
-    uint64_t counts[CSV_STRAYS];
-    uint64_t *nulls; /* how often each word for null was seen */
-} CsvSeen;
-
-/* Joins the values of one column of the table to what was seen. `found[i]` is the row where bit i
- * of the kinds was seen first, where it is new. */
-void csv_collect(const CsvText *text, const CsvRows *rows, uint32_t column, CsvSeen *seen,
-                 uint32_t found[9]);
+/* Joins the kinds of the values in one column of the table to those that were `seen`. `found[i]` is
+ * the row where bit i of the kinds was seen first, if it is new. */
+void csv_collect(const CsvText *text, const CsvRows *rows, uint32_t column, uint32_t *seen,
+                 uint32_t found[CSV_KINDS]);
 
 #endif

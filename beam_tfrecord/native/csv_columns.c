@@ -165,73 +165,27 @@ uint32_t csv_fill(const CsvText *text, const CsvRows *rows, CsvColumn *column, s
     return 0;
 }
 
-/* Counts a text, unless there are too many different ones, or more than other values. */
-static void add_stray(CsvSeen *seen, Text value) {
-    uint32_t i = 0;
-    uint64_t values = 0;
-    for (int bit = 0; bit < 7; bit++) values += seen->values[bit];
-    seen->stray_values++;
-    if (value.bytes > CSV_STRAY_BYTES || seen->stray_values > values + CSV_STRAYS_AHEAD) {
-        seen->strays = CSV_STRAYS + 1;
-        return;
-    }
-    while (i < seen->strays && (seen->bytes[i] != value.bytes ||
-                                memcmp(seen->words[i], value.at, value.bytes)))
-        i++;
-    if (i == seen->strays) {
-        if (++seen->strays > CSV_STRAYS) return;
-        seen->bytes[i] = (uint32_t)value.bytes;
-        memcpy(seen->words[i], value.at, value.bytes);
-    }
-    seen->counts[i]++;
-}
-
-/* Counts the words for null in a column of text. */
-static void collect_nulls(const CsvText *text, const CsvRows *rows, const CsvField *fields,
-                          uint32_t row, CsvSeen *seen) {
-    const uint64_t *first = text->nulls.first;
-    for (; row < rows->rows; row++) {
-        if (BT_UNLIKELY(rows->counts[row] != rows->columns)) continue;
-        Text value = text_of(text, fields[row]);
-        if (!value.bytes || !(first[*value.at >> 6] >> (*value.at & 63) & 1)) continue;
-        int word = csv_find_word(&text->nulls, value.at, value.bytes);
-        if (word >= 0 && !csv_is_word(&text->always, value.at, value.bytes)) seen->nulls[word]++;
-    }
-}
-
-void csv_collect(const CsvText *text, const CsvRows *rows, uint32_t column, CsvSeen *seen,
-                 uint32_t found[9]) {
+void csv_collect(const CsvText *text, const CsvRows *rows, uint32_t column, uint32_t *seen,
+                 uint32_t found[CSV_KINDS]) {
     const CsvField *fields = rows->fields + (size_t)column * rows->capacity;
-    uint32_t row = 0;
-    for (; row < rows->rows && seen->strays <= CSV_STRAYS; row++) {
+    for (uint32_t row = 0; row < rows->rows; row++) {
         if (BT_UNLIKELY(rows->counts[row] != rows->columns)) continue;
         Text value = text_of(text, fields[row]);
+        /* In ordinary text, only words for null and quoted blanks say more. */
+        if (*seen & CSV_TEXT && value.bytes && !csv_may_be_word(&text->nulls, *value.at)) continue;
         if (csv_is_word(&text->always, value.at, value.bytes)) continue;
         uint32_t kind = (uint32_t)csv_kind(value.at, value.bytes);
         if (BT_UNLIKELY(!kind)) {
             if (!(fields[row].size & CSV_WAS_QUOTED)) continue;
             kind = CSV_EMPTY;
         }
-        uint64_t *values = kind < CSV_TEXT ? &seen->values[__builtin_ctz(kind)] : NULL;
-        if (BT_LIKELY(values)) ++*values;
-        if (BT_LIKELY(seen->kinds & kind & ~(uint32_t)CSV_TEXT)) continue;
+        if (BT_LIKELY(*seen & kind & ~(uint32_t)CSV_TEXT)) continue;
         /* Only what is no value at all can be a word for null, whatever words were given. */
         csv_trim(&value.at, &value.bytes);
-        if (csv_is_word(&text->always, value.at, value.bytes)) {
-            if (values) --*values;
-            continue;
-        }
-        if (kind == CSV_TEXT) {
-            int word = csv_find_word(&text->nulls, value.at, value.bytes);
-            if (word >= 0) {
-                seen->nulls[word]++;
-                continue;
-            }
-            add_stray(seen, value);
-            if (seen->kinds & CSV_TEXT) continue;
-        }
-        seen->kinds |= kind;
+        if (csv_is_word(&text->always, value.at, value.bytes)) continue;
+        if (kind == CSV_TEXT && csv_is_word(&text->nulls, value.at, value.bytes)) kind = CSV_WORD;
+        if (*seen & kind) continue;
+        *seen |= kind;
         found[__builtin_ctz(kind)] = row;
     }
-    collect_nulls(text, rows, fields, row, seen);
 }

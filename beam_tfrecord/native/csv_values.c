@@ -5,17 +5,12 @@
 BT_INLINE bool is_digit(uint8_t byte) { return (uint8_t)(byte - '0') < 10; }
 BT_INLINE bool is_blank(uint8_t byte) { return byte == ' ' || byte == '\t'; }
 
-int csv_find_word(const CsvWords *words, const uint8_t *at, size_t bytes) {
-    if (!bytes || bytes > words->longest || !(words->first[*at >> 6] >> (*at & 63) & 1)) return -1;
+bool csv_is_word(const CsvWords *words, const uint8_t *at, size_t bytes) {
+    if (!bytes || bytes > words->longest || !csv_may_be_word(words, *at)) return false;
     uint32_t start = 0;
     for (uint32_t i = 0; i < words->count; start = words->ends[i++])
-        if (words->ends[i] - start == bytes && !memcmp(words->text + start, at, bytes))
-            return (int)i;
-    return -1;
-}
-
-bool csv_is_word(const CsvWords *words, const uint8_t *at, size_t bytes) {
-    return csv_find_word(words, at, bytes) >= 0;
+        if (words->ends[i] - start == bytes && !memcmp(words->text + start, at, bytes)) return true;
+    return false;
 }
 
 bool csv_trim(const uint8_t **at, size_t *bytes) {

@@ -124,8 +124,11 @@ Passage = tuple[int, int, int, int]
 # States of a CSV parser between two bytes.
 ROW_START, FIELD_START, UNQUOTED, QUOTED, QUOTE_SEEN, CR, ESCAPE, ESCAPE_QUOTED = range(8)
 COMMENT = 8
-# Kinds of CSV values, one bit each; an unquoted blank value has no kind.
-BOOL, INT, BIG_INT, FLOAT, DATE, TIME, ZONED_TIME, TEXT, EMPTY = (1 << bit for bit in range(9))
+# Kinds of CSV values, one bit each; an unquoted blank value has no kind, and `WORD` is a word for
+# null unless the column is text.
+BOOL, INT, BIG_INT, FLOAT, DATE, TIME, ZONED_TIME, TEXT, EMPTY, WORD = (
+    1 << bit for bit in range(10)
+)
 
 # Types that a CSV column can be read as: see `Target.kind`.
 (AS_NULL, AS_BOOL, AS_INT, AS_FLOAT, AS_DOUBLE, AS_DATE, AS_TIME, AS_TEXT, AS_BYTES, AS_WORDS) = (
@@ -134,9 +137,6 @@ BOOL, INT, BIG_INT, FLOAT, DATE, TIME, ZONED_TIME, TEXT, EMPTY = (1 << bit for b
 
 # A batch of CSV rows ends early if the text of one column would exceed this size.
 COLUMN_TEXT_BYTES = 2**28
-# Maximum number of distinct texts that are counted in a CSV column whose values are mostly not
-# text.
-STRAYS = 3
 
 
 class Target(NamedTuple):
@@ -182,11 +182,3 @@ class Sighting(NamedTuple):
     row: int
     start: int
     value: bytes
-
-
-class WordsSeen(NamedTuple):
-    """Counts of the values of a CSV column: texts, words for null, and values of other kinds."""
-
-    values: dict[int, int]
-    strays: dict[bytes, int] | None
-    nulls: dict[bytes, int]

@@ -14,26 +14,24 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_tfrecord.batch import EXAMPLES_SCHEMA
 from beam_tfrecord.errors import DataError, SchemaConflict
-from beam_tfrecord.features.arrow_types import is_binary, is_list, is_text, widen
-from beam_tfrecord.features.tensors import TensorType, is_foreign, item_type, join_tensor_types
-from beam_tfrecord.records.rows import with_dicts
+from beam_tfrecord.features.arrow_types import is_binary, is_list, is_text
+from beam_tfrecord.features.converting import join_types
+from beam_tfrecord.features.python_values import (
+    PLAIN_TYPES,
+    Misfit,
+    column_of,
+    join,
+    plain_values,
+    type_of,
+)
+from beam_tfrecord.features.tensors import TensorType, item_type, join_tensor_types
 
-_ARRAYS = (np.ndarray, np.generic)
-# Length of the text of a value in a message.
-_SHOWN = 40
-# Bits of integers that float32 represents exactly.
-_EXACT_IN_FLOAT32 = 16
-# Of decimal256.
-_MOST_DIGITS = 76
 _HINTS: dict[Any, pa.DataType] = {
-    bool: pa.bool_(),
-    int: pa.int64(),
-    float: pa.float64(),
-    str: pa.string(),
-    bytes: pa.binary(),
+    **PLAIN_TYPES,
     datetime.date: pa.date32(),
     datetime.datetime: pa.timestamp("us"),
     datetime.time: pa.time64("us"),
@@ -100,13 +98,7 @@ class RowTypes:
         """Return the types of two parts of the data together; associative and commutative."""
         columns = dict(self.columns)
         for name, found in other.columns.items():
-            wider = _wider(columns.get(name, found), found)
-            if wider is None:
-                raise SchemaConflict(
-                    f"column {name!r} has values of two types, {columns[name]} and {found}: give "
-                    "them one type, or pass a schema"
-                )
-            columns[name] = wider
+            columns[name] = _wider(name, columns.get(name, found), found)
         orders = {types.order for types in (self, other) if types.has_rows}
         return RowTypes(
             columns,
@@ -147,7 +139,7 @@ def _fits(found: pa.DataType, arrow: pa.DataType) -> bool:
     if isinstance(arrow, TensorType) and _fits_tensor(found, arrow):
         return True
     python = python_type(arrow)
-    return bool(python == found or widen(python, found) == python)
+    return bool(python == found or join_types(python, found) == python)
 
 
 def _fits_tensor(found: pa.DataType, arrow: TensorType) -> bool:
@@ -197,144 +189,41 @@ def infer_row_types(mapped: Sequence[Any]) -> RowTypes:
 
 
 def _type_of(name: str, values: Sequence[Any]) -> pa.DataType:
-    # Look at the few types first, since there are many values.
-    kinds: set[Any] = set(map(type, values))
-    if (plain := with_dicts(values, kinds)) is not values:
-        return _type_of(name, plain)
-    if np.ndarray in kinds:
-        kinds |= {value.dtype for value in values if isinstance(value, np.ndarray)}
-        kinds.remove(np.ndarray)
-    if any(map(_may_be_tensor, kinds)) and any(map(_is_tensor, values)):
-        return _tensor_type_of(name, values)
-    if len(kinds - {types.NoneType}) > 1:
-        # Each kind apart: what Arrow makes of several depends on which values are in one batch.
-        by_kind: dict[Any, list[Any]] = {}
-        for value in values:
-            kind = value.dtype if isinstance(value, np.ndarray) else type(value)
-            by_kind.setdefault(kind, []).append(value)
-        joined = functools.reduce(_wider_or_none, (_type_of(name, of) for of in by_kind.values()))
-        if joined is None:
-            raise SchemaConflict(_no_type(name, values, ValueError("no type holds both")))
-        return joined
+    values = plain_values(values)
+    kinds = dict.fromkeys(map(type, values))
     try:
-        column = pa.array(values, from_pandas=False)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        if (joined := _joined(values)) is not None:
-            return joined
-        raise SchemaConflict(_no_type(name, values, error)) from error
-    return _narrowest(column)
+        # Each kind apart, because integers among floats are narrowed as integers.
+        types = [_narrowest([one for one in values if type(one) is kind]) for kind in kinds]
+    except Misfit as error:
+        raise SchemaConflict(
+            f"column {name!r} has values that have no type here ({error}): give numbers, text, "
+            "bytes, times, arrays, or lists or dicts of these"
+        ) from error
+    return functools.reduce(functools.partial(_wider, name), types, pa.null())
 
 
-def _joined(values: Sequence[Any]) -> pa.DataType | None:
-    """Return the type of values that Arrow converts one by one, but not together."""
-    if not all(_has_type([value]) for value in values):
-        return None
-    found = (_narrowest(pa.array([value], from_pandas=False)) for value in values)
-    return functools.reduce(_wider_or_none, found, pa.null())
-
-
-def _wider_or_none(one: pa.DataType | None, other: pa.DataType) -> pa.DataType | None:
-    # An Arrow type cannot be compared with None.
-    return None if one is None else _wider(one, other)
-
-
-def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return a type for the values of both types, or None if there is none.
-
-    Integers and floats become floats: the conversion of the rows refuses an integer that is not
-    exact. In lists and structs of the same fields, too.
-    """
-    if is_list(one) and is_list(other):
-        item = _wider(one.value_type, other.value_type)
-        return None if item is None else pa.list_(item)
-    if pa.types.is_struct(one) and pa.types.is_struct(other) and one.names == other.names:
-        fields = [_wider(a.type, b.type) for a, b in zip(one, other, strict=True)]
-        return None if None in fields else pa.struct(list(zip(one.names, fields, strict=True)))
-    if pa.types.is_decimal(one) and pa.types.is_decimal(other):
-        return _wider_decimal(one, other)
-    integer, number = sorted((one, other), key=pa.types.is_floating)
-    if pa.types.is_integer(integer) and pa.types.is_floating(number):
-        return number if integer.bit_width <= _EXACT_IN_FLOAT32 else pa.float64()
-    return widen(one, other)
-
-
-def _wider_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    scale = max(one.scale, other.scale)
-    digits = scale + max(one.precision - one.scale, other.precision - other.scale)
-    if digits > _MOST_DIGITS:
-        return None
-    return pa.decimal128(digits, scale) if digits <= 38 else pa.decimal256(digits, scale)
-
-
-def _no_type(name: str, values: Sequence[Any], error: Exception) -> str:
-    """Return the message for the values of a column that Arrow has no type for."""
-    by_kind = {type(value): value for value in reversed(values) if value is not None}
-    for pair in itertools.combinations(reversed(by_kind.values()), 2):
-        # Values that go together, such as 1 and 1.5, are not at fault.
-        if all(_has_type([one]) for one in pair) and _joined(pair) is None:
-            both = " and ".join(f"{type(one).__name__} ({repr(one)[:_SHOWN]})" for one in pair)
-            return f"column {name!r} has values of two types, {both}: give them one type"
-    return (
-        f"column {name!r} has values that have no type here ({error}): give numbers, text, bytes, "
-        "times, arrays, or lists or dicts of these"
-    )
-
-
-def _has_type(values: Sequence[Any]) -> bool:
+def _wider(name: str, one: pa.DataType, other: pa.DataType) -> pa.DataType:
     try:
-        pa.array(list(values), from_pandas=False)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        return False
-    return True
+        return join(one, other)
+    except Misfit as error:
+        raise SchemaConflict(
+            f"column {name!r} has values of two types, {one} and {other}: give them one type, or "
+            "pass a schema"
+        ) from error
 
 
-def _may_be_tensor(kind: Any) -> bool:
-    return isinstance(kind, np.dtype) or issubclass(kind, _ARRAYS)
-
-
-def _is_tensor(value: Any) -> bool:
-    """Return whether a value is an array that Arrow cannot hold as a number or list of numbers."""
-    if not isinstance(value, _ARRAYS):
-        return False
-    is_odd = value.dtype.kind == "c" or is_foreign(value.dtype)
-    return is_odd or (isinstance(value, np.ndarray) and value.ndim != 1)
-
-
-def _tensor_type_of(name: str, values: Sequence[Any]) -> TensorType:
-    arrays = [np.asarray(value) for value in values if value is not None]
-    joined, *rest = [TensorType(array.dtype, array.shape) for array in arrays]
-    for found in rest:
-        wider = join_tensor_types(joined, found)
-        if wider is None:
-            raise SchemaConflict(
-                f"column {name!r} has arrays of {joined.dtype} and {found.dtype}: give them one "
-                "dtype"
-            )
-        joined = wider
-    return joined
-
-
-def _narrowest(column: pa.Array) -> pa.DataType:
-    """Return the narrowest type that holds numbers exactly; return another type unchanged."""
-    candidates: tuple[pa.DataType, ...] = ()
-    if pa.types.is_integer(column.type):
-        candidates = (pa.int8(), pa.int16(), pa.int32())
-    elif pa.types.is_floating(column.type):
-        candidates = (pa.float32(),)
-    for narrow in candidates:
-        try:
-            narrowed = column.cast(narrow, safe=pa.types.is_integer(narrow)).cast(column.type)
-            if _same_numbers(narrowed, column):
-                return narrow
-        except pa.ArrowInvalid:
-            continue
-    return column.type
-
-
-def _same_numbers(one: pa.Array, other: pa.Array) -> bool:
-    """Return whether two arrays have equal numbers; NaN equals NaN, unlike in Arrow."""
-    if one.equals(other):
-        return True
-    left, right = (array.to_numpy(zero_copy_only=False) for array in (one, other))
-    # Both arrays have NaN for nulls here, in the same rows.
-    return bool(pa.types.is_floating(one.type) and np.array_equal(left, right, equal_nan=True))
+def _narrowest(values: Sequence[Any]) -> pa.DataType:
+    """Return the narrowest type that holds numbers exactly, or the type of other values."""
+    arrow = type_of(values)
+    if pa.types.is_integer(arrow):
+        low, high = (value.as_py() for value in pc.min_max(column_of(values)).values())
+        for narrow in (np.int8, np.int16, np.int32):
+            if np.iinfo(narrow).min <= low and high <= np.iinfo(narrow).max:
+                return pa.from_numpy_dtype(narrow)
+    elif pa.types.is_floating(arrow):
+        numbers = column_of(values).to_numpy()
+        with np.errstate(over="ignore"):
+            narrowed = numbers.astype(np.float32)
+        if np.array_equal(narrowed, numbers, equal_nan=True):
+            return pa.float32()
+    return arrow

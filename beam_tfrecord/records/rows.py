@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 import os
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,84 +21,11 @@ import pyarrow.compute as pc
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import EXAMPLES_SCHEMA, MAX_VALUE_CHARS, Batch, Origin, Reject
-from beam_tfrecord.features.arrow_types import is_list
-from beam_tfrecord.features.tensors import TensorType, tensor_column
+from beam_tfrecord.features.python_values import MISFITS, array_of, as_row, plain_values
 from beam_tfrecord.user_function import is_users_file
 
 Row = Mapping[str, Any]
 RowFunction = Callable[[dict[str, Any]], Any]
-
-# A tuple of types is checked faster than a union.
-_LISTS = (list, tuple)
-
-# Errors for a value that does not fit its column.
-_MISFITS = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError)
-
-
-def as_row(value: Any) -> dict[Any, Any] | None:
-    """Return a dict, NamedTuple, dataclass or `beam.Row` as a dict; None for any other value."""
-    if type(value) is dict:
-        return value
-    # The Struct of protobuf is a mapping, but a message.
-    if isinstance(value, Mapping) and not hasattr(value, "DESCRIPTOR"):
-        return dict(value)
-    if hasattr(value, "_asdict"):
-        return dict(value._asdict())
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return None
-
-
-def with_dicts(values: Sequence[Any], kinds: Set[type]) -> Sequence[Any]:
-    """Return values with dicts in place of all rows in them, such as NamedTuples, at any depth.
-
-    Arrow takes a NamedTuple for a list, and has no type for the others.
-    """
-    return list(map(_with_dicts, values)) if _has_rows(values, kinds) else values
-
-
-def _has_rows(values: Sequence[Any], kinds: Set[type]) -> bool:
-    if any(hasattr(kind, "_asdict") or dataclasses.is_dataclass(kind) for kind in kinds):
-        return True
-    inner: list[Any] = []
-    if any(issubclass(kind, dict) for kind in kinds):
-        inner = [item for value in values if isinstance(value, dict) for item in value.values()]
-    if any(issubclass(kind, list | tuple) for kind in kinds):
-        lists = [value for value in values if isinstance(value, _LISTS) and value]
-        # The first item shows what the others are, unless it is None.
-        firsts = [value[0] for value in lists]
-        inner += itertools.chain.from_iterable(lists) if type(None) in map(type, firsts) else firsts
-    return bool(inner) and _has_rows(inner, set(map(type, inner)))
-
-
-def _with_dicts(value: Any) -> Any:
-    if (row := as_row(value)) is not None:
-        return {key: _with_dicts(item) for key, item in row.items()}
-    return list(map(_with_dicts, value)) if isinstance(value, list | tuple) else value
-
-
-def to_rows(data: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Return the rows of a batch as dicts of Python values."""
-    names = data.schema.names
-    if not names:
-        return [{} for _ in range(data.num_rows)]
-    columns = [_to_list(column) for column in data.columns]
-    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
-
-
-def _to_list(column: pa.Array) -> list[Any]:
-    """Return a column as Python values; NumPy converts numbers ten times as fast as Arrow."""
-    plain = pa.types.is_integer(column.type) or (
-        pa.types.is_floating(column.type) and not pa.types.is_float16(column.type)
-    )
-    if not plain:
-        return list(column.to_pylist())
-    if not column.null_count:
-        return list(column.to_numpy().tolist())
-    values = list(column.fill_null(0).to_numpy().tolist())
-    for index in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)):
-        values[index] = None
-    return values
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -118,7 +45,7 @@ def call_on_rows(batch: Batch, function: RowFunction) -> Mapped:
     # By index of the result. The first result of a row has number 0.
     subs: dict[int, int] = {}
     rejects: list[Reject] = []
-    for index, row in enumerate(to_rows(batch.data)):
+    for index, row in enumerate(batch.data.to_pylist()):
         try:
             result = function(row)
             results = (result,) if type(result) is dict else list(outputs_of(result))
@@ -234,7 +161,7 @@ def _columns_of(
     """Return the columns of the rows that fit the schema, their indices, and the rejects."""
     try:
         return _columns(mapped.rows, schema), np.arange(len(mapped.rows)), ()
-    except _MISFITS:
+    except TypeError:
         pass
     # At least one row does not fit: convert the rows one by one to find it.
     fitting, rejects = [], []
@@ -242,7 +169,7 @@ def _columns_of(
         try:
             _columns([row], schema)
             fitting.append(index)
-        except _MISFITS as error:
+        except TypeError as error:
             rejects.append(_reject_of(error, row, batch, int(mapped.source_rows[index])))
     columns = _columns([mapped.rows[index] for index in fitting], schema)
     return columns, np.array(fitting, np.int64), tuple(rejects)
@@ -260,76 +187,25 @@ def _columns(rows: Sequence[Row], schema: pa.Schema) -> _Columns:
         raise TypeError("an example was returned, but the schema has columns")
     arrays, wide = [], {}
     for field in schema:
-        values = [row.get(field.name) for row in rows]
+        values = plain_values([row.get(field.name) for row in rows])
         try:
-            array = _array_of(values, field)
-        except pa.ArrowException as error:
+            arrays.append(array_of(values, field.type))
+            if pa.types.is_float32(field.type):
+                wide[field.name] = _exact(values, arrays[-1])
+        except MISFITS as error:
             raise TypeError(f"column {field.name!r} is {field.type}: {error}") from error
-        arrays.append(array)
-        if pa.types.is_float32(field.type):
-            exact = wide[field.name] = pa.array(values, pa.float64())
-            # Arrow silently turns a number that float32 cannot hold into infinity.
-            if not pc.is_inf(array).equals(pc.is_inf(exact)):
-                raise TypeError(f"column {field.name!r} is {field.type} but has a larger number")
     extra = set(itertools.chain.from_iterable(rows)).difference(schema.names)
     if extra:
         raise TypeError(f"column {min(extra, key=str)!r} is not in the schema")
     return _Columns(pa.RecordBatch.from_arrays(arrays, schema=schema), wide)
 
 
-def _array_of(values: Sequence[Any], field: pa.Field) -> pa.Array:
-    # Arrow would cut 1.5 to 1 for a column of integers without an error.
-    if pa.types.is_integer(field.type) and any(
-        issubclass(kind, float | np.floating) for kind in set(map(type, values))
-    ):
-        raise TypeError(f"column {field.name!r} is {field.type} but has a float")
-    if isinstance(field.type, TensorType):
-        return tensor_column(values, field.type)
-    if _has_struct(field.type):
-        values = with_dicts(values, set(map(type, values)))
-    array = pa.array(values, field.type)
-    if _has_set(values, field.type):
-        raise TypeError(
-            f"column {field.name!r} has a set, and a set has no order: return a sorted list"
-        )
-    if pa.types.is_decimal(field.type):
-        # Arrow silently turns a number that is 39 digits finer than the type into 0.
-        zeros = pc.fill_null(pc.equal(array, pa.scalar(0, array.type)), False)
-        if any(values[int(row)] for row in np.flatnonzero(zeros.to_numpy(zero_copy_only=False))):
-            raise TypeError(f"column {field.name!r} is {field.type} but has a finer number")
-    return array
-
-
-def _has_struct(arrow: pa.DataType) -> bool:
-    inner = (arrow.field(number).type for number in range(arrow.num_fields))
-    return pa.types.is_struct(arrow) or any(map(_has_struct, inner))
-
-
-def _has_set(values: Sequence[Any], arrow: pa.DataType) -> bool:
-    """Return whether values that Arrow converted to `arrow` contain sets, at any depth.
-
-    Arrow stores a set as a list in the order of hashes, which for text differ between processes.
-    """
-    if not pa.types.is_nested(arrow):
-        return False
-    # Look at the few types first, since there are many values.
-    kinds = set(map(type, values))
-    if any(issubclass(kind, set | frozenset) for kind in kinds):
-        return True
-    missing = {kind for kind in kinds if not issubclass(kind, Iterable)}
-    if missing:
-        values = [value for value in values if type(value) not in missing]
-    if is_list(arrow):
-        item = arrow.value_type
-        is_deep = pa.types.is_nested(item)
-        return is_deep and _has_set(list(itertools.chain.from_iterable(values)), item)
-    if not all(issubclass(kind, Mapping) for kind in kinds - missing):
-        # Arrow also reads a struct or a map from pairs.
-        values = list(map(dict, values))
-    if pa.types.is_map(arrow):
-        return _has_set([item for value in values for item in value.values()], arrow.item_type)
-    nested = [field for field in arrow if pa.types.is_nested(field.type)]
-    return any(_has_set([value.get(f.name) for value in values], f.type) for f in nested)
+def _exact(values: Sequence[Any], rounded: pa.Array) -> pa.Array:
+    exact = pa.array(values, pa.float64())
+    # Arrow silently turns a number that float32 cannot hold into infinity.
+    if not pc.is_inf(rounded).equals(pc.is_inf(exact)):
+        raise TypeError("a number is larger")
+    return exact
 
 
 def _reject_of(error: Exception, row: Any, batch: Batch, index: int) -> Reject:

@@ -8,43 +8,49 @@ are here.
 
 from __future__ import annotations
 
-import abc
+import contextlib
 import copy
 import dataclasses
-import os
-from collections import Counter
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
+from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, MAX_VALUE_CHARS, Batch, Origin, Reject
 from beam_tfrecord.errors import DataError, SchemaConflict
+from beam_tfrecord.features.converting import can_cast, cast_exactly, join_types, plain_field
+from beam_tfrecord.options.sources import TypedOptions
 from beam_tfrecord.sources.base import (
+    Chunk,
     InputFile,
     Scan,
     Source,
     Unit,
-    chosen_columns,
-    not_in_all_files,
     not_in_file,
-    wanted_columns,
 )
-from beam_tfrecord.sources.exact_types import can_cast, cast_exactly, join_types
-from beam_tfrecord.sources.file_parts import Ranges, changed, joined_ranges
-from beam_tfrecord.sources.files import as_paths, list_files
-from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
+from beam_tfrecord.sources.file_parts import (
+    changed,
+    check_size,
+    incomplete,
+    open_input,
+    sliced,
+    unreadable_from,
+)
+from beam_tfrecord.sources.files import FileSource
+from beam_tfrecord.sources.hive import with_partitions
+from beam_tfrecord.sources.merging import ByFile, join_by_name
+from beam_tfrecord.sources.rejects import bad_value, without_rows
 from beam_tfrecord.storage import is_in_zip
+from beam_tfrecord.tables import repeated
 
 # Estimated bytes of the framing of a record, and of the tags and lengths of one feature.
 _RECORD_BYTES = 16
 _FEATURE_BYTES = 8
 # Number of sizes to try in the search for ranges of blocks of similar size.
 _EVEN_STEPS = 16
-_SHOWN_CHARACTERS = 200
+_PARTS_IN_UNIT = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +63,6 @@ class Block:
     compressed_bytes: int
     uncompressed_bytes: int
     encoded_bytes: int
-    ranges: Ranges = ()
     is_pruned: bool = False
 
 
@@ -68,13 +73,38 @@ class Contents:
     schema: pa.Schema
     names: tuple[str, ...]
     blocks: tuple[Block, ...]
-    head: Ranges = ()
+
+
+class Part(NamedTuple):
+    """A part of a file that can be read on its own; `start` and `stop` are as its format counts."""
+
+    start: int
+    stop: int
+    num_rows: int
+    nbytes: int
+    decoded_bytes: int
+
+
+class OpenTable(NamedTuple):
+    """An open file.
+
+    Attributes:
+        schema: The columns of the file.
+        parts: The parts of the file, in order; only scans use them.
+        read: Yields columns of the parts between a `start` and a `stop`; at least one is named.
+    """
+
+    schema: pa.Schema
+    parts: Iterable[Part]
+    read: Callable[[int, int, Sequence[str]], Iterator[pa.RecordBatch]]
+
+
+_Rows = TypeVar("_Rows", Part, pa.RecordBatch)
 
 
 class BlockUnit(NamedTuple):
-    """The byte ranges that a unit reads, and the number of rows before it in its file."""
+    """The number of rows before a unit in its file."""
 
-    ranges: Ranges
     first_row: int
 
 
@@ -99,53 +129,86 @@ class Opened(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class TypedFiles(Source):
-    """Base of the sources whose files state the types of their columns.
+class TypedFiles(TypedOptions, FileSource):
+    """Base of the sources whose files state the types of their columns."""
 
-    Attributes:
-        paths: Files, directories and globs.
-        columns: Names of the columns to read, in order; None means all.
-        union: Whether files may lack columns of other files, which are null there.
-        settled: Types for columns whose types in different files have no exact common type. Rows
-            that do not fit these types exactly are rejected.
-    """
-
-    has_ranges: ClassVar[bool] = True
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
     detail_type: ClassVar[Any] = BlockUnit
+    # The name of the format in messages, and what a library raises for damage.
+    title: ClassVar[str]
+    faults: ClassVar[tuple[type[Exception], ...]] = ()
 
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-    _: dataclasses.KW_ONLY
-    columns: Sequence[str] | None = None
-    union: bool = False
-    settled: pa.Schema | None = dataclasses.field(default=None, repr=False)
+    def open(self, raw: pa.NativeFile, file: InputFile) -> OpenTable:
+        """Read what is needed of an open file to find its parts and to read them."""
+        raise NotImplementedError
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "paths", as_paths(self.paths))
-        object.__setattr__(self, "columns", wanted_columns(self.columns))
+    def scan(self, chunk: Chunk) -> Scan:
+        file = chunk.file
+        with self._opened(file) as table:
+            check_names(table.schema.names, file)
+            fields = [plain_field(field) for field in table.schema if self.reads(field.name)]
+            share = len(fields) / max(1, len(table.schema))
+            per_row = framing_bytes(field.name for field in fields)
+            blocks: list[Block] = []
+            for part in self._guarded(table.parts, file, 0):
+                nbytes, decoded = int(share * part.nbytes), int(share * part.decoded_bytes)
+                check_size(nbytes, f"part {len(blocks)}", file)
+                encoded = part.num_rows * per_row + decoded
+                blocks.append(Block(part.start, part.stop, part.num_rows, nbytes, decoded, encoded))
+        return Scan(chunk, Contents(pa.schema(fields), tuple(table.schema.names), tuple(blocks)))
 
-    def files(self) -> Iterator[InputFile]:
-        """Yield the input files in order of their names.
+    @property
+    def part_bytes(self) -> int:
+        """Size to which `joined` joins small parts, so that scans of many are small."""
+        return self.unit_bytes // _PARTS_IN_UNIT
 
-        Raises:
-            UsageError: Nothing is found, or a file cannot be opened.
-        """
-        return list_files(as_paths(self.paths), self.suffixes, remote=True)
+    def reads(self, column: str) -> bool:
+        """Return whether a column is read."""
+        return self.columns is None or column in self.columns
 
-    @abc.abstractmethod
-    def opened(self, unit: Unit) -> AbstractContextManager[Opened]:
+    @contextlib.contextmanager
+    def _opened(self, file: InputFile) -> Iterator[OpenTable]:
+        with open_input(file) as raw:
+            try:
+                table = self.open(raw, file)
+            except self.faults as error:
+                raise incomplete(file, self.title, error) from error
+            yield table
+
+    def _guarded(self, found: Iterable[_Rows], file: InputFile, row: int) -> Iterator[_Rows]:
+        """Yield parts or batches of a file; an error names the row from which it is damaged."""
+        try:
+            for rows in found:
+                yield rows
+                row += rows.num_rows
+        except self.faults as error:
+            raise unreadable_from(file, row, error) from error
+
+    @contextlib.contextmanager
+    def opened(self, unit: Unit) -> Iterator[Opened]:
         """Open the file of a unit.
 
         Raises:
             DataError: The file is damaged; also while its rows are read.
         """
+        with self._opened(unit.file) as table:
+            rows = functools.partial(self._rows, table, unit)
+            yield Opened(table.schema, unit.detail.first_row, rows)
 
-    def detail(
-        self, found: Sequence[Contents], blocks: Sequence[Block], ranges: Ranges, first_row: int
-    ) -> Any:
+    def _rows(
+        self, table: OpenTable, unit: Unit, columns: Sequence[str], batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield columns of a unit."""
+        # Without a column, a library would lose the number of rows.
+        read = list(columns) or table.schema.names[:1]
+        batches = table.read(unit.start, unit.stop, read)
+        for batch in self._guarded(batches, unit.file, unit.detail.first_row):
+            yield from sliced(batch.select(list(columns)), batch_rows)
+
+    def detail(self, found: Sequence[Contents], blocks: Sequence[Block], first_row: int) -> Any:
         """Return the detail of the unit of some blocks, given the contents of its file."""
-        return BlockUnit(ranges, first_row)
+        return BlockUnit(first_row)
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         """Join neighbouring blocks up to `unit_bytes` of uncompressed data.
@@ -163,8 +226,6 @@ class TypedFiles(Source):
         for index, (start, stop) in enumerate(spans):
             of_unit = blocks[start:stop]
             read = [block for block in of_unit if not block.is_pruned]
-            ranges = [part for block in read for part in block.ranges]
-            head = [] if start else found[0].head
             rows = sum(block.rows for block in of_unit)
             unit = Unit(
                 name=file.unit_name(index, len(spans)),
@@ -176,17 +237,13 @@ class TypedFiles(Source):
                 input_bytes=sum(block.compressed_bytes for block in read),
                 # Also of what is not read, because it decides where one-pass jobs end a shard.
                 encoded_bytes=sum(block.encoded_bytes for block in of_unit),
-                detail=self.detail(found, of_unit, joined_ranges([*ranges, *head]), first_row),
+                detail=self.detail(found, of_unit, first_row),
                 pruned_rows=rows - sum(block.rows for block in read),
                 pruned_bytes=sum(b.compressed_bytes for b in of_unit if b.is_pruned),
             )
             units.append(unit)
             first_row += rows
         return units
-
-    def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
-        ranges: Ranges = unit.detail.ranges
-        return ranges
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         """Join the schemas of all files, by column name, in the order of the first file.
@@ -197,13 +254,30 @@ class TypedFiles(Source):
             UsageError: No file has one of `columns`.
         """
         scans = sorted(inferences, key=lambda scan: scan.chunk.file.name)
-        found: list[tuple[InputFile, Contents]] = [(scan.chunk.file, scan.detail) for scan in scans]
-        files = [file for file, _ in found]
-        names = list(dict.fromkeys(name for _, contents in found for name in contents.schema.names))
-        inside = pa.schema([_merged_field(name, found, self) for name in names])
-        schema = add_partition_fields(inside, files, columns=self.columns, union=self.union)
-        known = (name for file, one in found for name in (*one.names, *dict(file.partitions)))
-        return chosen_columns({field.name: field for field in schema}, self.columns, known)
+        found = [(scan.chunk.file, _fields_by_name(scan.detail)) for scan in scans]
+        return join_by_name(found, self._joined, columns=self.columns, union=self.union)
+
+    def _joined(self, name: str, having: ByFile[pa.Field]) -> pa.Field:
+        joined: Any = having[0][1].type
+        for file, field in having[1:]:
+            wider = join_types(joined, field.type)
+            if wider is None and self.settled is not None and name in self.settled.names:
+                joined = self.settled.field(name).type
+                break
+            if wider is None:
+                pairs = (pair for pair in having if join_types(pair[1].type, field.type) is None)
+                first, before = next(pairs)
+                raise SchemaConflict(
+                    f"column {name!r} is {field.type} in {file.name} but {before.type} in "
+                    f"{first.name}: pass --schema"
+                )
+            joined = wider
+        is_nullable = any(field.nullable for _, field in having)
+        # Metadata of a column is kept only if it is the same in all files.
+        metadata = having[0][1].metadata
+        if any(field.metadata != metadata for _, field in having):
+            metadata = None
+        return pa.field(name, joined, nullable=is_nullable, metadata=metadata)
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
@@ -233,6 +307,19 @@ class TypedFiles(Source):
                 yield no_rows(unit, schema)
 
 
+def joined(parts: Iterable[Part], nbytes: int) -> Iterator[Part]:
+    """Join neighbouring parts up to a number of decoded bytes."""
+    whole: Part | None = None
+    for part in parts:
+        sums = [sum(pair) for pair in zip(whole or (0,) * 5, part, strict=True)]
+        whole = Part(whole.start if whole else part.start, part.stop, *sums[2:])
+        if whole.decoded_bytes >= nbytes:
+            yield whole
+            whole = None
+    if whole:
+        yield whole
+
+
 def settled_by(source: Source, schema: pa.Schema | None) -> Source:
     """Return a source whose files may have conflicting types for the columns of `schema`."""
     if schema is None or not isinstance(source, TypedFiles):
@@ -244,7 +331,7 @@ def settled_by(source: Source, schema: pa.Schema | None) -> Source:
 
 def check_names(names: Iterable[str], file: InputFile) -> None:
     """Check that no two columns of a file have the same name."""
-    if doubled := [name for name, count in Counter(names).items() if count > 1]:
+    if doubled := repeated(names):
         raise DataError(f"{file.name} has two columns named {doubled[0]!r}: rename one of them")
 
 
@@ -331,22 +418,13 @@ def _batch(
     if arrays:
         data = pa.RecordBatch.from_arrays(arrays, schema=wanted)
     data = with_partitions(data, unit.file, schema)
-    if not rejects:
-        return Batch(data, origin)
-    good = np.setdiff1d(np.arange(data.num_rows, dtype=np.int64), list(rejects))
-    batch = Batch(data, origin).take(good)
-    return batch.replace(rejects=tuple(rejects[row] for row in sorted(rejects)))
+    return without_rows(Batch(data, origin), rejects)
 
 
 def _reject(origin: Origin, index: int, field: pa.Field, values: pa.Array) -> Reject:
-    text = str(values[index].as_py())[:_SHOWN_CHARACTERS]
     row = int(origin.row_numbers(len(values))[index])
-    where = origin.address_of(row)
-    message = (
-        f"column {field.name!r} is {text[:40]} in {where}, which is not {field.type} exactly: "
-        "correct --schema"
-    )
-    return Reject(origin.unit, row, field.name, "bad-value", message, text, where)
+    value, problem = str(values[index].as_py()), f"is not {field.type} exactly: correct --schema"
+    return bad_value(origin.unit, row, origin.address_of(row), field.name, value, problem)
 
 
 def _reject_of(fault: Fault, origin: Origin, num_rows: int) -> Reject:
@@ -356,33 +434,10 @@ def _reject_of(fault: Fault, origin: Origin, num_rows: int) -> Reject:
         f"{fault.name!r} in {where} is not {fault.expected}: correct it, or leave out the column "
         f"{fault.column!r} with --columns"
     )
-    text = fault.value[:_SHOWN_CHARACTERS]
+    text = fault.value[:MAX_VALUE_CHARS]
     return Reject(origin.unit, row, fault.column, "bad-value", message, text, where)
 
 
-def _merged_field(
-    name: str, found: Sequence[tuple[InputFile, Contents]], source: TypedFiles
-) -> pa.Field:
-    having = [(file, one.schema.field(name)) for file, one in found if name in one.names]
-    if len(having) < len(found) and not source.union:
-        lacking = next(file for file, one in found if name not in one.names)
-        raise not_in_all_files(name, having[0][0], lacking)
-    joined: Any = having[0][1].type
-    for file, field in having[1:]:
-        wider = join_types(joined, field.type)
-        if wider is None and source.settled is not None and name in source.settled.names:
-            joined = source.settled.field(name).type
-            break
-        if wider is None:
-            before = next(pair for pair in having if join_types(pair[1].type, field.type) is None)
-            raise SchemaConflict(
-                f"column {name!r} is {field.type} in {file.name} but {before[1].type} in "
-                f"{before[0].name}: pass --schema"
-            )
-        joined = wider
-    is_nullable = len(having) < len(found) or any(field.nullable for _, field in having)
-    # Metadata of a column is kept only if it is the same in all files.
-    metadata = having[0][1].metadata
-    if any(field.metadata != metadata for _, field in having):
-        metadata = None
-    return pa.field(name, joined, nullable=is_nullable, metadata=metadata)
+def _fields_by_name(contents: Contents) -> dict[str, Any]:
+    """Return the fields of the columns of a file; of a column that is not read it is None."""
+    return dict.fromkeys(contents.names) | {field.name: field for field in contents.schema}

@@ -21,7 +21,7 @@ from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.hashes import name_hash
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Unit
-from beam_tfrecord.sources.file_parts import Ranges, check_size, incomplete, open_input
+from beam_tfrecord.sources.file_parts import check_size, incomplete, open_input
 from beam_tfrecord.sources.typed_files import (
     Block,
     Contents,
@@ -45,9 +45,8 @@ _BATCH_BYTES = 2**24
 
 
 class TarUnit(NamedTuple):
-    """The byte ranges of a unit, the number of rows before it in its file, and the columns."""
+    """The number of rows before a unit in its file, and the columns."""
 
-    ranges: Ranges
     first_row: int
     columns: tuple[str, ...]
 
@@ -116,11 +115,9 @@ class WebDataset(TypedFiles):
         ]
         return Scan(chunk, Contents(pa.schema(fields), tuple(counts), tuple(blocks)))
 
-    def detail(
-        self, found: Sequence[Contents], blocks: Sequence[Block], ranges: Ranges, first_row: int
-    ) -> TarUnit:
+    def detail(self, found: Sequence[Contents], blocks: Sequence[Block], first_row: int) -> TarUnit:
         """Return the detail of the unit of some blocks."""
-        return TarUnit(ranges, first_row, found[0].names)
+        return TarUnit(first_row, found[0].names)
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         """Join the columns of all shards that have samples.
@@ -271,7 +268,7 @@ def _grouped(samples: Iterable[_Sample], unit_bytes: int) -> Iterator[list[_Samp
 def _block(group: Sequence[_Sample]) -> Block:
     start, stop = group[0].start, group[-1].stop
     nbytes = sum(sample.nbytes for sample in group)
-    return Block(start, stop, len(group), stop - start, nbytes, nbytes, ((start, stop),))
+    return Block(start, stop, len(group), stop - start, nbytes, nbytes)
 
 
 def _rows(

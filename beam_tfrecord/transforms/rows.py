@@ -19,16 +19,15 @@ from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, batch_of_examples
 from beam_tfrecord.beam_steps import in_global_window, in_one_window
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.extras import import_tensorflow, require
+from beam_tfrecord.features.python_values import as_row
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types
 from beam_tfrecord.records.rows import (
     Mapped,
-    as_row,
     canonical_example,
     is_example_class,
     mapped_batch,
-    to_rows,
 )
 from beam_tfrecord.runner_traits import check_lossless
 from beam_tfrecord.transforms import display
@@ -206,7 +205,8 @@ class ToRows(beam.PTransform):
 def _rows_of(batch: Batch) -> list[dict[str, Any]]:
     if batch.rejects:
         raise DataError(batch.rejects[0].message)
-    return to_rows(batch.data)
+    rows: list[dict[str, Any]] = batch.data.to_pylist()
+    return rows
 
 
 @dataclasses.dataclass(eq=False)

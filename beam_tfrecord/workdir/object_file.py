@@ -63,7 +63,6 @@ _MODULES = {
     "exchange.spill_files": ("BinCounts", "Run"),
     "exchange.tally": ("Tally",),
     "images": ("Refused",),
-    "sources.arrow": ("ArrowUnit",),
     "records.examples": ("Discovered",),
     "sources.base": ("InputFile", "Unit"),
     "sources.groups": ("Group",),

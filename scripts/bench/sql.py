@@ -133,7 +133,7 @@ CASES: Cases = {
 BARS: Bars = (
     (
         "SQLite end to end, of fetchmany alone",
-        *("sqlite_fetchmany", "sqlite_write", "seconds", ">= 0.7x"),
+        *("sqlite_fetchmany", "sqlite_write", "seconds", ">= 0.3x"),
     ),
     ("ADBC end to end, of ADBC alone", "adbc_drain", "postgres_write", "seconds", ">= 0.6x"),
     ("2 partitions, of 1", "postgres_write_1", "postgres_write_2", "seconds", ">= 1.5x"),

@@ -15,7 +15,7 @@ import pytest
 from tests.helpers.databases import numbers as databases
 from tests.helpers.databases import partitions
 from tests.helpers.databases.jdbc_mariadb import mariadb_server
-from tests.helpers.databases.numbers import sqlite_by_jdbc, ways_through
+from tests.helpers.databases.numbers import ways_through
 from tests.helpers.databases.postgres import binaries, postgres_server
 from tests.whole.number_texts import random_texts
 from tests.whole.number_ways import WAYS, Way, check_bytes, check_text, check_way
@@ -75,7 +75,7 @@ def _database_ways(servers: contextlib.ExitStack, directory: Path) -> dict[str, 
         return ways_through("duckdb", database, databases.DUCKDB)
 
     makers: tuple[Callable[[], dict[str, Way]], ...]
-    makers = (sqlite_by_jdbc, duckdb, h2, postgres, mariadb)
+    makers = (duckdb, h2, postgres, mariadb)
     found: dict[str, Way] = {}
     for make in makers:
         with contextlib.suppress(pytest.skip.Exception):

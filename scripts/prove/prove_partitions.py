@@ -31,7 +31,6 @@ def prove(*, tables: int, seed: int) -> dict[str, Any]:
         mariadb = servers.enter_context(mariadb_server())
         databases = {
             "sqlite": partitions.sqlite(scratch / "native.db"),
-            "sqlite by jdbc": partitions.sqlite(scratch / "jdbc.db", "jdbc"),
             "duckdb": partitions.duckdb(scratch / "native.duckdb"),
             "h2 by jdbc": partitions.h2("proof"),
             "mariadb by jdbc": partitions.mariadb(mariadb, "mariadb"),

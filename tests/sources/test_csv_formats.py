@@ -301,7 +301,7 @@ def test_words_that_are_null_are_not_remarked(tmp_path):
     source = Csv(path, delimiter=";", null_in=["a=n/a"])
     inferences = [source.infer(unit) for unit in source.all_units(source.all_scans())]
     (remark,) = source.remarks(inferences, source.schema())
-    assert remark.startswith("b: 'n/a' once is text, not null")
+    assert remark.startswith("b: 'n/a' in x.csv:2 is text: if it means missing")
 
 
 def test_a_column_of_other_type_is_as_without_formats(tmp_path):

@@ -255,7 +255,7 @@ def test_integers_stay_in_range(width, low, high, good, bad):
 @pytest.mark.parametrize(
     ("word", "kind"),
     [
-        ("", 0), ("  ", 0), ("NA", 0), ("0", "INT"), ("-5", "INT"), (" 12\t", "INT"),
+        ("", 0), ("  ", 0), ("NA", "WORD"), ("0", "INT"), ("-5", "INT"), (" 12\t", "INT"),
         ("9007199254740992", "INT"), ("9007199254740993", "BIG_INT"),
         ("-9223372036854775808", "BIG_INT"), ("9223372036854775808", "TEXT"),
         ("007", "TEXT"), ("-01", "TEXT"), ("00.5", "TEXT"), ("+1", "TEXT"), ("0x1F", "TEXT"),
@@ -295,20 +295,19 @@ def test_both_find_the_same_kinds(word):
 
 
 words = st.sampled_from(
-    ["1", "2.5", "true", "2024-01-01", "?", " - ", "NA", "null", '""', "", "x", "no", "y" * 65]
+    ["1", "2.5", "true", "2024-01-01", "?", " - ", "NA", " NA", "null", '""', "", "x", "no", "Nb"]
 )
 
 
 @settings(max_examples=examples(200), deadline=None)
-@given(st.lists(words, max_size=300), st.integers(0, 100))
-def test_both_count_the_same_words(cells, strays):
-    cells += ["?"] * strays
+@given(st.lists(words, max_size=300))
+def test_both_find_the_same_kinds_in_a_column(cells):
     found = []
     for kernel in KERNELS:
         typer = kernel.Typer(RFC, 2, keep_blank=False, nulls=[b"NA", b"null"], always=[b"no"])
         text = "".join(f"{cell},1\n" for cell in cells).encode()
         typer.feed(text, 0, True)
-        found.append((typer.words_seen(), sorted(typer.take_sightings())))
+        found.append(sorted(typer.take_sightings()))
     assert found[0] == found[1]
 
 

@@ -197,6 +197,12 @@ GO_TOGETHER = [
     ([pd.NaT, dt.date(2020, 1, 2)], pa.date32(), [None, dt.date(2020, 1, 2)]),
     ([np.datetime64("2020-01-02"), None], pa.date32(), [dt.date(2020, 1, 2), None]),
     ([pd.NA, 1], pa.int64(), [None, 1]),
+    ([[1, pd.NA], [None]], pa.list_(pa.int64()), [[1, None], [None]]),
+    (
+        [[{"a": 1}, Point(1, "x")]],
+        pa.list_(pa.struct({"a": pa.int64(), "b": pa.string()})),
+        [[{"a": 1, "b": None}, {"a": 1, "b": "x"}]],
+    ),
     ([[1], [2.5], []], pa.list_(pa.float64()), [[1.0], [2.5], []]),
     ([np.array([1, 2]), [3]], pa.list_(pa.int64()), [[1, 2], [3]]),
     (

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists, UsageError
 from beam_tfrecord.sources.sql import read as sql_read
-from beam_tfrecord.sources.sql.database import ConnectionLost, Engine, Misfit, SqlColumn, SqlRows
+from beam_tfrecord.sources.sql.database import ConnectionLost, Engine, SqlColumn, SqlRows
 from beam_tfrecord.sources.sql.plan import ranges
-from beam_tfrecord.sources.sql.read import cut, even, read_partition
+from beam_tfrecord.sources.sql.read import read_partition
 from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.effort import examples
 from tests.helpers.reading import rows_in
@@ -259,6 +259,17 @@ def test_plan_tells_the_rows_and_holds_nothing(trips, tmp_path):
     assert sql_read._holders == {}
 
 
+def test_a_unit_does_not_grow_with_the_number_of_partitions(trips):
+    sizes = []
+    for partitions in (2, 20):
+        source = Sql(trips, table="t", partitions=partitions)
+        units = source.all_units(source.all_scans())
+        source.release()
+        assert len(units) == partitions
+        sizes.append(max(len(pickle.dumps(unit)) for unit in units))
+    assert sizes[1] < sizes[0] + 100
+
+
 def test_everything_that_travels_survives_pickling(trips):
     def copy(value: Any) -> Any:
         return pickle.loads(pickle.dumps(value))
@@ -342,7 +353,7 @@ def read_flaky(
     columns = [SqlColumn("n", "INTEGER", pa.int64(), True, '"n"')]
     engine = Flaky(*attempts)
     plan = dataclasses.replace(scan.detail, snapshot=snapshot)
-    found = list(read_partition(engine, plan, 0, columns, batch_rows=4))
+    found = list(read_partition(engine, plan, columns, batch_rows=4))
     assert set(engine.snapshots) == {snapshot}
     assert not engine.attempts
     return [n for rows in found for n in rows.data.column(0).to_pylist()]
@@ -374,42 +385,11 @@ def test_another_count_of_rows_is_seen(monkeypatch, tmp_path, count):
 
 def test_without_a_snapshot_a_partition_is_of_one_moment_or_fails(monkeypatch, tmp_path):
     # Others added two rows after the plan, and the first attempt broke before it gave any.
-    attempts = [(range(2), True), (range(12), False)]
+    attempts = [(range(0), True), (range(12), False)]
     found = read_flaky(monkeypatch, tmp_path, *attempts, snapshot="")
     assert found == list(range(12))
     with pytest.raises(DataError, match="the snapshot it read is gone"):
         read_flaky(monkeypatch, tmp_path, (range(9), True), (range(12), False), snapshot="")
-
-
-@given(
-    sizes=st.lists(st.integers(0, 7), max_size=8),
-    batch_rows=st.integers(1, 9),
-    faulty=st.sets(st.integers(0, 60)),
-)
-def test_batches_are_evened_with_their_misfits(sizes, batch_rows, faulty):
-    total = sum(sizes)
-    pieces, first = [], 0
-    for size in sizes:
-        misfits = tuple(
-            Misfit(n - first, "n", str(n)) for n in range(first, first + size) if n in faulty
-        )
-        pieces.append(SqlRows(numbered(range(first, first + size)).data, misfits))
-        first += size
-    evened = list(even(iter(pieces), batch_rows))
-    counts = [rows.data.num_rows for rows in evened]
-    assert counts == [batch_rows] * (total // batch_rows) + [total % batch_rows] * (
-        total % batch_rows > 0
-    )
-    for rows in evened:
-        numbers = rows.data.column(0).to_pylist()
-        found = {misfit.message: numbers[misfit.row] for misfit in rows.misfits}
-        assert found == {str(n): n for n in numbers if n in faulty}
-    assert [n for rows in evened for n in rows.data.column(0).to_pylist()] == list(range(total))
-
-
-def test_a_complete_cut_is_not_copied():
-    rows = numbered([1, 2])
-    assert cut(rows, 0, 2) is rows
 
 
 # --- complaints
@@ -484,9 +464,12 @@ def test_a_job_fails_with_the_same_line(trips, tmp_path):
 
 def test_no_shuffle_asks_the_source_for_an_order(trips, tmp_path):
     from beam_tfrecord.jobs.settings import make_settings
+    from beam_tfrecord.options.jobs import WriteOptions
 
     for shuffle in (True, False):
-        made = make_settings(trips, tmp_path / "o", shuffle=shuffle, source_options={"table": "t"})
+        made = make_settings(
+            WriteOptions(trips, tmp_path / "o", shuffle=shuffle, source_options={"table": "t"})
+        )
         assert isinstance(made.source, Sql)
         assert made.source.ordered is not shuffle
 

@@ -12,7 +12,6 @@ from tests.helpers.databases import partitions
 from tests.helpers.databases.jdbc_database import Database
 from tests.helpers.databases.jdbc_drivers import H2, driver_jars
 from tests.helpers.databases.partitions import KeyedDatabase
-from tests.helpers.marks import needs
 from tests.helpers.reading import rows_in
 
 
@@ -404,10 +403,9 @@ SQLITE_ATTACKS = (
 )
 
 
-@pytest.mark.parametrize("driver", ["", pytest.param("jdbc", marks=needs("databases"))])
 @pytest.mark.parametrize("attack", SQLITE_ATTACKS)
-def test_no_query_writes_by_sqlite(attack, driver, tmp_path):
-    database = partitions.sqlite(tmp_path / "guards.db", driver)
+def test_no_query_writes_by_sqlite(attack, tmp_path):
+    database = partitions.sqlite(tmp_path / "guards.db")
     database.run("CREATE TABLE safe (a int)")
     before = (tmp_path / "guards.db").read_bytes()
     with pytest.raises(BeamTFRecordError) as caught:

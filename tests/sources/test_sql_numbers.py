@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tests.helpers.databases import numbers, partitions
-from tests.helpers.databases.numbers import sqlite_by_jdbc, way_through
+from tests.helpers.databases.numbers import way_through
 from tests.whole.number_texts import random_texts
 from tests.whole.number_ways import check_way
 
@@ -47,10 +47,3 @@ def test_mariadb(mariadb, tmp_path, declared, holds, driver):
 @pytest.mark.parametrize(("declared", "holds"), numbers.H2.items())
 def test_h2(tmp_path, declared, holds):
     check_type(partitions.h2("numbers"), declared, holds, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.xdist_group("databases")
-def test_sqlite_by_jdbc(tmp_path):
-    for way in sqlite_by_jdbc().values():
-        check(way, tmp_path)

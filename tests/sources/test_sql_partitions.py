@@ -10,7 +10,6 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.databases import keys, partitions
 from tests.helpers.databases.partitions import check_partitions
-from tests.helpers.marks import needs
 
 
 def check(database, declared):
@@ -18,10 +17,9 @@ def check(database, declared):
     check_partitions(database, declared, random.Random(declared), rows=(60,), partitions=(9,))
 
 
-@pytest.fixture(scope="module", params=["", pytest.param("jdbc", marks=needs("databases"))])
-def sqlite(request, tmp_path_factory):
-    path = tmp_path_factory.mktemp("keys") / "keys.db"
-    return partitions.sqlite(path, request.param)
+@pytest.fixture(scope="module")
+def sqlite(tmp_path_factory):
+    return partitions.sqlite(tmp_path_factory.mktemp("keys") / "keys.db")
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +42,9 @@ def h2():
     return partitions.h2("keys")
 
 
-@pytest.mark.parametrize("declared", keys.SQLITE | keys.SQLITE_ANY)
+@pytest.mark.parametrize("declared", keys.SQLITE)
 def test_sqlite(sqlite, declared):
-    if declared in sqlite.types:
-        check(sqlite, declared)
+    check(sqlite, declared)
 
 
 @pytest.mark.parametrize("declared", keys.DUCKDB)

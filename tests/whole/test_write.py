@@ -24,6 +24,7 @@ from beam_tfrecord.errors import (
 )
 from beam_tfrecord.jobs.settings import make_settings
 from beam_tfrecord.jobs.submit import describe
+from beam_tfrecord.options.jobs import WriteOptions
 from beam_tfrecord.testing import SCHEMA, some_rows
 from tests.helpers import warm
 from tests.helpers.datasets import (
@@ -355,7 +356,7 @@ def test_a_plan_foresees_what_is_at_the_output(parquet, tmp_path, caplog):
     bt.plan(parquet, out, overwrite=True, seed=1)
     assert caplog.messages == []
     bt.plan(parquet, out)
-    describe(make_settings(parquet, out, seed=1))
+    describe(make_settings(WriteOptions(parquet, out, seed=1)))
     same, other = caplog.messages
     assert same == f"{out!r} already holds this dataset: there is nothing to do"
     assert other.startswith(f"{out!r} already holds another dataset: pass --overwrite")
@@ -565,8 +566,9 @@ def test_words_that_decide_a_type_are_warned_of(tmp_path, recwarn, function):
     (tmp_path / "a.csv").write_text("hp,sex\n130,F\n165,NA\n?,M\n")
     bt.write(tmp_path / "a.csv", tmp_path / "out", map=function)
     assert [str(one.message) for one in recwarn if "--null" in str(one.message)] == [
-        "hp: 2 of 3 values are numbers, '?' once: if it means missing, pass --null '?'",
-        "sex: 'NA' once is text, not null: if it means missing, pass --null 'NA'",
+        "hp: text because of '?' in a.csv:4: pass --null '?' if it means missing, or "
+        "--types hp=string",
+        "sex: 'NA' in a.csv:3 is text: if it means missing, pass --null 'NA'",
     ]
 
 

@@ -18,15 +18,9 @@ final class Columns {
      * Creates a column.
      *
      * @param kind name of a kind, as in the cases below; {@code decimal:12:2} for 12 digits, 2 of
-     *     them after the point; {@code list:} before the kind of the items of lists
+     *     them after the point
      */
     static Column make(String kind) {
-        if (kind.startsWith("list:")) {
-            return new Lists(make(kind.substring("list:".length())));
-        }
-        if (kind.startsWith("strict:")) {
-            return strict(kind.substring("strict:".length()));
-        }
         if (kind.startsWith("decimal:")) {
             String[] digits = kind.split(":");
             return new Decimals(Integer.parseInt(digits[1]), Integer.parseInt(digits[2]));
@@ -41,11 +35,6 @@ final class Columns {
                         int value = row.getInt(index);
                         return put(value, value != 0 || !row.wasNull());
                     }
-
-                    @Override
-                    boolean set(Object item) {
-                        return put(Math.toIntExact(((Number) item).longValue()), true);
-                    }
                 };
             case "int64":
                 return new Column.Longs(1) {
@@ -53,11 +42,6 @@ final class Columns {
                     boolean read(ResultSet row, int index) throws SQLException {
                         long value = row.getLong(index);
                         return put(value, value != 0 || !row.wasNull());
-                    }
-
-                    @Override
-                    boolean set(Object item) {
-                        return put(((Number) item).longValue(), true);
                     }
                 };
             case "integer":
@@ -73,11 +57,6 @@ final class Columns {
                         boolean isPlain = value != 0 && !Float.isNaN(value);
                         return put(Float.floatToRawIntBits(value), isPlain || !row.wasNull());
                     }
-
-                    @Override
-                    boolean set(Object item) {
-                        return put(Float.floatToRawIntBits((Float) item), true);
-                    }
                 };
             case "float64":
                 return new Column.Longs(1) {
@@ -87,30 +66,15 @@ final class Columns {
                         boolean isPlain = value != 0 && !Double.isNaN(value);
                         return put(Double.doubleToRawLongBits(value), isPlain || !row.wasNull());
                     }
-
-                    @Override
-                    boolean set(Object item) {
-                        return put(Double.doubleToRawLongBits((Double) item), true);
-                    }
                 };
             case "text":
-                return texts(ResultSet::getString);
+                return new Bytes((into, row, index) -> into.put(row.getString(index)));
             case "binary":
-                return binaries(ResultSet::getBytes);
+                return new Bytes((into, row, index) -> into.put(row.getBytes(index)));
             case "long_text":
-                return new Bytes() {
-                    @Override
-                    boolean read(ResultSet row, int index) throws SQLException {
-                        return put(row.getCharacterStream(index));
-                    }
-                };
+                return new Bytes((into, row, index) -> into.put(row.getCharacterStream(index)));
             case "long_binary":
-                return new Bytes() {
-                    @Override
-                    boolean read(ResultSet row, int index) throws SQLException {
-                        return put(row.getBinaryStream(index));
-                    }
-                };
+                return new Bytes((into, row, index) -> into.put(row.getBinaryStream(index)));
             default:
                 return moment(kind);
         }
@@ -158,106 +122,12 @@ final class Columns {
         };
     }
 
-    private static Column texts(Getter<String> getter) {
-        return new Bytes() {
-            @Override
-            boolean read(ResultSet row, int index) throws SQLException {
-                return put(getter.get(row, index));
-            }
-
-            @Override
-            boolean set(Object item) {
-                return put(item.toString());
-            }
-        };
-    }
-
-    private static Column binaries(Getter<byte[]> getter) {
-        return new Bytes() {
-            @Override
-            boolean read(ResultSet row, int index) throws SQLException {
-                return put(getter.get(row, index));
-            }
-
-            @Override
-            boolean set(Object item) {
-                return put((byte[]) item);
-            }
-        };
-    }
-
     private static long unsigned(BigDecimal value) {
         BigInteger integer = value.toBigIntegerExact();
         if (integer.signum() < 0 || integer.bitLength() > Long.SIZE) {
             throw new ArithmeticException("it is not an unsigned integer of 64 bits");
         }
         return integer.longValue();
-    }
-
-    /**
-     * Creates a column that accepts values of one class only.
-     *
-     * <p>A column of SQLite holds any kind of value, and the driver's getters turn what they do not
-     * understand into 0 or into text. Only the object's class shows the kind.
-     */
-    private static Column strict(String kind) {
-        switch (kind) {
-            case "int64":
-                return longs(ResultSet::getObject, Columns::integer);
-            case "float64":
-                return longs(ResultSet::getObject, Columns::realBits);
-            case "text":
-                return texts((row, index) -> as(String.class, row.getObject(index), "text"));
-            case "any":
-                return texts((row, index) -> textOfAny(row.getObject(index)));
-            case "binary":
-                return binaries((row, index) -> as(byte[].class, row.getObject(index), "a blob"));
-            case "bool":
-                return new Column.Bits() {
-                    @Override
-                    boolean read(ResultSet row, int index) throws SQLException {
-                        Object value = row.getObject(index);
-                        if (value != null && (integer(value) | 1) != 1) {
-                            throw new ArithmeticException("it is neither 0 nor 1");
-                        }
-                        return value == null ? skip() : put(integer(value) == 1, true);
-                    }
-                };
-            default:
-                throw new IllegalArgumentException("no strict column is of kind " + kind);
-        }
-    }
-
-    private static long integer(Object value) {
-        if (value instanceof Long || value instanceof Integer) {
-            return ((Number) value).longValue();
-        }
-        throw new ArithmeticException("it is not an integer");
-    }
-
-    private static long realBits(Object value) {
-        if (value instanceof Double) {
-            return Double.doubleToRawLongBits((Double) value);
-        }
-        long integer = integer(value);
-        if ((long) (double) integer != integer || integer == Long.MAX_VALUE) {
-            throw new ArithmeticException("no float holds it exactly");
-        }
-        return Double.doubleToRawLongBits(integer);
-    }
-
-    private static String textOfAny(Object value) {
-        if (value instanceof byte[]) {
-            throw new ArithmeticException("a blob is not text");
-        }
-        return value == null ? null : value.toString();
-    }
-
-    private static <T> T as(Class<T> type, Object value, String name) {
-        if (value != null && !type.isInstance(value)) {
-            throw new ArithmeticException("it is not " + name);
-        }
-        return type.cast(value);
     }
 
     /** Decimals of one precision and scale, as two's complement of 128 or 256 bits. */
@@ -281,13 +151,11 @@ final class Columns {
 
         @Override
         boolean read(ResultSet row, int index) throws SQLException {
-            BigDecimal value = row.getBigDecimal(index);
-            return value == null ? skip() : set(value);
-        }
-
-        @Override
-        boolean set(Object item) {
-            BigDecimal value = ((BigDecimal) item).setScale(scale, RoundingMode.UNNECESSARY);
+            BigDecimal exact = row.getBigDecimal(index);
+            if (exact == null) {
+                return skip();
+            }
+            BigDecimal value = exact.setScale(scale, RoundingMode.UNNECESSARY);
             if (value.precision() > precision) {
                 throw new ArithmeticException("it has more than " + precision + " digits");
             }

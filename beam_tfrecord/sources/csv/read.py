@@ -23,10 +23,10 @@ from beam_tfrecord.native.values import (
     BROKEN_ROWS,
     EMPTY,
     INT,
+    WORD,
     Dialect,
     Fault,
     Target,
-    WordsSeen,
 )
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import Unit, not_in_file
@@ -140,7 +140,6 @@ def infer_unit(unit: Unit, how: Reading) -> CsvInference:
             text = value.decode("utf-8", "backslashreplace").strip(" \t")
             kinds[column].append(Found(kind, window.line_of(start), _shortened(text)))
         window.move(next_at)
-    words = typer.words_seen()
     formats = how.formats_of(names)
     columns = [
         column
@@ -149,19 +148,19 @@ def infer_unit(unit: Unit, how: Reading) -> CsvInference:
         and not (formats[name].keeps_integers and {one.kind for one in kinds[column]} <= _INTEGERS)
     ]
     found = _infer_formatted(unit, how, columns, formats) if columns else []
-    for column, (of_texts, words_of_texts) in zip(columns, found, strict=True):
+    for column, of_texts in zip(columns, found, strict=True):
         # Whether a blank field is quoted, and which words for null there are, only fields show.
-        of_fields = [one for one in kinds[column] if one.kind == EMPTY]
+        nulls = formats[names[column]].nulls
+        of_fields = [
+            one for one in kinds[column] if one.kind & (EMPTY | WORD) and one.text not in nulls
+        ]
         kinds[column] = [*of_texts, *of_fields]
-        owned = {word.encode() for word in formats[names[column]].nulls}
-        nulls = {word: n for word, n in words[column].nulls.items() if word not in owned}
-        words[column] = words_of_texts._replace(nulls=nulls)
-    return CsvInference(unit.file, names, tuple(map(tuple, kinds)), tuple(words))
+    return CsvInference(unit.file, names, tuple(map(tuple, kinds)))
 
 
 def _infer_formatted(
     unit: Unit, how: Reading, columns: Sequence[int], formats: Mapping[str, Format]
-) -> list[tuple[list[Found], WordsSeen]]:
+) -> list[list[Found]]:
     """Return the kinds of the values of some columns, as their formats rewrite them."""
     names = unit.detail.names
     words = [Target(column, AS_WORDS) for column in columns]
@@ -187,7 +186,7 @@ def _infer_formatted(
                     line = _line_of(row, window, how, len(names))
                     seen.append(Found(sighting.kind, line, _shortened(texts[row].as_py())))
             window.move(next_at)
-    return [(seen, typer.words_seen()[0]) for seen, typer in zip(kinds, typers, strict=True)]
+    return kinds
 
 
 def _line_of(row: int, window: _Window, how: Reading, columns: int) -> int:

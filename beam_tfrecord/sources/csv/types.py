@@ -15,7 +15,6 @@ import itertools
 import operator
 import re
 import shlex
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,7 +24,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import SchemaConflict, UsageError, quoted
 from beam_tfrecord.features.arrow_types import type_name
-from beam_tfrecord.features.feature import field_options
+from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.native import values as kinds
 from beam_tfrecord.native.values import (
     BIG_INT,
@@ -34,12 +33,11 @@ from beam_tfrecord.native.values import (
     EMPTY,
     FLOAT,
     INT,
-    STRAYS,
     TEXT,
     TIME,
+    WORD,
     ZONED_TIME,
     Target,
-    WordsSeen,
 )
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile, chosen_columns, not_in_all_files
@@ -54,7 +52,7 @@ _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?", re.A
 def keeps_text(field: pa.Field) -> bool:
     """Return whether a column of floats is stored as text, so that its text must also be read."""
     is_float = pa.types.is_float32(field.type) or pa.types.is_float64(field.type)
-    return is_float and field_options(field)["store"] == "text"
+    return is_float and Feature.from_arrow(field).store == "text"
 
 
 # Kind and width of the targets of types that have no parameters.
@@ -185,6 +183,8 @@ _TYPES: dict[int, pa.DataType] = {
     DATE | TIME: pa.timestamp("us"),
     ZONED_TIME: pa.timestamp("us", "UTC"),
 }
+# Kinds that say nothing about the type, if a column has others.
+_NO_VALUE = EMPTY | WORD
 _WORDS = {pa.string(): "text", pa.float64(): "float", pa.int64(): "int", pa.date32(): "date"}
 
 
@@ -203,14 +203,13 @@ class CsvInference:
     file: InputFile
     names: tuple[str, ...]
     kinds: tuple[tuple[Found, ...], ...]
-    words: tuple[WordsSeen, ...]
 
 
 def type_of(kinds: Iterable[int]) -> pa.DataType:
     """Return the type of a column whose values are of these kinds."""
     joined = functools.reduce(operator.or_, kinds, 0)
     # A quoted empty field is null in a column of any type but text, so it does not decide the type.
-    joined = joined if joined == EMPTY else joined & ~EMPTY
+    joined = EMPTY if joined & ~WORD == EMPTY else joined & ~_NO_VALUE
     return _TYPES.get(joined, pa.string())
 
 
@@ -219,21 +218,19 @@ class _File:
     file: InputFile
     names: tuple[str, ...]
     kinds: dict[str, dict[int, Found]]  # column -> kind -> first value
-    words: dict[str, list[WordsSeen]]  # column -> words of each unit
 
     def add(self, found: CsvInference) -> None:
-        for name, values, words in zip(found.names, found.kinds, found.words, strict=True):
+        for name, values in zip(found.names, found.kinds, strict=True):
             first = self.kinds.setdefault(name, {})
             for value in values:
                 first[value.kind] = min(value, first.get(value.kind, value))
-            self.words.setdefault(name, []).append(words)
 
 
 def join_files(inferences: Iterable[CsvInference]) -> list[_File]:
     """Join the inferences of units into one for each file, in order of the files' names."""
     files: dict[str, _File] = {}
     for found in inferences:
-        file = files.setdefault(found.file.name, _File(found.file, found.names, {}, {}))
+        file = files.setdefault(found.file.name, _File(found.file, found.names, {}))
         file.add(found)
     return [files[name] for name in sorted(files)]
 
@@ -296,43 +293,39 @@ def _merged(name: str, files: Sequence[_File]) -> pa.DataType:
     and would become text only because of another file, that is probably a mistake and an error.
     """
     every = _type_in(name, files)
-    having = [file for file in files if set(file.kinds.get(name, ())) - {EMPTY}]
+    having = [file for file in files if _values_in(file, name)]
     if every != pa.string() or all(_type_in(name, [file]) == every for file in having):
         return every
     # The first two files that disagree, or the first and last file if only more than two do.
     pairs = itertools.combinations(having, 2)
     before, file = next((pair for pair in pairs if _disagree(name, *pair)), (having[0], having[-1]))
-    texts = [file for file in having if TEXT in file.kinds[name]]
-    words = _missing(_words_of(name, having))
-    is_cured = words and all(_missing(_words_of(name, [text])) for text in texts)
+    values = _values_in(file, name)
+    cure = f"pass --schema, or {_as_text(name)}"
+    if first := _deciding(values):
+        cure = _cure(name, values[first], "pass --schema")
     raise SchemaConflict(
         f"column {name!r} is {_type_and_line(file, name)} but {_type_and_line(before, name)}: "
-        f"pass {_as_null(words) if is_cured else '--schema'}, or {_as_text(name)}"
+        f"{cure}"
     )
+
+
+def _values_in(file: _File, name: str) -> list[Found]:
+    """Return the first value of each kind in a column, in order, without words for null."""
+    found = file.kinds.get(name, {}).values()
+    return sorted((one for one in found if one.kind & ~_NO_VALUE), key=lambda one: one.line)
 
 
 def _type_and_line(file: _File, name: str) -> str:
     """Return the type of a column and the line that decides it, such as ``text in a.csv:7``."""
-    first = file.kinds[name]
-    arrow, most = type_of(first), _most_kinds(_words_of(name, [file]))
-    others = [kind for kind in first if kind & ~(most | EMPTY)]
-    line = first[max(others or {*first} - {EMPTY})].line
+    values = _values_in(file, name)
+    arrow = type_of(one.kind for one in values)
+    line = values[_deciding(values)].line
     return f"{_WORDS.get(arrow, str(arrow))} in {file.file.name}:{line}"
 
 
 _REMARKS = 5
 # Length of the longest text that counts as a word for a missing value.
-_WORD_BYTES = 16
-_DIGIT = re.compile(rb"[0-9]")
-_LETTER = re.compile(rb"[A-Za-z\x80-\xff]")
-_PLURALS = {
-    pa.bool_(): "true or false",
-    pa.int64(): "numbers",
-    pa.float64(): "numbers",
-    pa.date32(): "dates",
-    pa.timestamp("us"): "times",
-    pa.timestamp("us", "UTC"): "times",
-}
+_WORD_CHARACTERS = 16
 
 
 def remarks_of(inferences: Iterable[CsvInference], schema: pa.Schema) -> list[str]:
@@ -345,96 +338,34 @@ def remarks_of(inferences: Iterable[CsvInference], schema: pa.Schema) -> list[st
     return lines
 
 
-def _words_of(name: str, files: Sequence[_File]) -> WordsSeen:
-    """Return the words in a column of `files`, all of which have it."""
-    values: Counter[int] = Counter()
-    nulls: Counter[bytes] = Counter()
-    strays: Counter[bytes] = Counter()
-    is_counted = True
-    for words in (words for file in files for words in file.words[name]):
-        values.update(words.values)
-        nulls.update(words.nulls)
-        strays.update(words.strays or {})
-        is_counted = is_counted and words.strays is not None and len(strays) <= STRAYS
-    floats = [file.kinds[name][FLOAT].text for file in files if FLOAT in file.kinds[name]]
-    if not values.keys() - {FLOAT} and not _DIGIT.search("".join(floats).encode()):
-        values.clear()  # NaN and inf alone do not make a column of numbers.
-    return WordsSeen(values, strays if is_counted else None, nulls)
-
-
-def _most_kinds(words: WordsSeen) -> int:
-    """Return the kinds whose type most values have, or 0 if most values are ordinary text."""
-    if words.strays is None or sum(words.values.values()) <= sum(words.strays.values()):
-        return 0
-    return max(_TYPES, key=lambda kinds: _number_of(words, kinds))
-
-
-def _number_of(words: WordsSeen, kinds: int) -> int:
-    return sum(count for kind, count in words.values.items() if kind & kinds)
-
-
-def _missing(words: WordsSeen) -> dict[bytes, int]:
-    """Return the words without which a column would not be text, if all may mean a missing value.
-
-    Words with digits, such as 007 or 1,5, do not mean a missing value.
-    """
-    kinds = _most_kinds(words)
-    if not kinds or _number_of(words, kinds) < sum(words.values.values()):
-        return {}
-    strays = words.strays or {}
-    return strays if all(map(_is_word, strays)) else {}
-
-
-def _is_word(word: bytes) -> bool:
-    """Return whether a text may mean a missing value, and is possible as an argument of a shell."""
-    is_argument = b"\0" not in word and word.decode("utf-8", "ignore").encode() == word
-    return is_argument and len(word) <= _WORD_BYTES and not _DIGIT.search(word)
-
-
 def _remark(name: str, files: Sequence[_File]) -> str:
     """Return the message about a column, or an empty text if it is ordinary text."""
-    having = [file for file in files if name in file.words]
-    words = _words_of(name, having)
-    strays = words.strays or {}
-    total = sum(words.values.values()) + sum(strays.values())
-    # Frequent words with letters are values of their own, such as the sizes S, M and 38.
-    named = sum(count for word, count in strays.items() if _LETTER.search(word))
-    if (kinds := _most_kinds(words)) and 10 * named <= total:
-        most = _number_of(words, kinds)
-        counts = f"{name}: {most:,} of {total:,} values are {_PLURALS[_TYPES[kinds]]}"
-        if missing := _missing(words):
-            return f"{counts}, {_times(missing)}: {_if_missing(missing)}"
-        for file in having:
-            others = [found for kind, found in file.kinds[name].items() if kind & ~(kinds | EMPTY)]
-            if others:
-                other = min(others, key=lambda found: found.line)
-                return (
-                    f"{counts}, but {other.text!r} in {file.file.name}:{other.line} does not fit: "
-                    f"correct it, or pass {_as_text(name)}"
-                )
-    if words.nulls:
-        is_are = "is" if sum(words.nulls.values()) == 1 else "are"
-        return f"{name}: {_times(words.nulls)} {is_are} text, not null: {_if_missing(words.nulls)}"
+    values = [(file, one) for file in files for one in _values_in(file, name)]
+    if first := _deciding([one for _, one in values]):
+        file, one = values[first]
+        where = f"{file.file.name}:{one.line}"
+        return f"{name}: text because of {one.text!r} in {where}: {_cure(name, one, 'correct it')}"
+    for file in files:
+        if word := file.kinds.get(name, {}).get(WORD):
+            return (
+                f"{name}: {word.text!r} in {file.file.name}:{word.line} is text: if it means "
+                f"missing, pass --null {quoted(word.text)}"
+            )
     return ""
 
 
-def _by_count(words: Mapping[bytes, int]) -> list[tuple[bytes, int]]:
-    return sorted(words.items(), key=lambda pair: (-pair[1], pair[0]))
+def _deciding(values: Sequence[Found]) -> int:
+    """Return the position of the first value from which on a column has its type."""
+    types = [type_of(one.kind for one in values[: count + 1]) for count in range(len(values))]
+    return types.index(types[-1]) if types else 0
 
 
-def _times(words: Mapping[bytes, int]) -> str:
-    times = {1: "once", 2: "twice"}
-    pairs = _by_count(words)
-    return ", ".join(f"{word.decode()!r} {times.get(n, f'{n:,} times')}" for word, n in pairs)
-
-
-def _as_null(words: Mapping[bytes, int]) -> str:
-    return " ".join(f"--null {quoted(word.decode())}" for word, _ in _by_count(words))
-
-
-def _if_missing(words: Mapping[bytes, int]) -> str:
-    they_mean = "it means" if sum(words.values()) == 1 else "they mean"
-    return f"if {they_mean} missing, pass {_as_null(words)}"
+def _cure(name: str, found: Found, other: str) -> str:
+    """Return the advice about a value that makes a column text; `other` if it is not missing."""
+    is_plain = not any(character.isdigit() or character in "\0\\" for character in found.text)
+    if found.kind == TEXT and is_plain and len(found.text) <= _WORD_CHARACTERS:
+        other = f"pass --null {quoted(found.text)} if it means missing"
+    return f"{other}, or {'' if 'pass' in other else 'pass '}{_as_text(name)}"
 
 
 def _as_text(name: str) -> str:

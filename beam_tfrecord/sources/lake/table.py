@@ -22,6 +22,8 @@ import pyarrow as pa
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.arrow_arrays import Int64Array
+from beam_tfrecord.features.converting import always_fits, can_cast, plain_field, plain_type
+from beam_tfrecord.options.sources import LakeOptions
 from beam_tfrecord.selection.nodes import Condition, columns_of
 from beam_tfrecord.selection.prune import Parts
 from beam_tfrecord.sources.base import (
@@ -31,10 +33,8 @@ from beam_tfrecord.sources.base import (
     Source,
     Unit,
     chosen_columns,
-    wanted_columns,
 )
-from beam_tfrecord.sources.exact_types import always_fits, can_cast, plain_field, plain_type
-from beam_tfrecord.sources.files import as_paths
+from beam_tfrecord.sources.files import FileSource, as_paths
 from beam_tfrecord.sources.hive import partition_value
 from beam_tfrecord.sources.lake.files import deleted_in, rows_in
 from beam_tfrecord.sources.parquet.footer import Footer, opened, pruned_by
@@ -81,26 +81,19 @@ class LakeUnit(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class LakeTable(Source):
+class LakeTable(LakeOptions, FileSource):
     """A table of a data lake. The snapshot is chosen when the source is made."""
 
     detail_type: ClassVar[Any] = LakeUnit
-    has_ranges: ClassVar[bool] = True
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
 
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-    _: dataclasses.KW_ONLY
-    columns: Sequence[str] | None = None
-    version: int | None = None
-    as_of: str | None = None
-    properties: Mapping[str, str] | None = dataclasses.field(default=None, repr=False)
     snapshot: Snapshot = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         paths = tuple(path.removeprefix("file://") for path in as_paths(self.paths))
         object.__setattr__(self, "paths", paths)
-        object.__setattr__(self, "columns", wanted_columns(self.columns))
         if self.version is not None and self.as_of is not None:
             raise UsageError("--version and --as-of both choose the snapshot: pass one of them")
         object.__setattr__(self, "snapshot", self.choose())
@@ -190,10 +183,6 @@ class LakeTable(Source):
             )
             for unit in self._parquet().units([scan])
         ]
-
-    def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
-        detail: LakeUnit = unit.detail
-        return detail.parquet.ranges
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         return self.types()

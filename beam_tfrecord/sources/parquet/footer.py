@@ -14,14 +14,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from beam_tfrecord.features.converting import plain_field, plain_type
 from beam_tfrecord.selection.nodes import Condition
 from beam_tfrecord.selection.prune import Parts
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.exact_types import plain_field, plain_type
 from beam_tfrecord.sources.file_parts import (
     changed,
     incomplete,
-    joined_ranges,
     open_input,
     raise_infrastructure,
     unreadable,
@@ -31,8 +30,6 @@ from beam_tfrecord.sources.typed_files import Block, Contents, framing_bytes
 from beam_tfrecord.stage import is_stage, staged_schema_of
 from beam_tfrecord.storage import is_in_zip, is_remote
 
-# The length of the footer and the magic bytes follow it at the end of the file.
-_TAIL_BYTES = 8
 # Column chunks are streamed through buffers of this size. Buffers of complete chunks took ten times
 # the memory, and twice the time on small row groups.
 _STREAM_BYTES = 2**18
@@ -57,8 +54,7 @@ def footer_of(parquet: pq.ParquetFile, file: InputFile, columns: Collection[str]
     groups = [parquet.metadata.row_group(index) for index in range(parquet.num_row_groups)]
     wanted = {name: leaves[name] for name in schema.names}
     blocks = tuple(_row_group(index, group, wanted) for index, group in enumerate(groups))
-    nbytes = parquet.metadata.serialized_size + _TAIL_BYTES
-    return Footer(schema, tuple(inside.names), blocks, ((max(0, file.bytes - nbytes), file.bytes),))
+    return Footer(schema, tuple(inside.names), blocks)
 
 
 def pruned_by(
@@ -132,15 +128,7 @@ def _row_group(index: int, group: pq.RowGroupMetaData, wanted: dict[str, list[in
         compressed_bytes=sum(column.total_compressed_size for column in columns),
         uncompressed_bytes=sum(column.total_uncompressed_size for column in columns),
         encoded_bytes=group.num_rows * per_row + sum(map(_value_bytes, columns)),
-        ranges=joined_ranges(map(_chunk_range, columns)),
     )
-
-
-def _chunk_range(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
-    start = column.data_page_offset
-    if column.has_dictionary_page and column.dictionary_page_offset:
-        start = min(start, column.dictionary_page_offset)
-    return start, start + column.total_compressed_size
 
 
 def _value_bytes(column: pq.ColumnChunkMetaData) -> int:

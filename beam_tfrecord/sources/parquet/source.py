@@ -18,7 +18,6 @@ from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.manifest import MANIFEST_NAME
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Unit
-from beam_tfrecord.sources.file_parts import Ranges
 from beam_tfrecord.sources.files import as_paths, list_files
 from beam_tfrecord.sources.parquet.footer import (
     Footer,
@@ -47,12 +46,11 @@ _SCAN_ROWS = 2**16
 
 
 class ParquetUnit(NamedTuple):
-    """What reading a unit needs: its bytes, the number of its first row, and its row groups.
+    """What reading a unit needs: the number of its first row, and its row groups.
 
     `runs` are the ranges of row groups to read, and `gaps` how many rows to skip before a row.
     """
 
-    ranges: Ranges
     far: tuple[str, ...]
     first_row: int
     runs: tuple[tuple[int, int], ...]
@@ -93,7 +91,7 @@ class Parquet(TypedFiles):
         return Scan(chunk, footer)
 
     def detail(
-        self, found: Sequence[Contents], blocks: Sequence[Block], ranges: Ranges, first_row: int
+        self, found: Sequence[Contents], blocks: Sequence[Block], first_row: int
     ) -> ParquetUnit:
         """Return the detail of the unit of some row groups."""
         (footer,) = found
@@ -107,7 +105,7 @@ class Parquet(TypedFiles):
             else:
                 runs.append((run[0].start, run[-1].stop))
             rows += count
-        return ParquetUnit(ranges, footer.far, first_row, tuple(runs), gaps)
+        return ParquetUnit(footer.far, first_row, tuple(runs), gaps)
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         scans = list(inferences)
@@ -220,4 +218,4 @@ def footer_of_none(file: InputFile, columns: Collection[str] | None) -> Footer:
     """Return a footer for a stage without rows, from its manifest `file`."""
     schema = StageManifest.load(file.path).schema
     fields = [field for field in schema if columns is None or field.name in columns]
-    return Footer(pa.schema(fields), tuple(schema.names), (), ((0, file.bytes),))
+    return Footer(pa.schema(fields), tuple(schema.names), ())

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.exact_types import can_cast
+from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.sources.sql.database import (
     Connection,
     Dialect,

@@ -166,10 +166,10 @@ class Jdbc(Engine):
 
     def connect(self, *, snapshot: str = "") -> JdbcConnection:
         """Open a connection; unless `snapshot` is empty, join that snapshot."""
-        if self.scheme == "duckdb":
+        if self.scheme in ("sqlite", "duckdb"):
             raise UsageError(
-                "cannot read duckdb by its jdbc driver, which changes values: pass "
-                "duckdb:///file instead"
+                f"cannot read {self.scheme} by its jdbc driver, which changes values: pass "
+                f"{self.scheme}:///file instead"
             )
         password = self.password()
         jpype = java()

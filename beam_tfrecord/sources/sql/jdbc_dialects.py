@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.sql.database import Connection, Dialect, Key, SqlColumn, Table
-from beam_tfrecord.sources.sql.sqlite import range_key as sqlite_key
 
 REPEATABLE_READ = 4
 """`java.sql.Connection.TRANSACTION_REPEATABLE_READ`."""
@@ -120,12 +119,6 @@ _PRODUCTS = {
         adaptive_fetch=False,
         must_cancel=True,
     ),
-    "sqlite": Product(
-        Dialect("sqlite"),
-        text_type="TEXT",
-        # Read only: otherwise a wrong name creates an empty database.
-        properties={"open_mode": "1"},
-    ),
 }
 
 
@@ -140,7 +133,6 @@ DRIVERS = {
     "h2": "com.h2database:h2",
     "mariadb": "org.mariadb.jdbc:mariadb-java-client",
     "mysql": "com.mysql:mysql-connector-j",
-    "sqlite": "org.xerial:sqlite-jdbc",
     "sqlserver": "com.microsoft.sqlserver:mssql-jdbc",
     "oracle": "com.oracle.database.jdbc:ojdbc11",
 }
@@ -190,8 +182,6 @@ def range_key(dialect: Dialect, column: SqlColumn, catalog_type: str | None) -> 
     declared = (catalog_type or column.declared).lower()
     if dialect.product in ("mariadb", "mysql"):
         return _mysql_key(name, declared, is_sure=catalog_type is not None)
-    if dialect.product == "sqlite":
-        return sqlite_key(name)
     if dialect.product == "h2":
         if declared.endswith(_H2_NONE):
             return None

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.features.arrow_types import is_text
-from beam_tfrecord.sources.exact_types import can_cast
+from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.sources.sql.database import Misfit, SqlColumn, SqlRows
 from beam_tfrecord.sources.sql.jdbc_dialects import Product
 from beam_tfrecord.sources.sql.jdbc_java import helper, java, result_of
@@ -102,25 +102,12 @@ _BY_NAME = {
     "timetz": TEXT,
 }
 
-# Item types of arrays whose Java objects are exact. Dates and times are missing: as items they are
-# objects of java.sql, which are not exact.
-_ITEMS = {
-    **dict.fromkeys(("int2", "int4", "smallint", "integer", "int", "tinyint"), _INT32),
-    **dict.fromkeys(("int8", "bigint"), _INT64),
-    **dict.fromkeys(("float4", "real"), FLOAT32),
-    **dict.fromkeys(("float8", "double precision", "double"), FLOAT64),
-    **dict.fromkeys(("bool", "boolean"), _BOOL),
-    **dict.fromkeys(("text", "varchar", "bpchar", "character varying", "character", "uuid"), TEXT),
-}
-
 
 def type_of(described: Described, *, arrays: str = "refuse") -> JdbcType:
     """Return the types that read a column without any loss; `SqlOptions` describes `arrays`."""
     name, number = described.name.lower(), described.number
-    if described.product == "sqlite":
-        return _sqlite_type(name)
     if number == _ARRAY:
-        return _array_type(described, arrays)
+        return TEXT if arrays == "text" else _refused("pass --arrays text")
     if name in _BY_NAME:
         return _BY_NAME[name]
     if number in (_NUMERIC, _DECIMAL):
@@ -170,45 +157,8 @@ def _moment_type(described: Described) -> JdbcType:
     return JdbcType(f"timestamp_{unit}", pa.timestamp(unit, zone))
 
 
-def _array_type(described: Described, arrays: str) -> JdbcType:
-    if arrays == "text":
-        return TEXT
-    item = described.name.lower().removeprefix("_").removesuffix("[]")
-    item = item.removesuffix(" array").split("(")[0].strip()
-    if arrays == "list":
-        if item not in _ITEMS:
-            return _refused(f"lists of {item} cannot be read: pass --arrays text")
-        return _list_type(_ITEMS[item])
-    return _refused("pass --arrays list or --arrays text")
-
-
-def _list_type(item: JdbcType) -> JdbcType:
-    return JdbcType(f"list:{item.kind}", pa.list_(item.arrow))
-
-
-# SQLite's rules of affinity, in their order: the first text that the declared type contains
-# decides. Types that may hold several kinds of values are left out.
-_SQLITE_TEXT = JdbcType("strict:text", pa.string())
-_SQLITE_REAL = JdbcType("strict:float64", pa.float64())
-_SQLITE = (
-    ("int", JdbcType("strict:int64", pa.int64())),
-    *((part, _SQLITE_TEXT) for part in ("char", "clob", "text")),
-    ("blob", JdbcType("strict:binary", pa.binary())),
-    *((part, _SQLITE_REAL) for part in ("real", "floa", "doub")),
-    ("bool", JdbcType("strict:bool", pa.bool_())),
-)
-_SQLITE_ANY = JdbcType("strict:any", pa.string())
-
-
-def _sqlite_type(name: str) -> JdbcType:
-    for part, found in _SQLITE:
-        if part in name:
-            return found
-    return _refused("SQLite has no such type: pass --types, or read the file by sqlite:///")
-
-
 def _refused(refusal: str) -> JdbcType:
-    return dataclasses.replace(TEXT, refusal=refusal)
+    return JdbcType("text", pa.string(), refusal)
 
 
 def _wanted_type(described: Described, wanted: pa.DataType) -> JdbcType | None:
@@ -216,16 +166,6 @@ def _wanted_type(described: Described, wanted: pa.DataType) -> JdbcType | None:
 
     Arrow's checked cast may still have to convert the result to the type `wanted`.
     """
-    if described.product == "sqlite":
-        if is_text(wanted):
-            return _SQLITE_ANY
-        fit = [found for _, found in _SQLITE if can_cast(found.arrow, wanted)]
-        # Integers can be cast to floats too, but would reject all other numbers.
-        return min(fit, key=lambda found: not found.arrow.equals(wanted), default=None)
-    if described.number == _ARRAY and pa.types.is_list(wanted):
-        items = {item.arrow: item for item in _ITEMS.values()}
-        item = items.get(wanted.value_type)
-        return None if item is None else _list_type(item)
     if described.number in (_NUMERIC, _DECIMAL):
         if pa.types.is_decimal(wanted):
             found = _decimal_type(wanted.precision, wanted.scale)
@@ -245,8 +185,6 @@ def is_binary_safe(declared: str, arrow: pa.DataType | None) -> bool:
 
     The driver writes points, arrays and times with a zone differently after a binary transfer.
     """
-    if arrow is None or pa.types.is_list(arrow):
-        return False
     return not pa.types.is_string(arrow) or declared.lower() in _SAME_TEXT
 
 
@@ -262,7 +200,7 @@ def column_of(
     arrow, refusal = natural.arrow, natural.refusal
     if wanted is not None:
         arrow, refusal = wanted, ""
-        if is_text(wanted) and described.product != "sqlite":
+        if is_text(wanted):
             quoted, reader = _as_text(quoted, described, product)
         else:
             reader = _wanted_type(described, wanted)
@@ -315,10 +253,6 @@ class _Block:
         nulls, variable = next(layout), next(layout)
         validity = self._next((count + 7) // 8)
         known = validity if nulls else None
-        if pa.types.is_list(arrow):
-            offsets = self._next(4 * (count + 1))
-            items = self.array(arrow.value_type, variable, layout)
-            return pa.Array.from_buffers(arrow, count, [known, offsets], nulls, children=[items])
         if pa.types.is_string(arrow) or pa.types.is_binary(arrow):
             buffers = [self._next(4 * (count + 1)), self._next(variable)]
         else:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.exact_types import can_cast
+from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.sources.sql.database import (
     ConnectionLost,
     Engine,

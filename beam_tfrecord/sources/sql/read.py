@@ -25,9 +25,9 @@ import pyarrow as pa
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch, Origin, Reject
 from beam_tfrecord.errors import DataError, SchemaConflict
+from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import Unit
-from beam_tfrecord.sources.exact_types import can_cast
 from beam_tfrecord.sources.sql.database import (
     Connection,
     ConnectionLost,
@@ -90,22 +90,23 @@ atexit.register(release_snapshots)
 
 
 def read_partition(
-    engine: Engine, plan: SqlPlan, index: int, columns: Sequence[SqlColumn], *, batch_rows: int
+    engine: Engine, plan: SqlPlan, columns: Sequence[SqlColumn], *, batch_rows: int
 ) -> Iterator[SqlRows]:
-    """Yield the rows of a partition in batches of `batch_rows`, the last one shorter."""
+    """Yield the rows of the only partition of a plan, in batches as the connection forms them."""
+    (partition,) = plan.partitions
     values = ", ".join(column.select for column in columns)
-    condition = plan.partitions[index].condition
-    sql = plan.relation.select(values, condition, order_by=plan.order_by)
+    sql = plan.relation.select(values, partition.condition, order_by=plan.order_by)
     hashes: list[int] = []
     rows = 0
-    expected = plan.partitions[index].rows
+    expected = partition.rows
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with engine.connect(snapshot=plan.snapshot) as connection:
                 if expected is not None and not plan.snapshot:
                     # Without a shared snapshot, this connection counts in its own.
-                    ((expected,),) = connection.fetch(plan.relation.select("COUNT(*)", condition))
-                found = even(connection.read(sql, columns, batch_rows=batch_rows), batch_rows)
+                    counting = plan.relation.select("COUNT(*)", partition.condition)
+                    ((expected,),) = connection.fetch(counting)
+                found = connection.read(sql, columns, batch_rows=batch_rows)
                 for number, one in enumerate(found):
                     hashed = _hash(one.data, plan)
                     if number < len(hashes):
@@ -134,7 +135,7 @@ def read_partition(
             time.sleep(pause_s)
     if expected is not None and rows != expected:
         raise DataError(
-            f"partition {index} of {plan.name} in {engine.place} gave {counted(rows, 'row')} but "
+            f"a partition of {plan.name} in {engine.place} gave {counted(rows, 'row')} but "
             f"{expected:,} were counted: it was changed while it was read: run the job again"
         )
 
@@ -143,49 +144,6 @@ def _hash(data: pa.RecordBatch, plan: SqlPlan) -> int:
     # In one snapshot a key identifies its row, so the key, which is the last column, is enough.
     hashed = data if plan.number is None else data.select([data.num_columns - 1])
     return native.xxh64(hashed.serialize(), 0)
-
-
-def even(found: Iterator[SqlRows], batch_rows: int) -> Iterator[SqlRows]:
-    """Cut and join batches to `batch_rows` rows each, the last one shorter; skip empty ones."""
-    waiting: list[SqlRows] = []
-    count = 0
-    for rows in found:
-        start = 0
-        while rows.data.num_rows - start >= batch_rows - count:
-            stop = start + batch_rows - count
-            waiting.append(cut(rows, start, stop))
-            yield join(waiting)
-            waiting, count, start = [], 0, stop
-        if start < rows.data.num_rows:
-            waiting.append(cut(rows, start, rows.data.num_rows))
-            count += rows.data.num_rows - start
-    if waiting:
-        yield join(waiting)
-
-
-def cut(rows: SqlRows, start: int, stop: int) -> SqlRows:
-    """Return the rows from `start` to before `stop`, with their misfits."""
-    if start == 0 and stop == rows.data.num_rows:
-        return rows
-    misfits = tuple(
-        dataclasses.replace(misfit, row=misfit.row - start)
-        for misfit in rows.misfits
-        if start <= misfit.row < stop
-    )
-    return SqlRows(rows.data.slice(start, stop - start), misfits)
-
-
-def join(pieces: Sequence[SqlRows]) -> SqlRows:
-    """Join several batches of rows, and their misfits, to one."""
-    if len(pieces) == 1:
-        return pieces[0]
-    misfits: list[Misfit] = []
-    first = 0
-    for piece in pieces:
-        misfits += [dataclasses.replace(one, row=one.row + first) for one in piece.misfits]
-        first += piece.data.num_rows
-    data = pa.concat_batches([piece.data for piece in pieces])
-    return SqlRows(data, tuple(misfits))
 
 
 def columns_for(schema: pa.Schema, plan: SqlPlan) -> list[SqlColumn]:
@@ -215,7 +173,16 @@ def origin_of(unit: Unit, plan: SqlPlan, rows: SqlRows, first_row: int) -> Origi
     return Origin(unit.name, unit.index, first_row) if plan.is_ordered else None
 
 
-def batch_of(rows: SqlRows, origin: Origin | None, schema: pa.Schema, plan: SqlPlan) -> Batch:
+def batches_of(
+    rows: SqlRows, origin: Origin | None, schema: pa.Schema, plan: SqlPlan, batch_rows: int
+) -> Iterator[Batch]:
+    """Yield rows as batches of a schema, of at most `batch_rows` rows each."""
+    batch = _batch_of(rows, origin, schema, plan)
+    for start in range(0, max(1, batch.num_rows), batch_rows):
+        yield batch.slice(start, min(start + batch_rows, batch.num_rows))
+
+
+def _batch_of(rows: SqlRows, origin: Origin | None, schema: pa.Schema, plan: SqlPlan) -> Batch:
     """Convert rows to a schema; rows with misfits or values that do not fit it become rejects."""
     cast = [
         cast_column(rows.data.column(index), field.name, field.type, "correct --schema")

@@ -1,4 +1,4 @@
-"""Reads SQLite files through the SQLite library that Python's own `sqlite3` module has loaded.
+"""Reads SQLite files through Python's own `sqlite3` module.
 
 A read transaction of SQLite cannot be joined later, so all connections of a job are opened in one
 snapshot at the start, and readers borrow them. If the file is in WAL mode, other programs can write
@@ -32,14 +32,7 @@ from beam_tfrecord.sources.sql.database import (
     SqlRows,
     Table,
 )
-from beam_tfrecord.sources.sql.sqlite_columns import (
-    KernelConnection,
-    can_read,
-    column_of,
-    convert,
-    declared_type,
-    library,
-)
+from beam_tfrecord.sources.sql.sqlite_columns import column_of, convert, declared_type
 
 _BUSY_S = 8.0
 # Number of readers that can run at the same time; one more waits until another ends.
@@ -68,48 +61,37 @@ _lock = threading.Lock()
 _snapshots: dict[str, _Snapshot] = {}
 
 
-class _Handles:
-    """A connection of Python's `sqlite3` module and, if possible, one for the native kernel."""
-
-    def __init__(self, path: str, session_init: Sequence[str]) -> None:
-        uri = f"file:{quote(os.path.abspath(path))}?mode=ro"
-        self.python = sqlite3.connect(
-            uri, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
-        )
-        # Raises an error if the file is not a database: opening it did not read it.
-        self.python.execute("PRAGMA schema_version")
-        self.kernel = KernelConnection(uri, busy_s=_BUSY_S) if library() else None
-        for statement in session_init:
-            self.execute(statement)
-
-    def execute(self, sql: str) -> None:
-        self.python.execute(sql).fetchone()
-        if self.kernel is not None:
-            self.kernel.execute(sql)
-
-    def close(self) -> None:
-        self.python.close()
-        if self.kernel is not None:
-            self.kernel.close()
+def _opened(path: str, session_init: Sequence[str]) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"file:{quote(os.path.abspath(path))}?mode=ro",
+        uri=True,
+        timeout=_BUSY_S,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    # Raises an error if the file is not a database: opening it did not read it.
+    for statement in ("PRAGMA schema_version", *session_init):
+        connection.execute(statement).fetchone()
+    return connection
 
 
 class _Snapshot:
     """A pool of connections in one snapshot of a file; each has one reader at a time."""
 
     def __init__(self, path: str, session_init: Sequence[str]) -> None:
-        self._handles = [_Handles(path, session_init) for _ in range(1 + _POOL_SIZE)]
-        watcher = _Handles(path, ())
+        self._connections = [_opened(path, session_init) for _ in range(1 + _POOL_SIZE)]
+        watcher = _opened(path, ())
         try:
-            self._begin(watcher.python, os.path.basename(path))
+            self._begin(watcher, os.path.basename(path))
         except BaseException:
             self.close()
             raise
         finally:
             watcher.close()
-        self.first, *others = self._handles
-        self.free: queue.SimpleQueue[_Handles] = queue.SimpleQueue()
-        for handles in others:
-            self.free.put(handles)
+        self.first, *others = self._connections
+        self.free: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()
+        for connection in others:
+            self.free.put(connection)
 
     def _begin(self, watcher: sqlite3.Connection, place: str) -> None:
         """Begin all transactions; repeat this if another program wrote in the meantime."""
@@ -117,24 +99,23 @@ class _Snapshot:
         while time.monotonic() < ends:
             # This number changes with every commit of another connection.
             before = watcher.execute("PRAGMA data_version").fetchone()
-            for handles in self._handles:
-                handles.execute("BEGIN")
+            for connection in self._connections:
+                connection.execute("BEGIN")
                 # The first read of a transaction takes its snapshot.
-                handles.execute("SELECT 1 FROM sqlite_master LIMIT 1")
+                connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
             if watcher.execute("PRAGMA data_version").fetchone() == before:
                 return
-            for handles in self._handles:
-                handles.execute("ROLLBACK")
+            for connection in self._connections:
+                connection.execute("ROLLBACK")
         raise DataError(f"others write to {place} without a pause: read a copy of it")
 
     def close(self) -> None:
-        for handles in self._handles:
-            handles.close()
+        for connection in self._connections:
+            connection.close()
 
 
-def range_key(name: str) -> Key:
-    """Return the key for a column of SQLite: QUOTE() writes literals of any kind of value."""
-    return Key(name, "QUOTE({})", lambda value: _INFINITIES.get(value, str(value)))
+def _literal(quoted: Any) -> str:
+    return _INFINITIES.get(quoted, str(quoted))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,16 +178,14 @@ class SqliteConnection(Connection):
 
     dialect = Dialect("sqlite")
 
-    def __init__(self, engine: Sqlite, snapshot: _Snapshot, handles: _Handles) -> None:
+    def __init__(self, engine: Sqlite, snapshot: _Snapshot, connection: sqlite3.Connection) -> None:
         self._engine = engine
         self._snapshot = snapshot
-        self._handles = handles
+        self._connection = connection
         self._token = ""
         self._is_open = True
         if engine.options.statement_timeout_s is not None:
-            handles.python.set_progress_handler(self._is_late, _CLOCK_STEPS)
-            if handles.kernel is not None:
-                handles.kernel.set_progress_handler(self._is_late, _CLOCK_STEPS)
+            connection.set_progress_handler(self._is_late, _CLOCK_STEPS)
         self._begin_clock()
 
     def _begin_clock(self) -> None:
@@ -218,7 +197,7 @@ class SqliteConnection(Connection):
     def _execute(self, sql: str) -> sqlite3.Cursor:
         self._begin_clock()
         with self._engine.errors():
-            return self._handles.python.execute(sql)
+            return self._connection.execute(sql)
 
     def fetch(self, sql: str) -> list[tuple[Any, ...]]:
         """Return the rows of a small result as Python values."""
@@ -326,12 +305,6 @@ class SqliteConnection(Connection):
         ]
 
     def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
-        kernel = self._handles.kernel
-        if kernel is not None and can_read(columns):
-            self._begin_clock()
-            with self._engine.errors():
-                yield from kernel.read(sql, columns, batch_rows=batch_rows)
-            return
         size = min(self._engine.options.fetch_rows or _FETCH_ROWS, batch_rows)
         cursor = self._execute(sql)
         while True:
@@ -342,8 +315,8 @@ class SqliteConnection(Connection):
             yield convert(rows, columns)
 
     def range_key(self, relation: Relation, column: SqlColumn) -> Key:
-        """Return the key for a column; every column of SQLite has one."""
-        return range_key(self.dialect.name(column.name))
+        """Return the key for a column: QUOTE() writes literals of any kind of value."""
+        return Key(self.dialect.name(column.name), "QUOTE({})", _literal)
 
     def cut_points(
         self, relation: Relation, column: SqlColumn, key: Key, partitions: int
@@ -373,7 +346,7 @@ class SqliteConnection(Connection):
         number = self.locator(relation)
         if number is None:
             return None
-        key = range_key(number.select)
+        key = self.range_key(relation, number)
         return key.expression, self.cut_points(relation, number, key, partitions)
 
     def locator(self, relation: Relation) -> SqlColumn | None:
@@ -401,8 +374,8 @@ class SqliteConnection(Connection):
         if not self._is_open:
             return
         self._is_open = False
-        if self._handles is not self._snapshot.first:
-            self._snapshot.free.put(self._handles)
+        if self._connection is not self._snapshot.first:
+            self._snapshot.free.put(self._connection)
             return
         with _lock:
             _snapshots.pop(self._token, None)

@@ -247,14 +247,3 @@ MARIADB_CASES = [
         ["123e4567-e89b-12d3-a456-426614174000"],
     ),
 ]
-
-SQLITE_CASES = [
-    ("integer", ["-9223372036854775808", "0", "7"], pa.int64(), [-(2**63), 0, 7]),
-    ("int unsigned", ["7"], pa.int64(), [7]),
-    ("real", ["1.5", "9e999", "3"], pa.float64(), [1.5, float("inf"), 3.0]),
-    ("double precision", ["-0.1"], pa.float64(), [-0.1]),
-    ("varchar(3)", ["'too long'", "''", "'é😀'"], pa.string(), ["too long", "", "é😀"]),
-    ("text", ["12"], pa.string(), ["12"]),
-    ("blob", ["X'00ff'", "X''"], pa.binary(), [b"\x00\xff", b""]),
-    ("boolean", ["1", "0"], pa.bool_(), [True, False]),
-]

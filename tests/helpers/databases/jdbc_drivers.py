@@ -9,7 +9,6 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.sql.jdbc_java import helper, java, local_jars, result_of
 
 H2 = "com.h2database:h2:2.4.240"
-SQLITE = "org.xerial:sqlite-jdbc:3.50.3.0"
 POSTGRES = "org.postgresql:postgresql:42.7.8"
 MARIADB = "org.mariadb.jdbc:mariadb-java-client:3.5.6"
 MYSQL = "com.mysql:mysql-connector-j:9.4.0"

@@ -14,16 +14,13 @@ import pyarrow as pa
 
 from beam_tfrecord.sources.sql.read import release_snapshots
 from beam_tfrecord.sources.sql.source import Sql
-from tests.helpers.databases.jdbc_drivers import SQLITE, driver_jars
 from tests.whole.number_texts import kept_as_decimal, kept_as_float32, kept_as_float64
 from tests.whole.number_ways import (
     Columns,
     Way,
     Written,
-    as_floats,
     encoded,
     schema_of,
-    write_sqlite,
 )
 
 
@@ -115,21 +112,3 @@ def ways_through(name, database, types):
         f"{name} {declared}": way_through(database, declared, holds)
         for declared, holds in types.items()
     }
-
-
-def sqlite_by_jdbc():
-    """Return the ways through SQLite's JDBC driver, or skip the test where it cannot be had."""
-    jars = driver_jars(SQLITE)
-
-    def source(path):
-        return Sql(f"jdbc:sqlite:{path}", table="numbers", jars=jars)
-
-    def reals(columns: Columns, directory: Path) -> dict[str, Written]:
-        path = write_sqlite("REAL", as_floats(columns), directory)
-        return encoded(source(path).batches())
-
-    def text(columns: Columns, directory: Path) -> dict[str, Written]:
-        path = write_sqlite("TEXT", columns, directory)
-        return encoded(source(path).batches(), schema_of(columns, pa.float64()))
-
-    return {"sqlite by jdbc real": Way(reals, kept_as_float64), "sqlite by jdbc text": Way(text)}

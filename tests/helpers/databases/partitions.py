@@ -17,7 +17,7 @@ from beam_tfrecord.sources.sql.secrets import store_password
 from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.databases import jdbc_mariadb, keys
 from tests.helpers.databases.jdbc_database import Database
-from tests.helpers.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, SQLITE, driver_jars
+from tests.helpers.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, driver_jars
 from tests.helpers.databases.postgres import PASSWORD
 
 
@@ -114,8 +114,8 @@ def check_partitions(
     return len(asked_for)
 
 
-def sqlite(path, driver=""):
-    """Return a SQLite file, read natively or through its JDBC driver."""
+def sqlite(path):
+    """Return a SQLite file."""
 
     def run(*statements):
         connection = sqlite3.connect(path)
@@ -124,10 +124,7 @@ def sqlite(path, driver=""):
         connection.commit()
         connection.close()
 
-    if driver:
-        source = {"paths": f"jdbc:sqlite:{path}", "jars": driver_jars(SQLITE)}
-        return KeyedDatabase(keys.SQLITE, run, source)
-    return KeyedDatabase(keys.SQLITE | keys.SQLITE_ANY, run, {"paths": str(path)})
+    return KeyedDatabase(keys.SQLITE, run, {"paths": str(path)})
 
 
 def duckdb(path):

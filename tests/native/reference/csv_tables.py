@@ -18,38 +18,17 @@ from beam_tfrecord.native.values import (
     AS_WORDS,
     COLUMN_TEXT_BYTES,
     EMPTY,
-    STRAYS,
     TEXT,
+    WORD,
     Dialect,
     Fault,
     Sighting,
     Target,
-    WordsSeen,
 )
 from tests.native.reference.csv_rows import count_lines, first_row, rows_of, scan
 from tests.native.reference.csv_values import check_text, floats_of, kind_of, parse
 
 __all__ = ["Filler", "Typer", "count_lines", "first_row", "scan"]
-
-_STRAY_BYTES = 64
-_STRAYS_AHEAD = 64
-
-
-class _Seen:
-    """What the values of a column are."""
-
-    def __init__(self):
-        self.kinds = 0
-        self.values = {}
-        self.strays = {}
-        self.nulls = {}
-
-    def add_stray(self, word):
-        assert self.strays is not None
-        self.strays[word] = self.strays.get(word, 0) + 1
-        is_ahead = sum(self.strays.values()) > sum(self.values.values()) + _STRAYS_AHEAD
-        if is_ahead or len(word) > _STRAY_BYTES or len(self.strays) > STRAYS:
-            self.strays = None
 
 
 class _Table:
@@ -75,14 +54,14 @@ class Typer(_Table):
 
     def __init__(self, dialect: Dialect, columns: int, **options: Any) -> None:
         super().__init__(dialect, columns, **options)
-        self._seen = [_Seen() for _ in range(columns)]
+        self._seen = [0] * columns
         self._sightings = []
 
     def feed(self, data, at, final):
         """Take whole rows from `at` on; returns where the first one left starts.
 
-        Of a column that is ordinary text, only words for null are counted from there on. Rows with
-        a wrong number of fields take no part.
+        Of a column that is ordinary text, further kinds may be missing. Rows with a wrong number of
+        fields take no part.
         """
         for row in self._rows(data, at, final):
             at = row.stop
@@ -94,25 +73,14 @@ class Typer(_Table):
 
     def _see(self, column: int, value: bytes, quoted: bool, start: int) -> None:
         seen, trimmed = self._seen[column], value.strip(b" \t")
-        if seen.strays is None:
-            if value in self.nulls and value not in self.always:
-                seen.nulls[value] = seen.nulls.get(value, 0) + 1
+        if seen & TEXT and value and value[:1] not in {word[:1] for word in self.nulls}:
             return
         kind = 0 if {value, trimmed} & self.always else kind_of(value) or (EMPTY if quoted else 0)
         if kind == TEXT and trimmed in self.nulls:
-            seen.nulls[trimmed] = seen.nulls.get(trimmed, 0) + 1
-            return
-        if kind == TEXT:
-            seen.add_stray(trimmed)
-        elif 0 < kind < TEXT:
-            seen.values[kind] = seen.values.get(kind, 0) + 1
-        if kind & ~seen.kinds:
-            seen.kinds |= kind
+            kind = WORD
+        if kind & ~seen:
+            self._seen[column] |= kind
             self._sightings.append(Sighting(column, kind, self.rows, start, value))
-
-    def words_seen(self):
-        """Return the words in every column, of all that was fed."""
-        return [WordsSeen(one.values, one.strays, one.nulls) for one in self._seen]
 
     def take_sightings(self):
         """Return the kinds seen for the first time since the last call."""
