@@ -60,6 +60,11 @@ class TypesOption:
         "Types of columns by name, as Arrow types or their names; others are inferred.",
         common=True)] = None
 
+    @property
+    def typed(self) -> "Mapping[str, str | pa.DataType]":
+        """The types, none by default."""
+        return self.types or {}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChunkOption:
@@ -169,7 +174,7 @@ class ExcelOptions(TypedOptions, TypesOption, NullWordsOption):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SqlOptions(TypesOption, PropertiesOption):
+class DatabaseOptions(TypesOption, PropertiesOption):
     """The options of databases."""
 
     subject: ClassVar[str] = SQL
@@ -298,13 +303,13 @@ class NumpyOptions(UnionOption, TypesOption, LayoutOption):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SourceOptions(
-    NumpyOptions, CocoOptions, ImageOptions, LakeOptions, SqlOptions, ExcelOptions, JsonOptions,
-    CsvOptions,
+    NumpyOptions, CocoOptions, ImageOptions, LakeOptions, DatabaseOptions, ExcelOptions,
+    JsonOptions, CsvOptions,
 ):
     """The options of all kinds of sources."""
 
 # fmt: on
 
 SOURCE_OPTIONS: tuple[Option, ...] = flags_of(
-    CsvOptions, ExcelOptions, SqlOptions, LakeOptions, ImageOptions, CocoOptions, NumpyOptions
+    CsvOptions, ExcelOptions, DatabaseOptions, LakeOptions, ImageOptions, CocoOptions, NumpyOptions
 )

@@ -20,15 +20,18 @@ from beam_tfrecord.batch import EXAMPLES_SCHEMA
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.features.arrow_types import is_binary, is_list, is_text
 from beam_tfrecord.features.converting import join_types
-from beam_tfrecord.features.python_values import Misfit, column_of, join, plain_values, type_of
+from beam_tfrecord.features.python_values import (
+    PLAIN_TYPES,
+    Misfit,
+    column_of,
+    join,
+    plain_values,
+    type_of,
+)
 from beam_tfrecord.features.tensors import TensorType, item_type, join_tensor_types
 
 _HINTS: dict[Any, pa.DataType] = {
-    bool: pa.bool_(),
-    int: pa.int64(),
-    float: pa.float64(),
-    str: pa.string(),
-    bytes: pa.binary(),
+    **PLAIN_TYPES,
     datetime.date: pa.date32(),
     datetime.datetime: pa.timestamp("us"),
     datetime.time: pa.time64("us"),

@@ -128,6 +128,7 @@ def test_a_reader_has_the_options_of_its_source(kind):
     parameters = inspect.signature(reader).parameters
     fields = {f.name: f for f in dataclasses.fields(SOURCES[kind]) if f.init}
     assert {*parameters} - ONLY_OF_READERS == {*fields}
+    assert [name for name, field in fields.items() if not field.kw_only] == ["paths"]
     for name, field in fields.items():
         parameter = parameters[name]
         default = default_of(field)

@@ -222,7 +222,7 @@ CASES = {
         write=_writer(formats.avro_file, codec="deflate", sync_interval=400, sync_marker=_SYNC),
         open=Avro,
         damage=_damage_avro,
-        damage_message=r"cannot read the block at byte [0-9,]+ of x\.avro \(.+\): write the file",
+        damage_message=r"cannot read x\.avro from row [0-9]+ on \(.+\): write the file",
         use_small_units=lambda patch: patch.setattr(Avro, "unit_bytes", 700),
     ),
     "numpy": Case(

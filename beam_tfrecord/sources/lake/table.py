@@ -24,6 +24,7 @@ from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.arrow_arrays import Int64Array
 from beam_tfrecord.features.converting import always_fits, plain_field
+from beam_tfrecord.options.sources import LakeOptions
 from beam_tfrecord.selection.nodes import columns_of
 from beam_tfrecord.sources.base import (
     Chunk,
@@ -32,9 +33,8 @@ from beam_tfrecord.sources.base import (
     Source,
     Unit,
     chosen_columns,
-    wanted_columns,
 )
-from beam_tfrecord.sources.files import as_paths
+from beam_tfrecord.sources.files import FileSource, as_paths
 from beam_tfrecord.sources.hive import partition_value
 from beam_tfrecord.sources.lake.files import DataFile, deleted_in, excluded_in, is_skipped
 from beam_tfrecord.sources.lake.statistics import YES, LogColumn, excluded
@@ -89,25 +89,19 @@ class LakeUnit(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class LakeTable(Source):
+class LakeTable(LakeOptions, FileSource):
     """A table of a data lake. The snapshot is chosen when the source is made."""
 
     detail_type: ClassVar[Any] = LakeUnit
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
 
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-    _: dataclasses.KW_ONLY
-    columns: Sequence[str] | None = None
-    version: int | None = None
-    as_of: str | None = None
-    properties: Mapping[str, str] | None = dataclasses.field(default=None, repr=False)
     snapshot: Snapshot = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         paths = tuple(path.removeprefix("file://") for path in as_paths(self.paths))
         object.__setattr__(self, "paths", paths)
-        object.__setattr__(self, "columns", wanted_columns(self.columns))
         if self.version is not None and self.as_of is not None:
             raise UsageError("--version and --as-of both choose the snapshot: pass one of them")
         object.__setattr__(self, "snapshot", self.choose())

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.features.feature import make_field
+from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.tensors import (
     Array,
     OpenShape,
@@ -111,13 +111,14 @@ def field_of(column: Column, *, store: str) -> pa.Field:
     if arrow is None:
         arrow = TensorType(dtype, shape)
         as_values = store == "values" and arrow.is_number
-        return make_field(column.name, arrow, store="values" if as_values else "auto")
+        return Feature(column.name, arrow, store="values" if as_values else "auto").to_arrow()
     if pa.types.is_float64(arrow):
-        return make_field(column.name, arrow, store="auto" if store == "values" else "bytes")
+        kept = "auto" if store == "values" else "bytes"
+        return Feature(column.name, arrow, store=kept).to_arrow()
     is_stated = not is_small_float(dtype) and (
         pa.types.is_temporal(arrow) if dtype.kind in "Mm" else dtype.kind not in "SU"
     )
-    return make_field(column.name, arrow, dtype=None if is_stated else dtype_name(dtype))
+    return Feature(column.name, arrow, dtype=None if is_stated else dtype_name(dtype)).to_arrow()
 
 
 def _scalar_type(dtype: np.dtype[Any], store: str) -> pa.DataType | None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
@@ -21,8 +20,9 @@ from beam_tfrecord.features.tensors import (
     join_tensor_types,
     tensor_block,
 )
-from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, wanted_columns
-from beam_tfrecord.sources.files import as_paths, list_files
+from beam_tfrecord.options.sources import NumpyOptions
+from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Unit
+from beam_tfrecord.sources.files import FileSource, as_paths, list_files
 from beam_tfrecord.sources.hive import with_partitions
 from beam_tfrecord.sources.merging import ByFile, fields_inside, join_by_name
 from beam_tfrecord.sources.numpy.columns import (
@@ -69,7 +69,7 @@ class _Contents(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Numpy(Source):
+class Numpy(NumpyOptions, FileSource):
     """NumPy arrays in .npy and .npz files.
 
     The array of an .npy file becomes the column ``data``, and each array of an .npz file a column
@@ -82,17 +82,8 @@ class Numpy(Source):
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
 
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-    _: dataclasses.KW_ONLY
-    columns: Sequence[str] | None = None
-    example: str | None = None
-    store: str = "bytes"
-    layout: str | None = None
-    types: Mapping[str, str] | None = None
-    union: bool = False
-
     def __post_init__(self) -> None:
-        object.__setattr__(self, "paths", as_paths(self.paths))
+        super().__post_init__()
         for option, known in _CHOICES.items():
             if (value := getattr(self, option)) not in (None, *known):
                 raise UsageError(
@@ -102,7 +93,6 @@ class Numpy(Source):
         if self.layout == "plain" and self.store != "bytes":
             raise UsageError("--layout plain keeps bytes: leave out --store values")
         types_of(self.types)
-        object.__setattr__(self, "columns", wanted_columns(self.columns))
 
     def files(self) -> Iterator[InputFile]:
         files = list(list_files(as_paths(self.paths), SUFFIXES))
