@@ -26,9 +26,9 @@ from beam_tfrecord.features.arrow_arrays import with_nulls_at
 from beam_tfrecord.features.arrow_types import is_list
 from beam_tfrecord.features.convert_to_schema import NoConversion, convert
 from beam_tfrecord.features.converting import convert_each
-from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Source, Unit
+from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Unit
 from beam_tfrecord.sources.file_parts import raise_infrastructure
-from beam_tfrecord.sources.files import as_paths, list_files
+from beam_tfrecord.sources.files import FileSource
 from beam_tfrecord.sources.hive import partition_texts, with_partitions
 from beam_tfrecord.sources.rejects import without_rows
 from beam_tfrecord.storage import is_in_zip, is_remote, open_read, plain_path
@@ -199,23 +199,21 @@ def is_ascii_compatible(encoding: str) -> bool:
     return all(len(pair) == 2 and pair[1] == "A" for pair in pairs)
 
 
-class TextFiles(Source):
-    """Files of text, of which the rows are lines or a few lines.
-
-    The dataclasses of the formats have the options `paths` and `chunk_bytes`.
-    """
+class TextFiles(FileSource):
+    """Base of the sources of text files, which have the option `chunk_bytes`."""
 
     quick_scans: ClassVar[int] = 16
-    paths: Any
     chunk_bytes: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.chunk_bytes < MIN_CHUNK_BYTES:
+            raise UsageError(f"chunk_bytes is {self.chunk_bytes}: pass {MIN_CHUNK_BYTES} or more")
 
     @property
     def text_encoding(self) -> str:
         """The encoding of the files."""
         return "utf-8"
-
-    def files(self) -> Iterator[InputFile]:
-        return list_files(as_paths(self.paths), self.suffixes, remote=True)
 
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
         step = self.chunk_bytes * (self.unit_bytes // UNIT_BYTES)

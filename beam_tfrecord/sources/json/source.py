@@ -16,29 +16,24 @@ All files follow the same rules:
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
-from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import type_of_column
+from beam_tfrecord.options.sources import JsonOptions
 from beam_tfrecord.sources.base import (
-    UNIT_BYTES,
     Chunk,
     Scan,
     Unit,
-    wanted_columns,
 )
-from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.json.read import infer_unit, read_unit
 from beam_tfrecord.sources.json.text import LINES, JsonUnit, form_of
 from beam_tfrecord.sources.json.types import JsonInference, infer_schema, parsed_type
 from beam_tfrecord.sources.text_files import (
     BLOCK_BYTES,
-    MIN_CHUNK_BYTES,
     TextFiles,
     is_stream,
     open_text,
@@ -55,28 +50,19 @@ class _ScanDetail(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Json(TextFiles):
+class Json(JsonOptions, TextFiles):
     """JSON Lines and JSON files, plain or compressed (``.gz .bz2 .zst .lz4 .xz``)."""
 
     kind: ClassVar[str] = "json"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
     detail_type: ClassVar[Any] = JsonUnit
 
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-    _: dataclasses.KW_ONLY
-    types: Mapping[str, str | pa.DataType] = dataclasses.field(default_factory=dict)
-    columns: Sequence[str] | None = None
-    chunk_bytes: int = UNIT_BYTES
-
     def __post_init__(self) -> None:
-        object.__setattr__(self, "paths", as_paths(self.paths))
-        object.__setattr__(self, "columns", wanted_columns(self.columns))
-        typed = {name: type_of_column(name, arrow) for name, arrow in self.types.items()}
+        super().__post_init__()
+        typed = {name: type_of_column(name, arrow) for name, arrow in self.typed.items()}
         for name, arrow in typed.items():
             parsed_type(name, arrow)
         object.__setattr__(self, "types", typed)
-        if self.chunk_bytes < MIN_CHUNK_BYTES:
-            raise UsageError(f"chunk_bytes is {self.chunk_bytes}: pass {MIN_CHUNK_BYTES} or more")
 
     def scan(self, chunk: Chunk) -> Scan:
         form = form_of(chunk.file) if chunk.index == 0 else None
@@ -119,7 +105,7 @@ class Json(TextFiles):
         return infer_unit(of)
 
     def merge(self, inferences: Iterable[JsonInference]) -> pa.Schema:
-        return infer_schema(inferences, types=self.types, columns=self.columns)
+        return infer_schema(inferences, types=self.typed, columns=self.columns)
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
