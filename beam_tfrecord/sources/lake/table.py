@@ -38,10 +38,9 @@ from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.hive import partition_value
 from beam_tfrecord.sources.lake.files import DataFile, deleted_in, excluded_in, is_skipped
 from beam_tfrecord.sources.lake.statistics import YES, LogColumn, excluded
-from beam_tfrecord.sources.parquet.footer import Footer, opened, pruned_by
-from beam_tfrecord.sources.parquet.int96 import NS
-from beam_tfrecord.sources.parquet.source import Parquet, ParquetUnit
-from beam_tfrecord.sources.typed_files import no_rows
+from beam_tfrecord.sources.parquet.footer import opened, pruned_by
+from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.typed_files import BlockUnit, Contents, no_rows
 from beam_tfrecord.storage import is_remote, list_files
 
 
@@ -77,14 +76,14 @@ _FIELD_ID = b"PARQUET:field_id"
 class LakeScan(NamedTuple):
     """The footer of a file, restricted to the columns to read, and their names in the file."""
 
-    footer: Footer
+    footer: Contents
     names: tuple[str, ...]
 
 
 class LakeUnit(NamedTuple):
     """What `Parquet` needs to read a unit, and the names in the file of the columns to read."""
 
-    parquet: ParquetUnit
+    parquet: BlockUnit
     names: tuple[str, ...]
 
 
@@ -149,10 +148,9 @@ class LakeTable(Source):
     def scan(self, chunk: Chunk) -> Scan:
         file, types = chunk.file, self.types()
         if is_skipped(file):
-            return Scan(chunk, LakeScan(Footer(pa.schema([]), (), ()), ()))
-        with opened(file) as reader:
-            in_ns = reader(NS)
-            inside = self.snapshot.names_in(file, in_ns.schema_arrow)
+            return Scan(chunk, LakeScan(Contents(pa.schema([]), (), ()), ()))
+        with opened(file) as (parquet, _):
+            inside = self.snapshot.names_in(file, parquet.schema_arrow)
             shared = dict(file.partitions)
             names = {}
             for field in types:
@@ -160,17 +158,17 @@ class LakeTable(Source):
                 if name is None and field.name in self.snapshot.stored and field.name not in shared:
                     raise DataError(f"{file.name} lacks column {field.name!r} of its table")
                 if name is not None:
-                    _check_fields(file, field, in_ns.schema_arrow.field(name).type)
+                    _check_fields(file, field, parquet.schema_arrow.field(name).type)
                 # No name of a file: a dropped column may have left its name to a new one.
                 missing = field.name if field.name in shared else f"\0{field.name}"
                 names[field.name] = name or missing
             inner = tuple(names.values())
             footer = self._parquet(inner).scan(chunk).detail
-            return Scan(chunk, LakeScan(self._pruned(file, in_ns, footer, names), inner))
+            return Scan(chunk, LakeScan(self._pruned(file, parquet, footer, names), inner))
 
     def _pruned(
-        self, file: InputFile, parquet: pq.ParquetFile, footer: Footer, names: Mapping[str, str]
-    ) -> Footer:
+        self, file: InputFile, parquet: pq.ParquetFile, footer: Contents, names: Mapping[str, str]
+    ) -> Contents:
         """Return a footer that notes which row groups the filter excludes."""
         condition = None if self.selection is None else self.selection.condition
         if condition is None:
@@ -286,13 +284,13 @@ def _skipped(file: InputFile) -> Unit:
         rows=rows,
         input_bytes=0,
         encoded_bytes=0,
-        detail=LakeUnit(ParquetUnit((), ()), ()),
+        detail=LakeUnit(BlockUnit(0, ()), ()),
         pruned_rows=rows or 0,
         pruned_bytes=file.bytes,
     )
 
 
-def _pruned_rows(unit: Unit, footer: Footer, deleted: Int64Array) -> int:
+def _pruned_rows(unit: Unit, footer: Contents, deleted: Int64Array) -> int:
     """Return the number of rows that a filter excludes and that were not deleted before."""
     ends = np.cumsum([0, *(block.rows for block in footer.blocks)])
     rows = np.diff(ends - np.searchsorted(deleted, ends))
