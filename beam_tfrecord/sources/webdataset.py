@@ -103,7 +103,8 @@ class WebDataset(TypedFiles):
         blocks = []
         for part in parts:
             encoded = int(share * part.decoded_bytes) + part.num_rows * per_row
-            blocks.append(Block(*part[:5], encoded))
+            read = part.start, part.stop, part.num_rows, part.nbytes, part.decoded_bytes
+            blocks.append(Block(*read, encoded))
         return Scan(chunk, Contents(pa.schema(fields), tuple(counts), tuple(blocks)))
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:

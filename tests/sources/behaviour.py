@@ -230,7 +230,7 @@ CASES = {
         write=_write_numpy,
         open=lambda paths, **options: Numpy(paths, example="row", **options),
         damage=_damage_numpy,
-        damage_message=r"x\.npy is cut off: it has 2,000 bytes but its header says 16,192",
+        damage_message=r"x\.npy has 1,808 bytes of values but its header says 16,000",
         use_small_units=lambda patch: patch.setattr(numpy_module.Numpy, "unit_bytes", 1500),
         held=_without_nulls,
     ),

@@ -54,7 +54,8 @@ class Parquet(TypedFiles):
             footer = footer_of(parquet, self.columns)
             # With settled types, a row that is not read might have to be rejected.
             if self.selection is not None and self.selection.condition and self.settled is None:
-                footer = pruned_by(self.selection.condition, parquet, footer)
+                names = {name: name for name in self.selection.needed}
+                footer = pruned_by(self.selection.condition, parquet, footer, names)
         return Scan(chunk, footer)
 
     @contextlib.contextmanager
