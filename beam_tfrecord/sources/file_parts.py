@@ -121,18 +121,12 @@ def format_of(head: bytes) -> str:
     return next((name for magic, name in _FORMATS.items() if head.startswith(magic)), "")
 
 
-def unreadable(file: InputFile, place: str, error: Exception, advice: str = "") -> DataError:
-    """Return the error for a part of a file that cannot be read, such as ``row group 3``."""
-    raise_infrastructure(error)
-    return DataError(
-        f"cannot read {place} of {file.name} ({reason_of(error)}): {advice or _ADVICE}"
-    )
-
-
-def unreadable_from(file: InputFile, row: int, error: Exception) -> DataError:
+def unreadable(file: InputFile, row: int, error: Exception, advice: str = "") -> DataError:
     """Return the error for a file that cannot be read from a row on."""
     raise_infrastructure(error)
-    return DataError(f"cannot read {file.name} from row {row} on ({reason_of(error)}): {_ADVICE}")
+    return DataError(
+        f"cannot read {file.name} from row {row} on ({reason_of(error)}): {advice or _ADVICE}"
+    )
 
 
 def raise_infrastructure(error: Exception) -> None:

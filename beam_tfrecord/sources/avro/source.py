@@ -16,7 +16,7 @@ import json
 import lzma
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
@@ -126,9 +126,9 @@ def _parts(raw: pa.NativeFile, header: _Header) -> Iterator[Part]:
 
 
 def _read(
-    raw: pa.NativeFile, header: _Header, start: int, stop: int, columns: Sequence[str]
+    raw: pa.NativeFile, header: _Header, start: int, stop: int, fields: pa.Schema, batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    chosen = {name: header.columns[name] for name in columns}
+    chosen = {name: header.columns[name] for name in fields.names}
     stored = pa.struct([(name, of.stored) for name, of in chosen.items()])
     arrow = pa.struct([(name, of.arrow) for name, of in chosen.items()])
     for block in _blocks(raw, header, start, stop):
