@@ -21,6 +21,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from beam_tfrecord.errors import UsageError, did_you_mean
 from beam_tfrecord.manifest import MANIFEST_NAME
 from beam_tfrecord.options import flag_of
@@ -189,7 +191,7 @@ def parse_options(
             f"--source-option is for sources of other packages: options of {kind} input have flags "
             "of their own"
         )
-    hints = typing.get_type_hints(_source_of(kind))
+    hints = typing.get_type_hints(_source_of(kind), localns={"pa": pa})
     options: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")

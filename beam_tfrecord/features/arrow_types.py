@@ -155,6 +155,15 @@ def decoded_type(arrow: pa.DataType) -> pa.DataType:
     return with_inner_types(bare_type(arrow), decoded_type)
 
 
+def without_views(arrow: pa.DataType) -> pa.DataType:
+    """Return `decoded_type` with large layouts in place of views of text and bytes."""
+    bare = bare_type(arrow)
+    return with_inner_types(_WITHOUT_VIEWS.get(bare, bare), without_views)
+
+
+_WITHOUT_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+
+
 def type_to_json(arrow: pa.DataType) -> Any:
     """Return `arrow` as a JSON value; `type_from_json` is the inverse."""
     if isinstance(arrow, TensorType):

@@ -28,7 +28,7 @@ from beam_tfrecord.features.tensors import TensorType, is_foreign, tensor_column
 
 # Length of the text of a value in a message.
 _SHOWN = 40
-_PLAIN: dict[type, pa.DataType] = {
+PLAIN_TYPES: dict[type, pa.DataType] = {
     bool: pa.bool_(),
     int: pa.int64(),
     float: pa.float64(),
@@ -129,7 +129,7 @@ def type_of(values: Sequence[Any]) -> pa.DataType:
         Misfit: A value has no type, or not all have a common one.
     """
     return joined(
-        _PLAIN.get(kind) or _type_of_kind(kind, [one for one in values if type(one) is kind])
+        PLAIN_TYPES.get(kind) or _type_of_kind(kind, [one for one in values if type(one) is kind])
         for kind in set(map(type, values)) - {type(None)}
     )
 
@@ -182,7 +182,7 @@ def _type_of_kind(kind: type, values: Sequence[Any]) -> pa.DataType:
     for base, typed in _TYPES.items():
         if issubclass(kind, base):
             return typed(values)
-    for base, arrow in _PLAIN.items():
+    for base, arrow in PLAIN_TYPES.items():
         if issubclass(kind, base):
             return arrow
     raise Misfit(f"{kind.__name__} ({_shown(values[0])}) has no type here: convert it first")

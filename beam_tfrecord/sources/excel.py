@@ -20,6 +20,7 @@ from beam_tfrecord.errors import DataError, SchemaConflict, UsageError, quoted
 from beam_tfrecord.features.arrow_types import is_text, type_of_column
 from beam_tfrecord.features.convert_to_schema import NoConversion, convert
 from beam_tfrecord.features.converting import can_cast
+from beam_tfrecord.options.sources import ExcelOptions
 from beam_tfrecord.sources.base import Chunk, Scan, Unit
 from beam_tfrecord.sources.excel_cells import opened_workbook, rows_of, sheet_name, value_of
 from beam_tfrecord.sources.typed_files import (
@@ -73,21 +74,16 @@ class _Sheet(Contents):
 
 
 @dataclasses.dataclass(frozen=True)
-class Excel(TypedFiles):
+class Excel(ExcelOptions, TypedFiles):
     """Excel workbooks. A sheet is one unit, because it can only be read from its start."""
 
     kind: ClassVar[str] = "excel"
     suffixes: ClassVar[tuple[str, ...]] = (".xlsx", ".xlsm")
     detail_type: ClassVar[Any] = ExcelUnit
 
-    _: dataclasses.KW_ONLY
-    sheet: str | None = None
-    types: Mapping[str, str | pa.DataType] = dataclasses.field(default_factory=dict)
-    null_words: Sequence[str] = ()
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        types = {name: type_of_column(name, of) for name, of in (self.types or {}).items()}
+        types = {name: type_of_column(name, of) for name, of in self.typed.items()}
         object.__setattr__(self, "types", types)
         object.__setattr__(self, "null_words", as_words("null_words", self.null_words))
 
@@ -110,7 +106,7 @@ class Excel(TypedFiles):
                 for at, value in enumerate(self._values(cells, place, read)):
                     if value is not None:
                         _column(columns, at, place).add(value, place, at)
-        fields = [columns[at].field(count, self.types.get(names[at])) for at in wanted]
+        fields = [columns[at].field(count, self.typed.get(names[at])) for at in wanted]
         row_bytes = framing_bytes(names[at] for at in wanted) + _VALUE_BYTES * len(wanted)
         encoded = count * row_bytes + sum(columns[at].text_bytes for at in wanted)
         block = Block(0, 1, count, file.bytes, encoded, encoded)
@@ -128,7 +124,7 @@ class Excel(TypedFiles):
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         scans = list(inferences)
         known = [name for scan in scans for name in scan.detail.names]
-        if unknown := [name for name in self.types if name not in known]:
+        if unknown := [name for name in self.typed if name not in known]:
             raise UsageError(not_found(unknown[0], known))
         joined: dict[str, pa.DataType] = {}
         for field in (field for scan in scans for field in scan.detail.schema):
@@ -140,10 +136,10 @@ class Excel(TypedFiles):
         """Return a scan with the types of the user, and others `joined` if that is exact."""
         fields = []
         for field in map(self._parsed, scan.detail.schema):
-            to = self.types.get(field.name, joined[field.name])
+            to = self.typed.get(field.name, joined[field.name])
             if can_cast(field.type, to):
                 field = field.with_type(to)
-            elif field.name in self.types:
+            elif field.name in self.typed:
                 raise SchemaConflict(
                     f"column {field.name!r} of {scan.chunk.file.name} is {field.type}, and not "
                     f"{to} without loss: leave it out of --types, or convert it with --map"
@@ -153,7 +149,7 @@ class Excel(TypedFiles):
 
     def _parsed(self, field: pa.Field) -> pa.Field:
         """Return a column with the type of the user if it is text that is parsed as such."""
-        to = self.types.get(field.name, field.type)
+        to = self.typed.get(field.name, field.type)
         return field.with_type(to) if is_text(field.type) and _is_parsed(to) else field
 
     @contextlib.contextmanager

@@ -6,6 +6,7 @@ import contextlib
 import io
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 
@@ -46,6 +47,7 @@ class PartsOfFile(io.RawIOBase):
         self._raw = raw
         self._ranges = list(reversed(ranges))
         self._head = head
+        self._position = 0
 
     def readable(self) -> bool:
         """Return True."""
@@ -63,7 +65,17 @@ class PartsOfFile(io.RawIOBase):
             left -= len(found[-1])
             if found[-1] and start + len(found[-1]) < stop:
                 self._ranges.append((start + len(found[-1]), stop))
-        return found[-1] if len(found) == 2 and not found[0] else b"".join(found)
+        data = found[-1] if len(found) == 2 and not found[0] else b"".join(found)
+        self._position += len(data)
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def tell(self) -> int:
+        return self._position
 
 
 def sliced(batch: pa.RecordBatch, batch_rows: int) -> Iterator[pa.RecordBatch]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
 
 from beam_tfrecord.errors import SchemaConflict, UsageError
-from beam_tfrecord.sources.base import InputFile, chosen_columns, not_in_all_files
+from beam_tfrecord.sources.base import InputFile, chosen_columns, not_in_all_files, not_in_file
 from beam_tfrecord.sources.hive import partition_fields
 from beam_tfrecord.tables import not_found
 
@@ -74,3 +74,14 @@ def joined_schema(
         if field.name in wanted:
             fields[field.name] = field.with_type(types.get(field.name, field.type))
     return chosen_columns(fields, columns, known)
+
+
+def fields_inside(
+    schema: pa.Schema, inside: Collection[str], file: InputFile, *, union: bool
+) -> list[pa.Field]:
+    """Return the fields of `schema` that are columns inside a file, and not of its path."""
+    known = dict.fromkeys([*inside, *dict(file.partitions)])
+    for name in schema.names:
+        if name not in known and not union:
+            raise not_in_file(name, file, known)
+    return [field for field in schema if field.name in inside]

@@ -12,7 +12,6 @@ import contextlib
 import copy
 import dataclasses
 import functools
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -22,6 +21,7 @@ import pyarrow as pa
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, MAX_VALUE_CHARS, Batch, Origin, Reject
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.features.converting import can_cast, cast_exactly, join_types, plain_field
+from beam_tfrecord.options.sources import TypedOptions
 from beam_tfrecord.sources.base import (
     Chunk,
     InputFile,
@@ -29,7 +29,6 @@ from beam_tfrecord.sources.base import (
     Source,
     Unit,
     not_in_file,
-    wanted_columns,
 )
 from beam_tfrecord.sources.file_parts import (
     changed,
@@ -39,7 +38,7 @@ from beam_tfrecord.sources.file_parts import (
     sliced,
     unreadable_from,
 )
-from beam_tfrecord.sources.files import as_paths, list_files
+from beam_tfrecord.sources.files import FileSource
 from beam_tfrecord.sources.hive import with_partitions
 from beam_tfrecord.sources.merging import ByFile, join_by_name
 from beam_tfrecord.sources.rejects import bad_value, without_rows
@@ -130,16 +129,8 @@ class Opened(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class TypedFiles(Source):
-    """Base of the sources whose files state the types of their columns.
-
-    Attributes:
-        paths: Files, directories and globs.
-        columns: Names of the columns to read, in order; None means all.
-        union: Whether files may lack columns of other files, which are null there.
-        settled: Types for columns whose types in different files have no exact common type. Rows
-            that do not fit these types exactly are rejected.
-    """
+class TypedFiles(TypedOptions, FileSource):
+    """Base of the sources whose files state the types of their columns."""
 
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
@@ -147,24 +138,6 @@ class TypedFiles(Source):
     # The name of the format in messages, and what a library raises for damage.
     title: ClassVar[str]
     faults: ClassVar[tuple[type[Exception], ...]] = ()
-
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-    _: dataclasses.KW_ONLY
-    columns: Sequence[str] | None = None
-    union: bool = False
-    settled: pa.Schema | None = dataclasses.field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "paths", as_paths(self.paths))
-        object.__setattr__(self, "columns", wanted_columns(self.columns))
-
-    def files(self) -> Iterator[InputFile]:
-        """Yield the input files in order of their names.
-
-        Raises:
-            UsageError: Nothing is found, or a file cannot be opened.
-        """
-        return list_files(as_paths(self.paths), self.suffixes, remote=True)
 
     def open(self, raw: pa.NativeFile, file: InputFile) -> OpenTable:
         """Read what is needed of an open file to find its parts and to read them."""

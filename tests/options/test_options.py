@@ -119,7 +119,7 @@ def test_functions_agree_about_the_types_of_keywords():
 
 # What a reader has and its source does not, and the reverse: which rows it selects, size of a
 # batch, where arrays of memory go, the one other way to hand over a password.
-ONLY_OF_READERS = {"select", "batch_rows", "temp_dir", "password"}
+ONLY_OF_READERS = {"filter", "sample", "sample_seed", "batch_rows", "temp_dir", "password"}
 
 
 @pytest.mark.parametrize("kind", sorted(SOURCES))
@@ -128,6 +128,7 @@ def test_a_reader_has_the_options_of_its_source(kind):
     parameters = inspect.signature(reader).parameters
     fields = {f.name: f for f in dataclasses.fields(SOURCES[kind]) if f.init}
     assert {*parameters} - ONLY_OF_READERS == {*fields}
+    assert [name for name, field in fields.items() if not field.kw_only] == ["paths"]
     for name, field in fields.items():
         parameter = parameters[name]
         default = default_of(field)

@@ -9,11 +9,12 @@ import java.io.OutputStreamWriter;
 import java.io.Reader;
 import java.io.Writer;
 import java.nio.ByteBuffer;
+import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.util.Arrays;
 
 /** A column of text as UTF-8, or of bytes: offsets of 32 bits and the bytes of all values. */
-abstract class Bytes extends Column {
+final class Bytes extends Column {
     /** No Java array is longer, nor can offsets of 32 bits reach further. */
     private static final int MAX_BYTES = Integer.MAX_VALUE - 64;
 
@@ -21,6 +22,21 @@ abstract class Bytes extends Column {
     private byte[] data = new byte[1 << 16];
     private int length;
     private final Sink sink = new Sink();
+    private final Getter getter;
+
+    /** Puts the value of the current row into a column; false for NULL. */
+    interface Getter {
+        boolean get(Bytes into, ResultSet row, int index) throws SQLException;
+    }
+
+    Bytes(Getter getter) {
+        this.getter = getter;
+    }
+
+    @Override
+    boolean read(ResultSet row, int index) throws SQLException {
+        return getter.get(this, row, index);
+    }
 
     /** Appends to the bytes of the value that is read. */
     private final class Sink extends OutputStream {
@@ -41,19 +57,19 @@ abstract class Bytes extends Column {
         length = 0;
     }
 
-    final boolean put(byte[] value) {
+    boolean put(byte[] value) {
         if (value != null) {
             add(value, 0, value.length);
         }
         return end(value != null);
     }
 
-    final boolean put(String value) {
+    boolean put(String value) {
         return put(value == null ? null : value.getBytes(UTF_8));
     }
 
     /** Copies a value that is too long to be held twice. */
-    final boolean put(InputStream value) throws SQLException {
+    boolean put(InputStream value) throws SQLException {
         if (value == null) {
             return end(false);
         }
@@ -66,7 +82,7 @@ abstract class Bytes extends Column {
     }
 
     /** Copies a text that is too long to be held twice. */
-    final boolean put(Reader value) throws SQLException {
+    boolean put(Reader value) throws SQLException {
         if (value == null) {
             return end(false);
         }
@@ -84,7 +100,7 @@ abstract class Bytes extends Column {
     }
 
     @Override
-    final boolean skip() {
+    boolean skip() {
         length = offsets[count];
         return end(false);
     }

@@ -4,7 +4,6 @@ import java.nio.ByteBuffer;
 import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.util.Arrays;
-import java.util.List;
 
 /**
  * One column of a block in Arrow's layout: a validity bit per row, and values in a subclass.
@@ -34,11 +33,6 @@ abstract class Column {
         mark(read(row, index));
     }
 
-    /** Appends an item of a list. */
-    final void append(Object item) throws SQLException {
-        mark(item == null ? skip() : set(item));
-    }
-
     /** Appends a NULL in place of a value that could not be read, or only in part. */
     final void appendNull() {
         mark(skip());
@@ -62,11 +56,6 @@ abstract class Column {
     /** Stores a NULL at {@link #count}, over what a failed read left there; false. */
     abstract boolean skip();
 
-    /** Stores an item of a list, which is not null, at {@link #count}; true. */
-    boolean set(Object item) throws SQLException {
-        throw new ArithmeticException("a list of these is not supported");
-    }
-
     /** Bytes of the values, without validity. */
     abstract long valueBytes();
 
@@ -75,10 +64,9 @@ abstract class Column {
         return padded(bits(count)) + padded(valueBytes());
     }
 
-    /** Adds NULLs and length of the variable part, then those of the items of a list. */
-    void describe(List<Integer> into) {
-        into.add(nulls);
-        into.add(variableLength());
+    /** Returns the number of NULLs. */
+    final int nulls() {
+        return nulls;
     }
 
     /** Returns whether the bytes of a value depend on the value. */
@@ -135,11 +123,6 @@ abstract class Column {
         boolean read(ResultSet row, int index) throws SQLException {
             boolean value = row.getBoolean(index);
             return put(value, value || !row.wasNull());
-        }
-
-        @Override
-        boolean set(Object item) {
-            return put((Boolean) item, true);
         }
 
         @Override

@@ -18,12 +18,9 @@ final class Columns {
      * Creates a column.
      *
      * @param kind name of a kind, as in the cases below; {@code decimal:12:2} for 12 digits, 2 of
-     *     them after the point; {@code list:} before the kind of the items of lists
+     *     them after the point
      */
     static Column make(String kind) {
-        if (kind.startsWith("list:")) {
-            return new Lists(make(kind.substring("list:".length())));
-        }
         if (kind.startsWith("decimal:")) {
             String[] digits = kind.split(":");
             return new Decimals(Integer.parseInt(digits[1]), Integer.parseInt(digits[2]));
@@ -38,11 +35,6 @@ final class Columns {
                         int value = row.getInt(index);
                         return put(value, value != 0 || !row.wasNull());
                     }
-
-                    @Override
-                    boolean set(Object item) {
-                        return put(Math.toIntExact(((Number) item).longValue()), true);
-                    }
                 };
             case "int64":
                 return new Column.Longs(1) {
@@ -50,11 +42,6 @@ final class Columns {
                     boolean read(ResultSet row, int index) throws SQLException {
                         long value = row.getLong(index);
                         return put(value, value != 0 || !row.wasNull());
-                    }
-
-                    @Override
-                    boolean set(Object item) {
-                        return put(((Number) item).longValue(), true);
                     }
                 };
             case "integer":
@@ -70,11 +57,6 @@ final class Columns {
                         boolean isPlain = value != 0 && !Float.isNaN(value);
                         return put(Float.floatToRawIntBits(value), isPlain || !row.wasNull());
                     }
-
-                    @Override
-                    boolean set(Object item) {
-                        return put(Float.floatToRawIntBits((Float) item), true);
-                    }
                 };
             case "float64":
                 return new Column.Longs(1) {
@@ -84,30 +66,15 @@ final class Columns {
                         boolean isPlain = value != 0 && !Double.isNaN(value);
                         return put(Double.doubleToRawLongBits(value), isPlain || !row.wasNull());
                     }
-
-                    @Override
-                    boolean set(Object item) {
-                        return put(Double.doubleToRawLongBits((Double) item), true);
-                    }
                 };
             case "text":
-                return texts(ResultSet::getString);
+                return new Bytes((into, row, index) -> into.put(row.getString(index)));
             case "binary":
-                return binaries(ResultSet::getBytes);
+                return new Bytes((into, row, index) -> into.put(row.getBytes(index)));
             case "long_text":
-                return new Bytes() {
-                    @Override
-                    boolean read(ResultSet row, int index) throws SQLException {
-                        return put(row.getCharacterStream(index));
-                    }
-                };
+                return new Bytes((into, row, index) -> into.put(row.getCharacterStream(index)));
             case "long_binary":
-                return new Bytes() {
-                    @Override
-                    boolean read(ResultSet row, int index) throws SQLException {
-                        return put(row.getBinaryStream(index));
-                    }
-                };
+                return new Bytes((into, row, index) -> into.put(row.getBinaryStream(index)));
             default:
                 return moment(kind);
         }
@@ -155,34 +122,6 @@ final class Columns {
         };
     }
 
-    private static Column texts(Getter<String> getter) {
-        return new Bytes() {
-            @Override
-            boolean read(ResultSet row, int index) throws SQLException {
-                return put(getter.get(row, index));
-            }
-
-            @Override
-            boolean set(Object item) {
-                return put(item.toString());
-            }
-        };
-    }
-
-    private static Column binaries(Getter<byte[]> getter) {
-        return new Bytes() {
-            @Override
-            boolean read(ResultSet row, int index) throws SQLException {
-                return put(getter.get(row, index));
-            }
-
-            @Override
-            boolean set(Object item) {
-                return put((byte[]) item);
-            }
-        };
-    }
-
     private static long unsigned(BigDecimal value) {
         BigInteger integer = value.toBigIntegerExact();
         if (integer.signum() < 0 || integer.bitLength() > Long.SIZE) {
@@ -212,13 +151,11 @@ final class Columns {
 
         @Override
         boolean read(ResultSet row, int index) throws SQLException {
-            BigDecimal value = row.getBigDecimal(index);
-            return value == null ? skip() : set(value);
-        }
-
-        @Override
-        boolean set(Object item) {
-            BigDecimal value = ((BigDecimal) item).setScale(scale, RoundingMode.UNNECESSARY);
+            BigDecimal exact = row.getBigDecimal(index);
+            if (exact == null) {
+                return skip();
+            }
+            BigDecimal value = exact.setScale(scale, RoundingMode.UNNECESSARY);
             if (value.precision() > precision) {
                 throw new ArithmeticException("it has more than " + precision + " digits");
             }

@@ -165,17 +165,17 @@ public final class RowBlocks {
     }
 
     /**
-     * Describes {@link #block}: two numbers per column, its NULLs and the bytes of its variable part;
-     * for lists the number of items, and then the two numbers of these. Last comes the number of
-     * misfits.
+     * Describes {@link #block}: two numbers per column, its NULLs and the bytes of its variable part,
+     * and at last the number of misfits.
      */
     public int[] layout() {
-        List<Integer> layout = new ArrayList<>();
-        for (Column column : columns) {
-            column.describe(layout);
+        int[] layout = new int[2 * columns.length + 1];
+        for (int index = 0; index < columns.length; index++) {
+            layout[2 * index] = columns[index].nulls();
+            layout[2 * index + 1] = columns[index].variableLength();
         }
-        layout.add(misfits.size());
-        return layout.stream().mapToInt(Integer::intValue).toArray();
+        layout[2 * columns.length] = misfits.size();
+        return layout;
     }
 
     /** Returns the values of the last {@link #start} that do not fit; each is NULL in its column. */

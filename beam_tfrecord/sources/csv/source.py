@@ -24,9 +24,8 @@ import copy
 import dataclasses
 import functools
 import itertools
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
@@ -34,8 +33,9 @@ import pyarrow as pa
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import UsageError, quoted
 from beam_tfrecord.features.arrow_types import type_of_column
-from beam_tfrecord.features.feature import make_field
+from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.native.values import Dialect
+from beam_tfrecord.options.sources import CsvOptions
 from beam_tfrecord.sources.base import (
     UNIT_BYTES,
     Chunk,
@@ -43,7 +43,6 @@ from beam_tfrecord.sources.base import (
     Scan,
     Source,
     Unit,
-    wanted_columns,
 )
 from beam_tfrecord.sources.csv.cut import ChunkScan, cut, join_scans, scan_chunk
 from beam_tfrecord.sources.csv.formats import Formats
@@ -60,7 +59,7 @@ from beam_tfrecord.sources.csv.text import (
     read_prefix,
 )
 from beam_tfrecord.sources.csv.types import CsvInference, infer_schema, keeps_text, remarks_of
-from beam_tfrecord.sources.files import as_paths, has_suffix, list_files
+from beam_tfrecord.sources.files import FileSource, has_suffix
 from beam_tfrecord.tables import cell
 from beam_tfrecord.type_checks import as_words
 
@@ -82,7 +81,7 @@ class _ScanDetail(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Csv(Source):
+class Csv(CsvOptions, FileSource):
     """CSV files, plain or compressed (``.gz``, ``.bz2``, ``.zst``, ``.lz4``, ``.xz``)."""
 
     kind: ClassVar[str] = "csv"
@@ -92,31 +91,9 @@ class Csv(Source):
     # Columns of floats that are also read as text. Not an option: `with_texts` sets it.
     texts: ClassVar[tuple[str, ...]] = ()
 
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-    _: dataclasses.KW_ONLY
-    delimiter: str | None = None
-    quote: str | None = '"'
-    escape: str | None = None
-    double_quote: bool = True
-    header: bool = True
-    names: Sequence[str] | None = None
-    null_words: Sequence[str] = ()
-    encoding: str = "utf-8"
-    types: Mapping[str, str | pa.DataType] = dataclasses.field(default_factory=dict)
-    columns: Sequence[str] | None = None
-    union: bool = False
-    chunk_bytes: int = UNIT_BYTES
-    skip_lines: int = 0
-    comment: str | None = None
-    date_formats: Sequence[str] = ()
-    null_in: Sequence[str] = ()
-    thousands: str | None = None
-    decimal: str = "."
-
     def __post_init__(self) -> None:
-        object.__setattr__(self, "paths", as_paths(self.paths))
+        super().__post_init__()
         object.__setattr__(self, "quote", None if self.quote == "none" else self.quote)
-        object.__setattr__(self, "columns", wanted_columns(self.columns))
         for option in ("names", "null_words", "date_formats", "null_in"):
             value = getattr(self, option)
             words = None if value is None else as_words(option, value)
@@ -126,7 +103,7 @@ class Csv(Source):
             raise UsageError(
                 f"names has an empty or repeated name, {doubled[0]!r}: pass distinct names"
             )
-        typed = {name: type_of_column(name, arrow) for name, arrow in self.types.items()}
+        typed = {name: type_of_column(name, arrow) for name, arrow in self.typed.items()}
         object.__setattr__(self, "types", typed)
         if self.chunk_bytes < MIN_CHUNK_BYTES:
             raise UsageError(f"chunk_bytes is {self.chunk_bytes}: pass {MIN_CHUNK_BYTES} or more")
@@ -166,9 +143,6 @@ class Csv(Source):
             for name, value in options.items()
             if name not in _LATER_OPTIONS or value != getattr(Csv, name)
         }
-
-    def files(self) -> Iterator[InputFile]:
-        return list_files(as_paths(self.paths), SUFFIXES, remote=True)
 
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
         chunk_bytes = self.chunk_bytes * (self.unit_bytes // UNIT_BYTES)
@@ -260,7 +234,7 @@ class Csv(Source):
         self._formats.check_columns(names)
         found = infer_schema(
             inferences,
-            types=self.types,
+            types=self.typed,
             columns=self.columns,
             union=self.union,
             has_header=self.header,
@@ -269,7 +243,7 @@ class Csv(Source):
         return pa.schema(noted, metadata=found.metadata)
 
     def remarks(self, inferences: Sequence[CsvInference], schema: pa.Schema) -> list[str]:
-        inferred = [field for field in schema if field.name not in self.types]
+        inferred = [field for field in schema if field.name not in self.typed]
         return [
             *(
                 f"--null {quoted(word)} is one word: if several are meant, repeat --null"
@@ -340,7 +314,7 @@ def with_texts(source: Source, schema: pa.Schema) -> Source:
 
 
 def _with_text(field: pa.Field) -> pa.Field:
-    noted = make_field(field.name, field.type, nullable=field.nullable, store="text")
+    noted = Feature(field.name, field.type, nullable=field.nullable, store="text").to_arrow()
     return noted if keeps_text(noted) else field
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -15,17 +14,9 @@ from beam_tfrecord.duplicate_count import mark_content
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import with_labels
 from beam_tfrecord.images.decode import make_transform
-from beam_tfrecord.images.formats import MAX_PIXELS
-from beam_tfrecord.sources.base import (
-    Chunk,
-    InputFile,
-    Scan,
-    Source,
-    Unit,
-    chosen_columns,
-    wanted_columns,
-)
-from beam_tfrecord.sources.files import as_paths
+from beam_tfrecord.options.sources import PictureOptions
+from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, chosen_columns
+from beam_tfrecord.sources.files import FileSource
 from beam_tfrecord.sources.images.labels import Inferred
 from beam_tfrecord.sources.images.listing import PACK_BYTES
 from beam_tfrecord.sources.images.read import CHECKS, Reading, image_fields
@@ -37,24 +28,11 @@ _ENOUGH_GROUPS = 24
 
 
 @dataclasses.dataclass(frozen=True)
-class ImageSource(Source):
+class ImageSource(PictureOptions, FileSource):
     """Images, wherever their names come from."""
 
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-    _: dataclasses.KW_ONLY
-    columns: Sequence[str] | None = None
-    base: str | None = None
-    check: str = "header"
-    resize: int | str | tuple[int, int] | None = None
-    format: str | None = None
-    quality: int = 90
-    orient: bool = False
-    max_pixels: int = MAX_PIXELS
-    max_bytes: int = MAX_BYTES
-
     def __post_init__(self) -> None:
-        object.__setattr__(self, "paths", as_paths(self.paths))
-        object.__setattr__(self, "columns", wanted_columns(self.columns))
+        super().__post_init__()
         if self.check not in CHECKS:
             raise UsageError(f"check {self.check!r} is not known: use {', '.join(CHECKS)}")
         if not 1 <= self.max_bytes <= MAX_BYTES:

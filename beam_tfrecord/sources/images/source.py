@@ -22,13 +22,12 @@ import functools
 import glob
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
-
-import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.images.formats import SUFFIXES
+from beam_tfrecord.options.sources import ImageOptions
 from beam_tfrecord.sources.base import MOST_UNITS, InputFile, Source
 from beam_tfrecord.sources.csv import source as csv
 from beam_tfrecord.sources.csv.source import Csv
@@ -56,7 +55,7 @@ _SUFFIXES = tuple(itertools.chain(*_KINDS))
 
 
 @dataclasses.dataclass(frozen=True)
-class Images(ImageSource):
+class Images(ImageOptions, ImageSource):
     """Images: JPEG, PNG, GIF, WebP, BMP and TIFF.
 
     Attributes, besides those of all sources of images:
@@ -79,14 +78,6 @@ class Images(ImageSource):
 
     kind: ClassVar[str] = "images"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
-
-    _: dataclasses.KW_ONLY
-    layout: str | None = None
-    labels: str | os.PathLike[str] | Sequence[str] | None = None
-    path_column: str | None = None
-    label_column: str = "label"
-    union: bool = False
-    types: Mapping[str, str | pa.DataType] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -142,7 +133,7 @@ class Images(ImageSource):
             return Folders(self, self._tree, paths, self.labels, is_guessed)
         beside = None if self._are_tables else self._metadata
         path_column = self.path_column or ("path" if beside is None else PATH_COLUMN)
-        if path_column in self.types:
+        if path_column in self.typed:
             raise UsageError(
                 f"column {path_column!r} holds paths, which are text: leave it out of --types"
             )
@@ -162,8 +153,8 @@ class Images(ImageSource):
                 raise UsageError("--types is not an option of tables of Parquet: leave it out")
             return Parquet(tables, union=self.union)
         if self._kind_of_rows is Json:
-            return Json(tables, types=self.types, chunk_bytes=TABLE_CHUNK_BYTES)
-        return Csv(tables, union=self.union, types=self.types, chunk_bytes=TABLE_CHUNK_BYTES)
+            return Json(tables, types=self.typed, chunk_bytes=TABLE_CHUNK_BYTES)
+        return Csv(tables, union=self.union, types=self.typed, chunk_bytes=TABLE_CHUNK_BYTES)
 
     @functools.cached_property
     def _kind_of_rows(self) -> _TableKind:

@@ -16,8 +16,7 @@ All files follow the same rules:
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
@@ -25,17 +24,16 @@ import pyarrow as pa
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import type_of_column
+from beam_tfrecord.options.sources import JsonOptions
 from beam_tfrecord.sources.base import (
     UNIT_BYTES,
     Chunk,
     InputFile,
     Scan,
-    Source,
     Unit,
-    wanted_columns,
 )
 from beam_tfrecord.sources.csv.text import compression_of, is_stream, open_text
-from beam_tfrecord.sources.files import as_paths, list_files
+from beam_tfrecord.sources.files import FileSource
 from beam_tfrecord.sources.json.read import infer_unit, read_unit
 from beam_tfrecord.sources.json.text import LINES, JsonUnit, form_of
 from beam_tfrecord.sources.json.types import JsonInference, infer_schema, parsed_type
@@ -54,7 +52,7 @@ class _ScanDetail(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Json(Source):
+class Json(JsonOptions, FileSource):
     """JSON Lines and JSON files, plain or compressed (``.gz .bz2 .zst .lz4 .xz``)."""
 
     kind: ClassVar[str] = "json"
@@ -62,24 +60,14 @@ class Json(Source):
     detail_type: ClassVar[Any] = JsonUnit
     quick_scans: ClassVar[int] = 16
 
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-    _: dataclasses.KW_ONLY
-    types: Mapping[str, str | pa.DataType] = dataclasses.field(default_factory=dict)
-    columns: Sequence[str] | None = None
-    chunk_bytes: int = UNIT_BYTES
-
     def __post_init__(self) -> None:
-        object.__setattr__(self, "paths", as_paths(self.paths))
-        object.__setattr__(self, "columns", wanted_columns(self.columns))
-        typed = {name: type_of_column(name, arrow) for name, arrow in self.types.items()}
+        super().__post_init__()
+        typed = {name: type_of_column(name, arrow) for name, arrow in self.typed.items()}
         for name, arrow in typed.items():
             parsed_type(name, arrow)
         object.__setattr__(self, "types", typed)
         if self.chunk_bytes < MIN_CHUNK_BYTES:
             raise UsageError(f"chunk_bytes is {self.chunk_bytes}: pass {MIN_CHUNK_BYTES} or more")
-
-    def files(self) -> Iterator[InputFile]:
-        return list_files(as_paths(self.paths), SUFFIXES, remote=True)
 
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
         chunk_bytes = self.chunk_bytes * (self.unit_bytes // UNIT_BYTES)
@@ -132,7 +120,7 @@ class Json(Source):
         return infer_unit(of)
 
     def merge(self, inferences: Iterable[JsonInference]) -> pa.Schema:
-        return infer_schema(inferences, types=self.types, columns=self.columns)
+        return infer_schema(inferences, types=self.typed, columns=self.columns)
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS

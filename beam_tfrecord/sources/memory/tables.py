@@ -7,10 +7,9 @@ beside numbers, and beside anything else, such as text, it is null.
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +32,6 @@ from beam_tfrecord.sources.memory.rows import (
 )
 
 _HF_ROWS = 1000
-_HF = (("datasets", "Dataset"), ("datasets", "IterableDataset"))
 _ENCODED = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 
 
@@ -46,31 +44,13 @@ class Stream(NamedTuple):
 
 def is_table(held: Any) -> bool:
     """Return whether `held` is a table or arrays: of one of these, iteration yields no rows."""
-    known = (("pandas", "DataFrame"), ("polars", "LazyFrame"), *_HF)
-    return (
-        isinstance(held, Mapping | np.ndarray | pa.RecordBatch)
-        or hasattr(held, "__arrow_c_stream__")
-        or any(_is(held, module, name) for module, name in known)
-    )
+    return isinstance(held, np.ndarray) or _reader_of(held) is not None
 
 
 def stream_of(held: Any) -> Stream:
     """Return the rows of a table, of a dict of columns or of an iterable of rows."""
-    if isinstance(held, pa.Table | pa.RecordBatch):
-        table = pa.table(held)
-        return Stream(table.to_batches(), table.schema)
-    if _is(held, "pandas", "DataFrame"):
-        return _of_pandas(held)
-    if _is(held, "polars", "DataFrame"):
-        return _of_polars(held)
-    if _is(held, "polars", "LazyFrame"):
-        return _of_lazy(held)
-    if any(_is(held, module, name) for module, name in _HF):
-        return _of_datasets(held)
-    if hasattr(held, "__arrow_c_stream__"):
-        return _of_arrow(held)
-    if isinstance(held, Mapping):
-        return _of_dict(held)
+    if reader := _reader_of(held):
+        return reader(held)
     if isinstance(held, Iterable):
         return Stream(row_batches(held), None)
     raise UsageError(
@@ -79,10 +59,23 @@ def stream_of(held: Any) -> Stream:
     )
 
 
-def _is(held: Any, module: str, name: str) -> bool:
-    """Return whether `held` is of a class of a module, which need not be installed."""
-    kind = getattr(sys.modules.get(module), name, None)
-    return isinstance(kind, type) and isinstance(held, kind)
+def _reader_of(held: Any) -> Callable[[Any], Stream] | None:
+    """Return what reads a table or a dict of columns; None if `held` is neither."""
+    readers = {
+        ("pandas", "DataFrame"): _of_pandas,
+        ("polars", "DataFrame"): _of_polars,
+        ("polars", "LazyFrame"): _of_lazy,
+        ("datasets", "Dataset"): _of_datasets,
+        ("datasets", "IterableDataset"): _of_datasets,
+    }
+    for (module, name), reader in readers.items():
+        # The module need not be installed.
+        kind = getattr(sys.modules.get(module), name, None)
+        if isinstance(kind, type) and isinstance(held, kind):
+            return reader
+    if hasattr(held, "__arrow_c_stream__"):
+        return _of_arrow
+    return _of_dict if isinstance(held, Mapping) else None
 
 
 def _of_dict(held: Mapping[Any, Any]) -> Stream:
@@ -141,16 +134,11 @@ def _check_polars(schema: Mapping[str, Any]) -> None:
 def _of_lazy(frame: Any) -> Stream:
     """Return the rows of a LazyFrame, which polars computes into a file, in bounded memory."""
     _check_polars(frame.collect_schema())
-    file, path = tempfile.mkstemp(prefix="beam_tfrecord-lazy-", suffix=".arrow")
-    os.close(file)
-    try:
-        oldest = sys.modules["polars"].CompatLevel.oldest()
-        frame.sink_ipc(path, compression="uncompressed", compat_level=oldest)
-        source = pa.OSFile(path)
-    finally:
-        # The open file stays readable.
-        os.remove(path)
-    reader = pa.ipc.open_file(source)
+    oldest = sys.modules["polars"].CompatLevel.oldest()
+    with tempfile.NamedTemporaryFile(prefix="beam_tfrecord-lazy-", suffix=".arrow") as file:
+        frame.sink_ipc(file.name, compression="uncompressed", compat_level=oldest)
+        # The open file stays readable when its name is gone.
+        reader = pa.ipc.open_file(pa.OSFile(file.name))
     batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
     return Stream(batches, reader.schema)
 

@@ -1,4 +1,4 @@
-"""Opens Parquet files, reads their footers (types, nulls, row group sizes), and streams their rows.
+"""Opens Parquet files, reads their footers (types, row group sizes), and streams their rows.
 
 pyarrow parses the footer. Every fault of a file becomes a `DataError` that names the file and the
 row group.
@@ -10,13 +10,13 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_tfrecord.features.converting import plain_field
-from beam_tfrecord.selection.nodes import Condition, columns_of
+from beam_tfrecord.features.converting import plain_field, plain_type
+from beam_tfrecord.selection.nodes import Condition
+from beam_tfrecord.selection.prune import Parts
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.file_parts import (
     changed,
@@ -25,7 +25,7 @@ from beam_tfrecord.sources.file_parts import (
     raise_infrastructure,
     unreadable,
 )
-from beam_tfrecord.sources.parquet.statistics import Leaf, pruned_groups
+from beam_tfrecord.sources.parquet.statistics import bounds_of
 from beam_tfrecord.sources.typed_files import Block, Contents, framing_bytes
 from beam_tfrecord.stage import is_stage, staged_schema_of
 from beam_tfrecord.storage import is_in_zip, is_remote
@@ -33,6 +33,7 @@ from beam_tfrecord.storage import is_in_zip, is_remote
 # Column chunks are streamed through buffers of this size. Buffers of complete chunks took ten times
 # the memory, and twice the time on small row groups.
 _STREAM_BYTES = 2**18
+_NO_CONSTANTS = pa.record_batch({})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,19 +49,10 @@ def footer_of(parquet: pq.ParquetFile, file: InputFile, columns: Collection[str]
     inside = parquet.schema_arrow
     # The metadata of a file of a stage states the types that Parquet lacks.
     stated = staged_schema_of(inside) or pa.schema([plain_field(field) for field in inside])
-    fields = [f for f in stated if columns is None or f.name in columns]
+    schema = pa.schema([f for f in stated if columns is None or f.name in columns])
     leaves = _leaves_by_column(parquet)
     groups = [parquet.metadata.row_group(index) for index in range(parquet.num_row_groups)]
-    wanted = {field.name: leaves[field.name] for field in fields}
-    schema = pa.schema(
-        [
-            field.with_nullable(
-                pa.types.is_null(field.type)
-                or (field.nullable and not _has_no_null(parquet, groups, wanted[field.name]))
-            )
-            for field in fields
-        ]
-    )
+    wanted = {name: leaves[name] for name in schema.names}
     blocks = tuple(_row_group(index, group, wanted) for index, group in enumerate(groups))
     return Footer(schema, tuple(inside.names), blocks)
 
@@ -69,22 +61,24 @@ def pruned_by(
     condition: Condition,
     parquet: pq.ParquetFile,
     footer: Footer,
-    *,
-    names: Mapping[str, str] | None = None,
-    others: Mapping[str, pa.Scalar] = MappingProxyType({}),
+    names: Mapping[str, str],
+    constants: pa.RecordBatch = _NO_CONSTANTS,
 ) -> Footer:
-    """Return a footer that notes which row groups a filter excludes."""
-    inside = {name: name for name in columns_of(condition)} if names is None else names
-    by_name, types = _leaves_by_column(parquet), parquet.schema_arrow
-    leaves = {
-        name: Leaf(by_name[of][0], types.field(of).type)
-        for name, of in inside.items()
-        if of in by_name
+    """Return a footer that notes which row groups a filter excludes.
+
+    `names` are the columns of the file by the names in the filter, and `constants` a row of columns
+    that have one value.
+    """
+    leaves, types = _leaves_by_column(parquet), parquet.schema_arrow
+    bounds = {
+        name: bounds_of(parquet, leaves[of][0], plain_type(types.field(of).type))
+        for name, of in names.items()
+        if len(leaves.get(of, ())) == 1 and not pa.types.is_nested(types.field(of).type)
     }
-    pruned = pruned_groups(parquet, condition, leaves, others)
+    found = Parts(len(footer.blocks), bounds, constants).may_match(condition).to_pylist()
     blocks = (
-        dataclasses.replace(block, is_pruned=is_pruned)
-        for block, is_pruned in zip(footer.blocks, pruned, strict=True)
+        dataclasses.replace(block, is_pruned=not may_match)
+        for block, may_match in zip(footer.blocks, found, strict=True)
     )
     return dataclasses.replace(footer, blocks=tuple(blocks))
 
@@ -122,27 +116,6 @@ def _leaf_count(arrow: pa.DataType) -> int:
     if not arrow.num_fields:
         return 1
     return sum(_leaf_count(arrow.field(index).type) for index in range(arrow.num_fields))
-
-
-def _has_no_null(
-    parquet: pq.ParquetFile, groups: Sequence[pq.RowGroupMetaData], leaves: Sequence[int]
-) -> bool:
-    """Return whether statistics prove that a column has no null.
-
-    A null struct is a null in each of its leaves, so one leaf without nulls is proof. Leaves
-    inside lists prove nothing because writers count their nulls in different ways.
-    """
-    return any(
-        parquet.schema.column(leaf).max_repetition_level == 0
-        and all(
-            (statistics := group.column(leaf).statistics) is not None
-            and statistics.has_null_count
-            and statistics.null_count == 0
-            for group in groups
-            if group.num_rows
-        )
-        for leaf in leaves
-    )
 
 
 def _row_group(index: int, group: pq.RowGroupMetaData, wanted: dict[str, list[int]]) -> Block:

@@ -46,10 +46,15 @@ _SCAN_ROWS = 2**16
 
 
 class ParquetUnit(NamedTuple):
-    """What reading a unit needs besides its range of row groups."""
+    """What reading a unit needs: the number of its first row, and its row groups.
+
+    `runs` are the ranges of row groups to read, and `gaps` how many rows to skip before a row.
+    """
 
     far: tuple[str, ...]
-    pruned: tuple[int, ...] = ()
+    first_row: int
+    runs: tuple[tuple[int, int], ...]
+    gaps: dict[int, int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +77,8 @@ class Parquet(TypedFiles):
             footer = footer_of(in_ns, chunk.file, self.columns)
             # With settled types, a row that is not read might have to be rejected.
             if self.selection is not None and self.selection.condition and self.settled is None:
-                footer = pruned_by(self.selection.condition, in_ns, footer)
+                names = {name: name for name in self.selection.needed}
+                footer = pruned_by(self.selection.condition, in_ns, footer, names)
             if int96 := int96_in(in_ns, footer):
                 in_s, file = reader(S), chunk.file
                 far = tuple(
@@ -90,8 +96,16 @@ class Parquet(TypedFiles):
         """Return the detail of the unit of some row groups."""
         (footer,) = found
         assert isinstance(footer, Footer)
-        pruned = tuple(block.start for block in blocks if block.is_pruned)
-        return ParquetUnit(footer.far, pruned)
+        runs, gaps, rows = [], {}, 0
+        for is_pruned, together in itertools.groupby(blocks, key=lambda block: block.is_pruned):
+            run = list(together)
+            count = sum(block.rows for block in run)
+            if is_pruned:
+                gaps[rows] = count
+            else:
+                runs.append((run[0].start, run[-1].stop))
+            rows += count
+        return ParquetUnit(footer.far, first_row, tuple(runs), gaps)
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         scans = list(inferences)
@@ -108,9 +122,8 @@ class Parquet(TypedFiles):
             in_ns = reader(NS)
             in_us = reader(US) if far else in_ns
             inside = _with_units(in_ns.schema_arrow, in_us.schema_arrow, far)
-            before = _rows_before(in_ns, unit.start)
             read = functools.partial(_rows, in_ns, in_us, unit)
-            yield Opened(inside, before, read, _gaps(in_ns, unit))
+            yield Opened(inside, unit.detail.first_row, read, unit.detail.gaps)
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
@@ -119,7 +132,7 @@ class Parquet(TypedFiles):
 
         A row with a value that does not fit the type in `schema` exactly becomes a reject.
         """
-        if stands_for_none(unit.file):
+        if not unit.detail.runs:
             return iter([no_rows(unit, schema)])
         return super().read(unit, schema, batch_rows=batch_rows)
 
@@ -161,41 +174,13 @@ def _rows(
     """Yield columns of a unit, each from the reader of its unit of time."""
     far = [name for name in columns if name in unit.detail.far]
     others = [name for name in columns if name not in unit.detail.far]
-    for groups in _runs(unit):
+    for start, stop in unit.detail.runs:
+        groups = range(start, stop)
         rows = record_batches(in_ns, unit.file, groups, others, batch_rows)
         if far:
             late = record_batches(in_us, unit.file, groups, far, batch_rows)
             rows = side_by_side(unit.file, rows, late)
         yield from rows
-
-
-def _runs(unit: Unit) -> Iterator[range]:
-    """Yield the ranges of row groups between those that are pruned."""
-    start = unit.start
-    for number in (*unit.detail.pruned, unit.stop):
-        if start < number:
-            yield range(start, number)
-        start = number + 1
-
-
-def _gaps(parquet: pq.ParquetFile, unit: Unit) -> dict[int, int]:
-    """Return the pruned rows of a unit: the number of the first of each gap, and their number."""
-    gaps: dict[int, int] = {}
-    if not unit.detail.pruned:
-        return gaps
-    rows = (parquet.metadata.row_group(group).num_rows for group in range(unit.start, unit.stop))
-    before = list(itertools.accumulate(rows, initial=0))
-    start = unit.start
-    for groups in (*_runs(unit), range(unit.stop, unit.stop)):
-        if start < groups.start:
-            first, last = (before[group - unit.start] for group in (start, groups.start))
-            gaps[first] = last - first
-        start = groups.stop
-    return gaps
-
-
-def _rows_before(parquet: pq.ParquetFile, group: int) -> int:
-    return sum(parquet.metadata.row_group(index).num_rows for index in range(group))
 
 
 def list_staged(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[InputFile]:

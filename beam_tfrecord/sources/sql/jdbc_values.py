@@ -102,23 +102,12 @@ _BY_NAME = {
     "timetz": TEXT,
 }
 
-# Item types of arrays whose Java objects are exact. Dates and times are missing: as items they are
-# objects of java.sql, which are not exact.
-_ITEMS = {
-    **dict.fromkeys(("int2", "int4", "smallint", "integer", "int", "tinyint"), _INT32),
-    **dict.fromkeys(("int8", "bigint"), _INT64),
-    **dict.fromkeys(("float4", "real"), FLOAT32),
-    **dict.fromkeys(("float8", "double precision", "double"), FLOAT64),
-    **dict.fromkeys(("bool", "boolean"), _BOOL),
-    **dict.fromkeys(("text", "varchar", "bpchar", "character varying", "character", "uuid"), TEXT),
-}
-
 
 def type_of(described: Described, *, arrays: str = "refuse") -> JdbcType:
     """Return the types that read a column without any loss; `SqlOptions` describes `arrays`."""
     name, number = described.name.lower(), described.number
     if number == _ARRAY:
-        return _array_type(described, arrays)
+        return TEXT if arrays == "text" else _refused("pass --arrays text")
     if name in _BY_NAME:
         return _BY_NAME[name]
     if number in (_NUMERIC, _DECIMAL):
@@ -168,24 +157,8 @@ def _moment_type(described: Described) -> JdbcType:
     return JdbcType(f"timestamp_{unit}", pa.timestamp(unit, zone))
 
 
-def _array_type(described: Described, arrays: str) -> JdbcType:
-    if arrays == "text":
-        return TEXT
-    item = described.name.lower().removeprefix("_").removesuffix("[]")
-    item = item.removesuffix(" array").split("(")[0].strip()
-    if arrays == "list":
-        if item not in _ITEMS:
-            return _refused(f"lists of {item} cannot be read: pass --arrays text")
-        return _list_type(_ITEMS[item])
-    return _refused("pass --arrays list or --arrays text")
-
-
-def _list_type(item: JdbcType) -> JdbcType:
-    return JdbcType(f"list:{item.kind}", pa.list_(item.arrow))
-
-
 def _refused(refusal: str) -> JdbcType:
-    return dataclasses.replace(TEXT, refusal=refusal)
+    return JdbcType("text", pa.string(), refusal)
 
 
 def _wanted_type(described: Described, wanted: pa.DataType) -> JdbcType | None:
@@ -193,10 +166,6 @@ def _wanted_type(described: Described, wanted: pa.DataType) -> JdbcType | None:
 
     Arrow's checked cast may still have to convert the result to the type `wanted`.
     """
-    if described.number == _ARRAY and pa.types.is_list(wanted):
-        items = {item.arrow: item for item in _ITEMS.values()}
-        item = items.get(wanted.value_type)
-        return None if item is None else _list_type(item)
     if described.number in (_NUMERIC, _DECIMAL):
         if pa.types.is_decimal(wanted):
             found = _decimal_type(wanted.precision, wanted.scale)
@@ -216,8 +185,6 @@ def is_binary_safe(declared: str, arrow: pa.DataType | None) -> bool:
 
     The driver writes points, arrays and times with a zone differently after a binary transfer.
     """
-    if arrow is None or pa.types.is_list(arrow):
-        return False
     return not pa.types.is_string(arrow) or declared.lower() in _SAME_TEXT
 
 
@@ -286,10 +253,6 @@ class _Block:
         nulls, variable = next(layout), next(layout)
         validity = self._next((count + 7) // 8)
         known = validity if nulls else None
-        if pa.types.is_list(arrow):
-            offsets = self._next(4 * (count + 1))
-            items = self.array(arrow.value_type, variable, layout)
-            return pa.Array.from_buffers(arrow, count, [known, offsets], nulls, children=[items])
         if pa.types.is_string(arrow) or pa.types.is_binary(arrow):
             buffers = [self._next(4 * (count + 1)), self._next(variable)]
         else:

@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from beam_tfrecord.features.arrow_arrays import from_text
 from beam_tfrecord.features.arrow_types import is_text
+from beam_tfrecord.features.converting import convert_each
 from beam_tfrecord.sources.sql.database import Misfit, SqlColumn, SqlRows
-from beam_tfrecord.sources.sql.values import convert_each
+from beam_tfrecord.sources.sql.values import misfit
 
 _DECIMAL = re.compile(r"(?:DECIMAL|NUMERIC) *\( *(\d+) *(?:, *(\d+) *)?\)", re.I)
 _LARGEST_PRECISION = 38
@@ -123,11 +124,6 @@ def _is_bytes(arrow: pa.DataType) -> bool:
     return bool(pa.types.is_binary(arrow) or pa.types.is_large_binary(arrow))
 
 
-def _is_numeric(arrow: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_integer(arrow) or types.is_floating(arrow) or types.is_decimal(arrow))
-
-
 def convert(rows: Sequence[tuple[Any, ...]], columns: Sequence[SqlColumn]) -> SqlRows:
     """Convert rows of Python values to a batch."""
     pairs = zip(zip(*rows, strict=True), columns, strict=True)
@@ -187,10 +183,5 @@ def _misfit(row: int, column: SqlColumn, value: Any) -> Misfit:
     # Any value but a blob can be read as text, and any value at all as bytes.
     suited = "bytes" if isinstance(value, bytes) or _is_bytes(column.arrow) else "text"
     cure = f"pass --types {column.name}={suited}"
-    if declared_type(column.declared) == pa.string() and _is_numeric(column.arrow):
-        cure += "; a --schema turns text into numbers"
-    message = (
-        f"is {_KIND_NAMES[type(value)]} {shown[:40]!r} but {column.declared} is read as "
-        f"{column.arrow}: {cure}"
-    )
-    return Misfit(row, column.name, message, shown)
+    verb = f"is {_KIND_NAMES[type(value)]}"
+    return misfit(row, column.name, column.arrow, shown, cure, verb=verb)

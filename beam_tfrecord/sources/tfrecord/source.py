@@ -17,6 +17,7 @@ from beam_tfrecord.hashes import xxh64_text
 from beam_tfrecord.layout import ONLY_SPLIT
 from beam_tfrecord.manifest import TRANSFORM_FN, Manifest
 from beam_tfrecord.native import XXH64
+from beam_tfrecord.options.sources import UnionOption
 from beam_tfrecord.records.examples import (
     Discovered,
     ForeignRecord,
@@ -33,9 +34,8 @@ from beam_tfrecord.sources.base import (
     Scan,
     Source,
     Unit,
-    wanted_columns,
 )
-from beam_tfrecord.sources.files import as_paths
+from beam_tfrecord.sources.files import FileSource, as_paths
 from beam_tfrecord.sources.merging import joined_schema
 from beam_tfrecord.sources.tfrecord.listing import (
     SUFFIXES,
@@ -62,7 +62,7 @@ class Found(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Tfrecord(Source):
+class Tfrecord(UnionOption, FileSource):
     """TFRecord files, plain or compressed with gzip: datasets, and files of other programs."""
 
     kind: ClassVar[str] = "tfrecord"
@@ -70,16 +70,9 @@ class Tfrecord(Source):
     detail_type: ClassVar[Any] = RecordUnit
     quick_scans: ClassVar[int] = 16
 
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
     _: dataclasses.KW_ONLY
-    columns: Sequence[str] | None = None
-    union: bool = False
     copies: bool = dataclasses.field(default=False, init=False)
     keeps_splits: bool = dataclasses.field(default=False, init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "paths", as_paths(self.paths))
-        object.__setattr__(self, "columns", wanted_columns(self.columns))
 
     def files(self) -> Iterator[InputFile]:
         return list_records(as_paths(self.paths))
