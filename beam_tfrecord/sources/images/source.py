@@ -153,8 +153,8 @@ class Images(ImageOptions, ImageSource):
                 raise UsageError("--types is not an option of tables of Parquet: leave it out")
             return Parquet(tables, union=self.union)
         if self._kind_of_rows is Json:
-            return Json(tables, types=self.types, chunk_bytes=TABLE_CHUNK_BYTES)
-        return Csv(tables, union=self.union, types=self.types, chunk_bytes=TABLE_CHUNK_BYTES)
+            return Json(tables, types=self.typed, chunk_bytes=TABLE_CHUNK_BYTES)
+        return Csv(tables, union=self.union, types=self.typed, chunk_bytes=TABLE_CHUNK_BYTES)
 
     @functools.cached_property
     def _kind_of_rows(self) -> _TableKind:
