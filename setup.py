@@ -26,7 +26,7 @@ PACKAGE = Path("beam_tfrecord")
 NATIVE = PACKAGE / "native"
 
 # Each is a binding in Cython of the C files, which are one static library.
-BINDINGS = ("_csv", "_records", "_files", "_index", "_json")
+BINDINGS = ("_csv", "_records", "_index")
 KERNEL = (
     "beam_tfrecord_kernel",
     {

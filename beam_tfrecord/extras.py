@@ -23,9 +23,8 @@ _EXTRAS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "grain": (("grain",), "Grain", "grain"),
     "pandas": (("pandas",), "pandas", "pandas"),
     "polars": (("polars",), "polars", "polars"),
-    "images": (("PIL.Image",), "Pillow", "beam-tfrecord[images]"),
-    "pixels": (("PIL.Image", "simplejpeg"), "Pillow and simplejpeg", "beam-tfrecord[images]"),
-    "coco": (("PIL.Image", "pycocotools"), "pycocotools", "beam-tfrecord[coco]"),
+    "pixels": (("simplejpeg",), "simplejpeg", "beam-tfrecord[images]"),
+    "coco": (("pycocotools",), "pycocotools", "beam-tfrecord[coco]"),
     "gcp": (
         ("google.cloud.storage", "google.api_core", "google.auth"),
         "google-cloud-storage",

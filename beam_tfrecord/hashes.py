@@ -1,11 +1,10 @@
-"""Computes the XXH64 hashes of buffers, files, and byte ranges of input files.
+"""Computes the XXH64 hashes of buffers and files.
 
 Manifests contain a hash as 16 hex digits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from beam_tfrecord import native
@@ -29,41 +28,9 @@ def file_hash(path: str) -> str:
     return f"{digest.intdigest():016x}"
 
 
-# Large enough to make the cost of calls negligible, and small enough for the cache of one core.
-STEP_BYTES = 2**18
-
-
-def hash_ranges(path: str, ranges: Iterable[tuple[int, int]], *, name: str) -> int:
-    """Return the hash of some byte ranges of a local file, a sum of the hashes of all ranges."""
-    buffer = memoryview(bytearray(STEP_BYTES))
-    hashes = [name_hash(name)]
-    with open(path, "rb", buffering=0) as file:
-        for start, stop in ranges:
-            digest = range_digest(name, start, stop)
-            at = file.seek(start)
-            while at < stop:
-                count = file.readinto(buffer[: stop - at])
-                if not count:
-                    raise EOFError(f"{path!r} has become shorter")
-                digest.update(buffer[:count])
-                at += count
-            hashes.append(digest.intdigest())
-    return sum_hashes(hashes)
-
-
-def range_digest(name: str, start: int, stop: int) -> native.XXH64:
-    """Return an XXH64 object for one range; the caller updates it with the bytes, in order."""
-    return native.XXH64(name_hash(f"{start}-{stop} {name}"))
-
-
 def name_hash(name: str) -> int:
     """Return the hash of a name, even of a file name that is not valid UTF-8."""
     return native.xxh64(name.encode("utf-8", "surrogatepass"), 0)
-
-
-def sum_hashes(hashes: Iterable[int]) -> int:
-    """Combine the hashes of several parts into one hash that does not depend on their order."""
-    return sum(hashes) % 2**64
 
 
 def xxh64_text(value: int) -> str:

@@ -19,7 +19,9 @@ import types
 import typing
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any
+
+import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError, did_you_mean
 from beam_tfrecord.manifest import MANIFEST_NAME
@@ -79,60 +81,6 @@ SOURCES: dict[str, type[Source]] = {
 }
 
 Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-
-
-class SourceOptions(TypedDict, total=False):
-    """The options of all kinds of sources; the table in `beam_tfrecord.options` explains them."""
-
-    delimiter: str | None
-    header: bool
-    names: Sequence[str] | None
-    null_words: Sequence[str]
-    skip_lines: int
-    comment: str | None
-    quote: str | None
-    date_formats: Sequence[str]
-    null_in: Sequence[str]
-    thousands: str | None
-    decimal: str
-    encoding: str
-    types: Mapping[str, str] | None
-    union: bool
-    table: str | None
-    query: str | None
-    where: str | None
-    partition_column: str | None
-    partitions: int | None
-    max_connections: int | None
-    row_count: bool
-    arrays: str
-    username: str | None
-    password_env: str | None
-    password_file: str | None
-    session_init: Sequence[str]
-    statement_timeout_s: float | None
-    fetch_rows: int | None
-    driver: str | None
-    jars: Sequence[str]
-    properties: Mapping[str, str] | None
-    version: int | None
-    as_of: str | None
-    sheet: str | None
-    layout: str | None
-    labels: str | os.PathLike[str] | Sequence[str] | None
-    base: str | None
-    path_column: str | None
-    label_column: str
-    check: str
-    resize: int | str | tuple[int, int] | None
-    format: str | None
-    quality: int
-    orient: bool
-    max_pixels: int
-    max_bytes: int
-    masks: Sequence[str] | None
-    example: str | None
-    store: str
 
 
 _KINDS_BY_SUFFIX = {
@@ -243,7 +191,7 @@ def parse_options(
             f"--source-option is for sources of other packages: options of {kind} input have flags "
             "of their own"
         )
-    hints = typing.get_type_hints(_source_of(kind))
+    hints = typing.get_type_hints(_source_of(kind), localns={"pa": pa})
     options: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")

@@ -44,7 +44,6 @@ class JobBatch(Batch):
     rows_read: int | None = None
     part: Part | None = None
     step_path: StepPath = ()
-    input_hash: int | None = None
 
     @property
     def rows_counted(self) -> int:

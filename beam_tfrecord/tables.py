@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import itertools
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -35,6 +36,11 @@ def listed(names: Sequence[str]) -> str:
     more = len(names) - _MAX_NAMES
     shown = ", ".join(map(cell, names[:_MAX_NAMES]))
     return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def repeated(names: Iterable[str]) -> list[str]:
+    """Return the names that occur more than once."""
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def not_found(

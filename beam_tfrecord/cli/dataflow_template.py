@@ -17,6 +17,7 @@ import click
 
 from beam_tfrecord.errors import BeamTFRecordError, UsageError, options_named_by
 from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS, Option
+from beam_tfrecord.options.jobs import WriteOptions
 from beam_tfrecord.options.option import INPUT
 
 # A parameter is a single text, in which this character separates the values of a repeatable flag.
@@ -84,7 +85,7 @@ def metadata() -> dict[str, Any]:
 
 def _parameter(name: str, option: Option) -> dict[str, Any]:
     text = option.help
-    if option.sources and option.group != INPUT:
+    if option in SOURCE_OPTIONS and option.group != INPUT:
         text = f"{option.group}: {text}"
     if option.form == "words":
         text = text.replace("; may be repeated", f"; several are separated by {SEPARATOR}")
@@ -158,7 +159,8 @@ def launch(words: Sequence[str]) -> None:
     # The launcher passes Beam's name of the runner; the name ``dataflow`` also sets our presets.
     others = [word for word in beam_words if not word.startswith("--runner=")]
     arguments = {**job_arguments(flags), "runner": "dataflow"}
-    submit(make_settings(inputs, output, pipeline_options=others, **arguments))
+    call = WriteOptions(inputs, output, pipeline_options=others, **arguments)
+    submit(make_settings(call))
 
 
 def main() -> NoReturn:

@@ -34,6 +34,7 @@ from beam_tfrecord.cli.base import (
 from beam_tfrecord.cli.help import GroupedCommand, option
 from beam_tfrecord.cli.log import LOGGER, is_quiet, log_options
 from beam_tfrecord.options import EXTRACT_OPTIONS, FROM, SOURCE_OPTIONS, WRITE_OPTIONS
+from beam_tfrecord.options.jobs import WriteOptions
 from beam_tfrecord.options.option import RUNNER
 from beam_tfrecord.options.runners import (
     EXTRACT_RUNNER_OPTIONS,
@@ -197,7 +198,7 @@ def _dry_run(inputs: list[str], output: str, **arguments: Any) -> None:
 
     runner, from_ = arguments["runner"], arguments["from_"]
     with stdin_as_file(inputs, from_=from_, runner=runner) as named:
-        planned = describe(make_settings(named, output, **arguments))
+        planned = describe(make_settings(WriteOptions(named, output, **arguments)))
     if not LOGGER.isEnabledFor(logging.DEBUG):
         planned = {key: planned[key] for key in _DRY_RUN if planned.get(key)}
     print_result("\n".join(render(planned)))
@@ -208,7 +209,7 @@ def _start_only(inputs: list[str], output: str, template: str | None, **argument
     from beam_tfrecord.jobs.settings import make_settings
     from beam_tfrecord.jobs.submit import make_template, submit
 
-    settings = make_settings(inputs, output, **arguments)
+    settings = make_settings(WriteOptions(inputs, output, **arguments))
     if template is not None:
         make_template(settings)
         print_message(f"wrote the template {template}: each run of it writes {output}")

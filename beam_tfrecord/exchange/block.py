@@ -125,7 +125,6 @@ class Block:
             rows=job_batch.rows_counted,
             rejects=count_rejects(batch.rejects),
             refused=batch.refused,
-            input_hash=job_batch.input_hash,
         )
         if not batch.data.num_columns:
             # Such a batch carries only counts and rejects: it shows no schema.

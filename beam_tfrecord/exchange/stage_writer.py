@@ -27,6 +27,7 @@ from beam_tfrecord.layout import ONLY_SPLIT
 from beam_tfrecord.rejects import HashedSink
 from beam_tfrecord.stage import file_schema, not_held, staged_schema, to_file
 from beam_tfrecord.storage import WholeFile, file_size
+from beam_tfrecord.tables import repeated
 from beam_tfrecord.workdir.job import Job
 
 FILE_BYTES = 256 * 2**20
@@ -112,7 +113,6 @@ class StageWriter:
             records=batch.num_rows,
             rejects=count_rejects(batch.rejects),
             observed=_rounded(batch),
-            input_hash=batch.input_hash,
             refused=batch.refused,
         )
         self.tally = self.tally.merge(counted)
@@ -120,9 +120,8 @@ class StageWriter:
 
     def _take_schema(self, schema: pa.Schema) -> None:
         if not schema.equals(self._came, check_metadata=True):
-            for name in schema.names:
-                if schema.names.count(name) > 1:
-                    raise DataError(f"two columns are named {name!r}: rename one of them")
+            if doubled := repeated(schema.names):
+                raise DataError(f"two columns are named {doubled[0]!r}: rename one of them")
             self._staged = staged_schema(schema)
             self._inside = checked_file_schema(self._staged)
         self._came = schema

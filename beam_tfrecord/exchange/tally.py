@@ -13,7 +13,6 @@ from beam_tfrecord.duplicate_count import DuplicateCount
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.feature import ColumnStats
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.hashes import sum_hashes
 from beam_tfrecord.images import Refused, merge_refused
 from beam_tfrecord.layout import SPLIT_IN_PART
 from beam_tfrecord.records.examples import Discovered, merge_discovered, schema_of_discovered
@@ -38,7 +37,6 @@ class Tally:
     torn: int = 0
     refused: Refused | None = None
     staged: bytes = b""
-    input_hash: int | None = None
 
     def merge(self, other: Tally) -> Tally:
         """Return the tally of two parts of the data together."""
@@ -58,9 +56,6 @@ class Tally:
             torn=self.torn + other.torn,
             refused=merge_refused(self.refused, other.refused),
             staged=_same_staged(self.staged, other.staged),
-            input_hash=_joined(
-                self.input_hash, other.input_hash, lambda *hashes: sum_hashes(hashes)
-            ),
         )
 
     def final_schema(self) -> Schema:

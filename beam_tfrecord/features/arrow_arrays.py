@@ -15,7 +15,6 @@ two steps beside it.
 from __future__ import annotations
 
 import functools
-import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_tfrecord.features.arrow_types import without_views
 from beam_tfrecord.native._csv import Filler
 from beam_tfrecord.native.values import AS_DOUBLE, Target
 
@@ -36,7 +36,6 @@ _UUID_DIGITS = np.array([i for i in range(36) if i not in (8, 13, 18, 23)])
 _NUMBER = Target(0, AS_DOUBLE, 8)
 _ONE_COLUMN = (ord(","), None, None, False)
 _LINE_END = ord("\n")
-_ROWS = 2**16
 # A float64 holds integers of 15 digits exactly, and powers of ten up to 10^22.
 _FEW_DIGITS = 10**15
 _EXACT_POWER = 22
@@ -83,7 +82,7 @@ def lacking_values(array: pa.Array) -> tuple[pa.BooleanArray, pa.BooleanArray]:
 
 def null_positions(array: pa.Array) -> Int64Array:
     """Return the indices of the nulls of `array`."""
-    return np.flatnonzero(pc.is_null(array).to_numpy(zero_copy_only=False))
+    return np.flatnonzero(pc.is_null(array))
 
 
 def with_nulls_at(array: pa.Array, rows: BoolArray | None) -> pa.Array:
@@ -151,17 +150,8 @@ def take_values(values: pa.Array, indices: pa.Array) -> pa.Array:
     try:
         return values.take(indices)
     except pa.ArrowNotImplementedError:
-        # Arrow has no `take` for views and types that contain them, but it can join slices.
-        pass
-    wanted = pc.fill_null(indices, -1).to_numpy()
-    if not len(wanted):
-        return values.slice(0, 0)
-    follows = (np.diff(wanted) == 1) & (wanted[:-1] >= 0)
-    cuts = [0, *(np.flatnonzero(~follows) + 1).tolist(), len(wanted)]
-    return pa.concat_arrays(
-        pa.nulls(1, values.type) if wanted[start] < 0 else values.slice(wanted[start], stop - start)
-        for start, stop in itertools.pairwise(cuts)
-    )
+        # Arrow has no `take` for views and types that contain them.
+        return values.cast(without_views(values.type)).take(indices).cast(values.type)
 
 
 def fixed_binary(
@@ -322,19 +312,14 @@ def _short_digits(values: pa.Array) -> tuple[Int64Array, BoolArray]:
 
 def _parsed(text: pa.Array) -> tuple[Float64Array, Float64Array, list[int]]:
     """Parse numbers with the native kernel."""
-    nearest, exact, bad = np.zeros(len(text)), np.zeros(len(text)), []
-    for start in range(0, len(text), _ROWS):
-        part = text.slice(start, _ROWS)
-        stop = start + len(part)
-        filler = Filler(
-            _ONE_COLUMN, 1, [_NUMBER], keep_blank=True, nulls=[], always=[], capacity=len(part)
-        )
-        filler.feed(_lines(part), 0, True)
-        bad += [start + fault.row for fault in filler.take_faults()]
-        ((values, _, _, found),) = filler.take()
-        nearest[start:stop] = values.view(np.float64)
-        exact[start:stop] = nearest[start:stop] if found is None else found
-    return nearest, exact, bad
+    filler = Filler(
+        _ONE_COLUMN, 1, [_NUMBER], keep_blank=True, nulls=[], always=[], capacity=max(1, len(text))
+    )
+    filler.feed(_lines(text), 0, True)
+    bad = [fault.row for fault in filler.take_faults()]
+    ((values, _, _, exact),) = filler.take()
+    nearest = values.view(np.float64)
+    return nearest, nearest.copy() if exact is None else exact, bad
 
 
 def _lines(text: pa.Array) -> npt.NDArray[np.uint8]:
@@ -346,13 +331,15 @@ def _lines(text: pa.Array) -> npt.NDArray[np.uint8]:
 
 def _with_nulls(source: pa.Array, nearest: Float64Array, exact: Float64Array) -> Rounded:
     """Return `Rounded` numbers, with nulls inserted where `source` has them."""
-    is_same = exact is nearest or np.array_equal(nearest, exact, equal_nan=True)
     missing = missing_of(source)
-    arrays = []
-    for values in (nearest,) if is_same else (nearest, exact):
-        spread = values
-        if missing is not None:
-            spread = np.zeros(len(source))
-            spread[~missing] = values
-        arrays.append(pa.array(spread, mask=missing))
-    return Rounded(arrays[0], arrays[-1])
+
+    def spread(values: Float64Array) -> pa.Array:
+        if missing is None:
+            return pa.array(values)
+        every = np.zeros(len(source))
+        every[~missing] = values
+        return pa.array(every, mask=missing)
+
+    first = spread(nearest)
+    is_same = exact is nearest or np.array_equal(nearest, exact, equal_nan=True)
+    return Rounded(first, first if is_same else spread(exact))

@@ -110,22 +110,35 @@ def is_binary(arrow: pa.DataType) -> bool:
     )
 
 
+def with_inner_types(
+    arrow: pa.DataType, change: Callable[[pa.DataType], pa.DataType]
+) -> pa.DataType:
+    """Return a nested type in which the types directly inside are changed; others as they are."""
+
+    def changed(field: pa.Field) -> pa.Field:
+        return field.with_type(change(field.type))
+
+    if pa.types.is_struct(arrow):
+        return pa.struct(list(map(changed, arrow)))
+    if pa.types.is_map(arrow):
+        return pa.map_(changed(arrow.key_field), changed(arrow.item_field))
+    if pa.types.is_fixed_size_list(arrow):
+        return pa.list_(changed(arrow.value_field), arrow.list_size)
+    if (layout := _list_layout(arrow)) is not None:
+        return _LISTS[layout][1](changed(arrow.value_field))
+    return arrow
+
+
 def with_bytes(arrow: pa.DataType) -> pa.DataType:
     """Return a type with binary in place of text, also of text in lists, structs and maps."""
-    types = pa.types
-    if types.is_struct(arrow):
-        return pa.struct([field.with_type(with_bytes(field.type)) for field in arrow])
-    if types.is_list(arrow):
-        return pa.list_(with_bytes(arrow.value_type))
-    if types.is_large_list(arrow):
-        return pa.large_list(with_bytes(arrow.value_type))
-    if types.is_map(arrow):
-        return pa.map_(with_bytes(arrow.key_type), with_bytes(arrow.item_type))
-    return {
-        pa.string(): pa.binary(),
-        pa.large_string(): pa.large_binary(),
-        pa.string_view(): pa.binary_view(),
-    }.get(arrow, arrow)
+    return with_inner_types(_BYTES.get(arrow, arrow), with_bytes)
+
+
+_BYTES = {
+    pa.string(): pa.binary(),
+    pa.large_string(): pa.large_binary(),
+    pa.string_view(): pa.binary_view(),
+}
 
 
 def is_temporal(arrow: pa.DataType) -> bool:
@@ -139,20 +152,16 @@ def _list_layout(arrow: pa.DataType) -> str | None:
 
 def decoded_type(arrow: pa.DataType) -> pa.DataType:
     """Return the type that a column of type `arrow` has after decoding: without dictionaries."""
-    arrow = bare_type(arrow)
-    if pa.types.is_struct(arrow):
-        return pa.struct([_decoded_field(field) for field in arrow])
-    if pa.types.is_map(arrow):
-        return pa.map_(_decoded_field(arrow.key_field), _decoded_field(arrow.item_field))
-    if pa.types.is_fixed_size_list(arrow):
-        return pa.list_(_decoded_field(arrow.value_field), arrow.list_size)
-    if (layout := _list_layout(arrow)) is not None:
-        return _LISTS[layout][1](_decoded_field(arrow.value_field))
-    return arrow
+    return with_inner_types(bare_type(arrow), decoded_type)
 
 
-def _decoded_field(field: pa.Field) -> pa.Field:
-    return field.with_type(decoded_type(field.type))
+def without_views(arrow: pa.DataType) -> pa.DataType:
+    """Return `decoded_type` with large layouts in place of views of text and bytes."""
+    bare = bare_type(arrow)
+    return with_inner_types(_WITHOUT_VIEWS.get(bare, bare), without_views)
+
+
+_WITHOUT_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 
 
 def type_to_json(arrow: pa.DataType) -> Any:

@@ -9,7 +9,6 @@ later, and reports the error.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -45,14 +44,13 @@ from beam_tfrecord.features.arrow_types import (
     is_uuid,
     type_to_json,
 )
+from beam_tfrecord.features.converting import Convert, cast, convert_each
 from beam_tfrecord.features.tensors import (
     TensorType,
     join_tensor_types,
     repeated_shape,
     varying_storage,
 )
-
-_FAILURES = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
 
 
 class NoConversion(Exception):
@@ -105,7 +103,7 @@ def _convert_extension(array: pa.Array, target: pa.DataType, store: str) -> Conv
     if is_uuid(source) and is_text(target):
         return Converted(pc.cast(uuid_to_text(array.storage), target))
     if is_uuid(target) and is_text(source):
-        return _cast_each(array, uuid_from_text)
+        return _cast_each(array, pa.binary(16), lambda part, _: uuid_from_text(part))
     if is_numpy_tensor(source) and is_numpy_tensor(target):
         return Converted(_convert_tensors(array, target))
     if is_numpy_tensor(source) or (is_numpy_tensor(target) and not pa.types.is_null(source)):
@@ -207,14 +205,14 @@ def _convert_scalars(array: pa.Array, target: pa.DataType, store: str) -> Conver
     source, types = array.type, pa.types
     from_string = is_text(source) or is_binary(source)
     if from_string and (is_text(target) or is_binary(target)):
-        return _cast_each(array, lambda part: pc.cast(part, target))
+        return _cast_each(array, target)
     if is_text(target):
         return Converted(pc.cast(to_text(array), target))
     is_rounded = types.is_floating(target) and not types.is_float16(target)
     if from_string and is_rounded:
         return _convert_text_to_float(array, store)
     if from_string:
-        return _cast_each(array, lambda part: from_text(part, target))
+        return _cast_each(array, target, from_text)
     if is_rounded and types.is_float64(source):
         return Converted(array)
     if is_rounded and types.is_decimal(source):
@@ -223,12 +221,12 @@ def _convert_scalars(array: pa.Array, target: pa.DataType, store: str) -> Conver
         raise NoConversion
     if types.is_integer(source) and types.is_decimal(target):
         array = pc.cast(array, pa.decimal256(20, 0))
-    return _unchanged(_cast_each(array, lambda part: pc.cast(part, target)), array, target)
+    return _unchanged(_cast_each(array, target), array, target)
 
 
 def _convert_text_to_float(array: pa.Array, store: str) -> Converted:
     """Convert text to float64 (the kernel rounds it later); keep text that is stored as text."""
-    bad_rows = _cast_each(array, lambda part: round_text(part).nearest).bad_rows
+    bad_rows = _cast_each(array, pa.float64(), lambda part, _: round_text(part).nearest).bad_rows
     array = with_nulls_at(array, bad_rows)
     if store == "text":
         return Converted(array, bad_rows)
@@ -264,23 +262,10 @@ def _unchanged(converted: Converted, source: pa.Array, target: pa.DataType) -> C
     return Converted(with_nulls_at(array, changed), _either(bad_rows, changed))
 
 
-def _cast_each(array: pa.Array, cast: Callable[[pa.Array], pa.Array]) -> Converted:
-    """Cast all values; if that fails, find the values that cannot be cast by bisection."""
+def _cast_each(array: pa.Array, to: pa.DataType, convert: Convert = cast) -> Converted:
+    """Convert all values to a type, and find those that do not fit."""
     try:
-        return Converted(cast(array))
-    except _FAILURES:
-        bad_rows = np.zeros(len(array), bool)
+        made, misfits = convert_each(array, to, convert)
     except pa.ArrowNotImplementedError as error:
         raise NoConversion from error
-    parts = [(0, len(array))]
-    while parts:
-        start, stop = parts.pop()
-        try:
-            cast(array.slice(start, stop - start))
-        except _FAILURES:
-            if stop - start == 1:
-                bad_rows[start] = True
-            else:
-                middle = (start + stop) // 2
-                parts += [(start, middle), (middle, stop)]
-    return Converted(cast(with_nulls_at(array, bad_rows)), bad_rows)
+    return Converted(made, np.isin(np.arange(len(array)), misfits) if len(misfits) else None)

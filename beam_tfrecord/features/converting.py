@@ -18,6 +18,9 @@ from beam_tfrecord.features.tensors import TensorType, join_tensor_types
 # What Arrow and Python raise for a value that cannot be converted exactly.
 NOT_EXACT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError)
 
+# Converts an array or a list to a type.
+Convert = Callable[[Any, pa.DataType], pa.Array]
+
 _UNITS = ("s", "ms", "us", "ns")
 _MOST_DIGITS = 38
 
@@ -185,12 +188,15 @@ def cast_exactly(values: pa.Array, to: pa.DataType) -> tuple[pa.Array, Int64Arra
     if pa.types.is_dictionary(values.type):
         words = values.dictionary.cast(_without_view(values.dictionary.type))
         values = pa.DictionaryArray.from_arrays(values.indices, words)
-    return convert_each(values, to, lambda part, arrow: part.cast(arrow))
+    return convert_each(values, to, cast)
 
 
-def convert_each(
-    values: Any, arrow: pa.DataType, convert: Callable[[Any, pa.DataType], pa.Array]
-) -> tuple[pa.Array, Int64Array]:
+def cast(values: pa.Array, to: pa.DataType) -> pa.Array:
+    """Return Arrow's checked cast, which is the usual `Convert`."""
+    return values.cast(to)
+
+
+def convert_each(values: Any, arrow: pa.DataType, convert: Convert) -> tuple[pa.Array, Int64Array]:
     """Convert values, of which those that do not fit become null.
 
     Args:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 import pyarrow as pa
 
@@ -126,15 +126,17 @@ class Feature:
             field.name,
             field.type,
             nullable=field.nullable,
+            store=_metadata(field, _STORE_KEY) or "auto",
+            dtype=_metadata(field, _DTYPE_KEY),
             labels=labels_of(field),
-            **field_options(field),
         )
 
     def to_arrow(self) -> pa.Field:
         """Return the Arrow field of the column."""
-        field = make_field(
-            self.name, self.type, nullable=self.nullable, store=self.store, dtype=self.dtype
-        )
+        metadata = {} if self.store == "auto" else {_STORE_KEY: self.store}
+        if self.dtype is not None:
+            metadata[_DTYPE_KEY] = self.dtype
+        field = pa.field(self.name, self.type, self.nullable, metadata=metadata or None)
         return with_labels(field, self.labels)
 
     def to_json(self) -> dict[str, Any]:
@@ -235,35 +237,6 @@ _TYPE_PARSE_ERRORS = (
     OverflowError,
     pa.ArrowException,
 )
-
-
-def make_field(
-    name: str,
-    arrow: pa.DataType,
-    *,
-    nullable: bool = True,
-    store: str = "auto",
-    dtype: str | None = None,
-) -> pa.Field:
-    """Return an Arrow field with the store and NumPy dtype of a `Feature` in its metadata."""
-    metadata = {} if store == "auto" else {_STORE_KEY: store}
-    if dtype is not None:
-        metadata[_DTYPE_KEY] = dtype
-    return pa.field(name, arrow, nullable, metadata=metadata or None)
-
-
-class FieldOptions(TypedDict):
-    """Options of a `Feature` that the metadata of an Arrow field carries."""
-
-    store: str
-    dtype: str | None
-
-
-def field_options(field: pa.Field) -> FieldOptions:
-    """Return the options in the metadata of a field."""
-    return FieldOptions(
-        store=_metadata(field, _STORE_KEY) or "auto", dtype=_metadata(field, _DTYPE_KEY)
-    )
 
 
 def with_labels(field: pa.Field, labels: Sequence[str]) -> pa.Field:

@@ -1,7 +1,7 @@
 """Types that describe an image file: its header, its faults, and why TensorFlow cannot decode it.
 
-`formats.describe` reads headers; `decode` decodes, resizes and re-encodes with Pillow. Nothing in
-this package depends on Beam, Arrow or the sources of rows.
+`formats.describe` reads headers; `decode` decodes, resizes and re-encodes. Both use Pillow. Nothing
+in this package depends on Beam, Arrow or the sources of rows.
 """
 
 from __future__ import annotations
@@ -11,51 +11,33 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 UPRIGHT = 1
-
-
-class Refusal(NamedTuple):
-    """The reason why ``tf.io.decode_image(channels=3)`` fails or returns wrong pixels."""
-
-    reason: str
-    cure: str = "--format png or --format jpeg"
+_CURE = "--format png or --format jpeg"
 
 
 class Header(NamedTuple):
-    """The properties of an image that its header contains."""
+    """The properties of an image that its header contains.
+
+    `refusal` is the reason why ``tf.io.decode_image(channels=3)`` fails or returns wrong pixels.
+    """
 
     format: str
     width: int
     height: int
     channels: int
     orientation: int = UPRIGHT
-    refusal: Refusal | None = None
+    refusal: str | None = None
 
 
 class Fault(Exception):
     """A file that is not an image, is truncated or broken, or exceeds a limit."""
 
     def __init__(self, code: str, reason: str) -> None:
-        super().__init__(reason)
+        super().__init__(code, reason)
         self.code = code
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type[Fault], tuple[str, str]]:
-        return type(self), (self.code, self.reason)
-
-
-def truncated(where: str) -> Fault:
-    """Return the `Fault` of a file that ends too early."""
-    return Fault("truncated", f"is cut off {where}")
-
-
-def damaged(what: str) -> Fault:
-    """Return the `Fault` of a file with a broken structure."""
-    return Fault("damaged", f"is damaged: {what}")
-
-
-def too_large_for_tensorflow(width: int, height: int) -> Refusal:
-    """Return the `Refusal` of an image that has more pixels than TensorFlow can decode."""
-    return Refusal(f"is too large for TensorFlow ({width}x{height})", "a smaller --resize")
+    def __str__(self) -> str:
+        return self.reason
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +47,7 @@ class Refused:
     rows: int
     path: str
     reason: str
-    cure: str
+    cure: str = _CURE
 
 
 def refused_in(images: Iterable[tuple[str, Header | None]]) -> Refused | None:
@@ -73,7 +55,7 @@ def refused_in(images: Iterable[tuple[str, Header | None]]) -> Refused | None:
     found = None
     for path, header in images:
         if header is not None and header.refusal is not None:
-            found = merge_refused(found, Refused(1, path, *header.refusal))
+            found = merge_refused(found, Refused(1, path, header.refusal))
     return found
 
 

@@ -118,7 +118,6 @@ def _extract(settings: ExtractSettings, job: Job, listing: Listing) -> None:
             limit=settings.limit,
             faults=job.directory,
             resume=job.directory if job.identity.fingerprint else None,
-            hashes=hashes_input(settings.source, listing, settings.limit),
         )
         write_batches((batches,), job, done_of(batches))
 
@@ -151,7 +150,6 @@ def _reader(settings: Settings, job: Job, resume: str | None, listing: Listing) 
         limit=settings.limit,
         faults=job.directory,
         resume=resume,
-        hashes=hashes_input(settings.source, listing, settings.limit),
         plans_in_launcher=traits_of(settings.runner).runs_here
         and _is_quickly_scanned(settings.source, listing),
     )
@@ -179,13 +177,6 @@ def _enforced(settings: Settings, known: Known | None) -> Schema | None:
     schema = known.schema.without_observed()
     names = getattr(settings.source, "columns", None)
     return schema if names is None else schema.select(names)
-
-
-def hashes_input(source: Source, listing: Listing, limit: int | None) -> bool:
-    """Return whether a job can hash its input, because it reads all bytes of local files."""
-    # The listing of a template is empty, because the template lists its input when it runs.
-    are_local = bool(listing.outlines) and all(file.state for file in listing.outlines)
-    return source.has_ranges and are_local and limit is None
 
 
 def _is_quickly_scanned(source: Source, listing: Listing) -> bool:

@@ -24,14 +24,12 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from beam_tfrecord import rules
 from beam_tfrecord._version import __version__
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.checkpoints import marked_files
-from beam_tfrecord.hashes import sum_hashes, xxh64_text
 from beam_tfrecord.manifest import FORMAT
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.sources.groups import Group
@@ -114,7 +112,7 @@ def input_sha256(files: Sequence[InputFile]) -> str:
 
     It covers names, sizes and modification times. So it can differ for a copy of the same files.
     """
-    listed = sorted((file.name, file.bytes, file.version, file.digest) for file in files)
+    listed = sorted((file.name, file.bytes, file.stamp[0], file.digest) for file in files)
     return hash_of_each(listed)
 
 
@@ -124,20 +122,8 @@ def state_sha256(files: Sequence[InputFile]) -> str | None:
     It changes even if a file is replaced by another of the same size and modification time. A chmod
     and a copy of the same bytes change it, too.
     """
-    if not all(file.state for file in files):
-        return None
-    return hash_of_each(sorted((file.name, file.state) for file in files))
-
-
-def content_xxh64(source: Source, total_bytes: int) -> str:
-    """Read the input, and return the same hash of its bytes as a job writes to ``job.json``."""
-    source = source.sized(total_bytes)
-    try:
-        units = source.all_units(source.all_scans())
-        with ThreadPoolExecutor(os.cpu_count() or 1, "content") as pool:
-            return xxh64_text(sum_hashes(pool.map(source.content, units)))
-    finally:
-        source.release()
+    states = sorted((file.name, file.stamp[1]) for file in files)
+    return hash_of_each(states) if all(state for _, state in states) else None
 
 
 def hash_of_each(values: Iterable[Any]) -> str:
@@ -201,7 +187,7 @@ def begin(
     attempts = old.get("attempts")
     number = attempts + 1 if isinstance(attempts, int) else 1
     # Only for people who look at the file: the hash decides whether the input is the same.
-    versions = {file.name: [file.bytes, file.version] for file in files[:_FILES_LISTED]}
+    versions = {file.name: [file.bytes, file.stamp[0]] for file in files[:_FILES_LISTED]}
     plan = {**identity, "attempts": number, "input_sha256": listed_sha256, "files": versions}
     put(os.path.join(directory, PLAN_NAME), json.dumps(plan, indent=1).encode())
     return number

@@ -36,7 +36,6 @@ from beam_tfrecord.inputs import skipped_counts
 from beam_tfrecord.jobs.identity import (
     State,
     begin,
-    content_xxh64,
     input_sha256,
     progress_of,
     remove_all_but,
@@ -50,7 +49,7 @@ from beam_tfrecord.publish.files import clear_leftovers, give_up, remove_leftove
 from beam_tfrecord.rejects import SAVED_FILE
 from beam_tfrecord.runners.launch import Launch, launching
 from beam_tfrecord.sizes import counted, format_size
-from beam_tfrecord.sources.base import InputFile, Source
+from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import Listing, list_input
 from beam_tfrecord.sources.json.source import Json
@@ -70,7 +69,6 @@ from beam_tfrecord.workdir.job import Identity
 from beam_tfrecord.workdir.job_file import (
     INPUT,
     INPUT_STATE,
-    INPUT_XXH64,
     JOB_NAME,
     SETTINGS,
     WITHOUT_FUNCTIONS,
@@ -186,7 +184,7 @@ def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing)
         with contextlib.suppress(BeamTFRecordError):
             present = settings.load_output()
     if present is not None and known and present.fingerprint == known:
-        if not _is_edited(read_job(target.path(JOB_NAME)), settings.source, listing):
+        if not _is_edited(read_job(target.path(JOB_NAME)), listing.outlines):
             return present
         if not settings.overwrite:
             raise TargetExists(
@@ -203,7 +201,7 @@ def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing)
     if present is not None and identity.without_functions and not may_replace:
         before = read_job(target.path(JOB_NAME))
         is_alike = before.get(WITHOUT_FUNCTIONS) == identity.without_functions
-        may_replace = is_alike and not _is_edited(before, settings.source, listing)
+        may_replace = is_alike and not _is_edited(before, listing.outlines)
     differences = "" if present is None else _differences(settings, identity, present)
     check_free(target, overwrite=may_replace, differences=differences)
     return None
@@ -240,23 +238,13 @@ def _files_of(source: Mapping[str, Any] | None) -> dict[str, Any]:
     return {str(file.get("path")): file for file in (source or {}).get("files", ())}
 
 
-def _is_edited(before: Mapping[str, Any], source: Source, listing: Listing) -> bool:
+def _is_edited(before: Mapping[str, Any], files: Sequence[InputFile]) -> bool:
     """Return whether the input was edited since a dataset was made, given equal names and sizes."""
     # The manifest has no times of files, because it must be equal for copies of the same files.
-    files = listing.outlines
     if before.get(INPUT, now := input_sha256(files)) != now:
         return True
     state = before.get(INPUT_STATE)
-    if state is None or state == state_sha256(files):
-        return False
-    noted = before.get(INPUT_XXH64)
-    if noted is None:
-        return True
-    # A chmod or a copy changes the state of a file, but not its bytes.
-    try:
-        return bool(noted != content_xxh64(source, listing.bytes))
-    except (DataError, OSError, EOFError):
-        return True
+    return state is not None and state != state_sha256(files)
 
 
 def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | None) -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import math
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -27,10 +27,11 @@ from beam_tfrecord.layout import (
 )
 from beam_tfrecord.manifest import ASSIGNED, FIRST_FORMAT, Manifest
 from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS
+from beam_tfrecord.options.jobs import JobOptions, WriteOptions
 from beam_tfrecord.options.runners import beam_words
-from beam_tfrecord.preprocess.request import Request, Transform, make_request
+from beam_tfrecord.preprocess.request import Request, make_request
 from beam_tfrecord.rejects import RejectBudget, parse_budget
-from beam_tfrecord.selection.select import make_selection
+from beam_tfrecord.selection.select import Selection, make_selection
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile, Source, of_columns, with_selection
 from beam_tfrecord.sources.csv.source import Csv
@@ -190,91 +191,84 @@ class ExtractSettings(JobSettings[StageManifest]):
         return StageManifest.load(self.target.manifest)
 
 
-def make_settings(
-    inputs: Inputs,
-    output: str | os.PathLike[str],
-    *,
-    from_: str | None = None,
-    splits: Mapping[str, float] | str | None = None,
-    split_column: str | None = None,
-    group: Sequence[str] | str | None = None,
-    key: Sequence[str] | str | None = None,
-    shards: int | str | Mapping[str, int] | None = None,
-    shard_size: int | str | None = None,
-    shuffle: bool = True,
-    seed: int | None = 0,
-    filter: str | None = None,
-    sample: float | str | None = None,
-    sample_seed: int | None = 0,
-    limit: int | None = None,
-    compression: str = "none",
-    schema: Schema | str | os.PathLike[str] | None = None,
-    columns: Sequence[str] | None = None,
-    map: Callable[..., Any] | str | None = None,
-    transform: Transform | None = None,
-    step: Sequence[str] = (),
-    transform_fn: str | os.PathLike[str] | None = None,
-    fit: str = "train",
-    raw_too: bool = False,
-    max_rejects: int | str = 0,
-    overwrite: bool = False,
-    runner: str = "direct",
-    pipeline_options: Sequence[str] = (),
-    source_options: Mapping[str, Any] | None = None,
-) -> Settings:
-    """Check and parse the arguments of `write`."""
-    arguments = {**locals(), **(source_options or {})}
-    enforced = _schema(schema)
-    function = None if map is None else load_map(map)
-    codec = parse_compression(compression)
-    selection = make_selection(filter=filter, sample=sample, sample_seed=sample_seed)
-    if limit is not None and limit < 1:
-        raise UsageError(f"limit {limit} is not a number of rows")
-    source = make_source(inputs, from_=from_, columns=columns, options=source_options)
+def make_settings(call: WriteOptions) -> Settings:
+    """Check and parse the arguments of `write`; the options of the source are in one mapping."""
+    columns, group, split_column = call.columns, call.group, call.split_column
+    enforced = _schema(call.schema)
+    function = None if call.map is None else load_map(call.map)
+    codec = parse_compression(call.compression)
+    source, selection = _selected(call)
     if enforced is not None and function is None:
         enforced = enforced if columns is None else enforced.select(columns)
         columns = enforced.names
         source = of_columns(source, columns)
     request = make_request(
-        transform, step=step, transform_fn=transform_fn, fit=fit, raw_too=raw_too
+        call.transform,
+        step=call.step,
+        transform_fn=call.transform_fn,
+        fit=call.fit,
+        raw_too=call.raw_too,
     )
     condition = None if selection is None else selection.condition
-    if not any((columns, function, request, key, group, split_column, condition)):
+    if not any((columns, function, request, call.key, group, split_column, condition)):
         source = copying(source)
-    if split_column is None and not splits:
+    if split_column is None and not call.splits:
         split_column = source.default_split_column()
         source = keeping_splits(source)
-    if group is None and splits and function is None:
+    if group is None and call.splits and function is None:
         group = source.default_group
     layout = Layout(
-        splits=make_splits(splits, column=split_column, group=group),
-        shards=make_shard_spec(shards, shard_size),
-        shuffle=shuffle,
-        key=as_columns(key),
-        seed=check_seed(seed),
+        splits=make_splits(call.splits, column=split_column, group=group),
+        shards=make_shard_spec(call.shards, call.shard_size),
+        shuffle=call.shuffle,
+        key=as_columns(call.key),
+        seed=check_seed(call.seed),
         compression=codec,
         names=ShardNames(shard_suffix(codec)),
     )
     kept_splits = splits_of(source)
     layout.shards.check(kept_splits or layout.splits.filled_names)
-    source = with_selection(source if shuffle else source.in_order(), selection)
+    source = with_selection(source if call.shuffle else source.in_order(), selection)
     if enforced is not None and function is None:
         _check_filter(source, enforced, has_steps=request is not None)
     return Settings(
-        source=source,
-        target=directory_target(output),
+        **_shared(call, source),
         layout=layout,
         map=function,
-        asked=_asked(arguments) if source.is_stable else {},
+        asked=_asked(call) if source.is_stable else {},
         schema=enforced,
-        limit=limit,
-        budget=parse_budget(max_rejects),
-        overwrite=overwrite,
-        runner=runner,
-        pipeline_options=tuple(beam_words(as_words("pipeline_options", pipeline_options))),
         transform=request,
         kept_splits=kept_splits,
     )
+
+
+def extract_settings(call: JobOptions) -> ExtractSettings:
+    """Check and parse the arguments of `extract`."""
+    source, selection = _selected(call)
+    return ExtractSettings(**_shared(call, with_selection(source, selection)))
+
+
+def _selected(call: JobOptions) -> tuple[Source, Selection | None]:
+    selection = make_selection(filter=call.filter, sample=call.sample, sample_seed=call.sample_seed)
+    if call.limit is not None and call.limit < 1:
+        raise UsageError(f"limit {call.limit} is not a number of rows")
+    source = make_source(
+        call.inputs, from_=call.from_, columns=call.columns, options=call.source_options
+    )
+    return source, selection
+
+
+def _shared(call: JobOptions, source: Source) -> dict[str, Any]:
+    """Return the fields of `JobSettings`."""
+    return {
+        "source": source,
+        "target": directory_target(call.output),
+        "limit": call.limit,
+        "budget": parse_budget(call.max_rejects),
+        "overwrite": call.overwrite,
+        "runner": call.runner,
+        "pipeline_options": tuple(beam_words(as_words("pipeline_options", call.pipeline_options))),
+    }
 
 
 def _losses(schema: Schema) -> list[str]:
@@ -331,11 +325,13 @@ def _check_filter(source: Source, schema: Schema, *, has_steps: bool) -> None:
 _NOT_DECISIVE = ("max_rejects", "overwrite", "runner", "properties")
 
 
-def _asked(arguments: Mapping[str, Any]) -> dict[str, str]:
+def _asked(call: WriteOptions) -> dict[str, str]:
     """Return the arguments that decide the dataset and differ from their defaults, as text by flag.
 
     Only for stable sources: the options of databases may contain secrets.
     """
+    arguments = {option.keyword: getattr(call, option.keyword) for option in WRITE_OPTIONS}
+    arguments |= call.source_options or {}
     return {
         option.flag: "set" if option.form in ("switch", "off") else text
         for option in (*WRITE_OPTIONS, *SOURCE_OPTIONS)

@@ -1,8 +1,9 @@
-"""Defines `Option`, one row of the table of options, and the subjects that group the options."""
+"""Defines `Option`, which says what a field of a class of options is for, and their subjects."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, Literal
 
 Form = Literal[
@@ -13,6 +14,14 @@ Form = Literal[
 ``column=type,…``, ``char`` is one character, ``count`` a number or text that the function parses;
 ``text``, ``number`` and ``choice`` are plain."""
 
+# The forms of flags with these placeholders; others have plain text.
+_FORMS: dict[str, Form] = {
+    **dict.fromkeys(("A,B", "C,…"), "names"),
+    **dict.fromkeys(("N", "S"), "number"),
+    **dict.fromkeys(("COUNT", "SHARE"), "count"),
+    **dict.fromkeys(("col=type,…", "key=value,…"), "types"),
+    "CHAR": "char",
+}
 
 INPUT = "Input"
 CSV = "CSV"
@@ -38,16 +47,61 @@ GROUPS = (
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """One option of the command line and of the Python functions."""
+    """One option of Python functions, and of the command line if it has a flag.
 
-    keyword: str
-    flag: str
+    It annotates a field of a dataclass, which adds its name and its default. The attribute
+    ``subject`` of the class is the group of its options that name no other.
+
+    Attributes:
+        help: Help of the command line and of the Python functions.
+        usage: The flag, and the placeholder of its value, from which its form follows.
+        doc: Help of the Python functions, if it differs.
+        common: Whether the short help shows it.
+    """
+
     help: str
-    default: Any = None
-    form: Form = "text"
-    metavar: str | None = None
+    usage: str = ""
+    doc: str = ""
     choices: tuple[str, ...] = ()
     least: int | None = None
-    sources: tuple[str, ...] = ()
-    group: str = GENERAL
     common: bool = False
+    keyword: str = ""
+    default: Any = None
+    group: str = ""
+
+    @property
+    def flag(self) -> str:
+        """The flag; empty if only Python has the option."""
+        return self.usage.partition(" ")[0]
+
+    @property
+    def metavar(self) -> str | None:
+        """The placeholder of the value, if there is one."""
+        return self.usage.partition(" ")[2] or None
+
+    @property
+    def form(self) -> Form:
+        """How the text of the flag becomes a value."""
+        if isinstance(self.default, bool):
+            return "off" if self.default else "switch"
+        if self.default == ():
+            return "words"
+        if self.metavar is None:
+            return "choice"
+        return _FORMS.get(self.metavar, "text")
+
+
+def declared(*kinds: type) -> Iterator[Option]:
+    """Yield the options that classes and their bases declare, each with its name and default."""
+    bases = dict.fromkeys(base for kind in kinds for base in reversed(kind.__mro__))
+    for base in bases:
+        for name, hint in vars(base).get("__annotations__", {}).items():
+            for option in getattr(hint, "__metadata__", ()):
+                default = getattr(base, name, None)
+                group = option.group or getattr(base, "subject", GENERAL)
+                yield dataclasses.replace(option, keyword=name, default=default, group=group)
+
+
+def flags_of(*kinds: type) -> tuple[Option, ...]:
+    """Return the options of classes that have flags."""
+    return tuple(option for option in declared(*kinds) if option.flag)

@@ -3,139 +3,55 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord.options.option import DATAFLOW, FLINK, RUNNER, Option
 
-_DATAFLOW = ("dataflow",)
-_FLINK = ("flink",)
 
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RunnerOption(Option):
     """One option of one or several runners; `keyword` is the name of the option in Beam."""
 
-    runners: tuple[str, ...] = ()
+    runners: tuple[str, ...]
 
 
+_on_dataflow = functools.partial(RunnerOption, group=DATAFLOW, runners=("dataflow",))
+_on_flink = functools.partial(RunnerOption, group=FLINK, runners=("flink",))
+
+# fmt: off
 RUNNER_OPTIONS: tuple[RunnerOption, ...] = (
-    RunnerOption(
-        "project",
-        "--project",
-        "Google Cloud project.",
-        metavar="ID",
-        runners=_DATAFLOW,
-        group=DATAFLOW,
-    ),
-    RunnerOption(
-        "region",
-        "--region",
-        "Google Cloud region.",
-        metavar="NAME",
-        runners=_DATAFLOW,
-        group=DATAFLOW,
-    ),
-    RunnerOption(
-        "temp_location",
-        "--temp-location",
-        "Directory for temporary files of the runner.",
-        metavar="gs://…",
-        runners=_DATAFLOW,
-        group=DATAFLOW,
-    ),
-    RunnerOption(
-        "staging_location",
-        "--staging-location",
-        "Directory for staged packages.  [default: staging/ in --temp-location]",
-        metavar="gs://…",
-        runners=_DATAFLOW,
-        group=DATAFLOW,
-    ),
-    RunnerOption(
-        "job_name",
-        "--job-name",
-        "Name of the job.  [default: beam-tfrecord-… with the time]",
-        metavar="NAME",
-        runners=_DATAFLOW,
-        group=DATAFLOW,
-    ),
-    RunnerOption(
-        "machine_type",
-        "--machine-type",
-        "Type of the workers.  [default: by what the steps need]",
-        metavar="TYPE",
-        runners=_DATAFLOW,
-        group=DATAFLOW,
-    ),
-    RunnerOption(
-        "max_num_workers",
-        "--max-workers",
-        "Largest number of workers.",
-        form="number",
-        metavar="N",
-        least=1,
-        runners=_DATAFLOW,
-        group=DATAFLOW,
-    ),
-    RunnerOption(
-        "sdk_container_image",
-        "--worker-image",
-        "Container image of the workers.",
-        metavar="IMAGE",
-        runners=_DATAFLOW,
-        group=DATAFLOW,
-    ),
-    RunnerOption(
-        "template_location",
-        "--template-location",
-        "Write the job as a classic template there, and do not run it.",
-        metavar="gs://…",
-        runners=_DATAFLOW,
-        group=DATAFLOW,
-    ),
-    RunnerOption(
-        "flink_master",
-        "--flink-master",
-        "Address of Flink's REST interface.",
-        metavar="HOST:PORT",
-        runners=_FLINK,
-        group=FLINK,
-    ),
-    RunnerOption(
-        "job_endpoint",
-        "--job-endpoint",
-        "Address of a running job server of Beam (Flink, portable).",
-        metavar="HOST:PORT",
-        runners=("flink", "portable"),
-        group=FLINK,
-    ),
-    RunnerOption(
-        "flink_job_server_jar",
-        "--job-server-jar",
-        "Jar to start a job server from, if none is running.",
-        metavar="FILE",
-        runners=_FLINK,
-        group=FLINK,
-    ),
-    RunnerOption(
-        "worker_command",
-        "--worker-command",
-        "Path of beam-tfrecord-boot on the hosts of the workers.  [default: as here]",
-        metavar="PATH",
-        runners=_FLINK,
-        group=FLINK,
-    ),
-    RunnerOption(
-        "worker_wheel",
-        "--worker-wheel",
-        "Wheel of this package for remote workers: a path, or none if they have it.  "
-        "[default: made from what is installed here]",
-        metavar="FILE",
-        runners=("dataflow", "flink"),
-        group=RUNNER,
-    ),
+    _on_dataflow("Google Cloud project.", "--project ID", keyword="project"),
+    _on_dataflow("Google Cloud region.", "--region NAME", keyword="region"),
+    _on_dataflow("Directory for temporary files of the runner.", "--temp-location gs://…",
+                 keyword="temp_location"),
+    _on_dataflow("Directory for staged packages.  [default: staging/ in --temp-location]",
+                 "--staging-location gs://…", keyword="staging_location"),
+    _on_dataflow("Name of the job.  [default: beam-tfrecord-… with the time]", "--job-name NAME",
+                 keyword="job_name"),
+    _on_dataflow("Type of the workers.  [default: by what the steps need]", "--machine-type TYPE",
+                 keyword="machine_type"),
+    _on_dataflow("Largest number of workers.", "--max-workers N", least=1,
+                 keyword="max_num_workers"),
+    _on_dataflow("Container image of the workers.", "--worker-image IMAGE",
+                 keyword="sdk_container_image"),
+    _on_dataflow("Write the job as a classic template there, and do not run it.",
+                 "--template-location gs://…", keyword="template_location"),
+    _on_flink("Address of Flink's REST interface.", "--flink-master HOST:PORT",
+              keyword="flink_master"),
+    RunnerOption("Address of a running job server of Beam (Flink, portable).",
+                 "--job-endpoint HOST:PORT", keyword="job_endpoint", group=FLINK,
+                 runners=("flink", "portable")),
+    _on_flink("Jar to start a job server from, if none is running.", "--job-server-jar FILE",
+              keyword="flink_job_server_jar"),
+    _on_flink("Path of beam-tfrecord-boot on the hosts of the workers.  [default: as here]",
+              "--worker-command PATH", keyword="worker_command"),
+    RunnerOption("Wheel of this package for remote workers: a path, or none if they have it.  "
+                 "[default: made from what is installed here]", "--worker-wheel FILE",
+                 keyword="worker_wheel", group=RUNNER, runners=("dataflow", "flink")),
 )
+# fmt: on
 
 # `extract` has no templates, because its command always waits for the end of the job.
 EXTRACT_RUNNER_OPTIONS: tuple[RunnerOption, ...] = tuple(

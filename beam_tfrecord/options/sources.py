@@ -1,459 +1,325 @@
-"""The table of the options of sources, such as ``--delimiter`` of CSV files."""
+"""The options of sources, such as ``--delimiter`` of CSV files: name, type, default, flag and help.
 
-from __future__ import annotations
+A source inherits the fields of its options from the classes here. They are not evaluated as text
+(`from __future__ import annotations`), because the table of options comes from the annotations.
+"""
 
-from beam_tfrecord.options.option import CSV, IMAGES, INPUT, LAKE, NUMPY, SQL, Option
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-_IMAGES = ("images",)
-_ALL_IMAGES = ("images", "coco")
-_LAKE = ("delta", "iceberg")
+from beam_tfrecord.options.option import CSV, IMAGES, INPUT, LAKE, NUMPY, SQL, Option, flags_of
 
-IMAGE_OPTIONS: tuple[Option, ...] = (
-    Option(
-        "layout",
-        "--layout",
-        "What folders mean: class, split or flat (images); plain: features shape and data (NumPy).",
-        metavar="NAME",
-        choices=("class", "split", "flat", "plain"),
-        sources=("images", "numpy"),
-        group=IMAGES,
-    ),
-    Option(
-        "labels",
-        "--labels",
-        "File with the classes in order, one per line.",
-        metavar="FILE",
-        sources=_IMAGES,
-        group=IMAGES,
-    ),
-    Option(
-        "base",
-        "--base",
-        "Directory that relative paths of a table or of a COCO file start from.",
-        metavar="DIR",
-        sources=_ALL_IMAGES,
-        group=IMAGES,
-    ),
-    Option(
-        "path_column",
-        "--path-column",
-        "Column of a table that holds the paths.  [default: path]",
-        metavar="C",
-        sources=_IMAGES,
-        group=IMAGES,
-    ),
-    Option(
-        "label_column",
-        "--label-column",
-        "Column of a table that holds the classes.",
-        "label",
-        metavar="C",
-        sources=_IMAGES,
-        group=IMAGES,
-    ),
-    Option(
-        "check",
-        "--check",
-        "What to check of every image.",
-        "header",
-        "choice",
-        choices=("header", "decode", "none"),
-        sources=_ALL_IMAGES,
-        group=IMAGES,
-    ),
-    Option(
-        "resize",
-        "--resize",
-        "New length of the shorter side, or HEIGHTxWIDTH.",
-        metavar="SIZE",
-        sources=_ALL_IMAGES,
-        group=IMAGES,
-    ),
-    Option(
-        "format",
-        "--format",
-        "Format to store: jpeg, png or webp.",
-        metavar="NAME",
-        choices=("jpeg", "png", "webp"),
-        sources=_ALL_IMAGES,
-        group=IMAGES,
-    ),
-    Option(
-        "quality",
-        "--quality",
-        "Quality of re-encoded JPEG or WebP, 1 to 100.",
-        90,
-        "number",
-        "N",
-        sources=_ALL_IMAGES,
-        group=IMAGES,
-    ),
-    Option(
-        "orient",
-        "--orient",
-        "Turn the pixels as EXIF says.",
-        False,
-        "switch",
-        sources=_ALL_IMAGES,
-        group=IMAGES,
-    ),
-    Option(
-        "max_pixels",
-        "--max-pixels",
-        "Largest width times height.",
-        2**28,
-        "number",
-        "N",
-        least=1,
-        sources=_ALL_IMAGES,
-        group=IMAGES,
-    ),
-    Option(
-        "max_bytes",
-        "--max-bytes",
-        "Largest file.",
-        2**30,
-        "number",
-        "N",
-        least=1,
-        sources=_ALL_IMAGES,
-        group=IMAGES,
-    ),
-    Option(
-        "masks",
-        "--masks",
-        "Masks to draw of COCO's objects: objects (one each), classes (one an image), or both.",
-        form="names",
-        metavar="A,B",
-        sources=("coco",),
-        group=IMAGES,
-    ),
-)
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# A table reads better than what the formatter makes of it.
+# fmt: off
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ColumnsOption:
+    """The columns to read."""
+
+    subject: ClassVar[str] = INPUT
+
+    columns: Annotated[Sequence[str] | None, Option(
+        "Columns to read.", "--columns A,B",
+        "Names of the columns to read, in order; None means all.", common=True)] = None
 
 
-_NUMPY = ("numpy",)
+@dataclasses.dataclass(frozen=True)
+class FileOptions(ColumnsOption):
+    """What to read."""
 
-NUMPY_OPTIONS: tuple[Option, ...] = (
-    Option(
-        "example",
-        "--example",
-        "What one example is: an entry along the first axis, or an array.",
-        form="choice",
-        choices=("row", "array"),
-        sources=_NUMPY,
-        group=NUMPY,
-    ),
-    Option(
-        "store",
-        "--store",
-        "How arrays are stored: as their bytes, or as int64 and float32 values.",
-        "bytes",
-        "choice",
-        choices=("bytes", "values"),
-        sources=_NUMPY,
-        group=NUMPY,
-    ),
-)
+    paths: Annotated[str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+                     Option("Files, directories and globs.")]
 
-_SQL = ("sql",)
 
-SOURCE_OPTIONS: tuple[Option, ...] = (
-    Option(
-        "delimiter",
-        "--delimiter",
-        r"Character between fields, such as ';' or '\t'.  [default: tab in .tsv, else comma]",
-        form="char",
-        metavar="CHAR",
-        sources=("csv",),
-        group=CSV,
-        common=True,
-    ),
-    Option(
-        "header",
-        "--no-header",
-        "The first line is a row.",
-        True,
-        "off",
-        sources=("csv",),
-        group=CSV,
-        common=True,
-    ),
-    Option(
-        "names",
-        "--names",
-        "Names of the columns, instead of those in the first line (see --no-header).",
-        form="names",
-        metavar="A,B",
-        sources=("csv",),
-        group=CSV,
-        common=True,
-    ),
-    Option(
-        "null_words",
-        "--null",
-        "Word that stands for no value in every column (CSV, Excel); may be repeated.",
-        (),
-        "words",
-        "WORD",
-        sources=("csv", "excel"),
-        group=CSV,
-        common=True,
-    ),
-    Option(
-        "skip_lines",
-        "--skip-lines",
-        "Lines at the start of each file that are not rows.",
-        0,
-        "number",
-        "N",
-        least=0,
-        sources=("csv",),
-        group=CSV,
-    ),
-    Option(
-        "comment",
-        "--comment",
-        "Character that begins a line that is not a row, such as '#'.",
-        form="char",
-        metavar="CHAR",
-        sources=("csv",),
-        group=CSV,
-    ),
-    Option(
-        "quote",
-        "--quote",
-        "Character around fields with delimiters or line ends; none: quotes have no meaning.",
-        '"',
-        metavar="CHAR",
-        choices=("none",),
-        sources=("csv",),
-        group=CSV,
-    ),
-    Option(
-        "date_formats",
-        "--date-format",
-        "Format of dates or times, such as %d.%m.%Y, or COLUMN=FORMAT; may be repeated.",
-        (),
-        "words",
-        "FORMAT",
-        sources=("csv",),
-        group=CSV,
-    ),
-    Option(
-        "null_in",
-        "--null-in",
-        "Word that stands for no value in one column; may be repeated.",
-        (),
-        "words",
-        "COLUMN=WORD",
-        sources=("csv",),
-        group=CSV,
-    ),
-    Option(
-        "thousands",
-        "--thousands",
-        "Character between groups of three digits.",
-        form="char",
-        metavar="CHAR",
-        sources=("csv",),
-        group=CSV,
-    ),
-    Option(
-        "decimal",
-        "--decimal",
-        "Character before the fraction of a number.",
-        ".",
-        "char",
-        "CHAR",
-        sources=("csv",),
-        group=CSV,
-    ),
-    Option(
-        "encoding",
-        "--encoding",
-        "Encoding of the text.",
-        "utf-8",
-        metavar="NAME",
-        sources=("csv",),
-        group=CSV,
-    ),
-    Option(
-        "types",
-        "--types",
-        "Types of columns, instead of inferred ones (CSV, JSON, Excel, SQL, tables of images), or "
-        "of bytes (NumPy).",
-        form="types",
-        metavar="col=type,…",
-        sources=("csv", "json", "excel", "sql", "images", "numpy"),
-        group=INPUT,
-        common=True,
-    ),
-    Option(
-        "union",
-        "--union",
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UnionOption:
+    """The option of sources of several files with columns."""
+
+    subject: ClassVar[str] = INPUT
+
+    union: Annotated[bool, Option(
         "Columns that a file lacks are null there (CSV, Parquet, Arrow, ORC, Avro, Excel, NumPy, "
-        "TFRecord, tables of images, WebDataset).",
-        False,
-        "switch",
-        sources=(
-            "csv",
-            "parquet",
-            "arrow",
-            "orc",
-            "avro",
-            "excel",
-            "images",
-            "numpy",
-            "tfrecord",
-            "webdataset",
-        ),
-        group=INPUT,
-    ),
-    Option("table", "--table", "Table or view to read.", metavar="NAME", sources=_SQL, group=SQL),
-    Option("query", "--query", "SELECT to read instead.", metavar="SQL", sources=_SQL, group=SQL),
-    Option("where", "--where", "Condition on the rows.", metavar="SQL", sources=_SQL, group=SQL),
-    Option(
-        "partition_column",
-        "--partition-column",
-        "Column to cut the rows by, instead of the key.",
-        metavar="C",
-        sources=_SQL,
-        group=SQL,
-    ),
-    Option(
-        "partitions",
-        "--partitions",
-        "Parts to read in parallel.  [default: by rows and bytes]",
-        form="number",
-        metavar="N",
-        least=1,
-        sources=_SQL,
-        group=SQL,
-    ),
-    Option(
-        "max_connections",
-        "--max-connections",
-        "Connections to read over at a time, on all workers together.",
-        form="number",
-        metavar="N",
-        least=1,
-        sources=_SQL,
-        group=SQL,
-    ),
-    Option(
-        "row_count",
-        "--no-row-count",
-        "Do not count the rows to compare.",
-        True,
-        "off",
-        sources=_SQL,
-        group=SQL,
-    ),
-    Option(
-        "arrays",
-        "--arrays",
-        "What becomes of array columns.",
-        "refuse",
-        "choice",
-        choices=("refuse", "text", "list"),
-        sources=_SQL,
-        group=SQL,
-    ),
-    Option("username", "--username", "User of the database.", metavar="U", sources=_SQL, group=SQL),
-    Option(
-        "password_env",
-        "--password-env",
-        "Environment variable that holds the password where the database is read.",
-        metavar="VAR",
-        sources=_SQL,
-        group=SQL,
-    ),
-    Option(
-        "password_file",
-        "--password-file",
-        "File that holds the password there.",
-        metavar="FILE",
-        sources=_SQL,
-        group=SQL,
-    ),
-    Option(
-        "session_init",
-        "--session-init",
-        "Statement that every connection runs first; may be repeated.",
-        (),
-        "words",
-        "SQL",
-        sources=_SQL,
-        group=SQL,
-    ),
-    Option(
-        "statement_timeout_s",
-        "--statement-timeout",
-        "Seconds after which a statement is cancelled.",
-        form="number",
-        metavar="S",
-        least=1,
-        sources=_SQL,
-        group=SQL,
-    ),
-    Option(
-        "fetch_rows",
-        "--fetch-rows",
-        "Rows that a driver fetches at a time.",
-        form="number",
-        metavar="N",
-        least=1,
-        sources=_SQL,
-        group=SQL,
-    ),
-    Option(
-        "driver", "--driver", "Class of a JDBC driver.", metavar="CLASS", sources=_SQL, group=SQL
-    ),
-    Option(
-        "jars",
-        "--jar",
-        "Jar of a JDBC driver: path, URL or Maven coordinates; may be repeated.",
-        (),
-        "words",
-        "JAR",
-        sources=_SQL,
-        group=SQL,
-    ),
-    Option(
-        "properties",
-        "--properties",
+        "TFRecord, tables of images, WebDataset).", "--union",
+        "Accept files that lack columns; these are null there.")] = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TypesOption:
+    """The option of sources that infer types."""
+
+    subject: ClassVar[str] = INPUT
+
+    types: Annotated["Mapping[str, str | pa.DataType] | None", Option(
+        "Types of columns, instead of inferred ones (CSV, JSON, Excel, SQL, tables of images), or "
+        "of bytes (NumPy).", "--types col=type,…",
+        "Types of columns by name, as Arrow types or their names; others are inferred.",
+        common=True)] = None
+
+    @property
+    def typed(self) -> "Mapping[str, str | pa.DataType]":
+        """The types, none by default."""
+        return self.types or {}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChunkOption:
+    """The option of sources of text."""
+
+    chunk_bytes: Annotated[int, Option(
+        "Approximate size in bytes of the units, the parts of a file that are read as one.",
+        )] = 64 * 2**20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NullWordsOption:
+    """The option of sources with words for null."""
+
+    subject: ClassVar[str] = CSV
+
+    null_words: Annotated[Sequence[str], Option(
+        "Word that stands for no value in every column (CSV, Excel); may be repeated.",
+        "--null WORD", "Words that mean null in every column.", common=True)] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayoutOption:
+    """The option of sources whose files or folders have several meanings."""
+
+    subject: ClassVar[str] = IMAGES
+
+    layout: Annotated[str | None, Option(
+        "What folders mean: class, split or flat (images); plain: features shape and data (NumPy).",
+        "--layout NAME", choices=("class", "split", "flat", "plain"))] = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PropertiesOption:
+    """The option of sources that connect to something."""
+
+    subject: ClassVar[str] = SQL
+
+    properties: Annotated[Mapping[str, str] | None, Option(
         "Further properties of the connection, storage or catalogue (SQL, Delta Lake, Iceberg).",
-        form="types",
-        metavar="key=value,…",
-        sources=(*_SQL, *_LAKE),
-        group=SQL,
-    ),
-    Option(
-        "version",
-        "--version",
-        "Version of a Delta Lake table, or id of a snapshot of an Iceberg table.",
-        form="number",
-        metavar="N",
-        least=0,
-        sources=_LAKE,
-        group=LAKE,
-    ),
-    Option(
-        "as_of",
-        "--as-of",
-        "Read the version that was the last one at a time.",
-        metavar="TIME",
-        sources=_LAKE,
-        group=LAKE,
-    ),
-    Option(
-        "sheet",
-        "--sheet",
-        "Sheet of an Excel workbook.  [default: the only visible one]",
-        metavar="NAME",
-        sources=("excel",),
-        group=INPUT,
-    ),
-    *IMAGE_OPTIONS,
-    *NUMPY_OPTIONS,
+        "--properties key=value,…")] = dataclasses.field(default=None, repr=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CsvOptions(UnionOption, TypesOption, NullWordsOption, ChunkOption):
+    """The options of CSV files."""
+
+    subject: ClassVar[str] = CSV
+
+    delimiter: Annotated[str | None, Option(
+        r"Character between fields, such as ';' or '\t'.  [default: tab in .tsv, else comma]",
+        "--delimiter CHAR", common=True)] = None
+    header: Annotated[bool, Option(
+        "The first line is a row.", "--no-header",
+        "Whether the first row of each file holds the names of the columns.", common=True)] = True
+    names: Annotated[Sequence[str] | None, Option(
+        "Names of the columns, instead of those in the first line (see --no-header).",
+        "--names A,B", "Names of the columns, to replace the header or if there is none.",
+        common=True)] = None
+    skip_lines: Annotated[int, Option(
+        "Lines at the start of each file that are not rows.", "--skip-lines N", least=0)] = 0
+    comment: Annotated[str | None, Option(
+        "Character that begins a line that is not a row, such as '#'.", "--comment CHAR")] = None
+    quote: Annotated[str | None, Option(
+        "Character around fields with delimiters or line ends; none: quotes have no meaning.",
+        "--quote CHAR|none", choices=("none",))] = '"'
+    escape: Annotated[str | None, Option(
+        "Character that makes the next one literal; None means that there is none.")] = None
+    double_quote: Annotated[bool, Option("Whether two quotes inside quotes mean one.")] = True
+    date_formats: Annotated[Sequence[str], Option(
+        "Format of dates or times, such as %d.%m.%Y, or COLUMN=FORMAT; may be repeated.",
+        "--date-format FORMAT",
+        "Formats of dates and times, such as ``%d.%m.%Y``, or ``column=format`` for one column.",
+        )] = ()
+    null_in: Annotated[Sequence[str], Option(
+        "Word that stands for no value in one column; may be repeated.", "--null-in COLUMN=WORD",
+        "Words that mean null in one column, as ``column=word``.")] = ()
+    thousands: Annotated[str | None, Option(
+        "Character between groups of three digits.", "--thousands CHAR")] = None
+    decimal: Annotated[str, Option(
+        "Character before the fraction of a number.", "--decimal CHAR")] = "."
+    encoding: Annotated[str, Option("Encoding of the text.", "--encoding NAME")] = "utf-8"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JsonOptions(TypesOption, ChunkOption):
+    """The options of JSON files."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TypedOptions(UnionOption):
+    """The options of files that state the types of their columns."""
+
+    settled: Annotated["pa.Schema | None", Option(
+        "Types of columns whose types in the files have no exact common type; a row with a value "
+        "that does not fit exactly is rejected.")] = dataclasses.field(default=None, repr=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExcelOptions(TypedOptions, TypesOption, NullWordsOption):
+    """The options of Excel workbooks."""
+
+    subject: ClassVar[str] = INPUT
+
+    sheet: Annotated[str | None, Option(
+        "Sheet of an Excel workbook.  [default: the only visible one]", "--sheet NAME")] = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowsOptions(TypesOption):
+    """The options of databases that all readers of databases have."""
+
+    subject: ClassVar[str] = SQL
+
+    where: Annotated[str | None, Option(
+        "Condition on the rows.", "--where SQL",
+        "SQL condition; only rows that meet it are read.")] = None
+    ordered: Annotated[bool, Option("Read and number the rows in the order of the key.")] = False
+    row_count: Annotated[bool, Option(
+        "Do not count the rows to compare.", "--no-row-count",
+        "Count the rows of the snapshot, and compare the count with the rows read.")] = True
+    arrays: Annotated[str, Option(
+        "What becomes of array columns.", "--arrays",
+        "How to read array columns: ``refuse`` (an error), ``text`` or ``list``.",
+        choices=("refuse", "text", "list"))] = "refuse"
+    password_env: Annotated[str | None, Option(
+        "Environment variable that holds the password where the database is read.",
+        "--password-env VAR")] = None
+    password_file: Annotated[str | None, Option(
+        "File that holds the password there.", "--password-file FILE")] = None
+    statement_timeout_s: Annotated[float | None, Option(
+        "Seconds after which a statement is cancelled.", "--statement-timeout S", least=1)] = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DatabaseOptions(RowsOptions, PropertiesOption):
+    """The options of databases."""
+
+    subject: ClassVar[str] = SQL
+
+    table: Annotated[str | None, Option("Table or view to read.", "--table NAME")] = None
+    query: Annotated[str | None, Option("SELECT to read instead.", "--query SQL")] = None
+    partition_column: Annotated[str | None, Option(
+        "Column to cut the rows by, instead of the key.", "--partition-column C")] = None
+    partitions: Annotated[int | None, Option(
+        "Parts to read in parallel.  [default: by rows and bytes]", "--partitions N",
+        least=1)] = None
+    max_connections: Annotated[int | None, Option(
+        "Connections to read over at a time, on all workers together.", "--max-connections N",
+        least=1)] = None
+    username: Annotated[str | None, Option("User of the database.", "--username U")] = None
+    session_init: Annotated[Sequence[str], Option(
+        "Statement that every connection runs first; may be repeated.", "--session-init SQL",
+        "Statements that every connection runs first.")] = ()
+    fetch_rows: Annotated[int | None, Option(
+        "Rows that a driver fetches at a time.", "--fetch-rows N", least=1)] = None
+    driver: Annotated[str | None, Option("Class of a JDBC driver.", "--driver CLASS")] = None
+    jars: Annotated[Sequence[str], Option(
+        "Jar of a JDBC driver: path, URL or Maven coordinates; may be repeated.", "--jar JAR",
+        "Jars of a JDBC driver: paths, URLs or Maven coordinates.")] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LakeOptions(PropertiesOption):
+    """The options of tables of a data lake."""
+
+    subject: ClassVar[str] = LAKE
+
+    version: Annotated[int | None, Option(
+        "Version of a Delta Lake table, or id of a snapshot of an Iceberg table.", "--version N",
+        least=0)] = None
+    as_of: Annotated[str | None, Option(
+        "Read the version that was the last one at a time.", "--as-of TIME",
+        "Time in ISO 8601, in UTC if it has no zone: read what was the last version then.",
+        )] = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PictureOptions:
+    """The options of all sources of images."""
+
+    subject: ClassVar[str] = IMAGES
+
+    base: Annotated[str | None, Option(
+        "Directory that relative paths of a table or of a COCO file start from.",
+        "--base DIR")] = None
+    check: Annotated[str, Option(
+        "What to check of every image.", "--check",
+        "Check of each image. ``header``: format, size and end marks. ``decode``: all pixels.",
+        choices=("header", "decode", "none"))] = "header"
+    resize: Annotated[int | str | tuple[int, int] | None, Option(
+        "New length of the shorter side, or HEIGHTxWIDTH.", "--resize SIZE")] = None
+    format: Annotated[str | None, Option(
+        "Format to store: jpeg, png or webp.", "--format NAME",
+        choices=("jpeg", "png", "webp"))] = None
+    quality: Annotated[int, Option(
+        "Quality of re-encoded JPEG or WebP, 1 to 100.", "--quality N")] = 90
+    orient: Annotated[bool, Option("Turn the pixels as EXIF says.", "--orient")] = False
+    max_pixels: Annotated[int, Option(
+        "Largest width times height.", "--max-pixels N", least=1)] = 2**28
+    max_bytes: Annotated[int, Option("Largest file.", "--max-bytes N", least=1)] = 2**30
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageOptions(UnionOption, TypesOption, LayoutOption, PictureOptions):
+    """The options of images in folders or tables."""
+
+    subject: ClassVar[str] = IMAGES
+
+    labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Option(
+        "File with the classes in order, one per line.", "--labels FILE",
+        "Names of the classes in order, or a file with one name a line; None means all names that "
+        "occur, sorted.")] = None
+    path_column: Annotated[str | None, Option(
+        "Column of a table that holds the paths.  [default: path]", "--path-column C",
+        "Column of a table that holds the paths; None means ``path``, or ``file_name`` of "
+        "metadata. With a name, all inputs must be tables or have metadata.")] = None
+    label_column: Annotated[str, Option(
+        "Column of a table that holds the classes.", "--label-column C")] = "label"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CocoOptions(PictureOptions):
+    """The options of COCO files."""
+
+    subject: ClassVar[str] = IMAGES
+
+    masks: Annotated[Sequence[str] | None, Option(
+        "Masks to draw of COCO's objects: objects (one each), classes (one an image), or both.",
+        "--masks A,B")] = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NumpyOptions(UnionOption, TypesOption, LayoutOption):
+    """The options of NumPy arrays."""
+
+    subject: ClassVar[str] = NUMPY
+
+    example: Annotated[str | None, Option(
+        "What one example is: an entry along the first axis, or an array.", "--example",
+        choices=("row", "array"))] = None
+    store: Annotated[str, Option(
+        "How arrays are stored: as their bytes, or as int64 and float32 values.", "--store",
+        choices=("bytes", "values"))] = "bytes"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SourceOptions(
+    NumpyOptions, CocoOptions, ImageOptions, LakeOptions, DatabaseOptions, ExcelOptions,
+    JsonOptions, CsvOptions,
+):
+    """The options of all kinds of sources."""
+
+# fmt: on
+
+SOURCE_OPTIONS: tuple[Option, ...] = flags_of(
+    CsvOptions, ExcelOptions, DatabaseOptions, LakeOptions, ImageOptions, CocoOptions, NumpyOptions
 )

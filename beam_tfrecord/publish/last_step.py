@@ -26,13 +26,12 @@ from beam_tfrecord.errors import DataError, StorageError, TargetExists
 from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.exchange.write_steps import Written
-from beam_tfrecord.hashes import xxh64_text
 from beam_tfrecord.publish.files import clear_published, finish_publishing, published_names
 from beam_tfrecord.publish.outputs import publish_dataset, publish_stage
 from beam_tfrecord.storage import Lease, exists, lease, make_directory, remove_tree
 from beam_tfrecord.workdir.faults import Guarded, recorded_fault
 from beam_tfrecord.workdir.job import Job
-from beam_tfrecord.workdir.job_file import INPUT_XXH64, PUBLICATION
+from beam_tfrecord.workdir.job_file import PUBLICATION
 from beam_tfrecord.workdir.progress_files import PUBLISHING, ProgressLog
 from beam_tfrecord.workdir.target import Target, check_free
 
@@ -151,10 +150,8 @@ def _publication_id(job: Job, tally: Tally, pieces: Sequence[Piece]) -> str:
 
 
 def _job_info(job: Job, tally: Tally) -> dict[str, Any]:
-    hashed = {} if tally.input_hash is None else {INPUT_XXH64: xxh64_text(tally.input_hash)}
     return {
         **job.info,
-        **hashed,
         "finished": datetime.datetime.now(datetime.UTC).isoformat(),
         "rows_read": tally.rows,
         "beam_tfrecord": __version__,

@@ -7,6 +7,7 @@ for all records at once, by recursion over its Arrow type.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -49,7 +50,9 @@ from beam_tfrecord.features.tf_columns import (
     DTYPE,
     FLOAT,
     SHAPE,
+    VALUES,
     TFColumn,
+    tensor_type,
     tf_columns,
     value_count,
 )
@@ -108,26 +111,18 @@ class _Built(NamedTuple):
     layers: tuple[Layer, ...] = ()
 
 
-class _Builder:
+class _Builder(NamedTuple):
     """Builds one column of a batch from its decoded TF columns."""
 
-    def __init__(
-        self,
-        feature: Feature,
-        separator: str,
-        columns: Mapping[str, TFColumn],
-        decoded: Mapping[str, Any],
-        rows: int,
-    ) -> None:
-        self._feature = feature
-        self._separator = separator
-        self._columns = columns
-        self._decoded = decoded
-        self._rows = rows
+    feature: Feature
+    separator: str
+    columns: Mapping[str, TFColumn]
+    decoded: Mapping[str, Any]
+    rows: int
 
     def build(self) -> pa.Array:
         """Return the column as an array with one value for each row."""
-        feature = self._feature
+        feature = self.feature
         try:
             return self._built(feature.type, feature.name, 0, feature.nullable).values
         except pa.ArrowInvalid as error:
@@ -154,12 +149,12 @@ class _Builder:
             layer = inner.layers[depth]
             return _Built(_list_of(decoded_type(arrow), layer, inner.values), inner.layers[:depth])
         if pa.types.is_null(arrow):
-            return _Built(pa.nulls(self._rows))
-        return self._values(self._columns[name], arrow)
+            return _Built(pa.nulls(self.rows))
+        return self._values(self.columns[name], arrow)
 
     def _struct(self, arrow: pa.DataType, name: str, depth: int, nullable: bool) -> _Built:
         built = [
-            self._built(field.type, f"{name}{self._separator}{field.name}", depth, True)
+            self._built(field.type, f"{name}{self.separator}{field.name}", depth, True)
             for field in arrow
         ]
         layers = built[0].layers
@@ -168,16 +163,14 @@ class _Builder:
         arrays = [part.values for part in built]
         mask = None
         if nullable and depth == 0:
-            missing = np.ones(self._rows, bool)
-            for array in arrays:
-                missing &= pc.is_null(array).to_numpy(zero_copy_only=False)
-            mask = pa.array(missing) if missing.any() else None
+            # A struct whose fields are all null is stored as a null struct.
+            mask = functools.reduce(pc.and_, map(pc.is_null, arrays))
         made = pa.StructArray.from_arrays(arrays, fields=list(decoded_type(arrow)), mask=mask)
         return _Built(made, layers)
 
     def _map(self, arrow: pa.DataType, name: str, depth: int) -> _Built:
-        keys = self._built(arrow.key_type, f"{name}{self._separator}key", depth + 1, True)
-        items = self._built(arrow.item_type, f"{name}{self._separator}value", depth + 1, True)
+        keys = self._built(arrow.key_type, f"{name}{self.separator}key", depth + 1, True)
+        items = self._built(arrow.item_type, f"{name}{self.separator}value", depth + 1, True)
         _check_same_lists(keys.layers, items.layers, name)
         layer = keys.layers[depth]
         mask = None if layer.missing is None else pa.array(layer.missing)
@@ -188,18 +181,20 @@ class _Builder:
         return _Built(made, keys.layers[:depth])
 
     def _values(self, column: TFColumn, arrow: pa.DataType) -> _Built:
-        found = self._decoded[column.name]
+        found = self.decoded[column.name]
         if not column.depth:
             return _Built(self._scalars(column, arrow, found))
         values = _values_from_tf(found, arrow, column)
         missing = _missing(found)
         if column.shape is not None:
-            self._check_counts(column.name, value_count(column.shape))
+            count, counts = value_count(column.shape), np.diff(found.row_offsets)
+            good = (counts == count) | (found.present == 0)
+            _check_counts(counts, good, column.name, str(count))
             return _Built(values, self._dense_layers(column.shape, missing))
         layers = [Layer(found.row_offsets, missing)]
         starts = found.row_offsets
-        for level, name in enumerate(column.row_lengths(self._separator)):
-            lengths = self._decoded[name]
+        for level, name in enumerate(column.row_lengths(self.separator)):
+            lengths = self.decoded[name]
             if level == 0:
                 layers[0] = Layer(lengths.row_offsets, missing)
                 starts = lengths.row_offsets
@@ -217,7 +212,7 @@ class _Builder:
         return _Built(values, tuple(layers))
 
     def _dense_layers(self, shape: tuple[int, ...], missing: BoolArray | None) -> tuple[Layer, ...]:
-        present = np.ones(self._rows, np.int64) if missing is None else (~missing).astype(np.int64)
+        present = np.ones(self.rows, np.int64) if missing is None else (~missing).astype(np.int64)
         layers = [Layer(list_offsets(present * shape[0]), missing)]
         for size in shape[1:]:
             above = int(layers[-1].offsets[-1])
@@ -226,12 +221,7 @@ class _Builder:
 
     def _scalars(self, column: TFColumn, arrow: pa.DataType, found: Any) -> pa.Array:
         counts = np.diff(found.row_offsets)
-        if len(counts) and counts.max() > 1:
-            record = int(np.argmax(counts > 1))
-            raise DataError(
-                f"record {record}: feature {column.name!r} has {counts[record]} values, not one: "
-                "make it a list in the schema"
-            )
+        _check_counts(counts, counts <= 1, column.name, "one: make it a list in the schema")
         values = _values_from_tf(found, arrow, column)
         if len(values) == len(counts):
             return values
@@ -240,57 +230,54 @@ class _Builder:
 
     def _tensor(self, arrow: pa.DataType, name: str) -> pa.Array:
         """Return a column of type `pyarrow.FixedShapeTensorType`."""
-        column, found = self._columns[name], self._decoded[name]
-        count = value_count(tuple(arrow.shape))
-        if self._feature.store == "values":
-            self._check_counts(name, count)
-            values = _values_from_tf(found, arrow.value_type, column)
-        else:
-            self._check_counts(name, 1)
-            values = _tensor_values(found, arrow.value_type, count, name)
-        layer = self._dense_layers((count,), _missing(found))[0]
-        storage = _list_of(arrow.storage_type, layer, values)
+        # Records of other writers may lack the shape, which the type has.
+        bytes_of = self._tensor_storage(tensor_type(arrow, name), name, {VALUES: name})
+        item, count = arrow.value_type, value_count(tuple(arrow.shape))
+        stored = pa.uint8() if pa.types.is_boolean(item) else item
+        buffers = [None, bytes_of.buffers()[1]]
+        values = pa.Array.from_buffers(stored, len(bytes_of) * count, buffers).cast(item)
+        storage = pa.FixedSizeListArray.from_arrays(
+            values, type=arrow.storage_type, mask=pc.is_null(bytes_of)
+        )
         return pa.ExtensionArray.from_storage(arrow, storage)
 
     def _numpy_tensor(self, arrow: TensorType, name: str) -> pa.Array:
         """Return a column of type `TensorType`, NumPy arrays."""
-        parts = (name, f"{name}{self._separator}shape", f"{name}{self._separator}dtype")
-        names = {self._columns[part].role: part for part in parts if part in self._columns}
-        column, found = self._columns[name], self._decoded[name]
+        parts = (name, f"{name}{self.separator}shape", f"{name}{self.separator}dtype")
+        names = {self.columns[part].role: part for part in parts if part in self.columns}
+        return pa.ExtensionArray.from_storage(arrow, self._tensor_storage(arrow, name, names))
+
+    def _tensor_storage(self, arrow: TensorType, name: str, names: Mapping[str, str]) -> pa.Array:
+        """Return the storage of a column of tensors from the TF columns `names`, by their role."""
+        column, found = self.columns[name], self.decoded[name]
         missing = found.present == 0
         for other in names.values():
-            if not np.array_equal(self._decoded[other].present == 0, missing):
+            if not np.array_equal(self.decoded[other].present == 0, missing):
                 raise DataError(f"features {name!r} and {other!r} are not in the same records")
         if DTYPE in names:
+            _check_dtype(self.decoded[names[DTYPE]], names[DTYPE], arrow)
+        if column.kind == BYTES:
             _check(np.diff(found.row_offsets) == ~missing, name, "not one bytes value")
             data, sizes = found.values, np.diff(found.value_offsets)
-            _check_dtype(self._decoded[names[DTYPE]], names[DTYPE], arrow)
         else:
             numbers = _values_from_tf(found, column.type, column).to_numpy(zero_copy_only=False)
             data = np.ascontiguousarray(numbers, arrow.dtype).view(np.uint8)
             sizes = np.diff(found.row_offsets)[~missing] * arrow.dtype.itemsize
-        shapes = self._decoded[names[SHAPE]] if SHAPE in names else None
+        shapes = self.decoded[names[SHAPE]] if SHAPE in names else None
         if shapes is not None:
             _check_shapes(shapes, names[SHAPE], arrow, sizes)
         if arrow.is_dense:
             _check(sizes == arrow.nbytes, name, f"not {arrow.nbytes} bytes")
-            storage = _dense_storage(data, arrow.nbytes or 0, missing)
-        else:
-            storage = _varying_storage(data, sizes, shapes, missing)
-        return pa.ExtensionArray.from_storage(arrow, storage)
+            return _dense_storage(data, arrow.nbytes or 0, missing)
+        return _varying_storage(data, sizes, shapes, missing)
 
-    def _check_counts(self, name: str, count: int) -> None:
-        """Check that each record has `count` values, or none at all."""
-        found = self._decoded[name]
-        counts, missing = np.diff(found.row_offsets), _missing(found)
-        wrong = counts != count
-        if missing is not None:
-            wrong &= ~missing
-        if wrong.any():
-            record = int(np.argmax(wrong))
-            raise DataError(
-                f"record {record}: feature {name!r} has {counts[record]} values, not {count}"
-            )
+
+def _check_counts(counts: Int64Array, good: BoolArray, name: str, wanted: str) -> None:
+    if not good.all():
+        record = int(np.argmin(good))
+        raise DataError(
+            f"record {record}: feature {name!r} has {counts[record]} values, not {wanted}"
+        )
 
 
 def _missing(found: Any) -> BoolArray | None:
@@ -311,7 +298,7 @@ def _values_from_tf(found: Any, arrow: pa.DataType, column: TFColumn) -> pa.Arra
     stored = pa.array(found.values)
     if is_temporal(arrow):
         width = pa.int64() if arrow.bit_width == 64 else pa.int32()
-        return _as(stored, width).view(arrow)
+        return stored.cast(width).view(arrow)
     if pa.types.is_decimal(arrow) and column.kind == FLOAT:
         return _decimals_from_floats(stored, arrow)
     if pa.types.is_decimal(arrow):
@@ -320,11 +307,7 @@ def _values_from_tf(found: Any, arrow: pa.DataType, column: TFColumn) -> pa.Arra
     if pa.types.is_boolean(arrow) and np.any(wrong := found.values & ~1):
         value = found.values[np.argmax(wrong != 0)]
         raise pa.ArrowInvalid(f"value {value} is neither 0 nor 1")
-    return _as(stored, arrow)
-
-
-def _as(values: pa.Array, arrow: pa.DataType) -> pa.Array:
-    return values if values.type == arrow else pc.cast(values, arrow)
+    return stored.cast(arrow)
 
 
 def _bytes_from_tf(found: Any, arrow: pa.DataType, column: TFColumn) -> pa.Array:
@@ -333,9 +316,9 @@ def _bytes_from_tf(found: Any, arrow: pa.DataType, column: TFColumn) -> pa.Array
     if is_uuid(arrow):
         return pa.ExtensionArray.from_storage(arrow, uuid_from_text(stored))
     if is_text(arrow):
-        return _as(pc.cast(stored, pa.large_string()), arrow)
+        return stored.cast(pa.large_string()).cast(arrow)
     if is_binary(arrow):
-        return _as(stored, arrow)
+        return stored.cast(arrow)
     if column.store == "text":
         return from_text(pc.cast(stored, pa.large_string()), arrow)
     return pc.cast(stored, pa.binary(8)).view(arrow)
@@ -355,7 +338,7 @@ def _list_of(arrow: pa.DataType, layer: Layer, values: pa.Array) -> pa.Array:
     if pa.types.is_fixed_size_list(arrow):
         return _dense_list(arrow, layer, values)
     if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
-        return _as(make_list(layer, values), arrow)
+        return make_list(layer, values).cast(arrow)
     large = pa.types.is_large_list_view(arrow)
     of, width = (pa.LargeListViewArray, pa.int64()) if large else (pa.ListViewArray, pa.int32())
     starts = pc.cast(pa.array(layer.offsets[:-1]), width)
@@ -372,20 +355,6 @@ def _dense_list(arrow: pa.DataType, layer: Layer, values: pa.Array) -> pa.Array:
     indices = np.where(present, np.cumsum(present) - 1, 0)
     spread = take_values(values, pa.array(indices, mask=~present))
     return pa.FixedSizeListArray.from_arrays(spread, type=arrow, mask=pa.array(layer.missing))
-
-
-def _tensor_values(found: Any, item: pa.DataType, count: int, name: str) -> pa.Array:
-    """Return the numbers of all tensors of a column that is stored as bytes, in one array."""
-    width = 1 if pa.types.is_boolean(item) else item.bit_width // 8
-    sizes, size = np.diff(found.value_offsets), count * width
-    if (sizes != size).any():
-        raise DataError(
-            f"feature {name!r} has a tensor of {sizes[sizes != size][0]} bytes, not {size}"
-        )
-    if pa.types.is_boolean(item):
-        return pc.cast(pa.array(found.values), item)
-    buffers = [None, pa.py_buffer(found.values)]
-    return pa.Array.from_buffers(item, len(found.values) // width, buffers)
 
 
 def _check(good: BoolArray, name: str, what: str) -> None:

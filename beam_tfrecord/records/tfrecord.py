@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Any, BinaryIO, cast
 
 import numpy as np
@@ -240,37 +239,21 @@ class _Scanner:
             frames = native.scan_frames(data[at:], True)
             parts.append(frames.starts + at)
             records += len(frames.starts)
-            if frames.fault is None:
-                at += frames.consumed
-                break
-            position, reason = frames.fault
-            at += position
+            at += frames.consumed
+            head = data[at : at + _HEADER_BYTES]
+            length = int.from_bytes(head[:_LENGTH_BYTES].tobytes(), "little")
+            if frames.fault is not None:
+                reason = frames.fault[1]
+            elif len(head) == _HEADER_BYTES and length > _MOST_BYTES:
+                reason = f"it has {length:,} bytes, and an example has at most {_MOST_BYTES:,}"
+            else:
+                return np.concatenate(parts), records, at
             self._report(at, reason, records)
-            size = FRAME_BYTES + int.from_bytes(data[at : at + _LENGTH_BYTES].tobytes(), "little")
-            if not is_header(data[at : at + _HEADER_BYTES]) or size > len(data) - at:
+            if not is_header(head) or length + FRAME_BYTES > len(data) - at:
                 self._ended = True
                 return np.concatenate(parts), records, len(data)
-            at += size
+            at += length + FRAME_BYTES
             records += 1
-        starts = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return starts, records, self._check_next(data, at, records)
-
-    def _check_next(self, data: UInt8Array, at: int, records: int) -> int:
-        """Check the length at `at`; return `at`, or the end of the data if it is wrong."""
-        head = data[at : at + _HEADER_BYTES]
-        if len(head) < _HEADER_BYTES:
-            return at
-        length = int.from_bytes(head[:_LENGTH_BYTES].tobytes(), "little")
-        reason = ""
-        if not is_header(head):
-            reason = "the checksum of the length does not match"
-        elif length > _MOST_BYTES:
-            reason = f"it has {length:,} bytes, and an example has at most {_MOST_BYTES:,}"
-        if not reason:
-            return at
-        self._report(at, reason, records)
-        self._ended = True
-        return len(data)
 
     def _report(self, at: int, reason: str, records: int = 0) -> None:
         self._on_fault(RecordFault(self._position + at, self._record + records, reason))
@@ -289,19 +272,11 @@ class GzipCompressor:
 
     def compress(self, data: Any) -> Iterator[bytes]:
         """Add `data`, and yield the compressed bytes that are ready."""
-        view = memoryview(data).cast("B")
-        at = 0
-        if self._pending:
-            at = min(_GZIP_PIECE_BYTES - len(self._pending), len(view))
-            self._pending += view[:at]
-            if len(self._pending) < _GZIP_PIECE_BYTES:
-                return
-            yield self._codec.compress(self._pending)
-            self._pending = bytearray()
-        while len(view) - at >= _GZIP_PIECE_BYTES:
-            yield self._codec.compress(view[at : at + _GZIP_PIECE_BYTES])
-            at += _GZIP_PIECE_BYTES
-        self._pending += view[at:]
+        self._pending += data
+        while len(self._pending) >= _GZIP_PIECE_BYTES:
+            piece = self._pending[:_GZIP_PIECE_BYTES]
+            del self._pending[:_GZIP_PIECE_BYTES]
+            yield self._codec.compress(piece)
 
     def flush(self) -> bytes:
         """Return the last bytes."""
@@ -363,10 +338,5 @@ class ShardStream:
     def __enter__(self) -> ShardStream:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.abort()

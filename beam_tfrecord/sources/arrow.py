@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import struct
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import ClassVar
 
 import pyarrow as pa
@@ -145,10 +145,16 @@ def _in_stream(raw: pa.NativeFile) -> Iterator[Part]:
 
 
 def _read(
-    raw: pa.NativeFile, schema: pa.Schema, head: int, start: int, stop: int, columns: Sequence[str]
+    raw: pa.NativeFile,
+    schema: pa.Schema,
+    head: int,
+    start: int,
+    stop: int,
+    fields: pa.Schema,
+    batch_rows: int,
 ) -> Iterator[pa.RecordBatch]:
     """Yield record batches; `head` is the number of bytes before those of a stream, else 0."""
-    included = [schema.get_field_index(name) for name in columns]
+    included = [schema.get_field_index(name) for name in fields.names]
     options = pa.ipc.IpcReadOptions(included_fields=included, use_threads=False)
     if head:
         stream = pa.PythonFile(PartsOfFile(raw, ((0, head), (start, stop))), mode="r")

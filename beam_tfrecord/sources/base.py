@@ -36,10 +36,9 @@ from beam_tfrecord.errors import (
     SchemaConflict,
     UsageError,
 )
-from beam_tfrecord.hashes import hash_ranges
 from beam_tfrecord.selection.select import Selection, refuse_unnumbered
 from beam_tfrecord.storage import absolute_path
-from beam_tfrecord.tables import not_found
+from beam_tfrecord.tables import not_found, repeated
 from beam_tfrecord.type_checks import as_words
 
 UNIT_BYTES = 64 * 2**20
@@ -60,7 +59,7 @@ def wanted_columns(columns: Iterable[str] | None) -> tuple[str, ...] | None:
     names = as_words("columns", columns)
     if not names:
         raise UsageError("columns is empty: name some, or leave it out to read all")
-    if doubled := [name for name in names if names.count(name) > 1]:
+    if doubled := repeated(names):
         raise UsageError(f"column {doubled[0]!r} is selected twice: correct --columns")
     return names
 
@@ -125,6 +124,11 @@ class InputFile:
     inside: int = 1
     digest: str = ""
     state: str = ""
+
+    @property
+    def stamp(self) -> tuple[str, str]:
+        """Version and state, by which a rerun knows that the content is the same."""
+        return self.version, self.state
 
     def check(self) -> None:
         """Check that a local file has not changed since it was listed.
@@ -233,8 +237,6 @@ class Source(abc.ABC):
     kind: ClassVar[str]
     # Suffixes of the files of this kind, by which its inputs are recognized.
     suffixes: ClassVar[tuple[str, ...]] = ()
-    # `ranges` returns the bytes of each unit, so that the content of local files can be hashed.
-    has_ranges: ClassVar[bool] = False
     infers_from_scans: ClassVar[bool] = False
     # Number of local files that the launcher scans faster than Beam can distribute the scans.
     quick_scans: ClassVar[int] = 0
@@ -340,16 +342,8 @@ class Source(abc.ABC):
         schema: pa.Schema,
         *,
         batch_rows: int = DEFAULT_BATCH_ROWS,
-        hashes: list[int] | None = None,
     ) -> Iterator[Batch]:
         """Yield the selected rows of `read`, and check that the file does not change meanwhile.
-
-        Args:
-            unit: The unit to read.
-            schema: Types of the rows.
-            batch_rows: Number of rows of a batch.
-            hashes: List to which the hash `content` of the unit is appended after the last batch;
-                None computes no hash.
 
         Raises:
             InputChanged: The file has changed since it was listed.
@@ -360,7 +354,7 @@ class Source(abc.ABC):
         if selection is not None:
             selection.check(schema)
         try:
-            for batch in self.read_hashed(unit, schema, batch_rows=batch_rows, hashes=hashes):
+            for batch in self.read(unit, schema, batch_rows=batch_rows):
                 # A check of all files of a pack takes longer than to read one batch.
                 if unit.file.inside == 1:
                     unit.file.check()
@@ -373,27 +367,6 @@ class Source(abc.ABC):
                 raise
             reason = f"{type(error).__name__}: {error}"
             raise RuntimeError(f"source {self.kind!r} failed in {unit.name}: {reason}") from error
-
-    def read_hashed(
-        self, unit: Unit, schema: pa.Schema, *, batch_rows: int, hashes: list[int] | None
-    ) -> Iterator[Batch]:
-        """Yield the batches of `read`, then append `content` to `hashes` unless that is None."""
-        yield from self.read(unit, schema, batch_rows=batch_rows)
-        if hashes is not None:
-            # Reading the same bytes again is fast, because they are in the page cache.
-            hashes.append(self.content(unit))
-
-    def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
-        """Return the byte ranges of the file that determine the rows of a unit."""
-        return ()
-
-    def content(self, unit: Unit) -> int:
-        """Return a hash of the bytes of a local file that determine the rows of a unit.
-
-        Raises:
-            EOFError: The file has become shorter.
-        """
-        return hash_ranges(unit.file.path, self.ranges(unit), name=unit.name)
 
     @property
     def default_group(self) -> tuple[str, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 
@@ -39,17 +40,6 @@ _FORMATS = {
 _LONGEST_MAGIC = max(map(len, _FORMATS))
 
 
-def joined_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Return ranges in order, with ranges that touch or overlap joined into one."""
-    joined: list[tuple[int, int]] = []
-    for start, stop in sorted(ranges):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
-        else:
-            joined.append((start, stop))
-    return tuple(joined)
-
-
 class PartsOfFile(io.RawIOBase):
     """Some byte ranges of an open file, one after the other, as one sequential file."""
 
@@ -57,6 +47,7 @@ class PartsOfFile(io.RawIOBase):
         self._raw = raw
         self._ranges = list(reversed(ranges))
         self._head = head
+        self._position = 0
 
     def readable(self) -> bool:
         """Return True."""
@@ -74,7 +65,17 @@ class PartsOfFile(io.RawIOBase):
             left -= len(found[-1])
             if found[-1] and start + len(found[-1]) < stop:
                 self._ranges.append((start + len(found[-1]), stop))
-        return found[-1] if len(found) == 2 and not found[0] else b"".join(found)
+        data = found[-1] if len(found) == 2 and not found[0] else b"".join(found)
+        self._position += len(data)
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def tell(self) -> int:
+        return self._position
 
 
 def sliced(batch: pa.RecordBatch, batch_rows: int) -> Iterator[pa.RecordBatch]:
@@ -120,18 +121,12 @@ def format_of(head: bytes) -> str:
     return next((name for magic, name in _FORMATS.items() if head.startswith(magic)), "")
 
 
-def unreadable(file: InputFile, place: str, error: Exception, advice: str = "") -> DataError:
-    """Return the error for a part of a file that cannot be read, such as ``row group 3``."""
-    raise_infrastructure(error)
-    return DataError(
-        f"cannot read {place} of {file.name} ({reason_of(error)}): {advice or _ADVICE}"
-    )
-
-
-def unreadable_from(file: InputFile, row: int, error: Exception) -> DataError:
+def unreadable(file: InputFile, row: int, error: Exception, advice: str = "") -> DataError:
     """Return the error for a file that cannot be read from a row on."""
     raise_infrastructure(error)
-    return DataError(f"cannot read {file.name} from row {row} on ({reason_of(error)}): {_ADVICE}")
+    return DataError(
+        f"cannot read {file.name} from row {row} on ({reason_of(error)}): {advice or _ADVICE}"
+    )
 
 
 def raise_infrastructure(error: Exception) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 
 from beam_tfrecord import storage
 from beam_tfrecord.errors import UsageError, did_you_mean
-from beam_tfrecord.sources.base import InputFile, Source, version_and_state
+from beam_tfrecord.options.sources import FileOptions
+from beam_tfrecord.sources.base import InputFile, Source, version_and_state, wanted_columns
 from beam_tfrecord.sources.hive import hive_partitions, partition_of
 from beam_tfrecord.storage import (
     Entry,
@@ -44,6 +45,18 @@ def as_paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -
                 "data in memory by itself, to write or to ReadFromArrow"
             )
     return tuple(os.fspath(path) for path in listed)
+
+
+@dataclasses.dataclass(frozen=True)
+class FileSource(FileOptions, Source):
+    """Base of the sources of files and tables."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "paths", as_paths(self.paths))
+        object.__setattr__(self, "columns", wanted_columns(self.columns))
+
+    def files(self) -> Iterator[InputFile]:
+        return list_files(as_paths(self.paths), self.suffixes, remote=True)
 
 
 def list_files(

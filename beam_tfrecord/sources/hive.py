@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.tables import repeated
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -46,10 +47,9 @@ def partition_fields(files: Iterable[InputFile], *, union: bool = False) -> list
     distinct = sorted({(file.name, file.partitions) for file in files})
     values: dict[str, list[str | None]] = {}
     for name, partitions in distinct:
-        keys = [key for key, _ in partitions]
-        if doubled := {key for key in keys if keys.count(key) > 1}:
+        if doubled := repeated(key for key, _ in partitions):
             raise SchemaConflict(
-                f"column {min(doubled)!r} is twice in the path {name}: rename a directory"
+                f"column {doubled[0]!r} is twice in the path {name}: rename a directory"
             )
         for key, value in partitions:
             values.setdefault(key, []).append(value)

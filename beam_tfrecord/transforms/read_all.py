@@ -1,12 +1,10 @@
 """The public transforms that read the files at paths in a PCollection, such as `ReadAllFromCsv`."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os
 from collections.abc import Iterator
-from typing import Any, ClassVar, Unpack
+from typing import Annotated, Any, ClassVar
 
 import apache_beam as beam
 import pyarrow as pa
@@ -15,31 +13,40 @@ from beam_tfrecord.batch import Batch
 from beam_tfrecord.beam_steps import count
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.inputs import SourceOptions
+from beam_tfrecord.options.calls import takes_too
+from beam_tfrecord.options.option import Option
+from beam_tfrecord.options.sources import ColumnsOption, SourceOptions
 from beam_tfrecord.runner_traits import check_lossless
-from beam_tfrecord.selection.select import SelectOptions
 from beam_tfrecord.sources.groups import Group, group_units
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.graph import mark_step, step_label
-from beam_tfrecord.transforms.read_csv import ReadFromCsv
-from beam_tfrecord.transforms.read_json import ReadFromJson
-from beam_tfrecord.transforms.read_source import ReadFromSource
-from beam_tfrecord.transforms.read_tfrecord import ReadFromTFRecord
-from beam_tfrecord.transforms.read_typed import (
+from beam_tfrecord.transforms.read import (
     ReadFromArrow,
     ReadFromAvro,
+    ReadFromCsv,
+    ReadFromJson,
     ReadFromOrc,
     ReadFromParquet,
+    ReadFromSource,
+    ReadFromTFRecord,
     ReadFromWebDataset,
+    ReadOptions,
 )
 from beam_tfrecord.transforms.reading import read_group
 from beam_tfrecord.transforms.rows import as_arrow_schema
 
 
-class ReadAllOptions(SourceOptions, SelectOptions, total=False):
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ReadAllOptions(SourceOptions, ColumnsOption, ReadOptions):
     """Options of any reader; each takes those of its own kind of file."""
 
-    batch_rows: int
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class _SchemaToo(ReadAllOptions):
+    schema: Annotated[
+        Schema | pa.Schema | None,
+        Option("Names and types of the columns to read, such as those of `beam_tfrecord.schema`."),
+    ] = None
 
 
 Task = tuple[ReadFromSource, pa.Schema, Group]
@@ -51,16 +58,14 @@ class _ReadAll(beam.PTransform):
     The types of the rows are those of the files of one element. The bytes of a row decide its
     position in the dataset, because elements have no order.
 
-    Args:
-        **options: Options of the reader of the same name, other than its paths.
-
     Raises:
         UsageError: The options do not fit together.
     """
 
     _reader: ClassVar[Any]
 
-    def __init__(self, **options: Unpack[ReadAllOptions]) -> None:
+    @takes_too(ReadAllOptions, dict)
+    def __init__(self, options: dict[str, Any]) -> None:
         super().__init__()
         self._reader_of = functools.partial(self._reader, **options)
         # Wrong options are refused here, not on a worker.
@@ -112,18 +117,13 @@ def _read(step: str, task: Task) -> Iterator[Batch]:
 class _ReadAllOf(_ReadAll):
     """Base class for files that do not state their types, so that `schema` has to.
 
-    Args:
-        schema: Names and types of the columns to read, such as those of `beam_tfrecord.schema`.
-        **options: Options of the reader of the same name, other than its paths.
-
     Raises:
         UsageError: There is no schema, or the options do not fit together.
     """
 
-    def __init__(
-        self, *, schema: Schema | pa.Schema | None = None, **options: Unpack[ReadAllOptions]
-    ) -> None:
-        arrow = as_arrow_schema(schema)
+    @takes_too(_SchemaToo, dict)
+    def __init__(self, options: dict[str, Any]) -> None:
+        arrow = as_arrow_schema(options.pop("schema", None))
         if not isinstance(arrow, pa.Schema):
             name = type(self).__name__
             raise UsageError(

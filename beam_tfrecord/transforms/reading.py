@@ -20,7 +20,6 @@ from apache_beam.options.pipeline_options import SetupOptions
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.beam_steps import count
 from beam_tfrecord.exchange.checkpoints import Done, find_group
-from beam_tfrecord.hashes import sum_hashes
 from beam_tfrecord.job_batch import JobBatch, Part, StepPath, as_job_batch
 from beam_tfrecord.runner_traits import check_lossless
 from beam_tfrecord.sources.base import InputFile, Scan, Source
@@ -89,7 +88,6 @@ class ReadBatches(beam.PTransform):
         reads_all: Read groups with a checkpoint too, to infer types from them.
         plans_in_launcher: Scan the listed files in the launcher, while the pipeline is built, which
             avoids a few pipeline steps. Meant for small inputs.
-        hashes: Hash the bytes that are read, if the job may be resumed.
     """
 
     source: Source
@@ -103,7 +101,6 @@ class ReadBatches(beam.PTransform):
     resume: str | None = None
     reads_all: bool = False
     plans_in_launcher: bool = False
-    hashes: bool = False
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -204,7 +201,6 @@ class _ReadGroup(beam.DoFn):
         self._source = reader.source
         self._batch_rows = reader.batch_rows
         self._limit = reader.limit
-        self._hashes = reader.hashes
         self._resume = resume
         self._may_skip = may_skip
         self._reports_skipped = reports_skipped
@@ -227,16 +223,14 @@ class _ReadGroup(beam.DoFn):
                     self._progress.add(done.tally.rows, rejects=done.tally.rejects)
                 yield beam.pvalue.TaggedOutput(DONE, done)
                 return
-        hashes: list[int] | None = [] if self._hashes else None
         batches = read_group(
             self._source,
             group,
             schema,
             batch_rows=self._batch_rows,
             step_path=self._step_path,
-            hashes=hashes,
         )
-        for batch in numbered_batches(first_rows(batches, self._limit), key, hashes):
+        for batch in numbered_batches(first_rows(batches, self._limit), key):
             if self._read.is_stopped():
                 return
             count(type(self), "read-rows", batch.num_rows)
@@ -250,9 +244,7 @@ def _phase_of(reader: ReadBatches) -> str:
     return FIRST_PASS if reader.reads_all else READING
 
 
-def numbered_batches(
-    batches: Iterator[JobBatch], key: str, hashes: Sequence[int] | None = None
-) -> Iterator[JobBatch]:
+def numbered_batches(batches: Iterator[JobBatch], key: str) -> Iterator[JobBatch]:
     """Yield the batches of a group with their counts of rows read.
 
     With a key, each batch also gets its number within the group, and a batch without rows follows
@@ -269,7 +261,6 @@ def numbered_batches(
             group=batch.group,
             rows_read=0,
             part=Part(key, number, is_last=True),
-            input_hash=None if hashes is None else sum_hashes(hashes),
         )
 
 
@@ -280,13 +271,12 @@ def read_group(
     *,
     batch_rows: int = DEFAULT_BATCH_ROWS,
     step_path: StepPath = (),
-    hashes: list[int] | None = None,
 ) -> Iterator[JobBatch]:
     """Yield the batches of a group in order, each with the position of its unit in source order."""
     for index, unit in enumerate(group.units, start=group.first_unit):
         # Rows that a filter excludes unread count as read rows, with the first batch of the unit.
         pruned = unit.pruned_rows
-        for batch in source.read_unchanged(unit, schema, batch_rows=batch_rows, hashes=hashes):
+        for batch in source.read_unchanged(unit, schema, batch_rows=batch_rows):
             origin = batch.origin
             if origin is not None and origin.index != index:
                 origin = dataclasses.replace(origin, index=index)

@@ -28,7 +28,6 @@ from beam_tfrecord.records.rows import (
     canonical_example,
     is_example_class,
     mapped_batch,
-    to_rows,
 )
 from beam_tfrecord.runner_traits import check_lossless
 from beam_tfrecord.transforms import display
@@ -206,7 +205,8 @@ class ToRows(beam.PTransform):
 def _rows_of(batch: Batch) -> list[dict[str, Any]]:
     if batch.rejects:
         raise DataError(batch.rejects[0].message)
-    return to_rows(batch.data)
+    rows: list[dict[str, Any]] = batch.data.to_pylist()
+    return rows
 
 
 @dataclasses.dataclass(eq=False)

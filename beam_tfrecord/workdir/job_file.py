@@ -20,9 +20,9 @@ JOB_NAME = "job.json"
 STORED_HASHES = "stored_xxh64"
 STORED_BYTES = "stored_bytes"
 PUBLICATION = "publication"
-# Names of hashes of the input files: of their names, sizes and times; of their change times and
-# inodes; and of the bytes that were read.
-INPUT, INPUT_STATE, INPUT_XXH64 = "input", "input_state", "input_xxh64"
+# Names of hashes of the input files: of their names, sizes and times; and of their change times and
+# inodes.
+INPUT, INPUT_STATE = "input", "input_state"
 # Name of the fingerprint without the user's functions, of a job that a notebook started.
 WITHOUT_FUNCTIONS = "fingerprint_without_functions"
 # Name of the settings that decided the dataset, as texts by flag, for messages.

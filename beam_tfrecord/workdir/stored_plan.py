@@ -47,11 +47,10 @@ def count_done(directory: str) -> int:
 def group_key(group: Group, schema: pa.Schema) -> str:
     """Return a hash of everything that decides the result of a group within its job."""
     units = [
-        (unit.name, unit.file.name, unit.file.bytes, unit.file.version, unit.start, unit.stop)
+        (unit.name, unit.file.name, unit.file.bytes, unit.file.stamp, unit.start, unit.stop)
         for unit in group.units
     ]
-    states = [unit.file.state for unit in group.units]
-    digest = hashlib.sha256(repr((group.number, group.first_unit, units, states)).encode())
+    digest = hashlib.sha256(repr((group.number, group.first_unit, units)).encode())
     digest.update(schema.serialize())
     return digest.hexdigest()[:32]
 

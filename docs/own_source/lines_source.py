@@ -28,7 +28,6 @@ class Lines(base.Source):
     kind: ClassVar[str] = "lines"
     suffixes: ClassVar[tuple[str, ...]] = (".lines",)
     infers_from_scans: ClassVar[bool] = True  # The types are known without reading rows.
-    has_ranges: ClassVar[bool] = True
 
     paths: tuple[str, ...]
     columns: tuple[str, ...] | None = None
@@ -61,11 +60,6 @@ class Lines(base.Source):
         """Return the schema of all files."""
         return base.chosen_columns(COLUMNS, self.columns, COLUMNS)
 
-    def ranges(self, unit: base.Unit) -> list[tuple[int, int]]:
-        """Return where the lines of a unit begin and end in its file."""
-        with open(unit.file.path, "rb") as file:
-            return [(self._line_from(file, unit.start), self._line_from(file, unit.stop))]
-
     def read(
         self, unit: base.Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
     ) -> Iterator[Batch]:
@@ -79,9 +73,9 @@ class Lines(base.Source):
             yield Batch(data, Origin(unit.name, unit.index, first))
 
     def _lines(self, unit: base.Unit) -> Iterator[str]:
-        ((at, end),) = self.ranges(unit)
         with open(unit.file.path, "rb") as file:
-            file.seek(at)
+            end = self._line_from(file, unit.stop)
+            at = self._line_from(file, unit.start)
             while at < end and (line := file.readline(self.longest + 1)):
                 where = f"the line at byte {at:,} of {unit.file.name}"
                 if len(line) > self.longest:
@@ -96,4 +90,6 @@ class Lines(base.Source):
         if offset > 0:
             file.seek(offset - 1)
             file.readline(self.longest + 1)  # The rest of a line that begins before.
+        else:
+            file.seek(0)
         return file.tell()

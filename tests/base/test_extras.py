@@ -76,7 +76,6 @@ COMMANDS = (
     (TRANSFORM, "write in.csv out --transform f.py:f", "beam-tfrecord[transform]"),
     (TRANSFORM, "write in.csv out --transform-fn fn", "beam-tfrecord[transform]"),
     (TRANSFORM, "plan in.csv out --step zscore=id", "beam-tfrecord[transform]"),
-    (("PIL",), "write pictures out --resize 4x4", "beam-tfrecord[images]"),
     (
         POSTGRES,
         "write postgresql://u@localhost:1/d out --table t",
@@ -170,11 +169,6 @@ CODE = (
         ("duckdb",),
         "list(bt.ReadFromSql('duckdb:///a.duckdb', table='t').batches())",
         "beam-tfrecord[duckdb]",
-    ),
-    (
-        ("PIL",),
-        "list(bt.ReadFromImages('pictures', resize='4x4').batches())",
-        "beam-tfrecord[images]",
     ),
     (("simplejpeg",), "bt.load('photos').torch(1)", "beam-tfrecord[images]"),
     (("boto3", "botocore"), "bt.load('s3://b/out')", "beam-tfrecord[aws]"),

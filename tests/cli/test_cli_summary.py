@@ -12,6 +12,7 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.jobs import api
 from beam_tfrecord.jobs.plan import plan_of
 from beam_tfrecord.jobs.settings import make_settings
+from beam_tfrecord.options.jobs import WriteOptions
 from tests.helpers.cli_stand_ins import FakeJob, manifest_of, run
 
 
@@ -104,7 +105,9 @@ def test_summary_of_compressed_shards_says_both_sizes(tmp_path):
 def test_plan_prints_lines_or_json_on_stdout(fake_job, tmp_path):
     (tmp_path / "a.csv").write_text("a\n1\n2\n")
     words = (tmp_path / "a.csv", tmp_path / "out")
-    fake_job.result = plan_of(make_settings(*words, splits="train=0.5,test=0.5", seed=7))
+    fake_job.result = plan_of(
+        make_settings(WriteOptions(*words, splits="train=0.5,test=0.5", seed=7))
+    )
     ran = run("plan", *words)
     assert ran.stderr == ""
     lines = dict(line.split(": ", 1) for line in ran.stdout.splitlines())
@@ -117,7 +120,7 @@ def test_plan_prints_lines_or_json_on_stdout(fake_job, tmp_path):
     assert "--max-rejects 1%" in lines["may go wrong"]
     assert not {"unit", "group", "exchange", "round"} & {*re.findall(r"[a-z]+", ran.stdout)}
     assert json.loads(run("plan", *words, "--json").stdout) == fake_job.result
-    fake_job.result = plan_of(make_settings(*words, runner="dataflow"))
+    fake_job.result = plan_of(make_settings(WriteOptions(*words, runner="dataflow")))
     ran = run("plan", *words)
     assert "time: unknown\n" in ran.stdout
     assert re.search(r"^through the shuffle: about \d+ B$", ran.stdout, re.M)

@@ -6,13 +6,14 @@ import collections
 import dataclasses
 import io
 import random
+import tempfile
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
 from beam_tfrecord.images.decode import Transform
-from beam_tfrecord.sources.images.read import Files, Reading, read_images
+from beam_tfrecord.sources.images.read import Reading, read_images
 from tests.helpers.lazy import Lazy
 from tests.images.picture_zoo import varied, zoo
 
@@ -51,18 +52,15 @@ def pillow_pixels(data):
 
 def stored(data, check, transform=_UNCHANGED):
     """Return header and bytes of a picture as it is written; None where it is rejected."""
-    buffer = np.frombuffer(data + b"\0", np.uint8)
-
-    def read(paths, sizes):
-        return Files(buffer, [len(data)], {})
-
-    how = Reading(check, transform, MAX_PIXELS, 2**30, needs_sha256=False, read=read)
-    kept, columns, headers = read_images(["one"], [len(data)], {}, how)
-    if not kept:
+    how = Reading(check, transform, MAX_PIXELS, 2**30, needs_sha256=False)
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        (image,) = read_images([file.name], [len(data)], {}, how).values() or [None]
+    if image is None:
         return None
-    (header,) = headers
-    assert header is not None
-    return header, columns["image"][0].as_py()
+    assert image.header is not None
+    return image.header, image.data
 
 
 @dataclasses.dataclass(frozen=True)

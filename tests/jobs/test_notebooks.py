@@ -15,6 +15,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, TargetExists, options_named_by
 from beam_tfrecord.jobs.settings import make_settings
+from beam_tfrecord.options.jobs import WriteOptions
 from beam_tfrecord.workdir.job_file import WITHOUT_FUNCTIONS, dump_job, load_job
 from tests.helpers.datasets import visible_names
 
@@ -180,7 +181,9 @@ def test_the_session_changes_nothing_but_one_entry_of_the_job_file(cell, monkeyp
 @pytest.mark.slow
 def test_functions_of_mapping_and_preprocessing_are_told_apart(cell):
     def fingerprint(**functions):
-        return make_settings("a.csv", "out", **functions).identity([]).without_functions
+        return (
+            make_settings(WriteOptions("a.csv", "out", **functions)).identity([]).without_functions
+        )
 
     one, other = fingerprint(transform=lambda t: t), fingerprint(transform=lambda t: dict(t))
     assert one == other != ""

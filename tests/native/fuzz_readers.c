@@ -13,7 +13,6 @@
 #include "frames.h"
 #include "index.h"
 #include "jpeg.h"
-#include "json_kinds.h"
 #include "xxh64.h"
 
 enum { MOST_RECORDS = 8, COLUMNS = 4, MOST_INPUT = 1024 };
@@ -21,7 +20,6 @@ enum { MOST_RECORDS = 8, COLUMNS = 4, MOST_INPUT = 1024 };
 static long accepted; /* payloads that were Examples */
 static long fitted;   /* those of them that the rules vouch for */
 static long pictures; /* inputs that were plain JPEGs */
-static long rows_fit; /* inputs that were rows of JSON */
 
 /* A copy that ends where its memory ends, so that a read behind it is caught. */
 static uint8_t *copy_of(const uint8_t *bytes, size_t size) {
@@ -264,39 +262,6 @@ static void read_csv(const uint8_t *data, size_t bytes) {
     free(text);
 }
 
-/* The input as a row of JSON, of which every part is known or nearly so. */
-static void read_json(const uint8_t *data, size_t bytes) {
-    static const char *const PARTS[] = {
-        "{\"a\":", "\"a\":", "{\"\\u00e9\": ", "{", "}", "[", "]", ",", ",", "\"x\"", "\"", "12",
-        "-", "0.5", "1e3", "null", "true", "NaN", "-Inf", "1234567890123456789", "\\ud83d",
-        "\\udc00", "\\", "\\n", "\xc3\xa9", "\xed", " "};
-    static const uint8_t A[] = "a", E_ACUTE[] = "\xc3\xa9";
-    JsonPlaces places = {0};
-    int32_t above = 0;
-    must(json_places_begin(&places), "no memory");
-    for (int depth = 0; depth < 4; depth++) {
-        int32_t item = json_places_add(&places, above, NULL, 0, 127);
-        json_places_add(&places, item, A, 1, JSON_TEXT);
-        must(json_places_add(&places, above, E_ACUTE, 2, 127) >= 0, "no memory");
-        above = json_places_add(&places, above, A, 1, 127);
-    }
-    Vec row = {0};
-    must(vec_push(&row, "{\"a\":", 5), "no memory");
-    /* Long texts are hardly ever right. */
-    for (size_t i = 0; i < bytes && i < 1 + bytes % 16; i++) {
-        const char *part = PARTS[data[i] % (sizeof PARTS / sizeof PARTS[0])];
-        must(vec_push(&row, part, strlen(part)), "no memory");
-    }
-    must(vec_push(&row, "}\n", 2), "no memory");
-    uint8_t *exact = copy_of(row.data, row.size);
-    bool fits = json_line_fits(&places, exact, row.size);
-    must(fits == json_line_fits(&places, exact, row.size), "a row fits only once");
-    rows_fit += fits;
-    free(exact);
-    vec_free(&row);
-    json_places_free(&places);
-}
-
 /* Both ways of a checksum, at the edges of the lanes that only the processor's has. */
 static void check_checksums(void) {
     static uint8_t bytes[7000];
@@ -325,7 +290,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     read_indexed(exact, bytes);
     read_jpeg(exact, bytes);
     read_csv(exact, bytes);
-    read_json(exact, bytes);
     check_payload(exact, bytes);
     free(exact);
     return 0;
@@ -472,9 +436,8 @@ int main(int count, char **arguments) {
     state = count > 2 ? strtoull(arguments[2], NULL, 10) : 1;
     if (!state) state = 1; /* xorshift never leaves 0 */
     for (long run = 0; run < runs; run++) LLVMFuzzerTestOneInput(input, make_input(input));
-    printf("%ld inputs, %ld of them Examples, %ld as the rules say, %ld plain JPEGs, "
-           "%ld rows of JSON\n",
-           runs, accepted, fitted, pictures, rows_fit);
+    printf("%ld inputs, %ld of them Examples, %ld as the rules say, %ld plain JPEGs\n",
+           runs, accepted, fitted, pictures);
     return 0;
 }
 

@@ -179,6 +179,13 @@ def test_a_misspelt_keyword_gets_the_most_similar_one(function, typed, meant):
         function("a.csv", "out", **{typed: True})
 
 
+def test_an_option_of_another_kind_of_input_is_refused_even_without_a_value(tmp_path):
+    (tmp_path / "a.jsonl").write_text("{}")
+    for options in ({"delimiter": None}, {"source_options": {"delimiter": None}}):
+        with pytest.raises(UsageError, match="delimiter is not an option of json input"):
+            bt.schema(tmp_path / "a.jsonl", **options)
+
+
 def test_extract_names_write_for_its_keywords():
     with pytest.raises(UsageError, match="unexpected keyword argument 'schema': give it to write"):
         bt.extract("a.csv", "stage", schema="s.json")
@@ -192,5 +199,5 @@ def test_a_program_sees_keywords(tmp_path):
         [*warm.program(), "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     last = ran.stderr.splitlines()[-1]
-    assert last.startswith("beam_tfrecord.errors.UsageError: delimeter is not an option of csv")
-    assert last.endswith("did you mean delimiter=?")
+    assert last.startswith("beam_tfrecord.errors.UsageError: unexpected keyword argument 'delimet")
+    assert last.endswith("did you mean 'delimiter'?")

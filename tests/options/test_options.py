@@ -11,8 +11,8 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.cli.main import cli
 from beam_tfrecord.dataset.load import Dataset
-from beam_tfrecord.inputs import SOURCES, SourceOptions
-from beam_tfrecord.jobs import api, settings
+from beam_tfrecord.inputs import SOURCES
+from beam_tfrecord.jobs import api
 from beam_tfrecord.options import (
     EXTRACT_OPTIONS,
     FROM,
@@ -22,6 +22,7 @@ from beam_tfrecord.options import (
 )
 from beam_tfrecord.options.option import DATAFLOW, FLINK, GENERAL, GROUPS, RUNNER
 from beam_tfrecord.options.runners import RUNNER_OPTIONS
+from beam_tfrecord.options.sources import SourceOptions
 
 # What a function has and a command line says otherwise: its arguments, what follows `--`, and
 # what only a program can hand over.
@@ -47,19 +48,31 @@ READERS = {
 }
 
 
+OF_SOURCES = {field.name for field in dataclasses.fields(SourceOptions)}
+
+
 def keywords_of(function):
+    """Return the defaults of keyword arguments, apart from those of the options of sources."""
     return {
         name: parameter.default
         for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name not in NOT_FLAGS
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        and name not in {*NOT_FLAGS, *OF_SOURCES}
     }
 
 
-@pytest.mark.parametrize("function", [api.write, api.plan, settings.make_settings])
+@pytest.mark.parametrize("function", [api.write, api.plan])
 def test_every_keyword_is_a_flag_with_the_same_default(function):
     keywords = keywords_of(function)
-    keywords.pop("source_options", None)
+    keywords.pop("source_options")
     assert keywords == {option.keyword: option.default for option in WRITE_OPTIONS}
+
+
+@pytest.mark.parametrize("function", [api.write, api.plan, api.extract, api.schema])
+def test_functions_have_the_options_of_sources(function):
+    parameters = inspect.signature(function).parameters
+    assert {*parameters} >= OF_SOURCES
+    assert {option.keyword for option in SOURCE_OPTIONS} <= OF_SOURCES
 
 
 def default_of(field):
@@ -67,10 +80,20 @@ def default_of(field):
     return field.default_factory() if is_made else field.default
 
 
+def sources_of(option):
+    """Return the kinds of the sources that have an option."""
+    return [
+        kind
+        for kind, source in SOURCES.items()
+        if option.keyword in {field.name for field in dataclasses.fields(source)}
+    ]
+
+
 def test_source_options_are_fields_with_the_same_defaults():
     differing = []
     for option in SOURCE_OPTIONS:
-        for kind in option.sources:
+        assert sources_of(option)
+        for kind in sources_of(option):
             fields = {field.name: field for field in dataclasses.fields(SOURCES[kind])}
             default = default_of(fields[option.keyword])
             # "Nothing given" has several spellings; what matters is that none of them is a value.
@@ -90,17 +113,13 @@ def types_of_keywords(function):
 
 def test_functions_agree_about_the_types_of_keywords():
     types = types_of_keywords(api.write)
-    assert types_of_keywords(api.plan) == types_of_keywords(settings.make_settings) == types
+    assert types_of_keywords(api.plan) == types
     assert types_of_keywords(api.extract).items() <= types.items()
-
-
-def test_source_options_are_those_of_the_table():
-    assert [*SourceOptions.__annotations__] == [option.keyword for option in SOURCE_OPTIONS]
 
 
 # What a reader has and its source does not, and the reverse: which rows it selects, size of a
 # batch, where arrays of memory go, the one other way to hand over a password.
-ONLY_OF_READERS = {"select", "batch_rows", "temp_dir", "password"}
+ONLY_OF_READERS = {"filter", "sample", "sample_seed", "batch_rows", "temp_dir", "password"}
 
 
 @pytest.mark.parametrize("kind", sorted(SOURCES))
@@ -109,6 +128,7 @@ def test_a_reader_has_the_options_of_its_source(kind):
     parameters = inspect.signature(reader).parameters
     fields = {f.name: f for f in dataclasses.fields(SOURCES[kind]) if f.init}
     assert {*parameters} - ONLY_OF_READERS == {*fields}
+    assert [name for name, field in fields.items() if not field.kw_only] == ["paths"]
     for name, field in fields.items():
         parameter = parameters[name]
         default = default_of(field)
@@ -163,7 +183,9 @@ def test_extract_takes_what_it_can_use_of_write():
 def test_every_keyword_is_documented(function, options):
     arguments = inspect.getdoc(function).partition("Args:\n")[2].partition("\n\n")[0]
     documented = re.findall(r"^    (\w+): ", arguments, re.MULTILINE)
-    assert {option.keyword for option in options} == {*documented} - {*NOT_FLAGS, "source_options"}
+    own = {*documented} - {*NOT_FLAGS, "source_options", *OF_SOURCES}
+    assert {option.keyword for option in options} == own
+    assert {*documented} >= OF_SOURCES
 
 
 def test_every_source_option_says_which_sources_have_it():
@@ -178,7 +200,7 @@ def test_every_source_option_says_which_sources_have_it():
         "coco": "images",
     }
     for option in SOURCE_OPTIONS:
-        for kind in option.sources:
+        for kind in sources_of(option):
             where = f"{option.group.lower()} {option.help.lower()}"
             assert names.get(kind, kind).lower() in where, option.flag
 

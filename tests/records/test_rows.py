@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from beam_tfrecord.batch import EXAMPLES_SCHEMA, Batch, Origin
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types
-from beam_tfrecord.records.rows import call_on_rows, mapped_batch, to_rows
+from beam_tfrecord.records.rows import call_on_rows, mapped_batch
 from tests.helpers.effort import examples
 from tests.helpers.records import example
 from tests.helpers.tf_example import OTHER_MESSAGES, Example
@@ -391,7 +391,7 @@ def test_rows_and_examples_do_not_mix():
         infer_row_types([{"x": 1}, b"a"]).to_arrow(X)
 
 
-def test_rows_are_python_values():
+def test_a_function_gets_python_values():
     data = pa.record_batch(
         {
             "i": pa.array([2**62 + 1, None], pa.int64()),
@@ -400,8 +400,12 @@ def test_rows_are_python_values():
             "s": ["a", None],
         }
     )
-    assert to_rows(data) == [
+    expected = [
         {"i": 4611686018427387905, "h": 0.5, "f": 0.5, "s": "a"},
         {"i": None, "h": None, "f": None, "s": None},
     ]
-    assert to_rows(data.select([])) == [{}, {}]
+    seen: list[dict[str, Any]] = []
+    call_on_rows(Batch(data), seen.append)
+    call_on_rows(Batch(data.select([])), seen.append)
+    assert seen == [*expected, {}, {}]
+    assert [type(value) for value in seen[0].values()] == [int, float, float, str]

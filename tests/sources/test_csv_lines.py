@@ -10,6 +10,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.jobs.settings import make_settings
+from beam_tfrecord.options.jobs import WriteOptions
 from beam_tfrecord.sources.csv.source import Csv
 from tests.helpers.reading import rows_of
 
@@ -123,7 +124,7 @@ def test_options_decide_the_dataset_only_if_they_are_used(tmp_path):
     fingerprints = set()
     cases = [*({}, {"skip_lines": 0, "comment": None}, {"skip_lines": 1}, {"comment": "#"})]
     for options in cases:
-        settings = make_settings(path, tmp_path / "out", source_options=options)
+        settings = make_settings(WriteOptions(path, tmp_path / "out", source_options=options))
         fingerprints.add(settings.identity(list(settings.source.files())).fingerprint)
     assert len(fingerprints) == 3
     assert not {"skip_lines", "comment"} & Csv(path).options_for(Csv(path).files()).keys()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from beam_tfrecord.errors import InputChanged, UsageError
-from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.base import InputFile, wanted_columns
 from beam_tfrecord.sources.files import as_paths, list_files
 from beam_tfrecord.sources.tfrecord.listing import ShardFile
 
@@ -199,7 +199,7 @@ def test_an_inode_alone_is_no_change_while_reading(tmp_path):
     time, _, inode = file.state.partition("-")
     for change in (
         lambda state: dataclasses.replace(file, state=state),
-        lambda state: ShardFile(file.path, file.name, file.bytes, seen=(file.version, state)),
+        lambda state: ShardFile(file.path, file.name, file.bytes, file.version, state=state),
     ):
         # As a mount of an object store gives it after it has forgotten the file.
         change(f"{time}-{int(inode) + 1}").check()
@@ -216,3 +216,10 @@ def test_the_likely_path_is_named(tmp_path, monkeypatch, path, meant):
     (tmp_path / "penguins.csv").touch()
     with pytest.raises(UsageError, match=f"no such file: did you mean '{meant}'"):
         list(list_files([path], [".csv"]))
+
+
+def test_very_many_columns_are_checked_at_once():
+    names = tuple(map(str, range(200_000)))
+    assert wanted_columns(names) == names
+    with pytest.raises(UsageError, match="column '7' is selected twice"):
+        wanted_columns([*names, "7"])

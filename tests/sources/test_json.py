@@ -172,7 +172,7 @@ def _judge(line, arrow):
     """
     parse_int = float if arrow == pa.float64() else int
     pairs = json.loads(line, object_pairs_hook=lambda pairs: pairs, parse_int=parse_int)
-    if not line.startswith("{") or _depth(pairs) > 100:
+    if not line.startswith("{"):
         raise ValueError("not an object")
     json.dumps(pairs, ensure_ascii=False).encode()
     # A key that is not read may be there twice.
@@ -181,6 +181,8 @@ def _judge(line, arrow):
     value = dict(pairs).get("a")
     if value is None:
         return None
+    if _depth(value) > 99:
+        raise ValueError("too deep")
     if arrow == pa.string():
         if isinstance(value, str):
             return value

@@ -1,4 +1,4 @@
-"""The kinds of JSON values: the kernel leaves out no row from which Python would learn."""
+"""The kinds of JSON values: PyArrow leaves out no row from which Python would learn."""
 
 import json
 
@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_tfrecord.native import _json
-from beam_tfrecord.sources.json import types
+from beam_tfrecord.errors import DataError, SchemaConflict
+from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.json.text import Lines
-from beam_tfrecord.sources.json.types import Finder
+from beam_tfrecord.sources.json.types import Finder, JsonInference, infer_schema
 from tests.helpers.effort import examples
 
 _SCALARS = st.sampled_from(
@@ -62,57 +62,28 @@ def _lines(rows):
 
 
 def _found(rows):
+    """Return the types in rows, or what is wrong with them."""
     finder = Finder("x.jsonl:")
     finder.add(_lines(rows))
-    # As text, for the order of places and of the first rows.
-    return str(finder.kinds), finder.fault
-
-
-class _EveryRow:
-    """Stands for the kernel, and says of every row that it may be new."""
-
-    def add(self, path, kinds):
-        pass
-
-    def next_new(self, data, starts, row):
-        return row
+    file = InputFile("x.jsonl", "x.jsonl", 0)
+    one = JsonInference(file, 0, "x.jsonl:", finder.kinds, finder.fault)
+    try:
+        return str(infer_schema([one], types={}, columns=None)), finder.fault
+    except (DataError, SchemaConflict) as error:
+        # Which values are named may differ: PyArrow reads an integer as a fraction, too.
+        return type(error), finder.fault
 
 
 @pytest.mark.slow
-@given(st.lists(_ROWS, min_size=1, max_size=6), st.integers(1, 3))
+@given(st.lists(_ROWS, min_size=1, max_size=6), st.sampled_from([1, 2, 40]))
 @settings(max_examples=examples(500), deadline=None)
-def test_the_kinds_are_those_that_python_finds_in_every_row(rows, times):
+def test_the_types_are_those_that_python_finds_in_every_row(rows, times):
     # The same rows again are known, unless they are wrong.
     rows = rows * times
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(types, "Places", _EveryRow)
+        patch.setattr(Finder, "_is_known", lambda self, lines: False)
         expected = _found(rows)
     assert _found(rows) == expected
-
-
-_PLAIN = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**64), 2**64)
-    | st.floats()
-    | st.text(max_size=5).filter(lambda text: text.isprintable()),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner),
-    max_leaves=8,
-)
-
-
-@given(st.dictionaries(st.text(max_size=3), _PLAIN, max_size=5), st.booleans(), st.randoms())
-@settings(max_examples=examples(150), deadline=None)
-def test_python_reads_no_row_twice_of_the_same_kinds(row, ascii_, random):
-    names = list(row)
-    random.shuffle(names)
-    shuffled = {name: row[name] for name in names}
-    texts = [json.dumps(of, ensure_ascii=ascii_) for of in (row, shuffled)]
-    finder = Finder("x.jsonl:")
-    finder.add(_lines([texts[0]]))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(types, "members", None)
-        finder.add(_lines(texts * 2))
 
 
 def test_bytes_that_are_not_utf8_are_a_fault():
@@ -125,14 +96,13 @@ def test_bytes_that_are_not_utf8_are_a_fault():
 def test_thousands_of_keys_are_found_again():
     rows = [json.dumps({f"key{number}": number, "id": "x"}) for number in range(3000)]
     assert _found(rows * 2) == _found(rows)
-    assert len(_found(rows)[0]) > 3000
+    assert _found(rows)[0].count("key") == 3000
 
 
-@pytest.mark.parametrize("starts", [[0, 4], [0, 9, 1], [-1, 9], [3, 3], [0, 99], [0, 8]], ids=str)
-def test_rows_that_are_not_in_the_data_are_not_read(starts):
-    places = _json.Places()
-    places.add(("a",), _json.INT)
-    assert places.next_new(b'{"a": 1}\n', np.array([0, 9]), 0) == 1
-    assert places.next_new(b'{"a": 1}\n', np.array(starts), 0) <= (starts[1] == 9)
-    with pytest.raises(ValueError, match="negative"):
-        places.next_new(b'{"a": 1}\n', np.array([0, 9]), -1)
+@pytest.mark.parametrize("place", [0, 500, 999])
+def test_an_integer_that_no_double_holds_is_found_among_fractions(place):
+    rows = [json.dumps({"a": [{"b": number / 8}], "id": "1" * 20}) for number in range(1000)]
+    rows[place] = '{"a": [{"b": -9007199254740993}], "id": ""}'
+    finder = Finder("x.jsonl:")
+    finder.add(_lines(rows))
+    assert {**finder.kinds["a", None, "b"]}["big"] == place + 1

@@ -473,9 +473,12 @@ def test_a_job_fails_with_the_same_line(trips, tmp_path):
 
 def test_no_shuffle_asks_the_source_for_an_order(trips, tmp_path):
     from beam_tfrecord.jobs.settings import make_settings
+    from beam_tfrecord.options.jobs import WriteOptions
 
     for shuffle in (True, False):
-        made = make_settings(trips, tmp_path / "o", shuffle=shuffle, source_options={"table": "t"})
+        made = make_settings(
+            WriteOptions(trips, tmp_path / "o", shuffle=shuffle, source_options={"table": "t"})
+        )
         assert isinstance(made.source, Sql)
         assert made.source.ordered is not shuffle
 

@@ -231,9 +231,7 @@ def small_units(kind):
 def at_moment(kind, moment, act):
     """Let jobs in this process call `act` once, at a moment of their reading."""
     left, of = [act], INPUTS[kind]
-    # Where a source has both, the first calls the second.
-    name = "read_hashed" if "read_hashed" in vars(of.source) else "read"
-    read = getattr(of.source, name)
+    read = of.source.read
 
     def reach(reached):
         if reached == moment and left:
@@ -258,7 +256,7 @@ def at_moment(kind, moment, act):
         return publication(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(of.source, name, reading)
+        patch.setattr(of.source, "read", reading)
         patch.setattr(run, "list_input", listed)
         patch.setattr(last_step, "_publication_id", publishing)
         yield

@@ -219,7 +219,7 @@ class TestInMemory:
         ("arrays", "message"),
         [
             ({}, "there is no array: pass at least one"),
-            ({1: np.zeros(2)}, "1 is not an array name"),
+            ({1: np.zeros(2)}, "'1' cannot be the name of an array"),
             ({"a": np.array([{}])}, "array 'a' of the arrays in memory holds Python objects"),
             ({"a": np.ma.masked_array([1], [True])}, "array 'a' is masked: give array.filled"),
         ],

@@ -24,6 +24,7 @@ from beam_tfrecord.errors import (
 )
 from beam_tfrecord.jobs.settings import make_settings
 from beam_tfrecord.jobs.submit import describe
+from beam_tfrecord.options.jobs import WriteOptions
 from beam_tfrecord.testing import SCHEMA, some_rows
 from tests.helpers import warm
 from tests.helpers.datasets import (
@@ -355,7 +356,7 @@ def test_a_plan_foresees_what_is_at_the_output(parquet, tmp_path, caplog):
     bt.plan(parquet, out, overwrite=True, seed=1)
     assert caplog.messages == []
     bt.plan(parquet, out)
-    describe(make_settings(parquet, out, seed=1))
+    describe(make_settings(WriteOptions(parquet, out, seed=1)))
     same, other = caplog.messages
     assert same == f"{out!r} already holds this dataset: there is nothing to do"
     assert other.startswith(f"{out!r} already holds another dataset: pass --overwrite")

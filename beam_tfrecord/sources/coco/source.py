@@ -20,6 +20,7 @@ from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.images import Fault
+from beam_tfrecord.options.sources import CocoOptions
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
 from beam_tfrecord.sources.coco.masks import MOST_CATEGORY, Masks, NoMask
 from beam_tfrecord.sources.coco.rows import (
@@ -157,7 +158,7 @@ def _scaled(areas: pa.Array, old: Sequence[_Size], new: Sequence[_Size]) -> pa.A
 
 
 @dataclasses.dataclass(frozen=True)
-class Coco(ImageSource):
+class Coco(CocoOptions, ImageSource):
     """Images with annotated objects, from COCO files such as ``instances_val2017.json``.
 
     Attributes, besides those of all sources of images:
@@ -167,9 +168,6 @@ class Coco(ImageSource):
 
     kind: ClassVar[str] = "coco"
     detail_type: ClassVar[Any] = CocoUnit
-
-    _: dataclasses.KW_ONLY
-    masks: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -24,9 +24,8 @@ import copy
 import dataclasses
 import functools
 import itertools
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
@@ -34,46 +33,44 @@ import pyarrow as pa
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import UsageError, quoted
 from beam_tfrecord.features.arrow_types import type_of_column
-from beam_tfrecord.features.feature import make_field
+from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.native.values import Dialect
+from beam_tfrecord.options.sources import CsvOptions
 from beam_tfrecord.sources.base import (
-    UNIT_BYTES,
     Chunk,
     InputFile,
     Scan,
     Source,
     Unit,
-    wanted_columns,
 )
 from beam_tfrecord.sources.csv.cut import ChunkScan, cut, join_scans, scan_chunk
 from beam_tfrecord.sources.csv.formats import Formats
 from beam_tfrecord.sources.csv.read import CsvUnit, Reading, infer_unit, read_unit
 from beam_tfrecord.sources.csv.text import (
     Header,
-    codec_name,
-    compression_of,
     dialect_of,
     first_fields,
-    is_stream,
-    open_text,
     read_header,
     read_prefix,
 )
 from beam_tfrecord.sources.csv.types import CsvInference, infer_schema, keeps_text, remarks_of
-from beam_tfrecord.sources.files import as_paths, has_suffix, list_files
+from beam_tfrecord.sources.files import has_suffix
+from beam_tfrecord.sources.text_files import (
+    BLOCK_BYTES,
+    TextFiles,
+    codec_name,
+    is_stream,
+    open_text,
+    text_bytes_of,
+)
 from beam_tfrecord.tables import cell
 from beam_tfrecord.type_checks import as_words
 
 SUFFIXES = (".csv", ".tsv")
-MIN_CHUNK_BYTES = 16
 # Options that the first release did not have.
 _LATER_OPTIONS = ("skip_lines", "comment", "date_formats", "null_in", "thousands", "decimal")
 _DELIMITERS = (";", "\t", "|", ",")
 _NUMBER = re.compile(r"[ \t]*[+-]?(\d+\.?\d*|\.\d+)[ \t]*")
-# Bytes to read and scan at a time, few enough for the processor's cache.
-SCAN_BYTES = 2**20
-# The usual compression ratio of text, for estimates only.
-_COMPRESSION_RATIO = 4
 
 
 class _ScanDetail(NamedTuple):
@@ -82,42 +79,18 @@ class _ScanDetail(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Csv(Source):
+class Csv(CsvOptions, TextFiles):
     """CSV files, plain or compressed (``.gz``, ``.bz2``, ``.zst``, ``.lz4``, ``.xz``)."""
 
     kind: ClassVar[str] = "csv"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
     detail_type: ClassVar[Any] = CsvUnit
-    has_ranges: ClassVar[bool] = True
-    quick_scans: ClassVar[int] = 16
     # Columns of floats that are also read as text. Not an option: `with_texts` sets it.
     texts: ClassVar[tuple[str, ...]] = ()
 
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-    _: dataclasses.KW_ONLY
-    delimiter: str | None = None
-    quote: str | None = '"'
-    escape: str | None = None
-    double_quote: bool = True
-    header: bool = True
-    names: Sequence[str] | None = None
-    null_words: Sequence[str] = ()
-    encoding: str = "utf-8"
-    types: Mapping[str, str | pa.DataType] = dataclasses.field(default_factory=dict)
-    columns: Sequence[str] | None = None
-    union: bool = False
-    chunk_bytes: int = UNIT_BYTES
-    skip_lines: int = 0
-    comment: str | None = None
-    date_formats: Sequence[str] = ()
-    null_in: Sequence[str] = ()
-    thousands: str | None = None
-    decimal: str = "."
-
     def __post_init__(self) -> None:
-        object.__setattr__(self, "paths", as_paths(self.paths))
+        super().__post_init__()
         object.__setattr__(self, "quote", None if self.quote == "none" else self.quote)
-        object.__setattr__(self, "columns", wanted_columns(self.columns))
         for option in ("names", "null_words", "date_formats", "null_in"):
             value = getattr(self, option)
             words = None if value is None else as_words(option, value)
@@ -127,10 +100,8 @@ class Csv(Source):
             raise UsageError(
                 f"names has an empty or repeated name, {doubled[0]!r}: pass distinct names"
             )
-        typed = {name: type_of_column(name, arrow) for name, arrow in self.types.items()}
+        typed = {name: type_of_column(name, arrow) for name, arrow in self.typed.items()}
         object.__setattr__(self, "types", typed)
-        if self.chunk_bytes < MIN_CHUNK_BYTES:
-            raise UsageError(f"chunk_bytes is {self.chunk_bytes}: pass {MIN_CHUNK_BYTES} or more")
         if self.skip_lines < 0:
             raise UsageError(f"skip_lines is {self.skip_lines}: pass 0 or more")
         codec_name(self.encoding)
@@ -168,15 +139,9 @@ class Csv(Source):
             if name not in _LATER_OPTIONS or value != getattr(Csv, name)
         }
 
-    def files(self) -> Iterator[InputFile]:
-        return list_files(as_paths(self.paths), SUFFIXES, remote=True)
-
-    def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        chunk_bytes = self.chunk_bytes * (self.unit_bytes // UNIT_BYTES)
-        step = file.bytes if is_stream(file, self.encoding) else chunk_bytes
-        starts = range(0, max(file.bytes, 1), max(step, 1))
-        for index, start in enumerate(starts):
-            yield Chunk(file, index, start, min(start + step, file.bytes))
+    @property
+    def text_encoding(self) -> str:
+        return self.encoding
 
     def scan(self, chunk: Chunk) -> Scan:
         """Find the ends of rows in a chunk, and in the first chunk the names of the columns."""
@@ -189,13 +154,13 @@ class Csv(Source):
     def _scans(self, chunk: Chunk) -> Iterator[ChunkScan]:
         start = min(max(chunk.start, self._skipped_bytes(chunk.file)), chunk.stop)
         with open_text(chunk.file, self.encoding, start, chunk.stop) as text:
-            data = text.read(SCAN_BYTES)
+            data = text.read(BLOCK_BYTES)
             # Skipped, because a quote after a byte order mark opens the first field.
             at = 3 if start == 0 and data.startswith(codecs.BOM_UTF8) else 0
             dialect = self._dialect_of(chunk.file)
             yield scan_chunk(data[at:], start + at, dialect)
             at = start + len(data)
-            while data := text.read(SCAN_BYTES):
+            while data := text.read(BLOCK_BYTES):
                 yield scan_chunk(data, at, dialect)
                 at += len(data)
 
@@ -237,7 +202,6 @@ class Csv(Source):
         ]
 
     def _stream_unit(self, file: InputFile, header: Header) -> Unit:
-        text_bytes = file.bytes * (_COMPRESSION_RATIO if compression_of(file) else 1)
         return Unit(
             name=file.name,
             file=file,
@@ -246,19 +210,10 @@ class Csv(Source):
             stop=max(header.stop, file.bytes),
             rows=None,
             input_bytes=file.bytes,
-            encoded_bytes=2 * text_bytes,
+            encoded_bytes=2 * text_bytes_of(file),
             # Nobody has counted the lines of a stream.
             detail=CsvUnit(header.names, header.line_ends + 1, rows_are_lines=False),
         )
-
-    def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
-        """Return the byte range of a unit; that of the first unit includes the header.
-
-        The only unit of a file that cannot be cut has all bytes of the file.
-        """
-        if is_stream(unit.file, self.encoding):
-            return ((0, unit.file.bytes),)
-        return ((unit.start if unit.index else 0, unit.stop),)
 
     def infer(self, of: Unit) -> CsvInference:
         return infer_unit(of, self.reading(of.file))
@@ -270,7 +225,7 @@ class Csv(Source):
         self._formats.check_columns(names)
         found = infer_schema(
             inferences,
-            types=self.types,
+            types=self.typed,
             columns=self.columns,
             union=self.union,
             has_header=self.header,
@@ -279,7 +234,7 @@ class Csv(Source):
         return pa.schema(noted, metadata=found.metadata)
 
     def remarks(self, inferences: Sequence[CsvInference], schema: pa.Schema) -> list[str]:
-        inferred = [field for field in schema if field.name not in self.types]
+        inferred = [field for field in schema if field.name not in self.typed]
         return [
             *(
                 f"--null {quoted(word)} is one word: if several are meant, repeat --null"
@@ -350,7 +305,7 @@ def with_texts(source: Source, schema: pa.Schema) -> Source:
 
 
 def _with_text(field: pa.Field) -> pa.Field:
-    noted = make_field(field.name, field.type, nullable=field.nullable, store="text")
+    noted = Feature(field.name, field.type, nullable=field.nullable, store="text").to_arrow()
     return noted if keeps_text(noted) else field
 
 

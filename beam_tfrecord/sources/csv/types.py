@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import SchemaConflict, UsageError, quoted
 from beam_tfrecord.features.arrow_types import type_name
-from beam_tfrecord.features.feature import field_options
+from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.native import values as kinds
 from beam_tfrecord.native.values import (
     BIG_INT,
@@ -52,7 +52,7 @@ _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?", re.A
 def keeps_text(field: pa.Field) -> bool:
     """Return whether a column of floats is stored as text, so that its text must also be read."""
     is_float = pa.types.is_float32(field.type) or pa.types.is_float64(field.type)
-    return is_float and field_options(field)["store"] == "text"
+    return is_float and Feature.from_arrow(field).store == "text"
 
 
 # Kind and width of the targets of types that have no parameters.

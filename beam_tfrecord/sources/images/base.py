@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import os
-from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
 from beam_tfrecord.duplicate_count import mark_content
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.extras import require
 from beam_tfrecord.features.feature import with_labels
 from beam_tfrecord.images.decode import make_transform
-from beam_tfrecord.images.formats import MAX_PIXELS
-from beam_tfrecord.sources.base import Source, chosen_columns, wanted_columns
-from beam_tfrecord.sources.files import as_paths
+from beam_tfrecord.options.sources import PictureOptions
+from beam_tfrecord.sources.base import Source, chosen_columns
+from beam_tfrecord.sources.files import FileSource
 from beam_tfrecord.sources.images.labels import Inferred
 from beam_tfrecord.sources.images.listing import PACK_BYTES
-from beam_tfrecord.sources.images.read import (
-    CHECKS,
-    Reading,
-    image_fields,
-    read_local,
-    read_remote,
-)
+from beam_tfrecord.sources.images.read import CHECKS, Reading, image_fields
 from beam_tfrecord.storage import absolute_path
 
 # An example has at most 2 GiB.
@@ -34,24 +24,11 @@ _ENOUGH_GROUPS = 24
 
 
 @dataclasses.dataclass(frozen=True)
-class ImageSource(Source):
+class ImageSource(PictureOptions, FileSource):
     """Images, wherever their names come from."""
 
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-    _: dataclasses.KW_ONLY
-    columns: Sequence[str] | None = None
-    base: str | None = None
-    check: str = "header"
-    resize: int | str | tuple[int, int] | None = None
-    format: str | None = None
-    quality: int = 90
-    orient: bool = False
-    max_pixels: int = MAX_PIXELS
-    max_bytes: int = MAX_BYTES
-
     def __post_init__(self) -> None:
-        object.__setattr__(self, "paths", as_paths(self.paths))
-        object.__setattr__(self, "columns", wanted_columns(self.columns))
+        super().__post_init__()
         if self.check not in CHECKS:
             raise UsageError(f"check {self.check!r} is not known: use {', '.join(CHECKS)}")
         if not 1 <= self.max_bytes <= MAX_BYTES:
@@ -74,15 +51,12 @@ class ImageSource(Source):
     def reading(self, *, is_remote: bool) -> Reading:
         """Return the settings of reading images from local or remote filesystems."""
         transform = make_transform(self.resize, self.format, self.quality, self.orient)
-        if self.check == "decode" or not transform.is_none:
-            require("images", "decoding images")
         return Reading(
             check=self.check,
             transform=transform,
             max_pixels=self.max_pixels,
             max_bytes=self.max_bytes,
             needs_sha256=self.columns is None or "sha256" in self.columns,
-            read=read_remote if is_remote else functools.partial(read_local, most=self.max_bytes),
             is_remote=is_remote,
         )
 

@@ -119,20 +119,21 @@ def further_images(
     own = {at: one.fault for at, one in enumerate(places) if one.fault is not None}
     paths = [one.path for one in places]
     how = dataclasses.replace(how, needs_sha256=False)
-    accepted, columns, _ = read_images(paths, list(map(size_of, paths)), own, how)
+    images = read_images(paths, list(map(size_of, paths)), own, how)
+    data = pa.array([image.data for image in images.values()], pa.binary())
     for at, fault in own.items():
         row, text = named[at]
         reason = f"names {text!r} in {name}, which {fault.reason}"
         faults.setdefault(row, Fault(fault.code, reason))
-    found = {at: number for number, at in enumerate(accepted)}
+    found = {at: number for number, at in enumerate(images)}
     if pa.types.is_list(column.type):
-        images = columns["image"].take(pa.array(map(found.get, range(len(named))), pa.int64()))
+        taken = data.take(pa.array(map(found.get, range(len(named))), pa.int64()))
         lengths = pc.fill_null(pc.list_value_length(column), 0)
         ends = pc.cumulative_sum(lengths)
         offsets = pa.concat_arrays([pa.array([0], ends.type), ends])
-        return pa.ListArray.from_arrays(offsets, images, mask=column.is_null())
+        return pa.ListArray.from_arrays(offsets, taken, mask=column.is_null())
     numbers = {row: found.get(at) for at, (row, _) in enumerate(named)}
-    return columns["image"].take(pa.array(map(numbers.get, range(len(column))), pa.int64()))
+    return data.take(pa.array(map(numbers.get, range(len(column))), pa.int64()))
 
 
 def _names_in(column: pa.Array) -> Iterator[tuple[int, str | None]]:

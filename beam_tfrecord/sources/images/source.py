@@ -22,16 +22,17 @@ import functools
 import glob
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
+from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import LABELS_FILE, labels_of
 from beam_tfrecord.images import Fault
 from beam_tfrecord.images.formats import SUFFIXES
+from beam_tfrecord.options.sources import ImageOptions
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import (
     MOST_UNITS,
@@ -66,11 +67,10 @@ from beam_tfrecord.storage import absolute_path, is_remote
 
 # Estimated bytes that the description of an image adds to a record.
 _RECORD_EXTRA_BYTES = 300
-_SHOWN_CHARACTERS = 200
 
 
 @dataclasses.dataclass(frozen=True)
-class Images(ImageSource):
+class Images(ImageOptions, ImageSource):
     """Images: JPEG, PNG, GIF, WebP, BMP and TIFF.
 
     Attributes, besides those of all sources of images:
@@ -93,14 +93,6 @@ class Images(ImageSource):
 
     kind: ClassVar[str] = "images"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
-
-    _: dataclasses.KW_ONLY
-    layout: str | None = None
-    labels: str | os.PathLike[str] | Sequence[str] | None = None
-    path_column: str | None = None
-    label_column: str = "label"
-    union: bool = False
-    types: Mapping[str, str | pa.DataType] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -162,7 +154,7 @@ class Images(ImageSource):
             union=self.union,
             resizes=self.resize is not None,
             beside=beside,
-            types=self.types,
+            types=self.typed,
         )
 
     @property
@@ -332,16 +324,12 @@ def _batch(
     if numbers is not None:
         columns["label"] = pa.array([numbers.get(label) for label in labels], pa.int64())
 
-    def reject(index: int, fault: Fault) -> Reject:
-        name = names[index]
-        message, value = f"{name} {fault.reason}", name[:_SHOWN_CHARACTERS]
-        return Reject(name, 0, "image", fault.code, message, value, name)
-
     origin = Origin(unit.name, unit.index, span[0])
     batch = Batch(pa.RecordBatch.from_pydict(columns), origin)
     base = os.path.join(pack.path, "")
     paths = [base + name for name in stored_names]
-    return add_images(Rows(batch, paths, all_sizes[files], faults, reject), schema, how)
+    addresses = [(name, 0) for name in names]
+    return add_images(Rows(batch, paths, all_sizes[files], faults, addresses), schema, how)
 
 
 def _class_and_split(pack: Pack, name: str) -> tuple[str | None, str | None]:

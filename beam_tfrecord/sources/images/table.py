@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.batch import Batch, Reject
+from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.images import Fault
 from beam_tfrecord.sizes import counted
@@ -389,14 +389,10 @@ class Table:
             named = batch.data.column(column)
             columns[name] = metadata.further_images(column, named, place, faults, how)
 
-        def reject(index: int, fault: Fault) -> Reject:
-            name, row = names[index], int(numbers[index])
-            message = f"{name} {fault.reason}"
-            return Reject(unit.name, row, "image", fault.code, message, name, name)
-
         data = batch.replace(data=pa.RecordBatch.from_pydict(columns))
         paths = [one.path for one in task.places]
-        rows = Rows(data, paths, task.sizes, faults, reject)
+        addresses = [(unit.name, int(number)) for number in numbers]
+        rows = Rows(data, paths, task.sizes, faults, addresses)
         return add_images(self._described(rows, schema), schema, how)
 
     def _described(self, rows: Rows, schema: pa.Schema) -> Rows:

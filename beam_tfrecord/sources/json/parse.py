@@ -1,15 +1,15 @@
 """Parses lines of JSON into columns by PyArrow's parser, and finds the lines that are not right.
 
 PyArrow parses many lines at a time, but some input crashes it or is changed without an error. So
-each call is guarded: a line is one object, not nested too deep, in valid UTF-8, and the result is
-validated. If a call fails, halves of the lines are parsed, down to the lines at fault.
+each call is guarded: a line is one object in valid UTF-8, and the result is validated. If a call
+fails, halves of the lines are parsed, down to the lines at fault.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,10 +24,10 @@ _ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _HALF = re.compile("[\ud800-\udfff]")
 
 
-def parse(lines: Lines, schema: pa.Schema) -> pa.Table:
+def parse(lines: Lines, schema: pa.Schema, *, unexpected: str = "ignore") -> pa.Table:
     """Return the rows of some lines, at least one, with columns of `schema`.
 
-    A missing key is null.
+    A missing key is null. `unexpected` tells what to do about other keys, as PyArrow names it.
     """
     if not lines.are_objects():
         raise ValueError("a line is not an object")
@@ -35,7 +35,7 @@ def parse(lines: Lines, schema: pa.Schema) -> pa.Table:
     if not lines.data.isascii():
         lines.data.decode()
     read_options = pj.ReadOptions(use_threads=False, block_size=len(lines.data) + 1)
-    parse_options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    parse_options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected)
     table = pj.read_json(pa.BufferReader(lines.data), read_options, parse_options)
     if table.num_rows != len(lines):
         raise ValueError("a line is not one object")
@@ -44,9 +44,10 @@ def parse(lines: Lines, schema: pa.Schema) -> pa.Table:
 
 
 def parse_rows(lines: Lines, schema: pa.Schema) -> tuple[pa.Table, list[int]]:
-    """Return the rows with columns of `schema` that are right, and the numbers of all others.
+    """Return the rows with columns of `schema`, and the numbers of those that are malformed.
 
-    A number, boolean, object or array in a column of text is the text that stands for it.
+    Malformed rows are null. A number, boolean, object or array in a column of text is the text that
+    stands for it.
     """
     if not len(lines):
         return schema.empty_table(), []
@@ -54,7 +55,8 @@ def parse_rows(lines: Lines, schema: pa.Schema) -> tuple[pa.Table, list[int]]:
         return parse(lines, schema), []
     except ValueError:
         lines = _as_text(lines, {field.name for field in schema if is_text(field.type)})
-    tables, wrong = [schema.empty_table()], []
+    tables, wrong = [], []
+    no_row = pa.Table.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
     parts = [(0, len(lines))]
     while parts:
         start, stop = parts.pop()
@@ -64,6 +66,7 @@ def parse_rows(lines: Lines, schema: pa.Schema) -> tuple[pa.Table, list[int]]:
             middle = (start + stop) // 2
             if middle == start:
                 wrong.append(start)
+                tables.append(no_row)
             else:
                 parts += [(middle, stop), (start, middle)]
     return pa.concat_tables(tables), wrong
@@ -148,31 +151,22 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def keys_of(line: bytes) -> list[tuple[str | None, ...]]:
-    """Return the path of each value on a line that is not right, but that PyArrow may parse.
-
-    A path has the names of keys from the column on, and None for the values of an array.
-    """
+def keys_of(line: bytes) -> dict[str, Any]:
+    """Return a malformed line as Python reads it without checks; only its keys are of use."""
     try:
-        found = list(_keys_in((), _PAIRS.decode(line.decode())))
+        found = _LAX.decode(line.decode())
     except (ValueError, RecursionError):
-        return []
-    # PyArrow refuses a line with half of a surrogate pair.
-    return [] if any(_HALF.search(name) for path in found for name in path if name) else found
-
-
-def _keys_in(path: tuple[str | None, ...], value: Any) -> Iterator[tuple[str | None, ...]]:
-    if path:
-        yield path
-    is_object = isinstance(value, tuple)
-    if is_object or (path and isinstance(value, list)):
-        for name, inner in value if is_object else ((None, inner) for inner in value):
-            yield from _keys_in((*path, name), inner)
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_distinct)
-# Objects are tuples of pairs, and no number is too long.
-_PAIRS = json.JSONDecoder(object_pairs_hook=tuple, parse_int=str, strict=False)
+# No number is too long, and no name is half of a surrogate pair, which PyArrow refuses.
+_LAX = json.JSONDecoder(
+    object_pairs_hook=lambda pairs: {name: of for name, of in pairs if not _HALF.search(name)},
+    parse_int=str,
+    strict=False,
+)
 _KINDS = {"list": "an array", "str": "a string", "bool": "a boolean", "NoneType": "null"}
 
 

@@ -18,16 +18,14 @@ import numpy.typing as npt
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_arrays import BoolArray, Int64Array
 from beam_tfrecord.sources.base import InputFile, Unit
-from beam_tfrecord.sources.csv.text import open_text
 from beam_tfrecord.sources.file_parts import format_of
 from beam_tfrecord.sources.files import has_suffix
+from beam_tfrecord.sources.text_files import BLOCK_BYTES, MAX_ROW_BYTES, open_text
 
 Bytes = npt.NDArray[np.uint8]
 LINES, ARRAY, OBJECTS = "lines", "array", "objects"
 
-BLOCK_BYTES = 2**20
-MAX_ROW_BYTES = 2**28
-# Deeper values can crash the parser, which calls itself for each level of their types.
+# Deeper types can crash the parser, which calls itself for each of their levels.
 MAX_DEPTH = 100
 _SPACE = b" \t\r\n"
 _HEAD_BYTES = 2**16
@@ -73,36 +71,23 @@ class Lines:
         return Lines(self.data[first:last], starts, self.numbers[start:stop])
 
     def are_objects(self) -> bool:
-        """Return whether each line begins and ends as an object and is not nested too deep.
+        """Return whether each line begins and ends as an object.
 
         If as many objects as lines are parsed, no object then extends over a line or shares one: a
         newline between ``}`` and ``{`` is between two objects, since inside one a comma would be.
         """
-        text = np.frombuffer(self.data, np.uint8)
-        if not _have_braces(text, self.starts):
-            return False
-        # Flat rows, of which each opens one object, need no count for each line.
-        opens = text | _AS_BRACE == _OPEN
-        if np.count_nonzero(opens) < len(self) + MAX_DEPTH:
-            return True
-        opened = np.searchsorted(np.flatnonzero(opens), self.starts)
-        many = np.flatnonzero(np.diff(opened) > MAX_DEPTH)
-        return all(depth_of(self.line(row)) <= MAX_DEPTH for row in many.tolist())
-
-
-def _have_braces(text: Bytes, starts: Int64Array) -> bool:
-    """Return whether each line, of which `starts` has the ends too, has braces at both ends."""
-    # A blank line has none: what is before its newline is another newline, or the last byte.
-    opens, closes = text[starts[:-1]] == _OPEN, text[starts[1:] - 2] == _CLOSE
-    return bool(opens.all() and closes.all())
+        text, starts = np.frombuffer(self.data, np.uint8), self.starts
+        # A blank line has no brace: before its newline is another newline, or the last byte.
+        return bool((text[starts[:-1]] == _OPEN).all() and (text[starts[1:] - 2] == _CLOSE).all())
 
 
 def split_lines(data: bytes, ends: Int64Array, first: int, *, keep_blank: bool = False) -> Lines:
     """Return the lines of `data`, which has newlines at `ends`; `first` numbers the first."""
     starts = np.concatenate([[0], ends + 1])
     numbers = np.arange(first, first + len(ends))
-    if _have_braces(np.frombuffer(data, np.uint8), starts):
-        return Lines(data, starts, numbers)
+    lines = Lines(data, starts, numbers)
+    if lines.are_objects():
+        return lines
     stripped = [line.strip(_SPACE) for line in data.split(b"\n")[:-1]]
     kept = [row for row, line in enumerate(stripped) if line or keep_blank]
     return Lines.of([stripped[row] for row in kept], numbers[kept])

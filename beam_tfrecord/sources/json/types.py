@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.arrow_types import (
@@ -23,11 +25,9 @@ from beam_tfrecord.features.arrow_types import (
     is_temporal,
     type_name,
 )
-from beam_tfrecord.native import _json
-from beam_tfrecord.native._json import Places
 from beam_tfrecord.sources.base import InputFile, chosen_columns
 from beam_tfrecord.sources.hive import add_partition_fields, partition_fields
-from beam_tfrecord.sources.json.parse import keys_of, members
+from beam_tfrecord.sources.json.parse import keys_of, members, parse
 from beam_tfrecord.sources.json.text import Lines
 from beam_tfrecord.tables import not_found
 
@@ -41,15 +41,6 @@ BOOL, INT, BIG, DOUBLE, TEXT, LIST, OBJECT = (
     "object",
 )
 _KINDS = {bool: BOOL, int: INT, float: DOUBLE, str: TEXT, list: LIST, dict: OBJECT}
-_BITS = {
-    BOOL: _json.BOOL,
-    INT: _json.INT,
-    BIG: _json.BIG,
-    DOUBLE: _json.DOUBLE,
-    TEXT: _json.TEXT,
-    LIST: _json.LIST,
-    OBJECT: _json.OBJECT,
-}
 _SCALARS = {BOOL: pa.bool_(), TEXT: pa.string()}
 _SHOWN = {
     BOOL: "a boolean",
@@ -60,8 +51,11 @@ _SHOWN = {
     LIST: "an array",
     OBJECT: "an object",
 }
-# A double represents all smaller integers exactly.
+# A double represents all smaller integers exactly; larger ones have 16 digits or more.
 _EXACT = 2**53
+_LONG_INTEGER = re.compile(rb"(?<![0-9.])[0-9]{16}")
+# So few lines are read one by one.
+_FEW_LINES = 32
 
 # Names of keys from the column on; None stands for the values of an array.
 Path = tuple[str | None, ...]
@@ -82,50 +76,102 @@ class JsonInference:
 class Finder:
     """Collects the kinds of values, for a `JsonInference`.
 
-    Python reads a row only if the kernel says that it may add a kind or is wrong. So the kinds are
-    those that Python's parser finds in all rows.
+    PyArrow parses lines with the types that the known kinds have. Python reads only lines that it
+    refuses: these may have other kinds or keys, or be malformed.
     """
 
     def __init__(self, address: str) -> None:
         self.kinds: dict[Path, Kinds] = {}
         self.fault = ""
         self._address = address
-        self._places = Places()
+        self._schema: pa.Schema | None = pa.schema([])
 
     def add(self, lines: Lines) -> None:
-        """Add the kinds of all values in some lines; lines that are not right have keys alone."""
-        row = self._places.next_new(lines.data, lines.starts, 0)
-        while row < len(lines):
-            self._add_line(lines.line(row), int(lines.numbers[row]))
-            row = self._places.next_new(lines.data, lines.starts, row + 1)
+        """Add the kinds of all values in some lines; of malformed lines only the keys."""
+        parts = [lines] if len(lines) else []
+        while parts:
+            part = parts.pop()
+            if self._is_known(part):
+                continue
+            if len(part) > _FEW_LINES:
+                middle = len(part) // 2
+                parts += [part.slice(middle, len(part)), part.slice(0, middle)]
+                continue
+            for row in range(len(part)):
+                self._add_line(part.line(row), int(part.numbers[row]))
+            self._schema = _schema_of(self.kinds)
+
+    def _is_known(self, lines: Lines) -> bool:
+        """Return whether the lines are right, and have no key and no kind that is not known."""
+        if self._schema is None:
+            return False
+        try:
+            table = parse(lines, self._schema, unexpected="error")
+        except ValueError:
+            return False
+        return not (self._has_large(table) and _LONG_INTEGER.search(lines.data))
+
+    def _has_large(self, table: pa.Table) -> bool:
+        """Return whether a number that no double may represent is where none was before."""
+        return any(
+            _largest(_values_at(table, path)) >= _EXACT
+            for path, kinds in self.kinds.items()
+            if {INT, DOUBLE} & kinds.keys() and BIG not in kinds
+        )
 
     def _add_line(self, line: bytes, number: int) -> None:
         try:
-            found = members(line)
+            found = {member.name: member.value for member in members(line)}
         except ValueError as error:
             self.fault = self.fault or f"{self._address}{number} {error}"
             # PyArrow does not check keys without a column, so each key of the line needs one.
-            for path in keys_of(line):
-                self._add_kinds(path, (), number)
-            return
-        for member in found:
-            self._add_value((member.name,), member.value, number)
+            self._add_inner((), keys_of(line), number, is_right=False)
+        else:
+            self._add_inner((), found, number)
 
-    def _add_value(self, path: Path, value: Any, number: int) -> None:
-        self._add_kinds(path, _kinds_of(value), number)
+    def _add_inner(self, path: Path, value: Any, number: int, *, is_right: bool = True) -> None:
+        """Add the values in an object or array."""
+        inner: Iterable[tuple[str | None, Any]] = ()
         if isinstance(value, dict):
-            for name, inner in value.items():
-                self._add_value((*path, name), inner, number)
+            inner = value.items()
         elif isinstance(value, list):
-            for inner in value or [None]:
-                self._add_value((*path, None), inner, number)
+            inner = ((None, item) for item in value or [None])
+        for name, item in inner:
+            # Columns are in the order in which they appear, those of nulls too.
+            known = self.kinds.setdefault((*path, name), {})
+            for kind in _kinds_of(item) if is_right else ():
+                known.setdefault(kind, number)
+            self._add_inner((*path, name), item, number, is_right=is_right)
 
-    def _add_kinds(self, path: Path, kinds: Sequence[str], number: int) -> None:
-        # Columns are in the order in which they appear, those of nulls too.
-        known = self.kinds.setdefault(path, {})
-        for kind in kinds:
-            known.setdefault(kind, number)
-        self._places.add(path, sum(map(_BITS.__getitem__, kinds)))
+
+def _values_at(table: pa.Table, path: Path) -> pa.ChunkedArray:
+    """Return the values at a place of all rows."""
+    found = table.column(path[0])
+    for name in path[1:]:
+        found = pc.list_flatten(found) if name is None else pc.struct_field(found, name)
+    return found
+
+
+def _largest(numbers: pa.ChunkedArray) -> float:
+    ends = pc.min_max(numbers).as_py().values()
+    return max((abs(end) for end in ends if end is not None), default=0)
+
+
+def _schema_of(kinds: Mapping[Path, Mapping[str, Any]]) -> pa.Schema | None:
+    """Return the types of all columns; None if one has values that differ in kind."""
+    inner = _inner_places(kinds)
+    try:
+        return pa.schema([(path[0], _type_of(path, kinds, inner)) for path in inner.get((), ())])
+    except SchemaConflict:
+        return None
+
+
+def _inner_places(places: Iterable[Path]) -> dict[Path, list[Path]]:
+    """Return the places right below each place."""
+    inner: dict[Path, list[Path]] = {}
+    for path in places:
+        inner.setdefault(path[:-1], []).append(path)
+    return inner
 
 
 def _kinds_of(value: Any) -> tuple[str, ...]:
@@ -157,9 +203,7 @@ def infer_schema(
     partitions = [field.name for field in partition_fields(paths)]
     if unknown := [name for name in types if name not in names and name not in partitions]:
         raise UsageError(not_found(unknown[0], [*names, *partitions], of="--types"))
-    inner: dict[Path, list[Path]] = {}
-    for path in places:
-        inner.setdefault(path[:-1], []).append(path)
+    inner = _inner_places(places)
     wanted = [name for name in names if columns is None or name in columns]
     inside = pa.schema(
         [(name, types.get(name) or _type_of((name,), places, inner)) for name in wanted]
@@ -170,7 +214,7 @@ def infer_schema(
 
 
 def _type_of(
-    path: Path, places: Mapping[Path, Mapping[str, str]], inner: Mapping[Path, Sequence[Path]]
+    path: Path, places: Mapping[Path, Mapping[str, Any]], inner: Mapping[Path, Sequence[Path]]
 ) -> pa.DataType:
     kinds = places[path]
     if not kinds:
@@ -191,7 +235,7 @@ def _type_of(
     return _SCALARS[kind]
 
 
-def _conflict(path: Path, kinds: Mapping[str, str]) -> SchemaConflict:
+def _conflict(path: Path, kinds: Mapping[str, Any]) -> SchemaConflict:
     names = [kind for kind in kinds if kind != INT or BIG not in kinds]
     # Integers and fractions go together, so they are not a pair that conflicts.
     one, other = next(

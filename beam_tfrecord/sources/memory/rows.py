@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import operator
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -29,14 +28,23 @@ def next_rows(rows: int, nbytes: int) -> int:
     return max(1, min(DEFAULT_BATCH_ROWS, 4 * rows, fitting))
 
 
-def row_batches(rows: Iterable[Any]) -> Iterator[pa.RecordBatch]:
-    """Yield rows in pieces; each piece has the types of its own rows."""
-    iterator, first, size = iter(rows), 0, FIRST_ROWS
-    while held := next_of(iterator, size, first):
-        table = _table_of(_dicts(held, first), first)
+def in_pieces(piece: Callable[[int, int], pa.Table]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the tables that `piece` returns for the rows from a start to a stop.
+
+    A table without rows is the end. Each has the types of its own rows.
+    """
+    start, size = 0, FIRST_ROWS
+    while rows := (table := piece(start, start + size)).num_rows:
+        # A column whose text exceeds 2 GiB has chunks.
         yield from table.to_batches()
-        first += len(held)
-        size = next_rows(len(held), table.nbytes)
+        start += rows
+        size = next_rows(rows, table.nbytes)
+
+
+def row_batches(rows: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+    """Yield rows in pieces."""
+    iterator = iter(rows)
+    return in_pieces(lambda start, stop: _table_of(next_of(iterator, stop - start, start), start))
 
 
 def next_of(iterator: Iterator[Any], size: int, first: int) -> list[Any]:
@@ -53,10 +61,12 @@ def next_of(iterator: Iterator[Any], size: int, first: int) -> list[Any]:
     return held
 
 
-def _dicts(rows: Sequence[Any], first: int) -> Sequence[dict[Any, Any]]:
-    if set(map(type, rows)) == {dict}:
-        return rows
-    return [_dict_of(row, first + number) for number, row in enumerate(rows)]
+def _table_of(held: Sequence[Any], first: int) -> pa.Table:
+    rows = [_dict_of(row, first + number) for number, row in enumerate(held)]
+    names = dict.fromkeys(itertools.chain.from_iterable(rows))
+    if rows and not names:
+        raise UsageError("no row of the input has a column: give rows with at least one value")
+    return typed_table({name: [row.get(name) for row in rows] for name in names}, first)
 
 
 def _dict_of(row: Any, number: int) -> dict[Any, Any]:
@@ -68,33 +78,15 @@ def _dict_of(row: Any, number: int) -> dict[Any, Any]:
     )
 
 
-def _table_of(rows: Sequence[dict[Any, Any]], first: int) -> pa.Table:
-    names = _names(rows)
-    for name in names:
+def typed_table(columns: Mapping[Any, Sequence[Any]], first: int) -> pa.Table:
+    """Return columns of Python values with their own types; `first` is the number of a row."""
+    for name in columns:
         check_name(name)
-    if not names:
-        return pa.table(pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([]))))
-    # A table, because a column whose text exceeds 2 GiB has chunks.
-    return pa.table({name: typed_column(name, _values(rows, name), first) for name in names})
-
-
-def _names(rows: Sequence[dict[Any, Any]]) -> Collection[Any]:
-    """Return the keys of all rows, in the order of their first occurrence."""
-    # Most rows have equal keys, and a union of sets is fast.
-    if set().union(*rows) == rows[0].keys():
-        return rows[0].keys()
-    return dict.fromkeys(itertools.chain.from_iterable(rows))
-
-
-def _values(rows: Sequence[dict[Any, Any]], name: str) -> list[Any]:
-    try:
-        return list(map(operator.itemgetter(name), rows))
-    except KeyError:
-        return [row.get(name) for row in rows]
+    return pa.table({name: typed_column(name, of, first) for name, of in columns.items()})
 
 
 def typed_column(name: str, values: Sequence[Any], first: int) -> pa.Array | pa.ChunkedArray:
-    """Return the values of a column as an array of their own type; `first` is their first row."""
+    """Return a column of Python values with its own type; `first` is the number of a row."""
     try:
         return column_of(values)
     except Misfit as error:
@@ -121,12 +113,10 @@ def check_distinct(names: Iterable[str]) -> None:
 
 
 def column_batches(columns: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of columns of equal length, in pieces with types of their own."""
+    """Yield the rows of columns of equal length in pieces."""
     for name, values in columns.items():
-        check_name(name)
-        if isinstance(values, str | bytes) or not (
-            hasattr(values, "__len__") and hasattr(values, "__getitem__")
-        ):
+        is_list = hasattr(values, "__len__") and hasattr(values, "__getitem__")
+        if isinstance(values, str | bytes) or not is_list:
             raise UsageError(
                 f"column {name!r} is of type {type(values).__name__}: give a list or an array of "
                 "the values of all rows"
@@ -136,13 +126,9 @@ def column_batches(columns: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         found = ", ".join(f"{name!r} has {length:,}" for name, length in lengths.items())
         raise UsageError(f"columns must have as many rows as each other: {found}")
     held = {name: _plain(values) for name, values in columns.items()}
-    rows, first, size = max(lengths.values(), default=0), 0, FIRST_ROWS
-    while first < rows:
-        stop = min(rows, first + size)
-        table = pa.table({n: typed_column(n, v[first:stop], first) for n, v in held.items()})
-        yield from table.to_batches()
-        size = next_rows(stop - first, table.nbytes)
-        first = stop
+    return in_pieces(
+        lambda start, stop: typed_table({n: of[start:stop] for n, of in held.items()}, start)
+    )
 
 
 def _plain(values: Any) -> Sequence[Any]:

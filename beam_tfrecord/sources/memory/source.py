@@ -23,7 +23,7 @@ from beam_tfrecord.features.feature import labels_of, with_labels
 from beam_tfrecord.hashes import file_hash
 from beam_tfrecord.sources.arrow import Arrow
 from beam_tfrecord.sources.base import InputFile, Scan, Source
-from beam_tfrecord.sources.files import as_paths
+from beam_tfrecord.sources.files import FileSource, as_paths
 from beam_tfrecord.sources.memory.rows import next_of
 from beam_tfrecord.sources.memory.spool import spool
 from beam_tfrecord.sources.memory.tables import is_table, stream_of
@@ -34,19 +34,24 @@ _NAME = "data in memory"
 
 
 @dataclasses.dataclass(frozen=True)
-class Memory(Arrow):
-    """A table or rows in memory, in a temporary Arrow file."""
-
-    kind: ClassVar[str] = "memory"
-    suffixes: ClassVar[tuple[str, ...]] = (".arrow",)
+class _Temporary(FileSource):
+    """A source of one temporary file."""
 
     digest: str = dataclasses.field(default="", kw_only=True)
 
     def files(self) -> Iterator[InputFile]:
-        return map(self._identified, super().files())
+        for file in super().files():
+            # A hash of the content in place of the name and the times.
+            yield dataclasses.replace(
+                file, name=_NAME, version=self.digest, state="", digest=self.digest
+            )
 
-    def _identified(self, file: InputFile) -> InputFile:
-        return identified(file, self.digest)
+
+@dataclasses.dataclass(frozen=True)
+class Memory(_Temporary, Arrow):
+    """A table or rows in memory, in a temporary Arrow file."""
+
+    kind: ClassVar[str] = "memory"
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         merged = super().merge(inferences)
@@ -58,21 +63,8 @@ class Memory(Arrow):
 
 
 @dataclasses.dataclass(frozen=True)
-class Arrays(Numpy):
+class Arrays(_Temporary, Numpy):
     """NumPy arrays in memory, in a temporary .npz file."""
-
-    digest: str = dataclasses.field(default="", kw_only=True)
-
-    def files(self) -> Iterator[InputFile]:
-        return map(self._identified, super().files())
-
-    def _identified(self, file: InputFile) -> InputFile:
-        return identified(file, self.digest)
-
-
-def identified(file: InputFile, digest: str) -> InputFile:
-    """Return a temporary file with a hash of its content in place of its name and its times."""
-    return dataclasses.replace(file, name=_NAME, version=digest, state="", digest=digest)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from beam_tfrecord.errors import DataError, StorageError, UsageError
-from beam_tfrecord.features.arrow_arrays import take_values
+from beam_tfrecord.features.arrow_arrays import bare_array, take_values
+from beam_tfrecord.features.arrow_types import without_views
 from beam_tfrecord.features.converting import cast_exactly
 from beam_tfrecord.features.feature import labels_of, with_labels
 from beam_tfrecord.features.python_values import Misfit, join
@@ -56,7 +56,7 @@ def _checked(schema: pa.Schema) -> pa.Schema:
     if not schema.names:
         raise UsageError("no row of the input has a column: give rows with at least one value")
     check_distinct(schema.names)
-    fields = [pa.field(field.name, _plain_type(field.type)) for field in schema]
+    fields = [pa.field(field.name, without_views(field.type)) for field in schema]
     return pa.schema(
         [with_labels(plain, labels_of(field)) for plain, field in zip(fields, schema, strict=True)]
     )
@@ -96,53 +96,14 @@ def _plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = []
     for field, column in zip(schema, batch.columns, strict=True):
         try:
-            columns.append(_plain_array(column))
+            # A slice of an array with views is stored with the text of the complete array.
+            columns.append(bare_array(column).cast(field.type))
         except pa.ArrowNotImplementedError as error:
             raise DataError(
                 f"column {field.name!r} of the input is {column.type}, which Arrow cannot convert "
                 f"to {field.type}: cast it before"
             ) from error
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _plain_array(array: pa.Array) -> pa.Array:
-    """Return an array of the type `_plain_type`."""
-    if pa.types.is_dictionary(array.type):
-        values = _plain_array(array.dictionary)
-        return pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
-    if pa.types.is_run_end_encoded(array.type):
-        return _plain_array(pc.run_end_decode(array))
-    plain = _plain_type(array.type)
-    return array if plain.equals(array.type) else array.cast(plain)
-
-
-def _plain_type(arrow: pa.DataType) -> pa.DataType:
-    """Return a type without dictionaries, runs and views.
-
-    A slice of an array with views is stored with the text of the complete array.
-    """
-    types = pa.types
-    if types.is_dictionary(arrow) or types.is_run_end_encoded(arrow):
-        return _plain_type(arrow.value_type)
-    if types.is_string_view(arrow):
-        return pa.large_string()
-    if types.is_binary_view(arrow):
-        return pa.large_binary()
-    if types.is_struct(arrow):
-        return pa.struct([field.with_type(_plain_type(field.type)) for field in arrow])
-    if types.is_fixed_size_list(arrow):
-        return pa.list_(_plain_field(arrow.value_field), arrow.list_size)
-    if types.is_list(arrow):
-        return pa.list_(_plain_field(arrow.value_field))
-    if types.is_large_list(arrow):
-        return pa.large_list(_plain_field(arrow.value_field))
-    if types.is_map(arrow):
-        return pa.map_(_plain_field(arrow.key_field), _plain_field(arrow.item_field))
-    return arrow
-
-
-def _plain_field(field: pa.Field) -> pa.Field:
-    return field.with_type(_plain_type(field.type))
 
 
 def _write_pieces(batches: Iterable[pa.RecordBatch], path: str) -> pa.Schema:

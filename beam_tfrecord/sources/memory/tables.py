@@ -7,10 +7,9 @@ beside numbers, and beside anything else, such as text, it is null.
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,19 +21,17 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import with_labels
 from beam_tfrecord.features.python_values import is_missing
 from beam_tfrecord.sources.memory.rows import (
-    FIRST_ROWS,
     NO_ROW,
     check_distinct,
     check_name,
     column_batches,
+    in_pieces,
     next_of,
-    next_rows,
     row_batches,
     typed_column,
 )
 
 _HF_ROWS = 1000
-_HF = (("datasets", "Dataset"), ("datasets", "IterableDataset"))
 _ENCODED = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 
 
@@ -47,31 +44,13 @@ class Stream(NamedTuple):
 
 def is_table(held: Any) -> bool:
     """Return whether `held` is a table or arrays: of one of these, iteration yields no rows."""
-    known = (("pandas", "DataFrame"), ("polars", "LazyFrame"), *_HF)
-    return (
-        isinstance(held, Mapping | np.ndarray | pa.RecordBatch)
-        or hasattr(held, "__arrow_c_stream__")
-        or any(_is(held, module, name) for module, name in known)
-    )
+    return isinstance(held, np.ndarray) or _reader_of(held) is not None
 
 
 def stream_of(held: Any) -> Stream:
     """Return the rows of a table, of a dict of columns or of an iterable of rows."""
-    if isinstance(held, pa.Table | pa.RecordBatch):
-        table = pa.table(held)
-        return Stream(table.to_batches(), table.schema)
-    if _is(held, "pandas", "DataFrame"):
-        return _of_pandas(held)
-    if _is(held, "polars", "DataFrame"):
-        return _of_polars(held)
-    if _is(held, "polars", "LazyFrame"):
-        return _of_lazy(held)
-    if any(_is(held, module, name) for module, name in _HF):
-        return _of_datasets(held)
-    if hasattr(held, "__arrow_c_stream__"):
-        return _of_arrow(held)
-    if isinstance(held, Mapping):
-        return Stream(column_batches(_columns(held)), None)
+    if reader := _reader_of(held):
+        return reader(held)
     if isinstance(held, Iterable):
         return Stream(row_batches(held), None)
     raise UsageError(
@@ -80,19 +59,32 @@ def stream_of(held: Any) -> Stream:
     )
 
 
-def _is(held: Any, module: str, name: str) -> bool:
-    """Return whether `held` is of a class of a module, which need not be installed."""
-    kind = getattr(sys.modules.get(module), name, None)
-    return isinstance(kind, type) and isinstance(held, kind)
+def _reader_of(held: Any) -> Callable[[Any], Stream] | None:
+    """Return what reads a table or a dict of columns; None if `held` is neither."""
+    readers = {
+        ("pandas", "DataFrame"): _of_pandas,
+        ("polars", "DataFrame"): _of_polars,
+        ("polars", "LazyFrame"): _of_lazy,
+        ("datasets", "Dataset"): _of_datasets,
+        ("datasets", "IterableDataset"): _of_datasets,
+    }
+    for (module, name), reader in readers.items():
+        # The module need not be installed.
+        kind = getattr(sys.modules.get(module), name, None)
+        if isinstance(kind, type) and isinstance(held, kind):
+            return reader
+    if hasattr(held, "__arrow_c_stream__"):
+        return _of_arrow
+    return _of_dict if isinstance(held, Mapping) else None
 
 
-def _columns(held: Mapping[Any, Any]) -> Mapping[Any, Any]:
+def _of_dict(held: Mapping[Any, Any]) -> Stream:
     if tables := [name for name, of in held.items() if hasattr(of, "column_names")]:
         raise UsageError(
             f"the input is a dict of {len(held):,} tables: give one of them, such as "
             f"x[{tables[0]!r}]"
         )
-    return held
+    return Stream(column_batches(held), None)
 
 
 def _of_arrow(held: Any) -> Stream:
@@ -142,16 +134,11 @@ def _check_polars(schema: Mapping[str, Any]) -> None:
 def _of_lazy(frame: Any) -> Stream:
     """Return the rows of a LazyFrame, which polars computes into a file, in bounded memory."""
     _check_polars(frame.collect_schema())
-    file, path = tempfile.mkstemp(prefix="beam_tfrecord-lazy-", suffix=".arrow")
-    os.close(file)
-    try:
-        oldest = sys.modules["polars"].CompatLevel.oldest()
-        frame.sink_ipc(path, compression="uncompressed", compat_level=oldest)
-        source = pa.OSFile(path)
-    finally:
-        # The open file stays readable.
-        os.remove(path)
-    reader = pa.ipc.open_file(source)
+    oldest = sys.modules["polars"].CompatLevel.oldest()
+    with tempfile.NamedTemporaryFile(prefix="beam_tfrecord-lazy-", suffix=".arrow") as file:
+        frame.sink_ipc(file.name, compression="uncompressed", compat_level=oldest)
+        # The open file stays readable when its name is gone.
+        reader = pa.ipc.open_file(pa.OSFile(file.name))
     batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
     return Stream(batches, reader.schema)
 
@@ -178,22 +165,17 @@ def _of_datasets(dataset: Any) -> Stream:
 
 def _stored(table: pa.Table, features: Mapping[str, Any]) -> pa.Table:
     """Return the columns of `datasets` in types that others know too."""
-    for number, field in enumerate(table.schema):
-        column = table.column(number)
+    fields, columns = [], []
+    for field, column in zip(table.schema, table.columns, strict=True):
+        feature, chunks = features.get(field.name), column.chunks
         if isinstance(field.type, pa.ExtensionType):
-            chunks = [chunk.storage for chunk in column.chunks]
-            column = pa.chunked_array(chunks, field.type.storage_type)
-        feature = features.get(field.name)
+            chunks = [chunk.storage for chunk in chunks]
         if getattr(feature, "pa_type", None) == _ENCODED:
-            column = pa.chunked_array([_encoded(c) for c in column.chunks], pa.binary())
-        plain = pa.field(field.name, column.type)
+            chunks = [pc.struct_field(chunk, "bytes") for chunk in chunks]
+        columns.append(pa.chunked_array(chunks))
         labels = getattr(feature, "names", None)
-        table = table.set_column(number, with_labels(plain, labels or ()), column)
-    return table
-
-
-def _encoded(pictures: pa.Array) -> pa.Array:
-    return pc.struct_field(pictures, "bytes")
+        fields.append(with_labels(pa.field(field.name, columns[-1].type), labels or ()))
+    return pa.table(columns, pa.schema(fields))
 
 
 def _of_pandas(frame: Any) -> Stream:
@@ -202,13 +184,14 @@ def _of_pandas(frame: Any) -> Stream:
     for name, _ in pairs:
         check_name(name)
     check_distinct([name for name, _ in pairs])
-    columns = dict(pairs)
-    objects = {name for name, series in columns.items() if series.dtype == object}
-    columns = {n: _with_nulls(s) if n in objects else s for n, s in columns.items()}
-    if objects:
-        return Stream(_pandas_batches(columns, len(frame)), None)
-    empty = {name: _pandas_array(name, series.iloc[:0], 0) for name, series in columns.items()}
-    return Stream(_pandas_batches(columns, len(frame)), pa.table(empty).schema)
+    columns = {n: _with_nulls(s) if s.dtype == object else s for n, s in pairs}
+
+    def piece(start: int, stop: int) -> pa.Table:
+        parts = {name: series.iloc[start:stop] for name, series in columns.items()}
+        return pa.table({name: _pandas_array(name, part, start) for name, part in parts.items()})
+
+    has_objects = any(series.dtype == object for series in columns.values())
+    return Stream(in_pieces(piece), None if has_objects else piece(0, 0).schema)
 
 
 def _index_of(index: Any) -> list[tuple[Any, Any]]:
@@ -235,18 +218,6 @@ def _with_nulls(series: Any) -> Any:
         return series
     is_nan = [isinstance(value, float | np.floating) and value != value for value in series]
     return series.mask(np.array(is_nan, bool), None)
-
-
-def _pandas_batches(columns: Mapping[Any, Any], rows: int) -> Iterator[pa.RecordBatch]:
-    first, size = 0, FIRST_ROWS
-    while first < rows:
-        stop = min(rows, first + size)
-        table = pa.table(
-            {n: _pandas_array(n, s.iloc[first:stop], first) for n, s in columns.items()}
-        )
-        yield from table.to_batches()
-        size = next_rows(stop - first, table.nbytes)
-        first = stop
 
 
 def _pandas_array(name: str, series: Any, first: int) -> pa.Array | pa.ChunkedArray:

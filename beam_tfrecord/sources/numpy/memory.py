@@ -18,8 +18,8 @@ import numpy as np
 
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.tensors import Array, dtype_name, is_foreign
-from beam_tfrecord.sources.numpy.columns import columns_of
-from beam_tfrecord.sources.numpy.files import DIRECTORY_PREFIX, FILE_NAME, IN_MEMORY, StoredArray
+from beam_tfrecord.sources.numpy.columns import Column, checked_columns, columns_of
+from beam_tfrecord.sources.numpy.files import StoredArray
 
 # A zip archive stores the length of a name in two bytes.
 _MAX_NAME_BYTES = 2**16 - 1
@@ -29,59 +29,47 @@ def named_arrays(arrays: Any) -> dict[str, Array]:
     """Check one array or a mapping of arrays, and return a mapping of arrays by name."""
     if isinstance(arrays, np.ndarray):
         arrays = {"data": arrays}
-    found = {}
+    if not arrays:
+        raise UsageError("there is no array: pass at least one, as {'data': array}")
     for name, array in arrays.items():
-        _check_name(name)
+        if not (isinstance(name, str) and name and _is_kept(f"{name}.npy")):
+            raise UsageError(
+                f"{str(name)[:80]!r} cannot be the name of an array: pass a short text"
+            )
         if isinstance(array, np.ma.MaskedArray):
             raise UsageError(f"array {name!r} is masked: give array.filled(…) instead")
-        found[name] = np.asarray(array)
-    if not found:
-        raise UsageError("there is no array: pass at least one, as {'data': array}")
+    found = {name: np.asarray(array) for name, array in arrays.items()}
     try:
-        columns_of(_described(found), IN_MEMORY, types={}, as_row=False)
+        _columns(found)
     except DataError as error:
         raise UsageError(str(error)) from error
     return found
 
 
-def _check_name(name: Any) -> None:
-    if not isinstance(name, str) or not name:
-        raise UsageError(f"{name!r} is not an array name: pass a string")
-    member = f"{name}.npy"
-    try:
-        is_long = len(member.encode()) > _MAX_NAME_BYTES
-    except UnicodeEncodeError as error:
-        raise UsageError(
-            f"array name {name[:80]!r} is not valid Unicode: rename the array"
-        ) from error
-    if is_long:
-        raise UsageError(
-            f"array name {name[:80]!r}… has more than {_MAX_NAME_BYTES - len('.npy'):,} bytes: "
-            "shorten it"
-        )
-    # zipfile changes some names: for example, it cuts them at the first NUL.
-    if zipfile.ZipInfo(member).filename != member:
-        raise UsageError(
-            f"array name {name[:80]!r} has a character that no archive can hold: rename the array"
-        )
+def _is_kept(member: str) -> bool:
+    """Return whether zipfile writes a member under exactly this name: it cuts some at a NUL."""
+    written = zipfile.ZipInfo(member).filename.encode(errors="replace")
+    return written.decode() == member and len(written) <= _MAX_NAME_BYTES
 
 
-def _described(arrays: Mapping[str, Array]) -> list[StoredArray]:
-    return [StoredArray(name, array.dtype, array.shape, False, 0) for name, array in arrays.items()]
+def _columns(arrays: Mapping[str, Array]) -> tuple[Column, ...]:
+    stored = (StoredArray(name, of.dtype, of.shape, False, 0) for name, of in arrays.items())
+    columns = (column for array in stored for column in columns_of(array))
+    return checked_columns(columns, "the arrays in memory")
 
 
 def spill_arrays(arrays: Mapping[str, Array], temp_dir: str | None) -> tuple[str, dict[str, str]]:
-    """Write arrays to an .npz file that is removed at the end of this process."""
-    directory = tempfile.mkdtemp(prefix=DIRECTORY_PREFIX, dir=temp_dir)
+    """Write arrays to an .npz file that is removed at the end of this process.
+
+    Return its path, and the dtypes of the columns that it holds as raw bytes.
+    """
+    directory = tempfile.mkdtemp(prefix="beam_tfrecord-arrays-", dir=temp_dir)
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    path = os.path.join(directory, FILE_NAME)
+    path = os.path.join(directory, "arrays.npz")
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                width = array.dtype.itemsize
-                raw = array.view(f"V{width}") if is_foreign(array.dtype) else array
+                raw = array.view(f"V{array.itemsize}") if is_foreign(array.dtype) else array
                 np.lib.format.write_array(member, raw, allow_pickle=False)
-    columns = columns_of(_described(arrays), IN_MEMORY, types={}, as_row=False)
-    return path, {
-        column.name: dtype_name(column.dtype) for column in columns if is_foreign(column.dtype)
-    }
+    dtypes = {column.name: column.dtype for column in _columns(arrays)}
+    return path, {name: dtype_name(dtype) for name, dtype in dtypes.items() if is_foreign(dtype)}

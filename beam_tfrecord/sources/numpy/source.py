@@ -4,44 +4,44 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
-from beam_tfrecord.hashes import hash_ranges, name_hash, sum_hashes
-from beam_tfrecord.sources.base import (
-    Chunk,
-    InputFile,
-    Scan,
-    Source,
-    Unit,
-    not_in_file,
-    wanted_columns,
+from beam_tfrecord.features.tensors import (
+    Array,
+    TensorType,
+    dtype_name,
+    join_dtypes,
+    join_shapes,
+    join_tensor_types,
+    tensor_block,
 )
-from beam_tfrecord.sources.files import as_paths, list_files
-from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
+from beam_tfrecord.options.sources import NumpyOptions
+from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Unit
+from beam_tfrecord.sources.files import FileSource, as_paths, list_files
+from beam_tfrecord.sources.hive import with_partitions
+from beam_tfrecord.sources.merging import ByFile, fields_inside, join_by_name
 from beam_tfrecord.sources.numpy.columns import (
     Column,
     arrow_array,
-    can_read_as,
-    check_names,
+    checked_columns,
     columns_of,
     common_rows,
     field_of,
-    joined_column,
-    names_of,
-    note_big_endian,
-    plain_arrays,
-    plain_fields,
-    too_large,
+    plain_field,
     types_of,
 )
-from beam_tfrecord.sources.numpy.files import ArrayReader, StoredArray, shown_file, stored_arrays
+from beam_tfrecord.sources.numpy.files import (
+    ArrayReader,
+    StoredArray,
+    as_data_errors,
+    stored_arrays,
+)
+from beam_tfrecord.tables import not_found
 
 SUFFIXES = (".npy", ".npz")
 
@@ -51,6 +51,7 @@ BATCH_BYTES = 16 * 2**20
 _FEATURE_BYTES = 64
 # Examples, with names and shapes, must be shorter than 2 GiB.
 _MAX_ROW_BYTES = 2**31 - 2**16
+_OF_PLAIN = ("shape", "data")
 _CHOICES = {"example": ("row", "array"), "store": ("bytes", "values"), "layout": ("plain",)}
 
 
@@ -60,12 +61,15 @@ class _Contents(NamedTuple):
     arrays: tuple[StoredArray, ...]
     columns: tuple[Column, ...]
     rows: int
-    row_bytes: int
     names: tuple[str, ...]
+
+    @property
+    def row_bytes(self) -> int:
+        return sum(array.row_bytes for array in self.arrays)
 
 
 @dataclasses.dataclass(frozen=True)
-class Numpy(Source):
+class Numpy(NumpyOptions, FileSource):
     """NumPy arrays in .npy and .npz files.
 
     The array of an .npy file becomes the column ``data``, and each array of an .npz file a column
@@ -75,21 +79,11 @@ class Numpy(Source):
     kind: ClassVar[str] = "numpy"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
     detail_type: ClassVar[Any] = _Contents
-    has_ranges: ClassVar[bool] = True
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
 
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-    _: dataclasses.KW_ONLY
-    columns: Sequence[str] | None = None
-    example: str | None = None
-    store: str = "bytes"
-    layout: str | None = None
-    types: Mapping[str, str] | None = None
-    union: bool = False
-
     def __post_init__(self) -> None:
-        object.__setattr__(self, "paths", as_paths(self.paths))
+        super().__post_init__()
         for option, known in _CHOICES.items():
             if (value := getattr(self, option)) not in (None, *known):
                 raise UsageError(
@@ -99,44 +93,39 @@ class Numpy(Source):
         if self.layout == "plain" and self.store != "bytes":
             raise UsageError("--layout plain keeps bytes: leave out --store values")
         types_of(self.types)
-        object.__setattr__(self, "columns", wanted_columns(self.columns))
 
     def files(self) -> Iterator[InputFile]:
-        files = list_files(as_paths(self.paths), SUFFIXES)
-        first = next(files)
-        for second in files:
-            if self.example is None:
-                raise UsageError(
-                    f"{first.name} and {second.name} are several files of arrays: pass --example "
-                    "row for an example from each row, or --example array for one from each file"
-                )
-            yield first
-            first = second
-        yield first
+        files = list(list_files(as_paths(self.paths), SUFFIXES))
+        if len(files) > 1 and self.example is None:
+            raise UsageError(
+                f"{files[0].name} and {files[1].name} are several files of arrays: pass --example "
+                "row for an example from each row, or --example array for one from each file"
+            )
+        return iter(files)
 
     def scan(self, chunk: Chunk) -> Scan:
-        file = chunk.file
-        arrays = stored_arrays(file)
-        columns = columns_of(
-            arrays,
-            shown_file(file),
-            types=types_of(self.types),
-            as_row=self._as_row,
-            wanted=self.columns,
-        )
-        names = names_of(arrays)
+        file, arrays = chunk.file, stored_arrays(chunk.file)
+        if self.example == "array":
+            arrays = [dataclasses.replace(array, shape=(1, *array.shape)) for array in arrays]
+        known = [column for array in arrays for column in columns_of(array)]
+        wanted = [one for one in known if self.columns is None or one.name in self.columns]
+        columns = checked_columns(wanted, file.name, types_of(self.types))
         used = {column.array for column in columns}
-        arrays = [array for array in arrays if array.name in used]
-        rows = 1 if self._as_row else common_rows(arrays, file)
-        row_bytes = sum(
-            math.prod(array.shape if self._as_row else array.shape[1:]) * array.dtype.itemsize
-            for array in arrays
-        )
-        return Scan(chunk, _Contents(tuple(arrays), columns, rows, row_bytes, names))
-
-    @property
-    def _as_row(self) -> bool:
-        return self.example == "array"
+        read = tuple(array for array in arrays if array.name in used)
+        rows = common_rows(read or arrays, file.name)
+        if self.layout == "plain" and len(columns) != 1:
+            raise UsageError(
+                f"--layout plain takes one array but {file.name} has {len(columns)} columns: "
+                "choose one with --columns"
+            )
+        names = tuple(column.name for column in known)
+        contents = _Contents(read, columns, rows, names)
+        if contents.row_bytes > _MAX_ROW_BYTES:
+            raise DataError(
+                f"a row of {file.name} has {contents.row_bytes:,} bytes, more than an example can "
+                "hold: cut its arrays into smaller rows, or leave some out with --columns"
+            )
+        return Scan(chunk, contents)
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         (scan,) = scans
@@ -161,138 +150,83 @@ class Numpy(Source):
             for index, (start, stop) in enumerate(spans)
         ]
 
-    def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
-        contents: _Contents = unit.detail
-        if all(array.has_rows for array in contents.arrays):
-            shapes = [(1, *a.shape) if self._as_row else a.shape for a in contents.arrays]
-            return [
-                array.range_of(shape, unit.start, unit.stop)
-                for array, shape in zip(contents.arrays, shapes, strict=True)
-            ]
-        size, rows = unit.file.bytes, max(1, contents.rows)
-        return ((size * unit.start // rows, size * max(1, unit.stop) // rows),)
-
-    def content(self, unit: Unit) -> int:
-        return hash_ranges(unit.file.path, self.ranges(unit), name=_hash_name(unit))
-
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         scans = sorted(inferences, key=lambda scan: scan.chunk.file.name)
-        files = [scan.chunk.file for scan in scans]
-        inside = dict.fromkeys(name for scan in scans for name in scan.detail.names)
-        check_names(inside, files, columns=self.columns, types=self.types)
-        found = [(scan.chunk.file, {c.name: c for c in scan.detail.columns}) for scan in scans]
-        names = list(dict.fromkeys(name for _, columns in found for name in columns))
-        widen = self.layout != "plain"
-        columns = [joined_column(n, found, union=self.union, widen=widen) for n in names]
-        note_big_endian(found)
-        schema = pa.schema(self._fields(columns))
-        schema = add_partition_fields(schema, files, columns=self.columns, union=self.union)
-        if self.columns is None or self.layout == "plain":
-            return schema
-        return pa.schema([schema.field(name) for name in self.columns])
+        names = dict.fromkeys(name for scan in scans for name in scan.detail.names)
+        if unknown := [name for name in self.types or () if name not in names]:
+            raise UsageError(not_found(unknown[0], names, of="--types"))
+        found = [(scan.chunk.file, self._by_name(scan.detail)) for scan in scans]
+        columns = self.columns
+        if columns is not None and self.layout == "plain":
+            columns = [*_OF_PLAIN, *(name for name in columns if name not in names)]
+        return join_by_name(found, self._joined, columns=columns, union=self.union)
 
-    def _fields(self, columns: Sequence[Column]) -> list[pa.Field]:
-        if self.layout != "plain":
-            return [field_of(column, store=self.store) for column in columns]
-        if len(columns) != 1:
-            raise UsageError(
-                f"--layout plain takes one array but the input has {len(columns)} columns: "
-                "choose one with --columns"
-            )
-        return plain_fields(columns[0])
+    def _by_name(self, contents: _Contents) -> dict[str, Any]:
+        """Return the columns of a file; one that is not read is None."""
+        if self.layout == "plain":
+            return dict.fromkeys(_OF_PLAIN, contents.columns[0])
+        return dict.fromkeys(contents.names) | {column.name: column for column in contents.columns}
+
+    def _joined(self, name: str, having: ByFile[Column]) -> pa.Field:
+        """Return the field of a column in many files; sizes that differ become None."""
+        is_plain, (first, joined) = self.layout == "plain", having[0]
+        for file, column in having[1:]:
+            dtype = join_dtypes(joined.dtype, column.dtype)
+            if dtype is None or (is_plain and column.dtype != joined.dtype):
+                raise SchemaConflict(
+                    f"column {column.name!r} is {dtype_name(column.dtype)} in {file.name} but "
+                    f"{dtype_name(joined.dtype)} in {first.name}: save both with one dtype"
+                )
+            shape = join_shapes(joined.shape, column.shape)
+            joined = dataclasses.replace(joined, dtype=dtype, shape=shape)
+        return plain_field(name, joined) if is_plain else field_of(joined, store=self.store)
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
     ) -> Iterator[Batch]:
-        return self.read_hashed(unit, schema, batch_rows=batch_rows, hashes=None)
-
-    def read_hashed(
-        self, unit: Unit, schema: pa.Schema, *, batch_rows: int, hashes: list[int] | None
-    ) -> Iterator[Batch]:
-        """Yield the rows of `unit` in order, as batches of exactly `schema`.
-
-        Rows that are too large for an example are rejected, and not read.
-        """
         contents: _Contents = unit.detail
-        row_bytes = contents.row_bytes
         origin = Origin(unit.name, unit.index, 0, address=(f"{unit.file.name} row ", unit.start))
-        wanted = self._wanted(unit, contents, schema)
-        if unit.start == unit.stop or row_bytes > _MAX_ROW_BYTES:
-            rows = range(unit.stop - unit.start)
-            rejects = tuple(too_large(origin, row, row_bytes) for row in rows)
-            nothing = pa.RecordBatch.from_pylist([], schema=schema)
-            yield Batch(nothing, origin, rejects=rejects)
-            if hashes is not None:
-                hashes.append(self.content(unit))
-            return
-        step = max(1, min(batch_rows, BATCH_BYTES // max(1, row_bytes)))
-        # Rows are hashed while they are read, because a second read costs as much as the hash.
-        can_hash = hashes is not None and all(array.has_rows for array in contents.arrays)
+        columns = self._wanted(unit, schema)
+        step = max(1, min(batch_rows, BATCH_BYTES // max(1, contents.row_bytes)))
         with contextlib.ExitStack() as stack:
-            readers = {}
-            for array in contents.arrays:
-                reader = ArrayReader(unit.file, array, as_row=self._as_row)
-                readers[array.name] = stack.enter_context(contextlib.closing(reader))
-                if can_hash:
-                    reader.begin_hash(_hash_name(unit), unit.start, unit.stop)
-            for start in range(unit.start, unit.stop, step):
+            readers = {
+                array.name: stack.enter_context(contextlib.closing(ArrayReader(unit.file, array)))
+                for array in contents.arrays
+            }
+            # A unit without rows has a batch, too.
+            for start in range(unit.start, max(unit.stop, unit.start + 1), step):
                 stop = min(unit.stop, start + step)
-                data = self._record_batch(unit, readers, wanted, schema, start, stop)
+                blocks = {name: reader.rows(start, stop) for name, reader in readers.items()}
+                # Without a column, the number of rows would be lost.
+                arrays: dict[str, pa.Array] = {"\0rows": pa.nulls(stop - start)}
+                for column in columns:
+                    with as_data_errors(f"array {column.name!r} of {unit.file.name}"):
+                        arrays |= self._arrays(column, blocks[column.array], schema)
+                data = with_partitions(pa.RecordBatch.from_pydict(arrays), unit.file, schema)
                 yield Batch(data, dataclasses.replace(origin, rows=start - unit.start))
-        if hashes is not None and can_hash:
-            of_ranges = [reader.hash_of_range() for reader in readers.values()]
-            hashes.append(sum_hashes([name_hash(_hash_name(unit)), *of_ranges]))
-        elif hashes is not None:
-            hashes.append(self.content(unit))
 
-    def _wanted(self, unit: Unit, contents: _Contents, schema: pa.Schema) -> dict[str, Column]:
-        """Return the columns of the file that are in `schema`, by name."""
-        inside = {column.name: column for column in contents.columns}
+    def _wanted(self, unit: Unit, schema: pa.Schema) -> list[Column]:
+        """Return the columns of the file of a unit that are in `schema`."""
+        inside: dict[str, Column] = {column.name: column for column in unit.detail.columns}
         if self.layout == "plain":
-            return inside
-        for field in schema:
-            if field.name not in inside:
-                if field.name not in dict(unit.file.partitions) and not self.union:
-                    raise not_in_file(field.name, unit.file, [*inside, *dict(unit.file.partitions)])
-                continue
+            return list(inside.values())
+        fields = fields_inside(schema, inside, unit.file, union=self.union)
+        for field in fields:
             column = inside[field.name]
-            own = field_of(column, store=self.store).type
-            if not can_read_as(field.type, column, own):
+            own = joined = field_of(column, store=self.store).type
+            if isinstance(field.type, TensorType):
+                joined = join_tensor_types(TensorType(column.dtype, column.shape), field.type)
+            if joined != field.type:
                 raise SchemaConflict(
                     f"column {field.name!r} is {own} in {unit.file.name} but {field.type} in the "
                     f"schema: change it to {own} there, or convert it with --map"
                 )
-        return {name: column for name, column in inside.items() if name in schema.names}
+        return [inside[field.name] for field in fields]
 
-    def _record_batch(
-        self,
-        unit: Unit,
-        readers: Mapping[str, ArrayReader],
-        wanted: Mapping[str, Column],
-        schema: pa.Schema,
-        start: int,
-        stop: int,
-    ) -> pa.RecordBatch:
-        blocks = {name: reader.rows(start, stop) for name, reader in readers.items()}
-        arrays: dict[str, pa.Array] = {}
-        for name, column in wanted.items():
-            values = column.of_block(blocks[column.array])
-            try:
-                if self.layout == "plain":
-                    arrays |= plain_arrays(values, column.dtype)
-                else:
-                    arrays[name] = arrow_array(values, schema.field(name))
-            except ValueError as error:
-                raise DataError(
-                    f"array {name!r} of {shown_file(unit.file).name} holds {error}: correct it"
-                ) from error
-        if arrays:
-            data = pa.RecordBatch.from_pydict(arrays)
-        else:
-            data = pa.RecordBatch.from_struct_array(pa.array([{}] * (stop - start), pa.struct([])))
-        return with_partitions(data, unit.file, schema)
-
-
-def _hash_name(unit: Unit) -> str:
-    contents: _Contents = unit.detail
-    return f"{unit.name} {contents.arrays!r}"
+    def _arrays(self, column: Column, block: Array, schema: pa.Schema) -> dict[str, pa.Array]:
+        """Return the Arrow columns of a column in a block of rows of its array."""
+        values = column.of_block(block)
+        if self.layout != "plain":
+            return {column.name: arrow_array(values, schema.field(column.name).type)}
+        tensor = tensor_block(values, TensorType(column.dtype, None)).storage
+        return {name: tensor.field(name) for name in _OF_PLAIN}

@@ -8,7 +8,7 @@ import importlib
 import os
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -19,8 +19,9 @@ from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin
 from beam_tfrecord.errors import UsageError, did_you_mean
 from beam_tfrecord.features.arrow_types import type_of_column
 from beam_tfrecord.options import flag_of
+from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, wanted_columns
-from beam_tfrecord.sources.files import as_paths
+from beam_tfrecord.sources.files import FileSource, as_paths
 from beam_tfrecord.sources.sql.database import ConnectionLost, Engine, SqlOptions
 from beam_tfrecord.sources.sql.jdbc_java import jars_to_send
 from beam_tfrecord.sources.sql.plan import Question, SqlPlan, make_plan
@@ -94,7 +95,7 @@ _ARRAYS = ("refuse", "text", "list")
 
 
 @dataclasses.dataclass(frozen=True)
-class Sql(Source):
+class Sql(DatabaseOptions, FileSource):
     """A table or a query of a database, read in partitions of one snapshot.
 
     The password belongs in an environment variable or a file of the machines that read. A
@@ -106,28 +107,7 @@ class Sql(Source):
     suffixes: ClassVar[tuple[str, ...]] = (".db", ".sqlite", ".sqlite3")
     infers_from_scans: ClassVar[bool] = True
 
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
     _: dataclasses.KW_ONLY
-    table: str | None = None
-    query: str | None = None
-    where: str | None = None
-    columns: Sequence[str] | None = None
-    types: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    partition_column: str | None = None
-    partitions: int | None = None
-    ordered: bool = False
-    max_connections: int | None = None
-    row_count: bool = True
-    arrays: str = "refuse"
-    session_init: Sequence[str] = ()
-    fetch_rows: int | None = None
-    statement_timeout_s: float | None = None
-    username: str | None = None
-    password_env: str | None = None
-    password_file: str | None = None
-    driver: str | None = None
-    jars: Sequence[str] = ()
-    properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
     job: str = dataclasses.field(init=False, default="", compare=False, repr=False)
     password: dataclasses.InitVar[str | None] = None
 
@@ -138,14 +118,14 @@ class Sql(Source):
         url, in_url = split_password(paths[0])
         if password or in_url:
             store_password(url, password or in_url or "")
-        types = {name: type_of_column(name, of) for name, of in self.types.items()}
+        types = {name: type_of_column(name, of) for name, of in self.typed.items()}
         for name, value in {
             "paths": (url,),
             "types": types,
             "columns": wanted_columns(self.columns),
             "session_init": texts_of(self.session_init),
             "jars": texts_of(self.jars),
-            "properties": dict(self.properties),
+            "properties": dict(self.properties or {}),
             "job": uuid.uuid4().hex,
         }.items():
             object.__setattr__(self, name, value)
@@ -175,7 +155,7 @@ class Sql(Source):
     def engine(self) -> Engine:
         """The engine that reads the database."""
         options = {field.name: getattr(self, field.name) for field in fields(SqlOptions)}
-        options["properties"] = tuple(sorted(self.properties.items()))
+        options["properties"] = tuple(sorted((self.properties or {}).items()))
         return engine_of(self.url, SqlOptions(**options))
 
     @property

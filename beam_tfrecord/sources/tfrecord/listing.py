@@ -35,19 +35,17 @@ _FORMATS = "beam_tfrecord/"
 class ShardFile(InputFile):
     """A shard of a dataset, or the manifest of a dataset without shards.
 
-    Its version and its digest are the hash in the manifest, so that a copy of a dataset is the same
-    input. It has no `state`, because that would differ in a copy.
+    Its digest is the hash in the manifest, and its `stamp`, too, so that a copy of a dataset is the
+    same input.
     """
 
     manifest: str = ""
     split: str = ""
     examples: int = 0
-    seen: tuple[str, str] = ("", "")
 
-    def check(self) -> None:
-        """Check that a local file has not changed since it was listed, as `InputFile` does."""
-        version, state = self.seen
-        InputFile(self.path, self.name, self.bytes, version, state=state).check()
+    @property
+    def stamp(self) -> tuple[str, str]:
+        return self.digest, ""
 
 
 def is_dataset(path: str | os.PathLike[str]) -> bool:
@@ -125,20 +123,13 @@ def _shard_file(
             f"{file.path!r} has {file.bytes:,} bytes but the manifest of its dataset says "
             f"{shard.bytes:,}: run verify to find out why"
         )
-    digest = manifest.content if shard is None else shard.xxh64
-    listed = {field.name: getattr(file, field.name) for field in dataclasses.fields(file)}
-    return ShardFile(
-        **listed
-        | {
-            "version": digest,
-            "digest": digest,
-            "state": "",
-            "manifest": manifest_file,
-            "split": split,
-            "examples": 0 if shard is None else shard.examples,
-            "seen": (file.version, file.state),
-        }
-    )
+    of_shard = {
+        "digest": manifest.content if shard is None else shard.xxh64,
+        "manifest": manifest_file,
+        "split": split,
+        "examples": 0 if shard is None else shard.examples,
+    }
+    return ShardFile(**dataclasses.asdict(file) | of_shard)
 
 
 def is_empty_dataset(file: InputFile) -> bool:

@@ -51,9 +51,7 @@ class Cuts(NamedTuple):
 @contextlib.contextmanager
 def opened(file: InputFile) -> Iterator[BinaryIO]:
     """Open a file; of an object, the version that was listed."""
-    version = ""
-    if is_remote(file.path):
-        version = file.seen[0] if isinstance(file, ShardFile) else file.version
+    version = file.version if is_remote(file.path) else ""
     try:
         with open_read(file.path, version=version) as stream:
             yield stream

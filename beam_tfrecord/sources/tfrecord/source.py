@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, EXAMPLES_SCHEMA, Batch, Origin
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.hashes import name_hash, range_digest, sum_hashes, xxh64_text
+from beam_tfrecord.hashes import xxh64_text
 from beam_tfrecord.layout import ONLY_SPLIT
 from beam_tfrecord.manifest import TRANSFORM_FN, Manifest
 from beam_tfrecord.native import XXH64
+from beam_tfrecord.options.sources import UnionOption
 from beam_tfrecord.records.examples import (
     Discovered,
     ForeignRecord,
@@ -33,11 +34,9 @@ from beam_tfrecord.sources.base import (
     Scan,
     Source,
     Unit,
-    chosen_columns,
-    wanted_columns,
 )
-from beam_tfrecord.sources.files import as_paths
-from beam_tfrecord.sources.hive import add_partition_fields
+from beam_tfrecord.sources.files import FileSource, as_paths
+from beam_tfrecord.sources.merging import joined_schema
 from beam_tfrecord.sources.tfrecord.listing import (
     SUFFIXES,
     ShardFile,
@@ -63,25 +62,17 @@ class Found(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Tfrecord(Source):
+class Tfrecord(UnionOption, FileSource):
     """TFRecord files, plain or compressed with gzip: datasets, and files of other programs."""
 
     kind: ClassVar[str] = "tfrecord"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
     detail_type: ClassVar[Any] = RecordUnit
-    has_ranges: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
 
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
     _: dataclasses.KW_ONLY
-    columns: Sequence[str] | None = None
-    union: bool = False
     copies: bool = dataclasses.field(default=False, init=False)
     keeps_splits: bool = dataclasses.field(default=False, init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "paths", as_paths(self.paths))
-        object.__setattr__(self, "columns", wanted_columns(self.columns))
 
     def files(self) -> Iterator[InputFile]:
         return list_records(as_paths(self.paths))
@@ -119,9 +110,6 @@ class Tfrecord(Source):
             )
         ]
 
-    def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
-        return ((unit.start, unit.stop),)
-
     def infer(self, of: Unit) -> Found:
         features: Mapping[str, Discovered] = {}
         if not self.copies and not isinstance(of.file, ShardFile):
@@ -153,44 +141,18 @@ class Tfrecord(Source):
             for one in found:
                 features = merge_discovered(features, one.features)
             inside = schema_of_discovered(features).to_arrow()
-        schema = add_partition_fields(inside, files, columns=self.columns, union=self.union)
-        names = list(schema.names)
-        return chosen_columns({field.name: field for field in schema}, self.columns, names)
+        return joined_schema(
+            inside.names, inside.field, files, columns=self.columns, union=self.union
+        )
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
-    ) -> Iterator[Batch]:
-        yield from self._batches(unit, schema, _unit_blocks(unit), batch_rows)
-
-    def read_hashed(
-        self, unit: Unit, schema: pa.Schema, *, batch_rows: int, hashes: list[int] | None
-    ) -> Iterator[Batch]:
-        if hashes is None or unit.detail.compression:
-            yield from super().read_hashed(unit, schema, batch_rows=batch_rows, hashes=hashes)
-            return
-        digest = range_digest(unit.name, unit.start, unit.stop)
-        blocks = _digested(_unit_blocks(unit), digest)
-        yield from self._batches(unit, schema, blocks, batch_rows)
-        hashes.append(sum_hashes((name_hash(unit.name), digest.intdigest())))
-
-    def notes(self, files: Iterable[InputFile]) -> list[str]:
-        listed = list(files)
-        manifests = dict.fromkeys(file.manifest for file in listed if isinstance(file, ShardFile))
-        fitted = [path for path in manifests if any(map(_is_fitted, Manifest.load(path).sidecars))]
-        lines = [
-            f"the preprocessing function in {os.path.dirname(path)!r} is not copied: keep that "
-            "dataset, or copy its transform_fn/"
-            for path in fitted
-        ]
-        return [*lines[:MOST_NOTES], *super().notes(listed)]
-
-    def _batches(
-        self, unit: Unit, schema: pa.Schema, blocks: Iterator[RecordBlock], batch_rows: int
     ) -> Iterator[Batch]:
         first: int = unit.detail.first_record
         convert = framed_batch
         if not self.copies:
             convert = RowReader(unit.file, schema, union=self.union).rows
+        blocks = _unit_blocks(unit)
         for part in (part for block in blocks for part in split_rows(block, batch_rows)):
             origin = Origin(
                 unit.name,
@@ -205,6 +167,17 @@ class Tfrecord(Source):
                 encoded=self.copies,
                 framed=self.copies,
             )
+
+    def notes(self, files: Iterable[InputFile]) -> list[str]:
+        listed = list(files)
+        manifests = dict.fromkeys(file.manifest for file in listed if isinstance(file, ShardFile))
+        fitted = [path for path in manifests if any(map(_is_fitted, Manifest.load(path).sidecars))]
+        lines = [
+            f"the preprocessing function in {os.path.dirname(path)!r} is not copied: keep that "
+            "dataset, or copy its transform_fn/"
+            for path in fitted
+        ]
+        return [*lines[:MOST_NOTES], *super().notes(listed)]
 
 
 def _unit_blocks(unit: Unit) -> Iterator[RecordBlock]:
@@ -226,12 +199,6 @@ def _unit_blocks(unit: Unit) -> Iterator[RecordBlock]:
                 f"{file.name} is not the shard that its manifest describes: run verify to find "
                 "out why"
             )
-
-
-def _digested(blocks: Iterator[RecordBlock], digest: XXH64) -> Iterator[RecordBlock]:
-    for block in blocks:
-        digest.update(block.data)
-        yield block
 
 
 def _is_fitted(name: str) -> bool:
