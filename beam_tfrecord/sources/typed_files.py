@@ -31,7 +31,6 @@ from beam_tfrecord.sources.base import (
     Scan,
     Source,
     Unit,
-    not_in_file,
 )
 from beam_tfrecord.sources.file_parts import (
     changed,
@@ -43,7 +42,7 @@ from beam_tfrecord.sources.file_parts import (
 )
 from beam_tfrecord.sources.files import FileSource
 from beam_tfrecord.sources.hive import with_partitions
-from beam_tfrecord.sources.merging import ByFile, join_by_name
+from beam_tfrecord.sources.merging import ByFile, fields_inside, join_by_name
 from beam_tfrecord.sources.rejects import bad_value, without_rows
 from beam_tfrecord.storage import is_in_zip
 from beam_tfrecord.tables import repeated
@@ -383,19 +382,15 @@ def _spans(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
 
 def _wanted(unit: Unit, inside: pa.Schema, schema: pa.Schema, union: bool) -> pa.Schema:
     """Return the fields of `schema` that are columns inside the file, not in its path."""
-    partitions = dict(unit.file.partitions)
-    for field in schema:
-        if field.name not in inside.names:
-            if field.name not in partitions and not union:
-                raise not_in_file(field.name, unit.file, [*inside.names, *partitions])
-            continue
+    wanted = pa.schema(fields_inside(schema, inside.names, unit.file, union=union))
+    for field in wanted:
         of = inside.field(field.name).type
         if not can_cast(of, field.type):
             raise SchemaConflict(
                 f"column {field.name!r} is {of} in {unit.file.name} but {field.type} in the "
                 f"schema: change it to {of} there, or convert it with --map"
             )
-    return pa.schema([field for field in schema if field.name in inside.names])
+    return wanted
 
 
 def _batch(
