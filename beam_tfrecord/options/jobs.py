@@ -46,8 +46,7 @@ class SelectOptions:
     sample: Annotated[float | str | None, Option(
         "Share of the rows to read, chosen by a hash: 1% or 0.01.", "--sample SHARE")] = None
     sample_seed: Annotated[int | None, Option(
-        "Seed of the choice of the sample.", "--sample-seed N",
-        "Seed of the choice of the sample, from 0 to 2^64-1.")] = 0
+        "Seed of the choice of the sample.", "--sample-seed N")] = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,17 +56,17 @@ class JobOptions(ColumnsOption, SelectOptions, InputOptions):
     output: Annotated[str | os.PathLike[str], Option("Directory of the output.")]
     _: dataclasses.KW_ONLY
     limit: Annotated[int | None, Option(
-        "Read only the first N rows, after --filter and --sample.", "--limit N",
-        "Read only the first rows, after `filter` and `sample`.", least=1, common=True)] = None
+        "Read only the first rows, after --filter and --sample.", "--limit N",
+        least=1, common=True)] = None
     max_rejects: Annotated[int | str, Option(
         "Rows that may be rejected: a count, a percentage (1%), or any.", "--max-rejects COUNT",
         group=REJECTS, common=True)] = 0
     overwrite: Annotated[bool, Option(
-        "Replace another dataset in OUTPUT.", "--overwrite",
-        "Replace another dataset in the output.", group=OUTPUT, common=True)] = False
+        "Replace another dataset in the output.", "--overwrite",
+        group=OUTPUT, common=True)] = False
     runner: Annotated[str, Option(
         "Beam runner: direct, flink, dataflow, …", "--runner NAME",
-        "``direct``, or the name of any Beam runner.", group=RUNNER, common=True)] = "direct"
+        group=RUNNER, common=True)] = "direct"
     pipeline_options: Annotated[Sequence[str], Option(
         "Further Beam options, as on a command line.")] = ()
 
@@ -78,7 +77,7 @@ class PreprocessOptions:
 
     map: Annotated[Callable[..., Any] | str | None, Option(
         "Python function of a row: module:function or file.py:function.", "--map FUNCTION",
-        "Function of a row, or ``module:function``, or ``file.py:function``.", common=True)] = None
+        common=True)] = None
     transform: Annotated[
         str | os.PathLike[str] | Callable[..., Any] | Sequence[Any] | None, Option(
         "Preprocess by steps.json, or by a function for tensorflow-transform: file.py:function.",
@@ -86,11 +85,11 @@ class PreprocessOptions:
         "their JSON, or a preprocessing function (also as ``module:function`` or "
         "``file.py:function``).")] = None
     step: Annotated[Sequence[str], Option(
-        "Another step: impute=A,B:how=median, zscore=A, vocabulary=C:top_k=100, …; repeatable.",
-        "--step OP=A,B", 'Further steps, such as ``"zscore=fare,distance"``.')] = ()
+        "Further steps: impute=A,B:how=median, zscore=A, vocabulary=C:top_k=100, ….",
+        "--step OP=A,B")] = ()
     transform_fn: Annotated[str | os.PathLike[str] | None, Option(
         "Preprocess by the function that was fitted for another dataset.",
-        "--transform-fn DATASET", "A dataset whose fitted function to use instead.")] = None
+        "--transform-fn DATASET")] = None
     fit: Annotated[str, Option(
         "Split that statistics are computed from.", "--fit SPLIT")] = "train"
     raw_too: Annotated[bool, Option("Keep raw values too, as A_raw.", "--raw-too")] = False
@@ -116,17 +115,15 @@ class WriteOptions(PreprocessOptions, JobOptions):
         "Keep the order of the input.", "--no-shuffle", "False keeps the order of the input.",
         common=True)] = True
     seed: Annotated[int | None, Option(
-        "Seed of the order and of the splits.", "--seed N",
-        "Seed of the order and of the splits, from 0 to 2^64-1.")] = 0
+        "Seed of the order and of the splits.", "--seed N")] = 0
     shards: Annotated[int | str | Mapping[str, int] | None, Option(
         "Number of shards, of all splits or of each (train=64,test=8).", "--shards COUNT",
-        'Number of shards of all splits, or of each: ``{"train": 64, "test": 8}``.',
         group=OUTPUT, common=True)] = None
     shard_size: Annotated[int | str | None, Option(
         "Size of a shard.  [default: 128MB]", "--shard-size SIZE",
-        'Bytes of a shard before compression; by default ``"128MB"``.', group=OUTPUT)] = None
+        group=OUTPUT)] = None
     compression: Annotated[str, Option(
-        "Compression of the shards.", "--compression", "``none`` or ``gzip``.",
+        "Compression of the shards.", "--compression",
         choices=("none", "gzip"), group=OUTPUT)] = "none"
     schema: Annotated["Schema | str | os.PathLike[str] | None", Option(
         "Schema to enforce, as JSON.", "--schema FILE",

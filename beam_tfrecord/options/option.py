@@ -79,6 +79,12 @@ class Option:
         return self.usage.partition(" ")[2] or None
 
     @property
+    def flag_help(self) -> str:
+        """The help of the flag, which says whether it may be repeated."""
+        is_list = self.form == "words"
+        return f"{self.help.removesuffix('.')}; may be repeated." if is_list else self.help
+
+    @property
     def form(self) -> Form:
         """How the text of the flag becomes a value."""
         if isinstance(self.default, bool):

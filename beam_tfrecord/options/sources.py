@@ -22,8 +22,7 @@ class ColumnsOption:
     """The columns to read."""
 
     columns: Annotated[Sequence[str] | None, Option(
-        "Columns to read.", "--columns A,B",
-        "Names of the columns to read, in order; None means all.", group=INPUT, common=True)] = None
+        "Columns to read.", "--columns A,B", group=INPUT, common=True)] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +39,7 @@ class UnionOption:
 
     union: Annotated[bool, Option(
         "Columns that a file lacks are null there (CSV, Parquet, Arrow, ORC, Avro, Excel, NumPy, "
-        "TFRecord, tables of images, WebDataset).", "--union",
-        "Accept files that lack columns; these are null there.", group=INPUT)] = False
+        "TFRecord, tables of images, WebDataset).", "--union", group=INPUT)] = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,9 +48,7 @@ class TypesOption:
 
     types: Annotated["Mapping[str, str | pa.DataType] | None", Option(
         "Types of columns, instead of inferred ones (CSV, JSON, Excel, SQL, tables of images), or "
-        "of bytes (NumPy).", "--types col=type,…",
-        "Types of columns by name, as Arrow types or their names; others are inferred.",
-        group=INPUT, common=True)] = None
+        "of bytes (NumPy).", "--types col=type,…", group=INPUT, common=True)] = None
 
     @property
     def typed(self) -> "Mapping[str, str | pa.DataType]":
@@ -74,8 +70,8 @@ class NullWordsOption:
     """The option of sources with words for null."""
 
     null_words: Annotated[Sequence[str], Option(
-        "Word that stands for no value in every column (CSV, Excel); may be repeated.",
-        "--null WORD", "Words that mean null in every column.", common=True)] = ()
+        "Words that stand for no value in every column (CSV, Excel).", "--null WORD",
+        common=True)] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,8 +104,7 @@ class CsvOptions(UnionOption, TypesOption, NullWordsOption, ChunkOption):
         "Whether the first row of each file holds the names of the columns.", common=True)] = True
     names: Annotated[Sequence[str] | None, Option(
         "Names of the columns, instead of those in the first line (see --no-header).",
-        "--names A,B", "Names of the columns, to replace the header or if there is none.",
-        common=True)] = None
+        "--names A,B", common=True)] = None
     skip_lines: Annotated[int, Option(
         "Lines at the start of each file that are not rows.", "--skip-lines N", least=0)] = 0
     comment: Annotated[str | None, Option(
@@ -121,13 +116,10 @@ class CsvOptions(UnionOption, TypesOption, NullWordsOption, ChunkOption):
         "Character that makes the next one literal; None means that there is none.")] = None
     double_quote: Annotated[bool, Option("Whether two quotes inside quotes mean one.")] = True
     date_formats: Annotated[Sequence[str], Option(
-        "Format of dates or times, such as %d.%m.%Y, or COLUMN=FORMAT; may be repeated.",
-        "--date-format FORMAT",
-        "Formats of dates and times, such as ``%d.%m.%Y``, or ``column=format`` for one column.",
-        )] = ()
+        "Formats of dates or times, such as %d.%m.%Y, or COLUMN=FORMAT.",
+        "--date-format FORMAT")] = ()
     null_in: Annotated[Sequence[str], Option(
-        "Word that stands for no value in one column; may be repeated.", "--null-in COLUMN=WORD",
-        "Words that mean null in one column, as ``column=word``.")] = ()
+        "Words that stand for no value in one column.", "--null-in COLUMN=WORD")] = ()
     thousands: Annotated[str | None, Option(
         "Character between groups of three digits.", "--thousands CHAR")] = None
     decimal: Annotated[str, Option(
@@ -162,16 +154,13 @@ class ExcelOptions(TypedOptions, TypesOption, NullWordsOption):
 class RowsOptions(TypesOption):
     """The options of databases that all readers of databases have."""
 
-    where: Annotated[str | None, Option(
-        "Condition on the rows.", "--where SQL",
-        "SQL condition; only rows that meet it are read.")] = None
+    where: Annotated[str | None, Option("SQL condition on the rows.", "--where SQL")] = None
     ordered: Annotated[bool, Option("Read and number the rows in the order of the key.")] = False
     row_count: Annotated[bool, Option(
         "Do not count the rows to compare.", "--no-row-count",
         "Count the rows of the snapshot, and compare the count with the rows read.")] = True
     arrays: Annotated[str, Option(
         "What becomes of array columns.", "--arrays",
-        "How to read array columns: ``refuse`` (an error), ``text`` or ``list``.",
         choices=("refuse", "text", "list"))] = "refuse"
     password_env: Annotated[str | None, Option(
         "Environment variable that holds the password where the database is read.",
@@ -198,14 +187,12 @@ class DatabaseOptions(RowsOptions, PropertiesOption):
         least=1)] = None
     username: Annotated[str | None, Option("User of the database.", "--username U")] = None
     session_init: Annotated[Sequence[str], Option(
-        "Statement that every connection runs first; may be repeated.", "--session-init SQL",
-        "Statements that every connection runs first.")] = ()
+        "Statements that every connection runs first.", "--session-init SQL")] = ()
     fetch_rows: Annotated[int | None, Option(
         "Rows that a driver fetches at a time.", "--fetch-rows N", least=1)] = None
     driver: Annotated[str | None, Option("Class of a JDBC driver.", "--driver CLASS")] = None
     jars: Annotated[Sequence[str], Option(
-        "Jar of a JDBC driver: path, URL or Maven coordinates; may be repeated.", "--jar JAR",
-        "Jars of a JDBC driver: paths, URLs or Maven coordinates.")] = ()
+        "Jars of a JDBC driver: paths, URLs or Maven coordinates.", "--jar JAR")] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -216,9 +203,7 @@ class LakeOptions(PropertiesOption):
         "Version of a Delta Lake table, or id of a snapshot of an Iceberg table.", "--version N",
         least=0)] = None
     as_of: Annotated[str | None, Option(
-        "Read the version that was the last one at a time.", "--as-of TIME",
-        "Time in ISO 8601, in UTC if it has no zone: read what was the last version then.",
-        )] = None
+        "Read the version that was the last one at a time in ISO 8601.", "--as-of TIME")] = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -230,7 +215,6 @@ class PictureOptions:
         "--base DIR")] = None
     check: Annotated[str, Option(
         "What to check of every image.", "--check",
-        "Check of each image. ``header``: format, size and end marks. ``decode``: all pixels.",
         choices=("header", "decode", "none"))] = "header"
     resize: Annotated[int | str | tuple[int, int] | None, Option(
         "New length of the shorter side, or HEIGHTxWIDTH.", "--resize SIZE")] = None
@@ -254,9 +238,7 @@ class ImageOptions(UnionOption, TypesOption, LayoutOption, PictureOptions):
         "Names of the classes in order, or a file with one name a line; None means all names that "
         "occur, sorted.")] = None
     path_column: Annotated[str | None, Option(
-        "Column of a table that holds the paths.  [default: path]", "--path-column C",
-        "Column of a table that holds the paths; None means ``path``, or ``file_name`` of "
-        "metadata. With a name, all inputs must be tables or have metadata.")] = None
+        "Column of a table that holds the paths.  [default: path]", "--path-column C")] = None
     label_column: Annotated[str, Option(
         "Column of a table that holds the classes.", "--label-column C")] = "label"
 

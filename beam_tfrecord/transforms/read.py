@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
+from beam_tfrecord.calls import takes_too, with_arguments
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.inputs import SOURCES
 from beam_tfrecord.options import sources
-from beam_tfrecord.options.calls import takes_too, with_arguments
 from beam_tfrecord.options.jobs import SelectOptions
 from beam_tfrecord.options.option import Option
 from beam_tfrecord.selection.select import make_selection
@@ -202,7 +202,7 @@ class ReadFromCsv(ReadFromSource):
 
 
 class ReadFromJson(ReadFromSource):
-    """Read JSON Lines and JSON files, plain or compressed (``.gz .bz2 .zst .lz4 .xz``), as `Batch`es.
+    """Read JSON Lines and JSON files, plain or compressed (``.gz .bz2 .zst .lz4 .xz``).
 
     A file is JSON Lines, an array of objects, or one or several objects over several lines.
 
@@ -362,7 +362,9 @@ class ReadFromImages(ReadFromSource):
     may have tables of metadata, such as ``metadata.jsonl``. `layout` is the meaning of the folders.
     ``class``: the first folder is the class. ``split``: the first folder is the split, and the
     second, if there is one, the class. ``flat``: folders have no meaning. None means that tables of
-    metadata decide, or else the names of the folders.
+    metadata decide, or else the names of the folders. The paths of a table are in `path_column`, by
+    default ``path``, or ``file_name`` of metadata. `check`: ``header`` checks format, size and end
+    marks, ``decode`` all pixels.
 
     Raises:
         UsageError: The arguments do not fit together.
@@ -418,10 +420,9 @@ class ReadFromIceberg(_ReadFromLake):
     """Read one snapshot of an Apache Iceberg table as `Batch`es.
 
     Position deletes, renamed and added columns are honoured. The table is
-    ``iceberg://catalog/database.table``, its metadata file, or its directory if that has a
-    ``version-hint.text``. `properties` are those of the catalogue and its storage, such as
-    ``{"type": "sql", "uri": "sqlite:///catalog.db"}``; by default those of pyiceberg's
-    configuration.
+    ``iceberg://catalog/database.table``, its metadata file or its directory. `properties` are those
+    of the catalogue and its storage, such as ``{"type": "sql", "uri": "sqlite:///catalog.db"}``; by
+    default those of pyiceberg's configuration.
 
     Raises:
         UsageError: There is no such table or snapshot, or it has a feature that is not supported.

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.beam_steps import count
+from beam_tfrecord.calls import takes_too
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.options.calls import takes_too
 from beam_tfrecord.options.option import Option
 from beam_tfrecord.options.sources import ColumnsOption, SourceOptions
 from beam_tfrecord.runner_traits import check_lossless
