@@ -18,6 +18,7 @@ from beam_tfrecord.extras import require
 from beam_tfrecord.images import Fault
 from beam_tfrecord.options.sources import CocoOptions
 from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.coco.index import CocoUnit
 from beam_tfrecord.sources.coco.masks import MOST_CATEGORY, Masks, NoMask
 from beam_tfrecord.sources.coco.rows import (
     AREA,
@@ -30,7 +31,6 @@ from beam_tfrecord.sources.coco.rows import (
     SEGMENTATION,
     WIDTH,
     CocoRows,
-    CocoUnit,
 )
 from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.images.base import ImageSource
