@@ -66,7 +66,7 @@ _MODULES = {
     "records.examples": ("Discovered",),
     "sources.base": ("InputFile", "Unit"),
     "sources.groups": ("Group",),
-    "sources.coco.rows": ("CocoUnit",),
+    "sources.coco.index": ("CocoUnit",),
     "sources.csv.read": ("CsvUnit",),
     "sources.images.listing": ("Pack",),
     "sources.lake.files": ("DataFile",),
