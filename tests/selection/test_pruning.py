@@ -160,7 +160,7 @@ def test_no_row_group_with_a_matching_row_is_pruned(groups):
 
     check()
     # Of the row groups without a matching row, most are found.
-    assert sum(one for one, _ in found) > 0.75 * sum(most for _, most in found)
+    assert sum(one for one, _ in found) > 0.6 * sum(most for _, most in found)
 
 
 def groups_of(path, column, **options):
@@ -316,7 +316,7 @@ def test_a_pruned_group_is_not_even_opened(rows, tmp_path):
     data[chunk.data_page_offset : chunk.data_page_offset + 40] = bytes(40)
     rows.write_bytes(data)
     assert bt.write(rows, tmp_path / "out", filter="id < 75").examples == 75
-    with pytest.raises(bt.BeamTFRecordError, match="row group 30"):
+    with pytest.raises(bt.BeamTFRecordError, match=r"from row [0-9]+ on"):
         bt.write(rows, tmp_path / "all", filter="id >= 0")
 
 
