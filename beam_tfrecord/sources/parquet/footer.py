@@ -53,12 +53,11 @@ def pruned_by(
     `names` are the columns of the file by the names in the filter, and `constants` a row of columns
     that have one value.
     """
-    leaves, types = _leaves_by_column(parquet), parquet.schema_arrow
-    bounds = {
-        name: bounds_of(parquet, leaves[of][0], plain_type(types.field(of).type))
-        for name, of in names.items()
-        if len(leaves.get(of, ())) == 1 and not pa.types.is_nested(types.field(of).type)
-    }
+    leaves, bounds = _leaves_by_column(parquet), {}
+    for name, inside in names.items():
+        arrow = plain_type(parquet.schema_arrow.field(inside).type) if inside in leaves else None
+        if arrow and not pa.types.is_nested(arrow) and not isinstance(arrow, pa.BaseExtensionType):
+            bounds[name] = bounds_of(parquet, leaves[inside][0], arrow)
     found = Parts(len(footer.parts), bounds, constants).may_match(condition).to_pylist()
     parts = (
         part._replace(is_pruned=not may_match)
