@@ -316,7 +316,7 @@ def test_a_pruned_group_is_not_even_opened(rows, tmp_path):
     data[chunk.data_page_offset : chunk.data_page_offset + 40] = bytes(40)
     rows.write_bytes(data)
     assert bt.write(rows, tmp_path / "out", filter="id < 75").examples == 75
-    with pytest.raises(bt.BeamTFRecordError, match="row group 30"):
+    with pytest.raises(bt.BeamTFRecordError, match=r"from row [0-9]+ on"):
         bt.write(rows, tmp_path / "all", filter="id >= 0")
 
 

@@ -37,10 +37,9 @@ from beam_tfrecord.sources.base import (
 from beam_tfrecord.sources.files import FileSource, as_paths
 from beam_tfrecord.sources.hive import partition_value
 from beam_tfrecord.sources.lake.files import deleted_in, rows_in
-from beam_tfrecord.sources.parquet.footer import Footer, opened, pruned_by
-from beam_tfrecord.sources.parquet.int96 import NS
-from beam_tfrecord.sources.parquet.source import Parquet, ParquetUnit
-from beam_tfrecord.sources.typed_files import Block
+from beam_tfrecord.sources.parquet.footer import opened, pruned_by
+from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.typed_files import Block, BlockUnit, Contents
 from beam_tfrecord.storage import list_names
 
 
@@ -76,7 +75,7 @@ _FIELD_ID = b"PARQUET:field_id"
 class LakeUnit(NamedTuple):
     """What `Parquet` needs to read a unit, and the names in the file of the columns to read."""
 
-    parquet: ParquetUnit
+    parquet: BlockUnit
     names: tuple[str, ...]
 
 
@@ -131,10 +130,9 @@ class LakeTable(LakeOptions, FileSource):
         needed = set(columns_of(condition) if condition else ()).intersection(types.names)
         in_path = _constants(file, types, needed.intersection(dict(file.partitions)))
         if condition and rows is not None and not _can_match(condition, in_path):
-            footer = Footer(pa.schema([]), tuple(types.names), (_unread(file, rows),))
+            footer = Contents(pa.schema([]), tuple(types.names), (_unread(file, rows),))
             return Scan(chunk, footer)
-        with opened(file) as reader:
-            parquet = reader(NS)
+        with opened(file) as (parquet, _):
             inside = parquet.schema_arrow
             names = self._names(file, inside)
             footer = self._parquet(tuple(names.values())).scan(chunk).detail
@@ -170,7 +168,7 @@ class LakeTable(LakeOptions, FileSource):
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         (scan,) = scans
-        footer: Footer = scan.detail
+        footer: Contents = scan.detail
         ends = np.cumsum([0, *(block.rows for block in footer.blocks)])
         rows = np.diff(ends - np.searchsorted(deleted_in(scan.chunk.file), ends))
         is_pruned = np.array([block.is_pruned for block in footer.blocks], np.bool_)
@@ -198,9 +196,7 @@ class LakeTable(LakeOptions, FileSource):
         names = dict(zip(self.types().names, detail.names, strict=True))
         inside = pa.schema([field.with_name(names[field.name]) for field in schema])
         deleted = deleted_in(unit.file)
-        # `Parquet` counts the deleted rows, too.
-        rows = None if deleted.size else unit.rows
-        of_parquet = dataclasses.replace(unit, detail=detail.parquet, rows=rows)
+        of_parquet = dataclasses.replace(unit, detail=detail.parquet)
         for batch in self._parquet().read(of_parquet, inside, batch_rows=batch_rows):
             data = batch.data
             if schema.names:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
+from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.tensors import (
     Array,
@@ -23,21 +23,19 @@ from beam_tfrecord.features.tensors import (
     TensorType,
     dtype_name,
     dtype_of,
+    is_foreign,
     is_small_float,
-    join_dtypes,
-    join_shapes,
     little_endian,
     refusal_of,
     tensor_block,
 )
 from beam_tfrecord.sizes import counted
-from beam_tfrecord.sources.merging import ByFile
 from beam_tfrecord.sources.numpy.files import StoredArray
 from beam_tfrecord.tables import repeated
 
 # The units of time that both NumPy and Arrow have.
 _UNITS = ("s", "ms", "us", "ns")
-_PLAIN = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float16")
+_TEXTS = {"U": pa.string(), "S": pa.binary()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,15 +58,7 @@ class Column:
 
 def types_of(types: Mapping[str, str] | None) -> dict[str, np.dtype[Any]]:
     """Return the dtypes in the option ``types``, by column."""
-    found = {}
-    for name, text in (types or {}).items():
-        found[name] = dtype_of(text)
-        if refusal_of(found[name]):
-            raise UsageError(
-                f"--types cannot make {text!r} of the raw bytes of {name!r}: "
-                f"name one dtype of numbers, text or times, as {name}=bfloat16"
-            )
-    return found
+    return {name: dtype_of(text) for name, text in (types or {}).items()}
 
 
 def checked_columns(
@@ -133,26 +123,25 @@ def field_of(column: Column, *, store: str) -> pa.Field:
 
 def _scalar_type(dtype: np.dtype[Any], store: str) -> pa.DataType | None:
     """Return the Arrow type of single values; None if only bytes represent them exactly."""
-    if dtype.kind == "U":
-        return pa.string()
-    if dtype.kind == "S":
-        return pa.binary()
+    if dtype.kind in _TEXTS:
+        return _TEXTS[dtype.kind]
     if dtype.kind in "Mm":
         unit, step = np.datetime_data(dtype)
         if unit not in _UNITS or step != 1:
             return pa.int64()
         return pa.timestamp(unit) if dtype.kind == "M" else pa.duration(unit)
-    if dtype.name in (*_PLAIN, "float32", "float64") or (dtype.name, store) == ("uint64", "values"):
-        return pa.from_numpy_dtype(dtype)
-    return pa.float32() if is_small_float(dtype) and store == "values" else None
+    if is_small_float(dtype):
+        return pa.float32() if store == "values" else None
+    has_bytes_alone = dtype.kind == "c" or (dtype == np.uint64 and store != "values")
+    return None if is_foreign(dtype) or has_bytes_alone else pa.from_numpy_dtype(dtype)
 
 
-def plain_fields(arrow: pa.DataType) -> list[pa.Field]:
-    """Return the fields of ``--layout plain``: the bytes and the shape of each row's array."""
-    sizes = arrow.shape if isinstance(arrow, TensorType) else ()
-    rank = -1 if sizes is None else len(sizes)
-    shape = pa.list_(pa.int64(), rank) if rank > 0 else pa.list_(pa.int64())
-    return [pa.field("shape", shape), pa.field("data", pa.large_binary())]
+def plain_field(name: str, column: Column) -> pa.Field:
+    """Return a field of ``--layout plain``: the shape or the bytes (``data``) of each array."""
+    if name == "data":
+        return pa.field(name, pa.large_binary())
+    # Arrow has no lists of the fixed size 0.
+    return pa.field(name, pa.list_(pa.int64(), len(column.shape or ()) or -1))
 
 
 def arrow_array(values: Array, arrow: pa.DataType) -> pa.Array:
@@ -200,18 +189,3 @@ def common_rows(arrays: Sequence[StoredArray], shown: str) -> int:
             f"than {MAX_EMPTY_ROWS:,} rows without bytes: correct it, or pass --example array"
         )
     return first.shape[0]
-
-
-def joined_column(name: str, having: ByFile[Column], *, widen: bool) -> Column:
-    """Return the common description of a column in many files; sizes that differ become None."""
-    first, joined = having[0]
-    for file, column in having[1:]:
-        dtype = join_dtypes(joined.dtype, column.dtype)
-        if dtype is None or not (widen or column.dtype == joined.dtype):
-            raise SchemaConflict(
-                f"column {name!r} is {dtype_name(column.dtype)} in {file.name} but "
-                f"{dtype_name(joined.dtype)} in {first.name}: save both with one dtype"
-            )
-        shape = join_shapes(joined.shape, column.shape)
-        joined = dataclasses.replace(joined, dtype=dtype, shape=shape)
-    return joined

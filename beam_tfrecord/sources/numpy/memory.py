@@ -48,11 +48,8 @@ def named_arrays(arrays: Any) -> dict[str, Array]:
 
 def _is_kept(member: str) -> bool:
     """Return whether zipfile writes a member under exactly this name: it cuts some at a NUL."""
-    try:
-        size = len(member.encode())
-    except UnicodeEncodeError:
-        return False
-    return size <= _MAX_NAME_BYTES and zipfile.ZipInfo(member).filename == member
+    written = zipfile.ZipInfo(member).filename.encode(errors="replace")
+    return written.decode() == member and len(written) <= _MAX_NAME_BYTES
 
 
 def _columns(arrays: Mapping[str, Array]) -> tuple[Column, ...]:

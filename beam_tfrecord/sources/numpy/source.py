@@ -11,17 +11,20 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
-from beam_tfrecord.features.tensors import Array, TensorType, join_tensor_types, tensor_block
-from beam_tfrecord.options.sources import NumpyOptions
-from beam_tfrecord.sources.base import (
-    Chunk,
-    InputFile,
-    Scan,
-    Unit,
+from beam_tfrecord.features.tensors import (
+    Array,
+    TensorType,
+    dtype_name,
+    join_dtypes,
+    join_shapes,
+    join_tensor_types,
+    tensor_block,
 )
+from beam_tfrecord.options.sources import NumpyOptions
+from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Unit
 from beam_tfrecord.sources.files import FileSource, as_paths, list_files
 from beam_tfrecord.sources.hive import with_partitions
-from beam_tfrecord.sources.merging import ByFile, fields_inside, join_by_name, joined_schema
+from beam_tfrecord.sources.merging import ByFile, fields_inside, join_by_name
 from beam_tfrecord.sources.numpy.columns import (
     Column,
     arrow_array,
@@ -29,8 +32,7 @@ from beam_tfrecord.sources.numpy.columns import (
     columns_of,
     common_rows,
     field_of,
-    joined_column,
-    plain_fields,
+    plain_field,
     types_of,
 )
 from beam_tfrecord.sources.numpy.files import (
@@ -49,6 +51,7 @@ BATCH_BYTES = 16 * 2**20
 _FEATURE_BYTES = 64
 # Examples, with names and shapes, must be shorter than 2 GiB.
 _MAX_ROW_BYTES = 2**31 - 2**16
+_OF_PLAIN = ("shape", "data")
 _CHOICES = {"example": ("row", "array"), "store": ("bytes", "values"), "layout": ("plain",)}
 
 
@@ -58,8 +61,11 @@ class _Contents(NamedTuple):
     arrays: tuple[StoredArray, ...]
     columns: tuple[Column, ...]
     rows: int
-    row_bytes: int
     names: tuple[str, ...]
+
+    @property
+    def row_bytes(self) -> int:
+        return sum(array.row_bytes for array in self.arrays)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,14 +113,19 @@ class Numpy(NumpyOptions, FileSource):
         used = {column.array for column in columns}
         read = tuple(array for array in arrays if array.name in used)
         rows = common_rows(read or arrays, file.name)
-        row_bytes = sum(array.row_bytes for array in read)
-        if row_bytes > _MAX_ROW_BYTES:
-            raise DataError(
-                f"a row of {file.name} has {row_bytes:,} bytes, more than an example can hold: cut "
-                "its arrays into smaller rows, or leave some out with --columns"
+        if self.layout == "plain" and len(columns) != 1:
+            raise UsageError(
+                f"--layout plain takes one array but {file.name} has {len(columns)} columns: "
+                "choose one with --columns"
             )
         names = tuple(column.name for column in known)
-        return Scan(chunk, _Contents(read, columns, rows, row_bytes, names))
+        contents = _Contents(read, columns, rows, names)
+        if contents.row_bytes > _MAX_ROW_BYTES:
+            raise DataError(
+                f"a row of {file.name} has {contents.row_bytes:,} bytes, more than an example can "
+                "hold: cut its arrays into smaller rows, or leave some out with --columns"
+            )
+        return Scan(chunk, contents)
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         (scan,) = scans
@@ -141,30 +152,34 @@ class Numpy(NumpyOptions, FileSource):
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         scans = sorted(inferences, key=lambda scan: scan.chunk.file.name)
-        files = [scan.chunk.file for scan in scans]
         names = dict.fromkeys(name for scan in scans for name in scan.detail.names)
         if unknown := [name for name in self.types or () if name not in names]:
             raise UsageError(not_found(unknown[0], names, of="--types"))
-        found = [(scan.chunk.file, _columns_by_name(scan.detail)) for scan in scans]
-        schema = join_by_name(found, self._joined, columns=self.columns, union=self.union)
-        return schema if self.layout != "plain" else self._plain(schema, files)
+        found = [(scan.chunk.file, self._by_name(scan.detail)) for scan in scans]
+        columns = self.columns
+        if columns is not None and self.layout == "plain":
+            columns = [*_OF_PLAIN, *(name for name in columns if name not in names)]
+        return join_by_name(found, self._joined, columns=columns, union=self.union)
+
+    def _by_name(self, contents: _Contents) -> dict[str, Any]:
+        """Return the columns of a file; one that is not read is None."""
+        if self.layout == "plain":
+            return dict.fromkeys(_OF_PLAIN, contents.columns[0])
+        return dict.fromkeys(contents.names) | {column.name: column for column in contents.columns}
 
     def _joined(self, name: str, having: ByFile[Column]) -> pa.Field:
-        column = joined_column(name, having, widen=self.layout != "plain")
-        return field_of(column, store=self.store)
-
-    def _plain(self, schema: pa.Schema, files: Sequence[InputFile]) -> pa.Schema:
-        """Return the schema of ``--layout plain`` for the schema of one array."""
-        in_paths = {name for file in files for name, _ in file.partitions}
-        arrays = [field for field in schema if field.name not in in_paths]
-        if len(arrays) != 1:
-            raise UsageError(
-                f"--layout plain takes one array but the input has {len(arrays)} columns: "
-                "choose one with --columns"
-            )
-        plain = {field.name: field for field in plain_fields(arrays[0].type)}
-        columns = [*plain, *(name for name in schema.names if name in in_paths)]
-        return joined_schema(plain, plain.__getitem__, files, columns=columns, union=self.union)
+        """Return the field of a column in many files; sizes that differ become None."""
+        is_plain, (first, joined) = self.layout == "plain", having[0]
+        for file, column in having[1:]:
+            dtype = join_dtypes(joined.dtype, column.dtype)
+            if dtype is None or (is_plain and column.dtype != joined.dtype):
+                raise SchemaConflict(
+                    f"column {column.name!r} is {dtype_name(column.dtype)} in {file.name} but "
+                    f"{dtype_name(joined.dtype)} in {first.name}: save both with one dtype"
+                )
+            shape = join_shapes(joined.shape, column.shape)
+            joined = dataclasses.replace(joined, dtype=dtype, shape=shape)
+        return plain_field(name, joined) if is_plain else field_of(joined, store=self.store)
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
@@ -214,9 +229,4 @@ class Numpy(NumpyOptions, FileSource):
         if self.layout != "plain":
             return {column.name: arrow_array(values, schema.field(column.name).type)}
         tensor = tensor_block(values, TensorType(column.dtype, None)).storage
-        return {name: tensor.field(name) for name in ("shape", "data")}
-
-
-def _columns_by_name(contents: _Contents) -> dict[str, Any]:
-    """Return the columns of a file; one that is not read is None."""
-    return dict.fromkeys(contents.names) | {column.name: column for column in contents.columns}
+        return {name: tensor.field(name) for name in _OF_PLAIN}
