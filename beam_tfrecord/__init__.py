@@ -31,10 +31,22 @@ if TYPE_CHECKING:
     from beam_tfrecord.transforms.extract import ExtractToParquet
     from beam_tfrecord.transforms.map_rows import MapBatches, MapRows
     from beam_tfrecord.transforms.read import (
+        ReadFromArrow,
+        ReadFromAvro,
+        ReadFromCoco,
         ReadFromCsv,
+        ReadFromDelta,
+        ReadFromExcel,
+        ReadFromIceberg,
         ReadFromImages,
+        ReadFromJdbc,
+        ReadFromJson,
         ReadFromNumpy,
+        ReadFromOrc,
+        ReadFromParquet,
         ReadFromSql,
+        ReadFromTFRecord,
+        ReadFromWebDataset,
     )
     from beam_tfrecord.transforms.read_all import (
         ReadAllFromArrow,
@@ -45,19 +57,6 @@ if TYPE_CHECKING:
         ReadAllFromParquet,
         ReadAllFromTFRecord,
         ReadAllFromWebDataset,
-    )
-    from beam_tfrecord.transforms.read_coco import ReadFromCoco
-    from beam_tfrecord.transforms.read_jdbc import ReadFromJdbc
-    from beam_tfrecord.transforms.read_json import ReadFromJson
-    from beam_tfrecord.transforms.read_lake import ReadFromDelta, ReadFromIceberg
-    from beam_tfrecord.transforms.read_tfrecord import ReadFromTFRecord
-    from beam_tfrecord.transforms.read_typed import (
-        ReadFromArrow,
-        ReadFromAvro,
-        ReadFromExcel,
-        ReadFromOrc,
-        ReadFromParquet,
-        ReadFromWebDataset,
     )
     from beam_tfrecord.transforms.rows import BatchRows, EncodeExamples, ToExample, ToRows
     from beam_tfrecord.transforms.write import WriteToTFRecord
@@ -142,7 +141,24 @@ _MODULE_OF = {
     "transforms.extract": ("ExtractToParquet",),
     "transforms.assign_splits": ("AssignSplits",),
     "transforms.map_rows": ("MapBatches", "MapRows"),
-    "transforms.read": (*("ReadFromCsv", "ReadFromImages", "ReadFromNumpy", "ReadFromSql"),),
+    "transforms.read": (
+        "ReadFromArrow",
+        "ReadFromAvro",
+        "ReadFromCoco",
+        "ReadFromCsv",
+        "ReadFromDelta",
+        "ReadFromExcel",
+        "ReadFromIceberg",
+        "ReadFromImages",
+        "ReadFromJdbc",
+        "ReadFromJson",
+        "ReadFromNumpy",
+        "ReadFromOrc",
+        "ReadFromParquet",
+        "ReadFromSql",
+        "ReadFromTFRecord",
+        "ReadFromWebDataset",
+    ),
     "transforms.read_all": (
         "ReadAllFromArrow",
         "ReadAllFromAvro",
@@ -153,19 +169,6 @@ _MODULE_OF = {
         "ReadAllFromTFRecord",
         "ReadAllFromWebDataset",
     ),
-    "transforms.read_coco": ("ReadFromCoco",),
-    "transforms.read_jdbc": ("ReadFromJdbc",),
-    "transforms.read_typed": (
-        "ReadFromArrow",
-        "ReadFromAvro",
-        "ReadFromExcel",
-        "ReadFromOrc",
-        "ReadFromParquet",
-        "ReadFromWebDataset",
-    ),
-    "transforms.read_lake": ("ReadFromDelta", "ReadFromIceberg"),
-    "transforms.read_json": ("ReadFromJson",),
-    "transforms.read_tfrecord": ("ReadFromTFRecord",),
     "transforms.rows": ("BatchRows", "EncodeExamples", "ToExample", "ToRows"),
     "dataset.verify": ("verify",),
     "transforms.write": ("WriteToTFRecord",),

@@ -48,4 +48,5 @@ RULES: tuple[str, ...] = (
     "splits that have a share but get no rows are in the manifest",
     "columns that row functions add, and those of rows of other code, have the order of the rows",
     "integers of WebDataset with underscores or digits of other scripts are rejected",
+    "INT96 timestamps of Parquet are in microseconds, and refused if they are finer",
 )

@@ -82,7 +82,7 @@ def lacking_values(array: pa.Array) -> tuple[pa.BooleanArray, pa.BooleanArray]:
 
 def null_positions(array: pa.Array) -> Int64Array:
     """Return the indices of the nulls of `array`."""
-    return np.flatnonzero(pc.is_null(array).to_numpy(zero_copy_only=False))
+    return np.flatnonzero(pc.is_null(array))
 
 
 def with_nulls_at(array: pa.Array, rows: BoolArray | None) -> pa.Array:
@@ -331,13 +331,15 @@ def _lines(text: pa.Array) -> npt.NDArray[np.uint8]:
 
 def _with_nulls(source: pa.Array, nearest: Float64Array, exact: Float64Array) -> Rounded:
     """Return `Rounded` numbers, with nulls inserted where `source` has them."""
-    is_same = exact is nearest or np.array_equal(nearest, exact, equal_nan=True)
     missing = missing_of(source)
-    arrays = []
-    for values in (nearest,) if is_same else (nearest, exact):
-        spread = values
-        if missing is not None:
-            spread = np.zeros(len(source))
-            spread[~missing] = values
-        arrays.append(pa.array(spread, mask=missing))
-    return Rounded(arrays[0], arrays[-1])
+
+    def spread(values: Float64Array) -> pa.Array:
+        if missing is None:
+            return pa.array(values)
+        every = np.zeros(len(source))
+        every[~missing] = values
+        return pa.array(every, mask=missing)
+
+    first = spread(nearest)
+    is_same = exact is nearest or np.array_equal(nearest, exact, equal_nan=True)
+    return Rounded(first, first if is_same else spread(exact))

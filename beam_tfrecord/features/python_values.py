@@ -91,9 +91,12 @@ def _has_others(values: Sequence[Any]) -> bool:
         return True
     lists = [kind for kind in kinds if issubclass(kind, (list, tuple))]
     inner = [value for value in values if type(value) in lists] if lists else []
+    items = list(itertools.chain.from_iterable(inner))
     if dict in kinds:
-        inner += [value.values() for value in values if type(value) is dict]
-    return bool(inner) and _has_others(list(itertools.chain.from_iterable(inner)))
+        for value in values:
+            if type(value) is dict:
+                items += value.values()
+    return bool(items) and _has_others(items)
 
 
 def _plain(value: Any) -> Any:
@@ -117,7 +120,7 @@ def column_of(values: Sequence[Any]) -> pa.Array | pa.ChunkedArray:
     """
     values = plain_values(values)
     try:
-        return array_of(values, type_of(values))
+        return _array_of(values, type_of(values))
     except MISFITS as error:
         raise _first_misfit(values) or Misfit(str(error)) from error
 
@@ -276,13 +279,13 @@ def _first_misfit(values: Sequence[Any]) -> Misfit | None:
     for row, value in enumerate(values):
         try:
             own = type_of([value])
-            array_of([value], own)
+            _array_of([value], own)
             arrow = join(arrow, own)
         except MISFITS as error:
             return _misfit(row, value, error)
     for row, value in enumerate(values):
         try:
-            array_of([value], arrow)
+            _array_of([value], arrow)
         except MISFITS as error:
             return _misfit(row, value, error)
     return None
@@ -308,10 +311,14 @@ def array_of(values: Sequence[Any], arrow: pa.DataType) -> pa.Array | pa.Chunked
     Raises:
         ValueError, TypeError, OverflowError, pyarrow.ArrowException: A value does not fit.
     """
-    if isinstance(arrow, TensorType):
-        return tensor_column(values, arrow)
     if fault := _silent_change(values, arrow):
         raise TypeError(fault)
+    return _array_of(values, arrow)
+
+
+def _array_of(values: Sequence[Any], arrow: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    if isinstance(arrow, TensorType):
+        return tensor_column(values, arrow)
     if pa.types.is_date32(arrow):
         # Arrow infers this type of NumPy's days, but does not convert them to it.
         values = [one.item() if isinstance(one, np.datetime64) else one for one in values]

@@ -91,9 +91,6 @@ def run_pipelines(
         known_examples=0 if known is None else known.examples,
         **shared,
     )
-    if traits_of(settings.runner).runs_here:
-        # Loading goes on in the background while Beam starts.
-        source.prepare()
     if settings.transform is None:
         _write(settings, job, listing)
     else:

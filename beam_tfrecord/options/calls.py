@@ -44,7 +44,7 @@ def takes(
 def takes_too(
     options: Callable[P, Any], bind: Callable[..., Call]
 ) -> Callable[[Callable[[Owner, Call], None]], Callable[Concatenate[Owner, P], None]]:
-    """Do as `takes` for the `__init__` of a class, whose docstring `with_arguments` completes."""
+    """Do as `takes` for the `__init__` of a class."""
 
     def decorate(
         method: Callable[[Owner, Call], None],
@@ -79,11 +79,16 @@ def _set_signature(function: Any, options: Any, *first: Parameter) -> None:
             field.name,
             Parameter.KEYWORD_ONLY if field.kw_only else Parameter.POSITIONAL_OR_KEYWORD,
             default=Parameter.empty if field.default is dataclasses.MISSING else field.default,
-            annotation=field.type.__origin__,
+            annotation=_shown(field.type.__origin__),
         )
         for field in _in_order(options)
     ]
     function.__signature__ = inspect.Signature([*first, *parameters])
+    function.arguments = options
+
+
+def _shown(hint: Any) -> Any:
+    return getattr(hint, "__forward_arg__", hint)
 
 
 def _in_order(options: Any) -> list[Any]:

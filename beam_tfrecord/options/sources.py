@@ -174,23 +174,15 @@ class ExcelOptions(TypedOptions, TypesOption, NullWordsOption):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DatabaseOptions(TypesOption, PropertiesOption):
-    """The options of databases."""
+class RowsOptions(TypesOption):
+    """The options of databases that all readers of databases have."""
 
     subject: ClassVar[str] = SQL
 
-    table: Annotated[str | None, Option("Table or view to read.", "--table NAME")] = None
-    query: Annotated[str | None, Option("SELECT to read instead.", "--query SQL")] = None
-    where: Annotated[str | None, Option("Condition on the rows.", "--where SQL")] = None
-    partition_column: Annotated[str | None, Option(
-        "Column to cut the rows by, instead of the key.", "--partition-column C")] = None
-    partitions: Annotated[int | None, Option(
-        "Parts to read in parallel.  [default: by rows and bytes]", "--partitions N",
-        least=1)] = None
+    where: Annotated[str | None, Option(
+        "Condition on the rows.", "--where SQL",
+        "SQL condition; only rows that meet it are read.")] = None
     ordered: Annotated[bool, Option("Read and number the rows in the order of the key.")] = False
-    max_connections: Annotated[int | None, Option(
-        "Connections to read over at a time, on all workers together.", "--max-connections N",
-        least=1)] = None
     row_count: Annotated[bool, Option(
         "Do not count the rows to compare.", "--no-row-count",
         "Count the rows of the snapshot, and compare the count with the rows read.")] = True
@@ -198,17 +190,35 @@ class DatabaseOptions(TypesOption, PropertiesOption):
         "What becomes of array columns.", "--arrays",
         "How to read array columns: ``refuse`` (an error), ``text`` or ``list``.",
         choices=("refuse", "text", "list"))] = "refuse"
-    username: Annotated[str | None, Option("User of the database.", "--username U")] = None
     password_env: Annotated[str | None, Option(
         "Environment variable that holds the password where the database is read.",
         "--password-env VAR")] = None
     password_file: Annotated[str | None, Option(
         "File that holds the password there.", "--password-file FILE")] = None
+    statement_timeout_s: Annotated[float | None, Option(
+        "Seconds after which a statement is cancelled.", "--statement-timeout S", least=1)] = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DatabaseOptions(RowsOptions, PropertiesOption):
+    """The options of databases."""
+
+    subject: ClassVar[str] = SQL
+
+    table: Annotated[str | None, Option("Table or view to read.", "--table NAME")] = None
+    query: Annotated[str | None, Option("SELECT to read instead.", "--query SQL")] = None
+    partition_column: Annotated[str | None, Option(
+        "Column to cut the rows by, instead of the key.", "--partition-column C")] = None
+    partitions: Annotated[int | None, Option(
+        "Parts to read in parallel.  [default: by rows and bytes]", "--partitions N",
+        least=1)] = None
+    max_connections: Annotated[int | None, Option(
+        "Connections to read over at a time, on all workers together.", "--max-connections N",
+        least=1)] = None
+    username: Annotated[str | None, Option("User of the database.", "--username U")] = None
     session_init: Annotated[Sequence[str], Option(
         "Statement that every connection runs first; may be repeated.", "--session-init SQL",
         "Statements that every connection runs first.")] = ()
-    statement_timeout_s: Annotated[float | None, Option(
-        "Seconds after which a statement is cancelled.", "--statement-timeout S", least=1)] = None
     fetch_rows: Annotated[int | None, Option(
         "Rows that a driver fetches at a time.", "--fetch-rows N", least=1)] = None
     driver: Annotated[str | None, Option("Class of a JDBC driver.", "--driver CLASS")] = None

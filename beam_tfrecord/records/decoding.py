@@ -50,6 +50,7 @@ from beam_tfrecord.features.tf_columns import (
     DTYPE,
     FLOAT,
     SHAPE,
+    VALUES,
     TFColumn,
     tensor_type,
     tf_columns,
@@ -186,7 +187,9 @@ class _Builder(NamedTuple):
         values = _values_from_tf(found, arrow, column)
         missing = _missing(found)
         if column.shape is not None:
-            self._check_counts(column.name, value_count(column.shape))
+            count, counts = value_count(column.shape), np.diff(found.row_offsets)
+            good = (counts == count) | (found.present == 0)
+            _check_counts(counts, good, column.name, str(count))
             return _Built(values, self._dense_layers(column.shape, missing))
         layers = [Layer(found.row_offsets, missing)]
         starts = found.row_offsets
@@ -218,12 +221,7 @@ class _Builder(NamedTuple):
 
     def _scalars(self, column: TFColumn, arrow: pa.DataType, found: Any) -> pa.Array:
         counts = np.diff(found.row_offsets)
-        if len(counts) and counts.max() > 1:
-            record = int(np.argmax(counts > 1))
-            raise DataError(
-                f"record {record}: feature {column.name!r} has {counts[record]} values, not one: "
-                "make it a list in the schema"
-            )
+        _check_counts(counts, counts <= 1, column.name, "one: make it a list in the schema")
         values = _values_from_tf(found, arrow, column)
         if len(values) == len(counts):
             return values
@@ -232,7 +230,8 @@ class _Builder(NamedTuple):
 
     def _tensor(self, arrow: pa.DataType, name: str) -> pa.Array:
         """Return a column of type `pyarrow.FixedShapeTensorType`."""
-        bytes_of = self._numpy_tensor(tensor_type(arrow, name), name).storage
+        # Records of other writers may lack the shape, which the type has.
+        bytes_of = self._tensor_storage(tensor_type(arrow, name), name, {VALUES: name})
         item, count = arrow.value_type, value_count(tuple(arrow.shape))
         stored = pa.uint8() if pa.types.is_boolean(item) else item
         buffers = [None, bytes_of.buffers()[1]]
@@ -246,6 +245,10 @@ class _Builder(NamedTuple):
         """Return a column of type `TensorType`, NumPy arrays."""
         parts = (name, f"{name}{self.separator}shape", f"{name}{self.separator}dtype")
         names = {self.columns[part].role: part for part in parts if part in self.columns}
+        return pa.ExtensionArray.from_storage(arrow, self._tensor_storage(arrow, name, names))
+
+    def _tensor_storage(self, arrow: TensorType, name: str, names: Mapping[str, str]) -> pa.Array:
+        """Return the storage of a column of tensors from the TF columns `names`, by their role."""
         column, found = self.columns[name], self.decoded[name]
         missing = found.present == 0
         for other in names.values():
@@ -265,23 +268,16 @@ class _Builder(NamedTuple):
             _check_shapes(shapes, names[SHAPE], arrow, sizes)
         if arrow.is_dense:
             _check(sizes == arrow.nbytes, name, f"not {arrow.nbytes} bytes")
-            storage = _dense_storage(data, arrow.nbytes or 0, missing)
-        else:
-            storage = _varying_storage(data, sizes, shapes, missing)
-        return pa.ExtensionArray.from_storage(arrow, storage)
+            return _dense_storage(data, arrow.nbytes or 0, missing)
+        return _varying_storage(data, sizes, shapes, missing)
 
-    def _check_counts(self, name: str, count: int) -> None:
-        """Check that each record has `count` values, or none at all."""
-        found = self.decoded[name]
-        counts, missing = np.diff(found.row_offsets), _missing(found)
-        wrong = counts != count
-        if missing is not None:
-            wrong &= ~missing
-        if wrong.any():
-            record = int(np.argmax(wrong))
-            raise DataError(
-                f"record {record}: feature {name!r} has {counts[record]} values, not {count}"
-            )
+
+def _check_counts(counts: Int64Array, good: BoolArray, name: str, wanted: str) -> None:
+    if not good.all():
+        record = int(np.argmin(good))
+        raise DataError(
+            f"record {record}: feature {name!r} has {counts[record]} values, not {wanted}"
+        )
 
 
 def _missing(found: Any) -> BoolArray | None:
@@ -302,7 +298,7 @@ def _values_from_tf(found: Any, arrow: pa.DataType, column: TFColumn) -> pa.Arra
     stored = pa.array(found.values)
     if is_temporal(arrow):
         width = pa.int64() if arrow.bit_width == 64 else pa.int32()
-        return _as(stored, width).view(arrow)
+        return stored.cast(width).view(arrow)
     if pa.types.is_decimal(arrow) and column.kind == FLOAT:
         return _decimals_from_floats(stored, arrow)
     if pa.types.is_decimal(arrow):
@@ -311,11 +307,7 @@ def _values_from_tf(found: Any, arrow: pa.DataType, column: TFColumn) -> pa.Arra
     if pa.types.is_boolean(arrow) and np.any(wrong := found.values & ~1):
         value = found.values[np.argmax(wrong != 0)]
         raise pa.ArrowInvalid(f"value {value} is neither 0 nor 1")
-    return _as(stored, arrow)
-
-
-def _as(values: pa.Array, arrow: pa.DataType) -> pa.Array:
-    return values if values.type == arrow else pc.cast(values, arrow)
+    return stored.cast(arrow)
 
 
 def _bytes_from_tf(found: Any, arrow: pa.DataType, column: TFColumn) -> pa.Array:
@@ -324,9 +316,9 @@ def _bytes_from_tf(found: Any, arrow: pa.DataType, column: TFColumn) -> pa.Array
     if is_uuid(arrow):
         return pa.ExtensionArray.from_storage(arrow, uuid_from_text(stored))
     if is_text(arrow):
-        return _as(pc.cast(stored, pa.large_string()), arrow)
+        return stored.cast(pa.large_string()).cast(arrow)
     if is_binary(arrow):
-        return _as(stored, arrow)
+        return stored.cast(arrow)
     if column.store == "text":
         return from_text(pc.cast(stored, pa.large_string()), arrow)
     return pc.cast(stored, pa.binary(8)).view(arrow)
@@ -346,7 +338,7 @@ def _list_of(arrow: pa.DataType, layer: Layer, values: pa.Array) -> pa.Array:
     if pa.types.is_fixed_size_list(arrow):
         return _dense_list(arrow, layer, values)
     if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
-        return _as(make_list(layer, values), arrow)
+        return make_list(layer, values).cast(arrow)
     large = pa.types.is_large_list_view(arrow)
     of, width = (pa.LargeListViewArray, pa.int64()) if large else (pa.ListViewArray, pa.int32())
     starts = pc.cast(pa.array(layer.offsets[:-1]), width)

@@ -114,7 +114,6 @@ class _Plan(NamedTuple):
 
     arrow: pa.Schema
     columns: tuple[int | None, ...]
-    same: tuple[bool, ...]
     as_is: bool
 
 
@@ -183,20 +182,19 @@ class Encoder:
 
     def _make_plan(self, arrow: pa.Schema) -> _Plan:
         columns: list[int | None] = []
-        same: list[bool] = []
         for feature in self.schema.features:
             indices = arrow.get_all_field_indices(feature.name)
             if len(indices) > 1:
                 raise SchemaConflict(f"two columns are named {feature.name!r}: rename one of them")
             columns.append(indices[0] if indices else None)
-            same.append(bool(indices) and same_values(arrow.types[indices[0]], feature.type))
+        types = [feature.type for feature in self.schema.features]
         as_is = (
             columns == list(range(len(arrow.names)))
-            and all(same)
+            and all(map(same_values, arrow.types, types))
             and all(bare_type(of) == of for of in arrow.types)
             and all(self._as_is)
         )
-        return _Plan(arrow, tuple(columns), tuple(same), as_is)
+        return _Plan(arrow, tuple(columns), as_is)
 
     def _column(self, batch: Batch, plan: _Plan, index: int, rejects: _Rejects) -> pa.Array:
         """Return a column in its type in the schema, or in a more exact type that rounds to it."""
@@ -216,7 +214,7 @@ class Encoder:
             text = feature.store != "bytes"
             stored = pc.cast(to_text(array), pa.float64()) if text else array
             self._errors[index] = relative_error(stored, exact)
-        return array if plan.same[index] else self._convert(array, index, rejects)
+        return self._convert(array, index, rejects)
 
     def _convert(self, array: pa.Array, index: int, rejects: _Rejects) -> pa.Array:
         feature = self.schema.features[index]
@@ -358,42 +356,42 @@ def _missing_message(feature: Feature, source: int | None) -> str:
     return f"column {feature.name!r} {what}, which the schema requires: make it nullable there"
 
 
+_KERNEL_MESSAGES = {
+    native.INTEGER_OVERFLOW: (
+        "value {value} of column {name!r} does not fit int64: store it as text in the schema, "
+        "or, of an array, as bytes"
+    ),
+    native.FLOAT_OVERFLOW: (
+        "value {value} of column {name!r} is beyond the range of float32: "
+        "store it as bytes or text in the schema"
+    ),
+    native.INVALID_UTF8: (
+        "text of column {name!r} is not valid UTF-8: make its type bytes in the schema"
+    ),
+    native.NULL_IN_LIST: ("a list of column {name!r} has a null in it: give a fill in the schema"),
+}
+_TOO_LARGE = "the example would be larger than 2147483647 bytes: leave columns out or split the row"
+
+
 def _kernel_message(code: int, name: str = "", value: str = "") -> str:
     """Return why the kernel rejected a row; `code` is one of `native.REJECT_CODES`."""
-    if code == native.INTEGER_OVERFLOW:
-        return (
-            f"value {value} of column {name!r} does not fit int64: store it as text in the schema, "
-            "or, of an array, as bytes"
-        )
-    if code == native.FLOAT_OVERFLOW:
-        return (
-            f"value {value} of column {name!r} is beyond the range of float32: "
-            "store it as bytes or text in the schema"
-        )
-    if code == native.INVALID_UTF8:
-        return f"text of column {name!r} is not valid UTF-8: make its type bytes in the schema"
-    if code == native.NULL_IN_LIST:
-        return f"a list of column {name!r} has a null in it: give a fill in the schema"
-    return "the example would be larger than 2147483647 bytes: leave columns out or split the row"
+    return _KERNEL_MESSAGES.get(code, _TOO_LARGE).format(name=name, value=value)
 
 
 def _value_text(value: pa.Scalar) -> str:
     """Return a value as text for messages, cut to `MAX_VALUE_CHARS`."""
-    if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
-        # as_py fails on text that is not UTF-8, and such text is what rejects may report.
-        value = value.cast(pa.large_binary()) if pa.types.is_large_string(value.type) else value
-        raw = value.as_buffer() if value.is_valid else None
-        return "" if raw is None else _decoded(raw.to_pybytes())
     try:
         python = value.as_py()
     except UnicodeDecodeError:
+        # Such text is what rejects may report.
         python = pa.repeat(value, 1).view(with_bytes(value.type))[0].as_py()
     except (ValueError, OverflowError):
-        return str(value)[:MAX_VALUE_CHARS]
+        python = str(value)
     if isinstance(python, bytes):
         return _decoded(python)
     # NumPy shows an array on several lines.
-    return " ".join(str(python).split())[:MAX_VALUE_CHARS]
+    text = python if isinstance(python, str) else " ".join(str(python).split())
+    return text[:MAX_VALUE_CHARS]
 
 
 def _decoded(raw: bytes) -> str:

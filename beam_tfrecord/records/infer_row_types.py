@@ -28,7 +28,7 @@ from beam_tfrecord.features.python_values import (
     plain_values,
     type_of,
 )
-from beam_tfrecord.features.tensors import TensorType, item_type, join_tensor_types
+from beam_tfrecord.features.tensors import TensorType, item_type
 
 _HINTS: dict[Any, pa.DataType] = {
     **PLAIN_TYPES,
@@ -136,22 +136,12 @@ class RowTypes:
 
 def _fits(found: pa.DataType, arrow: pa.DataType) -> bool:
     """Return whether a column of type `arrow` holds all values that the function returned."""
-    if isinstance(arrow, TensorType) and _fits_tensor(found, arrow):
-        return True
+    if isinstance(arrow, TensorType) and is_list(found):
+        # Inference takes arrays of one axis for lists.
+        has_one_axis = arrow.shape is not None and len(arrow.shape) == 1
+        return bool(has_one_axis and found.value_type == item_type(arrow.dtype))
     python = python_type(arrow)
-    return bool(python == found or join_types(python, found) == python)
-
-
-def _fits_tensor(found: pa.DataType, arrow: TensorType) -> bool:
-    """Return whether a column of NumPy arrays holds all values that the function returned.
-
-    Inference takes arrays of one axis for lists, so such lists fit too.
-    """
-    if isinstance(found, TensorType):
-        return bool(join_tensor_types(arrow, found) == arrow)
-    if is_list(found) and found.value_type == item_type(arrow.dtype):
-        return arrow.shape is not None and len(arrow.shape) == 1
-    return bool(pa.types.is_null(found))
+    return bool(join_types(python, found) == python)
 
 
 def python_type(arrow: pa.DataType) -> pa.DataType:

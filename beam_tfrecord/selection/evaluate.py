@@ -8,18 +8,19 @@ to, less than nor greater than any number, as in IEEE 754. Text compares by code
 from __future__ import annotations
 
 import math
-import operator
-import sys
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.selection.nodes import (
+    TRUE,
     And,
     Column,
     Compare,
@@ -37,21 +38,14 @@ from beam_tfrecord.tables import not_found
 
 _NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _DAY_MS = 86_400_000
-_OF_ARROW: dict[Operator, Callable[..., Any]] = {
+_FLOATS = (pa.float32(), pa.float64())
+COMPARISONS: dict[Operator, Callable[..., Any]] = {
     "=": pc.equal,
     "<>": pc.not_equal,
     "<": pc.less,
     "<=": pc.less_equal,
     ">": pc.greater,
     ">=": pc.greater_equal,
-}
-_OF_PYTHON: dict[Operator, Callable[[Any, Any], bool]] = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
 }
 _HINTS = {
     ("date", "text"): "write DATE '2024-12-31'",
@@ -76,14 +70,13 @@ class Values(NamedTuple):
     name: str
     kind: str
     array: pa.Array
-    unit: Fraction = Fraction(1)
 
 
 def rows_that_match(condition: Condition, data: pa.RecordBatch) -> pa.BooleanArray:
     """Return for each row whether the condition is true, false or null."""
     match condition:
         case Column():
-            return _compared("=", _values(condition, data), Literal("boolean", "TRUE", True))
+            return _compared("=", _values(condition, data), TRUE)
         case And(parts):
             return _joined(pc.and_kleene, parts, data)
         case Or(parts):
@@ -124,26 +117,29 @@ def _column(column: Column, data: pa.RecordBatch) -> pa.Array:
 
 
 def _values(column: Column, data: pa.RecordBatch) -> Values:
-    array, name = _column(column, data), column.name
-    of = array.type
-    if pa.types.is_dictionary(of):
-        array, of = array.dictionary_decode(), of.value_type
-    if pa.types.is_integer(of) or pa.types.is_decimal(of):
-        return Values(name, "number", array)
-    if pa.types.is_floating(of):
-        return Values(name, "number", pc.cast(array, pa.float64()))
-    if pa.types.is_string(of) or pa.types.is_large_string(of) or pa.types.is_string_view(of):
-        return Values(name, "text", pc.cast(array, pa.large_string()))
-    if pa.types.is_boolean(of):
-        return Values(name, "boolean", array)
-    if pa.types.is_date32(of):
-        return Values(name, "date", array.cast(pa.int32()))
-    if pa.types.is_date64(of):
-        return Values(name, "date", array.cast(pa.int64()), Fraction(1, _DAY_MS))
-    if pa.types.is_timestamp(of):
-        kind = "timestamp" if of.tz is None else "timestamp with time zone"
-        return Values(name, kind, array.cast(pa.int64()), Fraction(_NS[of.unit]))
-    return Values(name, "null" if pa.types.is_null(of) else str(of), array)
+    array = _column(column, data)
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if is_text(array.type):
+        array = array.cast(pa.large_string())
+    elif pa.types.is_float16(array.type):
+        array = array.cast(pa.float32())
+    return Values(column.name, kind_of(array.type), array)
+
+
+def kind_of(arrow: pa.DataType) -> str:
+    """Return the kind of the literals that values of a type compare with, or the type's name."""
+    types = pa.types
+    if types.is_integer(arrow) or types.is_decimal(arrow) or arrow in _FLOATS:
+        return "number"
+    if types.is_timestamp(arrow):
+        return "timestamp" if arrow.tz is None else "timestamp with time zone"
+    kinds = {
+        "text": is_text(arrow),
+        "boolean": types.is_boolean(arrow),
+        "date": types.is_date(arrow),
+    }
+    return next((kind for kind, is_it in kinds.items() if is_it), str(arrow))
 
 
 def _check(values: Values, kind: str, what: str, *, is_column: bool = False) -> bool:
@@ -170,20 +166,14 @@ def _constant(array: pa.Array, value: bool) -> pa.BooleanArray:
 def _compared(sign: Operator, values: Values, literal: Literal) -> pa.BooleanArray:
     if not _check(values, literal.kind, literal.text):
         return _nulls(values.array)
-    compare = _OF_ARROW[sign]
     if literal.kind == "boolean":
         _check_boolean(sign, values)
-    if not isinstance(literal.value, Fraction):
-        return compare(values.array, pa.scalar(literal.value, values.array.type))
-    below, is_exact = _at_or_below(values, literal)
-    if is_exact:
-        return compare(values.array, pa.scalar(below, values.array.type))
-    # The values of this type next to the literal are `below` and the one after it, so that
-    # `x >= literal` means `x > below`.
-    if sign in ("=", "<>") or below is None:
-        return _constant(values.array, sign in ("<>", ">", ">="))
-    compare = pc.greater if sign in (">", ">=") else pc.less_equal
-    return compare(values.array, pa.scalar(below, values.array.type))
+    match comparison(sign, literal, values.array.type):
+        case bool(always):
+            # Null if the row has no value.
+            return pc.if_else(values.array.is_valid(), always, pa.scalar(None, pa.bool_()))
+        case sign, value:
+            return COMPARISONS[sign](values.array, value)
 
 
 def _check_boolean(sign: Operator, values: Values) -> None:
@@ -191,44 +181,67 @@ def _check_boolean(sign: Operator, values: Values) -> None:
         raise UsageError(f"--filter orders column {values.name!r} (boolean): compare it by = or <>")
 
 
-def _at_or_below(values: Values, literal: Literal) -> tuple[int | float | Decimal | None, bool]:
-    """Return the largest value of a column's type that is at most a literal."""
-    assert isinstance(literal.value, Fraction)
-    of = values.array.type
-    if pa.types.is_floating(of):
-        return _float_at_or_below(literal)
-    scale, scaled = of.scale if pa.types.is_decimal(of) else 0, literal.value
-    if scale or values.unit != 1:
-        scaled = scaled / values.unit * Fraction(10) ** scale
-    least, most = _range(of)
+def comparison(
+    sign: Operator, literal: Literal, arrow: pa.DataType
+) -> tuple[Operator, pa.Scalar] | bool:
+    """Return what a comparison with a literal is among the values of a type.
+
+    It is a comparison with a value of that type, or the same for all values.
+    """
+    below, is_exact = _at_or_below(literal, arrow)
+    if is_exact:
+        return sign, pa.scalar(below, arrow)
+    # The values of this type next to the literal are `below` and the one after it, so that
+    # `x >= literal` means `x > below`.
+    if sign in ("=", "<>") or below is None:
+        return sign in ("<>", ">", ">=")
+    return ">" if sign in (">", ">=") else "<=", pa.scalar(below, arrow)
+
+
+def _at_or_below(literal: Literal, arrow: pa.DataType) -> tuple[Any, bool]:
+    """Return the largest value of a type that is at most a literal, and whether they are equal."""
+    if not isinstance(literal.value, Fraction):
+        return literal.value, True
+    if pa.types.is_floating(arrow):
+        return _float_at_or_below(literal, arrow)
+    scaled, (least, most) = literal.value * _per_unit(arrow), _range(arrow)
     whole = math.floor(scaled)
     if whole < least:
         return None, False
     below = min(whole, most)
-    value = Decimal(f"{below}e{-scale}") if pa.types.is_decimal(of) else below
+    value = Decimal(f"{below}e{-arrow.scale}") if pa.types.is_decimal(arrow) else below
     return value, below == scaled
 
 
-def _range(of: pa.DataType) -> tuple[int, int]:
-    """Return the least and the largest value of an integer type, or digits of a decimal type."""
-    if pa.types.is_decimal(of):
-        most = 10**of.precision - 1
+def _per_unit(arrow: pa.DataType) -> Fraction:
+    """Return by what a literal is multiplied to count in the smallest steps of a type."""
+    if pa.types.is_decimal(arrow):
+        return Fraction(f"1e{arrow.scale}")
+    if pa.types.is_timestamp(arrow):
+        return Fraction(1, _NS[arrow.unit])
+    return Fraction(_DAY_MS if pa.types.is_date64(arrow) else 1)
+
+
+def _range(arrow: pa.DataType) -> tuple[int, int]:
+    """Return the least and the largest value of a type, in its smallest steps."""
+    if pa.types.is_decimal(arrow):
+        most = 10**arrow.precision - 1
         return -most, most
-    if pa.types.is_unsigned_integer(of):
-        return 0, 2**of.bit_width - 1
-    return -(2 ** (of.bit_width - 1)), 2 ** (of.bit_width - 1) - 1
+    if pa.types.is_unsigned_integer(arrow):
+        return 0, 2**arrow.bit_width - 1
+    return -(2 ** (arrow.bit_width - 1)), 2 ** (arrow.bit_width - 1) - 1
 
 
-def _float_at_or_below(literal: Literal) -> tuple[float, bool]:
-    exact = literal.value
+def _float_at_or_below(literal: Literal, arrow: pa.DataType) -> tuple[float, bool]:
+    exact, double, kind = literal.value, float(literal.text), arrow.to_pandas_dtype()
     assert isinstance(exact, Fraction)
-    try:
-        nearest = float(exact)
-    except OverflowError:
-        return (sys.float_info.max if exact > 0 else -math.inf), False
-    if literal.is_float or nearest == exact:
-        return nearest, True
-    return (nearest if nearest < exact else math.nextafter(nearest, -math.inf)), False
+    if literal.is_float and math.isfinite(double):
+        exact = Fraction(double)
+    with np.errstate(over="ignore"):
+        below = kind(double)
+    if float(below) > exact:
+        below = np.nextafter(below, kind(-math.inf))
+    return float(below), float(below) == exact
 
 
 def _compared_columns(sign: Operator, left: Values, right: Values) -> pa.BooleanArray:
@@ -237,45 +250,40 @@ def _compared_columns(sign: Operator, left: Values, right: Values) -> pa.Boolean
         return _nulls(left.array)
     if left.kind == "boolean":
         _check_boolean(sign, left)
-    if left.array.type == right.array.type and left.unit == right.unit:
-        return _OF_ARROW[sign](left.array, right.array)
+    if left.array.type == right.array.type:
+        return COMPARISONS[sign](left.array, right.array)
     # Python compares integers, floats and decimals by their exact values, in any combination.
-    compare = _OF_PYTHON[sign]
-    pairs = zip(_exact(left), _exact(right), strict=True)
-    return pa.array(
-        [
-            None if a is None or b is None else compare(a, b) if a == a and b == b else sign == "<>"
-            for a, b in pairs
-        ],
-        pa.bool_(),
-    )
+    pairs = zip(_exact(left.array), _exact(right.array), strict=True)
+    order = pa.array([_order(one, other) for one, other in pairs], pa.float64())
+    return COMPARISONS[sign](order, 0.0)
 
 
-def _exact(values: Values) -> list[Any]:
-    if values.unit == 1:
-        return list(values.array.to_pylist())
-    return [None if value is None else value * values.unit for value in values.array.to_pylist()]
+def _order(one: Any, other: Any) -> float | None:
+    """Return -1, 0 or 1 for less, equal and greater; NaN if either is NaN, None if null."""
+    if one is None or other is None:
+        return None
+    return float((one > other) - (one < other)) if one == one and other == other else math.nan
+
+
+def _exact(array: pa.Array) -> list[Any]:
+    if pa.types.is_temporal(array.type):
+        steps = array.cast(pa.int64() if array.type.bit_width == 64 else pa.int32()).to_pylist()
+        return [None if step is None else step / _per_unit(array.type) for step in steps]
+    return list(array.to_pylist())
 
 
 def _is_in(values: Values, literals: Sequence[Literal]) -> pa.BooleanArray:
-    found: list[Any] = []
     array = values.array
-    for literal in literals:
-        if not _check(values, literal.kind, literal.text):
-            continue
-        if not isinstance(literal.value, Fraction):
-            found.append(literal.value)
-            continue
-        below, is_exact = _at_or_below(values, literal)
-        if is_exact:
-            found.append(below)
+    wanted = [one for one in literals if _check(values, one.kind, one.text)]
     if values.kind == "null":
         return _nulls(array)
+    pairs = (_at_or_below(one, array.type) for one in wanted)
+    found = [value for value, is_exact in pairs if is_exact]
     if pa.types.is_floating(array.type):
         # Sets tell -0.0 from 0.0, which are equal numbers.
         array, found = pc.add(array, 0.0), [one + 0.0 for one in found]
     is_one = pc.is_in(array, value_set=pa.array(found, array.type))
-    has_null = any(literal.kind == "null" for literal in literals)
+    has_null = len(wanted) < len(literals)
     is_known = pc.and_(array.is_valid(), is_one) if has_null else array.is_valid()
     return pc.if_else(is_known, is_one, pa.scalar(None, pa.bool_()))
 

@@ -46,6 +46,8 @@ class Literal:
         return self.text
 
 
+TRUE = Literal("boolean", "TRUE", True)
+
 Operand = Column | Literal
 
 

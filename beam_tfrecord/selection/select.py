@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,21 +28,6 @@ _NOT_NUMBERED = (
     "--sample needs rows with numbers, and these have none: read a table with an integer key, or "
     "pass --no-shuffle, which numbers the rows in the order of their key"
 )
-
-
-class SelectOptions(TypedDict, total=False):
-    """The keywords that select rows, which every reader has.
-
-    Attributes:
-        filter: Condition in SQL on the columns of the source, such as ``"fare > 0"``. Only rows
-            for which it is true are read.
-        sample: Share of the rows to read: a number up to 1, or a text such as ``"1%"``.
-        sample_seed: Seed of the choice of the sample, from 0 to 2^64-1.
-    """
-
-    filter: str | None
-    sample: float | str | None
-    sample_seed: int
 
 
 @dataclasses.dataclass(frozen=True)

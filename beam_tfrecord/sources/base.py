@@ -286,10 +286,6 @@ class Source(abc.ABC):
         """Return whether rows have the same numbers in every reading of the same input."""
         return True
 
-    def prepare(self) -> None:
-        """Begin to load in the background the modules that reading in this process needs."""
-        return
-
     def release(self) -> None:
         """Close resources that scanning keeps open in this process, such as connections."""
         return

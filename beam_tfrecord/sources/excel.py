@@ -21,13 +21,12 @@ from beam_tfrecord.features.arrow_types import is_text, type_of_column
 from beam_tfrecord.features.convert_to_schema import NoConversion, convert
 from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.options.sources import ExcelOptions
-from beam_tfrecord.sources.base import Chunk, Scan, Unit
+from beam_tfrecord.sources.base import Chunk, InputFile, Scan
 from beam_tfrecord.sources.excel_cells import opened_workbook, rows_of, sheet_name, value_of
 from beam_tfrecord.sources.typed_files import (
     Block,
     Contents,
-    Fault,
-    Opened,
+    OpenTable,
     TypedFiles,
     check_names,
     framing_bytes,
@@ -57,29 +56,15 @@ _JOINED = {
 }
 
 
-class ExcelUnit(NamedTuple):
-    """What is needed to read a sheet."""
-
-    sheet: str
-    schema: pa.Schema
-    columns: tuple[int, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Sheet(Contents):
-    """The contents of a sheet; `sheet` and `columns` as in `ExcelUnit`."""
-
-    sheet: str = ""
-    columns: tuple[int, ...] = ()
-
-
 @dataclasses.dataclass(frozen=True)
 class Excel(ExcelOptions, TypedFiles):
     """Excel workbooks. A sheet is one unit, because it can only be read from its start."""
 
     kind: ClassVar[str] = "excel"
     suffixes: ClassVar[tuple[str, ...]] = (".xlsx", ".xlsm")
-    detail_type: ClassVar[Any] = ExcelUnit
+    schema_from_scan: ClassVar[bool] = True
+    # The first row after the header.
+    first_row: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -97,7 +82,7 @@ class Excel(ExcelOptions, TypedFiles):
             names = self._header(next(rows, ((), ()))[0], _Place(file.name, sheet, 1))
             check_names(filter(None, names), file)
             columns = [_Column(name) for name in names]
-            wanted = [at for at, name in enumerate(names) if name and self._reads(name)]
+            wanted = [at for at, name in enumerate(names) if name and self.reads(name)]
             read = None if self.columns is None else wanted
             count = 0
             for count, (cells, before) in enumerate(rows, start=1):
@@ -110,16 +95,7 @@ class Excel(ExcelOptions, TypedFiles):
         row_bytes = framing_bytes(names[at] for at in wanted) + _VALUE_BYTES * len(wanted)
         encoded = count * row_bytes + sum(columns[at].text_bytes for at in wanted)
         block = Block(0, 1, count, file.bytes, encoded, encoded)
-        schema, known = pa.schema(fields), tuple(filter(None, names))
-        return Scan(chunk, _Sheet(schema, known, (block,), sheet, tuple(wanted)))
-
-    def detail(
-        self, found: Sequence[Contents], blocks: Sequence[Block], first_row: int
-    ) -> ExcelUnit:
-        """Return the detail of the unit of a sheet."""
-        (contents,) = found
-        assert isinstance(contents, _Sheet)
-        return ExcelUnit(contents.sheet, contents.schema, contents.columns)
+        return Scan(chunk, Contents(pa.schema(fields), tuple(filter(None, names)), (block,)))
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         scans = list(inferences)
@@ -135,7 +111,7 @@ class Excel(ExcelOptions, TypedFiles):
     def _with_types(self, scan: Scan, joined: Mapping[str, pa.DataType]) -> Scan:
         """Return a scan with the types of the user, and others `joined` if that is exact."""
         fields = []
-        for field in map(self._parsed, scan.detail.schema):
+        for field in scan.detail.schema:
             to = self.typed.get(field.name, joined[field.name])
             if can_cast(field.type, to):
                 field = field.with_type(to)
@@ -147,57 +123,33 @@ class Excel(ExcelOptions, TypedFiles):
             fields.append(field)
         return Scan(scan.chunk, dataclasses.replace(scan.detail, schema=pa.schema(fields)))
 
-    def _parsed(self, field: pa.Field) -> pa.Field:
-        """Return a column with the type of the user if it is text that is parsed as such."""
-        to = self.typed.get(field.name, field.type)
-        return field.with_type(to) if is_text(field.type) and _is_parsed(to) else field
-
     @contextlib.contextmanager
-    def opened(self, unit: Unit) -> Iterator[Opened]:
-        """Open the sheet of a unit."""
-        detail: ExcelUnit = unit.detail
-        with opened_workbook(unit.file) as workbook:
-            rows = rows_of(workbook[detail.sheet])
-            next(rows, None)
-            schema = pa.schema([self._parsed(field) for field in detail.schema])
-            faults: list[Fault] = []
-            batches = functools.partial(self._batches, rows, unit, schema, faults)
-            # The first row after the header has number 2.
-            yield Opened(schema, 2, batches, faults=faults)
+    def opened(self, file: InputFile) -> Iterator[OpenTable]:
+        with opened_workbook(file) as workbook:
+            sheet = sheet_name(workbook, file, self.sheet)
+            rows = rows_of(workbook[sheet])
+            header = self._header(next(rows, ()), _Place(file.name, sheet, 1))
+            read = functools.partial(self._read, rows, header, _Place(file.name, sheet, 2))
+            yield OpenTable(pa.schema([]), (), read)
 
-    def _batches(
+    def _read(
         self,
         rows: Iterator[Sequence[Any]],
-        unit: Unit,
-        parsed: pa.Schema,
-        faults: list[Fault],
-        columns: Sequence[str],
+        header: Sequence[str],
+        place: _Place,
+        start: int,
+        stop: int,
+        fields: pa.Schema,
         batch_rows: int,
     ) -> Iterator[pa.RecordBatch]:
-        detail: ExcelUnit = unit.detail
-        places = dict(zip(detail.schema.names, detail.columns, strict=True))
-        wanted = [places[name] for name in columns]
-        number = 2
-        while batch := list(itertools.islice(rows, batch_rows)):
-            read = [
-                self._values(cells, _Place(unit.file.name, detail.sheet, number + index), wanted)
-                for index, cells in enumerate(batch)
-            ]
-            number += len(batch)
-            faults.clear()
-            arrays = []
-            for name in columns:
-                kind, to = detail.schema.field(name).type, parsed.field(name).type
-                values = pa.array([_as_type(_at(row, places[name]), kind) for row in read], kind)
-                array, bad_rows, _ = convert(values, to)
-                arrays.append(array.cast(to))
-                for row in [] if bad_rows is None else bad_rows.nonzero()[0].tolist():
-                    text = values[row].as_py()
-                    faults.append(Fault(row, name, text, str(to), text))
-            yield pa.RecordBatch.from_arrays(arrays or [pa.nulls(len(read))], [*columns] or [""])
-
-    def _reads(self, name: str) -> bool:
-        return self.columns is None or name in self.columns
+        wanted = [header.index(name) for name in fields.names]
+        numbered = enumerate(rows, place.row)
+        while batch := list(itertools.islice(numbered, batch_rows)):
+            read = [self._values(cells, place._replace(row=row), wanted) for row, cells in batch]
+            columns = [[_at(row, at) for row in read] for at in wanted]
+            arrays = [_array(*pair) for pair in zip(columns, fields.types, strict=True)]
+            # One column more keeps the number of rows where there are no others.
+            yield pa.RecordBatch.from_arrays([*arrays, pa.nulls(len(read))], [*fields.names, ""])
 
     def _header(self, cells: Sequence[Any], place: _Place) -> list[str]:
         """Return the names of the columns, each empty if its cell in the first row is."""
@@ -263,8 +215,9 @@ class _Column:
             self.largest = max(self.largest, abs(value))
 
     def field(self, count: int, chosen: pa.DataType | None) -> pa.Field:
-        """Return the column with the type of its values, or text if the user chose it."""
+        """Return the column with the type of its values, or one as which texts are parsed."""
         kinds = frozenset(self.first)
+        arrow: pa.DataType
         if chosen is not None and is_text(chosen):
             arrow = chosen
         elif len(kinds) < 2:
@@ -279,6 +232,8 @@ class _Column:
                 f"column {self.name!r} is {one} in {here} but {other} in {there}: correct one, "
                 f"or pass --types {self.name}=string"
             )
+        if chosen is not None and is_text(arrow) and _is_parsed(chosen):
+            arrow = chosen
         return pa.field(self.name, arrow, nullable=self.filled < count or not kinds)
 
 
@@ -312,13 +267,19 @@ def _at(row: Sequence[Any], column: int) -> Any:
     return row[column] if column < len(row) else None
 
 
-def _as_type(value: Any, arrow: pa.DataType) -> Any:
-    """Return a value of a column, whose type joins all of its kinds."""
-    if value is not None and is_text(arrow):
-        return _text(value)
-    if arrow == _TIMESTAMP and type(value) is datetime.date:
-        return datetime.datetime.combine(value, datetime.time())
-    return value
+def _array(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
+    """Return values as an array of a type if their kinds have it, else as texts to parse."""
+    kinds = frozenset(_KINDS[type(value)] for value in values if value is not None)
+    if not is_text(arrow) and (kinds <= {arrow} or _JOINED.get(kinds | {arrow}) == arrow):
+        if arrow == _TIMESTAMP:
+            values = [_midnight(v) if type(v) is datetime.date else v for v in values]
+        with contextlib.suppress(pa.ArrowInvalid):
+            return pa.array(values, arrow)
+    return pa.array([None if value is None else _text(value) for value in values], pa.string())
+
+
+def _midnight(day: datetime.date) -> datetime.datetime:
+    return datetime.datetime.combine(day, datetime.time())
 
 
 def _text(value: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ import pyarrow as pa
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.file_parts import check_values
-from beam_tfrecord.sources.typed_files import OpenTable, Part, TypedFiles
+from beam_tfrecord.sources.typed_files import OpenTable, Part, TypedFiles, counted_column
 
 if TYPE_CHECKING:
     from pyarrow.orc import ORCFile
@@ -54,14 +54,15 @@ class Orc(TypedFiles):
 
 def _stripes(orc: ORCFile) -> Iterator[Part]:
     # pyarrow does not tell the rows of a stripe, so a column is read: of numbers, if there is one.
-    fields = sorted(orc.schema, key=lambda field: not pa.types.is_primitive(field.type))
-    counted = [field.name for field in fields[:1]]
+    counted = counted_column(orc.schema)
     for stripe in range(orc.nstripes):
         rows = orc.read_stripe(stripe, columns=counted).num_rows
         nbytes = orc.content_length // orc.nstripes
         yield Part(stripe, stripe + 1, rows, nbytes, nbytes * _EXPANSION)
 
 
-def _read(orc: ORCFile, start: int, stop: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _read(
+    orc: ORCFile, start: int, stop: int, fields: pa.Schema, batch_rows: int
+) -> Iterator[pa.RecordBatch]:
     for stripe in range(start, stop):
-        yield check_values(orc.read_stripe(stripe, columns=list(columns)))
+        yield check_values(orc.read_stripe(stripe, columns=fields.names))

@@ -11,15 +11,18 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, MAX_VALUE_CHARS, Batch, Origin, Reject
+from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
 from beam_tfrecord.errors import DataError, SchemaConflict
+from beam_tfrecord.features.arrow_arrays import Int64Array
+from beam_tfrecord.features.arrow_types import is_text
+from beam_tfrecord.features.convert_to_schema import convert
 from beam_tfrecord.features.converting import can_cast, cast_exactly, join_types, plain_field
 from beam_tfrecord.options.sources import TypedOptions
 from beam_tfrecord.sources.base import (
@@ -28,7 +31,6 @@ from beam_tfrecord.sources.base import (
     Scan,
     Source,
     Unit,
-    not_in_file,
 )
 from beam_tfrecord.sources.file_parts import (
     changed,
@@ -36,11 +38,11 @@ from beam_tfrecord.sources.file_parts import (
     incomplete,
     open_input,
     sliced,
-    unreadable_from,
+    unreadable,
 )
 from beam_tfrecord.sources.files import FileSource
 from beam_tfrecord.sources.hive import with_partitions
-from beam_tfrecord.sources.merging import ByFile, join_by_name
+from beam_tfrecord.sources.merging import ByFile, fields_inside, join_by_name
 from beam_tfrecord.sources.rejects import bad_value, without_rows
 from beam_tfrecord.storage import is_in_zip
 from beam_tfrecord.tables import repeated
@@ -91,41 +93,33 @@ class OpenTable(NamedTuple):
     Attributes:
         schema: The columns of the file.
         parts: The parts of the file, in order; only scans use them.
-        read: Yields columns of the parts between a `start` and a `stop`; at least one is named.
+        read: Yields some columns, at least one, of the parts between a `start` and a `stop`. Its
+            batches may have more than `batch_rows` rows.
     """
 
     schema: pa.Schema
     parts: Iterable[Part]
-    read: Callable[[int, int, Sequence[str]], Iterator[pa.RecordBatch]]
+    read: Callable[[int, int, pa.Schema, int], Iterator[pa.RecordBatch]]
 
 
 _Rows = TypeVar("_Rows", Part, pa.RecordBatch)
 
 
-class BlockUnit(NamedTuple):
-    """The number of rows before a unit in its file."""
+class BlockRun(NamedTuple):
+    """Neighbouring blocks of a unit that are read, and the rows of the unit before them."""
 
-    first_row: int
-
-
-class Fault(NamedTuple):
-    """A value that is not of the type of its column; it is null in its batch."""
-
+    start: int
+    stop: int
     row: int
-    column: str
-    name: str
-    expected: str
-    value: str
+    rows: int
 
 
-class Opened(NamedTuple):
-    """An open unit."""
+class BlockUnit(NamedTuple):
+    """The rows before a unit in its file, what is read of it, and columns that only scans know."""
 
-    schema: pa.Schema
     first_row: int
-    batches: Callable[[Sequence[str], int], Iterator[pa.RecordBatch]]
-    gaps: Mapping[int, int] = MappingProxyType({})
-    faults: Sequence[Fault] = ()
+    runs: tuple[BlockRun, ...]
+    schema: pa.Schema | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,6 +129,10 @@ class TypedFiles(TypedOptions, FileSource):
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
     detail_type: ClassVar[Any] = BlockUnit
+    # Whether only a scan knows the columns of a file.
+    schema_from_scan: ClassVar[bool] = False
+    # The number of the first row of a file.
+    first_row: ClassVar[int] = 0
     # The name of the format in messages, and what a library raises for damage.
     title: ClassVar[str]
     faults: ClassVar[tuple[type[Exception], ...]] = ()
@@ -145,7 +143,7 @@ class TypedFiles(TypedOptions, FileSource):
 
     def scan(self, chunk: Chunk) -> Scan:
         file = chunk.file
-        with self._opened(file) as table:
+        with self.opened(file) as table:
             check_names(table.schema.names, file)
             fields = [plain_field(field) for field in table.schema if self.reads(field.name)]
             share = len(fields) / max(1, len(table.schema))
@@ -168,13 +166,18 @@ class TypedFiles(TypedOptions, FileSource):
         return self.columns is None or column in self.columns
 
     @contextlib.contextmanager
-    def _opened(self, file: InputFile) -> Iterator[OpenTable]:
+    def opened(self, file: InputFile) -> Iterator[OpenTable]:
+        """Open a file."""
         with open_input(file) as raw:
             try:
                 table = self.open(raw, file)
             except self.faults as error:
-                raise incomplete(file, self.title, error) from error
+                raise incomplete(file, self.title, error, self.advice(file)) from error
             yield table
+
+    def advice(self, file: InputFile) -> str:
+        """Return what to do about a damaged file, if that is special."""
+        return ""
 
     def _guarded(self, found: Iterable[_Rows], file: InputFile, row: int) -> Iterator[_Rows]:
         """Yield parts or batches of a file; an error names the row from which it is damaged."""
@@ -183,46 +186,21 @@ class TypedFiles(TypedOptions, FileSource):
                 yield rows
                 row += rows.num_rows
         except self.faults as error:
-            raise unreadable_from(file, row, error) from error
-
-    @contextlib.contextmanager
-    def opened(self, unit: Unit) -> Iterator[Opened]:
-        """Open the file of a unit.
-
-        Raises:
-            DataError: The file is damaged; also while its rows are read.
-        """
-        with self._opened(unit.file) as table:
-            rows = functools.partial(self._rows, table, unit)
-            yield Opened(table.schema, unit.detail.first_row, rows)
-
-    def _rows(
-        self, table: OpenTable, unit: Unit, columns: Sequence[str], batch_rows: int
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield columns of a unit."""
-        # Without a column, a library would lose the number of rows.
-        read = list(columns) or table.schema.names[:1]
-        batches = table.read(unit.start, unit.stop, read)
-        for batch in self._guarded(batches, unit.file, unit.detail.first_row):
-            yield from sliced(batch.select(list(columns)), batch_rows)
-
-    def detail(self, found: Sequence[Contents], blocks: Sequence[Block], first_row: int) -> Any:
-        """Return the detail of the unit of some blocks, given the contents of its file."""
-        return BlockUnit(first_row)
+            raise unreadable(file, row, error, self.advice(file)) from error
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         """Join neighbouring blocks up to `unit_bytes` of uncompressed data.
 
         A member of a zip file is one unit, because each unit copies it.
         """
-        file = scans[0].chunk.file
-        found: list[Contents] = [scan.detail for scan in scans]
-        blocks = [block for contents in found for block in contents.blocks]
+        (scan,) = scans
+        file, blocks = scan.chunk.file, scan.detail.blocks
+        schema = scan.detail.schema if self.schema_from_scan else None
         spans = [(0, len(blocks))]
         if not is_in_zip(file.path):
             spans = block_spans(blocks, self.unit_bytes)
         units = []
-        first_row = 0
+        first_row = self.first_row
         for index, (start, stop) in enumerate(spans):
             of_unit = blocks[start:stop]
             read = [block for block in of_unit if not block.is_pruned]
@@ -237,7 +215,7 @@ class TypedFiles(TypedOptions, FileSource):
                 input_bytes=sum(block.compressed_bytes for block in read),
                 # Also of what is not read, because it decides where one-pass jobs end a shard.
                 encoded_bytes=sum(block.encoded_bytes for block in of_unit),
-                detail=self.detail(found, of_unit, first_row),
+                detail=BlockUnit(first_row, _runs(of_unit), schema),
                 pruned_rows=rows - sum(block.rows for block in read),
                 pruned_bytes=sum(b.compressed_bytes for b in of_unit if b.is_pruned),
             )
@@ -290,21 +268,49 @@ class TypedFiles(TypedOptions, FileSource):
             DataError: The file is damaged, or lacks a column.
             SchemaConflict: The type of a column cannot be converted to the type in `schema`.
         """
-        with self.opened(unit) as found:
-            wanted = _wanted(unit, found.schema, schema, self.union)
-            address = (f"{unit.file.name} row ", found.first_row)
-            rows = found.gaps.get(0, 0)
-            is_read = False
-            for data in found.batches(wanted.names, batch_rows):
+        detail: BlockUnit = unit.detail
+        if detail.runs:
+            with self.opened(unit.file) as table:
+                for run in detail.runs:
+                    yield from self._read_run(table, unit, run, schema, batch_rows)
+        if not any(run.rows for run in detail.runs):
+            yield no_rows(unit, schema)
+
+    def _read_run(
+        self, table: OpenTable, unit: Unit, run: BlockRun, schema: pa.Schema, batch_rows: int
+    ) -> Iterator[Batch]:
+        first_row, _, inside = unit.detail
+        inside = table.schema if inside is None else inside
+        wanted = _wanted(unit, inside, schema, self.union)
+        fields = pa.schema([inside.field(name) for name in wanted.names or counted_column(inside)])
+        address = (f"{unit.file.name} row ", first_row)
+        rows = run.row
+        batches = table.read(run.start, run.stop, fields, batch_rows)
+        for whole in self._guarded(batches, unit.file, first_row + run.row):
+            for data in sliced(whole.select(wanted.names), batch_rows):
                 origin = Origin(unit.name, unit.index, rows, address=address)
-                yield _batch(data, unit, origin, wanted, schema, found.faults)
-                is_read = True
+                yield _batch(data, unit, origin, wanted, schema)
                 rows += data.num_rows
-                rows += found.gaps.get(rows, 0)
-            if unit.rows is not None and rows != unit.rows:
-                raise changed(unit.file)
-            if not is_read:
-                yield no_rows(unit, schema)
+        if rows != run.row + run.rows:
+            raise changed(unit.file)
+
+
+def counted_column(schema: pa.Schema) -> list[str]:
+    """Return a column to read where only rows are counted: of numbers, if there is one."""
+    fields = sorted(schema, key=lambda field: not pa.types.is_primitive(field.type))
+    return [field.name for field in fields[:1]]
+
+
+def _runs(blocks: Iterable[Block]) -> tuple[BlockRun, ...]:
+    runs = []
+    row = 0
+    for is_pruned, group in itertools.groupby(blocks, key=lambda block: block.is_pruned):
+        found = list(group)
+        rows = sum(block.rows for block in found)
+        if not is_pruned:
+            runs.append(BlockRun(found[0].start, found[-1].stop, row, rows))
+        row += rows
+    return tuple(runs)
 
 
 def joined(parts: Iterable[Part], nbytes: int) -> Iterator[Part]:
@@ -376,66 +382,56 @@ def _spans(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
 
 def _wanted(unit: Unit, inside: pa.Schema, schema: pa.Schema, union: bool) -> pa.Schema:
     """Return the fields of `schema` that are columns inside the file, not in its path."""
-    partitions = dict(unit.file.partitions)
-    for field in schema:
-        if field.name not in inside.names:
-            if field.name not in partitions and not union:
-                raise not_in_file(field.name, unit.file, [*inside.names, *partitions])
-            continue
+    wanted = pa.schema(fields_inside(schema, inside.names, unit.file, union=union))
+    for field in wanted:
         of = inside.field(field.name).type
         if not can_cast(of, field.type):
             raise SchemaConflict(
                 f"column {field.name!r} is {of} in {unit.file.name} but {field.type} in the "
                 f"schema: change it to {of} there, or convert it with --map"
             )
-    return pa.schema([field for field in schema if field.name in inside.names])
+    return wanted
 
 
 def _batch(
-    data: pa.RecordBatch,
-    unit: Unit,
-    origin: Origin,
-    wanted: pa.Schema,
-    schema: pa.Schema,
-    faults: Sequence[Fault],
+    data: pa.RecordBatch, unit: Unit, origin: Origin, wanted: pa.Schema, schema: pa.Schema
 ) -> Batch:
     rejects: dict[int, Reject] = {}
     arrays = []
     for field in wanted:
         values = data.column(field.name)
         try:
-            array, misfits = cast_exactly(values, field.type)
+            array, misfits, problem = _converted(values, field.type)
         except pa.ArrowNotImplementedError as error:
             raise DataError(
                 f"column {field.name!r} of {unit.file.name} is {values.type}, which Arrow cannot "
                 f"convert to {field.type}: leave it out with --columns"
             ) from error
         arrays.append(array)
-        for row in misfits.tolist():
-            rejects[row] = _reject(origin, row, field, values)
-    for fault in faults:
-        rejects[fault.row] = _reject_of(fault, origin, data.num_rows)
+        for index in misfits.tolist():
+            row = int(origin.row_numbers(len(values))[index])
+            where, value = origin.address_of(row), _shown(values[index])
+            rejects[index] = bad_value(origin.unit, row, where, field.name, value, problem)
     if arrays:
         data = pa.RecordBatch.from_arrays(arrays, schema=wanted)
     data = with_partitions(data, unit.file, schema)
     return without_rows(Batch(data, origin), rejects)
 
 
-def _reject(origin: Origin, index: int, field: pa.Field, values: pa.Array) -> Reject:
-    row = int(origin.row_numbers(len(values))[index])
-    value, problem = str(values[index].as_py()), f"is not {field.type} exactly: correct --schema"
-    return bad_value(origin.unit, row, origin.address_of(row), field.name, value, problem)
+def _converted(values: pa.Array, to: pa.DataType) -> tuple[pa.Array, Int64Array, str]:
+    """Return values as a type, the indices of those that do not fit, and why they do not."""
+    if is_text(values.type) and not can_cast(values.type, to):
+        # A format of texts alone, such as cells or members of an archive, whose column has a type.
+        array, bad_rows, _ = convert(values, to)
+        misfits = np.flatnonzero([] if bad_rows is None else bad_rows)
+        return array.cast(to), misfits, f"is not {to}: correct it, or leave it out with --columns"
+    return *cast_exactly(values, to), f"is not {to} exactly: correct --schema"
 
 
-def _reject_of(fault: Fault, origin: Origin, num_rows: int) -> Reject:
-    row = int(origin.row_numbers(num_rows)[fault.row])
-    where = origin.address_of(row)
-    message = (
-        f"{fault.name!r} in {where} is not {fault.expected}: correct it, or leave out the column "
-        f"{fault.column!r} with --columns"
-    )
-    text = fault.value[:MAX_VALUE_CHARS]
-    return Reject(origin.unit, row, fault.column, "bad-value", message, text, where)
+def _shown(value: pa.Scalar) -> str:
+    if is_text(value.type):
+        return bytes(value.as_buffer()).decode(errors="backslashreplace")
+    return str(value.as_py())
 
 
 def _fields_by_name(contents: Contents) -> dict[str, Any]:

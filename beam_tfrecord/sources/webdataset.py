@@ -6,30 +6,29 @@ columns ``jpg`` and ``cls``. The convention: https://github.com/webdataset/webda
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import re
+import sys
 import tarfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.hashes import name_hash
-from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Unit
-from beam_tfrecord.sources.file_parts import check_size, incomplete, open_input
+from beam_tfrecord.sources.base import Chunk, InputFile, Scan
+from beam_tfrecord.sources.file_parts import check_size, open_input
 from beam_tfrecord.sources.typed_files import (
     Block,
     Contents,
-    Fault,
-    Opened,
+    OpenTable,
+    Part,
     TypedFiles,
     framing_bytes,
-    no_rows,
 )
 
 _KEY = "__key__"
@@ -38,17 +37,8 @@ _TEXT = ("txt", "text", "transcript", "json", "jsn")
 _INTEGER = ("cls", "cls2", "count", "id", "index", "inx")
 _RECORD = tarfile.BLOCKSIZE
 _END_BYTES = 2**20
-# Samples are joined to blocks of this part of a unit, so that scans of many are small.
-_BLOCKS_IN_UNIT = 16
 # Rows are read up to this number of bytes at a time.
 _BATCH_BYTES = 2**24
-
-
-class TarUnit(NamedTuple):
-    """The number of rows before a unit in its file, and the columns."""
-
-    first_row: int
-    columns: tuple[str, ...]
 
 
 class _Sample(NamedTuple):
@@ -71,7 +61,9 @@ class WebDataset(TypedFiles):
 
     kind: ClassVar[str] = "webdataset"
     suffixes: ClassVar[tuple[str, ...]] = (".tar",)
-    detail_type: ClassVar[Any] = TarUnit
+    title: ClassVar[str] = "tar"
+    faults = (tarfile.TarError, EOFError, OSError)
+    schema_from_scan: ClassVar[bool] = True
 
     def scan(self, chunk: Chunk) -> Scan:
         """Read the headers of all members.
@@ -80,44 +72,40 @@ class WebDataset(TypedFiles):
             DataError: The file is damaged or compressed, or its samples are in no order.
         """
         file = chunk.file
-        counts: dict[str, int] = {_KEY: 0}
-        sizes: dict[str, int] = {_KEY: 0}
+        counts: Counter[str] = Counter({_KEY: 0})
+        sizes: Counter[str] = Counter()
         keys: list[int] = []
-        blocks: list[Block] = []
-        with _opened(file) as raw:
-            for group in _grouped(_samples(raw, file, 0, file.bytes), self.unit_bytes):
-                for sample in group:
-                    keys.append(name_hash(sample.key))
-                    counts[_KEY] += 1
-                    sizes[_KEY] += len(sample.key)
-                    for column, member in sample.members.items():
-                        if self.columns is None or column in self.columns:
-                            check_size(member.size, repr(member.name), file)
-                        counts[column] = counts.get(column, 0) + 1
-                        sizes[column] = sizes.get(column, 0) + member.size
-                blocks.append(_block(group))
-        if len(np.unique(np.array(keys, np.uint64))) < len(keys):
+
+        def part_of(group: Sequence[_Sample]) -> Part:
+            for sample in group:
+                keys.append(name_hash(sample.key))
+                counts.update([_KEY, *sample.members])
+                sizes[_KEY] += len(sample.key)
+                for column, member in sample.members.items():
+                    sizes[column] += member.size
+                    if self.reads(column):
+                        check_size(member.size, repr(member.name), file)
+            start, stop = group[0].start, group[-1].stop
+            return Part(start, stop, len(group), stop - start, sum(one.nbytes for one in group))
+
+        with open_input(file) as raw:
+            groups = _grouped(_samples(raw, file, 0, file.bytes), self.part_bytes)
+            parts = list(self._guarded(map(part_of, groups), file, 0))
+        if len(set(keys)) < len(keys):
             raise DataError(
                 f"{file.name} has samples whose files are not next to each other: sort the names "
                 "before the file is written (tar --sort=name)"
             )
-        wanted = [name for name in counts if self.columns is None or name in self.columns]
-        fields = [
-            pa.field(name, _type_of(name), nullable=counts[name] < len(keys)) for name in wanted
-        ]
-        share = sum(sizes[name] for name in wanted) / max(1, sum(sizes.values()))
+        wanted = [name for name in counts if self.reads(name)]
+        fields = [pa.field(name, _type_of(name), counts[name] < len(keys)) for name in wanted]
+        share = sum(sizes[name] for name in wanted) / max(1, sizes.total())
         per_row = framing_bytes(wanted)
-        blocks = [
-            dataclasses.replace(
-                block, encoded_bytes=int(share * block.uncompressed_bytes) + block.rows * per_row
-            )
-            for block in blocks
-        ]
+        blocks = []
+        for part in parts:
+            encoded = int(share * part.decoded_bytes) + part.num_rows * per_row
+            read = part.start, part.stop, part.num_rows, part.nbytes, part.decoded_bytes
+            blocks.append(Block(*read, encoded))
         return Scan(chunk, Contents(pa.schema(fields), tuple(counts), tuple(blocks)))
-
-    def detail(self, found: Sequence[Contents], blocks: Sequence[Block], first_row: int) -> TarUnit:
-        """Return the detail of the unit of some blocks."""
-        return TarUnit(first_row, found[0].names)
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         """Join the columns of all shards that have samples.
@@ -130,42 +118,8 @@ class WebDataset(TypedFiles):
         filled = [scan for scan in scans if scan.detail.blocks]
         return super().merge(filled or scans)
 
-    def read(
-        self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
-    ) -> Iterator[Batch]:
-        """Yield the samples of `unit` in order, as batches of exactly `schema`.
-
-        Raises:
-            DataError: The file is damaged, or lacks a column.
-            SchemaConflict: The type of a column cannot be converted to the type in `schema`.
-        """
-        # A shard without samples has no columns.
-        if not unit.rows:
-            return iter([no_rows(unit, schema)])
-        return super().read(unit, schema, batch_rows=batch_rows)
-
-    @contextlib.contextmanager
-    def opened(self, unit: Unit) -> Iterator[Opened]:
-        """Open the file of a unit.
-
-        Raises:
-            DataError: The file is damaged; also while its rows are read.
-        """
-        schema = pa.schema([pa.field(name, _type_of(name)) for name in unit.detail.columns])
-        faults: list[Fault] = []
-        with _opened(unit.file) as raw:
-            rows = functools.partial(_rows, raw, unit, faults)
-            yield Opened(schema, unit.detail.first_row, rows, faults=faults)
-
-
-@contextlib.contextmanager
-def _opened(file: InputFile) -> Iterator[pa.NativeFile]:
-    """Open a file, and turn errors of `tarfile` into ours."""
-    with open_input(file) as raw:
-        try:
-            yield raw
-        except (tarfile.TarError, EOFError, OSError) as error:
-            raise incomplete(file, "tar", error) from error
+    def open(self, raw: pa.NativeFile, file: InputFile) -> OpenTable:
+        return OpenTable(pa.schema([]), (), functools.partial(_read, raw, file))
 
 
 def _samples(raw: pa.NativeFile, file: InputFile, start: int, stop: int) -> Iterator[_Sample]:
@@ -253,74 +207,41 @@ def _type_of(column: str) -> pa.DataType:
     return pa.int64() if last in _INTEGER else pa.large_binary()
 
 
-def _grouped(samples: Iterable[_Sample], unit_bytes: int) -> Iterator[list[_Sample]]:
-    """Yield neighbouring samples that become one block."""
+def _grouped(
+    samples: Iterable[_Sample], nbytes: int, rows: int = sys.maxsize
+) -> Iterator[list[_Sample]]:
+    """Yield neighbouring samples until they have a number of bytes or rows."""
     group: list[_Sample] = []
     for sample in samples:
         group.append(sample)
-        if group[-1].stop - group[0].start >= unit_bytes // _BLOCKS_IN_UNIT:
+        if len(group) == rows or sample.stop - group[0].start >= nbytes:
             yield group
             group = []
     if group:
         yield group
 
 
-def _block(group: Sequence[_Sample]) -> Block:
-    start, stop = group[0].start, group[-1].stop
-    nbytes = sum(sample.nbytes for sample in group)
-    return Block(start, stop, len(group), stop - start, nbytes, nbytes)
-
-
-def _rows(
-    raw: pa.NativeFile, unit: Unit, faults: list[Fault], columns: Sequence[str], batch_rows: int
+def _read(
+    raw: pa.NativeFile, file: InputFile, start: int, stop: int, fields: pa.Schema, batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield columns of the samples of a unit, while `faults` has those of the latest batch."""
-    schema = pa.schema([pa.field(name, _type_of(name)) for name in columns])
-    rows: list[list[Any]] = []
-    nbytes = 0
-    for sample in _samples(raw, unit.file, unit.start, unit.stop):
-        rows.append([_value(raw, sample, name, len(rows), faults) for name in columns])
-        nbytes += sample.nbytes
-        if len(rows) == batch_rows or nbytes >= _BATCH_BYTES:
-            yield _batch(rows, schema)
-            rows, nbytes = [], 0
-            faults.clear()
-    if rows:
-        yield _batch(rows, schema)
+    for group in _grouped(_samples(raw, file, start, stop), _BATCH_BYTES, batch_rows):
+        arrays = [_column(raw, group, field) for field in fields]
+        # One column more keeps the number of rows where there are no others.
+        yield pa.RecordBatch.from_arrays([*arrays, pa.nulls(len(group))], [*fields.names, ""])
 
 
-def _batch(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
-    if not schema.names:
-        return pa.RecordBatch.from_arrays([pa.nulls(len(rows))], names=[""])
-    arrays = [
-        pa.array(list(values), field.type)
-        for field, values in zip(schema, zip(*rows, strict=True), strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _value(raw: pa.NativeFile, sample: _Sample, column: str, row: int, faults: list[Fault]) -> Any:
-    """Return the value of a column of a sample; for one that is not of its type, add a fault."""
-    if column == _KEY:
-        return sample.key
-    member = sample.members.get(column)
-    if member is None:
-        return None
-    raw.seek(member.offset_data)
-    data = raw.read(member.size)
-    arrow = _type_of(column)
-    try:
-        if pa.types.is_large_binary(arrow):
-            return data
-        text = data.decode()
-        if pa.types.is_string(arrow):
-            return text
-        # Python reads 1_000 and digits of other scripts as integers, too.
-        if "_" in text or not text.isascii():
-            raise ValueError(text)
-        return np.int64(int(text))
-    except (ValueError, OverflowError):
-        expected = "an integer" if pa.types.is_int64(arrow) else "UTF-8 text"
-        text = data.decode(errors="backslashreplace")
-        faults.append(Fault(row, column, member.name, expected, text))
-        return None
+def _column(raw: pa.NativeFile, samples: Sequence[_Sample], field: pa.Field) -> pa.Array:
+    """Return a column of samples; an integer is text, which may not be one."""
+    if field.name == _KEY:
+        return pa.array([sample.key for sample in samples], field.type)
+    data = []
+    for sample in samples:
+        member = sample.members.get(field.name)
+        raw.seek(0 if member is None else member.offset_data)
+        data.append(None if member is None else raw.read(member.size))
+    array = pa.array(data, pa.large_binary())
+    if pa.types.is_large_binary(field.type):
+        return array
+    # Text that is not UTF-8 is left to the writer, which rejects its rows.
+    text = array.cast(pa.binary()).view(pa.string())
+    return pc.ascii_trim_whitespace(text) if pa.types.is_integer(field.type) else text

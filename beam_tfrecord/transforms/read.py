@@ -1,112 +1,327 @@
 """The public transforms that read: `ReadFromCsv`, `ReadFromSql`, … one for each kind of source.
 
-All of them return a PCollection of `Batch`.
+All of them return a PCollection of `Batch`. Their arguments are the options of their sources, with
+those of `ReadOptions`.
 """
 
-from __future__ import annotations
-
+import dataclasses
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS
+from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.selection.select import SelectOptions
-from beam_tfrecord.sources.images.source import Images
+from beam_tfrecord.inputs import SOURCES
+from beam_tfrecord.options import sources
+from beam_tfrecord.options.calls import takes_too, with_arguments
+from beam_tfrecord.options.jobs import SelectOptions
+from beam_tfrecord.options.option import Option
+from beam_tfrecord.selection.select import make_selection
+from beam_tfrecord.sources.base import Source, with_selection
+from beam_tfrecord.sources.memory.source import OnDisk, until_exit
 from beam_tfrecord.sources.numpy.memory import named_arrays, spill_arrays
-from beam_tfrecord.sources.numpy.source import Numpy
-from beam_tfrecord.sources.sql.source import Sql
+from beam_tfrecord.sources.sql.source import texts_of
 from beam_tfrecord.transforms import display
-from beam_tfrecord.transforms.map_rows import MapBatches as MapBatches
-from beam_tfrecord.transforms.map_rows import MapRows as MapRows
-from beam_tfrecord.transforms.read_csv import ReadFromCsv as ReadFromCsv
-from beam_tfrecord.transforms.read_source import Paths, ReadFromSource
-from beam_tfrecord.transforms.rows import BatchRows as BatchRows
+from beam_tfrecord.transforms.reading import ReadBatches
+
+# The name of a table, plain or quoted, perhaps after the name of its schema and a dot.
+_NAME = re.compile(r'(?:[\w$]+|"[^"]+"|`[^`]+`)(?:\.(?:[\w$]+|"[^"]+"|`[^`]+`))*')
+
+# Tables of arguments read better than what the formatter makes of them.
+# fmt: off
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReadOptions(SelectOptions):
+    """The options of all readers."""
+
+    batch_rows: Annotated[int, Option(
+        "Maximum number of rows per batch; does not affect the dataset.")] = DEFAULT_BATCH_ROWS
 
 
-class ReadFromImages(ReadFromSource):
-    """Read images (JPEG, PNG, GIF, WebP, BMP, TIFF) as `Batch`es, one image per row.
+@dataclasses.dataclass(frozen=True)
+class _Csv(ReadOptions, sources.CsvOptions, sources.FileOptions):
+    """The arguments of `ReadFromCsv`."""
 
-    Args:
-        paths: Directories, globs and files; or tables (CSV, Parquet, JSON) of paths. A
-            directory may have tables of metadata, such as ``metadata.jsonl``.
-        columns: Names of the columns to read, in order; None means all.
-        layout: Meaning of the folders. ``class``: the first folder is the class. ``split``: the
-            first folder is the split, and the second, if there is one, the class. ``flat``: folders
-            have no meaning. None means that tables of metadata decide, or else the names of the
-            folders.
-        labels: Names of the classes in order, or a file with one name a line; None means all names
-            that occur, sorted.
-        base: Directory that the paths in a table are relative to; None means the directory of the
-            table.
-        path_column: Column of a table that holds the paths; None means ``path``, or ``file_name``
-            of metadata. With a name, all inputs must be tables or have metadata.
-        label_column: Column of a table that holds the classes, as names or as numbers.
-        union: Accept tables that lack columns; these are null there.
-        types: Types of columns of tables of CSV or JSON, as Arrow types or their names; others are
-            inferred.
-        check: Check of each file. ``header``: format, size and end marks. ``decode``: all pixels.
-            ``none``: no check.
-        resize: New length of the shorter side in pixels, or ``HEIGHTxWIDTH``; None means no
-            change.
-        format: Format to re-encode all images in: ``jpeg``, ``png`` or ``webp``; None means no
-            change.
-        quality: Quality of re-encoded JPEG or WebP, from 1 to 100.
-        orient: Rotate and mirror the pixels as the EXIF orientation says.
-        max_pixels: Largest width times height that is accepted.
-        max_bytes: Largest size of a file in bytes that is accepted.
-        batch_rows: Maximum number of rows per batch; does not affect the dataset.
-        **select: Which rows to read: `filter`, `sample` and `sample_seed`; see `SelectOptions`.
+
+@dataclasses.dataclass(frozen=True)
+class _Json(ReadOptions, sources.JsonOptions, sources.FileOptions):
+    """The arguments of `ReadFromJson`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Typed(ReadOptions, sources.TypedOptions, sources.FileOptions):
+    """The arguments of the readers of files that state their types."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Excel(ReadOptions, sources.ExcelOptions, sources.FileOptions):
+    """The arguments of `ReadFromExcel`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _TFRecord(ReadOptions, sources.UnionOption, sources.FileOptions):
+    """The arguments of `ReadFromTFRecord`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Images(ReadOptions, sources.ImageOptions, sources.FileOptions):
+    """The arguments of `ReadFromImages`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Coco(ReadOptions, sources.CocoOptions, sources.FileOptions):
+    """The arguments of `ReadFromCoco`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Lake(ReadOptions, sources.LakeOptions, sources.ColumnsOption):
+    """The arguments of the readers of tables of a data lake."""
+
+    paths: Annotated[str | os.PathLike[str], Option("Directory, URL or name of the table.")]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _TempDir:
+    """Where data in memory goes."""
+
+    temp_dir: Annotated[str | None, Option(
+        "Directory for data in memory, which every worker must see; None means the temporary "
+        "directory of this machine.")] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Arrow(ReadOptions, sources.TypedOptions, sources.ColumnsOption, _TempDir):
+    """The arguments of `ReadFromArrow`."""
+
+    paths: Annotated[Any, Option(
+        "Files, directories and globs; or a table (pandas, polars, Arrow, Hugging Face datasets, "
+        "and others that export Arrow), NumPy arrays by name, or an iterable of rows (dicts, "
+        "NamedTuples, dataclasses).")]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Numpy(ReadOptions, sources.NumpyOptions, sources.ColumnsOption, _TempDir):
+    """The arguments of `ReadFromNumpy`."""
+
+    paths: Annotated[
+        str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | npt.NDArray[Any]
+        | Mapping[str, npt.NDArray[Any]], Option(
+        'Files, directories and globs; or an array, or arrays by name: ``{"data": array, "label": '
+        "labels}``, of equal length along their first axis.")]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sql(ReadOptions, sources.DatabaseOptions, sources.ColumnsOption):
+    """The arguments of `ReadFromSql`."""
+
+    paths: Annotated[str | os.PathLike[str], Option(
+        "URL of the database, or the path of a SQLite or DuckDB file.")]
+    _: dataclasses.KW_ONLY
+    password: Annotated[str | None, Option("The password itself.")] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Jdbc(ReadOptions, sources.RowsOptions, sources.ColumnsOption):
+    """The arguments of `ReadFromJdbc`."""
+
+    table_name: Annotated[str | None, Option("Table or view; `query` overrides it.")]
+    driver_class_name: Annotated[str | None, Option(
+        "Class of the JDBC driver; only ``jdbc:`` URLs need it.")]
+    jdbc_url: Annotated[str, Option("URL of the database.")]
+    username: Annotated[str | None, Option("User.")]
+    password: Annotated[str | None, Option("Password.")]
+    query: Annotated[str | None, Option("SELECT statement to read instead of the table.")] = None
+    disable_autocommit: Annotated[bool | None, Option(
+        "Has no effect: every read is a transaction.")] = None
+    output_parallelization: Annotated[bool | None, Option(
+        "Has no effect: partitions are always read in parallel.")] = None
+    fetch_size: Annotated[int | None, Option("Rows that the driver fetches at a time.")] = None
+    partition_column: Annotated[str | None, Option(
+        "Column to cut the rows by, instead of the key.")] = None
+    partitions: Annotated[int | None, Option(
+        "Number of partitions; None means by the number of rows and bytes.")] = None
+    connection_properties: Annotated[str | None, Option("``name=value;name=value``.")] = None
+    connection_init_sqls: Annotated[Sequence[str] | None, Option(
+        "Statements that every connection executes first.")] = None
+    max_connections: Annotated[int | None, Option(
+        "Largest number of connections; None or a negative number means no limit.")] = None
+    driver_jars: Annotated[str | None, Option("Jars of the driver, separated by commas.")] = None
+    expansion_service: Annotated[Any, Option("Has no effect: there is none.")] = None
+    classpath: Annotated[Sequence[str] | None, Option(
+        "Further jars: paths, URLs or Maven coordinates.")] = None
+    schema: Annotated[Any, Option("Must be None: types come from the database.")] = None
+    secret_manager: Annotated[str | None, Option("Must be None.")] = None
+
+# fmt: on
+
+
+class ReadFromSource(ReadBatches):
+    """Base class of the readers: a transform that can also read its source without a pipeline."""
+
+    kind: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        arguments = getattr(cls.__init__, "arguments", None)
+        if cls.__doc__ and arguments:
+            cls.__doc__ = with_arguments(cls.__doc__, arguments)
+
+    def _read(self, source: Source, options: ReadOptions) -> None:
+        selection = make_selection(
+            filter=options.filter, sample=options.sample, sample_seed=options.sample_seed
+        )
+        ReadBatches.__init__(self, with_selection(source, selection), batch_rows=options.batch_rows)
+
+    def _read_kind(self, options: ReadOptions, **changed: Any) -> None:
+        """Read the source of this kind, with the options of the names that it has."""
+        kind: Any = SOURCES[self.kind]
+        names = [field.name for field in dataclasses.fields(kind) if hasattr(options, field.name)]
+        self._read(kind(**{name: getattr(options, name) for name in names} | changed), options)
+
+    def batches(self) -> Iterator[Batch]:
+        """Iterate over the batches of the input in this process, without a pipeline."""
+        return self.source.batches(batch_rows=self.batch_rows)
+
+
+class ReadFromCsv(ReadFromSource):
+    """Read CSV files, plain or compressed (``.gz .bz2 .zst .lz4 .xz``), as `Batch`es.
 
     Raises:
         UsageError: The arguments do not fit together.
     """
 
-    def __init__(
-        self,
-        paths: Paths,
-        *,
-        columns: Sequence[str] | None = None,
-        layout: str | None = None,
-        labels: str | os.PathLike[str] | Sequence[str] | None = None,
-        base: str | None = None,
-        path_column: str | None = None,
-        label_column: str = "label",
-        union: bool = False,
-        types: Mapping[str, str | pa.DataType] | None = None,
-        check: str = "header",
-        resize: int | str | tuple[int, int] | None = None,
-        format: str | None = None,
-        quality: int = 90,
-        orient: bool = False,
-        max_pixels: int = 2**28,
-        max_bytes: int = 2**30,
-        batch_rows: int = DEFAULT_BATCH_ROWS,
-        **select: Unpack[SelectOptions],
-    ) -> None:
-        source = Images(
-            paths,
-            columns=columns,
-            layout=layout,
-            labels=labels,
-            base=base,
-            path_column=path_column,
-            label_column=label_column,
-            union=union,
-            types=types or {},
-            check=check,
-            resize=resize,
-            format=format,
-            quality=quality,
-            orient=orient,
-            max_pixels=max_pixels,
-            max_bytes=max_bytes,
-        )
-        super().__init__(source, batch_rows=batch_rows, **select)
+    kind = "csv"
+
+    @takes_too(_Csv, _Csv)
+    def __init__(self, options: _Csv) -> None:
+        self._read_kind(options)
+
+
+class ReadFromJson(ReadFromSource):
+    """Read JSON Lines and JSON files as `Batch`es, plain or compressed.
+
+    A file is JSON Lines, an array of objects, or one or several objects over several lines. It may
+    be compressed: ``.gz .bz2 .zst .lz4 .xz``.
+
+    Raises:
+        UsageError: The arguments do not fit together.
+    """
+
+    kind = "json"
+
+    @takes_too(_Json, _Json)
+    def __init__(self, options: _Json) -> None:
+        self._read_kind(options)
+
+
+class ReadFromExcel(ReadFromSource):
+    """Read one sheet of each Excel workbook (``.xlsx``) as `Batch`es; row 1 names the columns.
+
+    Text is the only type for a column with several kinds of values. Words for null may be errors
+    such as ``#N/A``.
+
+    Raises:
+        UsageError: The arguments do not fit together.
+    """
+
+    kind = "excel"
+
+    @takes_too(_Excel, _Excel)
+    def __init__(self, options: _Excel) -> None:
+        self._read_kind(options)
+
+
+class ReadFromTFRecord(ReadFromSource):
+    """Read datasets, or TFRecord files of other programs, as `Batch`es.
+
+    The columns of a dataset have the types of its manifest. Those of other files are found in all
+    records: a feature with one value in each record is a scalar, one with the same number of values
+    in each a list of fixed size, and others are lists. Bytes are text if all are valid UTF-8. A
+    feature that a record lacks is null there. Rows of a dataset lose their splits. Suffixes of
+    files are ``.tfrecord`` and ``.tfrecords``, also with ``.gz``.
+
+    Raises:
+        UsageError: The arguments do not fit together.
+    """
+
+    kind = "tfrecord"
+
+    @takes_too(_TFRecord, _TFRecord)
+    def __init__(self, options: _TFRecord) -> None:
+        self._read_kind(options)
+
+
+class _ReadFromTyped(ReadFromSource):
+    @takes_too(_Typed, _Typed)
+    def __init__(self, options: _Typed) -> None:
+        self._read_kind(options)
+
+
+class ReadFromAvro(_ReadFromTyped):
+    """Read Avro object container files as `Batch`es.
+
+    Raises:
+        UsageError: The arguments do not fit together.
+    """
+
+    kind = "avro"
+
+
+class ReadFromOrc(_ReadFromTyped):
+    """Read ORC files as `Batch`es.
+
+    Raises:
+        UsageError: The arguments do not fit together.
+    """
+
+    kind = "orc"
+
+
+class ReadFromParquet(_ReadFromTyped):
+    """Read Parquet files, or a stage (the output of `ExtractToParquet`), as `Batch`es.
+
+    Raises:
+        UsageError: The arguments do not fit together.
+    """
+
+    kind = "parquet"
+
+
+class ReadFromWebDataset(_ReadFromTyped):
+    """Read WebDataset shards (``.tar``) as `Batch`es; a sample is a row, an extension a column.
+
+    Raises:
+        UsageError: The arguments do not fit together.
+    """
+
+    kind = "webdataset"
+
+
+class ReadFromArrow(ReadFromSource):
+    """Read Arrow IPC files and streams, Feather V2 files, or data in memory, as `Batch`es.
+
+    Data in memory is written once, when this transform is created, to a temporary file that exists
+    until this process ends.
+
+    Raises:
+        UsageError: The arguments do not fit together, or the data in memory is no table.
+        DataError: Values of a column in memory have no common type.
+        StorageError: The temporary file cannot be written.
+    """
+
+    kind = "arrow"
+
+    @takes_too(_Arrow, _Arrow)
+    def __init__(self, options: _Arrow) -> None:
+        readable = until_exit(options.paths, options.temp_dir)
+        if isinstance(readable, OnDisk):
+            self._read(readable.source_of(columns=options.columns), options)
+        else:
+            self._read_kind(options, paths=readable)
 
 
 class ReadFromNumpy(ReadFromSource):
@@ -115,153 +330,172 @@ class ReadFromNumpy(ReadFromSource):
     Arrays in memory are written once, when this transform is created, to a temporary file that
     exists until this process ends. The array of an .npy file is the column ``data``, the arrays of
     an .npz file are columns with their names, and each field of a structured dtype is a column.
-
-    Args:
-        paths: Files, directories and globs; or an array, or arrays by name:
-            ``{"data": array, "label": labels}``, of equal length along their first axis.
-        temp_dir: Directory for arrays in memory, which every worker must see; None means the
-            temporary directory of this machine.
-        columns: Names of the columns to read, in order; None means all.
-        example: Content of one example. ``row``: an entry along the first axis of an array.
-            ``array``: all of an array, one example per file. Several files have no default.
-        store: How values are stored. ``bytes``: exactly, as bytes if an Example has no such type.
-            ``values``: numbers as int64 and float32 lists.
-        layout: ``plain`` stores the only array as two features, ``shape`` and ``data``; None means
-            the features of `store`.
-        types: Dtypes, by column, of arrays that were saved as raw bytes, such as bfloat16.
-        union: Accept files that lack arrays; these are null there.
-        batch_rows: Maximum number of rows per batch; does not affect the dataset.
-        **select: Which rows to read: `filter`, `sample` and `sample_seed`; see `SelectOptions`.
+    Several files have no default of `example`. `types` are dtypes of arrays that were saved as raw
+    bytes, such as bfloat16.
 
     Raises:
         UsageError: The arguments do not fit together, such as `types` for arrays in memory.
     """
 
-    def __init__(
-        self,
-        paths: Paths | npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]],
-        *,
-        temp_dir: str | None = None,
-        columns: Sequence[str] | None = None,
-        example: str | None = None,
-        store: str = "bytes",
-        layout: str | None = None,
-        types: Mapping[str, str] | None = None,
-        union: bool = False,
-        batch_rows: int = DEFAULT_BATCH_ROWS,
-        **select: Unpack[SelectOptions],
-    ) -> None:
+    kind = "numpy"
+
+    @takes_too(_Numpy, _Numpy)
+    def __init__(self, options: _Numpy) -> None:
         self._names: tuple[str, ...] = ()
-        if isinstance(paths, Mapping | np.ndarray):
-            if types:
-                raise UsageError("arrays in memory have dtypes of their own: leave out types")
-            arrays = named_arrays(paths)
-            self._names = tuple(arrays)
-            paths, types = spill_arrays(arrays, temp_dir)
-        source = Numpy(
-            paths,
-            columns=columns,
-            example=example,
-            store=store,
-            layout=layout,
-            types=types or None,
-            union=union,
-        )
-        super().__init__(source, batch_rows=batch_rows, **select)
+        if not isinstance(options.paths, Mapping | np.ndarray):
+            self._read_kind(options)
+            return
+        if options.types:
+            raise UsageError("arrays in memory have dtypes of their own: leave out types")
+        arrays = named_arrays(options.paths)
+        self._names = tuple(arrays)
+        path, types = spill_arrays(arrays, options.temp_dir)
+        self._read_kind(options, paths=path, types=types or None)
 
     def display_data(self) -> dict[str, Any]:
         """Return the settings that a runner's page shows for this step."""
         return super().display_data() | display.shown(arrays=self._names)
 
 
-class ReadFromSql(ReadFromSource):
-    """Read a table or a query of a database as `Batch`es, in parallel partitions of one snapshot.
+class ReadFromImages(ReadFromSource):
+    """Read images (JPEG, PNG, GIF, WebP, BMP, TIFF) as `Batch`es, one image per row.
 
-    Put the password in an environment variable or a file on the machines that read. A password in
-    the URL or in `password` works only with runners inside this process.
-
-    Args:
-        paths: URL of the database, or the path of a SQLite or DuckDB file.
-        table: Table or view to read.
-        query: SELECT statement to read instead of a table.
-        where: SQL condition; only rows that meet it are read.
-        columns: Names of the columns to read, in order; None means all.
-        types: Types to read columns as, such as ``{"price": "text"}``; no cast loses
-            information.
-        partition_column: Column by whose values the rows are partitioned; None means the primary
-            key.
-        partitions: Number of partitions; None means by the number of rows and bytes.
-        ordered: Read and number the rows in the order of the key.
-        max_connections: Largest number of connections at a time, with every runner.
-        row_count: Count the rows of the snapshot, and compare the count with the rows read.
-        arrays: How to read array columns: ``refuse`` (an error), ``text`` or ``list``.
-        session_init: Statements that every connection executes first.
-        fetch_rows: Rows that a driver fetches at a time; None means the default of the engine.
-        statement_timeout_s: Seconds after which the database cancels a statement.
-        username: User; None means the user in the URL.
-        password_env: Environment variable on the reading machines that holds the password.
-        password_file: File on the reading machines that holds the password.
-        driver: Class of a JDBC driver.
-        jars: Jars of a JDBC driver: paths, URLs or Maven coordinates.
-        properties: Further properties of the connection.
-        password: The password itself.
-        batch_rows: Maximum number of rows per batch; does not affect the dataset.
-        **select: Which rows to read: `filter`, `sample` and `sample_seed`; see `SelectOptions`.
+    The paths are directories, globs and files; or tables (CSV, Parquet, JSON) of paths. A directory
+    may have tables of metadata, such as ``metadata.jsonl``. `layout` is the meaning of the folders.
+    ``class``: the first folder is the class. ``split``: the first folder is the split, and the
+    second, if there is one, the class. ``flat``: folders have no meaning. None means that tables of
+    metadata decide, or else the names of the folders.
 
     Raises:
         UsageError: The arguments do not fit together.
     """
 
-    def __init__(
-        self,
-        paths: Paths,
-        *,
-        table: str | None = None,
-        query: str | None = None,
-        where: str | None = None,
-        columns: Sequence[str] | None = None,
-        types: Mapping[str, Any] | None = None,
-        partition_column: str | None = None,
-        partitions: int | None = None,
-        ordered: bool = False,
-        max_connections: int | None = None,
-        row_count: bool = True,
-        arrays: str = "refuse",
-        session_init: Sequence[str] = (),
-        fetch_rows: int | None = None,
-        statement_timeout_s: float | None = None,
-        username: str | None = None,
-        password_env: str | None = None,
-        password_file: str | None = None,
-        driver: str | None = None,
-        jars: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        password: str | None = None,
-        batch_rows: int = DEFAULT_BATCH_ROWS,
-        **select: Unpack[SelectOptions],
-    ) -> None:
-        source = Sql(
-            paths,
-            table=table,
-            query=query,
-            where=where,
-            columns=columns,
-            types=types or {},
-            partition_column=partition_column,
-            partitions=partitions,
-            ordered=ordered,
-            max_connections=max_connections,
-            row_count=row_count,
-            arrays=arrays,
-            session_init=session_init,
-            fetch_rows=fetch_rows,
-            statement_timeout_s=statement_timeout_s,
-            username=username,
-            password_env=password_env,
-            password_file=password_file,
-            driver=driver,
-            jars=jars,
-            properties=properties or {},
-            password=password,
+    kind = "images"
+
+    @takes_too(_Images, _Images)
+    def __init__(self, options: _Images) -> None:
+        self._read_kind(options)
+
+
+class ReadFromCoco(ReadFromSource):
+    """Read images with annotated objects as `Batch`es, one image per row.
+
+    The paths are COCO files of instances, such as ``instances_val2017.json``. Boxes are fractions
+    of the width and height of the image. Areas and masks are in the pixels of the image as it is
+    stored, and segmentations are as in the file. With `orient`, annotations are those of the
+    upright image. The mask of an object is ``image/object/mask``, a PNG for each object, and that
+    of classes ``mask``, a PNG for each image with the numbers of categories.
+
+    Raises:
+        UsageError: The arguments do not fit together.
+    """
+
+    kind = "coco"
+
+    @takes_too(_Coco, _Coco)
+    def __init__(self, options: _Coco) -> None:
+        self._read_kind(options)
+
+
+class _ReadFromLake(ReadFromSource):
+    @takes_too(_Lake, _Lake)
+    def __init__(self, options: _Lake) -> None:
+        self._read_kind(options)
+
+
+class ReadFromDelta(_ReadFromLake):
+    """Read one version of a Delta Lake table as `Batch`es.
+
+    Deletion vectors, mapped and added columns and partitions are honoured. `properties` are options
+    of `deltalake` for the storage, such as ``{"AWS_REGION": "eu-west-1"}``.
+
+    Raises:
+        UsageError: There is no such table or version, or it has a feature that is not supported.
+    """
+
+    kind = "delta"
+
+
+class ReadFromIceberg(_ReadFromLake):
+    """Read one snapshot of an Apache Iceberg table as `Batch`es.
+
+    Position deletes, renamed and added columns are honoured. The table is
+    ``iceberg://catalog/database.table``, its metadata file, or its directory if that has a
+    ``version-hint.text``. `properties` are those of the catalogue and its storage, such as
+    ``{"type": "sql", "uri": "sqlite:///catalog.db"}``; by default those of pyiceberg's
+    configuration.
+
+    Raises:
+        UsageError: There is no such table or snapshot, or it has a feature that is not supported.
+    """
+
+    kind = "iceberg"
+
+
+class ReadFromSql(ReadFromSource):
+    """Read a table or a query of a database as `Batch`es, in parallel partitions of one snapshot.
+
+    Put the password in an environment variable or a file on the machines that read. A password in
+    the URL or in `password` works only with runners inside this process. `types` are types to read
+    columns as, such as ``{"price": "text"}``; no cast loses information.
+
+    Raises:
+        UsageError: The arguments do not fit together.
+    """
+
+    kind = "sql"
+
+    @takes_too(_Sql, _Sql)
+    def __init__(self, options: _Sql) -> None:
+        self._read_kind(options, password=options.password)
+
+
+class ReadFromJdbc(ReadFromSql):
+    """Read a database as `Batch`es, with the arguments of `apache_beam.io.jdbc.ReadFromJdbc`.
+
+    Unlike Beam's transform, it reads rows whose partition column is null, partitions a `query` too,
+    and connects on workers only. The argument `password` works only with runners inside this
+    process; for other runners leave it empty and pass `password_env` or `password_file`.
+
+    Raises:
+        UsageError: The arguments do not fit together.
+    """
+
+    @takes_too(_Jdbc, _Jdbc)
+    def __init__(self, options: _Jdbc) -> None:
+        if options.schema is not None:
+            raise UsageError(
+                "ReadFromJdbc takes its types from the database: leave schema out, or pass "
+                "types={'column': 'type'}"
+            )
+        if options.secret_manager is not None:
+            raise UsageError(
+                "ReadFromJdbc asks no secret manager: put the password in an environment "
+                "variable of the workers, and pass password_env"
+            )
+        if options.query is None and not _NAME.fullmatch(options.table_name or ""):
+            table = options.table_name
+            raise UsageError(f"{table!r} is not the name of a table: pass query instead")
+        limit = options.max_connections
+        self._read_kind(
+            options,
+            paths=options.jdbc_url,
+            table=options.table_name if options.query is None else None,
+            driver=options.driver_class_name or None,
+            username=options.username or None,
+            password=options.password or None,
+            fetch_rows=options.fetch_size,
+            properties=_properties(options.connection_properties or ""),
+            session_init=options.connection_init_sqls or (),
+            max_connections=None if limit is None or limit < 0 else limit,
+            jars=(*_jars(options.driver_jars or ""), *texts_of(options.classpath or ())),
         )
-        super().__init__(source, batch_rows=batch_rows, **select)
+
+
+def _properties(text: str) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in text.split(";") if pair.strip()]
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _jars(text: str) -> list[str]:
+    return [jar.strip() for jar in text.split(",") if jar.strip()]

@@ -9,40 +9,36 @@ from typing import Annotated, Any, ClassVar
 import apache_beam as beam
 import pyarrow as pa
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
+from beam_tfrecord.batch import Batch
 from beam_tfrecord.beam_steps import count
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.options.calls import takes_too
-from beam_tfrecord.options.jobs import SelectOptions
 from beam_tfrecord.options.option import Option
 from beam_tfrecord.options.sources import ColumnsOption, SourceOptions
 from beam_tfrecord.runner_traits import check_lossless
 from beam_tfrecord.sources.groups import Group, group_units
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.graph import mark_step, step_label
-from beam_tfrecord.transforms.read_csv import ReadFromCsv
-from beam_tfrecord.transforms.read_json import ReadFromJson
-from beam_tfrecord.transforms.read_source import ReadFromSource
-from beam_tfrecord.transforms.read_tfrecord import ReadFromTFRecord
-from beam_tfrecord.transforms.read_typed import (
+from beam_tfrecord.transforms.read import (
     ReadFromArrow,
     ReadFromAvro,
+    ReadFromCsv,
+    ReadFromJson,
     ReadFromOrc,
     ReadFromParquet,
+    ReadFromSource,
+    ReadFromTFRecord,
     ReadFromWebDataset,
+    ReadOptions,
 )
 from beam_tfrecord.transforms.reading import read_group
 from beam_tfrecord.transforms.rows import as_arrow_schema
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ReadAllOptions(SourceOptions, ColumnsOption, SelectOptions):
+class ReadAllOptions(SourceOptions, ColumnsOption, ReadOptions):
     """Options of any reader; each takes those of its own kind of file."""
-
-    batch_rows: Annotated[
-        int, Option("Maximum number of rows per batch; does not affect the dataset.")
-    ] = DEFAULT_BATCH_ROWS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)

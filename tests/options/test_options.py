@@ -119,7 +119,7 @@ def test_functions_agree_about_the_types_of_keywords():
 
 # What a reader has and its source does not, and the reverse: which rows it selects, size of a
 # batch, where arrays of memory go, the one other way to hand over a password.
-ONLY_OF_READERS = {"select", "batch_rows", "temp_dir", "password"}
+ONLY_OF_READERS = {"filter", "sample", "sample_seed", "batch_rows", "temp_dir", "password"}
 
 
 @pytest.mark.parametrize("kind", sorted(SOURCES))

@@ -1,6 +1,10 @@
 """Row groups that a filter cannot match are not read, and that changes no byte of a dataset."""
 
+import datetime
 import json
+import math
+import random
+import uuid
 from decimal import Decimal
 
 import numpy as np
@@ -9,30 +13,167 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import beam_tfrecord as bt
+from beam_tfrecord.selection.evaluate import rows_that_match
+from beam_tfrecord.selection.nodes import quoted_text
 from beam_tfrecord.selection.parse import parse_filter
 from beam_tfrecord.selection.select import make_selection
 from beam_tfrecord.sources.base import with_selection
-from beam_tfrecord.sources.parquet import footer as footer_module
 from beam_tfrecord.sources.parquet import source as parquet_module
 from beam_tfrecord.sources.parquet.source import Parquet
-from beam_tfrecord.sources.parquet.statistics import Leaf, pruned_groups
 from tests.helpers.effort import examples
 from tests.selection.test_filter_oracle import SQLITE, conditions, tables
 
 NAN = float("nan")
 
 
+# Values at which statistics go wrong: cut texts, moments between milliseconds, NaN, zeros.
+LONG = ["a" * 40, "a" * 31, "a" * 31 + "\U0010ffff" * 9, "é" * 40, "🦊" * 20]
+MOMENT = datetime.datetime(2024, 2, 29, 12)
+POOLS = {
+    "i": [-(2**63), -1, 0, 1, 2, 3, 2**53, 2**53 + 1, 2**63 - 1],
+    "j": [-128, -1, 0, 1, 127],
+    "u": [0, 1, 2**53 + 1, 2**63, 2**64 - 1],
+    "f": [0.0, -0.0, 0.1, 0.5, -1.5, 2.0, NAN, math.inf, -math.inf, 1e300],
+    "g": [0.0, -0.0, 0.1, 0.5, 1.0, 2.0, NAN, math.inf],
+    "h": [0.0, -0.0, 0.5, NAN],
+    "t": ["", "a", "b", "\U0010ffff" * 40, "\ud7fe" * 40, *LONG],
+    "b": [True, False],
+    "d": [datetime.date(2024, 2, 28), datetime.date(2024, 2, 29), datetime.date(1960, 1, 1)],
+    "m": [MOMENT + datetime.timedelta(microseconds=us) for us in (0, 1, 999, 1000, 1001, -1)]
+    + [datetime.datetime(1960, 1, 1, 0, 0, 0, 123456)],
+    "s": [MOMENT, MOMENT + datetime.timedelta(seconds=1), datetime.datetime(1960, 1, 1)],
+    "c": [Decimal("-0.01"), Decimal("0.00"), Decimal("9999999.99"), Decimal("0.07")],
+    "e": [Decimal("1234567890123456789.07"), Decimal("1234567890123456789.08"), Decimal("0.01")],
+    "v": [uuid.UUID(int=1), uuid.UUID(int=2**127)],
+    "y": [b"", b"a", b"\xff" * 40],
+    "w": ["x", "y"],
+    "p": ["x", "y", "z z", "100%"],
+}
+SCHEMA = pa.schema(
+    {
+        "i": pa.int64(),
+        "j": pa.int8(),
+        "u": pa.uint64(),
+        "f": pa.float64(),
+        "g": pa.float32(),
+        "h": pa.float16(),
+        "t": pa.string(),
+        "b": pa.bool_(),
+        "d": pa.date32(),
+        "m": pa.timestamp("us"),
+        "s": pa.timestamp("s", "UTC"),
+        "c": pa.decimal128(9, 2),
+        "e": pa.decimal128(21, 2),
+        "v": pa.uuid(),
+        "y": pa.binary(),
+        "w": pa.dictionary(pa.int8(), pa.string()),
+        "p": pa.string(),
+    }
+)
+WHOLE = [str(value) for value in POOLS["i"]] + ["0.5", "9223372036854775808", "1e400"]
+FLOATS = ["0", "-0.0", "0.1", "-1.5", "2", "1e300", "1e301", "1e400", "9007199254740993"]
+LITERALS = {
+    "i": WHOLE,
+    "j": WHOLE,
+    "u": [*WHOLE, "18446744073709551615"],
+    **dict.fromkeys("fgh", FLOATS),
+    "t": [quoted_text(text) for text in [*POOLS["t"], "a" * 33, "a" * 31 + "b", "é" * 31]],
+    "d": ["DATE '2024-02-29'", "DATE '1960-01-01'", "DATE '1959-12-31'"],
+    "m": [f"TIMESTAMP '{value}'" for value in POOLS["m"]],
+    "s": [f"TIMESTAMP '{value}Z'" for value in POOLS["m"]],
+    "c": ["0", "-0.01", "0.07", "9999999.99", "9999999.995"],
+    "e": ["1234567890123456789.07", "1234567890123456789.08", "1234567890123456789.075"],
+    "w": ["'x'", "'y'"],
+    "p": [quoted_text(text) for text in POOLS["p"]],
+}
+SIGNS = ["=", "<>", "<", "<=", ">", ">="]
+
+
+@st.composite
+def leaves(draw, names):
+    column = draw(st.sampled_from(names))
+    if column not in LITERALS or draw(st.integers(0, 3)) == 0:
+        return f"{column} IS NULL" if column != "b" else draw(st.sampled_from(["b", "b IS NULL"]))
+    literal = st.sampled_from(LITERALS[column])
+    if draw(st.booleans()):
+        return f"{column} IN ({draw(literal)}, {draw(st.one_of(literal, st.just('NULL')))})"
+    if column in "twp" and draw(st.booleans()):
+        return f"{column} LIKE {draw(literal)[:-1]}%'"
+    if column in "fg" and "i" in names and draw(st.booleans()):
+        return f"i {draw(st.sampled_from(SIGNS))} {column}"
+    return f"{column} {draw(st.sampled_from(SIGNS))} {draw(literal)}"
+
+
+def some_conditions(names):
+    """Return a strategy of conditions on columns of `SCHEMA`."""
+    tests = st.sampled_from(["TRUE", "NOT TRUE", "FALSE", "NOT FALSE", "NULL", "NOT NULL"])
+    return st.recursive(
+        leaves(names),
+        lambda part: st.one_of(
+            st.tuples(part, st.sampled_from(["AND", "OR"]), part).map(
+                lambda found: f"({found[0]}) {found[1]} ({found[2]})"
+            ),
+            part.map(lambda one: f"NOT ({one})"),
+            st.tuples(part, tests).map(lambda found: f"({found[0]}) IS {found[1]}"),
+        ),
+        max_leaves=4,
+    )
+
+
+def some_rows(draw, count, names):
+    """Draw rows with few different values of a column, so that much is pruned."""
+    pools = {
+        name: [*draw.sample(POOLS[name], draw.choice([1, 1, 2])), *draw.choice([[], [], [None]])]
+        for name in names
+    }
+    if draw.random() < 0.3:
+        pools[draw.choice(names)] = [None]
+    return [{name: draw.choice(pool) for name, pool in pools.items()} for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory):
+    """Write a file of 60 row groups; return its path and the rows of each group."""
+    draw, path = random.Random(7), tmp_path_factory.mktemp("groups") / "x.parquet"
+    rows = [some_rows(draw, 3, SCHEMA.names) for _ in range(60)]
+    tables = [pa.Table.from_pylist(of_group, SCHEMA) for of_group in rows]
+    pq.write_table(pa.concat_tables(tables), path, row_group_size=3)
+    return path, [table.combine_chunks().to_batches()[0] for table in tables]
+
+
+def test_no_row_group_with_a_matching_row_is_pruned(groups):
+    path, rows = groups
+    found = []
+
+    @settings(max_examples=examples(300), deadline=None, derandomize=True)
+    @given(some_conditions(SCHEMA.names))
+    def check(text):
+        condition = parse_filter(text)
+        matches = [pc.any(rows_that_match(condition, group)).as_py() for group in rows]
+        is_pruned = pruned(path, text)
+        wrong = [at for at, pair in enumerate(zip(matches, is_pruned, strict=True)) if all(pair)]
+        assert not wrong
+        found.append((is_pruned.count(True), len(rows) - matches.count(True)))
+
+    check()
+    # Of the row groups without a matching row, most are found.
+    assert sum(one for one, _ in found) > 0.6 * sum(most for _, most in found)
+
+
 def groups_of(path, column, **options):
-    """Write a column as row groups of two rows, and open the file."""
+    """Write a column as row groups of two rows; return the path."""
     pq.write_table(pa.table({"x": column}), path, row_group_size=2, **options)
-    return pq.ParquetFile(path)
+    return path
 
 
-def pruned(parquet, text):
-    leaf = Leaf(0, parquet.schema_arrow.field("x").type)
-    return pruned_groups(parquet, parse_filter(text), {"x": leaf}, {})
+def pruned(path, text):
+    """Return which row groups of a file a filter excludes."""
+    source = with_selection(Parquet(path), make_selection(filter=text))
+    (scan,) = source.all_scans()
+    return [block.is_pruned for block in scan.detail.blocks]
 
 
 @pytest.mark.parametrize(
@@ -50,6 +191,8 @@ def pruned(parquet, text):
         ([1, None, None, None, 2, 3], pa.int64(), "x is not null", [False, True, False]),
         ([1, None, None, None, 2, 3], pa.int64(), "x >= 0", [False, True, False]),
         ([1, None, None, None], pa.int64(), "(x = 1) is null", [False, False]),
+        ([1, None, 3, 4], pa.int64(), "(x > 2 or x is not null) is null", [False, True]),
+        ([1, None, 3, 4], pa.int64(), "(x > 2 and x is null) is null", [False, True]),
         ([1, 2, None, 4], pa.int64(), "(x > 9) is not true", [False, False]),
         ([1, 2, None, 4], pa.int64(), "(x < 9) is not true", [True, False]),
         ([2**31, 2**32 - 1, 0, 5], pa.uint32(), "x > 5", [False, True]),
@@ -71,9 +214,14 @@ def pruned(parquet, text):
         ),
         ([0, 1, 10, 11], pa.timestamp("us", "UTC"), "x < timestamp '1970-01-01Z'", [True, True]),
         ([0, 1, 10, 11], pa.timestamp("s"), "x < timestamp '1970-01-01'", [True, True]),
-        # Statistics of texts may be cut, and those of decimals have several forms.
-        (["a", "b", "c", "d"], pa.string(), "x = 'c'", [False, False]),
-        ([Decimal(1), Decimal(2)], pa.decimal128(5, 2), "x > 9", [False]),
+        (["a", "b", "c", "d"], pa.string(), "x = 'c'", [True, False]),
+        # Statistics of texts may be cut.
+        (["a", "a", "b", "b"], pa.string(), "x <> 'a'", [False, False]),
+        ([Decimal(1), Decimal(2)], pa.decimal128(5, 2), "x > 9", [True]),
+        ([-0.0, -0.0, 1.0, 1.0], pa.float64(), "x in (0, 2)", [False, True]),
+        ([0.0, None, 2.0, None, 3.0, 4.0], pa.float64(), "x in (NULL, 1)", [True, True, True]),
+        (["a", None, "c", "d"], pa.string_view(), "x > 'b'", [True, False]),
+        (["a", "b", "c", "d"], pa.dictionary(pa.int8(), pa.string()), "x > 'b'", [True, False]),
         # Types that do not compare are for the evaluation to refuse.
         ([1, 2, 3, 4], pa.int64(), "x = 'a'", [False, False]),
         ([1, 2, 3, 4], pa.int64(), "y = 1", [False, False]),
@@ -99,12 +247,13 @@ def test_no_matching_row_is_pruned(tmp_path_factory, data, text):
     pq.write_table(pa.Table.from_batches([data]), path, row_group_size=2)
     with_pruning = with_selection(Parquet(path), make_selection(filter=text))
     rows = [row for batch in with_pruning.batches() for row in batch.rows()]
-    matches = footer_module.pruned_groups
-    footer_module.pruned_groups = lambda parquet, *_: [False] * parquet.num_row_groups
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        prune_nothing(patch)
         assert [row for batch in with_pruning.batches() for row in batch.rows()] == rows
-    finally:
-        footer_module.pruned_groups = matches
+
+
+def prune_nothing(patch):
+    patch.setattr(parquet_module, "pruned_by", lambda _, __, footer, *___: footer)
 
 
 @pytest.fixture
@@ -139,9 +288,7 @@ def test_pruning_changes_no_byte(rows, tmp_path, monkeypatch, text, shuffle):
         "columns": ["fare", "city"],
     }
     one = bt.write(rows, tmp_path / "with", **options)
-    monkeypatch.setattr(
-        footer_module, "pruned_groups", lambda parquet, *_: [False] * parquet.num_row_groups
-    )
+    prune_nothing(monkeypatch)
     other = bt.write(rows, tmp_path / "without", **options)
     assert [shard.xxh64 for shard in one.shards] == [shard.xxh64 for shard in other.shards]
     assert one.dumps() == other.dumps()
@@ -169,7 +316,7 @@ def test_a_pruned_group_is_not_even_opened(rows, tmp_path):
     data[chunk.data_page_offset : chunk.data_page_offset + 40] = bytes(40)
     rows.write_bytes(data)
     assert bt.write(rows, tmp_path / "out", filter="id < 75").examples == 75
-    with pytest.raises(bt.BeamTFRecordError, match="row group 30"):
+    with pytest.raises(bt.BeamTFRecordError, match=r"from row [0-9]+ on"):
         bt.write(rows, tmp_path / "all", filter="id >= 0")
 
 

@@ -14,7 +14,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.csv.text import open_text
+from beam_tfrecord.sources.text_files import open_text
 
 
 def by_arrow(codec):
@@ -139,15 +139,12 @@ def test_what_follows_the_last_stream_is_refused(tmp_path, suffix, behind):
         read(tmp_path / f"x.csv{suffix}", COMPRESSORS[suffix](ONE) + behind)
 
 
-@pytest.mark.parametrize("zeros", [4, 8, 2**16 - 4, 2**16, 2**17 + 12])
-def test_xz_streams_may_be_padded(tmp_path, zeros):
-    one, two, padding = lzma.compress(ONE), lzma.compress(TWO), bytes(zeros)
-    assert read(tmp_path / "x.csv.xz", one + padding + two + padding) == ONE + TWO
-    for wrong in (one + padding + b"\0", one + padding + b"\0" + two):
-        with pytest.raises(DataError, match="only multiples of four"):
-            read(tmp_path / "x.csv.xz", wrong)
-    with pytest.raises(DataError, match=r"cannot read x\.csv\.xz"):
-        read(tmp_path / "x.csv.xz", padding + one)
+@pytest.mark.parametrize("zeros", [1, 4, 2**16])
+def test_padding_of_xz_streams_is_refused(tmp_path, zeros):
+    one, padding = lzma.compress(ONE), bytes(zeros)
+    for padded in (one + padding, one + padding + one, padding + one):
+        with pytest.raises(DataError, match=r"cannot read x\.csv\.xz"):
+            read(tmp_path / "x.csv.xz", padded)
 
 
 def test_an_xz_file_with_other_checks_is_read(tmp_path):

@@ -118,9 +118,7 @@ def test_delta_has_the_rows_of_each_version(delta, version, count):
 def test_delta_columns_are_those_of_the_table(delta):
     schema = make_source(delta).schema()
     assert schema.remove_metadata().field("price").type == pa.decimal128(10, 2)
-    nullable = {field.name for field in schema if field.nullable}
-    assert {"city", "fare", "new"} <= nullable
-    assert {"id", "day", "price", "at"}.isdisjoint(nullable)
+    assert all(field.nullable for field in schema)
     assert make_source(delta, columns=["new", "id"]).schema().names == ["new", "id"]
     with pytest.raises(UsageError, match="did you mean 'city'"):
         make_source(delta, columns=["citi"]).schema()
@@ -330,33 +328,32 @@ def test_an_iceberg_directory_is_read_as_pyiceberg_does_after_a_crash_at_every_s
         UsageError, match=r"which metadata file of Iceberg table .* is current"
     ) as no:
         make_source(str(directory))
-    assert f"such as '{steps[-1]}', or iceberg://CATALOG/DATABASE.TABLE" in str(no.value)
+    assert "its catalogue names" in str(no.value)
     assert len(rows_of(make_source(committed.removeprefix("file://")))) == 5
     assert detect_kind(committed.removeprefix("file://")) == "iceberg"
     catalog.engine.dispose()
 
 
 @pytest.mark.parametrize(
-    ("hint", "names", "cure"),
+    ("hint", "name"),
     [
-        (None, ["v9.metadata.json", "v10.metadata.json"], "such as '{}/v10.metadata.json'"),
-        (None, ["00002-a.metadata.json", "00002-b.metadata.json"], "such as '{}/00002-"),
-        ("3", ["v2.metadata.json", "v3.gz.metadata.json"], "such as '{}/v3.gz.metadata.json'"),
-        ("3", ["v2.metadata.json", "v3.metadata.json.gz"], "gunzip '{}/v3.metadata.json.gz', or"),
-        ("3", ["v3.metadata.json.gz"], "gunzip '{}/v3.metadata.json.gz', or"),
+        (None, "v10.metadata.json"),
+        ("3", "v3.gz.metadata.json"),
+        ("3", "v3.metadata.json.gz"),
     ],
 )
-def test_an_iceberg_directory_whose_hint_names_no_file_is_refused(tmp_path, hint, names, cure):
+def test_an_iceberg_directory_whose_hint_names_no_file_is_refused(tmp_path, hint, name):
+    """A directory that some writer left is no table of which one could know the snapshot."""
     place = tmp_path / "metadata"
     place.mkdir()
-    for name in names:
-        (place / name).write_text("{")
+    for one in ("v2.metadata.json", name):
+        (place / one).write_text("{")
     if hint:
         (place / "version-hint.text").write_text(hint)
     pq.write_table(pa.table({"id": [1]}), tmp_path / "deleted.parquet")
     with pytest.raises(UsageError, match="which metadata file") as refused:
         make_source(str(tmp_path))
-    assert cure.format(place) in str(refused.value)
+    assert "pass the file that its catalogue names, with gunzip" in str(refused.value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -522,8 +519,8 @@ def test_a_field_renamed_inside_of_a_column_is_refused(tmp_path, place):
         change.rename_column(path, "aa")
     catalog.engine.dispose()
     told = (
-        r"^column 'st' has the fields 'a', 'b' in data/\S+\.parquet but 'aa', 'b' in the table: "
-        "fields inside of it were renamed, added or dropped in the table, which is not supported"
+        r"^column 'st' is .*a: int32.* in data/\S+\.parquet but .*aa: int32.* in the table: "
+        "fields inside of it that were renamed, added or dropped are not supported: write the rows"
     )
     with pytest.raises(SchemaConflict, match=told):
         rows_of(make_source(f"{tmp_path}/ns/t"))

@@ -191,7 +191,8 @@ WORDS = [
     (source, field.name)
     for source in SOURCES.values()
     for field in dataclasses.fields(source)
-    if typing.get_type_hints(source)[field.name] in (Sequence[str], Sequence[str] | None)
+    if typing.get_type_hints(source, localns={"pa": pa})[field.name]
+    in (Sequence[str], Sequence[str] | None)
 ]
 
 

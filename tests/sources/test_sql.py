@@ -51,11 +51,20 @@ def test_ranges_are_open_at_both_ends():
     assert ranges('"k"', [], nullable=True) == [""]
 
 
-def test_a_table_is_cut_by_its_key(trips):
-    assert conditions(Sql(trips, table="t", partitions=3)) == [
-        ('"id" < 333', 333),
-        ('"id" >= 333 AND "id" < 666', 333),
-        ('"id" >= 666', 334),
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({}, '"rowid"'),
+        ({"ordered": True}, '"id"'),
+        ({"where": "id >= 0"}, '"id"'),
+        ({"partition_column": "id"}, '"id"'),
+    ],
+)
+def test_a_table_is_cut_by_the_position_of_its_rows_or_by_its_key(trips, options, name):
+    assert conditions(Sql(trips, table="t", partitions=3, **options)) == [
+        (f"{name} < 333", 333),
+        (f"{name} >= 333 AND {name} < 666", 333),
+        (f"{name} >= 666", 334),
     ]
 
 
@@ -427,7 +436,7 @@ def test_an_unknown_database_is_refused_without_connecting():
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({"table": "T2"}, UsageError, "table 'T2' is not in trips.db: correct --table to one of t"),
+        ({"table": "T2"}, UsageError, "table 'T2' is not in trips.db: did you mean 't'"),
         (
             {"table": "t", "columns": ["nope"]},
             UsageError,
@@ -456,7 +465,7 @@ def test_what_is_wrong_is_told_in_one_line(trips, options, kind, message):
 
 
 def test_a_job_fails_with_the_same_line(trips, tmp_path):
-    with pytest.raises(UsageError, match=r"^table 'x' is not in trips\.db: correct --table to one"):
+    with pytest.raises(UsageError, match=r"^table 'x' is not in trips\.db: correct --table"):
         bt.write(trips, tmp_path / "out", source_options={"table": "x"})
     assert not (tmp_path / "out" / "manifest.json").exists()
     assert sql_read._holders == {}

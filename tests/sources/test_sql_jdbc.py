@@ -140,14 +140,14 @@ def test_tables_are_found_as_people_write_them(h2, postgresql, maria):
         assert connection.find_table("v").key == ()
         with pytest.raises(UsageError, match=r"table 'tripps' is not in jdbc:h2:mem:\w+: did you "):
             connection.find_table("tripps")
-        with pytest.raises(UsageError, match=r"did you mean TRIPS\?"):
+        with pytest.raises(UsageError, match=r"did you mean 'PUBLIC.TRIPS'\?"):
             connection.find_table('"trips"')
     postgresql.run("DROP SCHEMA IF EXISTS s CASCADE", "CREATE SCHEMA s", "CREATE TABLE s.t (a int)")
     postgresql.run('CREATE TABLE s."Ünï" (a int PRIMARY KEY)', 'CREATE TABLE s."it\'s" (a int)')
     with postgresql.engine().connect() as connection:
         assert connection.find_table("S.T").name == "s.t"
         assert connection.find_table('s."Ünï"').key == ("a",)
-        assert connection.find_table('s."it\'s"').sql == 's."it\'s"'
+        assert connection.find_table('s."it\'s"').sql == '"s"."it\'s"'
         with pytest.raises(UsageError, match=r"did you mean .s\.it.s"):
             connection.find_table('"it\'s"')
     maria.run("CREATE OR REPLACE TABLE `of maria` (a int PRIMARY KEY)")
@@ -355,7 +355,8 @@ def test_partitions_of_any_key_are_exactly_the_table(h2, postgresql, declared):
             partition_column=column,
             partitions=5,
         )
-        assert len(source.all_units(source.all_scans())) == 6
+        is_cut = kind == "postgresql" or declared in ("int", "bigint", "numeric(20, 3)")
+        assert len(source.all_units(source.all_scans())) == (6 if is_cut else 1)
         source.release()
         found = [row for batch in source.batches() for row in batch.data.column(1).to_pylist()]
         assert sorted(found) == list(range(-1, 501))

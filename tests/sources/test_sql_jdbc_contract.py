@@ -7,7 +7,6 @@ Python has neither nanoseconds nor years before 1.
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.sources.sql.database import Relation
 from tests.helpers.databases import jdbc_mariadb
 from tests.helpers.databases.jdbc_cases import (
     H2_CASES,
@@ -201,21 +200,3 @@ def test_unbounded_numbers_of_postgres_as_decimals(postgres):
     column, found, misfits = postgres.read("numeric", "12.5", "'NaN'", "1.234", wanted=wanted)
     assert (column.arrow, values_of(found)) == (wanted, ["12.50", None, None, None])
     assert ["is 'NaN'" in misfits[0], "is '1.234'" in misfits[1]] == [True, True]
-
-
-def test_text_and_binary_transfer_of_postgres_give_the_same(postgres, monkeypatch):
-    columns = ", ".join(f"c{at} {case[0]}" for at, case in enumerate(POSTGRES_CASES))
-    values = ", ".join(case[1][-1] for case in POSTGRES_CASES)
-    postgres.run("DROP TABLE IF EXISTS wide", f"CREATE TABLE wide ({columns}, a int[], b point[])")
-    postgres.run(f"INSERT INTO wide VALUES ({values}, '{{1,NULL}}', NULL)")
-    relation, found = Relation("wide"), []
-    with postgres.engine(arrays="text").connect() as connection:
-        described = [one for one in connection.describe(relation) if one.arrow is not None]
-        for one in described:
-            # Alone, a column goes the fastest way that is safe for it.
-            (rows,) = connection.read(relation.select(one.select), [one], batch_rows=10)
-            found.append(rows.data.column(0))
-        monkeypatch.setattr(type(connection), "_is_binary_safe", lambda *_: False)
-        sql = relation.select(", ".join(one.select for one in described))
-        (as_text,) = connection.read(sql, described, batch_rows=10)
-    assert [repr(values_of(a)) for a in found] == [repr(values_of(b)) for b in as_text.data.columns]

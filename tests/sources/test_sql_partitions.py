@@ -83,20 +83,19 @@ def test_a_type_that_postgres_cannot_order_is_refused_with_its_column(postgresql
         source.all_scans()
 
 
-@pytest.mark.parametrize("counts", [True, False])
-def test_keys_that_mariadb_does_not_order_to_their_end_are_read_over_one_connection(
-    maria, counts, caplog
-):
-    numbers = list(range(40))
-    random.Random(0).shuffle(numbers)
-    # It sorts by the first 1,024 bytes, and compares all.
-    rows = ", ".join(f"('{'x' * 1100}{number:03d}', {number})" for number in numbers)
-    maria.run("CREATE OR REPLACE TABLE keyed (k text, n int)", f"INSERT INTO keyed VALUES {rows}")
-    options = {**maria.source, "table": "keyed", "partition_column": "k", "columns": ["n"]}
-    with caplog.at_level(logging.WARNING):
-        found = read_numbers(Sql(**options, partitions=9, row_count=counts))
-    assert found == sorted(numbers)
-    assert "keyed is read over one connection: 'k', which is " in caplog.text
+def test_by_jdbc_what_is_no_number_is_read_over_one_connection(maria, h2, caplog):
+    for database in (maria, h2):
+        database.run(
+            "DROP TABLE IF EXISTS keyed",
+            "CREATE TABLE keyed (k varchar(9), n int)",
+            "INSERT INTO keyed VALUES ('a', 1), ('B', 2), (NULL, 3)",
+        )
+        key, number = ("K", "N") if database.upper else ("k", "n")
+        options = {"table": "keyed", "partition_column": key, "columns": [number], "partitions": 9}
+        with caplog.at_level(logging.WARNING):
+            assert read_numbers(Sql(**database.source, **options)) == [1, 2, 3]
+        assert f"is read over one connection: '{key}', which is " in caplog.text
+        caplog.clear()
 
 
 def test_a_key_that_an_outer_join_leaves_empty_is_not_lost(postgresql, h2, maria):
@@ -113,18 +112,6 @@ def test_a_key_that_an_outer_join_leaves_empty_is_not_lost(postgresql, h2, maria
         key = "K" if database.upper else "k"
         source = Sql(**database.source, query=query, partition_column=key, partitions=2)
         assert read_numbers(source) == [1, 2, 3, 4, 5, 6]
-
-
-def test_a_zero_date_of_mariadb_is_no_null(maria):
-    maria.run(
-        "CREATE OR REPLACE TABLE keyed (k date NOT NULL, n int)",
-        "INSERT INTO keyed VALUES ('0000-00-00', 1), ('2024-00-00', 2), ('2024-01-01', 3)",
-    )
-    for mode in ("TRADITIONAL", "NO_BACKSLASH_ESCAPES,ANSI_QUOTES"):
-        options = {"session_init": f"SET sql_mode='{mode}'", "row_count": False, "partitions": 3}
-        for asked in ({"table": "keyed"}, {"query": "SELECT k, n FROM keyed"}):
-            options |= {"partition_column": "k", "columns": ["n"]}
-            assert read_numbers(Sql(**maria.source, **asked, **options)) == [1, 2, 3]
 
 
 def test_a_column_named_like_the_number_of_a_row(tmp_path):

@@ -4,7 +4,6 @@ import datetime
 import random
 import signal
 import sys
-import threading
 import time
 from decimal import Decimal
 
@@ -196,7 +195,7 @@ def test_a_number_much_finer_than_a_decimal_is_a_reject(server):
 
 
 def test_a_table_is_cut_by_its_key(server):
-    source = Sql(server.url, table="trips", partitions=4)
+    source = Sql(server.url, table="trips", partitions=4, partition_column="id")
     assert [count for _, count in conditions(source)] == [5000] * 4
     assert source.schema().field("id") == pa.field("id", pa.int32(), nullable=False)
     origins = [batch.origin for batch in source.batches()]
@@ -205,7 +204,7 @@ def test_a_table_is_cut_by_its_key(server):
     assert {o.unit for o in origins if o is not None} == {"public.trips"}
 
 
-def test_quantiles_come_from_statistics_where_there_are_any(server):
+def test_a_skewed_column_is_cut_by_its_quantiles(server):
     server.run(
         "DROP TABLE IF EXISTS skewed",
         "CREATE TABLE skewed AS SELECT CASE WHEN g <= 9000 THEN g % 100 ELSE g END AS k, g "
@@ -387,7 +386,7 @@ def test_a_backend_that_is_ended_is_asked_again(server, monkeypatch):
         "AND application_name = 'beam_tfrecord'"
     )
     rows = rows_in([first, *reading])
-    assert sorted(row["id"] for row in rows) == list(range(1, 10_001))
+    assert sorted(row["id"] for row in rows) == list(range(1, units[0].rows + 1))
     source.release()
 
 
@@ -441,7 +440,7 @@ def test_a_database_that_cannot_be_had(server, change, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"table": "trip"}, r"table 'trip' is not in .*: did you mean 'public\.trips'\?"),
+        ({"table": "trip"}, r"table 'trip' is not in .*: did you mean 'trips'\?"),
         ({"table": "a b; drop table trips"}, "table 'a b; drop table trips' is not in"),
         ({"table": "trips", "where": "nope = 1"}, 'column "nope" does not exist'),
         ({"query": "SELEC 1"}, "syntax error at or near .*the query has to be one SELECT"),
@@ -470,17 +469,6 @@ def test_a_missing_driver_is_reported(monkeypatch):
     monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
     with pytest.raises(UsageError, match=r"pip install 'beam-tfrecord\[postgres\]'"):
         Sql("postgresql://host/db", table="t").all_scans()
-
-
-def test_a_missing_driver_is_not_reported_before_it_is_used(
-    monkeypatch,
-):
-    monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
-    before = set(threading.enumerate())
-    Sql("postgresql://host/db", table="t").prepare()
-    # An exception that a thread ends with would be a warning, and so an error.
-    for thread in set(threading.enumerate()) - before:
-        thread.join()
 
 
 def test_a_drop_while_planning_is_no_trace(server):

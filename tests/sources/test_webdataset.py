@@ -115,7 +115,7 @@ def test_what_is_no_sample_is_refused(tmp_path, members, message):
 
 
 def test_a_value_that_is_not_of_its_type_rejects_its_row(tmp_path):
-    good = [(f"{n}.{column}", b"7") for n in range(9) for column in ("cls", "txt")]
+    good = [(f"{n}.{column}", b" 7\n") for n in range(9) for column in ("cls", "txt")]
     bad = {"2.cls": b"x", "4.cls": b"9" * 30, "5.txt": b"caf\xe9", "8.cls": b""}
     bad |= {"6.cls": b"1_000", "7.cls": "\u0663".encode()}
     path = write_tar(tmp_path / "x.tar", [(name, bad.get(name, data)) for name, data in good])
@@ -123,20 +123,20 @@ def test_a_value_that_is_not_of_its_type_rejects_its_row(tmp_path):
     scans = source.all_scans()
     (unit,) = source.all_units(scans)
     batches = list(source.read(unit, source.schema(scans), batch_rows=3))
-    assert [row["__key__"] for batch in batches for row in batch.rows()] == [*"013"]
+    # Text that is not UTF-8 is left to the writer.
+    keys = [key for batch in batches for key in batch.data.column("__key__").to_pylist()]
+    assert keys == [*"0135"]
     rejects = [reject for batch in batches for reject in batch.rejects]
     found = [(reject.address, reject.column, reject.value) for reject in rejects]
     assert found == [
         ("x.tar row 2", "cls", "x"),
         ("x.tar row 4", "cls", "9" * 30),
-        ("x.tar row 5", "txt", r"caf\xe9"),
         ("x.tar row 6", "cls", "1_000"),
         ("x.tar row 7", "cls", "\u0663"),
         ("x.tar row 8", "cls", ""),
     ]
-    advice = "correct it, or leave out the column 'cls' with --columns"
-    assert rejects[0].message == f"'2.cls' in x.tar row 2 is not an integer: {advice}"
-    assert "'5.txt' in x.tar row 5 is not UTF-8 text" in rejects[2].message
+    advice = "correct it, or leave it out with --columns"
+    assert rejects[0].message == f"column 'cls' is x in x.tar row 2, which is not int64: {advice}"
     result = bt.write(path, tmp_path / "out", max_rejects="any")
     assert (result.examples, result.rejects["rows"]) == (3, 6)
 

@@ -1,14 +1,9 @@
 package beamtfrecord;
 
-import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.sql.ResultSet;
 import java.sql.SQLException;
-import java.sql.SQLNonTransientConnectionException;
-import java.sql.SQLRecoverableException;
-import java.sql.SQLTimeoutException;
-import java.sql.SQLTransientException;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -98,7 +93,7 @@ public final class RowBlocks {
             try {
                 columns[index].append(rows, index + 1);
             } catch (SQLException | RuntimeException cause) {
-                if (cause instanceof SQLException && isOfConnection((SQLException) cause)) {
+                if (!Fault.kind(cause).isEmpty()) {
                     throw cause;
                 }
                 columns[index].appendNull();
@@ -112,24 +107,6 @@ public final class RowBlocks {
             long fit = fetchedBytes / Math.max(rowBytes, 1);
             rows.setFetchSize((int) Math.max(1, Math.min(fit, MAX_FETCHED_ROWS)));
         }
-    }
-
-    /** Returns whether an error is about the connection or the server, not about a value. */
-    private static boolean isOfConnection(SQLException error) {
-        String state = error.getSQLState();
-        if (error instanceof SQLTransientException
-                || error instanceof SQLRecoverableException
-                || error instanceof SQLNonTransientConnectionException
-                || error instanceof SQLTimeoutException
-                || (state != null && (state.startsWith("08") || state.startsWith("57")))) {
-            return true;
-        }
-        for (Throwable cause = error.getCause(); cause != null; cause = cause.getCause()) {
-            if (cause instanceof IOException) {
-                return true;
-            }
-        }
-        return false;
     }
 
     private String shown(int index) {

@@ -1,7 +1,7 @@
 """The COCO source: one row for each image, with the objects that are annotated in it.
 
-Its file of instances (https://cocodataset.org/#format-data) is read as a table of images: see
-`beam_tfrecord.sources.images.table`.
+The rows of its file of instances (https://cocodataset.org/#format-data) name the images: see
+`beam_tfrecord.sources.images.with_images`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.images import Fault
 from beam_tfrecord.options.sources import CocoOptions
-from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
+from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.coco.masks import MOST_CATEGORY, Masks, NoMask
 from beam_tfrecord.sources.coco.rows import (
     AREA,
@@ -33,7 +32,6 @@ from beam_tfrecord.sources.coco.rows import (
     PATH,
     SEGMENTATION,
     WIDTH,
-    CocoInference,
     CocoRows,
     CocoUnit,
 )
@@ -41,7 +39,7 @@ from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.images.base import ImageSource
 from beam_tfrecord.sources.images.labels import Inferred
 from beam_tfrecord.sources.images.read import Rows
-from beam_tfrecord.sources.images.table import Table
+from beam_tfrecord.sources.images.with_images import RowsInference, WithImages
 from beam_tfrecord.type_checks import as_words
 
 _OF_OBJECTS, _OF_CLASSES = "image/object/mask", "mask"
@@ -56,40 +54,32 @@ _Size = tuple[int, int]
 
 
 @dataclasses.dataclass(frozen=True)
-class CocoTable(Table):
-    """A COCO file as a table of images."""
+class _WithMasks(WithImages):
+    """The images and masks of the rows of a COCO file."""
 
     masks: Sequence[str] = ()
 
     @property
-    def _needs_paths(self) -> bool:
+    def _needs_images(self) -> bool:
         return True
 
-    def _source_of(self, file: InputFile) -> Any:
-        return CocoRows(self.paths)
+    def merge(self, inferences: Iterable[RowsInference]) -> pa.Schema:
+        types = {**COLUMNS, **dict(map(MASKS.__getitem__, self.masks))}
+        fields = tuple(pa.field(name, arrow) for name, arrow in types.items())
+        return self.images.schema_of(Inferred(further=fields))
+
+    def remarks(self, inferences: Sequence[RowsInference], schema: pa.Schema) -> list[str]:
+        return self.rows.remarks([one.inference for one in inferences], schema)
 
     def _folder_of(self, file: InputFile) -> str:
         # An image has to be below the directory of the images.
         return ""
 
-    def files(self) -> Iterator[InputFile]:
-        return CocoRows(self.paths).files()
-
-    def infer(self, unit: Unit) -> Any:
-        return CocoRows(self.paths).infer(unit)
-
-    def merge(self, found: Iterable[Any]) -> Inferred:
-        del found
-        types = {**COLUMNS, **dict(map(MASKS.__getitem__, self.masks))}
-        return Inferred(further=tuple(pa.field(name, arrow) for name, arrow in types.items()))
-
-    def _inner_schema(
-        self, source: Source, unit: Unit, schema: pa.Schema, images: Mapping[str, str]
-    ) -> pa.Schema:
+    def _schema_of_rows(self, schema: pa.Schema) -> pa.Schema:
         names = {name for name in schema.names if name in COLUMNS} | {PATH, WIDTH, HEIGHT}
         if {_OF_OBJECTS, _OF_CLASSES} & {*schema.names}:
             names |= {SEGMENTATION, LABEL, CROWD, MOST}
-        return pa.schema([field for field in source.merge([]) if field.name in names])
+        return pa.schema([field for field in self.rows.merge([]) if field.name in names])
 
     def _described(self, rows: Rows, schema: pa.Schema) -> Rows:
         data = rows.batch.data
@@ -181,45 +171,10 @@ class Coco(CocoOptions, ImageSource):
         return False
 
     @property
-    def _table(self) -> CocoTable:
-        return CocoTable(
-            as_paths(self.paths),
-            columns=self.columns,
-            labels=None,
-            base=self.base,
-            path_column=PATH,
-            label_column="",
-            union=False,
-            resizes=self.resize is not None,
-            masks=self.masks or (),
-        )
+    def reader(self) -> _WithMasks:
+        return _WithMasks(self, CocoRows(as_paths(self.paths)), PATH, masks=self.masks or ())
 
     def files(self) -> Iterator[InputFile]:
-        self.reading(is_remote=False)
         if self.masks:
             require("coco", "masks of objects")
-        return self._table.files()
-
-    def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        return self._table.chunks(file)
-
-    def scan(self, chunk: Chunk) -> Scan:
-        return self._table.scan(chunk)
-
-    def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        return self._table.units(scans)
-
-    def infer(self, of: Unit) -> CocoInference:
-        found: CocoInference = self._table.infer(of)
-        return found
-
-    def merge(self, inferences: Iterable[CocoInference]) -> pa.Schema:
-        return self.schema_of(self._table.merge(inferences))
-
-    def remarks(self, inferences: Sequence[CocoInference], schema: pa.Schema) -> list[str]:
-        return CocoRows(as_paths(self.paths)).remarks(inferences, schema)
-
-    def read(
-        self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
-    ) -> Iterator[Batch]:
-        return self._table.read(unit, schema, batch_rows=batch_rows, reading=self.reading)
+        return super().files()

@@ -37,7 +37,7 @@ from beam_tfrecord.sources.csv.formats import (
     parse_texts,
     typer_of_texts,
 )
-from beam_tfrecord.sources.csv.text import CLOSE_QUOTE, NULL_WORDS, open_text, to_utf8
+from beam_tfrecord.sources.csv.text import CLOSE_QUOTE, NULL_WORDS, to_utf8
 from beam_tfrecord.sources.csv.types import (
     CsvInference,
     Found,
@@ -47,9 +47,8 @@ from beam_tfrecord.sources.csv.types import (
     target_of,
 )
 from beam_tfrecord.sources.hive import partition_texts, with_partitions
+from beam_tfrecord.sources.text_files import BLOCK_BYTES, MAX_ROW_BYTES, open_text
 
-BLOCK_BYTES = 2**20
-MAX_ROW_BYTES = 2**28
 _INFERRED_ROWS = 4096
 # Kinds of values that formats of dates and numbers do not change.
 _INTEGERS = {BOOL, INT, BIG_INT, EMPTY}

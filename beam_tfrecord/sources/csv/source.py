@@ -19,10 +19,8 @@ All columns follow the same rules for values:
 
 from __future__ import annotations
 
-import codecs
 import copy
 import dataclasses
-import functools
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,50 +42,46 @@ from beam_tfrecord.sources.base import (
     Source,
     Unit,
 )
-from beam_tfrecord.sources.csv.cut import ChunkScan, cut, join_scans, scan_chunk
+from beam_tfrecord.sources.csv.cut import ChunkScan, cut, scan_chunk
 from beam_tfrecord.sources.csv.formats import Formats
 from beam_tfrecord.sources.csv.read import CsvUnit, Reading, infer_unit, read_unit
 from beam_tfrecord.sources.csv.text import (
     Header,
-    codec_name,
-    compression_of,
     dialect_of,
     first_fields,
-    is_stream,
-    open_text,
     read_header,
-    read_prefix,
 )
 from beam_tfrecord.sources.csv.types import CsvInference, infer_schema, keeps_text, remarks_of
-from beam_tfrecord.sources.files import FileSource, has_suffix
+from beam_tfrecord.sources.files import has_suffix
+from beam_tfrecord.sources.text_files import (
+    TextFiles,
+    codec_name,
+    is_stream,
+    open_text,
+    text_bytes_of,
+)
 from beam_tfrecord.tables import cell
 from beam_tfrecord.type_checks import as_words
 
 SUFFIXES = (".csv", ".tsv")
-MIN_CHUNK_BYTES = 16
 # Options that the first release did not have.
 _LATER_OPTIONS = ("skip_lines", "comment", "date_formats", "null_in", "thousands", "decimal")
 _DELIMITERS = (";", "\t", "|", ",")
 _NUMBER = re.compile(r"[ \t]*[+-]?(\d+\.?\d*|\.\d+)[ \t]*")
-# Bytes to read and scan at a time, few enough for the processor's cache.
-SCAN_BYTES = 2**20
-# The usual compression ratio of text, for estimates only.
-_COMPRESSION_RATIO = 4
 
 
 class _ScanDetail(NamedTuple):
-    header: Header | None  # in the first scan of a file
+    header: Header  # complete in the first scan of a file
     chunk: ChunkScan | None  # if the file can be cut
 
 
 @dataclasses.dataclass(frozen=True)
-class Csv(CsvOptions, FileSource):
+class Csv(CsvOptions, TextFiles):
     """CSV files, plain or compressed (``.gz``, ``.bz2``, ``.zst``, ``.lz4``, ``.xz``)."""
 
     kind: ClassVar[str] = "csv"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
     detail_type: ClassVar[Any] = CsvUnit
-    quick_scans: ClassVar[int] = 16
     # Columns of floats that are also read as text. Not an option: `with_texts` sets it.
     texts: ClassVar[tuple[str, ...]] = ()
 
@@ -105,8 +99,6 @@ class Csv(CsvOptions, FileSource):
             )
         typed = {name: type_of_column(name, arrow) for name, arrow in self.typed.items()}
         object.__setattr__(self, "types", typed)
-        if self.chunk_bytes < MIN_CHUNK_BYTES:
-            raise UsageError(f"chunk_bytes is {self.chunk_bytes}: pass {MIN_CHUNK_BYTES} or more")
         if self.skip_lines < 0:
             raise UsageError(f"skip_lines is {self.skip_lines}: pass 0 or more")
         codec_name(self.encoding)
@@ -144,39 +136,22 @@ class Csv(CsvOptions, FileSource):
             if name not in _LATER_OPTIONS or value != getattr(Csv, name)
         }
 
-    def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        chunk_bytes = self.chunk_bytes * (self.unit_bytes // UNIT_BYTES)
-        step = file.bytes if is_stream(file, self.encoding) else chunk_bytes
-        starts = range(0, max(file.bytes, 1), max(step, 1))
-        for index, start in enumerate(starts):
-            yield Chunk(file, index, start, min(start + step, file.bytes))
+    @property
+    def text_encoding(self) -> str:
+        return self.encoding
 
     def scan(self, chunk: Chunk) -> Scan:
         """Find the ends of rows in a chunk, and in the first chunk the names of the columns."""
-        header = self._header(chunk.file) if chunk.index == 0 else None
+        file = chunk.file
+        # A chunk that begins later does not begin inside the header, which is much shorter.
+        header = self._header(file) if chunk.start < UNIT_BYTES else Header((), 0)
         found = None
-        if not is_stream(chunk.file, self.encoding):
-            found = functools.reduce(join_scans, self._scans(chunk))
+        if not is_stream(file, self.encoding):
+            start = min(max(chunk.start, header.stop), chunk.stop)
+            with open_text(file, self.encoding, max(start - 1, 0), chunk.stop) as text:
+                after_cr = start > 0 and text.read(1) == b"\r"
+                found = scan_chunk(text, start, self._dialect_of(file), after_cr=after_cr)
         return Scan(chunk, _ScanDetail(header, found))
-
-    def _scans(self, chunk: Chunk) -> Iterator[ChunkScan]:
-        start = min(max(chunk.start, self._skipped_bytes(chunk.file)), chunk.stop)
-        with open_text(chunk.file, self.encoding, start, chunk.stop) as text:
-            data = text.read(SCAN_BYTES)
-            # Skipped, because a quote after a byte order mark opens the first field.
-            at = 3 if start == 0 and data.startswith(codecs.BOM_UTF8) else 0
-            dialect = self._dialect_of(chunk.file)
-            yield scan_chunk(data[at:], start + at, dialect)
-            at = start + len(data)
-            while data := text.read(SCAN_BYTES):
-                yield scan_chunk(data, at, dialect)
-                at += len(data)
-
-    def _skipped_bytes(self, file: InputFile) -> int:
-        if not self.skip_lines:
-            return 0
-        with open_text(file, self.encoding, 0, file.bytes) as text:
-            return len(read_prefix(text, file, self.skip_lines))
 
     def _header(self, file: InputFile) -> Header:
         with open_text(file, self.encoding, 0, file.bytes) as text:
@@ -196,11 +171,7 @@ class Csv(CsvOptions, FileSource):
         pieces = cut([scan.detail.chunk for scan in scans], header)
         return [
             Unit(
-                name=file.unit_name(index, len(pieces)),
-                file=file,
-                index=index,
-                start=piece.start,
-                stop=piece.stop,
+                *(file.unit_name(index, len(pieces)), file, index, piece.start, piece.stop),
                 rows=piece.rows,
                 input_bytes=piece.stop - piece.start,
                 encoded_bytes=_encoded_bytes(header, piece.rows, piece.stop - piece.start),
@@ -210,18 +181,13 @@ class Csv(CsvOptions, FileSource):
         ]
 
     def _stream_unit(self, file: InputFile, header: Header) -> Unit:
-        text_bytes = file.bytes * (_COMPRESSION_RATIO if compression_of(file) else 1)
         return Unit(
-            name=file.name,
-            file=file,
-            index=0,
-            start=header.stop,
-            stop=max(header.stop, file.bytes),
+            *(file.name, file, 0, header.stop, max(header.stop, file.bytes)),
             rows=None,
             input_bytes=file.bytes,
-            encoded_bytes=2 * text_bytes,
+            encoded_bytes=2 * text_bytes_of(file),
             # Nobody has counted the lines of a stream.
-            detail=CsvUnit(header.names, header.line_ends + 1, rows_are_lines=False),
+            detail=CsvUnit(header.names, header.lines + 1, rows_are_lines=False),
         )
 
     def infer(self, of: Unit) -> CsvInference:

@@ -1,172 +1,21 @@
-"""Opens, decompresses and decodes CSV files, checks their dialect, and reads their header.
-
-Plain files are read by byte ranges. Compressed files, and files in encodings such as UTF-16, can
-only be read from the beginning.
-"""
+"""Checks the dialect of CSV files, and reads their header."""
 
 from __future__ import annotations
 
-import bz2
 import codecs
-import contextlib
 import dataclasses
-import functools
 import json
-import lzma
 import re
 import shlex
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
-
-import pyarrow as pa
+from collections.abc import Sequence
 
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.native._csv import count_lines, first_row, scan
-from beam_tfrecord.native.values import COMMENT, CR, ROW_START, Dialect, Row
+from beam_tfrecord.native._csv import count_lines, first_row
+from beam_tfrecord.native.values import Dialect, Row
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.file_parts import format_of, raise_infrastructure
-from beam_tfrecord.storage import is_in_zip, is_remote, open_read, plain_path
-
-_PIECE_BYTES = 2**20
-_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".xz": "xz"}
-
-
-def compression_of(file: InputFile) -> str | None:
-    """Return the compression of `file`, by its suffix; None if it is not compressed."""
-    name = plain_path(file.path).lower()
-    return next((kind for suffix, kind in _COMPRESSIONS.items() if name.endswith(suffix)), None)
-
-
-def is_stream(file: InputFile, encoding: str) -> bool:
-    """Return whether `file` can only be read from its beginning."""
-    is_packed = compression_of(file) is not None or is_in_zip(file.path)
-    return is_packed or not is_ascii_compatible(encoding)
-
-
-class Text:
-    """The text of an open CSV file, as bytes in an ASCII superset."""
-
-    def __init__(self, pieces: Iterator[bytes], file: InputFile, encoding: str) -> None:
-        self.encoding = encoding if is_ascii_compatible(encoding) else "utf-8"
-        self._pieces, self._file, self._encoding_of_file = pieces, file, encoding
-        self._left = b""
-
-    def read(self, size: int) -> bytes:
-        pieces = [self._left] if self._left else []
-        length = len(self._left)
-        with _as_data_errors(self._file, self._encoding_of_file):
-            while length < size and (piece := next(self._pieces, None)) is not None:
-                pieces.append(piece)
-                length += len(piece)
-        data = b"".join(pieces)
-        self._left = data[size:]
-        return data[:size]
-
-    def unread(self, data: bytes) -> None:
-        """Put back bytes that `read` has returned last; the next `read` begins with them."""
-        self._left = data + self._left
-
-
-@contextlib.contextmanager
-def open_text(file: InputFile, encoding: str, start: int, stop: int) -> Iterator[Text]:
-    """Open `file` as bytes in an ASCII superset.
-
-    If `is_stream` is True for the file, it is decompressed and, if its encoding is not compatible
-    with ASCII, converted to UTF-8; `start` counts the bytes of the result. For any other file, the
-    text is the bytes `start` to `stop`.
-    """
-    with contextlib.ExitStack() as stack:
-        with _as_data_errors(file, encoding):
-            kind = compression_of(file)
-            raw = stack.enter_context(_opened(file, kind))
-        pieces: Iterable[bytes]
-        if not is_stream(file, encoding):
-            pieces = _range(raw, start, stop)
-        elif kind in ("bz2", "xz"):
-            pieces = _decompressed(raw, kind)
-        else:
-            pieces = iter(functools.partial(raw.read, _PIECE_BYTES), b"")
-        if not is_ascii_compatible(encoding):
-            pieces = (decoded.encode() for decoded in codecs.iterdecode(pieces, encoding))
-        text = Text(iter(pieces), file, encoding)
-        if is_stream(file, encoding):
-            text.read(start)
-        yield text
-
-
-@contextlib.contextmanager
-def _as_data_errors(file: InputFile, encoding: str) -> Iterator[None]:
-    """Convert errors of a damaged file to a `DataError` that names it."""
-    try:
-        yield
-    except UnicodeError as error:
-        raise DataError(
-            f"{file.name} is not valid {encoding} ({error}): pass --encoding"
-        ) from error
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
-        raise_infrastructure(error)
-        raise DataError(
-            f"cannot read {file.name} ({error}): check that the file is complete"
-        ) from error
-
-
-def _opened(file: InputFile, kind: str | None) -> Any:
-    if kind is not None and not file.bytes:
-        # Arrow reads an empty file as a complete stream without bytes.
-        raise EOFError(f"it has no bytes, so it is not valid {kind}")
-    with_arrow = kind not in (None, "bz2", "xz")
-    if is_remote(file.path):
-        raw: Any = open_read(file.path, version=file.version)
-    else:
-        raw = file.path if with_arrow else open(file.path, "rb")  # noqa: SIM115
-    return pa.input_stream(raw, compression=kind) if with_arrow else raw
-
-
-def _range(raw: Any, start: int, stop: int) -> Iterator[bytes]:
-    raw.seek(start)
-    while start < stop:
-        piece = bytes(raw.read(min(_PIECE_BYTES, stop - start)))
-        if not piece:
-            raise EOFError("the file has become shorter since it was listed")
-        start += len(piece)
-        yield piece
-
-
-def _decompressed(raw: Any, kind: str) -> Iterator[bytes]:
-    """Yield the text of all streams of a .bz2 or .xz file.
-
-    `bz2.open` and `lzma.open` stop silently at bytes that do not begin another stream, so a single
-    damaged byte would lose the rest of the file. Arrow fails at an empty stream of bzip2 unless it
-    is the last.
-    """
-    data, form = b"", lzma.FORMAT_AUTO
-    while True:
-        decoder = bz2.BZ2Decompressor() if kind == "bz2" else lzma.LZMADecompressor(form)
-        while not decoder.eof:
-            if decoder.needs_input and not (data := data or raw.read(_PIECE_BYTES)):
-                raise EOFError("it ends inside a stream")
-            yield decoder.decompress(data, _PIECE_BYTES)
-            data = b""
-        data, form = decoder.unused_data or raw.read(_PIECE_BYTES), lzma.FORMAT_XZ
-        if kind == "xz":
-            data = _after_padding(data, raw)
-        if not data:
-            return
-
-
-def _after_padding(data: bytes, raw: Any) -> bytes:
-    """Skip the padding of an xz stream: zero bytes, a multiple of four (xz format, section 2.2)."""
-    zeros = 0
-    while data.startswith(b"\0"):
-        rest = data.lstrip(b"\0")
-        zeros += len(data) - len(rest)
-        data = rest or raw.read(_PIECE_BYTES)
-    if zeros % 4:
-        raise EOFError(f"{zeros} zero bytes follow a stream, but only multiples of four are valid")
-    return data
-
+from beam_tfrecord.sources.file_parts import format_of
+from beam_tfrecord.sources.text_files import Text, is_utf8
 
 # Words that are null in a column of numbers, booleans, dates or times, but are ordinary text in a
 # text column.
@@ -198,54 +47,17 @@ def dialect_of(
     return code["delimiter"], code.get("quote"), code.get("escape"), double, code.get("comment")
 
 
-def codec_name(encoding: str) -> str:
-    """Return Python's own name of `encoding`."""
-    try:
-        name = codecs.lookup(encoding).name
-        # Python also has codecs that are not for text, and one that refuses all text.
-        if "A".encode(name).decode(name, "replace") != "A":
-            raise LookupError(f"{encoding!r} is not for text")
-        return name
-    except (LookupError, ValueError) as error:
-        raise UsageError(
-            f"encoding {encoding!r} is not known: pass a name such as utf-8, latin-1 or utf-16"
-        ) from error
-
-
-def _is_utf8(encoding: str) -> bool:
-    return codec_name(encoding) in ("utf-8", "utf-8-sig")
-
-
-@functools.lru_cache
-def is_ascii_compatible(encoding: str) -> bool:
-    """Return whether every byte below 128 is an ASCII character; then files can be cut at bytes.
-
-    That is true of UTF-8 and of encodings with one byte for each character. In other encodings, the
-    second byte of a character may have the value of a quote or a delimiter.
-    """
-    if _is_utf8(encoding):
-        return True
-    alone = (bytes([byte]).decode(encoding, "replace") for byte in range(128))
-    if any(character != chr(byte) for byte, character in enumerate(alone)):
-        return False
-    pairs = (bytes([byte, ord("A")]).decode(encoding, "replace") for byte in range(128, 256))
-    return all(len(pair) == 2 and pair[1] == "A" for pair in pairs)
-
-
 def to_utf8(text: bytes, encoding: str) -> bytes:
     """Return `text`, in an ASCII-compatible encoding, as UTF-8.
 
     Bytes that are invalid in the encoding become invalid UTF-8, which the kernel reports by row.
     """
-    if _is_utf8(encoding):
+    if is_utf8(encoding):
         return text
     return text.decode(encoding, "surrogateescape").encode("utf-8", "surrogatepass")
 
 
 MAX_HEADER_BYTES = 2**24
-# States of the parser in which no line is begun, and in which no row is.
-ROW_STARTS = (ROW_START, CR)
-BETWEEN_ROWS = (*ROW_STARTS, COMMENT)
 CLOSE_QUOTE = (
     'correct it ("" stands for a quote inside quotes), or pass --quote none if quotes have no '
     "meaning in the file"
@@ -256,13 +68,11 @@ _UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """The column names of a file, and the position of its first row."""
+    """The column names of a file, and the position of its first row, with the lines before it."""
 
     names: tuple[str, ...]
     stop: int
-    line_ends: int = 0
-    row_ends: int = 0
-    skipped: int = 0
+    lines: int = 0
 
 
 def read_header(
@@ -288,21 +98,15 @@ def read_header(
         )
     if not has_header:
         made = tuple(names or (f"f{i}" for i in range(count)))
-        return Header(made, len(prefix), skip_lines, skipped=skip_lines)
+        return Header(made, len(prefix), skip_lines)
     if names is None and _is_json(beginning[: row.stop]):
         raise DataError(
             f"{file.name}:{skip_lines + 1} is JSON, and not names of columns: give the file the "
             "suffix .json, or pass --from json"
         )
-    state, _, row_ends, _ = scan(beginning[: row.stop], dialect)[ROW_START]
     found = names if names is not None else _names_of(row, file, text.encoding)
-    return Header(
-        names=tuple(found),
-        stop=len(prefix) + row.stop,
-        line_ends=skip_lines + count_lines(beginning, 0, row.stop),
-        row_ends=row_ends + (state not in BETWEEN_ROWS),
-        skipped=skip_lines,
-    )
+    lines = skip_lines + count_lines(beginning, 0, row.stop)
+    return Header(tuple(found), len(prefix) + row.stop, lines)
 
 
 def _check_text(head: bytes, row: bytes, where: str) -> None:

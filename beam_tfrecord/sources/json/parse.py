@@ -44,9 +44,10 @@ def parse(lines: Lines, schema: pa.Schema, *, unexpected: str = "ignore") -> pa.
 
 
 def parse_rows(lines: Lines, schema: pa.Schema) -> tuple[pa.Table, list[int]]:
-    """Return the rows with columns of `schema` that are right, and the numbers of all others.
+    """Return the rows with columns of `schema`, and the numbers of those that are malformed.
 
-    A number, boolean, object or array in a column of text is the text that stands for it.
+    Malformed rows are null. A number, boolean, object or array in a column of text is the text that
+    stands for it.
     """
     if not len(lines):
         return schema.empty_table(), []
@@ -54,7 +55,8 @@ def parse_rows(lines: Lines, schema: pa.Schema) -> tuple[pa.Table, list[int]]:
         return parse(lines, schema), []
     except ValueError:
         lines = _as_text(lines, {field.name for field in schema if is_text(field.type)})
-    tables, wrong = [schema.empty_table()], []
+    tables, wrong = [], []
+    no_row = pa.Table.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
     parts = [(0, len(lines))]
     while parts:
         start, stop = parts.pop()
@@ -64,6 +66,7 @@ def parse_rows(lines: Lines, schema: pa.Schema) -> tuple[pa.Table, list[int]]:
             middle = (start + stop) // 2
             if middle == start:
                 wrong.append(start)
+                tables.append(no_row)
             else:
                 parts += [(middle, stop), (start, middle)]
     return pa.concat_tables(tables), wrong

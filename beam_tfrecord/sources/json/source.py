@@ -22,27 +22,25 @@ from typing import Any, ClassVar, NamedTuple
 import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
-from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import type_of_column
 from beam_tfrecord.options.sources import JsonOptions
 from beam_tfrecord.sources.base import (
-    UNIT_BYTES,
     Chunk,
-    InputFile,
     Scan,
     Unit,
 )
-from beam_tfrecord.sources.csv.text import compression_of, is_stream, open_text
-from beam_tfrecord.sources.files import FileSource
 from beam_tfrecord.sources.json.read import infer_unit, read_unit
 from beam_tfrecord.sources.json.text import LINES, JsonUnit, form_of
 from beam_tfrecord.sources.json.types import JsonInference, infer_schema, parsed_type
+from beam_tfrecord.sources.text_files import (
+    BLOCK_BYTES,
+    TextFiles,
+    is_stream,
+    open_text,
+    text_bytes_of,
+)
 
 SUFFIXES = (".json", ".jsonl", ".ndjson")
-MIN_CHUNK_BYTES = 16
-_SCAN_BYTES = 2**20
-# The usual compression ratio of text, for estimates only.
-_COMPRESSION_RATIO = 4
 
 
 class _ScanDetail(NamedTuple):
@@ -52,13 +50,12 @@ class _ScanDetail(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Json(JsonOptions, FileSource):
+class Json(JsonOptions, TextFiles):
     """JSON Lines and JSON files, plain or compressed (``.gz .bz2 .zst .lz4 .xz``)."""
 
     kind: ClassVar[str] = "json"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
     detail_type: ClassVar[Any] = JsonUnit
-    quick_scans: ClassVar[int] = 16
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,14 +63,6 @@ class Json(JsonOptions, FileSource):
         for name, arrow in typed.items():
             parsed_type(name, arrow)
         object.__setattr__(self, "types", typed)
-        if self.chunk_bytes < MIN_CHUNK_BYTES:
-            raise UsageError(f"chunk_bytes is {self.chunk_bytes}: pass {MIN_CHUNK_BYTES} or more")
-
-    def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        chunk_bytes = self.chunk_bytes * (self.unit_bytes // UNIT_BYTES)
-        step = file.bytes if is_stream(file, "utf-8") else chunk_bytes
-        for index, start in enumerate(range(0, max(file.bytes, 1), max(step, 1))):
-            yield Chunk(file, index, start, min(start + step, file.bytes))
 
     def scan(self, chunk: Chunk) -> Scan:
         form = form_of(chunk.file) if chunk.index == 0 else None
@@ -81,7 +70,7 @@ class Json(JsonOptions, FileSource):
             return Scan(chunk, _ScanDetail(form, 0, -1))
         newlines, second_line, at = 0, -1, chunk.start
         with open_text(chunk.file, "utf-8", chunk.start, chunk.stop) as text:
-            while data := text.read(_SCAN_BYTES):
+            while data := text.read(BLOCK_BYTES):
                 if second_line < 0 and (found := data.find(b"\n")) >= 0:
                     second_line = at + found + 1
                 newlines += data.count(b"\n")
@@ -99,17 +88,13 @@ class Json(JsonOptions, FileSource):
                     starts.append((second, line + 1))
                 line += scan.detail.newlines
         stops = [*(start for start, _ in starts[1:]), file.bytes]
-        ratio = _COMPRESSION_RATIO if compression_of(file) else 1
+        # The names of columns are in the records, too, so records are about as long as the text.
+        ratio = text_bytes_of(file) // max(1, file.bytes)
         return [
             Unit(
-                name=file.unit_name(index, len(starts)),
-                file=file,
-                index=index,
-                start=start,
-                stop=stop,
+                *(file.unit_name(index, len(starts)), file, index, start, stop),
                 rows=None,
                 input_bytes=stop - start,
-                # The names of columns are in the records, too.
                 encoded_bytes=max(1, ratio * (stop - start)),
                 detail=JsonUnit(form, line),
             )

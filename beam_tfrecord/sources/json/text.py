@@ -18,15 +18,13 @@ import numpy.typing as npt
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_arrays import BoolArray, Int64Array
 from beam_tfrecord.sources.base import InputFile, Unit
-from beam_tfrecord.sources.csv.text import open_text
 from beam_tfrecord.sources.file_parts import format_of
 from beam_tfrecord.sources.files import has_suffix
+from beam_tfrecord.sources.text_files import BLOCK_BYTES, MAX_ROW_BYTES, open_text
 
 Bytes = npt.NDArray[np.uint8]
 LINES, ARRAY, OBJECTS = "lines", "array", "objects"
 
-BLOCK_BYTES = 2**20
-MAX_ROW_BYTES = 2**28
 # Deeper types can crash the parser, which calls itself for each of their levels.
 MAX_DEPTH = 100
 _SPACE = b" \t\r\n"

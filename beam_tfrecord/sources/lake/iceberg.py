@@ -5,12 +5,11 @@ The format: https://iceberg.apache.org/spec/
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,14 +20,9 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.file_parts import reason_of
-from beam_tfrecord.sources.lake.files import data_file
-from beam_tfrecord.sources.lake.statistics import LogColumn, of_statistics, says_all, without_nan
-from beam_tfrecord.sources.lake.table import (
-    LakeTable,
-    Snapshot,
-    parse_time,
-)
-from beam_tfrecord.storage import is_remote, list_files, open_read
+from beam_tfrecord.sources.lake.files import DataFile
+from beam_tfrecord.sources.lake.table import LakeTable, Snapshot, parse_time
+from beam_tfrecord.storage import list_names, open_read
 
 _SCHEME = "iceberg://"
 
@@ -82,13 +76,10 @@ class Iceberg(LakeTable):
             table = _static(self.metadata, self.properties)
             scan = table.scan(snapshot_id=self.snapshot.facts["version"])
             tasks = sorted(scan.plan_files(), key=lambda task: str(task.file.file_path))
-            schema = self._schema(table, self.snapshot.facts["version"])
         except Exception as error:
             raise self._unreadable(error) from error
-        files = [task.file for task in tasks]
-        nulls = self.excluded(lambda: self._statistics(schema, files), len(files))
-        deletes = functools.cache(_positions)
-        for task, of_excluded in zip(tasks, nulls, strict=True):
+        deletes, root = functools.cache(_positions), _plain(table.location()).rstrip("/")
+        for task in tasks:
             path = _plain(task.file.file_path)
             for file in (task.file, *task.delete_files):
                 if file.file_format.name != "PARQUET":
@@ -97,39 +88,13 @@ class Iceberg(LakeTable):
                         f"{file.file_format.name}: only PARQUET is supported"
                     )
             deleted = b""
-            if task.delete_files and not says_all(of_excluded):
+            if task.delete_files:
                 name, none = task.file.file_path, pa.array([], pa.int64())
                 lists = [deletes(file.file_path).get(name, none) for file in task.delete_files]
                 deleted = np.unique(pa.concat_arrays(lists)).tobytes()
-            yield data_file(
-                path,
-                _plain(table.location()),
-                table=self.path,
-                nbytes=int(task.file.file_size_in_bytes),
-                deleted=deleted,
-                excluded=of_excluded,
-                rows=None if task.delete_files else int(task.file.record_count),
-            )
-
-    def _statistics(self, schema: Any, files: Sequence[Any]) -> dict[str, LogColumn]:
-        """Return what the manifests say of each column, given the files in them."""
-        rows = pa.array([file.record_count for file in files], pa.int64())
-        needed = self.selection.needed if self.selection else ()
-        found = {}
-        for field in self.types():
-            column = schema.find_field(int(self.snapshot.keys[field.name]))
-            leaves = [
-                pa.array([(file.null_value_counts or {}).get(leaf) for file in files], pa.int64())
-                for leaf in _leaves(column)
-            ]
-            ends = None
-            if field.name in needed and not pa.types.is_nested(field.type):
-                ends = (
-                    _ends([file.lower_bounds for file in files], column, field.type),
-                    _ends([file.upper_bounds for file in files], column, field.type),
-                )
-            found[field.name] = of_statistics(ends, leaves, rows)
-        return found
+            size = int(task.file.file_size_in_bytes)
+            file = DataFile(path, path.removeprefix(f"{root}/"), size, deleted=deleted)
+            yield file.listed(self.path)
 
     def _table(self) -> Any:
         """Load the table from its catalogue or its metadata file."""
@@ -178,49 +143,15 @@ def _static(metadata: str, properties: Any) -> Any:
 
 def _without_hint(directory: str) -> UsageError:
     """Return the error for a directory that does not say which of its metadata files is current."""
-    place = os.path.join(directory, "metadata")
-    if is_remote(directory):
-        names = [entry.path.rpartition("/")[2] for entry in list_files(place)]
-    else:
-        names = os.listdir(place) if os.path.isdir(place) else []
-    names = [name for name in names if ".metadata.json" in name]
-    if not names:
+    if not any(
+        ".metadata.json" in name for name in list_names(os.path.join(directory, "metadata"))
+    ):
         return UsageError(f"cannot read Iceberg table {directory!r}: it has no metadata/ files")
-    newest = max(names, key=lambda name: [int(number) for number in re.findall(r"\d+", name)[:1]])
-    cure = f"pass the one that its catalogue names, such as {os.path.join(place, newest)!r}, or"
-    if newest.endswith(".gz"):
-        cure = f"gunzip {os.path.join(place, newest)!r}, or pass"
     return UsageError(
-        f"cannot tell which metadata file of Iceberg table {directory!r} is current, since it has "
-        f"no version-hint.text that names one: {cure} iceberg://CATALOG/DATABASE.TABLE"
+        f"cannot tell which metadata file of Iceberg table {directory!r} is current, since its "
+        "version-hint.text names none: pass the file that its catalogue names, with gunzip if its "
+        "name ends in .gz, or iceberg://CATALOG/DATABASE.TABLE"
     )
-
-
-def _leaves(column: Any) -> list[int]:
-    """Return the ids of the columns inside of a column, but not inside of lists."""
-    from pyiceberg.types import PrimitiveType, StructType
-
-    if isinstance(column.field_type, StructType):
-        return [leaf for field in column.field_type.fields for leaf in _leaves(field)]
-    return [column.field_id] if isinstance(column.field_type, PrimitiveType) else []
-
-
-def _ends(bounds: Sequence[Any], column: Any, of: pa.DataType) -> pa.Array:
-    """Return the least or the largest values of a column, given the bounds of all of each file."""
-    from pyiceberg.conversions import from_bytes
-
-    def value(data: bytes | None) -> Any:
-        # Bounds of a type that the column had before may have other bytes.
-        with contextlib.suppress(Exception):
-            return None if data is None else from_bytes(column.field_type, data)
-        return None
-
-    values = [value((of_file or {}).get(column.field_id)) for of_file in bounds]
-    try:
-        ends = pa.array(values, of)
-    except pa.ArrowException:
-        return pa.nulls(len(values), of)
-    return without_nan(ends) if pa.types.is_floating(of) else ends
 
 
 def _positions(location: str) -> dict[str, pa.Array]:

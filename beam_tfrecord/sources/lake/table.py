@@ -12,20 +12,20 @@ import dataclasses
 import datetime
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.arrow_arrays import Int64Array
-from beam_tfrecord.features.converting import always_fits, plain_field
+from beam_tfrecord.features.converting import always_fits, can_cast, plain_field, plain_type
 from beam_tfrecord.options.sources import LakeOptions
-from beam_tfrecord.selection.nodes import columns_of
+from beam_tfrecord.selection.nodes import Condition, columns_of
+from beam_tfrecord.selection.prune import Parts
 from beam_tfrecord.sources.base import (
     Chunk,
     InputFile,
@@ -36,13 +36,11 @@ from beam_tfrecord.sources.base import (
 )
 from beam_tfrecord.sources.files import FileSource, as_paths
 from beam_tfrecord.sources.hive import partition_value
-from beam_tfrecord.sources.lake.files import DataFile, deleted_in, excluded_in, is_skipped
-from beam_tfrecord.sources.lake.statistics import YES, LogColumn, excluded
-from beam_tfrecord.sources.parquet.footer import Footer, opened, pruned_by
-from beam_tfrecord.sources.parquet.int96 import NS
-from beam_tfrecord.sources.parquet.source import Parquet, ParquetUnit
-from beam_tfrecord.sources.typed_files import no_rows
-from beam_tfrecord.storage import is_remote, list_files
+from beam_tfrecord.sources.lake.files import deleted_in, rows_in
+from beam_tfrecord.sources.parquet.footer import opened, pruned_by
+from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.typed_files import Block, BlockUnit, Contents
+from beam_tfrecord.storage import list_names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,17 +72,10 @@ class Snapshot:
 _FIELD_ID = b"PARQUET:field_id"
 
 
-class LakeScan(NamedTuple):
-    """The footer of a file, restricted to the columns to read, and their names in the file."""
-
-    footer: Footer
-    names: tuple[str, ...]
-
-
 class LakeUnit(NamedTuple):
     """What `Parquet` needs to read a unit, and the names in the file of the columns to read."""
 
-    parquet: ParquetUnit
+    parquet: BlockUnit
     names: tuple[str, ...]
 
 
@@ -132,87 +123,67 @@ class LakeTable(LakeOptions, FileSource):
     def to_send(self) -> tuple[Source, tuple[str, ...]]:
         return self, ()
 
-    def excluded(
-        self, statistics: Callable[[], Mapping[str, LogColumn]], count: int
-    ) -> list[bytes | None]:
-        """Return `DataFile.excluded` of each file."""
-        if self.selection is None or self.selection.condition is None:
-            return [None] * count
-        return excluded(self.selection.condition, statistics(), count)
-
     def scan(self, chunk: Chunk) -> Scan:
-        file, types = chunk.file, self.types()
-        if is_skipped(file):
-            return Scan(chunk, LakeScan(Footer(pa.schema([]), (), ()), ()))
-        with opened(file) as reader:
-            in_ns = reader(NS)
-            inside = self.snapshot.names_in(file, in_ns.schema_arrow)
-            shared = dict(file.partitions)
-            names = {}
-            for field in types:
-                name = inside.get(self.snapshot.keys[field.name])
-                if name is None and field.name in self.snapshot.stored and field.name not in shared:
-                    raise DataError(f"{file.name} lacks column {field.name!r} of its table")
-                if name is not None:
-                    _check_fields(file, field, in_ns.schema_arrow.field(name).type)
-                # No name of a file: a dropped column may have left its name to a new one.
-                missing = field.name if field.name in shared else f"\0{field.name}"
-                names[field.name] = name or missing
-            inner = tuple(names.values())
-            footer = self._parquet(inner).scan(chunk).detail
-            return Scan(chunk, LakeScan(self._pruned(file, in_ns, footer, names), inner))
+        file, condition = chunk.file, self.selection and self.selection.condition
+        types, rows = self.types(), rows_in(file)
+        # The values of a partition may be known before the file is even opened.
+        needed = set(columns_of(condition) if condition else ()).intersection(types.names)
+        in_path = _constants(file, types, needed.intersection(dict(file.partitions)))
+        if condition and rows is not None and not _can_match(condition, in_path):
+            footer = Contents(pa.schema([]), tuple(types.names), (_unread(file, rows),))
+            return Scan(chunk, footer)
+        with opened(file) as (parquet, _):
+            inside = parquet.schema_arrow
+            names = self._names(file, inside)
+            footer = self._parquet(tuple(names.values())).scan(chunk).detail
+            present = {name: of for name, of in names.items() if of in inside.names}
+            # Where values might not fit, a row that is not read might have to be rejected.
+            fits = all(
+                always_fits(plain_type(inside.field(of).type), types.field(name).type)
+                for name, of in present.items()
+            )
+            if condition and fits:
+                constants = _constants(file, types, needed.difference(present))
+                wanted = {name: present[name] for name in needed.intersection(present)}
+                footer = pruned_by(condition, parquet, footer, wanted, constants)
+        return Scan(chunk, dataclasses.replace(footer, names=tuple(names.values())))
 
-    def _pruned(
-        self, file: InputFile, parquet: pq.ParquetFile, footer: Footer, names: Mapping[str, str]
-    ) -> Footer:
-        """Return a footer that notes which row groups the filter excludes."""
-        condition = None if self.selection is None else self.selection.condition
-        if condition is None:
-            return footer
-        if excluded_in(file) is not None:
-            blocks = (dataclasses.replace(block, is_pruned=True) for block in footer.blocks)
-            return dataclasses.replace(footer, blocks=tuple(blocks))
-        fields = {names[field.name]: field for field in self.types()}
-        # Where values might not fit, a row that is not read might have to be rejected.
-        if not all(always_fits(field.type, fields[field.name].type) for field in footer.schema):
-            return footer
-        needed = {name: names[name] for name in columns_of(condition) if name in names}
-        others = {
-            name: partition_value(file, fields[inner].with_name(name))
-            for name, inner in needed.items()
-            if inner not in footer.schema.names
-        }
-        return pruned_by(condition, parquet, footer, names=needed, others=others)
+    def _names(self, file: InputFile, inside: pa.Schema) -> dict[str, str]:
+        """Return the names in a file of the columns to read, also of those that it lacks."""
+        found, shared, names = self.snapshot.names_in(file, inside), dict(file.partitions), {}
+        for field in self.types():
+            name = found.get(self.snapshot.keys[field.name])
+            if name is None and field.name in self.snapshot.stored and field.name not in shared:
+                raise DataError(f"{file.name} lacks column {field.name!r} of its table")
+            if name is not None and not can_cast(inside.field(name).type, field.type):
+                raise SchemaConflict(
+                    f"column {field.name!r} is {inside.field(name).type} in {file.name} but "
+                    f"{field.type} in the table: fields inside of it that were renamed, added or "
+                    "dropped are not supported: write the rows into a new table, or leave it out"
+                )
+            # No name of a file: a dropped column may have left its name to a new one.
+            missing = field.name if field.name in shared else f"\0{field.name}"
+            names[field.name] = name or missing
+        return names
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         (scan,) = scans
-        footer, names = scan.detail
-        file, deleted = scan.chunk.file, deleted_in(scan.chunk.file)
-        if is_skipped(file):
-            return [_skipped(file)]
+        footer: Contents = scan.detail
+        ends = np.cumsum([0, *(block.rows for block in footer.blocks)])
+        rows = np.diff(ends - np.searchsorted(deleted_in(scan.chunk.file), ends))
+        is_pruned = np.array([block.is_pruned for block in footer.blocks], np.bool_)
         return [
             dataclasses.replace(
                 unit,
-                # `Parquet` compares this with the number of all rows, deleted ones too.
-                rows=None if deleted.size else unit.rows,
-                pruned_rows=_pruned_rows(unit, footer, deleted),
-                detail=LakeUnit(unit.detail, names),
+                rows=int(rows[unit.start : unit.stop].sum()),
+                pruned_rows=int((rows * is_pruned)[unit.start : unit.stop].sum()),
+                detail=LakeUnit(unit.detail, footer.names),
             )
-            for unit in self._parquet().units([Scan(scan.chunk, footer)])
+            for unit in self._parquet().units([scan])
         ]
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
-        """Return the types of the table, which its files cannot change.
-
-        A column has no nulls if the footers and the partitions of all files prove it.
-        """
-        scans = list(inferences)
-        return pa.schema(
-            [
-                field.with_nullable(not scans or any(_may_be_null(scan, at) for scan in scans))
-                for at, field in enumerate(self.types())
-            ]
-        )
+        return self.types()
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
@@ -221,14 +192,11 @@ class LakeTable(LakeOptions, FileSource):
 
         Row numbers count the deleted rows too, so a delete does not change those of other rows.
         """
-        if is_skipped(unit.file):
-            yield no_rows(unit, schema)
-            return
         detail: LakeUnit = unit.detail
         names = dict(zip(self.types().names, detail.names, strict=True))
         inside = pa.schema([field.with_name(names[field.name]) for field in schema])
-        of_parquet = dataclasses.replace(unit, detail=detail.parquet)
         deleted = deleted_in(unit.file)
+        of_parquet = dataclasses.replace(unit, detail=detail.parquet)
         for batch in self._parquet().read(of_parquet, inside, batch_rows=batch_rows):
             data = batch.data
             if schema.names:
@@ -247,61 +215,20 @@ class LakeTable(LakeOptions, FileSource):
         return parquet
 
 
-def _check_fields(file: InputFile, column: pa.Field, of: pa.DataType) -> None:
-    """Check that the structs in a column have the names of fields that those of a file have."""
-    if (apart := _fields_apart(of, column.type)) is not None:
-        inside, wanted = (", ".join(map(repr, names)) for names in apart)
-        raise SchemaConflict(
-            f"column {column.name!r} has the fields {inside} in {file.name} but {wanted} in the "
-            "table: fields inside of it were renamed, added or dropped in the table, which is not "
-            "supported: write the rows into a new table, or leave the column out"
-        )
+def _constants(file: InputFile, types: pa.Schema, names: Iterable[str]) -> pa.RecordBatch:
+    """Return a row of the columns that are not inside of a file."""
+    values = {name: partition_value(file, types.field(name)) for name in names}
+    return pa.record_batch({name: pa.repeat(value, 1) for name, value in values.items()})
 
 
-def _fields_apart(of: pa.DataType, to: pa.DataType) -> tuple[list[str], list[str]] | None:
-    """Return the names of the fields of the first struct that has others in two types, or None."""
-    inside = [[kind.field(at) for at in range(kind.num_fields)] for kind in (of, to)]
-    names, wanted = ([field.name for field in fields] for fields in inside)
-    if pa.types.is_struct(of) and pa.types.is_struct(to) and names != wanted:
-        return names, wanted
-    pairs = zip(*inside, strict=False)
-    apart = (_fields_apart(one.type, other.type) for one, other in pairs)
-    return next((found for found in apart if found is not None), None)
+def _can_match(condition: Condition, constants: pa.RecordBatch) -> bool:
+    """Return whether a filter may match rows of which only these columns are known."""
+    return bool(Parts(1, {}, constants).may_match(condition)[0].as_py())
 
 
-def _skipped(file: InputFile) -> Unit:
-    rows = file.rows if isinstance(file, DataFile) else None
-    return Unit(
-        name=file.name,
-        file=file,
-        index=0,
-        start=0,
-        stop=0,
-        rows=rows,
-        input_bytes=0,
-        encoded_bytes=0,
-        detail=LakeUnit(ParquetUnit((), ()), ()),
-        pruned_rows=rows or 0,
-        pruned_bytes=file.bytes,
-    )
-
-
-def _pruned_rows(unit: Unit, footer: Footer, deleted: Int64Array) -> int:
-    """Return the number of rows that a filter excludes and that were not deleted before."""
-    ends = np.cumsum([0, *(block.rows for block in footer.blocks)])
-    rows = np.diff(ends - np.searchsorted(deleted, ends))
-    groups = range(unit.start, unit.stop)
-    return int(sum(rows[at] for at in groups if footer.blocks[at].is_pruned))
-
-
-def _may_be_null(scan: Scan, at: int) -> bool:
-    file, (footer, names) = scan.chunk.file, scan.detail
-    if (nulls := excluded_in(file)) is not None and is_skipped(file):
-        return nulls[at] == YES
-    name, partitions = names[at], dict(file.partitions)
-    if name in footer.schema.names:
-        return bool(footer.schema.field(name).nullable)
-    return partitions.get(name) is None
+def _unread(file: InputFile, rows: int) -> Block:
+    """Return the only block of a file that is not opened."""
+    return Block(0, 1, rows, file.bytes, file.bytes, 0, is_pruned=True)
 
 
 def _without(batch: Batch, deleted: Int64Array) -> Batch:
@@ -329,12 +256,7 @@ _LOGS = {"delta": ("_delta_log", ".json"), "iceberg": ("metadata", ".metadata.js
 def lake_kind(path: str) -> str | None:
     """Return the kind of the table in a directory, by its log; None if it is not a table."""
     for kind, (log, part) in _LOGS.items():
-        directory = os.path.join(path, log)
-        if is_remote(path):
-            names: Iterable[str] = (entry.path for entry in list_files(directory))
-        else:
-            names = os.listdir(directory) if os.path.isdir(directory) else ()
-        if any(part in name for name in names):
+        if any(part in name for name in list_names(os.path.join(path, log))):
             return kind
     return None
 

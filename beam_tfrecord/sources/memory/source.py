@@ -23,7 +23,7 @@ from beam_tfrecord.features.feature import labels_of, with_labels
 from beam_tfrecord.hashes import file_hash
 from beam_tfrecord.sources.arrow import Arrow
 from beam_tfrecord.sources.base import InputFile, Scan, Source
-from beam_tfrecord.sources.files import as_paths
+from beam_tfrecord.sources.files import FileSource, as_paths
 from beam_tfrecord.sources.memory.rows import next_of
 from beam_tfrecord.sources.memory.spool import spool
 from beam_tfrecord.sources.memory.tables import is_table, stream_of
@@ -34,7 +34,7 @@ _NAME = "data in memory"
 
 
 @dataclasses.dataclass(frozen=True)
-class _Temporary(Source):
+class _Temporary(FileSource):
     """A source of one temporary file."""
 
     digest: str = dataclasses.field(default="", kw_only=True)

@@ -1,31 +1,22 @@
-"""Opens Parquet files, reads their footers (types, nulls, row group sizes), and streams their rows.
-
-pyarrow parses the footer. Every fault of a file becomes a `DataError` that names the file and the
-row group.
-"""
+"""Opens Parquet files and reads their footers: types and sizes of row groups."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_tfrecord.features.converting import plain_field
-from beam_tfrecord.selection.nodes import Condition, columns_of
+from beam_tfrecord.features.converting import plain_field, plain_type
+from beam_tfrecord.selection.nodes import Condition
+from beam_tfrecord.selection.prune import Parts
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.file_parts import (
-    changed,
-    incomplete,
-    open_input,
-    raise_infrastructure,
-    unreadable,
-)
-from beam_tfrecord.sources.parquet.statistics import Leaf, pruned_groups
+from beam_tfrecord.sources.file_parts import incomplete, open_input
+from beam_tfrecord.sources.parquet.statistics import bounds_of
 from beam_tfrecord.sources.typed_files import Block, Contents, framing_bytes
 from beam_tfrecord.stage import is_stage, staged_schema_of
 from beam_tfrecord.storage import is_in_zip, is_remote
@@ -33,71 +24,55 @@ from beam_tfrecord.storage import is_in_zip, is_remote
 # Column chunks are streamed through buffers of this size. Buffers of complete chunks took ten times
 # the memory, and twice the time on small row groups.
 _STREAM_BYTES = 2**18
+_NO_CONSTANTS = pa.record_batch({})
+FAULTS = (OSError, pa.ArrowException, UnicodeDecodeError)
 
 
-@dataclasses.dataclass(frozen=True)
-class Footer(Contents):
-    """The contents of the footer of one file that this source needs; a block is a row group."""
-
-    far: tuple[str, ...] = ()
-    in_us: pa.Schema | None = None
-
-
-def footer_of(parquet: pq.ParquetFile, file: InputFile, columns: Collection[str] | None) -> Footer:
-    """Return the contents of the footer of an open file."""
+def footer_of(parquet: pq.ParquetFile, columns: Collection[str] | None) -> Contents:
+    """Return the contents of the footer of an open file; a block is a row group."""
     inside = parquet.schema_arrow
     # The metadata of a file of a stage states the types that Parquet lacks.
     stated = staged_schema_of(inside) or pa.schema([plain_field(field) for field in inside])
-    fields = [f for f in stated if columns is None or f.name in columns]
+    schema = pa.schema([f for f in stated if columns is None or f.name in columns])
     leaves = _leaves_by_column(parquet)
     groups = [parquet.metadata.row_group(index) for index in range(parquet.num_row_groups)]
-    wanted = {field.name: leaves[field.name] for field in fields}
-    schema = pa.schema(
-        [
-            field.with_nullable(
-                pa.types.is_null(field.type)
-                or (field.nullable and not _has_no_null(parquet, groups, wanted[field.name]))
-            )
-            for field in fields
-        ]
-    )
+    wanted = {name: leaves[name] for name in schema.names}
     blocks = tuple(_row_group(index, group, wanted) for index, group in enumerate(groups))
-    return Footer(schema, tuple(inside.names), blocks)
+    return Contents(schema, tuple(inside.names), blocks)
 
 
 def pruned_by(
     condition: Condition,
     parquet: pq.ParquetFile,
-    footer: Footer,
-    *,
-    names: Mapping[str, str] | None = None,
-    others: Mapping[str, pa.Scalar] = MappingProxyType({}),
-) -> Footer:
-    """Return a footer that notes which row groups a filter excludes."""
-    inside = {name: name for name in columns_of(condition)} if names is None else names
-    by_name, types = _leaves_by_column(parquet), parquet.schema_arrow
-    leaves = {
-        name: Leaf(by_name[of][0], types.field(of).type)
-        for name, of in inside.items()
-        if of in by_name
-    }
-    pruned = pruned_groups(parquet, condition, leaves, others)
+    footer: Contents,
+    names: Mapping[str, str],
+    constants: pa.RecordBatch = _NO_CONSTANTS,
+) -> Contents:
+    """Return a footer that notes which row groups a filter excludes.
+
+    `names` are the columns of the file by the names in the filter, and `constants` a row of columns
+    that have one value.
+    """
+    leaves, bounds = _leaves_by_column(parquet), {}
+    for name, inside in names.items():
+        arrow = plain_type(parquet.schema_arrow.field(inside).type) if inside in leaves else None
+        if arrow and not pa.types.is_nested(arrow) and not isinstance(arrow, pa.BaseExtensionType):
+            bounds[name] = bounds_of(parquet, leaves[inside][0], arrow)
+    found = Parts(len(footer.blocks), bounds, constants).may_match(condition).to_pylist()
     blocks = (
-        dataclasses.replace(block, is_pruned=is_pruned)
-        for block, is_pruned in zip(footer.blocks, pruned, strict=True)
+        dataclasses.replace(block, is_pruned=not may_match)
+        for block, may_match in zip(footer.blocks, found, strict=True)
     )
     return dataclasses.replace(footer, blocks=tuple(blocks))
 
 
-def int96_in(parquet: pq.ParquetFile, footer: Footer) -> dict[str, int]:
-    """Return the number of INT96 leaf columns of each top-level column that has any."""
+def int96_in(parquet: pq.ParquetFile, names: Iterable[str]) -> list[str]:
+    """Return which columns have INT96 timestamps, also inside of lists and structs."""
     leaves = _leaves_by_column(parquet)
-    schema = parquet.schema
-    counts = {
-        name: sum(schema.column(leaf).physical_type == "INT96" for leaf in leaves[name])
-        for name in footer.schema.names
-    }
-    return {name: count for name, count in counts.items() if count}
+    column = parquet.schema.column
+    return [
+        name for name in names if any(column(at).physical_type == "INT96" for at in leaves[name])
+    ]
 
 
 def _leaves_by_column(parquet: pq.ParquetFile) -> dict[str, list[int]]:
@@ -122,27 +97,6 @@ def _leaf_count(arrow: pa.DataType) -> int:
     if not arrow.num_fields:
         return 1
     return sum(_leaf_count(arrow.field(index).type) for index in range(arrow.num_fields))
-
-
-def _has_no_null(
-    parquet: pq.ParquetFile, groups: Sequence[pq.RowGroupMetaData], leaves: Sequence[int]
-) -> bool:
-    """Return whether statistics prove that a column has no null.
-
-    A null struct is a null in each of its leaves, so one leaf without nulls is proof. Leaves
-    inside lists prove nothing because writers count their nulls in different ways.
-    """
-    return any(
-        parquet.schema.column(leaf).max_repetition_level == 0
-        and all(
-            (statistics := group.column(leaf).statistics) is not None
-            and statistics.has_null_count
-            and statistics.null_count == 0
-            for group in groups
-            if group.num_rows
-        )
-        for leaf in leaves
-    )
 
 
 def _row_group(index: int, group: pq.RowGroupMetaData, wanted: dict[str, list[int]]) -> Block:
@@ -184,111 +138,34 @@ def _varint_bytes(statistics: pq.Statistics | None) -> int:
 
 
 @contextlib.contextmanager
-def opened(file: InputFile) -> Iterator[Callable[[str], pq.ParquetFile]]:
-    """Open a file for streaming, and yield a function that makes readers of it.
+def opened(file: InputFile) -> Iterator[tuple[pq.ParquetFile, pa.NativeFile]]:
+    """Open a file, and read its footer; yield it and what its bytes are read from."""
+    with open_input(file) as raw:
+        try:
+            parquet = reader_of(raw, file)
+            # Evaluated only to raise for unsupported types and for names that are not UTF-8.
+            str(parquet.schema_arrow.remove_metadata())
+        except FAULTS as error:
+            raise incomplete(file, "parquet", error, advice(file)) from error
+        yield parquet, raw
 
-    The argument of the function is the unit of time in which the reader returns INT96 timestamps.
-    The first reader parses the footer, and further readers use it again. The function raises
-    `DataError` if the file is not a complete Parquet file.
-    """
+
+def reader_of(raw: pa.NativeFile, file: InputFile, **options: Any) -> pq.ParquetFile:
+    """Return a reader that streams an open file, with its INT96 timestamps in microseconds."""
     # A member of a zip file is copied to this machine, and is a single unit of any size.
     remote = is_remote(file.path) and not is_in_zip(file.path)
-    metadata = None
-
-    def reader(unit: str) -> pq.ParquetFile:
-        nonlocal metadata
-        try:
-            parquet = pq.ParquetFile(
-                raw,
-                metadata=metadata,
-                # For remote files, larger requests save more than their memory costs.
-                pre_buffer=remote,
-                buffer_size=0 if remote else _STREAM_BYTES,
-                page_checksum_verification=True,
-                coerce_int96_timestamp_unit=unit,
-            )
-            if metadata is None:
-                # Evaluated only to raise for unsupported types and for names that are not UTF-8.
-                str(parquet.schema_arrow.remove_metadata())
-        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-            raise incomplete(file, "parquet", error, _advice(file)) from error
-        metadata = parquet.metadata
-        return parquet
-
-    with open_input(file) as raw:
-        yield reader
+    return pq.ParquetFile(
+        raw,
+        # For remote files, larger requests save more than their memory costs.
+        pre_buffer=remote,
+        buffer_size=0 if remote else _STREAM_BYTES,
+        page_checksum_verification=True,
+        **{"coerce_int96_timestamp_unit": "us", **options},
+    )
 
 
-def record_batches(
-    parquet: pq.ParquetFile,
-    file: InputFile,
-    groups: range,
-    columns: Sequence[str],
-    batch_rows: int,
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range of row groups in batches of `batch_rows`, across row groups."""
-    if groups.stop > parquet.num_row_groups:
-        raise changed(file)
-    try:
-        yield from _row_groups(parquet, groups, columns, batch_rows)
-    except (OSError, pa.ArrowException) as error:
-        raise_infrastructure(error)
-        where, reason = _fault_of(parquet, groups, columns, batch_rows, error)
-        raise unreadable(file, where, reason, _advice(file)) from error
-
-
-def _advice(file: InputFile) -> str:
+def advice(file: InputFile) -> str:
     """Return what to do about a damaged file of a stage; empty for other files."""
     if is_stage(os.path.dirname(file.path)):
         return "run extract again to replace the stage that it belongs to"
     return ""
-
-
-def side_by_side(
-    file: InputFile, left: Iterable[pa.RecordBatch], right: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Join two streams of different columns of the same rows into one stream.
-
-    The batches of the two streams may have different lengths, because pyarrow also ends a batch at
-    the end of the dictionary of any of its columns.
-    """
-    other = None
-    for one in left:
-        while one.num_rows:
-            while not other:
-                other = next(right, None)
-                if other is None:
-                    raise changed(file)
-            rows = min(one.num_rows, other.num_rows)
-            yield pa.RecordBatch.from_arrays(
-                [*one.slice(0, rows).columns, *other.slice(0, rows).columns],
-                names=[*one.schema.names, *other.schema.names],
-            )
-            one, other = one.slice(rows), other.slice(rows)
-
-
-def _row_groups(
-    parquet: pq.ParquetFile, groups: range, columns: Sequence[str], batch_rows: int
-) -> Iterator[pa.RecordBatch]:
-    for batch in parquet.iter_batches(
-        batch_size=batch_rows, row_groups=list(groups), columns=list(columns), use_threads=False
-    ):
-        # pyarrow's `columns=["a"]` also selects a column named "a.b".
-        yield batch.select(list(columns))
-
-
-def _fault_of(
-    parquet: pq.ParquetFile,
-    groups: range,
-    columns: Sequence[str],
-    batch_rows: int,
-    error: Exception,
-) -> tuple[str, Exception]:
-    """Find the row group at fault, which Arrow does not report, by reading one after the other."""
-    for group in groups:
-        try:
-            for _ in _row_groups(parquet, range(group, group + 1), columns, batch_rows):
-                pass
-        except (OSError, pa.ArrowException) as again:
-            return f"row group {group}", again
-    return f"row groups {groups.start} to {groups.stop - 1}", error

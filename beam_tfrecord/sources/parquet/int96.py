@@ -1,81 +1,71 @@
-"""Chooses microseconds or nanoseconds for reading the INT96 timestamps of Spark, Hive and Impala.
+"""Checks the INT96 timestamps of Spark, Hive and Impala, which are read as microseconds.
 
-An INT96 timestamp is a day (int32) and a nanosecond of that day, which exceeds the range of int64.
-By default Arrow reads it as int64 nanoseconds, which wrap silently outside the years 1677 to 2262.
-In microseconds Arrow truncates finer values. Parquet has no statistics of INT96 columns, so this
-module inspects the values. A column is read in microseconds only if nanoseconds cannot represent
-it.
+An INT96 timestamp is a day (int32) and a nanosecond of that day. In microseconds, Arrow cuts what
+is finer, and values far from 1970 wrap. Readers in seconds and in nanoseconds show both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_types import is_list
+from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.parquet.footer import reader_of
 
-S, US, NS = "s", "us", "ns"
-# The largest number of seconds that int64 can represent in each unit.
-_MAX = {unit: (2**63 - 1) // per_s - 1 for unit, per_s in ((US, 10**6), (NS, 10**9))}
-
-Int64Array = npt.NDArray[np.int64]
+_BATCH_ROWS = 2**16
 
 
-def is_far(
-    batches: Iterable[tuple[pa.RecordBatch, pa.RecordBatch]], column: str, leaves: int, name: str
-) -> bool:
-    """Return whether a column holds INT96 timestamps that only microseconds can represent."""
-    far = fine = False
-    for in_s, in_ns in batches:
-        pairs = list(_leaves(in_s.column(column), in_ns.column(column)))
-        if len(pairs) != leaves:
-            raise DataError(
-                f"column {column!r} of {name} holds INT96 timestamps inside "
-                f"{in_ns.column(column).type}, where they are not read: leave it out with "
-                "--columns, or write the file again"
-            )
-        for seconds, nanos in pairs:
-            if _outside(seconds, US).any():
+def check_int96(
+    raw: pa.NativeFile, file: InputFile, metadata: pq.FileMetaData, group: int, columns: list[str]
+) -> None:
+    """Check that microseconds hold the INT96 timestamps in a row group exactly."""
+    readers = (
+        reader_of(raw, file, metadata=metadata, coerce_int96_timestamp_unit=unit)
+        for unit in ("s", "us", "ns")
+    )
+    batches = (
+        reader.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False)
+        for reader in readers
+    )
+    for in_units in zip(*batches, strict=True):
+        for name in columns:
+            times = (_times(batch.column(name)) for batch in in_units)
+            if not all(_is_exact(*leaves) for leaves in zip(*times, strict=True)):
                 raise DataError(
-                    f"column {column!r} of {name} holds a timestamp that microseconds since "
-                    "1970 cannot count: leave it out with --columns, or write the file again"
+                    f"column {name!r} of {file.name} holds an INT96 timestamp that is finer than a "
+                    "microsecond, or too far from 1970: leave it out with --columns, or write the "
+                    "file again with another type of timestamps"
                 )
-            far = far or bool(_outside(seconds, NS).any())
-            # The fraction of a second is exact even if both values wrap.
-            fine = fine or bool(((nanos - seconds * 10**9) % 1000).any())
-    if far and fine:
-        raise DataError(
-            f"column {column!r} of {name} holds timestamps outside the years 1677 to 2262 and "
-            "others finer than a microsecond, which no one unit holds: leave it out with "
-            "--columns, or write the file again in microseconds"
-        )
-    return far
 
 
-def _outside(seconds: Int64Array, unit: str) -> npt.NDArray[np.bool_]:
-    return (seconds > _MAX[unit]) | (seconds < -_MAX[unit])
+def _is_exact(*in_units: pa.Array) -> bool:
+    # The readers return the same type for a timestamp that is not INT96.
+    if len({array.type for array in in_units}) == 1:
+        return True
+    seconds, micros, nanos = (array.cast("int64").to_numpy() for array in in_units)
+    # Nanoseconds may wrap, but in the same way as the product does.
+    is_near = np.floor_divide(micros, 10**6) == seconds
+    return bool(is_near.all() and (micros * 1000 == nanos).all())
 
 
-def _leaves(in_s: pa.Array, in_ns: pa.Array) -> Iterator[tuple[Int64Array, Int64Array]]:
-    """Yield the int64 values of every INT96 leaf in seconds and in nanoseconds."""
-    types = pa.types
-    if isinstance(in_s, pa.ExtensionArray):
-        in_s, in_ns = in_s.storage, in_ns.storage
-    # Both readers return the same type for a leaf that is not INT96.
-    if in_s.type == in_ns.type:
-        return
-    if types.is_timestamp(in_s.type):
-        yield in_s.cast("int64").drop_null().to_numpy(), in_ns.cast("int64").drop_null().to_numpy()
-    elif types.is_struct(in_s.type):
-        for index in range(in_s.type.num_fields):
-            yield from _leaves(in_s.field(index), in_ns.field(index))
-    elif types.is_map(in_s.type):
+def _times(array: pa.Array) -> Iterator[pa.Array]:
+    """Yield all timestamps in an array."""
+    arrow = array.type
+    if isinstance(array, pa.ExtensionArray):
+        yield from _times(array.storage)
+    elif pa.types.is_timestamp(arrow):
+        yield array.drop_null()
+    elif pa.types.is_struct(arrow):
+        for index in range(arrow.num_fields):
+            yield from _times(array.field(index))
+    elif pa.types.is_map(arrow):
         # Arrow cannot flatten maps.
-        yield from _leaves(in_s.keys, in_ns.keys)
-        yield from _leaves(in_s.items, in_ns.items)
-    elif is_list(in_s.type):
-        yield from _leaves(in_s.flatten(), in_ns.flatten())
+        yield from _times(array.keys)
+        yield from _times(array.items)
+    elif is_list(arrow):
+        yield from _times(array.flatten())

@@ -6,50 +6,32 @@ import contextlib
 import dataclasses
 import functools
 import glob
-import itertools
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.manifest import MANIFEST_NAME
-from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Unit
+from beam_tfrecord.sources.base import Chunk, InputFile, Scan
+from beam_tfrecord.sources.file_parts import changed
 from beam_tfrecord.sources.files import as_paths, list_files
 from beam_tfrecord.sources.parquet.footer import (
-    Footer,
+    FAULTS,
+    advice,
     footer_of,
     int96_in,
     opened,
     pruned_by,
-    record_batches,
-    side_by_side,
 )
-from beam_tfrecord.sources.parquet.int96 import NS, US, S, is_far
-from beam_tfrecord.sources.typed_files import (
-    Block,
-    Contents,
-    Opened,
-    TypedFiles,
-    check_names,
-    no_rows,
-)
+from beam_tfrecord.sources.parquet.int96 import check_int96
+from beam_tfrecord.sources.typed_files import Contents, OpenTable, TypedFiles, check_names
 from beam_tfrecord.stage import StageManifest, is_stage, stage_files
 from beam_tfrecord.storage import absolute_path, exists, is_directory
 
 SUFFIXES = (".parquet", ".pq")
-
-_SCAN_ROWS = 2**16
-
-
-class ParquetUnit(NamedTuple):
-    """What reading a unit needs besides its range of row groups."""
-
-    far: tuple[str, ...]
-    pruned: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +40,8 @@ class Parquet(TypedFiles):
 
     kind: ClassVar[str] = "parquet"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
-    detail_type: ClassVar[Any] = ParquetUnit
+    title: ClassVar[str] = "parquet"
+    faults = FAULTS
 
     def files(self) -> Iterator[InputFile]:
         return list_staged(as_paths(self.paths), SUFFIXES)
@@ -66,136 +49,42 @@ class Parquet(TypedFiles):
     def scan(self, chunk: Chunk) -> Scan:
         if stands_for_none(chunk.file):
             return Scan(chunk, footer_of_none(chunk.file, self.columns))
-        with opened(chunk.file) as reader:
-            in_ns = reader(NS)
-            check_names(in_ns.schema_arrow.names, chunk.file)
-            footer = footer_of(in_ns, chunk.file, self.columns)
+        with opened(chunk.file) as (parquet, _):
+            check_names(parquet.schema_arrow.names, chunk.file)
+            footer = footer_of(parquet, self.columns)
             # With settled types, a row that is not read might have to be rejected.
             if self.selection is not None and self.selection.condition and self.settled is None:
-                footer = pruned_by(self.selection.condition, in_ns, footer)
-            if int96 := int96_in(in_ns, footer):
-                in_s, file = reader(S), chunk.file
-                far = tuple(
-                    name
-                    for name, leaves in int96.items()
-                    if is_far(_pairs(in_s, in_ns, file, name), name, leaves, file.name)
-                )
-                in_us = footer_of(reader(US), chunk.file, self.columns).schema
-                footer = dataclasses.replace(footer, far=far, in_us=in_us)
+                names = {name: name for name in self.selection.needed}
+                footer = pruned_by(self.selection.condition, parquet, footer, names)
         return Scan(chunk, footer)
 
-    def detail(
-        self, found: Sequence[Contents], blocks: Sequence[Block], first_row: int
-    ) -> ParquetUnit:
-        """Return the detail of the unit of some row groups."""
-        (footer,) = found
-        assert isinstance(footer, Footer)
-        pruned = tuple(block.start for block in blocks if block.is_pruned)
-        return ParquetUnit(footer.far, pruned)
-
-    def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
-        scans = list(inferences)
-        far = {name for scan in scans for name in scan.detail.far}
-        return super().merge(
-            dataclasses.replace(scan, detail=_in_one_unit(scan.detail, far)) for scan in scans
-        )
-
     @contextlib.contextmanager
-    def opened(self, unit: Unit) -> Iterator[Opened]:
-        """Open the file of a unit; for a stage without rows, its manifest stands for the rows."""
-        far: tuple[str, ...] = unit.detail.far
-        with opened(unit.file) as reader:
-            in_ns = reader(NS)
-            in_us = reader(US) if far else in_ns
-            inside = _with_units(in_ns.schema_arrow, in_us.schema_arrow, far)
-            before = _rows_before(in_ns, unit.start)
-            read = functools.partial(_rows, in_ns, in_us, unit)
-            yield Opened(inside, before, read, _gaps(in_ns, unit))
+    def opened(self, file: InputFile) -> Iterator[OpenTable]:
+        with opened(file) as (parquet, raw):
+            read = functools.partial(_read, raw, file, parquet)
+            yield OpenTable(parquet.schema_arrow, (), read)
 
-    def read(
-        self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
-    ) -> Iterator[Batch]:
-        """Yield the rows of `unit` in order, as batches of exactly `schema`.
-
-        A row with a value that does not fit the type in `schema` exactly becomes a reject.
-        """
-        if stands_for_none(unit.file):
-            return iter([no_rows(unit, schema)])
-        return super().read(unit, schema, batch_rows=batch_rows)
+    def advice(self, file: InputFile) -> str:
+        return advice(file)
 
 
-def _pairs(
-    in_s: pq.ParquetFile, in_ns: pq.ParquetFile, file: InputFile, column: str
-) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """Yield the batches of a column from both readers."""
-    # One row group at a time, because a reader of a remote file keeps all requested row groups in
-    # memory until it has read the last one.
-    for group in range(in_ns.num_row_groups):
-        yield from zip(
-            *(
-                record_batches(reader, file, range(group, group + 1), [column], _SCAN_ROWS)
-                for reader in (in_s, in_ns)
-            ),
-            strict=True,
-        )
-
-
-def _in_one_unit(footer: Footer, far: Collection[str]) -> Footer:
-    """Return a footer with the INT96 timestamps of the columns `far` in microseconds."""
-    if footer.in_us is None:
-        return footer
-    return dataclasses.replace(footer, schema=_with_units(footer.schema, footer.in_us, far))
-
-
-def _with_units(in_ns: pa.Schema, in_us: pa.Schema, far: Collection[str]) -> pa.Schema:
-    return pa.schema([b if b.name in far else a for a, b in zip(in_ns, in_us, strict=True)])
-
-
-def _rows(
-    in_ns: pq.ParquetFile,
-    in_us: pq.ParquetFile,
-    unit: Unit,
-    columns: Sequence[str],
+def _read(
+    raw: pa.NativeFile,
+    file: InputFile,
+    parquet: pq.ParquetFile,
+    start: int,
+    stop: int,
+    fields: pa.Schema,
     batch_rows: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield columns of a unit, each from the reader of its unit of time."""
-    far = [name for name in columns if name in unit.detail.far]
-    others = [name for name in columns if name not in unit.detail.far]
-    for groups in _runs(unit):
-        rows = record_batches(in_ns, unit.file, groups, others, batch_rows)
-        if far:
-            late = record_batches(in_us, unit.file, groups, far, batch_rows)
-            rows = side_by_side(unit.file, rows, late)
-        yield from rows
-
-
-def _runs(unit: Unit) -> Iterator[range]:
-    """Yield the ranges of row groups between those that are pruned."""
-    start = unit.start
-    for number in (*unit.detail.pruned, unit.stop):
-        if start < number:
-            yield range(start, number)
-        start = number + 1
-
-
-def _gaps(parquet: pq.ParquetFile, unit: Unit) -> dict[int, int]:
-    """Return the pruned rows of a unit: the number of the first of each gap, and their number."""
-    gaps: dict[int, int] = {}
-    if not unit.detail.pruned:
-        return gaps
-    rows = (parquet.metadata.row_group(group).num_rows for group in range(unit.start, unit.stop))
-    before = list(itertools.accumulate(rows, initial=0))
-    start = unit.start
-    for groups in (*_runs(unit), range(unit.stop, unit.stop)):
-        if start < groups.start:
-            first, last = (before[group - unit.start] for group in (start, groups.start))
-            gaps[first] = last - first
-        start = groups.stop
-    return gaps
-
-
-def _rows_before(parquet: pq.ParquetFile, group: int) -> int:
-    return sum(parquet.metadata.row_group(index).num_rows for index in range(group))
+    if stop > parquet.num_row_groups:
+        raise changed(file)
+    if int96 := int96_in(parquet, fields.names):
+        for group in range(start, stop):
+            check_int96(raw, file, parquet.metadata, group, int96)
+    yield from parquet.iter_batches(
+        batch_rows, row_groups=range(start, stop), columns=fields.names, use_threads=False
+    )
 
 
 def list_staged(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[InputFile]:
@@ -229,8 +118,8 @@ def stands_for_none(file: InputFile) -> bool:
     return os.path.basename(file.path) == MANIFEST_NAME
 
 
-def footer_of_none(file: InputFile, columns: Collection[str] | None) -> Footer:
-    """Return a footer for a stage without rows, from its manifest `file`."""
+def footer_of_none(file: InputFile, columns: Collection[str] | None) -> Contents:
+    """Return the contents of a stage without rows, from its manifest `file`."""
     schema = StageManifest.load(file.path).schema
     fields = [field for field in schema if columns is None or field.name in columns]
-    return Footer(pa.schema(fields), tuple(schema.names), ())
+    return Contents(pa.schema(fields), tuple(schema.names), ())

@@ -85,7 +85,6 @@ class Table:
     key: tuple[str, ...] = ()
     rows: int | None = None
     bytes: int | None = None
-    schema: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -343,10 +342,6 @@ class Engine(abc.ABC):
         """Return the error to raise for an exception; None if the driver did not raise it."""
         return None
 
-    def load(self) -> None:
-        """Load the driver into this process without connecting."""
-        return
-
     @abc.abstractmethod
     def connect(self, *, snapshot: str = "") -> Connection:
         """Open a connection, in the snapshot of an `export_snapshot` token or in a new one."""
@@ -387,8 +382,34 @@ def even_cuts(count: int, parts: int) -> list[int]:
     return sorted({count * index // parts for index in range(1, parts)} - {0})
 
 
-def no_such_table(table: str, place: str, names: Iterable[str]) -> UsageError:
-    """Return the error for a table that does not exist, with a suggestion from `names`."""
-    near = difflib.get_close_matches(table, list(names), n=1, cutoff=0.5)
+_QUOTED_NAME = re.compile(r'"((?:[^"]|"")*)"|`((?:[^`]|``)*)`')
+
+
+def find_named(
+    written: str, known: Iterable[tuple[str, str]], here: Sequence[str], place: str
+) -> tuple[str, str]:
+    """Return schema and name of a table or view that the user named, such as ``public.trips``.
+
+    A name without a schema is in one of the schemas `here`, of which the first counts. If no name
+    is the same, one without quotes may differ in case.
+
+    >>> find_named('Trips', [("s", "trips"), ("t", "trips")], ["t", "s"], "shop.db")
+    ('t', 'trips')
+    """
+    known = list(known)
+    by_name = {f"{schema}.{name}": (schema, name) for schema, name in known}
+    for first in reversed(here):
+        by_name |= {name: (schema, name) for schema, name in known if schema == first}
+    plain = _QUOTED_NAME.sub(lambda match: (match[1] or match[2]).replace('""', '"'), written)
+    for name in (written, plain):
+        if name in by_name:
+            return by_name[name]
+    same = {by_name[name] for name in by_name if name.lower() == plain.lower()}
+    if len(same) == 1 and plain == written:
+        return same.pop()
+    near = [f"{schema}.{name}" for schema, name in known if name.lower() == plain.lower()]
+    by_lower = {name.lower(): name for name in by_name}
+    close = difflib.get_close_matches(plain.lower(), by_lower, n=1, cutoff=0.5)
+    near += [by_lower[name] for name in close]
     hint = f"did you mean {near[0]!r}?" if near else "correct --table"
-    return UsageError(f"table {table!r} is not in {place}: {hint}")
+    raise UsageError(f"table {written!r} is not in {place}: {hint}")

@@ -27,7 +27,7 @@ from beam_tfrecord.sources.sql.database import (
     SqlRows,
     Table,
     even_cuts,
-    no_such_table,
+    find_named,
 )
 from beam_tfrecord.sources.sql.values import Infinities, convert_batch
 
@@ -128,22 +128,15 @@ class DuckDbConnection(Connection):
             return rows
 
     def find_table(self, table: str) -> Table:
-        """Look up a table or view by its name, with or without schema, ignoring case."""
-        found = {
-            f"{schema}.{name}": (schema, name, rows) for schema, name, rows in self.fetch(_ALL)
-        }
-        plain = table.replace('"', "").lower()
-        for full, (schema, name, rows) in found.items():
-            is_plain = plain in (full.lower(), name.lower() if schema == "main" else None)
-            # The exact name also matches, since it may itself contain points and quotes.
-            if is_plain or (schema == "main" and table == name):
-                quoted = [self.dialect.name(part) for part in (schema, name)]
-                of = [self.dialect.text(part) for part in (schema, name)]
-                keys = [key for (key,) in self.fetch(_KEY.format(*of))]
-                shown = name if schema == "main" else full
-                return Table(".".join(quoted), shown, tuple(keys), rows)
-        names = [full.removeprefix("main.") for full in found]
-        raise no_such_table(table, self._engine.place, names)
+        found = {(schema, name): rows for schema, name, rows in self.fetch(_ALL)}
+        schema, name = find_named(table, found, ["main"], self._engine.place)
+        keys = self.fetch(_KEY.format(self.dialect.text(schema), self.dialect.text(name)))
+        return Table(
+            sql=f"{self.dialect.name(schema)}.{self.dialect.name(name)}",
+            name=name if schema == "main" else f"{schema}.{name}",
+            key=tuple(key for (key,) in keys),
+            rows=found[schema, name],
+        )
 
     def describe(
         self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import decimal
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -27,10 +28,8 @@ from beam_tfrecord.sources.sql.jdbc_dialects import (
     DRIVERS,
     REPEATABLE_READ,
     Product,
-    catalog_type,
     find_table,
     product_of,
-    range_key,
 )
 from beam_tfrecord.sources.sql.jdbc_java import helper, java, local_jars, result_of
 from beam_tfrecord.sources.sql.jdbc_values import (
@@ -38,84 +37,15 @@ from beam_tfrecord.sources.sql.jdbc_values import (
     ask,
     column_of,
     described_in,
-    is_binary_safe,
     own_column,
     read_rows,
 )
 from beam_tfrecord.sources.sql.postgres_connection import (
-    LOCKED_STATE,
     SETTINGS,
     PostgresConnection,
-    lock_timeout,
 )
 
 _SHOWN_CHARACTERS = 300
-
-# Beginnings of SQLSTATEs after which another attempt may succeed: connection, operator
-# intervention, insufficient resources, rollback; then H2's for a broken or closed connection.
-_LOST_STATES = ("08", "57P", "53", "40", "90067", "90007", "90098")
-_LOST_CLASSES = (
-    "java.sql.SQLTransientConnectionException",
-    "java.sql.SQLRecoverableException",
-    "java.io.IOException",
-)
-# SQLSTATEs of a cancelled statement, of the standard and of MariaDB. H2's is recognized by the
-# class of its exception.
-_CANCELLED_STATES = ("57014", "70100")
-
-
-def _chain(error: Any) -> Iterator[Any]:
-    """Yield an exception and its causes."""
-    for _ in range(10):
-        if error is None:
-            return
-        yield error
-        error = error.getCause()
-
-
-def _bases(error: Any) -> Iterator[Any]:
-    """Yield the class of an exception and its base classes."""
-    of = error.getClass()
-    while of is not None:
-        yield of
-        of = of.getSuperclass()
-
-
-def _first_line(chain: list[Any]) -> str:
-    for one in chain:
-        lines = str(one.getMessage() or "").strip().splitlines()
-        if lines:
-            return lines[0].strip()[:_SHOWN_CHARACTERS]
-    return str(chain[0].getClass().getSimpleName())
-
-
-_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
-# Characters that begin an escape, a quote or a comment in some databases but not in others.
-_AMBIGUOUS = re.compile(r"[\\$`#\[]|--|/[*/]")
-
-
-def without_quoted(text: str) -> str:
-    """Return a text without its parts in single or double quotes.
-
-    >>> without_quoted("SELECT 'it''s' FROM t")
-    'SELECT  FROM t'
-    """
-    return _QUOTED.sub("", text)
-
-
-def is_one_statement(text: str) -> bool:
-    """Return whether every database reads a text as part of a single statement.
-
-    >>> is_one_statement("a = ';'"), is_one_statement("1 = 1; COMMIT")
-    (True, False)
-    >>> is_one_statement("a = ';' -- it's")
-    False
-    """
-    if ";" not in text:
-        return True
-    outside = without_quoted(text)
-    return not (_AMBIGUOUS.search(text) or set(outside) & set("';\""))
-
 
 _FETCH_BYTES = 2 * 2**20
 _CONNECT_S = 5
@@ -160,10 +90,6 @@ class Jdbc(Engine):
             return self.url, None
         return match[1] + self.url[match.end() :], unquote(match[2])
 
-    def load(self) -> None:
-        """Start Java."""
-        java()
-
     def connect(self, *, snapshot: str = "") -> JdbcConnection:
         """Open a connection; unless `snapshot` is empty, join that snapshot."""
         if self.scheme in ("sqlite", "duckdb"):
@@ -202,29 +128,19 @@ class Jdbc(Engine):
         """Return the error of this package for a Java exception."""
         if not isinstance(error, java().JException):
             return None
-        place, chain = self.place, list(_chain(error))
-        message = hide(_first_line(chain))
-        states = (str(one.getSQLState() or "") for one in chain if hasattr(one, "getSQLState"))
-        state = next(states, "")
-        names = {str(base.getName()) for one in chain for base in _bases(one)}
-        if "java.lang.OutOfMemoryError" in names or "Java heap space" in message:
-            return UsageError(
-                f"cannot read {place}: java's memory is used up: set JAVA_TOOL_OPTIONS=-Xmx2g, or "
-                "pass a smaller --fetch-rows"
-            )
-        if "java.net.UnknownHostException" in names:
-            return UsageError(f"cannot reach {place}: no such host: correct the URL")
-        if "java.sql.SQLTimeoutException" in names and not state.startswith("08"):
-            state = _CANCELLED_STATES[0]
-        if state in _CANCELLED_STATES or "Query was cancelled" in message:
-            return UsageError(
-                f"a statement in {place} ran into the time limit: raise --statement-timeout"
-            )
-        if state == LOCKED_STATE:
-            return lock_timeout(place, message)
-        if state.startswith(_LOST_STATES) or names & set(_LOST_CLASSES):
+        place, fault = self.place, helper("Fault")
+        message = hide(str(fault.message(error))[:_SHOWN_CHARACTERS])
+        kind = str(fault.kind(error))
+        if kind == "lost":
             return ConnectionLost(message)
-        return UsageError(f"cannot read {place}: {message}")
+        known = {
+            "memory": f"cannot read {place}: java's memory is used up: set "
+            "JAVA_TOOL_OPTIONS=-Xmx2g, or pass a smaller --fetch-rows",
+            "host": f"cannot reach {place}: no such host: correct the URL",
+            "cancelled": f"a statement in {place} ran into the time limit: raise "
+            "--statement-timeout",
+        }
+        return UsageError(known.get(kind, f"cannot read {place}: {message}"))
 
     def _properties(self, password: str | None) -> dict[str, str]:
         options = self.options
@@ -289,15 +205,11 @@ class JdbcConnection(Connection):
             return find_table(self, self._opened, table, self.place)
 
     def check_text(self, text: str, option: str) -> None:
-        """Refuse a text that could end its statement, and begin one that ends the transaction.
-
-        Each driver splits statements at semicolons by its own rules. So a semicolon inside quotes
-        is allowed only if every database reads it as quoted.
-        """
-        if not is_one_statement(text):
+        """Refuse a text that could end its statement, and begin one that ends the transaction."""
+        if ";" in text:
             raise UsageError(
                 f"{option} holds a ';', which could end a statement of ours and begin another: "
-                "leave it out; inside quotes, leave out comments and the characters \\ $ ` # ["
+                "leave it out, or read a view"
             )
 
     def describe(
@@ -306,7 +218,6 @@ class JdbcConnection(Connection):
         """Return the columns of a relation, from a result without rows."""
         try:
             with self._errors(), self._statement() as statement:
-                self._check_reads_only(relation)
                 # A query in brackets can only be a SELECT.
                 found = self._described(ask(statement, relation.select("*", "1 = 0")))
         except UsageError as error:
@@ -327,15 +238,6 @@ class JdbcConnection(Connection):
         # For a query, drivers report the NOT NULL of the table, but an outer join returns nulls.
         return tuple(dataclasses.replace(column, nullable=True) for column in columns)
 
-    def _check_reads_only(self, relation: Relation) -> None:
-        """Refuse a query that writes, if the database has no read-only transactions."""
-        if not self._product.write_pattern:
-            return
-        plan = "\n".join(str(row[0]) for row in self.fetch(f"EXPLAIN {relation.select('*')}"))
-        found = re.search(self._product.write_pattern, without_quoted(plan))
-        if found:
-            raise UsageError(f"cannot read {self.place}: {found[0]} writes")
-
     def fetch(self, sql: str) -> list[tuple[Any, ...]]:
         """Return the rows of a small result as Python values."""
         return [
@@ -348,7 +250,7 @@ class JdbcConnection(Connection):
         self, sql: str, columns: Sequence[SqlColumn] | None, *, batch_rows: int
     ) -> Iterator[SqlRows]:
         is_fixed = not self._product.adaptive_fetch or self._engine.options.fetch_rows is not None
-        with self._errors(), self._statement(columns) as statement:
+        with self._errors(), self._statement() as statement:
             rows = ask(statement, sql)
             if columns is None:
                 columns = list(map(own_column, self._described(rows)))
@@ -363,25 +265,22 @@ class JdbcConnection(Connection):
         return described_in(rows.getMetaData(), self.dialect.product)
 
     @contextlib.contextmanager
-    def _statement(self, columns: Sequence[SqlColumn] | None = None) -> Iterator[Any]:
+    def _statement(self) -> Iterator[Any]:
         statement = self._opened.createStatement(_FORWARD_ONLY, _READ_ONLY)
         try:
             # Text in braces is the user's SQL, not an escape of JDBC.
             statement.setEscapeProcessing(False)
             statement.setFetchSize(self._engine.options.fetch_rows or self._product.fetch_rows)
-            self._prepare(statement, columns)
             yield statement
         finally:
             with contextlib.suppress(java().JException):
                 statement.close()
 
-    def _prepare(self, statement: Any, columns: Sequence[SqlColumn] | None) -> None:
-        """Apply options of a certain driver to a statement, in a subclass for that driver."""
-
     def range_key(self, relation: Relation, column: SqlColumn) -> Key | None:
-        """Return the key for a column; None if its values may compare otherwise than they sort."""
-        declared = catalog_type(self, relation.table, column.name)
-        return range_key(self.dialect, column, declared)
+        """Return the key for numbers; other values may compare otherwise than they sort."""
+        of = column.arrow
+        is_number = of is not None and (pa.types.is_integer(of) or pa.types.is_decimal(of))
+        return Key(self.dialect.name(column.name), literal=_plain) if is_number else None
 
     def close(self) -> None:
         """Close the connection."""
@@ -394,6 +293,10 @@ class JdbcConnection(Connection):
             self._opened.close()
 
 
+def _plain(number: int | decimal.Decimal) -> str:
+    return f"{number:f}" if isinstance(number, decimal.Decimal) else str(number)
+
+
 class JdbcPostgresConnection(PostgresConnection, JdbcConnection):
     """A connection to PostgreSQL through its JDBC driver."""
 
@@ -401,11 +304,3 @@ class JdbcPostgresConnection(PostgresConnection, JdbcConnection):
         """Apply session settings, and begin a transaction or join a snapshot."""
         super().begin(snapshot)
         self.apply_settings(_POSTGRES_SETTINGS)
-
-    def _prepare(self, statement: Any, columns: Sequence[SqlColumn] | None) -> None:
-        # Binary transfer is faster.
-        if columns is not None and self._is_binary_safe(columns):
-            statement.setPrepareThreshold(-1)
-
-    def _is_binary_safe(self, columns: Sequence[SqlColumn]) -> bool:
-        return all(is_binary_safe(column.declared, column.arrow) for column in columns)

@@ -1,8 +1,8 @@
 """Starts the Java virtual machine (JVM) of this process, and finds the jars of JDBC drivers.
 
-A jar is named by its path, a URL of any Beam filesystem, or Maven coordinates. Maven resolves
-coordinates, and the result is cached. Workers without Maven find a jar by its file name if it was
-staged with the job. The *Java helper* is a jar of this package that reads results of JDBC.
+A jar is named by its path, a URL of any Beam filesystem, or Maven coordinates. Workers without
+Maven find a jar by its file name if it was staged with the job. The *Java helper* is a jar of this
+package that reads results of JDBC.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import escape
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.private import private_directory
@@ -157,26 +156,18 @@ _MAVEN_S = 120
 _SHOWN_CHARACTERS = 200
 
 # A fixed version, so that Maven does not look for the newest one.
-_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath"
-_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>beam_tfrecord</groupId><artifactId>drivers</artifactId><version>1</version>
-  <dependencies><dependency>
-    <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
-  </dependency></dependencies>
-</project>
-"""
+_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
 
 
 def local_jars(jars: Sequence[str]) -> tuple[str, ...]:
-    """Find jars, download them if needed, and return local paths of them and their dependencies."""
+    """Find jars, download them if needed, and return their local paths."""
     return tuple(path for jar in jars for path in _located(jar))
 
 
 def jars_to_send(jars: Sequence[str]) -> tuple[str, ...]:
     """Return the names under which workers find jars, for a job that this machine submits.
 
-    Coordinates become the paths of the jars that Maven finds here. URLs do not change, nor do paths
+    Coordinates become the path of the jar that Maven finds here. URLs do not change, nor do paths
     that do not exist here, since they may exist on the workers.
     """
     sent: list[str] = []
@@ -198,7 +189,7 @@ def _located(jar: str) -> tuple[str, ...]:
     if "://" in path:
         return (_downloaded(path),)
     if coordinates := _COORDINATES.fullmatch(jar):
-        return _resolved(*coordinates.groups())
+        return (_resolved(*coordinates.groups()),)
     if staged := _staged(os.path.basename(path)):
         return (staged,)
     raise UsageError(f"cannot read driver jar {jar!r}: no such file: correct --jar")
@@ -211,20 +202,16 @@ def _staged(name: str) -> str | None:
     return path if path and os.path.isfile(path) else None
 
 
-def _cache(name: str) -> str:
-    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    own = os.path.join(tempfile.gettempdir(), f"beam_tfrecord-{os.getuid()}")
+def _cached(name: str) -> str:
+    """Return the path that keeps a jar, in a directory of this user alone."""
+    directory = os.path.join(tempfile.gettempdir(), f"beam_tfrecord-{os.getuid()}")
     try:
-        directory = private_directory(os.path.join(root, "beam_tfrecord"))
-    except OSError:
-        try:
-            directory = private_directory(own)
-        except OSError as error:
-            raise UsageError(
-                f"cannot keep driver jars in {own!r} ({error.strerror}): remove it, or set "
-                "XDG_CACHE_HOME to a directory of your own"
-            ) from error
-    return os.path.join(directory, name)
+        return os.path.join(private_directory(directory), name)
+    except OSError as error:
+        raise UsageError(
+            f"cannot keep driver jars in {directory!r} ({error.strerror}): remove it, or set "
+            "TMPDIR to a directory of your own"
+        ) from error
 
 
 @functools.cache
@@ -232,8 +219,7 @@ def _downloaded(url: str) -> str:
     """Copy a jar from any filesystem of Beam, once per process."""
     from apache_beam.io.filesystems import FileSystems
 
-    name = f"{hashlib.sha256(url.encode()).hexdigest()[:16]}-{url.rpartition('/')[2]}"
-    path = _cache(name)
+    path = _cached(f"{hashlib.sha256(url.encode()).hexdigest()[:16]}-{url.rpartition('/')[2]}")
     try:
         with FileSystems.open(url) as file:
             put(path, file.read())
@@ -243,45 +229,38 @@ def _downloaded(url: str) -> str:
     return path
 
 
-@functools.cache
-def _resolved(group: str, artifact: str, version: str) -> tuple[str, ...]:
-    """Return the jars of Maven coordinates, with the named one first."""
-    noted = _cache(f"{group}_{artifact}_{version}.classpath")
-    if os.path.isfile(noted):
-        paths = Path(noted).read_text(encoding="utf-8").split(os.pathsep)
-        if all(map(os.path.isfile, paths)):
-            return tuple(paths)
+def _resolved(group: str, artifact: str, version: str) -> str:
+    """Return the jar of Maven coordinates, which Maven copies here once."""
     coordinates = f"{group}:{artifact}:{version}"
+    path = _cached(f"{group}-{artifact}-{version}.jar")
+    if os.path.isfile(path):
+        return path
     maven = shutil.which("mvn")
     if maven is None:
-        if staged := _staged(f"{artifact}-{version}.jar"):
-            return (staged,)
         raise UsageError(
             f"cannot resolve {coordinates}: maven (mvn) is not installed: pass the path of the "
             "jar with --jar"
         )
-    found = _ask_maven(maven, group, artifact, version)
-    put(noted, found.encode())
-    return tuple(found.split(os.pathsep))
-
-
-def _ask_maven(maven: str, group: str, artifact: str, version: str) -> str:
-    with tempfile.TemporaryDirectory() as directory:
-        pom, out = os.path.join(directory, "pom.xml"), os.path.join(directory, "classpath")
-        put(pom, _POM.format(*map(escape, (group, artifact, version))).encode())
-        command = [maven, "-B", "-q", "-Dstyle.color=never", "-f", pom, _PLUGIN]
-        options = [f"-Dmdep.outputFile={out}", "-DincludeScope=runtime"]
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(path)) as directory:
+        command = [maven, "-B", "-q", "-Dstyle.color=never", _PLUGIN]
+        command += [f"-Dartifact={coordinates}", f"-DoutputDirectory={directory}"]
         try:
             done = subprocess.run(
-                [*command, *options], capture_output=True, text=True, timeout=_MAVEN_S, check=False
+                command,
+                cwd=directory,
+                capture_output=True,
+                text=True,
+                timeout=_MAVEN_S,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             raise UsageError(
-                f"maven did not find {group}:{artifact}:{version} within {_MAVEN_S} seconds: "
-                "pass the path of the jar with --jar"
+                f"maven did not find {coordinates} within {_MAVEN_S} seconds: pass the path of "
+                "the jar with --jar"
             ) from None
-        if done.returncode == 0 and os.path.isfile(out):
-            return Path(out).read_text(encoding="utf-8").strip()
+        if done.returncode == 0:
+            os.replace(os.path.join(directory, f"{artifact}-{version}.jar"), path)
+            return path
     lines = (line.rpartition("[ERROR]")[2].strip() for line in done.stdout.splitlines())
     reason = next(filter(None, lines), "no reason given")[:_SHOWN_CHARACTERS]
-    raise UsageError(f"maven did not find {group}:{artifact}:{version} ({reason}): correct --jar")
+    raise UsageError(f"maven did not find {coordinates} ({reason}): correct --jar")

@@ -176,18 +176,6 @@ def _wanted_type(described: Described, wanted: pa.DataType) -> JdbcType | None:
     return natural if can_cast(natural.arrow, wanted) else None
 
 
-# Types of PostgreSQL whose text is the same in text and in binary transfer.
-_SAME_TEXT = frozenset(("text", "varchar", "bpchar", "name", "uuid", "json", "jsonb"))
-
-
-def is_binary_safe(declared: str, arrow: pa.DataType | None) -> bool:
-    """Return whether PostgreSQL's binary transfer changes nothing about a column.
-
-    The driver writes points, arrays and times with a zone differently after a binary transfer.
-    """
-    return not pa.types.is_string(arrow) or declared.lower() in _SAME_TEXT
-
-
 def column_of(
     described: Described, wanted: pa.DataType | None, *, product: Product, arrays: str
 ) -> SqlColumn:

@@ -1,7 +1,7 @@
 """Plans a read of a database: columns, partitions and row counts, all in one snapshot.
 
-A partition is a range of rows that one connection reads. Partitions are half-open ranges of a key,
-or of row positions without one; the first and the last are unbounded. One more partition holds the
+A partition is a range of rows that one connection reads. Partitions are half-open ranges of row
+positions, or of a key; the first and the last are unbounded. One more partition holds the
 rows whose key is null. Together they hold each row once, whichever ascending bounds are chosen.
 """
 
@@ -106,14 +106,13 @@ def make_plan(connection: Connection, question: Question) -> SqlPlan:
     if split_by is not None and (wanted > 1 or question.ordered):
         key = connection.range_key(relation, split_by)
     partitions = None
-    if wanted > 1 and split_by is not None and key is not None:
-        # Rows without a key are one partition more, which --max-connections counts too.
-        key_ranges = wanted
-        if split_by.nullable and question.max_connections is not None:
-            key_ranges = min(wanted, question.max_connections - 1)
-        partitions = _by_key(connection, relation, split_by, key, key_ranges, rows)
-    if wanted > 1 and partitions is None and not question.ordered:
+    if wanted > 1 and _goes_by_position(relation, question, key):
         partitions = _by_position(connection, relation, wanted, rows)
+    if wanted > 1 and partitions is None and split_by is not None and key is not None:
+        if split_by.nullable and question.max_connections is not None:
+            # Rows without a key are one partition more, which --max-connections counts too.
+            wanted = min(wanted, question.max_connections - 1)
+        partitions = _by_key(connection, relation, split_by, key, wanted, rows)
     if wanted > 1 and partitions is None:
         _warn(relation, split_by)
     number = keys[0] if len(keys) == 1 and _is_number(keys[0]) else None
@@ -129,6 +128,15 @@ def make_plan(connection: Connection, question: Question) -> SqlPlan:
         key=relation.table.key if relation.table else (),
         locator=None if keys or question.ordered else connection.locator(relation),
     )
+
+
+def _goes_by_position(relation: Relation, question: Question, key: Key | None) -> bool:
+    """Return whether to cut a table by the positions of its rows, which needs no statistics.
+
+    Positions do not tell how many rows meet a condition, so a key is better then.
+    """
+    is_free = question.partition_column is None and not question.ordered
+    return relation.table is not None and is_free and (key is None or not relation.where)
 
 
 def _check_where(connection: Connection, relation: Relation) -> None:
@@ -279,7 +287,7 @@ def _by_position(
     connection: Connection, relation: Relation, wanted: int, rows: int | None
 ) -> tuple[Partition, ...] | None:
     """Return partitions by ranges of row positions, or None if rows have no positions."""
-    found = None if relation.table is None else connection.row_cuts(relation, wanted)
+    found = connection.row_cuts(relation, wanted)
     if found is None:
         return None
     conditions = ranges(*found, nullable=False)

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
@@ -23,18 +22,15 @@ from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.sources.sql.database import (
     ConnectionLost,
     Engine,
-    Misfit,
     Relation,
     SnapshotLost,
     SqlColumn,
     SqlRows,
 )
 from beam_tfrecord.sources.sql.postgres_connection import (
-    LOCKED_STATE,
     NOT_NULL,
     SETTINGS,
     PostgresConnection,
-    lock_timeout,
 )
 from beam_tfrecord.sources.sql.values import Infinities, convert_batch
 
@@ -78,16 +74,6 @@ _EXACT: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", "UTC"),
 }
-# The names that users know.
-_SHOWN_NAMES = {
-    "bool": "boolean",
-    "int2": "smallint",
-    "int4": "integer",
-    "int8": "bigint",
-    "float4": "real",
-    "float8": "double precision",
-    "bpchar": "char",
-}
 # These have no sign, but the driver reads them as signed.
 _AS_BIGINT = {"oid", "xid", "cid", "regproc"}
 
@@ -104,7 +90,6 @@ def _column_of(
 ) -> SqlColumn:
     """Return a column of a described result."""
     name = _type_name(field)
-    declared = _declared(field, name)
     arrow, select, refusal = _native(field, name, quoted, arrays)
     if wanted is not None and (arrow is None or not wanted.equals(arrow)):
         if pa.types.is_string(wanted) or (name == "numeric" and pa.types.is_decimal(wanted)):
@@ -114,19 +99,11 @@ def _column_of(
         else:
             refusal = f"it cannot be read as {wanted}: pass --types {field.name}=text"
             arrow = None
-    return SqlColumn(field.name, declared, arrow, nullable, select, refusal)
+    return SqlColumn(field.name, name, arrow, nullable, select, refusal)
 
 
 def _type_name(field: pa.Field) -> str:
     return (field.metadata or {}).get(b"POSTGRESQL:type", b"").decode() or str(field.type)
-
-
-def _declared(field: pa.Field, name: str) -> str:
-    if name == "numeric" and (digits := _digits(field)) is not None:
-        return f"numeric({digits[0]},{digits[1]})"
-    if name.startswith("_"):
-        return f"{_SHOWN_NAMES.get(name[1:], name[1:])}[]"
-    return _SHOWN_NAMES.get(name, name)
 
 
 def _digits(field: pa.Field) -> tuple[int, int] | None:
@@ -158,31 +135,20 @@ def _native(
         return pa.string(), f"CAST({quoted} AS text)", ""
     item = _EXACT.get(name[1:])
     if arrays == "list" and item is not None:
-        # The driver flattens arrays of several dimensions, and fails on other lower bounds than 1.
-        is_matrix = f"array_ndims({quoted}) > 1"
-        values = f"CASE WHEN {is_matrix} THEN NULL ELSE {quoted}[:] END"
-        return pa.list_(item), f"{values}, CASE WHEN {is_matrix} THEN {quoted}::text END", ""
+        return pa.list_(item), _list_of_one_dimension(field.name, quoted, name[1:]), ""
     cure = "--arrays list or --arrays text" if item is not None else "--arrays text"
     return None, quoted, f"an array is read with {cure}"
 
 
-def _without_matrices(
-    data: pa.RecordBatch, columns: Sequence[SqlColumn]
-) -> tuple[list[pa.Array], tuple[Misfit, ...]]:
-    """Remove the text column after each list column: the text of arrays of several dimensions."""
-    selected, arrays, misfits = iter(data.columns), [], []
-    for column in columns:
-        arrays.append(next(selected))
-        if pa.types.is_list(column.arrow):
-            texts = next(selected)
-            for row in np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False)).tolist():
-                text = texts[row].as_py()
-                message = (
-                    f"is {text[:40]!r}, which is not {column.arrow} exactly (an array of more "
-                    f"than one dimension is not a list): pass --types {column.name}=text"
-                )
-                misfits.append(Misfit(row, column.name, message, text))
-    return arrays, tuple(misfits)
+def _list_of_one_dimension(name: str, quoted: str, item: str) -> str:
+    """Return an expression that selects an array as a list; more dimensions are an error.
+
+    The driver flattens arrays of several dimensions, and fails on other lower bounds than 1.
+    """
+    dialect = PostgresConnection.dialect
+    why = f" has more than one dimension, so it is not a list: pass --types {name}=text"
+    failing = f"CAST(CAST({quoted} AS text) || {dialect.text(why)} AS {dialect.name(item)}[])"
+    return f"CASE WHEN array_ndims({quoted}) > 1 THEN {failing} ELSE {quoted}[:] END"
 
 
 _CONNECT_S = 4
@@ -202,10 +168,6 @@ class Postgres(Engine):
         """URL of host and database, without user and port."""
         parts = urlsplit(self.url)
         return f"postgresql://{parts.hostname or ''}{parts.path}"
-
-    def load(self) -> None:
-        """Import the driver."""
-        _driver()
 
     def connect(self, *, snapshot: str = "") -> AdbcConnection:
         """Open a read-only transaction; unless `snapshot` is empty, join that snapshot."""
@@ -229,8 +191,6 @@ class Postgres(Engine):
         lower = text.lower()
         if state.startswith(_LOST_STATES) or any(word in lower for word in _LOST_WORDS):
             return ConnectionLost(message)
-        if state == LOCKED_STATE or "lock timeout" in lower:
-            return lock_timeout(self.place, message)
         if state == "57014" or "statement timeout" in lower:
             return UsageError(
                 f"a statement in {self.place} ran into the time limit ({message}): "
@@ -354,9 +314,7 @@ class AdbcConnection(PostgresConnection):
         with self._statement(sql) as statement:
             statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
             for data in _reader(statement):
-                arrays, matrices = _without_matrices(data, columns)
-                rows = convert_batch(arrays, columns, _INFINITIES)
-                yield dataclasses.replace(rows, misfits=matrices + rows.misfits)
+                yield convert_batch(data.columns, columns, _INFINITIES)
 
     def close(self) -> None:
         """Close the connection, and with it the snapshot."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import importlib
 import os
 import re
-import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -181,9 +179,6 @@ class Sql(DatabaseOptions, FileSource):
     def numbers_rows(self, units: Iterable[Unit]) -> bool:
         return all(unit.detail.number is not None or unit.detail.is_ordered for unit in units)
 
-    def prepare(self) -> None:
-        threading.Thread(target=_load_quietly, args=(self.engine.load,)).start()
-
     def release(self) -> None:
         release_snapshots(self.job)
 
@@ -262,8 +257,3 @@ class Sql(DatabaseOptions, FileSource):
             is_numbered = self.ordered or plan.number is not None
             yield Batch(empty, Origin(unit.name, unit.index, 0) if is_numbered else None)
         partition_done(plan.snapshot, unit.index)
-
-
-def _load_quietly(load: Callable[[], None]) -> None:
-    with contextlib.suppress(UsageError):
-        load()

@@ -31,6 +31,7 @@ from beam_tfrecord.sources.sql.database import (
     SqlColumn,
     SqlRows,
     Table,
+    find_named,
 )
 from beam_tfrecord.sources.sql.sqlite_columns import column_of, convert, declared_type
 
@@ -206,17 +207,9 @@ class SqliteConnection(Connection):
             return cursor.fetchall()
 
     def find_table(self, table: str) -> Table:
-        """Look up a table or view by its name, ignoring case."""
-        names = {name.lower(): name for (name,) in self.fetch(_TABLES)}
-        plain = table.removeprefix("main.")
-        if len(plain) > 1 and plain[0] == plain[-1] == '"':
-            plain = plain[1:-1].replace('""', '"')
-        if plain.lower() not in names:
-            known = ", ".join(sorted(names.values())) or "none"
-            raise UsageError(
-                f"table {table!r} is not in {self._engine.place}: correct --table to one of {known}"
-            )
-        name = names[plain.lower()]
+        names = [name for (name,) in self.fetch(_TABLES)]
+        place = self._engine.place
+        _, name = find_named(table, [("main", name) for name in names], ["main"], place)
         found = self._columns_of(self.dialect.name(name))
         keys = sorted((key, column) for column, _, _, key in found if key)
         ((size,),) = self.fetch(_SIZE)
@@ -321,7 +314,7 @@ class SqliteConnection(Connection):
     def cut_points(
         self, relation: Relation, column: SqlColumn, key: Key, partitions: int
     ) -> list[str]:
-        """Return literals at even positions of the sorted key, or computed if keys are dense."""
+        """Return literals of the quantiles, which are computed if the keys are dense integers."""
         name = key.expression
         some = f"{name} IS NOT NULL"
         # SQLite uses an index for MIN or MAX alone, but scans all rows for both together.
@@ -329,17 +322,12 @@ class SqliteConnection(Connection):
         ((count, least, most),) = self.fetch(
             f"SELECT ({relation.select('COUNT(*)', some)}), ({ends[0]}), ({ends[1]})"
         )
-        if not count:
-            return []
         # All values between two numbers are numbers, even if the column holds other kinds too.
         if isinstance(least, int) and isinstance(most, int) and most - least < 2 * count:
             step = (most - least + 1) / partitions
             cuts = sorted({least + int(step * index) for index in range(1, partitions)} - {least})
             return [str(cut) for cut in cuts]
-        offsets = [count * index // partitions for index in range(partitions)]
-        by_key = relation.select(key.text.format(name), some, order_by=name)
-        picked = [self.fetch(f"{by_key} LIMIT 1 OFFSET {offset}")[0][0] for offset in offsets]
-        return key.literals(picked)
+        return super().cut_points(relation, column, key, partitions)
 
     def row_cuts(self, relation: Relation, partitions: int) -> tuple[str, list[str]] | None:
         """Split a table by its row numbers; None if it has none, such as a view."""
