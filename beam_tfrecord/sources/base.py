@@ -336,11 +336,7 @@ class Source(abc.ABC):
         """Yield the rows of `unit` in order, as batches of exactly `schema`."""
 
     def read_unchanged(
-        self,
-        unit: Unit,
-        schema: pa.Schema,
-        *,
-        batch_rows: int = DEFAULT_BATCH_ROWS,
+        self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
     ) -> Iterator[Batch]:
         """Yield the selected rows of `read`, and check that the file does not change meanwhile.
 

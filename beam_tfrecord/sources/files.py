@@ -33,18 +33,16 @@ from beam_tfrecord.tables import listed
 
 def as_paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
     """Return one path or several paths as a tuple of strings."""
-    if isinstance(paths, str | os.PathLike):
-        return (os.fspath(paths),)
     # Dicts and the tables of pandas have keys, and iterate over the names of their columns.
-    are_paths = isinstance(paths, Iterable) and not hasattr(paths, "keys")
-    listed: tuple[Any, ...] = tuple(paths) if are_paths else (paths,)
-    for path in listed:
+    is_one = isinstance(paths, str | os.PathLike) or hasattr(paths, "keys")
+    listed: Any = paths if isinstance(paths, Iterable) and not is_one else (paths,)
+    for path in (listed := tuple(listed)):
         if not isinstance(path, str | os.PathLike):
             raise UsageError(
                 f"cannot read an input of type {type(path).__name__}, which is not a path: give "
                 "data in memory by itself, to write or to ReadFromArrow"
             )
-    return tuple(os.fspath(path) for path in listed)
+    return tuple(map(os.fspath, listed))
 
 
 @dataclasses.dataclass(frozen=True)

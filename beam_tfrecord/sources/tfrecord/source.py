@@ -90,22 +90,14 @@ class Tfrecord(UnionOption, FileSource):
         split = file.split if self.keeps_splits and isinstance(file, ShardFile) else ""
         stops = (*cuts.starts[1:], 0 if is_empty_dataset(file) else file.bytes)
         ratio = _GZIP_RATIO if cuts.compression else 1
-        return [
-            Unit(
-                name=file.unit_name(index, len(cuts.starts)),
-                file=file,
-                index=index,
-                start=start,
-                stop=stop,
-                rows=None,
-                input_bytes=stop - start,
-                encoded_bytes=max(1, ratio * (stop - start)),
-                detail=RecordUnit(cuts.compression, record, split),
-            )
-            for index, (start, stop, record) in enumerate(
-                zip(cuts.starts, stops, cuts.records, strict=True)
-            )
-        ]
+        units = []
+        for start, stop, record in zip(cuts.starts, stops, cuts.records, strict=True):
+            index, size = len(units), stop - start
+            name = file.unit_name(index, len(stops))
+            detail = RecordUnit(cuts.compression, record, split)
+            unit = Unit(name, file, index, start, stop, None, size, max(1, ratio * size), detail)
+            units.append(unit)
+        return units
 
     def infer(self, of: Unit) -> Found:
         features: Mapping[str, Discovered] = {}
