@@ -140,7 +140,7 @@ def _urls_in_zips(path: str) -> list[str]:
 def _local_files(path: str, suffixes: Sequence[str]) -> dict[str, None]:
     path = path.removeprefix("file://")
     if os.path.isdir(path):
-        found = list(_walk(path, suffixes))
+        found = list(visible_files(path, suffixes))
         if not found:
             kinds = " or ".join(suffixes)
             raise UsageError(
@@ -149,7 +149,7 @@ def _local_files(path: str, suffixes: Sequence[str]) -> dict[str, None]:
     elif os.path.lexists(path):
         found = [path]
     else:
-        found = [file for hit in _visible_matches(path) for file in _files_at(hit, suffixes)]
+        found = list(visible_files(path, suffixes))
         if not found:
             raise UsageError(not_there(path))
     return dict.fromkeys(map(os.path.abspath, found))
@@ -193,8 +193,10 @@ def _visible_matches(pattern: str) -> Iterator[str]:
             yield hit
 
 
-def _files_at(path: str, suffixes: Sequence[str]) -> Iterator[str]:
-    return _walk(path, suffixes) if os.path.isdir(path) else iter([path])
+def visible_files(path: str, suffixes: Sequence[str] = ("",)) -> Iterator[str]:
+    """Yield the files of a local directory, or those that a pattern matches, in order."""
+    for hit in [path] if os.path.isdir(path) else _visible_matches(path):
+        yield from _walk(hit, suffixes) if os.path.isdir(hit) else [hit]
 
 
 def _walk(directory: str, suffixes: Sequence[str]) -> Iterator[str]:
@@ -207,7 +209,7 @@ def _walk(directory: str, suffixes: Sequence[str]) -> Iterator[str]:
             if target in seen:
                 children.remove(child)
             seen.add(target)
-        for name in names:
+        for name in sorted(names):
             if not _is_hidden(name) and has_suffix(name, suffixes):
                 yield os.path.join(parent, name)
 
@@ -233,7 +235,7 @@ def skipped_files(places: Iterable[str], suffixes: Sequence[str]) -> list[str]:
 
 def _names_below(place: str) -> Iterator[str]:
     if not is_in_zip(place):
-        yield from (os.path.relpath(file, place) for file in _walk(place, ("",)))
+        yield from (os.path.relpath(file, place) for file in visible_files(place))
     elif not is_pattern(place):
         inside = (entry.path for entry in remote_entries(place))
         # A file that is named is read.
@@ -245,7 +247,8 @@ def _raise_unreadable(error: OSError) -> None:
 
 
 def _is_hidden(path: str) -> bool:
-    return os.path.basename(path).startswith((".", "_"))
+    name = os.path.basename(path)
+    return name.startswith("_") or storage.is_hidden(name)
 
 
 COMPRESSION_SUFFIXES = (".gz", ".bz2", ".zst", ".xz", ".lz4")
