@@ -32,7 +32,6 @@ _DECODED_FRAMES = frozenset({0xC0, 0xC1, 0xC2, 0xC9, 0xCA})
 _BMP_WINDOWS_HEADER, _BMP_LAYOUTS = 40, ("L", "BGR", "BGRX", "BGRA")
 _WIDTH, _HEIGHT, _ORIENTATION = 256, 257, 274
 _STARTS, _SIZES = (273, 324), (279, 325)  # of strips or tiles
-_TENSORFLOW_SAMPLES = 2**29
 
 
 def describe(data: bytes, *, check_end: bool = True, max_pixels: int = MAX_PIXELS) -> Header:
@@ -46,10 +45,7 @@ def describe(data: bytes, *, check_end: bool = True, max_pixels: int = MAX_PIXEL
     if is_cut and check_end:
         raise Fault("truncated", "is cut off before its end")
     check_pixels(header.width, header.height, max_pixels)
-    if header.width * header.height * header.channels < _TENSORFLOW_SAMPLES:
-        return header
-    reason = f"is too large for TensorFlow ({header.width}x{header.height}) without --resize"
-    return header._replace(refusal=header.refusal or reason)
+    return header
 
 
 def open_image(data: bytes, *, max_pixels: int) -> Any:
