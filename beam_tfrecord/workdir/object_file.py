@@ -73,7 +73,7 @@ _MODULES = {
     "sources.lake.table": ("LakeUnit",),
     "sources.json.text": ("JsonUnit",),
     "sources.numpy.source": ("_Contents",),
-    "sources.typed_files": ("BlockRun", "BlockUnit"),
+    "sources.typed_files": ("PartRun", "PartUnit"),
     "sources.numpy.columns": ("Column",),
     "sources.numpy.files": ("StoredArray",),
     "sources.tfrecord.listing": ("ShardFile",),

@@ -123,12 +123,7 @@ def _sized(row: Mapping[str, Any], masks: Masks | None, size: tuple[int, int]) -
 
 @dataclasses.dataclass(frozen=True)
 class Coco(CocoOptions, ImageSource):
-    """Images with annotated objects, from COCO files such as ``instances_val2017.json``.
-
-    Attributes, besides those of all sources of images:
-        masks: Masks to make, keys of `MASKS`; None means none. ``objects``: a PNG for each object.
-            ``classes``: a PNG for each image, with the numbers of categories.
-    """
+    """Images with annotated objects, from COCO files such as ``instances_val2017.json``."""
 
     kind: ClassVar[str] = "coco"
     detail_type: ClassVar[Any] = CocoUnit
