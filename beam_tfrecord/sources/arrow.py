@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.file_parts import PartsOfFile, check_values
+from beam_tfrecord.sources.file_parts import buffered_part, check_values
 from beam_tfrecord.sources.typed_files import OpenTable, Part, TypedFiles, joined
 
 _FILE_MAGIC, _FEATHER_V1_MAGIC = b"ARROW1", b"FEA1"
@@ -58,7 +58,9 @@ class Arrow(TypedFiles):
         schema = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(raw).schema
         # Names that are not UTF-8 raise here.
         text, _ = str(schema.remove_metadata()), schema.names
-        head = 0 if is_file else raw.tell()
+        head_bytes = 0 if is_file else raw.tell()
+        raw.seek(0)
+        head = raw.read(head_bytes)
         found = _in_file(raw) if is_file else _in_stream(raw)
         # The dictionaries of a stream are those before the batch.
         is_whole = not is_file and "dictionary<" in text
@@ -147,17 +149,17 @@ def _in_stream(raw: pa.NativeFile) -> Iterator[Part]:
 def _read(
     raw: pa.NativeFile,
     schema: pa.Schema,
-    head: int,
+    head: bytes,
     start: int,
     stop: int,
     fields: pa.Schema,
     batch_rows: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield record batches; `head` is the number of bytes before those of a stream, else 0."""
+    """Yield record batches; `head` is what is before those of a stream."""
     included = [schema.get_field_index(name) for name in fields.names]
     options = pa.ipc.IpcReadOptions(included_fields=included, use_threads=False)
     if head:
-        stream = pa.PythonFile(PartsOfFile(raw, ((0, head), (start, stop))), mode="r")
+        stream = pa.PythonFile(buffered_part(head, raw, start, stop), mode="r")
         yield from map(check_values, pa.ipc.open_stream(stream, options=options))
     else:
         file = pa.ipc.open_file(raw, options=options)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,10 +15,9 @@ from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.files import COMPRESSION_SUFFIXES
 from beam_tfrecord.storage import is_remote, open_read
 
-Ranges = tuple[tuple[int, int], ...]
-
 # The largest part of a file that is read at once.
 MOST_BYTES = 2**31
+_BUFFER_BYTES = 2**20
 _ADVICE = "write the file again, or leave it out"
 _FORMATS = {
     b"PAR1": "a Parquet file",
@@ -40,42 +38,34 @@ _FORMATS = {
 _LONGEST_MAGIC = max(map(len, _FORMATS))
 
 
-class PartsOfFile(io.RawIOBase):
-    """Some byte ranges of an open file, one after the other, as one sequential file."""
+class _PartOfFile(io.RawIOBase):
+    """What `buffered_part` returns, without a buffer."""
 
-    def __init__(self, raw: pa.NativeFile, ranges: Ranges, *, head: bytes = b"") -> None:
-        self._raw = raw
-        self._ranges = list(reversed(ranges))
-        self._head = head
+    def __init__(self, head: bytes, raw: pa.NativeFile, start: int, stop: int) -> None:
+        self._head, self._raw, self._start, self._stop = head, raw, start, stop
         self._position = 0
 
     def readable(self) -> bool:
-        """Return True."""
         return True
-
-    def read(self, size: int | None = -1) -> bytes:
-        left = sys.maxsize if size is None or size < 0 else size
-        found = [self._head[:left]]
-        self._head = self._head[left:]
-        left -= len(found[0])
-        while left and self._ranges:
-            start, stop = self._ranges.pop()
-            self._raw.seek(start)
-            found.append(self._raw.read(min(left, stop - start)))
-            left -= len(found[-1])
-            if found[-1] and start + len(found[-1]) < stop:
-                self._ranges.append((start + len(found[-1]), stop))
-        data = found[-1] if len(found) == 2 and not found[0] else b"".join(found)
-        self._position += len(data)
-        return data
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
     def tell(self) -> int:
         return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        inside = self._position - len(self._head)
+        if inside < 0:
+            data = self._head[inside:][: len(buffer)]
+        else:
+            self._raw.seek(self._start + inside)
+            data = self._raw.read(min(len(buffer), self._stop - self._start - inside))
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+
+def buffered_part(head: bytes, raw: pa.NativeFile, start: int, stop: int) -> io.BufferedReader:
+    """Return some bytes, and then a range of an open file, as one sequential file."""
+    return io.BufferedReader(_PartOfFile(head, raw, start, stop), _BUFFER_BYTES)
 
 
 def sliced(batch: pa.RecordBatch, batch_rows: int) -> Iterator[pa.RecordBatch]:

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, SchemaConflict
-from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.base import InputFile, not_in_all_files
 from beam_tfrecord.tables import repeated
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -44,33 +44,25 @@ def partition_fields(files: Iterable[InputFile], *, union: bool = False) -> list
     A column is int64 if every value is an integer that fits and has no leading zero, else text; if
     all values are null, its type is null.
     """
-    distinct = sorted({(file.name, file.partitions) for file in files})
-    values: dict[str, list[str | None]] = {}
-    for name, partitions in distinct:
-        if doubled := repeated(key for key, _ in partitions):
+    distinct = list(
+        {file.name: file for file in sorted(files, key=lambda file: file.name)}.values()
+    )
+    having: dict[str, dict[InputFile, str | None]] = {}
+    for file in distinct:
+        if doubled := repeated(key for key, _ in file.partitions):
             raise SchemaConflict(
-                f"column {doubled[0]!r} is twice in the path {name}: rename a directory"
+                f"column {doubled[0]!r} is twice in the path {file.name}: rename a directory"
             )
-        for key, value in partitions:
-            values.setdefault(key, []).append(value)
-    if not union:
-        _check_same_keys(distinct)
-    return [
-        pa.field(key, _type_of(found), nullable=len(found) < len(distinct) or None in found)
-        for key, found in values.items()
-    ]
-
-
-def _check_same_keys(distinct: list[tuple[str, Partitions]]) -> None:
-    for name, partitions in distinct:
-        first_name, first = distinct[0]
-        if apart := {key for key, _ in first} ^ {key for key, _ in partitions}:
-            key = min(apart)
-            has, lacks = (first_name, name) if key in dict(first) else (name, first_name)
-            raise SchemaConflict(
-                f"column {key!r} is a directory in the path {has} but not in {lacks}: "
-                "pass --union to fill it with nulls"
-            )
+        for key, value in file.partitions:
+            having.setdefault(key, {})[file] = value
+    fields = []
+    for key, values in having.items():
+        lacking = [file for file in distinct if file not in values]
+        if lacking and not union:
+            raise not_in_all_files(key, next(iter(values)), lacking[0])
+        is_nullable = bool(lacking) or None in values.values()
+        fields.append(pa.field(key, _type_of(values.values()), is_nullable))
+    return fields
 
 
 def _type_of(values: Iterable[str | None]) -> pa.DataType:

@@ -8,7 +8,7 @@ import pytest
 
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import labels_of, labels_text
-from beam_tfrecord.sources.images import table as images_table
+from beam_tfrecord.sources.images import source as images_table
 from beam_tfrecord.sources.images.source import Images
 from tests.helpers.formats import write_file
 from tests.helpers.reading import good_rows, messages_of

@@ -24,11 +24,10 @@ import pyarrow as pa
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.avro.types import DECIMAL_READERS, AvroType, record_of, type_of
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.file_parts import MOST_BYTES, PartsOfFile, check_values, incomplete
+from beam_tfrecord.sources.file_parts import MOST_BYTES, buffered_part, check_values, incomplete
 from beam_tfrecord.sources.typed_files import OpenTable, Part, TypedFiles, joined
 
 _SYNC_BYTES = 16
-_BUFFER_BYTES = 2**20
 # Rows are decoded up to about this number of bytes at a time.
 _BATCH_BYTES = 2**24
 # Compressed blocks are assumed to become so many times larger.
@@ -72,7 +71,7 @@ def _read_header(raw: pa.NativeFile, file: InputFile) -> _Header:
     from fastavro import block_reader, writer
     from fastavro.schema import expand_schema
 
-    stream = _stream(raw, 0, file.bytes)
+    stream = buffered_part(b"", raw, 0, file.bytes)
     try:
         reader = block_reader(stream)
         schema: Any = expand_schema(json.loads(reader.metadata["avro.schema"]))
@@ -100,17 +99,13 @@ def _read_header(raw: pa.NativeFile, file: InputFile) -> _Header:
     return _Header(columns, reader.codec, uncompressed.getvalue(), nbytes)
 
 
-def _stream(raw: pa.NativeFile, start: int, stop: int, *, head: bytes = b"") -> io.BufferedReader:
-    return io.BufferedReader(PartsOfFile(raw, ((start, stop),), head=head), _BUFFER_BYTES)
-
-
 def _blocks(raw: pa.NativeFile, header: _Header, start: int, stop: int) -> Iterator[Any]:
     """Yield the blocks between two positions, whose bytes are still compressed."""
     from fastavro import block_reader
     from fastavro.read import LOGICAL_READERS
 
     LOGICAL_READERS.update(DECIMAL_READERS)
-    stream = _stream(raw, start, stop, head=header.uncompressed)
+    stream = buffered_part(header.uncompressed, raw, start, stop)
     yield from block_reader(stream)
     if rest := len(header.uncompressed) + stop - start - stream.tell():
         raise ValueError(f"it is cut off in its last {rest:,} bytes")

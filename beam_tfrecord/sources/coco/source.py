@@ -1,27 +1,24 @@
 """The COCO source: one row for each image, with the objects that are annotated in it.
 
-Its file of instances (https://cocodataset.org/#format-data) is read as a table of images: see
-`beam_tfrecord.sources.images.table`.
+The rows of its file of instances (https://cocodataset.org/#format-data) name the images: see
+`beam_tfrecord.sources.images.with_images`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.images import Fault
 from beam_tfrecord.options.sources import CocoOptions
-from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
+from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.coco.index import CocoUnit
 from beam_tfrecord.sources.coco.masks import MOST_CATEGORY, Masks, NoMask
 from beam_tfrecord.sources.coco.rows import (
     AREA,
@@ -33,15 +30,13 @@ from beam_tfrecord.sources.coco.rows import (
     PATH,
     SEGMENTATION,
     WIDTH,
-    CocoInference,
     CocoRows,
-    CocoUnit,
 )
 from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.images.base import ImageSource
 from beam_tfrecord.sources.images.labels import Inferred
 from beam_tfrecord.sources.images.read import Rows
-from beam_tfrecord.sources.images.table import Table
+from beam_tfrecord.sources.images.with_images import RowsInference, WithImages
 from beam_tfrecord.type_checks import as_words
 
 _OF_OBJECTS, _OF_CLASSES = "image/object/mask", "mask"
@@ -56,115 +51,79 @@ _Size = tuple[int, int]
 
 
 @dataclasses.dataclass(frozen=True)
-class CocoTable(Table):
-    """A COCO file as a table of images."""
+class _WithMasks(WithImages):
+    """The images and masks of the rows of a COCO file."""
 
     masks: Sequence[str] = ()
 
     @property
-    def _needs_paths(self) -> bool:
+    def _needs_images(self) -> bool:
         return True
 
-    def _source_of(self, file: InputFile) -> Any:
-        return CocoRows(self.paths)
+    def merge(self, inferences: Iterable[RowsInference]) -> pa.Schema:
+        types = {**COLUMNS, **dict(map(MASKS.__getitem__, self.masks))}
+        fields = tuple(pa.field(name, arrow) for name, arrow in types.items())
+        return self.images.schema_of(Inferred(further=fields))
+
+    def remarks(self, inferences: Sequence[RowsInference], schema: pa.Schema) -> list[str]:
+        return self.rows.remarks([one.inference for one in inferences], schema)
 
     def _folder_of(self, file: InputFile) -> str:
         # An image has to be below the directory of the images.
         return ""
 
-    def files(self) -> Iterator[InputFile]:
-        return CocoRows(self.paths).files()
-
-    def infer(self, unit: Unit) -> Any:
-        return CocoRows(self.paths).infer(unit)
-
-    def merge(self, found: Iterable[Any]) -> Inferred:
-        del found
-        types = {**COLUMNS, **dict(map(MASKS.__getitem__, self.masks))}
-        return Inferred(further=tuple(pa.field(name, arrow) for name, arrow in types.items()))
-
-    def _inner_schema(
-        self, source: Source, unit: Unit, schema: pa.Schema, images: Mapping[str, str]
-    ) -> pa.Schema:
+    def _schema_of_rows(self, schema: pa.Schema) -> pa.Schema:
         names = {name for name in schema.names if name in COLUMNS} | {PATH, WIDTH, HEIGHT}
         if {_OF_OBJECTS, _OF_CLASSES} & {*schema.names}:
             names |= {SEGMENTATION, LABEL, CROWD, MOST}
-        return pa.schema([field for field in source.merge([]) if field.name in names])
+        return pa.schema([field for field in self.rows.merge([]) if field.name in names])
 
     def _described(self, rows: Rows, schema: pa.Schema) -> Rows:
-        data = rows.batch.data
-        sizes = list(zip(*(data.column(name).to_pylist() for name in (WIDTH, HEIGHT)), strict=True))
-        masks: list[Masks | None] = [None] * len(sizes)
-        if MOST in data.schema.names:
-            for row, (width, height) in enumerate(sizes):
-                try:
-                    masks[row] = _masks(data, row, width, height, _OF_CLASSES in schema.names)
-                except NoMask as error:
-                    rows.faults.setdefault(row, Fault("bad-mask", f"has an object {error}"))
-        more = functools.partial(_more, data, sizes, masks, schema.names)
-        return dataclasses.replace(rows, expected=sizes, more=more)
+        read = rows.batch.data.to_pylist()
+        masks: dict[int, Masks] = {}
+        for number, row in enumerate(read if MOST in rows.batch.data.schema.names else ()):
+            try:
+                masks[number] = _masks_of(row, _OF_CLASSES in schema.names)
+            except NoMask as error:
+                rows.faults.setdefault(number, Fault("bad-mask", f"has an object {error}"))
+
+        def more(accepted: list[int], columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
+            sizes = zip(columns["width"].to_pylist(), columns["height"].to_pylist(), strict=True)
+            made = [
+                _sized(read[row], masks.get(row), size)
+                for row, size in zip(accepted, sizes, strict=True)
+            ]
+            return {
+                name: pa.array([row[name] for row in made], schema.field(name).type)
+                for name in (AREA, _OF_OBJECTS, _OF_CLASSES)
+                if name in schema.names
+            }
+
+        expected = [(row[WIDTH], row[HEIGHT]) for row in read]
+        return dataclasses.replace(rows, expected=expected, more=more)
 
 
-def _masks(data: pa.RecordBatch, row: int, width: int, height: int, has_classes: bool) -> Masks:
+def _masks_of(row: Mapping[str, Any], has_classes: bool) -> Masks:
     """Return the masks of a row."""
-    numbers = data.column(LABEL)[row].as_py()
-    if has_classes and (wrong := [one for one in numbers if not 0 < one <= MOST_CATEGORY]):
+    wrong = [number for number in row[LABEL] if not 0 < number <= MOST_CATEGORY]
+    if has_classes and wrong:
         raise NoMask(f"of category {wrong[0]}, and masks have 1 to {MOST_CATEGORY:,}")
-    return Masks.of(list(map(json.loads, data.column(SEGMENTATION)[row].as_py())), width, height)
+    return Masks.of(list(map(json.loads, row[SEGMENTATION])), row[WIDTH], row[HEIGHT])
 
 
-def _more(
-    data: pa.RecordBatch,
-    sizes: Sequence[tuple[int, int]],
-    masks: Sequence[Masks | None],
-    names: Sequence[str],
-    accepted: Sequence[int],
-    columns: Mapping[str, pa.Array],
-) -> dict[str, pa.Array]:
-    """Return the columns that depend on the size in which an image is stored."""
-    old = [sizes[row] for row in accepted]
-    stored = zip(columns["width"].to_pylist(), columns["height"].to_pylist(), strict=True)
-    # Without a check, the size of an image may be unknown.
-    new = [before if None in after else after for before, after in zip(old, stored, strict=True)]
-    made: dict[str, pa.Array] = {}
-    if AREA in names:
-        areas = data.column(AREA).take(pa.array(accepted, pa.int64()))
-        made[AREA] = _scaled(areas, old, new)
-    if MOST not in data.schema.names:
-        return made
-    of = data.select([LABEL, CROWD, MOST]).take(pa.array(accepted, pa.int64())).to_pylist()
-    drawn = [masks[row] for row in accepted]
-    if _OF_OBJECTS in names:
-        found = [mask.objects(size) for mask, size in zip(drawn, new, strict=True) if mask]
-        made[_OF_OBJECTS] = pa.array(found, pa.list_(pa.binary()))
-    if _OF_CLASSES in names:
-        images = [
-            mask.classes(row[LABEL], row[CROWD], size, most=row[MOST])
-            for mask, row, size in zip(drawn, of, new, strict=True)
-            if mask
-        ]
-        made[_OF_CLASSES] = pa.array(images, pa.binary())
+def _sized(row: Mapping[str, Any], masks: Masks | None, size: tuple[int, int]) -> dict[str, Any]:
+    """Return the values that depend on the size in which an image is stored."""
+    scale = size[0] * size[1] / (row[WIDTH] * row[HEIGHT])
+    made: dict[str, Any] = {AREA: [area * scale for area in row.get(AREA, ())]}
+    if masks is not None:
+        made[_OF_OBJECTS] = masks.objects(size)
+        made[_OF_CLASSES] = masks.classes(row[LABEL], row[CROWD], size, most=row[MOST])
     return made
-
-
-def _scaled(areas: pa.Array, old: Sequence[_Size], new: Sequence[_Size]) -> pa.Array:
-    """Return the areas of objects, in pixels of images that were resized."""
-    scales = np.array([(w * h) / (x * y) for (w, h), (x, y) in zip(new, old, strict=True)])
-    of_objects = np.repeat(scales, pc.list_value_length(areas).to_numpy())
-    values = (areas.flatten().to_numpy() * of_objects).astype(np.float32)
-    lengths = pc.list_value_length(areas).to_numpy()
-    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
-    return pa.ListArray.from_arrays(offsets, pa.array(values))
 
 
 @dataclasses.dataclass(frozen=True)
 class Coco(CocoOptions, ImageSource):
-    """Images with annotated objects, from COCO files such as ``instances_val2017.json``.
-
-    Attributes, besides those of all sources of images:
-        masks: Masks to make, keys of `MASKS`; None means none. ``objects``: a PNG for each object.
-            ``classes``: a PNG for each image, with the numbers of categories.
-    """
+    """Images with annotated objects, from COCO files such as ``instances_val2017.json``."""
 
     kind: ClassVar[str] = "coco"
     detail_type: ClassVar[Any] = CocoUnit
@@ -181,45 +140,10 @@ class Coco(CocoOptions, ImageSource):
         return False
 
     @property
-    def _table(self) -> CocoTable:
-        return CocoTable(
-            as_paths(self.paths),
-            columns=self.columns,
-            labels=None,
-            base=self.base,
-            path_column=PATH,
-            label_column="",
-            union=False,
-            resizes=self.resize is not None,
-            masks=self.masks or (),
-        )
+    def reader(self) -> _WithMasks:
+        return _WithMasks(self, CocoRows(as_paths(self.paths)), PATH, masks=self.masks or ())
 
     def files(self) -> Iterator[InputFile]:
-        self.reading(is_remote=False)
         if self.masks:
             require("coco", "masks of objects")
-        return self._table.files()
-
-    def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        return self._table.chunks(file)
-
-    def scan(self, chunk: Chunk) -> Scan:
-        return self._table.scan(chunk)
-
-    def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        return self._table.units(scans)
-
-    def infer(self, of: Unit) -> CocoInference:
-        found: CocoInference = self._table.infer(of)
-        return found
-
-    def merge(self, inferences: Iterable[CocoInference]) -> pa.Schema:
-        return self.schema_of(self._table.merge(inferences))
-
-    def remarks(self, inferences: Sequence[CocoInference], schema: pa.Schema) -> list[str]:
-        return CocoRows(as_paths(self.paths)).remarks(inferences, schema)
-
-    def read(
-        self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
-    ) -> Iterator[Batch]:
-        return self._table.read(unit, schema, batch_rows=batch_rows, reading=self.reading)
+        return super().files()

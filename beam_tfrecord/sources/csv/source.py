@@ -19,10 +19,8 @@ All columns follow the same rules for values:
 
 from __future__ import annotations
 
-import codecs
 import copy
 import dataclasses
-import functools
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,13 +35,15 @@ from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.native.values import Dialect
 from beam_tfrecord.options.sources import CsvOptions
 from beam_tfrecord.sources.base import (
+    UNIT_BYTES,
     Chunk,
     InputFile,
     Scan,
     Source,
     Unit,
 )
-from beam_tfrecord.sources.csv.cut import ChunkScan, cut, join_scans, scan_chunk
+from beam_tfrecord.sources.csv.columns import keeps_text
+from beam_tfrecord.sources.csv.cut import ChunkScan, cut, scan_chunk
 from beam_tfrecord.sources.csv.formats import Formats
 from beam_tfrecord.sources.csv.read import CsvUnit, Reading, infer_unit, read_unit
 from beam_tfrecord.sources.csv.text import (
@@ -51,12 +51,10 @@ from beam_tfrecord.sources.csv.text import (
     dialect_of,
     first_fields,
     read_header,
-    read_prefix,
 )
-from beam_tfrecord.sources.csv.types import CsvInference, infer_schema, keeps_text, remarks_of
+from beam_tfrecord.sources.csv.types import CsvInference, infer_schema, remarks_of
 from beam_tfrecord.sources.files import has_suffix
 from beam_tfrecord.sources.text_files import (
-    BLOCK_BYTES,
     TextFiles,
     codec_name,
     is_stream,
@@ -74,7 +72,7 @@ _NUMBER = re.compile(r"[ \t]*[+-]?(\d+\.?\d*|\.\d+)[ \t]*")
 
 
 class _ScanDetail(NamedTuple):
-    header: Header | None  # in the first scan of a file
+    header: Header  # complete in the first scan of a file
     chunk: ChunkScan | None  # if the file can be cut
 
 
@@ -145,30 +143,16 @@ class Csv(CsvOptions, TextFiles):
 
     def scan(self, chunk: Chunk) -> Scan:
         """Find the ends of rows in a chunk, and in the first chunk the names of the columns."""
-        header = self._header(chunk.file) if chunk.index == 0 else None
+        file = chunk.file
+        # A chunk that begins later does not begin inside the header, which is much shorter.
+        header = self._header(file) if chunk.start < UNIT_BYTES else Header((), 0)
         found = None
-        if not is_stream(chunk.file, self.encoding):
-            found = functools.reduce(join_scans, self._scans(chunk))
+        if not is_stream(file, self.encoding):
+            start = min(max(chunk.start, header.stop), chunk.stop)
+            with open_text(file, self.encoding, max(start - 1, 0), chunk.stop) as text:
+                after_cr = start > 0 and text.read(1) == b"\r"
+                found = scan_chunk(text, start, self._dialect_of(file), after_cr=after_cr)
         return Scan(chunk, _ScanDetail(header, found))
-
-    def _scans(self, chunk: Chunk) -> Iterator[ChunkScan]:
-        start = min(max(chunk.start, self._skipped_bytes(chunk.file)), chunk.stop)
-        with open_text(chunk.file, self.encoding, start, chunk.stop) as text:
-            data = text.read(BLOCK_BYTES)
-            # Skipped, because a quote after a byte order mark opens the first field.
-            at = 3 if start == 0 and data.startswith(codecs.BOM_UTF8) else 0
-            dialect = self._dialect_of(chunk.file)
-            yield scan_chunk(data[at:], start + at, dialect)
-            at = start + len(data)
-            while data := text.read(BLOCK_BYTES):
-                yield scan_chunk(data, at, dialect)
-                at += len(data)
-
-    def _skipped_bytes(self, file: InputFile) -> int:
-        if not self.skip_lines:
-            return 0
-        with open_text(file, self.encoding, 0, file.bytes) as text:
-            return len(read_prefix(text, file, self.skip_lines))
 
     def _header(self, file: InputFile) -> Header:
         with open_text(file, self.encoding, 0, file.bytes) as text:
@@ -188,11 +172,7 @@ class Csv(CsvOptions, TextFiles):
         pieces = cut([scan.detail.chunk for scan in scans], header)
         return [
             Unit(
-                name=file.unit_name(index, len(pieces)),
-                file=file,
-                index=index,
-                start=piece.start,
-                stop=piece.stop,
+                *(file.unit_name(index, len(pieces)), file, index, piece.start, piece.stop),
                 rows=piece.rows,
                 input_bytes=piece.stop - piece.start,
                 encoded_bytes=_encoded_bytes(header, piece.rows, piece.stop - piece.start),
@@ -203,16 +183,12 @@ class Csv(CsvOptions, TextFiles):
 
     def _stream_unit(self, file: InputFile, header: Header) -> Unit:
         return Unit(
-            name=file.name,
-            file=file,
-            index=0,
-            start=header.stop,
-            stop=max(header.stop, file.bytes),
+            *(file.name, file, 0, header.stop, max(header.stop, file.bytes)),
             rows=None,
             input_bytes=file.bytes,
             encoded_bytes=2 * text_bytes_of(file),
             # Nobody has counted the lines of a stream.
-            detail=CsvUnit(header.names, header.line_ends + 1, rows_are_lines=False),
+            detail=CsvUnit(header.names, header.lines + 1, rows_are_lines=False),
         )
 
     def infer(self, of: Unit) -> CsvInference:

@@ -10,8 +10,8 @@ import shlex
 from collections.abc import Sequence
 
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.native._csv import count_lines, first_row, scan
-from beam_tfrecord.native.values import COMMENT, CR, ROW_START, Dialect, Row
+from beam_tfrecord.native._csv import count_lines, first_row
+from beam_tfrecord.native.values import Dialect, Row
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.file_parts import format_of
@@ -58,9 +58,6 @@ def to_utf8(text: bytes, encoding: str) -> bytes:
 
 
 MAX_HEADER_BYTES = 2**24
-# States of the parser in which no line is begun, and in which no row is.
-ROW_STARTS = (ROW_START, CR)
-BETWEEN_ROWS = (*ROW_STARTS, COMMENT)
 CLOSE_QUOTE = (
     'correct it ("" stands for a quote inside quotes), or pass --quote none if quotes have no '
     "meaning in the file"
@@ -71,13 +68,11 @@ _UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """The column names of a file, and the position of its first row."""
+    """The column names of a file, and the position of its first row, with the lines before it."""
 
     names: tuple[str, ...]
     stop: int
-    line_ends: int = 0
-    row_ends: int = 0
-    skipped: int = 0
+    lines: int = 0
 
 
 def read_header(
@@ -103,21 +98,15 @@ def read_header(
         )
     if not has_header:
         made = tuple(names or (f"f{i}" for i in range(count)))
-        return Header(made, len(prefix), skip_lines, skipped=skip_lines)
+        return Header(made, len(prefix), skip_lines)
     if names is None and _is_json(beginning[: row.stop]):
         raise DataError(
             f"{file.name}:{skip_lines + 1} is JSON, and not names of columns: give the file the "
             "suffix .json, or pass --from json"
         )
-    state, _, row_ends, _ = scan(beginning[: row.stop], dialect)[ROW_START]
     found = names if names is not None else _names_of(row, file, text.encoding)
-    return Header(
-        names=tuple(found),
-        stop=len(prefix) + row.stop,
-        line_ends=skip_lines + count_lines(beginning, 0, row.stop),
-        row_ends=row_ends + (state not in BETWEEN_ROWS),
-        skipped=skip_lines,
-    )
+    lines = skip_lines + count_lines(beginning, 0, row.stop)
+    return Header(tuple(found), len(prefix) + row.stop, lines)
 
 
 def _check_text(head: bytes, row: bytes, where: str) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
+from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.duplicate_count import mark_content
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import with_labels
-from beam_tfrecord.images.decode import make_transform
+from beam_tfrecord.images.decode import Transform
 from beam_tfrecord.options.sources import PictureOptions
-from beam_tfrecord.sources.base import Source, chosen_columns
+from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, chosen_columns
 from beam_tfrecord.sources.files import FileSource
 from beam_tfrecord.sources.images.labels import Inferred
 from beam_tfrecord.sources.images.listing import PACK_BYTES
@@ -33,7 +37,7 @@ class ImageSource(PictureOptions, FileSource):
             raise UsageError(f"check {self.check!r} is not known: use {', '.join(CHECKS)}")
         if not 1 <= self.max_bytes <= MAX_BYTES:
             raise UsageError(f"max_bytes {self.max_bytes} is not from 1 to {MAX_BYTES}")
-        make_transform(self.resize, self.format, self.quality, self.orient)
+        Transform(self.resize, self.format, self.quality, self.orient)
 
     def sized(self, total_bytes: int) -> Source:
         sized = super().sized(total_bytes)
@@ -50,7 +54,7 @@ class ImageSource(PictureOptions, FileSource):
 
     def reading(self, *, is_remote: bool) -> Reading:
         """Return the settings of reading images from local or remote filesystems."""
-        transform = make_transform(self.resize, self.format, self.quality, self.orient)
+        transform = Transform(self.resize, self.format, self.quality, self.orient)
         return Reading(
             check=self.check,
             transform=transform,
@@ -59,6 +63,40 @@ class ImageSource(PictureOptions, FileSource):
             needs_sha256=self.columns is None or "sha256" in self.columns,
             is_remote=is_remote,
         )
+
+    @property
+    @abc.abstractmethod
+    def reader(self) -> Source:
+        """The source that lists and reads the images: of folders, or of rows that name them."""
+
+    def files(self) -> Iterator[InputFile]:
+        return self.reader.files()
+
+    def chunks(self, file: InputFile) -> Iterator[Chunk]:
+        return self.reader.chunks(file)
+
+    def scan(self, chunk: Chunk) -> Scan:
+        return self.reader.scan(chunk)
+
+    def units(self, scans: Sequence[Scan]) -> list[Unit]:
+        return self.reader.units(scans)
+
+    def infer(self, of: Any) -> Any:
+        return self.reader.infer(of)
+
+    def merge(self, inferences: Iterable[Any]) -> pa.Schema:
+        return self.reader.merge(inferences)
+
+    def remarks(self, inferences: Sequence[Any], schema: pa.Schema) -> list[str]:
+        return self.reader.remarks(inferences, schema)
+
+    def notes(self, files: Iterable[InputFile]) -> list[str]:
+        return self.reader.notes(files)
+
+    def read(
+        self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
+    ) -> Iterator[Batch]:
+        return self.reader.read(unit, schema, batch_rows=batch_rows)
 
     def to_send(self) -> tuple[Source, tuple[str, ...]]:
         sent, files = super().to_send()

@@ -148,19 +148,11 @@ class Labels:
         ]
         return cls([None if name is None else str(name) for name in names], numbers)
 
-    def fault(self, index: int) -> Fault | None:
-        """Return the fault of a row whose class is missing or unknown; None for other rows."""
-        name = self.names[index]
-        if name in (None, ""):
-            return Fault("no-label", "has no class")
-        if isinstance(name, str) and not is_line(name):
-            return Fault(
-                "bad-label",
-                f"is of class {name!r}, which cannot be one line of {LABELS_FILE}: rename it",
-            )
-        if self.numbers[index] is None:
-            return Fault("unknown-label", f"is of class {name!r}, which is not among the labels")
-        return None
+    def faults(self) -> dict[int, Fault]:
+        """Return the faults of rows whose class is missing or unknown."""
+        found = enumerate(zip(self.names, self.numbers, strict=True))
+        faults = {row: _fault(name, number) for row, (name, number) in found}
+        return {row: fault for row, fault in faults.items() if fault}
 
     def columns(self) -> dict[str, pa.Array]:
         """Return the columns ``label`` and ``label_name``."""
@@ -169,3 +161,15 @@ class Labels:
             "label": pa.array(self.numbers, pa.int64()),
             "label_name": pa.array(names, pa.string()),
         }
+
+
+def _fault(name: Any, number: int | None) -> Fault | None:
+    """Return the fault of a class; None if it is sound."""
+    if name in (None, ""):
+        return Fault("no-label", "has no class")
+    if isinstance(name, str) and not is_line(name):
+        reason = f"is of class {name!r}, which cannot be one line of {LABELS_FILE}: rename it"
+        return Fault("bad-label", reason)
+    if number is None:
+        return Fault("unknown-label", f"is of class {name!r}, which is not among the labels")
+    return None

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import posixpath
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,7 @@ from beam_tfrecord.sources.images.read import Reading, read_images
 
 PATH_COLUMN = "file_name"
 _ONE, _SEVERAL = "_file_name", "_file_names"
+_NAMING_KEY = b"beam_tfrecord.named_by"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +44,7 @@ PlaceOf = Callable[[str | None], Place]
 
 
 def place_of(name: str | None, base: str, folder: str | None) -> Place:
-    """Return the place of an image."""
+    """Return the place of an image, which has to be below `base` if there is a `folder`."""
     if not name or "\0" in name:
         return Place(name, fault=Fault("missing", "has no path"))
     if folder is None:
@@ -55,13 +56,24 @@ def place_of(name: str | None, base: str, folder: str | None) -> Place:
     return Place(posixpath.join(folder, inner), os.path.join(base, inner))
 
 
+def naming_fields(fields: Iterable[pa.Field]) -> list[pa.Field]:
+    """Return the columns of a table that name further images, by their names and types."""
+
+    def names_images(name: str, kind: pa.DataType) -> bool:
+        if is_list(kind):
+            return name.endswith(_SEVERAL) and is_text(kind.value_type)
+        return name.endswith(_ONE) and is_text(kind)
+
+    return [field for field in fields if names_images(field.name, field.type)]
+
+
 def with_images(fields: Sequence[pa.Field]) -> Iterator[pa.Field]:
     """Yield the columns of a table, with columns of images in place of those that name them."""
     names = {field.name for field in fields}
-    naming = {field.name for field in naming_fields(fields)}
+    naming = naming_fields(fields)
     for field in fields:
-        made = _column_of(field.name)
-        if made is None or field.name not in naming:
+        made = field.name.removesuffix(_ONE).removesuffix(_SEVERAL)
+        if field not in naming or not made:
             yield field
             continue
         if made in names:
@@ -69,82 +81,51 @@ def with_images(fields: Sequence[pa.Field]) -> Iterator[pa.Field]:
                 f"column {field.name!r} of the table names images for the column {made!r}, which "
                 "it has too: rename one of them in the table"
             )
-        yield pa.field(made, pa.binary() if is_text(field.type) else pa.list_(pa.binary()))
+        kind = pa.list_(pa.binary()) if is_list(field.type) else pa.binary()
+        yield pa.field(made, kind, metadata={_NAMING_KEY: field.name})
 
 
-def naming_fields(fields: Iterable[pa.Field]) -> list[pa.Field]:
-    """Return the columns of a table that name further images, by their names and types."""
-    return [
-        field
-        for field in fields
-        if (field.name.endswith(_ONE) and is_text(field.type))
-        or (
-            field.name.endswith(_SEVERAL) and is_list(field.type) and is_text(field.type.value_type)
-        )
-    ]
+def naming_column(field: pa.Field) -> str | None:
+    """Return the column of the table that names the images of a column of `with_images`."""
+    name = (field.metadata or {}).get(_NAMING_KEY)
+    return None if name is None else name.decode()
 
 
-def naming_columns(schema: pa.Schema, names: Collection[str]) -> dict[str, str]:
-    """Return the columns of a table that name further images, by the columns of these images."""
-    found = {made: name for name in names if (made := _column_of(name)) and made not in names}
-    return {name: found[name] for name in schema.names if name in found}
-
-
-def _column_of(name: str) -> str | None:
-    for ending in (_ONE, _SEVERAL):
-        if name.endswith(ending) and name != ending:
-            return name.removesuffix(ending)
-    return None
-
-
-def text_type(column: str) -> pa.DataType:
-    """Return the type as which to read a column that names images."""
-    return pa.string() if column.endswith(_ONE) else pa.list_(pa.string())
-
-
-def further_bytes(column: pa.Array, place: PlaceOf) -> list[int]:
-    """Return the bytes of the images that each row of a column names."""
-    sizes = [0] * len(column)
-    for row, name in _names_in(column):
-        sizes[row] += size_of(place(name).path)
-    return sizes
+def as_text(field: pa.Field) -> pa.Field:
+    """Return a column as it is read, which is text if it names images."""
+    name = naming_column(field)
+    if name is None and field not in naming_fields([field]):
+        return field
+    return pa.field(
+        name or field.name, pa.list_(pa.string()) if is_list(field.type) else pa.string()
+    )
 
 
 def further_images(
-    name: str, column: pa.Array, place: PlaceOf, faults: dict[int, Fault], how: Reading
+    name: str, named: pa.Array, place: PlaceOf, faults: dict[int, Fault], how: Reading
 ) -> pa.Array:
-    """Read the images that a column names."""
-    named = list(_names_in(column))
-    places = [place(text) for _, text in named]
-    own = {at: one.fault for at, one in enumerate(places) if one.fault is not None}
+    """Read the images that a column names; only a null outside of a list names none."""
+    has_lists = pa.types.is_list(named.type)
+    rows = pc.list_parent_indices(named).to_pylist() if has_lists else range(len(named))
+    texts = (named.flatten() if has_lists else named).to_pylist()
+    wanted = [at for at, text in enumerate(texts) if has_lists or text is not None]
+    places = [place(texts[at]) for at in wanted]
     paths = [one.path for one in places]
+    own = {index: one.fault for index, one in enumerate(places) if one.fault is not None}
     how = dataclasses.replace(how, needs_sha256=False)
     images = read_images(paths, list(map(size_of, paths)), own, how)
-    data = pa.array([image.data for image in images.values()], pa.binary())
-    for at, fault in own.items():
-        row, text = named[at]
-        reason = f"names {text!r} in {name}, which {fault.reason}"
-        faults.setdefault(row, Fault(fault.code, reason))
-    found = {at: number for number, at in enumerate(images)}
-    if pa.types.is_list(column.type):
-        taken = data.take(pa.array(map(found.get, range(len(named))), pa.int64()))
-        lengths = pc.fill_null(pc.list_value_length(column), 0)
-        ends = pc.cumulative_sum(lengths)
-        offsets = pa.concat_arrays([pa.array([0], ends.type), ends])
-        return pa.ListArray.from_arrays(offsets, taken, mask=column.is_null())
-    numbers = {row: found.get(at) for at, (row, _) in enumerate(named)}
-    return data.take(pa.array(map(numbers.get, range(len(column))), pa.int64()))
-
-
-def _names_in(column: pa.Array) -> Iterator[tuple[int, str | None]]:
-    """Yield the row and the text of each path; a text alone is no path if it is null."""
-    if pa.types.is_list(column.type):
-        rows = pc.list_parent_indices(column).to_pylist()
-        yield from zip(rows, column.flatten().to_pylist(), strict=True)
-        return
-    for row, text in enumerate(column.to_pylist()):
-        if text is not None:
-            yield row, text
+    for index, fault in own.items():
+        at = wanted[index]
+        reason = f"names {texts[at]!r} in {name}, which {fault.reason}"
+        faults.setdefault(rows[at], Fault(fault.code, reason))
+    contents: list[bytes | None] = [None] * len(texts)
+    for index, image in images.items():
+        contents[wanted[index]] = image.data
+    if not has_lists:
+        return pa.array(contents, pa.binary())
+    lengths = pc.fill_null(pc.list_value_length(named), 0).to_numpy()
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    return pa.ListArray.from_arrays(offsets, pa.array(contents, pa.binary()), mask=named.is_null())
 
 
 def size_of(path: str) -> int:

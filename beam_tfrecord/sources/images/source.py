@@ -20,76 +20,43 @@ from __future__ import annotations
 import dataclasses
 import functools
 import glob
+import itertools
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
-import pyarrow as pa
-
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin
-from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.features.feature import LABELS_FILE, labels_of
-from beam_tfrecord.images import Fault
+from beam_tfrecord.errors import UsageError
 from beam_tfrecord.images.formats import SUFFIXES
 from beam_tfrecord.options.sources import ImageOptions
-from beam_tfrecord.sizes import counted
-from beam_tfrecord.sources.base import (
-    MOST_UNITS,
-    Chunk,
-    InputFile,
-    Scan,
-    Source,
-    Unit,
-)
-from beam_tfrecord.sources.files import as_paths, counts_text
+from beam_tfrecord.sources.base import MOST_UNITS, InputFile, Source
+from beam_tfrecord.sources.csv import source as csv
+from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.files import as_paths, has_suffix, list_files
 from beam_tfrecord.sources.images.base import ImageSource
-from beam_tfrecord.sources.images.labels import Inferred, classes_of_option, is_line
-from beam_tfrecord.sources.images.listing import (
-    LAYOUTS,
-    Pack,
-    Tree,
-    find_tree,
-    is_utf8,
-    list_tree,
-    pack_files,
-)
+from beam_tfrecord.sources.images.folders import Folders, skipped_by_suffix
+from beam_tfrecord.sources.images.listing import LAYOUTS, Tree, find_tree
 from beam_tfrecord.sources.images.metadata import PATH_COLUMN
-from beam_tfrecord.sources.images.read import (
-    Reading,
-    Rows,
-    add_images,
-    cut_by_bytes,
-    in_order,
-)
-from beam_tfrecord.sources.images.table import Table, is_table
+from beam_tfrecord.sources.images.with_images import WithImages
+from beam_tfrecord.sources.json import source as json
+from beam_tfrecord.sources.json.source import Json
+from beam_tfrecord.sources.parquet import source as parquet
+from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.storage import absolute_path, is_remote
 
-# Estimated bytes that the description of an image adds to a record.
-_RECORD_EXTRA_BYTES = 300
+# A small size, a few thousand paths, because little text names many bytes of images.
+TABLE_CHUNK_BYTES = 2**17
+_TableKind = type[Csv] | type[Json] | type[Parquet]
+_KINDS: dict[tuple[str, ...], _TableKind] = {
+    csv.SUFFIXES: Csv,
+    parquet.SUFFIXES: Parquet,
+    json.SUFFIXES: Json,
+}
+_SUFFIXES = tuple(itertools.chain(*_KINDS))
 
 
 @dataclasses.dataclass(frozen=True)
 class Images(ImageOptions, ImageSource):
-    """Images: JPEG, PNG, GIF, WebP, BMP and TIFF.
-
-    Attributes, besides those of all sources of images:
-        paths: Directories, globs and files; or tables (CSV, Parquet, JSON) of paths. A
-            directory may have tables of metadata, such as ``metadata.jsonl``.
-        layout: Meaning of the folders. ``class``: the first folder is the class. ``split``: the
-            first folder is the split, and the second, if there is one, the class. ``flat``: folders
-            have no meaning. None means that tables of metadata decide, or else the names of the
-            folders.
-        labels: Names of the classes in order, or a file with one name on each line; None means all
-            names that occur, sorted.
-        path_column: Column of tables that contains the paths; None means ``path``, or
-            ``file_name`` of metadata. If it is set, the input is read as tables; otherwise the
-            suffixes and the metadata decide.
-        label_column: Column of a table that contains the classes, as names or as numbers.
-        union: Whether tables may lack columns of other tables, which are null there.
-        types: Types of columns of tables of CSV or JSON, as Arrow types or their names; others are
-            inferred.
-    """
+    """Images: JPEG, PNG, GIF, WebP, BMP and TIFF."""
 
     kind: ClassVar[str] = "images"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
@@ -122,9 +89,11 @@ class Images(ImageOptions, ImageSource):
     @property
     def is_table(self) -> bool:
         """Whether the paths of images come from tables."""
-        if all(map(is_table, as_paths(self.paths))):
-            return True
-        return self.path_column is not None or self._metadata is not None
+        return self._are_tables or self.path_column is not None or self._metadata is not None
+
+    @property
+    def _are_tables(self) -> bool:
+        return all(_kind_of_table(path) for path in as_paths(self.paths))
 
     @functools.cached_property
     def _metadata(self) -> Tree | None:
@@ -139,23 +108,53 @@ class Images(ImageOptions, ImageSource):
         return find_tree(as_paths(self.paths), self.layout or "auto")
 
     @property
-    def _table(self) -> Table | None:
+    def reader(self) -> Folders | WithImages:
+        paths = as_paths(self.paths)
         if not self.is_table:
-            return None
-        beside = None if all(map(is_table, as_paths(self.paths))) else self._metadata
-        default = "path" if beside is None else PATH_COLUMN
-        return Table(
-            as_paths(self.paths) if beside is None else beside.metadata,
-            columns=self.columns,
-            labels=self.labels,
-            base=self.base,
-            path_column=self.path_column or default,
+            is_guessed = self.layout is None and self.labels is None
+            return Folders(self, self._tree, paths, self.labels, is_guessed)
+        beside = None if self._are_tables else self._metadata
+        path_column = self.path_column or ("path" if beside is None else PATH_COLUMN)
+        if path_column in self.typed:
+            raise UsageError(
+                f"column {path_column!r} holds paths, which are text: leave it out of --types"
+            )
+        return WithImages(
+            self,
+            self._rows_of(paths if beside is None else beside.metadata),
+            path_column=path_column,
             label_column=self.label_column,
-            union=self.union,
-            resizes=self.resize is not None,
+            labels=self.labels,
             beside=beside,
-            types=self.typed,
         )
+
+    def _rows_of(self, tables: Sequence[str]) -> Source:
+        """Return the source of the rows of tables."""
+        if self._kind_of_rows is Parquet:
+            if self.types:
+                raise UsageError("--types is not an option of tables of Parquet: leave it out")
+            return Parquet(tables, union=self.union)
+        if self._kind_of_rows is Json:
+            return Json(tables, types=self.typed, chunk_bytes=TABLE_CHUNK_BYTES)
+        return Csv(tables, union=self.union, types=self.typed, chunk_bytes=TABLE_CHUNK_BYTES)
+
+    @functools.cached_property
+    def _kind_of_rows(self) -> _TableKind:
+        paths: Sequence[str] = as_paths(self.paths)
+        if not self._are_tables and self._metadata is not None:
+            paths = self._metadata.metadata
+        elif not self._are_tables:
+            paths = [file.name for file in list_files(paths, _SUFFIXES, remote=True)]
+        kinds = {_kind_of_table(path): path for path in paths}
+        if None in kinds:
+            raise UsageError(
+                f"cannot tell what {kinds[None]!r} holds from its name: name it .csv or .parquet"
+            )
+        if len(kinds) > 1:
+            held = " and ".join(sorted(kind.kind for kind in kinds if kind))
+            named = " ".join(map(repr, as_paths(self.paths)))
+            raise UsageError(f"{named} holds {held}: name the tables of one kind")
+        return next(kind for kind in kinds if kind)
 
     @property
     def is_stable(self) -> bool:
@@ -177,95 +176,13 @@ class Images(ImageOptions, ImageSource):
         return "split"
 
     def files(self) -> Iterator[InputFile]:
-        self.reading(is_remote=False)
-        if table := self._table:
-            return table.files()
-        if self.types:
+        if self.types and not self.is_table:
             raise UsageError("--types is for tables of images, and no table is given: leave it out")
-        return self._packs()
-
-    def _packs(self) -> Iterator[Pack]:
-        tree = self._tree
-        classes = classes_of_option(self.labels)
-        if classes is not None and not tree.has_labels:
-            raise UsageError("labels are given, but no folder names a class: leave out --labels")
-        if classes is None:
-            classes = tree.classes
-            if broken := [name for name in classes if not is_line(name)]:
-                raise DataError(
-                    f"class {broken[0]!r} cannot be one line of {LABELS_FILE}: rename the folder"
-                )
-        has_any = False
-        for pack in pack_files(list_tree(tree), root=tree.root, classes=classes):
-            has_any = True
-            yield dataclasses.replace(pack, has_splits=tree.has_splits, has_labels=tree.has_labels)
-        if not has_any:
-            named = " ".join(map(repr, as_paths(self.paths)))
-            raise UsageError(f"no image in {named}: check the path, or pass --from")
-
-    def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        return table.chunks(file) if (table := self._table) else super().chunks(file)
-
-    def scan(self, chunk: Chunk) -> Scan:
-        return table.scan(chunk) if (table := self._table) else Scan(chunk, None)
-
-    def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        if table := self._table:
-            return table.units(scans)
-        return [_unit(_pack(scan.chunk.file), index) for index, scan in enumerate(scans)]
-
-    def infer(self, of: Any) -> Any:
-        if table := self._table:
-            return table.infer(of)
-        pack = _pack(of.chunk.file)
-        label = pa.field("label", pa.int64()) if pack.has_labels else None
-        return Inferred(label, pack.classes, pack.has_labels, pack.has_splits)
-
-    def merge(self, inferences: Iterable[Any]) -> pa.Schema:
-        if table := self._table:
-            found = table.merge(inferences)
-        else:
-            # Only the first pack has the names of the classes, and it has all of them.
-            found = max(inferences, key=lambda one: len(one.classes))
-        return self.schema_of(found)
-
-    def remarks(self, inferences: Sequence[Any], schema: pa.Schema) -> list[str]:
-        classes = set().union(*(one.classes for one in inferences)) if not self.is_table else ()
-        if len(classes) != 1 or self.layout is not None or self.labels is not None:
-            return []
-        (name,) = classes
-        return [
-            f"all images have the class {name!r}, the name of the only folder: if the folders in "
-            "it are the classes, name that folder as the input"
-        ]
-
-    def read(
-        self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
-    ) -> Iterator[Batch]:
-        if table := self._table:
-            return table.read(unit, schema, batch_rows=batch_rows, reading=self.reading)
-        names, sizes = _pack(unit.file).files()
-        how = self.reading(is_remote=is_remote(unit.file.path))
-        spans = cut_by_bytes(sizes, min(batch_rows, how.batch_files))
-        read = functools.partial(_batch, unit, schema, how, names, sizes)
-        return in_order(read, spans, threads=how.threads)
-
-    def notes(self, files: Iterable[InputFile]) -> list[str]:
-        if table := self._table:
-            return table.notes()
-        if not (counts := self.skipped(files)):
-            return []
-        return [
-            f"skipped {counted(sum(counts.values()), 'file')}: {counts_text(counts)}: to read "
-            f"other images, convert them to one of {', '.join(SUFFIXES)}"
-        ]
+        return super().files()
 
     def skipped(self, files: Iterable[InputFile]) -> dict[str, int]:
         """Return how many files the listing skipped, by suffix."""
-        counts = Counter[str]()
-        for file in files:
-            counts.update(dict(file.skipped) if isinstance(file, Pack) else {})
-        return dict(sorted(counts.items()))
+        return skipped_by_suffix(files)
 
 
 def _is_directory(path: str) -> bool:
@@ -274,78 +191,5 @@ def _is_directory(path: str) -> bool:
     return os.path.isdir(path.removeprefix("file://"))
 
 
-def _pack(file: InputFile) -> Pack:
-    assert isinstance(file, Pack)
-    return file
-
-
-def _unit(pack: Pack, index: int) -> Unit:
-    return Unit(
-        name=pack.name,
-        file=pack,
-        index=index,
-        start=0,
-        stop=pack.inside,
-        rows=pack.inside,
-        input_bytes=pack.bytes,
-        encoded_bytes=pack.bytes + _RECORD_EXTRA_BYTES * pack.inside,
-    )
-
-
-def _batch(
-    unit: Unit,
-    schema: pa.Schema,
-    how: Reading,
-    all_names: list[str],
-    all_sizes: list[int],
-    span: tuple[int, int],
-) -> Batch:
-    """Read the images of a pack with the indices from `span[0]` to before `span[1]`."""
-    pack = _pack(unit.file)
-    files = slice(*span)
-    stored_names = names = all_names[files]
-    folders = [_class_and_split(pack, name) for name in names]
-    labels = [label for label, _ in folders]
-    numbers: dict[str | None, int] | None = None
-    if "label" in schema.names:
-        classes = labels_of(schema.field("label"))
-        numbers = {name: number for number, name in enumerate(classes)}
-    faults: dict[int, Fault] = {}
-    for index, (name, label) in enumerate(zip(names, labels, strict=True)):
-        if fault := _fault_of_name(pack, name, label, numbers):
-            faults[index] = fault
-    if faults:  # a name may not be UTF-8
-        names = [name.encode("utf-8", "backslashreplace").decode() for name in names]
-    columns = {
-        "path": pa.array(names, pa.string()),
-        "split": pa.array([split for _, split in folders], pa.string()),
-        "label_name": pa.array(labels, pa.string()),
-    }
-    if numbers is not None:
-        columns["label"] = pa.array([numbers.get(label) for label in labels], pa.int64())
-
-    origin = Origin(unit.name, unit.index, span[0])
-    batch = Batch(pa.RecordBatch.from_pydict(columns), origin)
-    base = os.path.join(pack.path, "")
-    paths = [base + name for name in stored_names]
-    addresses = [(name, 0) for name in names]
-    return add_images(Rows(batch, paths, all_sizes[files], faults, addresses), schema, how)
-
-
-def _class_and_split(pack: Pack, name: str) -> tuple[str | None, str | None]:
-    """Return the class and the split that the folders of an image name."""
-    folders = name.split("/")[:-1]
-    split = folders.pop(0) if pack.has_splits and folders else None
-    return (folders[0] if pack.has_labels and folders else None), split
-
-
-def _fault_of_name(
-    pack: Pack, name: str, label: str | None, numbers: dict[str | None, int] | None
-) -> Fault | None:
-    if not is_utf8(name):
-        return Fault("bad-name", "has a name that is not utf-8: rename it")
-    if pack.has_labels and label is None:
-        return Fault("no-label", "lies in no class folder: move it, or pass --layout flat")
-    if label is not None and numbers is not None and label not in numbers:
-        return Fault("unknown-label", f"is of class {label!r}, which is not among the labels")
-    return None
+def _kind_of_table(path: str) -> _TableKind | None:
+    return next((kind for suffixes, kind in _KINDS.items() if has_suffix(path, suffixes)), None)
