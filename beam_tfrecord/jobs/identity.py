@@ -141,7 +141,6 @@ def _listed(file: InputFile) -> dict[str, Any]:
 
 
 PLAN_NAME = "plan.json"
-_FILES_LISTED = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,16 +160,15 @@ def begin(
     is_mapped: bool,
 ) -> int:
     """Make the temporary directory of a job, or remove results there that cannot be used again."""
-    # The units in a stored plan contain the paths of their files.
-    paths_sha256 = hash_of_each(sorted(file.path for file in files))
     identity = {
         "format": FORMAT,
         "beam_tfrecord": __version__,
         "stored": object_file.FORMAT,
         "fingerprint": fingerprint,
     }
-    of_files = f"{input_sha256(files)} {state_sha256(files)} {paths_sha256}"
-    listed_sha256 = hashlib.sha256(of_files.encode()).hexdigest()
+    # The units in a stored plan contain the paths of their files.
+    listed = sorted((file.path, file.name, file.bytes, *file.stamp, file.digest) for file in files)
+    listed_sha256 = hash_of_each(listed)
     old = _read_plan(directory)
     is_same_input = old.get("input_sha256") == listed_sha256
     if any(old.get(name) != value for name, value in identity.items()) or (
@@ -186,9 +184,7 @@ def begin(
     forget_faults(directory)
     attempts = old.get("attempts")
     number = attempts + 1 if isinstance(attempts, int) else 1
-    # Only for people who look at the file: the hash decides whether the input is the same.
-    versions = {file.name: [file.bytes, file.stamp[0]] for file in files[:_FILES_LISTED]}
-    plan = {**identity, "attempts": number, "input_sha256": listed_sha256, "files": versions}
+    plan = {**identity, "attempts": number, "input_sha256": listed_sha256}
     put(os.path.join(directory, PLAN_NAME), json.dumps(plan, indent=1).encode())
     return number
 

@@ -109,8 +109,9 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
         format_size(listing.bytes),
         settings.source.kind,
     )
-    if isinstance(settings.source, Csv | Json) and listing.first and not listing.bytes:
-        raise DataError(f"{listing.first.path!r} is empty: check the program that writes it")
+    if isinstance(settings.source, Csv | Json) and listing.outlines and not listing.bytes:
+        path = listing.outlines[0].path
+        raise DataError(f"{path!r} is empty: check the program that writes it")
     paths = getattr(settings.source, "paths", None) or ()
     if any(settings.target.directory.startswith(os.path.abspath(path) + os.sep) for path in paths):
         _LOGGER.warning("the output is inside the input, and the next job would list it: move it")

@@ -24,7 +24,7 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
@@ -40,6 +40,8 @@ from beam_tfrecord.selection.select import Selection, refuse_unnumbered
 from beam_tfrecord.storage import absolute_path
 from beam_tfrecord.tables import not_found, repeated
 from beam_tfrecord.type_checks import as_words
+
+T = TypeVar("T")
 
 UNIT_BYTES = 64 * 2**20
 # Units become larger if there would be more, because the plan of a job has all units in memory.
@@ -258,10 +260,7 @@ class Source(abc.ABC):
         unit_bytes = type(self).unit_bytes
         while total_bytes > MOST_UNITS * unit_bytes:
             unit_bytes *= 2
-        sized = copy.copy(self)
-        # Not a field of the dataclass, because fields are part of the fingerprint of the job.
-        object.__setattr__(sized, "unit_bytes", unit_bytes)
-        return sized
+        return altered(self, unit_bytes=unit_bytes)
 
     @property
     def is_stable(self) -> bool:
@@ -337,11 +336,7 @@ class Source(abc.ABC):
         """Yield the rows of `unit` in order, as batches of exactly `schema`."""
 
     def read_unchanged(
-        self,
-        unit: Unit,
-        schema: pa.Schema,
-        *,
-        batch_rows: int = DEFAULT_BATCH_ROWS,
+        self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
     ) -> Iterator[Batch]:
         """Yield the selected rows of `read`, and check that the file does not change meanwhile.
 
@@ -392,9 +387,7 @@ class Source(abc.ABC):
         if paths is None:
             return self, ()
         # Workers may run in another directory, so relative paths become absolute.
-        sent = copy.copy(self)
-        object.__setattr__(sent, "paths", tuple(map(absolute_path, paths)))
-        return sent, ()
+        return altered(self, paths=tuple(map(absolute_path, paths))), ()
 
     def all_scans(self) -> list[Scan]:
         """Scan all input in this process, one chunk after the other."""
@@ -443,13 +436,22 @@ class Source(abc.ABC):
                 yield batch
 
 
+def altered(source: T, **attributes: Any) -> T:
+    """Return a copy of a source with other attributes.
+
+    An attribute that is no field of the dataclass is not part of the fingerprint of a job.
+    """
+    copied = copy.copy(source)
+    for name, value in attributes.items():
+        object.__setattr__(copied, name, value)
+    return copied
+
+
 def of_columns(source: Source, names: Sequence[str]) -> Source:
     """Return a source that reads only some columns, unless it reads all or was given columns."""
     if getattr(source, "columns", names) is not None:
         return source
-    made = copy.copy(source)
-    object.__setattr__(made, "columns", tuple(names))
-    return made
+    return altered(source, columns=tuple(names))
 
 
 def with_selection(source: Source, selection: Selection | None) -> Source:
@@ -459,10 +461,8 @@ def with_selection(source: Source, selection: Selection | None) -> Source:
     """
     if selection is None:
         return source
-    made = copy.copy(source)
     columns: tuple[str, ...] | None = getattr(source, "columns", None)
     if columns is not None:
         selection = dataclasses.replace(selection, columns=columns)
-        object.__setattr__(made, "columns", tuple(dict.fromkeys((*columns, *selection.needed))))
-    object.__setattr__(made, "selection", selection)
-    return made
+        source = altered(source, columns=tuple(dict.fromkeys((*columns, *selection.needed))))
+    return altered(source, selection=selection)

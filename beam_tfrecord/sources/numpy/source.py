@@ -133,22 +133,16 @@ class Numpy(NumpyOptions, FileSource):
         rows, row_bytes = contents.rows, contents.row_bytes
         is_compressed = any(array.member is not None for array in contents.arrays)
         unit_rows = max(1, rows if is_compressed else self.unit_bytes // max(1, row_bytes))
-        spans = [(at, min(rows, at + unit_rows)) for at in range(0, max(1, rows), unit_rows)]
+        starts = range(0, max(1, rows), unit_rows)
         record_bytes = row_bytes + _FEATURE_BYTES * len(contents.columns)
-        return [
-            Unit(
-                name=file.unit_name(index, len(spans)),
-                file=file,
-                index=index,
-                start=start,
-                stop=stop,
-                rows=stop - start,
-                input_bytes=file.bytes if is_compressed else (stop - start) * row_bytes,
-                encoded_bytes=max(1, (stop - start) * record_bytes),
-                detail=contents._replace(names=()),
-            )
-            for index, (start, stop) in enumerate(spans)
-        ]
+        units = []
+        for index, start in enumerate(starts):
+            stop = min(rows, start + unit_rows)
+            name, count = file.unit_name(index, len(starts)), stop - start
+            nbytes = file.bytes if is_compressed else count * row_bytes
+            size, detail = max(1, count * record_bytes), contents._replace(names=())
+            units.append(Unit(name, file, index, start, stop, count, nbytes, size, detail))
+        return units
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         scans = sorted(inferences, key=lambda scan: scan.chunk.file.name)

@@ -8,22 +8,18 @@ its split. All other files are of other programs.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.manifest import MANIFEST_NAME, Manifest, Shard, directory_of, manifest_path
+from beam_tfrecord.manifest import MANIFEST_NAME, Manifest, directory_of, manifest_path
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.files import has_suffix, list_files
 from beam_tfrecord.stage import format_at
-from beam_tfrecord.storage import (
-    absolute_path,
-    is_directory,
-    is_remote,
-    list_names,
-    read_small,
-)
+from beam_tfrecord.storage import absolute_path, is_directory, is_remote, list_names, read_small
 
 SUFFIXES = (".tfrecord", ".tfrecords")
 
@@ -77,13 +73,10 @@ def list_records(paths: Sequence[str]) -> Iterator[InputFile]:
             # Its shards are not read as files of other programs, which would lose their types.
             Manifest.load(path)
         named += _shards_of(path) if is_dataset(path) else [path]
-    datasets: dict[str, dict[str, tuple[str, Manifest, str, Shard | None]]] = {}
+    datasets = functools.cache(lambda directory: dict(_listed_in(directory)))
     for file in list_files(named, SUFFIXES, remote=True):
-        directory = os.path.dirname(file.path)
-        if directory not in datasets:
-            datasets[directory] = dict(_listed_in(directory))
-        known = datasets[directory].get(file.path)
-        yield file if known is None else _shard_file(file, *known)
+        as_shard = datasets(os.path.dirname(file.path)).get(file.path)
+        yield file if as_shard is None else as_shard(file)
 
 
 def _shards_of(path: str) -> list[str]:
@@ -97,39 +90,32 @@ def _shards_of(path: str) -> list[str]:
     return shards or [file]
 
 
-def _listed_in(
-    directory: str,
-) -> Iterator[tuple[str, tuple[str, Manifest, str, Shard | None]]]:
-    """Yield the files that the manifests in a directory list, by path, with manifest and split."""
+def _listed_in(directory: str) -> Iterator[tuple[str, Callable[[InputFile], ShardFile]]]:
+    """Yield the files that the manifests in a directory list, each with what makes it a shard."""
     for name in list_names(directory):
         file = os.path.join(directory, name)
         # A manifest that is damaged is an error, and the one of another program is ignored.
-        if not name.endswith(MANIFEST_NAME) or _FORMATS.encode() not in read_small(file):
-            continue
-        if format_at(file).startswith("beam_tfrecord-"):
+        is_ours = name.endswith(MANIFEST_NAME) and _FORMATS.encode() in read_small(file)
+        if not is_ours or format_at(file).startswith("beam_tfrecord-"):
             continue
         manifest = Manifest.load(file)
-        yield file, (file, manifest, "", None)
+        of_dataset = {"manifest": file, "digest": manifest.content}
+        yield file, functools.partial(_shard_file, of_dataset, None)
         for split, of in manifest.splits.items():
             for shard in of.shards:
-                yield os.path.join(directory, shard.path), (file, manifest, split, shard)
+                facts = {"split": split, "examples": shard.examples, "digest": shard.xxh64}
+                nbytes = None if manifest.compression else shard.bytes
+                as_shard = functools.partial(_shard_file, of_dataset | facts, nbytes)
+                yield os.path.join(directory, shard.path), as_shard
 
 
-def _shard_file(
-    file: InputFile, manifest_file: str, manifest: Manifest, split: str, shard: Shard | None
-) -> ShardFile:
-    if shard is not None and not manifest.compression and file.bytes != shard.bytes:
+def _shard_file(facts: Mapping[str, Any], nbytes: int | None, file: InputFile) -> ShardFile:
+    if nbytes not in (None, file.bytes):
         raise DataError(
             f"{file.path!r} has {file.bytes:,} bytes but the manifest of its dataset says "
-            f"{shard.bytes:,}: run verify to find out why"
+            f"{nbytes:,}: run verify to find out why"
         )
-    of_shard = {
-        "digest": manifest.content if shard is None else shard.xxh64,
-        "manifest": manifest_file,
-        "split": split,
-        "examples": 0 if shard is None else shard.examples,
-    }
-    return ShardFile(**dataclasses.asdict(file) | of_shard)
+    return ShardFile(**dataclasses.asdict(file) | facts)
 
 
 def is_empty_dataset(file: InputFile) -> bool:

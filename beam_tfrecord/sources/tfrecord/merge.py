@@ -16,6 +16,7 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.tfrecord.listing import ShardFile, is_empty_dataset
+from beam_tfrecord.tables import listed
 
 
 class Known(NamedTuple):
@@ -28,11 +29,11 @@ class Known(NamedTuple):
 
 def known_records(files: Iterable[InputFile], *, union: bool) -> Known | None:
     """Return what manifests say of files; None if they are files of other programs."""
-    listed = sorted(files, key=lambda file: file.name)
-    shards = [file for file in listed if isinstance(file, ShardFile)]
+    in_order = sorted(files, key=lambda file: file.name)
+    shards = [file for file in in_order if isinstance(file, ShardFile)]
     if not shards:
         return None
-    if others := [file for file in listed if not isinstance(file, ShardFile)]:
+    if others := [file for file in in_order if not isinstance(file, ShardFile)]:
         raise UsageError(
             f"{shards[0].name} is of a dataset but {others[0].name} is not, so its types are not "
             "known: write it as a dataset first"
@@ -82,10 +83,10 @@ def _joined_feature(
             "pass --union to fill it with nulls"
         )
     for where, other in others:
-        for what, one, another in _differences(feature, other):
+        if (feature.type, feature.store, feature.labels) != (other.type, other.store, other.labels):
             raise SchemaConflict(
-                f"column {name!r} {what} {one} in {first!r} but {another} in {where!r}: "
-                "write both again with one --schema"
+                f"column {name!r} is {_described(feature)} in {first!r} but {_described(other)} in "
+                f"{where!r}: write both again with one --schema"
             )
     found = [feature, *(other for _, other in others)]
     stats: ColumnStats | None = ColumnStats()
@@ -101,11 +102,8 @@ def _joined_feature(
     )
 
 
-def _differences(one: Feature, other: Feature) -> Iterable[tuple[str, str, str]]:
-    """Yield what makes the records of two features different, and how it is in each."""
-    if one.type != other.type:
-        yield "is", str(one.type), str(other.type)
-    if one.store != other.store:
-        yield "is stored as", one.store, other.store
-    if one.labels != other.labels:
-        yield "has", f"{len(one.labels):,} class names", f"{len(other.labels):,} others"
+def _described(feature: Feature) -> str:
+    """Return in words what must be equal for records to have the same features."""
+    store = "" if feature.store == "auto" else f" stored as {feature.store}"
+    labels = f" with classes {listed(feature.labels)}" if feature.labels else ""
+    return f"{feature.type}{store}{labels}"

@@ -11,8 +11,9 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.tfrecord import RecordBlock
-from beam_tfrecord.sources.base import InputFile, not_in_file
+from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.hive import with_partitions
+from beam_tfrecord.sources.merging import fields_inside
 from beam_tfrecord.sources.tfrecord.listing import ShardFile
 
 _OF_RECORD = re.compile(r"record (\d+): (.*)", re.DOTALL)
@@ -22,14 +23,11 @@ class RowReader:
     """Decodes blocks of records of one file."""
 
     def __init__(self, file: InputFile, schema: pa.Schema, *, union: bool) -> None:
-        partitions = dict(file.partitions)
-        inside = pa.schema([field for field in schema if field.name not in partitions])
+        inside = pa.schema([field for field in schema if field.name not in dict(file.partitions)])
         stored = Schema.from_arrow(inside)
         if isinstance(file, ShardFile):
             stored = Manifest.load(file.manifest).schema
-            if not union and (missing := [name for name in inside.names if name not in stored]):
-                raise not_in_file(missing[0], file, [*stored.names, *partitions])
-            inside = pa.schema([field for field in inside if field.name in stored])
+            inside = pa.schema(fields_inside(schema, stored.names, file, union=union))
         self._file = file
         self._schema = schema
         self._inside = inside

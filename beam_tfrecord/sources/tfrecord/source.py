@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,6 +33,7 @@ from beam_tfrecord.sources.base import (
     Scan,
     Source,
     Unit,
+    altered,
 )
 from beam_tfrecord.sources.files import FileSource, as_paths
 from beam_tfrecord.sources.merging import joined_schema
@@ -44,7 +44,7 @@ from beam_tfrecord.sources.tfrecord.listing import (
     list_records,
 )
 from beam_tfrecord.sources.tfrecord.merge import Known, arrow_schema_of, known_records
-from beam_tfrecord.sources.tfrecord.read import RecordUnit, blocks_of, cuts_of, split_rows
+from beam_tfrecord.sources.tfrecord.read import Cuts, RecordUnit, blocks_of, cuts_of, split_rows
 from beam_tfrecord.sources.tfrecord.rows import RowReader
 from beam_tfrecord.storage import absolute_path, is_directory, is_remote
 
@@ -79,7 +79,7 @@ class Tfrecord(UnionOption, FileSource):
 
     def scan(self, chunk: Chunk) -> Scan:
         if is_empty_dataset(chunk.file):
-            return Scan(chunk, None)
+            return Scan(chunk, Cuts("", (0,), (0,)))
         # A shard that is read as a unit is compared with its hash in the manifest.
         most = self.unit_bytes * (_SHARD_UNITS if isinstance(chunk.file, ShardFile) else 1)
         return Scan(chunk, cuts_of(chunk.file, self.unit_bytes, most))
@@ -88,27 +88,16 @@ class Tfrecord(UnionOption, FileSource):
         (scan,) = scans
         file, cuts = scan.chunk.file, scan.detail
         split = file.split if self.keeps_splits and isinstance(file, ShardFile) else ""
-        if cuts is None:
-            nothing = RecordUnit("", 0, split)
-            return [Unit(file.name, file, 0, 0, 0, 0, 0, 1, nothing)]
-        stops = (*cuts.starts[1:], file.bytes)
+        stops = (*cuts.starts[1:], 0 if is_empty_dataset(file) else file.bytes)
         ratio = _GZIP_RATIO if cuts.compression else 1
-        return [
-            Unit(
-                name=file.unit_name(index, len(cuts.starts)),
-                file=file,
-                index=index,
-                start=start,
-                stop=stop,
-                rows=None,
-                input_bytes=stop - start,
-                encoded_bytes=max(1, ratio * (stop - start)),
-                detail=RecordUnit(cuts.compression, record, split),
-            )
-            for index, (start, stop, record) in enumerate(
-                zip(cuts.starts, stops, cuts.records, strict=True)
-            )
-        ]
+        units = []
+        for start, stop, record in zip(cuts.starts, stops, cuts.records, strict=True):
+            index, size = len(units), stop - start
+            name = file.unit_name(index, len(stops))
+            detail = RecordUnit(cuts.compression, record, split)
+            unit = Unit(name, file, index, start, stop, None, size, max(1, ratio * size), detail)
+            units.append(unit)
+        return units
 
     def infer(self, of: Unit) -> Found:
         features: Mapping[str, Discovered] = {}
@@ -148,30 +137,24 @@ class Tfrecord(UnionOption, FileSource):
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
     ) -> Iterator[Batch]:
-        first: int = unit.detail.first_record
-        convert = framed_batch
-        if not self.copies:
-            convert = RowReader(unit.file, schema, union=self.union).rows
-        blocks = _unit_blocks(unit)
-        for part in (part for block in blocks for part in split_rows(block, batch_rows)):
-            origin = Origin(
-                unit.name,
-                unit.index,
-                part.first_record - first,
-                address=(f"{unit.file.name} record ", first),
-            )
-            yield Batch(
-                convert(part),
-                origin,
-                split=unit.detail.split or None,
-                encoded=self.copies,
-                framed=self.copies,
-            )
+        first, split, file = unit.detail.first_record, unit.detail.split or None, unit.file
+        convert, is_framed = framed_batch, self.copies
+        if not is_framed:
+            convert = RowReader(file, schema, union=self.union).rows
+        for block in _unit_blocks(unit):
+            for part in split_rows(block, batch_rows):
+                row, address = part.first_record - first, (f"{file.name} record ", first)
+                origin = Origin(unit.name, unit.index, row, address=address)
+                yield Batch(convert(part), origin, split, encoded=is_framed, framed=is_framed)
 
     def notes(self, files: Iterable[InputFile]) -> list[str]:
         listed = list(files)
         manifests = dict.fromkeys(file.manifest for file in listed if isinstance(file, ShardFile))
-        fitted = [path for path in manifests if any(map(_is_fitted, Manifest.load(path).sidecars))]
+        fitted = (
+            path
+            for path in manifests
+            if any(name.startswith(f"{TRANSFORM_FN}/") for name in Manifest.load(path).sidecars)
+        )
         lines = [
             f"the preprocessing function in {os.path.dirname(path)!r} is not copied: keep that "
             "dataset, or copy its transform_fn/"
@@ -201,26 +184,14 @@ def _unit_blocks(unit: Unit) -> Iterator[RecordBlock]:
             )
 
 
-def _is_fitted(name: str) -> bool:
-    return name.startswith(f"{TRANSFORM_FN}/")
-
-
 def copying(source: Source) -> Source:
     """Return a source that passes records on byte for byte, if it reads TFRecord files."""
-    return _with(source, "copies")
+    return altered(source, copies=True) if isinstance(source, Tfrecord) else source
 
 
 def keeping_splits(source: Source) -> Source:
     """Return a source whose rows keep the split of their dataset, if it reads TFRecord files."""
-    return _with(source, "keeps_splits")
-
-
-def _with(source: Source, switch: str) -> Source:
-    if not isinstance(source, Tfrecord):
-        return source
-    changed = copy.copy(source)
-    object.__setattr__(changed, switch, True)
-    return changed
+    return altered(source, keeps_splits=True) if isinstance(source, Tfrecord) else source
 
 
 def known_of(source: Source, files: Iterable[InputFile]) -> Known | None:
@@ -249,17 +220,13 @@ def check_apart(source: Source, files: Iterable[InputFile], directory: str) -> N
     if not isinstance(source, Tfrecord):
         return
     output = _real(directory)
-    named = [path for path in as_paths(source.paths) if is_directory(path)]
-    for inside in (*named, *{os.path.dirname(file.path) for file in files}):
-        if output == _real(inside):
-            raise UsageError(
-                f"the output {directory!r} holds the input: write to another directory"
-            )
-    for inside in named:
-        if output.startswith(f"{_real(inside)}/"):
-            raise UsageError(
-                f"{directory!r} is inside the input {inside!r}: write to another directory"
-            )
+    named = [_real(path) for path in as_paths(source.paths) if is_directory(path)]
+    is_inside = any(f"{output}/".startswith(f"{path}/") for path in named)
+    if is_inside or output in {_real(os.path.dirname(file.path)) for file in files}:
+        raise UsageError(
+            f"the output {directory!r} holds the input, or is inside of it: write to another "
+            "directory"
+        )
 
 
 def _real(path: str) -> str:
