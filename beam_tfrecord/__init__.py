@@ -11,55 +11,58 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from beam_tfrecord._version import __version__
+from beam_tfrecord._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from beam_tfrecord.batch import Batch
-    from beam_tfrecord.dataset.diff import diff
-    from beam_tfrecord.dataset.load import load
-    from beam_tfrecord.dataset.make_index import index
-    from beam_tfrecord.dataset.repair import repair
-    from beam_tfrecord.dataset.verify import verify
-    from beam_tfrecord.errors import BeamTFRecordError
-    from beam_tfrecord.features.feature import Feature
-    from beam_tfrecord.features.schema import Schema
-    from beam_tfrecord.jobs.api import extract, plan, schema, write
-    from beam_tfrecord.manifest import Manifest
-    from beam_tfrecord.preprocess.transform import Preprocess
-    from beam_tfrecord.runners import pipeline
-    from beam_tfrecord.transforms.assign_splits import AssignSplits
-    from beam_tfrecord.transforms.extract import ExtractToParquet
-    from beam_tfrecord.transforms.map_rows import MapBatches, MapRows
-    from beam_tfrecord.transforms.read import (
-        ReadFromArrow,
-        ReadFromAvro,
-        ReadFromCoco,
-        ReadFromCsv,
-        ReadFromDelta,
-        ReadFromExcel,
-        ReadFromIceberg,
-        ReadFromImages,
-        ReadFromJdbc,
-        ReadFromJson,
-        ReadFromNumpy,
-        ReadFromOrc,
-        ReadFromParquet,
-        ReadFromSql,
-        ReadFromTFRecord,
-        ReadFromWebDataset,
-    )
-    from beam_tfrecord.transforms.read_all import (
-        ReadAllFromArrow,
-        ReadAllFromAvro,
-        ReadAllFromCsv,
-        ReadAllFromJson,
-        ReadAllFromOrc,
-        ReadAllFromParquet,
-        ReadAllFromTFRecord,
-        ReadAllFromWebDataset,
-    )
-    from beam_tfrecord.transforms.rows import BatchRows, EncodeExamples, ToExample, ToRows
-    from beam_tfrecord.transforms.write import WriteToTFRecord
+    from beam_tfrecord.batch import Batch as Batch
+    from beam_tfrecord.dataset.diff import diff as diff
+    from beam_tfrecord.dataset.load import load as load
+    from beam_tfrecord.dataset.make_index import index as index
+    from beam_tfrecord.dataset.repair import repair as repair
+    from beam_tfrecord.dataset.verify import verify as verify
+    from beam_tfrecord.errors import BeamTFRecordError as BeamTFRecordError
+    from beam_tfrecord.features.feature import Feature as Feature
+    from beam_tfrecord.features.schema import Schema as Schema
+    from beam_tfrecord.jobs.api import extract as extract
+    from beam_tfrecord.jobs.api import plan as plan
+    from beam_tfrecord.jobs.api import schema as schema
+    from beam_tfrecord.jobs.api import write as write
+    from beam_tfrecord.manifest import Manifest as Manifest
+    from beam_tfrecord.preprocess.transform import Preprocess as Preprocess
+    from beam_tfrecord.runners import pipeline as pipeline
+    from beam_tfrecord.transforms.assign_splits import AssignSplits as AssignSplits
+    from beam_tfrecord.transforms.extract import ExtractToParquet as ExtractToParquet
+    from beam_tfrecord.transforms.map_rows import MapBatches as MapBatches
+    from beam_tfrecord.transforms.map_rows import MapRows as MapRows
+    from beam_tfrecord.transforms.read import ReadFromArrow as ReadFromArrow
+    from beam_tfrecord.transforms.read import ReadFromAvro as ReadFromAvro
+    from beam_tfrecord.transforms.read import ReadFromCoco as ReadFromCoco
+    from beam_tfrecord.transforms.read import ReadFromCsv as ReadFromCsv
+    from beam_tfrecord.transforms.read import ReadFromDelta as ReadFromDelta
+    from beam_tfrecord.transforms.read import ReadFromExcel as ReadFromExcel
+    from beam_tfrecord.transforms.read import ReadFromIceberg as ReadFromIceberg
+    from beam_tfrecord.transforms.read import ReadFromImages as ReadFromImages
+    from beam_tfrecord.transforms.read import ReadFromJdbc as ReadFromJdbc
+    from beam_tfrecord.transforms.read import ReadFromJson as ReadFromJson
+    from beam_tfrecord.transforms.read import ReadFromNumpy as ReadFromNumpy
+    from beam_tfrecord.transforms.read import ReadFromOrc as ReadFromOrc
+    from beam_tfrecord.transforms.read import ReadFromParquet as ReadFromParquet
+    from beam_tfrecord.transforms.read import ReadFromSql as ReadFromSql
+    from beam_tfrecord.transforms.read import ReadFromTFRecord as ReadFromTFRecord
+    from beam_tfrecord.transforms.read import ReadFromWebDataset as ReadFromWebDataset
+    from beam_tfrecord.transforms.read_all import ReadAllFromArrow as ReadAllFromArrow
+    from beam_tfrecord.transforms.read_all import ReadAllFromAvro as ReadAllFromAvro
+    from beam_tfrecord.transforms.read_all import ReadAllFromCsv as ReadAllFromCsv
+    from beam_tfrecord.transforms.read_all import ReadAllFromJson as ReadAllFromJson
+    from beam_tfrecord.transforms.read_all import ReadAllFromOrc as ReadAllFromOrc
+    from beam_tfrecord.transforms.read_all import ReadAllFromParquet as ReadAllFromParquet
+    from beam_tfrecord.transforms.read_all import ReadAllFromTFRecord as ReadAllFromTFRecord
+    from beam_tfrecord.transforms.read_all import ReadAllFromWebDataset as ReadAllFromWebDataset
+    from beam_tfrecord.transforms.rows import BatchRows as BatchRows
+    from beam_tfrecord.transforms.rows import EncodeExamples as EncodeExamples
+    from beam_tfrecord.transforms.rows import ToExample as ToExample
+    from beam_tfrecord.transforms.rows import ToRows as ToRows
+    from beam_tfrecord.transforms.write import WriteToTFRecord as WriteToTFRecord
 
 if sys.platform == "win32":
     raise ImportError("beam_tfrecord runs on Linux and macOS; on Windows, use it in WSL")
@@ -71,59 +74,6 @@ if not os.path.exists(f"{__path__[0]}/native/_index.abi3.so"):
 
 # Beam warns of this whenever it is imported without its extra for Google Cloud.
 logging.getLogger().addFilter(lambda record: not str(record.msg).startswith("apitools not found"))
-
-__all__ = [
-    "AssignSplits",
-    "Batch",
-    "BatchRows",
-    "BeamTFRecordError",
-    "EncodeExamples",
-    "ExtractToParquet",
-    "Feature",
-    "Manifest",
-    "MapBatches",
-    "MapRows",
-    "Preprocess",
-    "ReadAllFromArrow",
-    "ReadAllFromAvro",
-    "ReadAllFromCsv",
-    "ReadAllFromJson",
-    "ReadAllFromOrc",
-    "ReadAllFromParquet",
-    "ReadAllFromTFRecord",
-    "ReadAllFromWebDataset",
-    "ReadFromArrow",
-    "ReadFromAvro",
-    "ReadFromCoco",
-    "ReadFromCsv",
-    "ReadFromDelta",
-    "ReadFromExcel",
-    "ReadFromIceberg",
-    "ReadFromImages",
-    "ReadFromJdbc",
-    "ReadFromJson",
-    "ReadFromNumpy",
-    "ReadFromOrc",
-    "ReadFromParquet",
-    "ReadFromSql",
-    "ReadFromTFRecord",
-    "ReadFromWebDataset",
-    "Schema",
-    "ToExample",
-    "ToRows",
-    "WriteToTFRecord",
-    "__version__",
-    "diff",
-    "extract",
-    "index",
-    "load",
-    "pipeline",
-    "plan",
-    "repair",
-    "schema",
-    "verify",
-    "write",
-]
 
 _MODULE_OF = {
     "batch": ("Batch",),
@@ -174,6 +124,8 @@ _MODULE_OF = {
     "transforms.write": ("WriteToTFRecord",),
 }
 _HOME = {name: module for module, names in _MODULE_OF.items() for name in names}
+
+__all__ = sorted([*_HOME, "__version__"])
 
 
 def __getattr__(name: str) -> Any:

@@ -333,7 +333,7 @@ class SourceConformance:
         (unit,) = self._units(self.open(tmp_path))
         wider = pa.schema([*self.schema, ("extra", pa.int64())])
         name = re.escape(f"x{self.suffix}")
-        message = f"column 'extra' of the schema is not in {name}: .*; or pass --union"
+        message = f"column 'extra' of the schema is not in {name}: .*; or pass (--union|union=True)"
         with _refusal(DataError, message):
             list(self.open(tmp_path).read(unit, wider))
         filled = self.open(tmp_path, union=True).read(unit, wider)

@@ -161,7 +161,7 @@ def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:
 def _click_settings(option: Option) -> dict[str, Any]:
     """Return the keyword arguments of a `GroupedOption` for one option of the table."""
     settings: dict[str, Any] = {
-        "help": option.help,
+        "help": option.flag_help,
         "default": option.default,
         "group": option.group,
         "common": option.common,

@@ -88,7 +88,7 @@ def _parameter(name: str, option: Option) -> dict[str, Any]:
     if option in SOURCE_OPTIONS and option.group != INPUT:
         text = f"{option.group}: {text}"
     if option.form == "words":
-        text = text.replace("; may be repeated", f"; several are separated by {SEPARATOR}")
+        text = f"{text.removesuffix('.')}; several are separated by {SEPARATOR}."
     parameter: dict[str, Any] = {
         "name": name,
         "label": name.replace("_", " ").capitalize(),

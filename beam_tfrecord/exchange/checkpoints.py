@@ -114,15 +114,6 @@ def find_group(directory: str, key: str) -> Done | None:
     return _find(_group_path(directory, key))
 
 
-def saved_tally(directory: str, key: str) -> Tally:
-    """Return the sums over a group from an earlier attempt, for display; empty if there are none.
-
-    Its files are not checked: after a crash, `find_group` may find that they are damaged.
-    """
-    done = _load(_group_path(directory, key))
-    return Tally() if done is None else done.tally
-
-
 def find_merged(directory: str, key: str) -> Run | Piece | None:
     """Return the run or shard that an earlier attempt merged; None unless it is complete."""
     done = _find(_merged_path(directory, key))

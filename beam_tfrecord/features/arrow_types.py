@@ -158,6 +158,9 @@ def decoded_type(arrow: pa.DataType) -> pa.DataType:
 def without_views(arrow: pa.DataType) -> pa.DataType:
     """Return `decoded_type` with large layouts in place of views of text and bytes."""
     bare = bare_type(arrow)
+    if pa.types.is_list_view(bare) or pa.types.is_large_list_view(bare):
+        # Arrow has no cast from one to another.
+        return bare
     return with_inner_types(_WITHOUT_VIEWS.get(bare, bare), without_views)
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from beam_tfrecord.features.arrow_arrays import Int64Array
 from beam_tfrecord.features.arrow_types import bare_type, is_binary, is_list, is_text, numpy_dtype
+from beam_tfrecord.features.feature import labels_of, with_labels
 from beam_tfrecord.features.tensors import TensorType, join_tensor_types
 
 # What Arrow and Python raise for a value that cannot be converted exactly.
@@ -52,8 +53,12 @@ def _without_view(arrow: pa.DataType) -> pa.DataType:
 
 
 def plain_field(field: pa.Field) -> pa.Field:
-    """Return a field with its plain type and without metadata, which differs between writers."""
-    return pa.field(field.name, plain_type(field.type), field.nullable)
+    """Return a field with its plain type, and of its metadata only the class names.
+
+    Other metadata differs between writers.
+    """
+    plain = pa.field(field.name, plain_type(field.type), field.nullable)
+    return with_labels(plain, labels_of(field))
 
 
 def join_types(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:

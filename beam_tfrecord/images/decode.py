@@ -37,23 +37,26 @@ _WIDE_MODES = {"I": "integers of 32 bits", "F": "floating-point numbers"}
 
 @dataclasses.dataclass(frozen=True)
 class Transform:
-    """The changes to make to images; an image without changes keeps its bytes."""
+    """The changes to make to images, as a user asks for; without any, an image keeps its bytes."""
 
-    shorter: int | None = None
-    size: tuple[int, int] | None = None
+    resize: int | str | tuple[int, int] | None = None
     format: str | None = None
     quality: int = 90
     orient: bool = False
 
+    def __post_init__(self) -> None:
+        if self.format not in (None, *FORMATS):
+            raise UsageError(
+                f"format {self.format!r} cannot be written: choose one of {', '.join(FORMATS)}"
+            )
+        if not 1 <= self.quality <= 100:
+            raise UsageError(f"quality {self.quality} is not from 1 to 100: correct --quality")
+        self.target(1, 1)
+
     @property
     def is_none(self) -> bool:
         """Whether all images remain unchanged."""
-        return not (self.resizes or self.format or self.orient)
-
-    @property
-    def resizes(self) -> bool:
-        """Whether images are resized."""
-        return bool(self.shorter or self.size)
+        return self.resize is None and self.format is None and not self.orient
 
     def changes(self, header: Header) -> bool:
         """Return whether an image has to be decoded and encoded again."""
@@ -67,33 +70,17 @@ class Transform:
 
     def target(self, width: int, height: int) -> tuple[int, int]:
         """Return the new width and height, given those of the upright image."""
-        if self.size is not None:
-            return self.size[1], self.size[0]
-        if self.shorter is None:
+        if self.resize is None:
             return width, height
-        scale = self.shorter / min(width, height)
-        return max(1, round(width * scale)), max(1, round(height * scale))
-
-
-def make_transform(
-    resize: int | str | tuple[int, int] | None, format: str | None, quality: int, orient: bool
-) -> Transform:
-    """Build a `Transform` from the options of a user."""
-    if format not in (None, *FORMATS):
-        raise UsageError(f"format {format!r} cannot be written: choose one of {', '.join(FORMATS)}")
-    if not 1 <= quality <= 100:
-        raise UsageError(f"quality {quality} is not from 1 to 100: correct --quality")
-    shorter, size = None, None
-    if resize is not None:
-        text = "x".join(map(str, resize)) if isinstance(resize, tuple) else str(resize)
+        sides = self.resize if isinstance(self.resize, tuple) else (self.resize,)
+        text = "x".join(map(str, sides))
         match = _SIZE.fullmatch(text)
         if match is None or "0" in match.groups():
             raise UsageError(f"cannot resize to {text!r}: write 256, or height x width as 240x320")
-        if match[2] is None:
-            shorter = int(match[1])
-        else:
-            size = int(match[1]), int(match[2])
-    return Transform(shorter, size, format, quality, orient)
+        if match[2] is not None:
+            return int(match[2]), int(match[1])
+        scale = int(match[1]) / min(width, height)
+        return max(1, round(width * scale)), max(1, round(height * scale))
 
 
 def check_decode(data: bytes, header: Header, *, max_pixels: int) -> None:

@@ -62,6 +62,8 @@ class Filler(_Table):
 
     is_full: bool
     """The last `feed` stopped because the batch is full."""
+    starts: npt.NDArray[np.uint32]
+    """Where each row of the batch starts in the data that it was read from."""
 
     def __init__(
         self,

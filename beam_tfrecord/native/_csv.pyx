@@ -194,6 +194,7 @@ cdef class Typer(_Table):
 cdef class Filler(_Table):
     cdef readonly int64_t rows
     cdef readonly bint is_full
+    cdef readonly object starts
     cdef int64_t capacity
     cdef tuple targets
     cdef object plan, values, valid, sides, offsets, faults
@@ -209,6 +210,7 @@ cdef class Filler(_Table):
         )
         self.targets = tuple(targets)
         self.capacity = capacity
+        self.starts = np.empty(capacity, np.uint32)
         self.faults = []
         self.plan = np.zeros(max(1, len(self.targets) * sizeof(CsvColumn)), np.uint8)
         self.columns = <CsvColumn *><size_t>self.plan.ctypes.data
@@ -304,6 +306,7 @@ cdef class Filler(_Table):
                 found |= marks[row]
             if found:
                 self.note_faults()
+            self.starts[self.rows:self.rows + self.table.rows] = self.owned[2][:self.table.rows]
             self.rows += self.table.rows
             at = behind
         return at

@@ -8,15 +8,17 @@ package imports no other part of the package, so that importing it is fast.
 
 from __future__ import annotations
 
-from beam_tfrecord.options.jobs import InputOptions, JobOptions, WriteOptions
-from beam_tfrecord.options.option import Option, flags_of
+from beam_tfrecord.options.jobs import InputOptions, JobOptions, PreprocessOptions, WriteOptions
+from beam_tfrecord.options.option import INPUT, ORDER, PREPROCESSING, Option, flags_of
 from beam_tfrecord.options.sources import SOURCE_OPTIONS
 
 __all__ = ["EXTRACT_OPTIONS", "FROM", "SOURCE_OPTIONS", "WRITE_OPTIONS", "Option", "flag_of"]
 
-(FROM,) = flags_of(InputOptions)
-EXTRACT_OPTIONS = flags_of(JobOptions)
-WRITE_OPTIONS = flags_of(WriteOptions)
+(FROM,) = flags_of((INPUT, InputOptions))
+EXTRACT_OPTIONS = flags_of((INPUT, JobOptions))
+WRITE_OPTIONS = flags_of(
+    (INPUT, JobOptions), (PREPROCESSING, PreprocessOptions), (ORDER, WriteOptions)
+)
 
 
 def flag_of(keyword: str) -> str:

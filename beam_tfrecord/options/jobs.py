@@ -3,13 +3,11 @@
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from beam_tfrecord.options.option import (
     INPUT,
-    ORDER,
     OUTPUT,
-    PREPROCESSING,
     REJECTS,
     RUNNER,
     Option,
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
 @dataclasses.dataclass(frozen=True)
 class InputOptions:
     """What to read."""
-
-    subject: ClassVar[str] = INPUT
 
     inputs: Annotated[Any, Option(
         "Files, globs, directories, the URL of a database, or ``-`` for standard input; or data in "
@@ -44,38 +40,33 @@ class InputOptions:
 class SelectOptions:
     """Which rows to read; all readers have these options, too."""
 
-    subject: ClassVar[str] = INPUT
-
     filter: Annotated[str | None, Option(
         "Condition in SQL; only rows for which it is true are read.", "--filter CONDITION",
         common=True)] = None
     sample: Annotated[float | str | None, Option(
         "Share of the rows to read, chosen by a hash: 1% or 0.01.", "--sample SHARE")] = None
     sample_seed: Annotated[int | None, Option(
-        "Seed of the choice of the sample.", "--sample-seed N",
-        "Seed of the choice of the sample, from 0 to 2^64-1.")] = 0
+        "Seed of the choice of the sample.", "--sample-seed N")] = 0
 
 
 @dataclasses.dataclass(frozen=True)
 class JobOptions(ColumnsOption, SelectOptions, InputOptions):
     """The arguments of all jobs."""
 
-    subject: ClassVar[str] = INPUT
-
     output: Annotated[str | os.PathLike[str], Option("Directory of the output.")]
     _: dataclasses.KW_ONLY
     limit: Annotated[int | None, Option(
-        "Read only the first N rows, after --filter and --sample.", "--limit N",
-        "Read only the first rows, after `filter` and `sample`.", least=1, common=True)] = None
+        "Read only the first rows, after --filter and --sample.", "--limit N",
+        least=1, common=True)] = None
     max_rejects: Annotated[int | str, Option(
         "Rows that may be rejected: a count, a percentage (1%), or any.", "--max-rejects COUNT",
         group=REJECTS, common=True)] = 0
     overwrite: Annotated[bool, Option(
-        "Replace another dataset in OUTPUT.", "--overwrite",
-        "Replace another dataset in the output.", group=OUTPUT, common=True)] = False
+        "Replace another dataset in the output.", "--overwrite",
+        group=OUTPUT, common=True)] = False
     runner: Annotated[str, Option(
         "Beam runner: direct, flink, dataflow, …", "--runner NAME",
-        "``direct``, or the name of any Beam runner.", group=RUNNER, common=True)] = "direct"
+        group=RUNNER, common=True)] = "direct"
     pipeline_options: Annotated[Sequence[str], Option(
         "Further Beam options, as on a command line.")] = ()
 
@@ -84,11 +75,9 @@ class JobOptions(ColumnsOption, SelectOptions, InputOptions):
 class PreprocessOptions:
     """What becomes of the rows."""
 
-    subject: ClassVar[str] = PREPROCESSING
-
     map: Annotated[Callable[..., Any] | str | None, Option(
         "Python function of a row: module:function or file.py:function.", "--map FUNCTION",
-        "Function of a row, or ``module:function``, or ``file.py:function``.", common=True)] = None
+        common=True)] = None
     transform: Annotated[
         str | os.PathLike[str] | Callable[..., Any] | Sequence[Any] | None, Option(
         "Preprocess by steps.json, or by a function for tensorflow-transform: file.py:function.",
@@ -96,11 +85,11 @@ class PreprocessOptions:
         "their JSON, or a preprocessing function (also as ``module:function`` or "
         "``file.py:function``).")] = None
     step: Annotated[Sequence[str], Option(
-        "Another step: impute=A,B:how=median, zscore=A, vocabulary=C:top_k=100, …; repeatable.",
-        "--step OP=A,B", 'Further steps, such as ``"zscore=fare,distance"``.')] = ()
+        "Further steps: impute=A,B:how=median, zscore=A, vocabulary=C:top_k=100, ….",
+        "--step OP=A,B")] = ()
     transform_fn: Annotated[str | os.PathLike[str] | None, Option(
         "Preprocess by the function that was fitted for another dataset.",
-        "--transform-fn DATASET", "A dataset whose fitted function to use instead.")] = None
+        "--transform-fn DATASET")] = None
     fit: Annotated[str, Option(
         "Split that statistics are computed from.", "--fit SPLIT")] = "train"
     raw_too: Annotated[bool, Option("Keep raw values too, as A_raw.", "--raw-too")] = False
@@ -109,8 +98,6 @@ class PreprocessOptions:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WriteOptions(PreprocessOptions, JobOptions):
     """The arguments of `write` and `plan`."""
-
-    subject: ClassVar[str] = ORDER
 
     splits: Annotated[Mapping[str, float] | str | None, Option(
         "Splits and their shares, which sum to 1.", "--split train=0.9,test=0.1",
@@ -128,17 +115,15 @@ class WriteOptions(PreprocessOptions, JobOptions):
         "Keep the order of the input.", "--no-shuffle", "False keeps the order of the input.",
         common=True)] = True
     seed: Annotated[int | None, Option(
-        "Seed of the order and of the splits.", "--seed N",
-        "Seed of the order and of the splits, from 0 to 2^64-1.")] = 0
+        "Seed of the order and of the splits.", "--seed N")] = 0
     shards: Annotated[int | str | Mapping[str, int] | None, Option(
         "Number of shards, of all splits or of each (train=64,test=8).", "--shards COUNT",
-        'Number of shards of all splits, or of each: ``{"train": 64, "test": 8}``.',
         group=OUTPUT, common=True)] = None
     shard_size: Annotated[int | str | None, Option(
         "Size of a shard.  [default: 128MB]", "--shard-size SIZE",
-        'Bytes of a shard before compression; by default ``"128MB"``.', group=OUTPUT)] = None
+        group=OUTPUT)] = None
     compression: Annotated[str, Option(
-        "Compression of the shards.", "--compression", "``none`` or ``gzip``.",
+        "Compression of the shards.", "--compression",
         choices=("none", "gzip"), group=OUTPUT)] = "none"
     schema: Annotated["Schema | str | os.PathLike[str] | None", Option(
         "Schema to enforce, as JSON.", "--schema FILE",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any, Literal
 
 Form = Literal[
@@ -49,8 +48,8 @@ GROUPS = (
 class Option:
     """One option of Python functions, and of the command line if it has a flag.
 
-    It annotates a field of a dataclass, which adds its name and its default. The attribute
-    ``subject`` of the class is the group of its options that name no other.
+    It annotates a field of a dataclass, which adds its name and its default. The class decides the
+    group of the options that name none.
 
     Attributes:
         help: Help of the command line and of the Python functions.
@@ -80,6 +79,12 @@ class Option:
         return self.usage.partition(" ")[2] or None
 
     @property
+    def flag_help(self) -> str:
+        """The help of the flag, which says whether it may be repeated."""
+        is_list = self.form == "words"
+        return f"{self.help.removesuffix('.')}; may be repeated." if is_list else self.help
+
+    @property
     def form(self) -> Form:
         """How the text of the flag becomes a value."""
         if isinstance(self.default, bool):
@@ -91,17 +96,15 @@ class Option:
         return _FORMS.get(self.metavar, "text")
 
 
-def declared(*kinds: type) -> Iterator[Option]:
-    """Yield the options that classes and their bases declare, each with its name and default."""
-    bases = dict.fromkeys(base for kind in kinds for base in reversed(kind.__mro__))
-    for base in bases:
-        for name, hint in vars(base).get("__annotations__", {}).items():
-            for option in getattr(hint, "__metadata__", ()):
-                default = getattr(base, name, None)
-                group = option.group or getattr(base, "subject", GENERAL)
-                yield dataclasses.replace(option, keyword=name, default=default, group=group)
-
-
-def flags_of(*kinds: type) -> tuple[Option, ...]:
-    """Return the options of classes that have flags."""
-    return tuple(option for option in declared(*kinds) if option.flag)
+def flags_of(*tables: tuple[str, type]) -> tuple[Option, ...]:
+    """Return the options with flags of some classes, each with its name, default and group."""
+    found: dict[str, Option] = {}
+    for group, table in tables:
+        for field in dataclasses.fields(table):
+            hint: Any = field.type
+            (option,) = hint.__metadata__
+            default = None if field.default is dataclasses.MISSING else field.default
+            own = {"keyword": field.name, "default": default, "group": option.group or group}
+            if option.flag:
+                found.setdefault(field.name, dataclasses.replace(option, **own))
+    return tuple(found.values())

@@ -7,7 +7,7 @@ A source inherits the fields of its options from the classes here. They are not 
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 from beam_tfrecord.options.option import CSV, IMAGES, INPUT, LAKE, NUMPY, SQL, Option, flags_of
 
@@ -21,11 +21,8 @@ if TYPE_CHECKING:
 class ColumnsOption:
     """The columns to read."""
 
-    subject: ClassVar[str] = INPUT
-
     columns: Annotated[Sequence[str] | None, Option(
-        "Columns to read.", "--columns A,B",
-        "Names of the columns to read, in order; None means all.", common=True)] = None
+        "Columns to read.", "--columns A,B", group=INPUT, common=True)] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,25 +37,18 @@ class FileOptions(ColumnsOption):
 class UnionOption:
     """The option of sources of several files with columns."""
 
-    subject: ClassVar[str] = INPUT
-
     union: Annotated[bool, Option(
         "Columns that a file lacks are null there (CSV, Parquet, Arrow, ORC, Avro, Excel, NumPy, "
-        "TFRecord, tables of images, WebDataset).", "--union",
-        "Accept files that lack columns; these are null there.")] = False
+        "TFRecord, tables of images, WebDataset).", "--union", group=INPUT)] = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TypesOption:
     """The option of sources that infer types."""
 
-    subject: ClassVar[str] = INPUT
-
     types: Annotated["Mapping[str, str | pa.DataType] | None", Option(
         "Types of columns, instead of inferred ones (CSV, JSON, Excel, SQL, tables of images), or "
-        "of bytes (NumPy).", "--types col=type,…",
-        "Types of columns by name, as Arrow types or their names; others are inferred.",
-        common=True)] = None
+        "of bytes (NumPy).", "--types col=type,…", group=INPUT, common=True)] = None
 
     @property
     def typed(self) -> "Mapping[str, str | pa.DataType]":
@@ -79,18 +69,14 @@ class ChunkOption:
 class NullWordsOption:
     """The option of sources with words for null."""
 
-    subject: ClassVar[str] = CSV
-
     null_words: Annotated[Sequence[str], Option(
-        "Word that stands for no value in every column (CSV, Excel); may be repeated.",
-        "--null WORD", "Words that mean null in every column.", common=True)] = ()
+        "Words that stand for no value in every column (CSV, Excel).", "--null WORD",
+        common=True)] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayoutOption:
     """The option of sources whose files or folders have several meanings."""
-
-    subject: ClassVar[str] = IMAGES
 
     layout: Annotated[str | None, Option(
         "What folders mean: class, split or flat (images); plain: features shape and data (NumPy).",
@@ -101,8 +87,6 @@ class LayoutOption:
 class PropertiesOption:
     """The option of sources that connect to something."""
 
-    subject: ClassVar[str] = SQL
-
     properties: Annotated[Mapping[str, str] | None, Option(
         "Further properties of the connection, storage or catalogue (SQL, Delta Lake, Iceberg).",
         "--properties key=value,…")] = dataclasses.field(default=None, repr=False)
@@ -112,8 +96,6 @@ class PropertiesOption:
 class CsvOptions(UnionOption, TypesOption, NullWordsOption, ChunkOption):
     """The options of CSV files."""
 
-    subject: ClassVar[str] = CSV
-
     delimiter: Annotated[str | None, Option(
         r"Character between fields, such as ';' or '\t'.  [default: tab in .tsv, else comma]",
         "--delimiter CHAR", common=True)] = None
@@ -122,8 +104,7 @@ class CsvOptions(UnionOption, TypesOption, NullWordsOption, ChunkOption):
         "Whether the first row of each file holds the names of the columns.", common=True)] = True
     names: Annotated[Sequence[str] | None, Option(
         "Names of the columns, instead of those in the first line (see --no-header).",
-        "--names A,B", "Names of the columns, to replace the header or if there is none.",
-        common=True)] = None
+        "--names A,B", common=True)] = None
     skip_lines: Annotated[int, Option(
         "Lines at the start of each file that are not rows.", "--skip-lines N", least=0)] = 0
     comment: Annotated[str | None, Option(
@@ -135,13 +116,10 @@ class CsvOptions(UnionOption, TypesOption, NullWordsOption, ChunkOption):
         "Character that makes the next one literal; None means that there is none.")] = None
     double_quote: Annotated[bool, Option("Whether two quotes inside quotes mean one.")] = True
     date_formats: Annotated[Sequence[str], Option(
-        "Format of dates or times, such as %d.%m.%Y, or COLUMN=FORMAT; may be repeated.",
-        "--date-format FORMAT",
-        "Formats of dates and times, such as ``%d.%m.%Y``, or ``column=format`` for one column.",
-        )] = ()
+        "Formats of dates or times, such as %d.%m.%Y, or COLUMN=FORMAT.",
+        "--date-format FORMAT")] = ()
     null_in: Annotated[Sequence[str], Option(
-        "Word that stands for no value in one column; may be repeated.", "--null-in COLUMN=WORD",
-        "Words that mean null in one column, as ``column=word``.")] = ()
+        "Words that stand for no value in one column.", "--null-in COLUMN=WORD")] = ()
     thousands: Annotated[str | None, Option(
         "Character between groups of three digits.", "--thousands CHAR")] = None
     decimal: Annotated[str, Option(
@@ -167,28 +145,22 @@ class TypedOptions(UnionOption):
 class ExcelOptions(TypedOptions, TypesOption, NullWordsOption):
     """The options of Excel workbooks."""
 
-    subject: ClassVar[str] = INPUT
-
     sheet: Annotated[str | None, Option(
-        "Sheet of an Excel workbook.  [default: the only visible one]", "--sheet NAME")] = None
+        "Sheet of an Excel workbook.  [default: the only visible one]", "--sheet NAME",
+        group=INPUT)] = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowsOptions(TypesOption):
     """The options of databases that all readers of databases have."""
 
-    subject: ClassVar[str] = SQL
-
-    where: Annotated[str | None, Option(
-        "Condition on the rows.", "--where SQL",
-        "SQL condition; only rows that meet it are read.")] = None
+    where: Annotated[str | None, Option("SQL condition on the rows.", "--where SQL")] = None
     ordered: Annotated[bool, Option("Read and number the rows in the order of the key.")] = False
     row_count: Annotated[bool, Option(
         "Do not count the rows to compare.", "--no-row-count",
         "Count the rows of the snapshot, and compare the count with the rows read.")] = True
     arrays: Annotated[str, Option(
         "What becomes of array columns.", "--arrays",
-        "How to read array columns: ``refuse`` (an error), ``text`` or ``list``.",
         choices=("refuse", "text", "list"))] = "refuse"
     password_env: Annotated[str | None, Option(
         "Environment variable that holds the password where the database is read.",
@@ -203,8 +175,6 @@ class RowsOptions(TypesOption):
 class DatabaseOptions(RowsOptions, PropertiesOption):
     """The options of databases."""
 
-    subject: ClassVar[str] = SQL
-
     table: Annotated[str | None, Option("Table or view to read.", "--table NAME")] = None
     query: Annotated[str | None, Option("SELECT to read instead.", "--query SQL")] = None
     partition_column: Annotated[str | None, Option(
@@ -217,43 +187,34 @@ class DatabaseOptions(RowsOptions, PropertiesOption):
         least=1)] = None
     username: Annotated[str | None, Option("User of the database.", "--username U")] = None
     session_init: Annotated[Sequence[str], Option(
-        "Statement that every connection runs first; may be repeated.", "--session-init SQL",
-        "Statements that every connection runs first.")] = ()
+        "Statements that every connection runs first.", "--session-init SQL")] = ()
     fetch_rows: Annotated[int | None, Option(
         "Rows that a driver fetches at a time.", "--fetch-rows N", least=1)] = None
     driver: Annotated[str | None, Option("Class of a JDBC driver.", "--driver CLASS")] = None
     jars: Annotated[Sequence[str], Option(
-        "Jar of a JDBC driver: path, URL or Maven coordinates; may be repeated.", "--jar JAR",
-        "Jars of a JDBC driver: paths, URLs or Maven coordinates.")] = ()
+        "Jars of a JDBC driver: paths, URLs or Maven coordinates.", "--jar JAR")] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LakeOptions(PropertiesOption):
     """The options of tables of a data lake."""
 
-    subject: ClassVar[str] = LAKE
-
     version: Annotated[int | None, Option(
         "Version of a Delta Lake table, or id of a snapshot of an Iceberg table.", "--version N",
         least=0)] = None
     as_of: Annotated[str | None, Option(
-        "Read the version that was the last one at a time.", "--as-of TIME",
-        "Time in ISO 8601, in UTC if it has no zone: read what was the last version then.",
-        )] = None
+        "Read the version that was the last one at a time in ISO 8601.", "--as-of TIME")] = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PictureOptions:
     """The options of all sources of images."""
 
-    subject: ClassVar[str] = IMAGES
-
     base: Annotated[str | None, Option(
         "Directory that relative paths of a table or of a COCO file start from.",
         "--base DIR")] = None
     check: Annotated[str, Option(
         "What to check of every image.", "--check",
-        "Check of each image. ``header``: format, size and end marks. ``decode``: all pixels.",
         choices=("header", "decode", "none"))] = "header"
     resize: Annotated[int | str | tuple[int, int] | None, Option(
         "New length of the shorter side, or HEIGHTxWIDTH.", "--resize SIZE")] = None
@@ -272,16 +233,12 @@ class PictureOptions:
 class ImageOptions(UnionOption, TypesOption, LayoutOption, PictureOptions):
     """The options of images in folders or tables."""
 
-    subject: ClassVar[str] = IMAGES
-
     labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Option(
         "File with the classes in order, one per line.", "--labels FILE",
         "Names of the classes in order, or a file with one name a line; None means all names that "
         "occur, sorted.")] = None
     path_column: Annotated[str | None, Option(
-        "Column of a table that holds the paths.  [default: path]", "--path-column C",
-        "Column of a table that holds the paths; None means ``path``, or ``file_name`` of "
-        "metadata. With a name, all inputs must be tables or have metadata.")] = None
+        "Column of a table that holds the paths.  [default: path]", "--path-column C")] = None
     label_column: Annotated[str, Option(
         "Column of a table that holds the classes.", "--label-column C")] = "label"
 
@@ -289,8 +246,6 @@ class ImageOptions(UnionOption, TypesOption, LayoutOption, PictureOptions):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CocoOptions(PictureOptions):
     """The options of COCO files."""
-
-    subject: ClassVar[str] = IMAGES
 
     masks: Annotated[Sequence[str] | None, Option(
         "Masks to draw of COCO's objects: objects (one each), classes (one an image), or both.",
@@ -300,8 +255,6 @@ class CocoOptions(PictureOptions):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NumpyOptions(UnionOption, TypesOption, LayoutOption):
     """The options of NumPy arrays."""
-
-    subject: ClassVar[str] = NUMPY
 
     example: Annotated[str | None, Option(
         "What one example is: an entry along the first axis, or an array.", "--example",
@@ -320,6 +273,12 @@ class SourceOptions(
 
 # fmt: on
 
-SOURCE_OPTIONS: tuple[Option, ...] = flags_of(
-    CsvOptions, ExcelOptions, DatabaseOptions, LakeOptions, ImageOptions, CocoOptions, NumpyOptions
+SOURCE_OPTIONS = flags_of(
+    (CSV, CsvOptions),
+    (CSV, ExcelOptions),
+    (SQL, DatabaseOptions),
+    (LAKE, LakeOptions),
+    (IMAGES, ImageOptions),
+    (IMAGES, CocoOptions),
+    (NUMPY, NumpyOptions),
 )

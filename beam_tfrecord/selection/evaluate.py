@@ -8,6 +8,7 @@ to, less than nor greater than any number, as in IEEE 754. Text compares by code
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -20,14 +21,14 @@ import pyarrow.compute as pc
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.selection.nodes import (
+    SIGNS,
     TRUE,
     And,
     Column,
     Compare,
     Condition,
     In,
-    IsNull,
-    IsTruth,
+    Is,
     Like,
     Literal,
     Not,
@@ -39,28 +40,13 @@ from beam_tfrecord.tables import not_found
 _NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _DAY_MS = 86_400_000
 _FLOATS = (pa.float32(), pa.float64())
-COMPARISONS: dict[Operator, Callable[..., Any]] = {
-    "=": pc.equal,
-    "<>": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
-}
 _HINTS = {
-    ("date", "text"): "write DATE '2024-12-31'",
-    ("date", "timestamp"): "write DATE '2024-12-31'",
-    ("timestamp", "text"): "write TIMESTAMP '2024-12-31 23:59:59'",
-    ("timestamp", "date"): "write TIMESTAMP '2024-12-31 23:59:59'",
-    ("timestamp", "timestamp with time zone"): "leave out the offset of the literal",
-    ("timestamp with time zone", "text"): "write TIMESTAMP '2024-12-31 23:59:59Z'",
-    ("timestamp with time zone", "date"): "write TIMESTAMP '2024-12-31 23:59:59Z'",
-    ("timestamp with time zone", "timestamp"): "add an offset to the literal, such as Z",
-    ("text", "number"): "quote the literal",
-    ("number", "text"): "leave out the quotes",
-    ("number", "boolean"): "write 1 or 0",
-    ("boolean", "number"): "write TRUE or FALSE",
-    ("boolean", "text"): "write TRUE or FALSE",
+    "number": "write a number without quotes",
+    "text": "quote the literal",
+    "boolean": "write TRUE or FALSE",
+    "date": "write DATE '2024-12-31'",
+    "timestamp": "write TIMESTAMP '2024-12-31 23:59:59', without an offset",
+    "timestamp with time zone": "write TIMESTAMP '2024-12-31 23:59:59Z', with an offset such as Z",
 }
 
 
@@ -83,13 +69,13 @@ def rows_that_match(condition: Condition, data: pa.RecordBatch) -> pa.BooleanArr
             return _joined(pc.or_kleene, parts, data)
         case Not(part):
             return pc.invert(rows_that_match(part, data))
-        case IsNull(Column() as column):
+        case Is(Column() as column, None):
             return _column(column, data).is_null()
-        case IsNull(part):
+        case Is(part, None):
             return rows_that_match(part, data).is_null()
-        case IsTruth(part, truth):
-            found = pc.fill_null(rows_that_match(part, data), not truth)
-            return found if truth else pc.invert(found)
+        case Is(part, result):
+            found = pc.fill_null(rows_that_match(part, data), not result)
+            return found if result else pc.invert(found)
         case Compare(sign, left, Literal() as right):
             return _compared(sign, _values(left, data), right)
         case Compare(sign, left, Column() as right):
@@ -147,7 +133,7 @@ def _check(values: Values, kind: str, what: str, *, is_column: bool = False) -> 
     if "null" in (values.kind, kind):
         return False
     if values.kind != kind:
-        hint = "use --map" if is_column else _HINTS.get((values.kind, kind), "use --map")
+        hint = "use --map" if is_column else _HINTS.get(values.kind, "use --map")
         raise UsageError(
             f"--filter compares column {values.name!r} ({values.kind}) with {what}: {hint}"
         )
@@ -173,7 +159,7 @@ def _compared(sign: Operator, values: Values, literal: Literal) -> pa.BooleanArr
             # Null if the row has no value.
             return pc.if_else(values.array.is_valid(), always, pa.scalar(None, pa.bool_()))
         case sign, value:
-            return COMPARISONS[sign](values.array, value)
+            return SIGNS[sign].compare(values.array, value)
 
 
 def _check_boolean(sign: Operator, values: Values) -> None:
@@ -251,11 +237,11 @@ def _compared_columns(sign: Operator, left: Values, right: Values) -> pa.Boolean
     if left.kind == "boolean":
         _check_boolean(sign, left)
     if left.array.type == right.array.type:
-        return COMPARISONS[sign](left.array, right.array)
+        return SIGNS[sign].compare(left.array, right.array)
     # Python compares integers, floats and decimals by their exact values, in any combination.
     pairs = zip(_exact(left.array), _exact(right.array), strict=True)
     order = pa.array([_order(one, other) for one, other in pairs], pa.float64())
-    return COMPARISONS[sign](order, 0.0)
+    return SIGNS[sign].compare(order, 0.0)
 
 
 def _order(one: Any, other: Any) -> float | None:
@@ -305,13 +291,6 @@ def _regex(like: Like) -> str:
             is_escaped = True
             continue
         wild = {"%": ".*", "_": "."}.get(character)
-        pieces.append(wild if wild and not is_escaped else _literally(character))
+        pieces.append(wild if wild and not is_escaped else re.escape(character))
         is_escaped = False
     return "".join([*pieces, r"\z"])
-
-
-def _literally(character: str) -> str:
-    if character == "\0":
-        return r"\x00"
-    is_word = not character.isascii() or character.isalnum() or character == "_"
-    return character if is_word else f"\\{character}"

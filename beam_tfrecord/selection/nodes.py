@@ -7,19 +7,35 @@ does not depend on the library that parsed them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
+from typing import Any, NamedTuple
 from typing import Literal as OneOf
 
+import pyarrow.compute as pc
+
 Operator = OneOf["=", "<>", "<", "<=", ">", ">="]
-# The same comparison with its operands exchanged.
-MIRRORED: dict[Operator, Operator] = {
-    "=": "=",
-    "<>": "<>",
-    "<": ">",
-    "<=": ">=",
-    ">": "<",
-    ">=": "<=",
+
+
+class Sign(NamedTuple):
+    """What belongs to an operator: its class in sqlglot, and its function in Arrow.
+
+    `mirrored` is the same with the operands exchanged, and `opposite` is true where it is false.
+    """
+
+    parsed: str
+    mirrored: Operator
+    opposite: Operator
+    compare: Callable[..., Any]
+
+
+SIGNS: dict[Operator, Sign] = {
+    "=": Sign("EQ", "=", "<>", pc.equal),
+    "<>": Sign("NEQ", "<>", "=", pc.not_equal),
+    "<": Sign("LT", ">", ">=", pc.less),
+    "<=": Sign("LTE", ">=", ">", pc.less_equal),
+    ">": Sign("GT", "<", "<=", pc.greater),
+    ">=": Sign("GTE", "<=", "<", pc.greater_equal),
 }
 
 
@@ -118,27 +134,17 @@ class Like:
 
 
 @dataclasses.dataclass(frozen=True)
-class IsNull:
-    """Whether a column has no value, or a condition is null; it is never null itself."""
+class Is:
+    """Whether a condition is true, false or null, or a column null; it is never null itself."""
 
     part: Condition
+    result: bool | None
 
     def __str__(self) -> str:
-        return f"({self.part}) IS NULL"
+        return f"({self.part}) IS {'NULL' if self.result is None else str(self.result).upper()}"
 
 
-@dataclasses.dataclass(frozen=True)
-class IsTruth:
-    """Whether a condition is true, or whether it is false; it is never null itself."""
-
-    part: Condition
-    truth: bool
-
-    def __str__(self) -> str:
-        return f"({self.part}) IS {str(self.truth).upper()}"
-
-
-Condition = Column | And | Or | Not | Compare | In | Like | IsNull | IsTruth
+Condition = Column | And | Or | Not | Compare | In | Like | Is
 
 
 def columns_of(condition: Condition) -> tuple[str, ...]:
@@ -146,20 +152,18 @@ def columns_of(condition: Condition) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_columns(condition)))
 
 
-def _columns(node: Condition) -> Iterator[str]:
+def _columns(node: Condition | Literal) -> Iterator[str]:
     match node:
         case Column(name):
             yield name
         case And(parts) | Or(parts):
             for part in parts:
                 yield from _columns(part)
-        case Not(part) | IsNull(part) | IsTruth(part, _):
+        case Not(part) | Is(part):
             yield from _columns(part)
         case Compare(_, left, right):
-            yield left.name
-            if isinstance(right, Column):
-                yield right.name
-        case In(column, _) | Like(column, _, _):
+            yield from (*_columns(left), *_columns(right))
+        case In(column) | Like(column):
             yield column.name
 
 

@@ -15,14 +15,13 @@ import numpy as np
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.selection.nodes import (
-    MIRRORED,
+    SIGNS,
     And,
     Column,
     Compare,
     Condition,
     In,
-    IsNull,
-    IsTruth,
+    Is,
     Like,
     Literal,
     Not,
@@ -37,21 +36,14 @@ GUIDE = "see docs/filter.md"
 # Larger than any exponent of a number that Arrow holds, and small enough to compute with.
 _MOST_EXPONENT = 500
 _MOST_CHARACTERS = 2**20
-_EPOCH = datetime.date(1970, 1, 1)
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _MOMENT = re.compile(
     r"(?P<date>\d{4}-\d\d-\d\d)"
     r"(?:[ T](?P<time>\d\d:\d\d(?::\d\d)?)(?:\.(?P<fraction>\d{1,9}))?)?"
     r" ?(?P<zone>Z|[+-]\d\d(?::?\d\d)?)?"
 )
-_OPERATORS: dict[str, Operator] = {
-    "EQ": "=",
-    "NEQ": "<>",
-    "LT": "<",
-    "LTE": "<=",
-    "GT": ">",
-    "GTE": ">=",
-}
+_OPERATORS: dict[str, Operator] = {sign.parsed: operator for operator, sign in SIGNS.items()}
 # The arguments that the nodes may have; any other one would change the meaning.
 _ARGUMENTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys((*_OPERATORS, "And", "Or", "Is", "Escape"), ("this", "expression")),
@@ -64,16 +56,14 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = {
     "Null": (),
     "Cast": ("this", "to"),
 }
+_CANNOT_HAVE = f"which a filter cannot have: {GUIDE}"
 _WORDS = ("AND", "OR", "NOT", "IN", "IS", "LIKE", "BETWEEN", "ESCAPE")
 _NAMES = {
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Mod", "IntDiv"), "arithmetic"),
-    "ILike": "ILIKE",
     "NullSafeEQ": "IS NOT DISTINCT FROM",
     "NullSafeNEQ": "IS DISTINCT FROM",
     "Anonymous": "a function",
     "Alias": "a word after the condition",
-    "DPipe": "||",
-    "Tuple": "a row of values",
 }
 
 
@@ -104,24 +94,13 @@ def _tree(text: str) -> Any:
         trees = sqlglot.parse(text)
     except SqlglotError as error:
         found = getattr(error, "errors", None)
-        if not found:
-            raise UsageError(f"--filter {cell(text)!r} is not SQL: {GUIDE}") from error
-        first = found[0]
-        lines = text.split("\n")[: (first["line"] or 1) - 1]
-        column = (first["col"] or 1) - len(first["highlight"] or "") + 1
-        place = sum(len(line) + 1 for line in lines) + column
-        near = first["highlight"] or ""
+        near = found[0]["highlight"] or "" if found else ""
         may_be_name = near.isidentifier() and near.upper() not in _WORDS
         hint = f'write "{near}" if it is a column' if may_be_name else GUIDE
-        raise _wrong_at(place, "is not SQL", near, hint) from error
+        raise UsageError(f"--filter {cell(text)!r} is not SQL at {near!r}: {hint}") from error
     if len(trees) != 1 or trees[0] is None:
         raise UsageError(f"--filter {cell(text)!r} is not one condition: join them by AND")
     return trees[0]
-
-
-def _wrong_at(place: int, reason: str, near: str = "", hint: str = GUIDE) -> UsageError:
-    near = f" ({cell(near)!r})" if near else ""
-    return UsageError(f"--filter {reason} at character {place}{near}: {hint}")
 
 
 class _Parser:
@@ -164,16 +143,16 @@ class _Parser:
         if isinstance(one, Column):
             return Compare(operator, one, other)
         if isinstance(other, Column):
-            return Compare(MIRRORED[operator], other, one)
+            return Compare(SIGNS[operator].mirrored, other, one)
         raise self._wrong(node, "compares no column")
 
     def _is(self, node: Any) -> Condition:
         part, what = self.condition(node.this), node.expression
         match self._kind(what):
             case "Null":
-                return IsNull(part)
+                return Is(part, None)
             case "Boolean":
-                return IsTruth(part, bool(what.this))
+                return Is(part, bool(what.this))
         raise self._wrong(what, "cannot follow IS: use IS [NOT] NULL, TRUE or FALSE")
 
     def _like(self, node: Any) -> Condition:
@@ -186,21 +165,18 @@ class _Parser:
             if self._kind(node) != "Like":
                 raise self._wrong(node, "cannot have an ESCAPE")
         pattern = self._text_of(node.expression)
-        if escape is not None and re.search(_wrong_escape(escape), pattern, re.S):
-            raise self._wrong(
-                node.expression, f"has {escape!r} before a character other than %, _ or it"
-            )
+        if escape and pattern.replace(escape * 2, "").endswith(escape):
+            raise self._wrong(node.expression, f"ends with {escape!r}, which escapes nothing")
         found = Like(self._as_column(node.this), pattern, escape)
         return Not(found) if node.args.get("negate") else found
 
     def _in(self, node: Any) -> In:
-        literals = tuple(self._operand(one) for one in node.expressions)
-        for found, one in zip(literals, node.expressions, strict=True):
-            if isinstance(found, Column):
+        literals = []
+        for one in node.expressions:
+            if isinstance(found := self._operand(one), Column):
                 raise self._wrong(one, "is a column in the list of IN, which has literals only")
-        return In(
-            self._as_column(node.this), tuple(one for one in literals if isinstance(one, Literal))
-        )
+            literals.append(found)
+        return In(self._as_column(node.this), tuple(literals))
 
     def _as_column(self, node: Any) -> Column:
         found = self._operand(node)
@@ -268,8 +244,7 @@ class _Parser:
         kind = type(node).__name__
         known = _ARGUMENTS.get(kind)
         if known is None:
-            name = _NAMES.get(kind, type(node).__name__.upper())
-            raise self._wrong(node, f"cannot have {name}", is_subject=False)
+            raise self._wrong(node, f"has {_NAMES.get(kind, kind.upper())}, {_CANNOT_HAVE}")
         others = [name for name, value in node.args.items() if value and name not in known]
         if kind == "Column" and others:
             raise self._wrong(
@@ -278,48 +253,35 @@ class _Parser:
                 'in "a.b"',
             )
         if others:
-            raise self._wrong(node, f"cannot have {others[0]} in {kind.upper()}", is_subject=False)
+            raise self._wrong(node, f"has {others[0]} in {kind.upper()}, {_CANNOT_HAVE}")
         return kind
 
-    def _wrong(self, node: Any, reason: str, *, is_subject: bool = True) -> UsageError:
-        """Return the error about a node; its text is the subject of the message, or ends it."""
+    def _wrong(self, node: Any, reason: str) -> UsageError:
+        """Return the error about a node; its text is the subject of the message."""
         starts = [one.meta["start"] for one in node.walk() if "start" in one.meta]
         stops = [one.meta["end"] for one in node.walk() if "end" in one.meta]
         if not starts:
-            return UsageError(f"--filter {cell(self._text)!r} {reason}: {GUIDE}")
-        shown = repr(cell(self._text[min(starts) : max(stops) + 1]))
-        if is_subject:
-            return UsageError(f"--filter: {shown} at character {min(starts) + 1} {reason}")
+            return UsageError(f"--filter: {cell(self._text)!r} {reason}")
         near = self._text[min(starts) : max(stops) + 1]
-        hint = f"write DATE '{near}'" if _DAY.fullmatch(near) else GUIDE
-        return _wrong_at(min(starts) + 1, reason, near, hint)
-
-
-def _wrong_escape(escape: str) -> str:
-    """Return a pattern of an escape character that does not stand before ``%``, ``_`` or itself."""
-    one = re.escape(escape)
-    return rf"\A(?:[^{one}]|{one}[%_{one}])*{one}(?![%_{one}])"
+        if _DAY.fullmatch(near):
+            reason = f"is no date: write DATE '{near}'"
+        return UsageError(f"--filter: {cell(near)!r} at character {min(starts) + 1} {reason}")
 
 
 def _date(match: re.Match[str]) -> Literal:
     day = datetime.date.fromisoformat(match["date"])
-    return Literal("date", f"DATE '{day}'", Fraction((day - _EPOCH).days))
+    return Literal("date", f"DATE '{day}'", Fraction((day - _EPOCH.date()).days))
 
 
 def _timestamp(match: re.Match[str]) -> Literal:
     """Return the literal of a timestamp, with the time zone UTC if the text has an offset."""
-    day = datetime.date.fromisoformat(match["date"])
-    time = datetime.time.fromisoformat(match["time"] or "00:00")
-    seconds = (day - _EPOCH).days * 86_400 + time.hour * 3600 + time.minute * 60 + time.second
-    if (zone := match["zone"] or "Z") != "Z":
-        digits = zone[1:].replace(":", "").ljust(4, "0")
-        offset_s = int(digits[:2]) * 3600 + int(digits[2:]) * 60
-        if int(digits[2:]) > 59 or offset_s > 86_400:
-            raise ValueError(zone)
-        seconds -= offset_s if zone[0] == "+" else -offset_s
-    fraction = (match["fraction"] or "").rstrip("0")
-    kind = "timestamp with time zone" if match["zone"] else "timestamp"
+    zone, fraction = match["zone"], (match["fraction"] or "").rstrip("0")
+    moment = datetime.datetime.fromisoformat(
+        f"{match['date']}T{match['time'] or '00:00'}{zone or 'Z'}"
+    )
+    seconds = (moment - _EPOCH) // datetime.timedelta(seconds=1)
     # In UTC, because two spellings of one instant have one normal form.
-    text = f"{np.datetime64(seconds, 's')}{fraction and f'.{fraction}'}{'Z' * bool(match['zone'])}"
+    text = f"{np.datetime64(seconds, 's')}{fraction and f'.{fraction}'}{'Z' if zone else ''}"
+    kind = "timestamp with time zone" if zone else "timestamp"
     value = Fraction(seconds * 10**9 + int(fraction.ljust(9, "0")))
     return Literal(kind, f"TIMESTAMP '{text}'", value)

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.selection.evaluate import COMPARISONS, comparison, kind_of, rows_that_match
+from beam_tfrecord.selection.evaluate import comparison, kind_of, rows_that_match
 from beam_tfrecord.selection.nodes import (
+    SIGNS,
     TRUE,
     And,
     Column,
     Compare,
     Condition,
     In,
-    IsNull,
-    IsTruth,
+    Is,
     Literal,
     Not,
     Operator,
@@ -32,14 +32,6 @@ from beam_tfrecord.selection.nodes import (
 
 # A longer list would take longer than to read what it excludes.
 _MOST_LITERALS = 1000
-_OPPOSITES: dict[Operator, Operator] = {
-    "=": "<>",
-    "<>": "=",
-    "<": ">=",
-    "<=": ">",
-    ">": "<=",
-    ">=": "<",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,15 +75,14 @@ class Parts:
                 return functools.reduce(join, (self.may_match(part, result) for part in parts))
             case Not(part):
                 return self.may_match(part, None if result is None else not result)
-            case IsNull() | IsTruth() if result is None:
+            case Is() if result is None:
                 return self._all(False)
-            case IsNull(Column(name)) if name in self.bounds:
+            case Is(Column(name), None) if name in self.bounds:
                 bounds = self.bounds[name]
                 return bounds.may_be_null if result else bounds.may_have_value
-            case IsNull(part) if not isinstance(part, Column):
-                return self._any(part, [None] if result else [True, False])
-            case IsTruth(part, truth):
-                return self._any(part, [truth] if result else [not truth, None])
+            case Is(part, wanted) if wanted is not None or not isinstance(part, Column):
+                results = [one for one in (True, False, None) if (one is wanted) is result]
+                return functools.reduce(pc.or_, (self.may_match(part, one) for one in results))
             case Column():
                 return self._compare("=", condition, TRUE, result)
             case Compare(sign, column, Literal() as literal):
@@ -101,9 +92,6 @@ class Parts:
                 each = (self._compare("=", column, literal, True) for literal in known)
                 return functools.reduce(pc.or_, each, self._all(False))
         return self._all(True)
-
-    def _any(self, condition: Condition, results: Sequence[bool | None]) -> pa.BooleanArray:
-        return functools.reduce(pc.or_, (self.may_match(condition, one) for one in results))
 
     def _all(self, value: bool) -> pa.BooleanArray:
         return pa.repeat(pa.scalar(value), self.count)
@@ -118,7 +106,7 @@ class Parts:
             return self._all(True)
         if result is None:
             return bounds.may_be_null
-        sign = sign if result else _OPPOSITES[sign]
+        sign = sign if result else SIGNS[sign].opposite
         may_be_nan = pa.types.is_floating(bounds.least.type) and (sign == "<>" or not result)
         found = self._all(True) if may_be_nan else _within(sign, literal, bounds)
         return pc.and_(found, bounds.may_have_value)
@@ -137,5 +125,5 @@ def _within(sign: Operator, literal: Literal, bounds: Bounds) -> pa.BooleanArray
             is_same = pc.and_(pc.equal(least, value), pc.equal(largest, value))
             found = pc.or_(pc.invert(is_same), literal.kind == "text")
         case sign, value:
-            found = COMPARISONS[sign](largest if sign in (">", ">=") else least, value)
+            found = SIGNS[sign].compare(largest if sign in (">", ">=") else least, value)
     return pc.fill_null(found, True)

@@ -11,12 +11,12 @@ import dataclasses
 import datetime
 import functools
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
-from beam_tfrecord.errors import DataError, SchemaConflict, UsageError, quoted
+from beam_tfrecord.errors import DataError, SchemaConflict, quoted
 from beam_tfrecord.features.arrow_types import is_text, type_of_column
 from beam_tfrecord.features.convert_to_schema import NoConversion, convert
 from beam_tfrecord.features.converting import can_cast
@@ -24,14 +24,13 @@ from beam_tfrecord.options.sources import ExcelOptions
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan
 from beam_tfrecord.sources.excel_cells import opened_workbook, rows_of, sheet_name, value_of
 from beam_tfrecord.sources.typed_files import (
-    Block,
     Contents,
     OpenTable,
+    Part,
     TypedFiles,
     check_names,
     framing_bytes,
 )
-from beam_tfrecord.tables import not_found
 from beam_tfrecord.type_checks import as_words
 
 # Excel's own numbers are doubles, of which these integers are exact.
@@ -91,37 +90,18 @@ class Excel(ExcelOptions, TypedFiles):
                 for at, value in enumerate(self._values(cells, place, read)):
                     if value is not None:
                         _column(columns, at, place).add(value, place, at)
-        fields = [columns[at].field(count, self.typed.get(names[at])) for at in wanted]
+        fields = [columns[at].field(count, self.typed.get(names[at]), file) for at in wanted]
         row_bytes = framing_bytes(names[at] for at in wanted) + _VALUE_BYTES * len(wanted)
         encoded = count * row_bytes + sum(columns[at].text_bytes for at in wanted)
-        block = Block(0, 1, count, file.bytes, encoded, encoded)
-        return Scan(chunk, Contents(pa.schema(fields), tuple(filter(None, names)), (block,)))
+        part = Part(0, 1, count, file.bytes, encoded, encoded)
+        return Scan(chunk, Contents(pa.schema(fields), tuple(filter(None, names)), (part,)))
 
-    def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
-        scans = list(inferences)
-        known = [name for scan in scans for name in scan.detail.names]
-        if unknown := [name for name in self.typed if name not in known]:
-            raise UsageError(not_found(unknown[0], known))
-        joined: dict[str, pa.DataType] = {}
-        for field in (field for scan in scans for field in scan.detail.schema):
-            kinds = frozenset((field.type, joined.get(field.name, field.type)))
-            joined[field.name] = _JOINED.get(kinds, field.type)
-        return super().merge(self._with_types(scan, joined) for scan in scans)
+    @property
+    def chosen_types(self) -> Mapping[str, Any]:
+        return self.typed
 
-    def _with_types(self, scan: Scan, joined: Mapping[str, pa.DataType]) -> Scan:
-        """Return a scan with the types of the user, and others `joined` if that is exact."""
-        fields = []
-        for field in scan.detail.schema:
-            to = self.typed.get(field.name, joined[field.name])
-            if can_cast(field.type, to):
-                field = field.with_type(to)
-            elif field.name in self.typed:
-                raise SchemaConflict(
-                    f"column {field.name!r} of {scan.chunk.file.name} is {field.type}, and not "
-                    f"{to} without loss: leave it out of --types, or convert it with --map"
-                )
-            fields.append(field)
-        return Scan(scan.chunk, dataclasses.replace(scan.detail, schema=pa.schema(fields)))
+    def join(self, one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+        return one if one.equals(other) else _JOINED.get(frozenset((one, other)))
 
     @contextlib.contextmanager
     def opened(self, file: InputFile) -> Iterator[OpenTable]:
@@ -214,26 +194,27 @@ class _Column:
         elif isinstance(value, int):
             self.largest = max(self.largest, abs(value))
 
-    def field(self, count: int, chosen: pa.DataType | None) -> pa.Field:
+    def field(self, count: int, chosen: pa.DataType | None, file: InputFile) -> pa.Field:
         """Return the column with the type of its values, or one as which texts are parsed."""
         kinds = frozenset(self.first)
-        arrow: pa.DataType
-        if chosen is not None and is_text(chosen):
-            arrow = chosen
-        elif len(kinds) < 2:
+        arrow: pa.DataType = pa.string()
+        if len(kinds) < 2:
             arrow = next(iter(kinds), pa.null())
         elif kinds in _JOINED and self.largest <= _EXACT:
             arrow = _JOINED[kinds]
-        elif chosen is not None:
-            arrow = pa.string()
-        else:
+        elif chosen is None:
             (one, here), (other, there), *_ = self.first.items()
             raise SchemaConflict(
                 f"column {self.name!r} is {one} in {here} but {other} in {there}: correct one, "
                 f"or pass --types {self.name}=string"
             )
-        if chosen is not None and is_text(arrow) and _is_parsed(chosen):
+        if chosen is not None and (is_text(chosen) or (is_text(arrow) and _is_parsed(chosen))):
             arrow = chosen
+        if chosen is not None and not can_cast(arrow, chosen):
+            raise SchemaConflict(
+                f"column {self.name!r} of {file.name} is {arrow}, and not {chosen} without loss: "
+                "leave it out of --types, or convert it with --map"
+            )
         return pa.field(self.name, arrow, nullable=self.filled < count or not kinds)
 
 

@@ -1,9 +1,8 @@
 """`TypedFiles`, the base of the sources whose files state the types of their columns.
 
-They are Parquet, Arrow IPC, ORC and Avro. A *block* is the smallest part of a file that can be read
-on its own: a row group, some record batches, a stripe, some data blocks. A format says which blocks
-a file has (`scan`), and reads a range of them (`opened`); units, schema, partitions and exact types
-are here.
+A *part* is the smallest part of a file that can be read on its own: a row group, some record
+batches, a stripe, some data blocks. A format opens a file (`open`), and says which parts it has and
+how a range of them is read; units, schema, partitions, exact types and rejects are here.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import contextlib
 import copy
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -50,41 +49,33 @@ from beam_tfrecord.tables import repeated
 # Estimated bytes of the framing of a record, and of the tags and lengths of one feature.
 _RECORD_BYTES = 16
 _FEATURE_BYTES = 8
-# Number of sizes to try in the search for ranges of blocks of similar size.
+# Number of sizes to try in the search for ranges of parts of similar size.
 _EVEN_STEPS = 16
 _PARTS_IN_UNIT = 16
 
 
-@dataclasses.dataclass(frozen=True)
-class Block:
-    """The smallest part of a file that can be read on its own."""
-
-    start: int
-    stop: int
-    rows: int
-    compressed_bytes: int
-    uncompressed_bytes: int
-    encoded_bytes: int
-    is_pruned: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Contents:
-    """What a scan finds in a file, or in a chunk of it."""
-
-    schema: pa.Schema
-    names: tuple[str, ...]
-    blocks: tuple[Block, ...]
-
-
 class Part(NamedTuple):
-    """A part of a file that can be read on its own; `start` and `stop` are as its format counts."""
+    """A part of a file that can be read on its own; `start` and `stop` are as its format counts.
+
+    `encoded_bytes` estimates its size in records; formats leave it to `TypedFiles`.
+    """
 
     start: int
     stop: int
     num_rows: int
     nbytes: int
     decoded_bytes: int
+    encoded_bytes: int = 0
+    is_pruned: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """What a scan finds in a file: the columns that are read, the names of all, and the parts."""
+
+    schema: pa.Schema
+    names: tuple[str, ...]
+    parts: tuple[Part, ...]
 
 
 class OpenTable(NamedTuple):
@@ -105,8 +96,8 @@ class OpenTable(NamedTuple):
 _Rows = TypeVar("_Rows", Part, pa.RecordBatch)
 
 
-class BlockRun(NamedTuple):
-    """Neighbouring blocks of a unit that are read, and the rows of the unit before them."""
+class PartRun(NamedTuple):
+    """Neighbouring parts of a unit that are read, and the rows of the unit before them."""
 
     start: int
     stop: int
@@ -114,11 +105,11 @@ class BlockRun(NamedTuple):
     rows: int
 
 
-class BlockUnit(NamedTuple):
+class PartUnit(NamedTuple):
     """The rows before a unit in its file, what is read of it, and columns that only scans know."""
 
     first_row: int
-    runs: tuple[BlockRun, ...]
+    runs: tuple[PartRun, ...]
     schema: pa.Schema | None = None
 
 
@@ -128,7 +119,7 @@ class TypedFiles(TypedOptions, FileSource):
 
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
-    detail_type: ClassVar[Any] = BlockUnit
+    detail_type: ClassVar[Any] = PartUnit
     # Whether only a scan knows the columns of a file.
     schema_from_scan: ClassVar[bool] = False
     # The number of the first row of a file.
@@ -148,13 +139,12 @@ class TypedFiles(TypedOptions, FileSource):
             fields = [plain_field(field) for field in table.schema if self.reads(field.name)]
             share = len(fields) / max(1, len(table.schema))
             per_row = framing_bytes(field.name for field in fields)
-            blocks: list[Block] = []
-            for part in self._guarded(table.parts, file, 0):
-                nbytes, decoded = int(share * part.nbytes), int(share * part.decoded_bytes)
-                check_size(nbytes, f"part {len(blocks)}", file)
-                encoded = part.num_rows * per_row + decoded
-                blocks.append(Block(part.start, part.stop, part.num_rows, nbytes, decoded, encoded))
-        return Scan(chunk, Contents(pa.schema(fields), tuple(table.schema.names), tuple(blocks)))
+            parts: list[Part] = []
+            for start, stop, rows, *sizes, _, _ in self._guarded(table.parts, file, 0):
+                nbytes, decoded = (int(share * size) for size in sizes)
+                check_size(nbytes, f"part {len(parts)}", file)
+                parts.append(Part(start, stop, rows, nbytes, decoded, rows * per_row + decoded))
+        return Scan(chunk, Contents(pa.schema(fields), tuple(table.schema.names), tuple(parts)))
 
     @property
     def part_bytes(self) -> int:
@@ -189,22 +179,22 @@ class TypedFiles(TypedOptions, FileSource):
             raise unreadable(file, row, error, self.advice(file)) from error
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Join neighbouring blocks up to `unit_bytes` of uncompressed data.
+        """Join neighbouring parts up to `unit_bytes` of decoded data.
 
         A member of a zip file is one unit, because each unit copies it.
         """
         (scan,) = scans
-        file, blocks = scan.chunk.file, scan.detail.blocks
+        file, parts = scan.chunk.file, scan.detail.parts
         schema = scan.detail.schema if self.schema_from_scan else None
-        spans = [(0, len(blocks))]
+        spans = [(0, len(parts))]
         if not is_in_zip(file.path):
-            spans = block_spans(blocks, self.unit_bytes)
+            spans = part_spans(parts, self.unit_bytes)
         units = []
         first_row = self.first_row
         for index, (start, stop) in enumerate(spans):
-            of_unit = blocks[start:stop]
-            read = [block for block in of_unit if not block.is_pruned]
-            rows = sum(block.rows for block in of_unit)
+            of_unit = parts[start:stop]
+            read = [part for part in of_unit if not part.is_pruned]
+            rows = sum(part.num_rows for part in of_unit)
             unit = Unit(
                 name=file.unit_name(index, len(spans)),
                 file=file,
@@ -212,12 +202,12 @@ class TypedFiles(TypedOptions, FileSource):
                 start=of_unit[0].start if of_unit else 0,
                 stop=of_unit[-1].stop if of_unit else 0,
                 rows=rows,
-                input_bytes=sum(block.compressed_bytes for block in read),
+                input_bytes=sum(part.nbytes for part in read),
                 # Also of what is not read, because it decides where one-pass jobs end a shard.
-                encoded_bytes=sum(block.encoded_bytes for block in of_unit),
-                detail=BlockUnit(first_row, _runs(of_unit), schema),
-                pruned_rows=rows - sum(block.rows for block in read),
-                pruned_bytes=sum(b.compressed_bytes for b in of_unit if b.is_pruned),
+                encoded_bytes=sum(part.encoded_bytes for part in of_unit),
+                detail=PartUnit(first_row, _runs(of_unit), schema),
+                pruned_rows=rows - sum(part.num_rows for part in read),
+                pruned_bytes=sum(part.nbytes for part in of_unit if part.is_pruned),
             )
             units.append(unit)
             first_row += rows
@@ -233,17 +223,28 @@ class TypedFiles(TypedOptions, FileSource):
         """
         scans = sorted(inferences, key=lambda scan: scan.chunk.file.name)
         found = [(scan.chunk.file, _fields_by_name(scan.detail)) for scan in scans]
-        return join_by_name(found, self._joined, columns=self.columns, union=self.union)
+        return join_by_name(
+            found, self._joined, columns=self.columns, union=self.union, types=self.chosen_types
+        )
+
+    @property
+    def chosen_types(self) -> Mapping[str, Any]:
+        """Types of columns that the user chose."""
+        return {}
+
+    def join(self, one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+        """Return the type for values of both types, if there is one."""
+        return join_types(one, other)
 
     def _joined(self, name: str, having: ByFile[pa.Field]) -> pa.Field:
         joined: Any = having[0][1].type
         for file, field in having[1:]:
-            wider = join_types(joined, field.type)
+            wider = self.join(joined, field.type)
             if wider is None and self.settled is not None and name in self.settled.names:
                 joined = self.settled.field(name).type
                 break
             if wider is None:
-                pairs = (pair for pair in having if join_types(pair[1].type, field.type) is None)
+                pairs = (pair for pair in having if self.join(pair[1].type, field.type) is None)
                 first, before = next(pairs)
                 raise SchemaConflict(
                     f"column {name!r} is {field.type} in {file.name} but {before.type} in "
@@ -268,7 +269,7 @@ class TypedFiles(TypedOptions, FileSource):
             DataError: The file is damaged, or lacks a column.
             SchemaConflict: The type of a column cannot be converted to the type in `schema`.
         """
-        detail: BlockUnit = unit.detail
+        detail: PartUnit = unit.detail
         if detail.runs:
             with self.opened(unit.file) as table:
                 for run in detail.runs:
@@ -277,7 +278,7 @@ class TypedFiles(TypedOptions, FileSource):
             yield no_rows(unit, schema)
 
     def _read_run(
-        self, table: OpenTable, unit: Unit, run: BlockRun, schema: pa.Schema, batch_rows: int
+        self, table: OpenTable, unit: Unit, run: PartRun, schema: pa.Schema, batch_rows: int
     ) -> Iterator[Batch]:
         first_row, _, inside = unit.detail
         inside = table.schema if inside is None else inside
@@ -301,29 +302,30 @@ def counted_column(schema: pa.Schema) -> list[str]:
     return [field.name for field in fields[:1]]
 
 
-def _runs(blocks: Iterable[Block]) -> tuple[BlockRun, ...]:
+def _runs(parts: Iterable[Part]) -> tuple[PartRun, ...]:
     runs = []
     row = 0
-    for is_pruned, group in itertools.groupby(blocks, key=lambda block: block.is_pruned):
+    for is_pruned, group in itertools.groupby(parts, key=lambda part: part.is_pruned):
         found = list(group)
-        rows = sum(block.rows for block in found)
+        rows = sum(part.num_rows for part in found)
         if not is_pruned:
-            runs.append(BlockRun(found[0].start, found[-1].stop, row, rows))
+            runs.append(PartRun(found[0].start, found[-1].stop, row, rows))
         row += rows
     return tuple(runs)
 
 
 def joined(parts: Iterable[Part], nbytes: int) -> Iterator[Part]:
     """Join neighbouring parts up to a number of decoded bytes."""
-    whole: Part | None = None
+    start, rows, stored, decoded = None, 0, 0, 0
     for part in parts:
-        sums = [sum(pair) for pair in zip(whole or (0,) * 5, part, strict=True)]
-        whole = Part(whole.start if whole else part.start, part.stop, *sums[2:])
-        if whole.decoded_bytes >= nbytes:
-            yield whole
-            whole = None
-    if whole:
-        yield whole
+        start = part.start if start is None else start
+        rows, stored = rows + part.num_rows, stored + part.nbytes
+        decoded += part.decoded_bytes
+        if decoded >= nbytes:
+            yield Part(start, part.stop, rows, stored, decoded)
+            start, rows, stored, decoded = None, 0, 0, 0
+    if start is not None:
+        yield Part(start, part.stop, rows, stored, decoded)
 
 
 def settled_by(source: Source, schema: pa.Schema | None) -> Source:
@@ -353,13 +355,13 @@ def framing_bytes(names: Iterable[str], leaves: Callable[[str], int] = lambda _:
     return _RECORD_BYTES + features
 
 
-def block_spans(blocks: Sequence[Block], unit_bytes: int) -> list[tuple[int, int]]:
-    """Cut blocks into ranges of at most `unit_bytes`; a larger block is a separate range.
+def part_spans(parts: Sequence[Part], unit_bytes: int) -> list[tuple[int, int]]:
+    """Cut parts into ranges of at most `unit_bytes`; a larger part is a separate range.
 
-    The number of ranges is the smallest possible. Their sizes are as even as the blocks allow,
+    The number of ranges is the smallest possible. Their sizes are as even as the parts allow,
     because some runners assign tasks to workers in advance.
     """
-    sizes = [block.uncompressed_bytes for block in blocks]
+    sizes = [part.decoded_bytes for part in parts]
     spans = _spans(sizes, unit_bytes)
     even = sum(sizes) // len(spans)
     for step in range(_EVEN_STEPS):

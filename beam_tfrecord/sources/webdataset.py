@@ -23,7 +23,6 @@ from beam_tfrecord.hashes import name_hash
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan
 from beam_tfrecord.sources.file_parts import check_size, open_input
 from beam_tfrecord.sources.typed_files import (
-    Block,
     Contents,
     OpenTable,
     Part,
@@ -100,12 +99,9 @@ class WebDataset(TypedFiles):
         fields = [pa.field(name, _type_of(name), counts[name] < len(keys)) for name in wanted]
         share = sum(sizes[name] for name in wanted) / max(1, sizes.total())
         per_row = framing_bytes(wanted)
-        blocks = []
-        for part in parts:
-            encoded = int(share * part.decoded_bytes) + part.num_rows * per_row
-            read = part.start, part.stop, part.num_rows, part.nbytes, part.decoded_bytes
-            blocks.append(Block(*read, encoded))
-        return Scan(chunk, Contents(pa.schema(fields), tuple(counts), tuple(blocks)))
+        encoded = (int(share * part.decoded_bytes) + part.num_rows * per_row for part in parts)
+        sized = (part._replace(encoded_bytes=n) for part, n in zip(parts, encoded, strict=True))
+        return Scan(chunk, Contents(pa.schema(fields), tuple(counts), tuple(sized)))
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         """Join the columns of all shards that have samples.
@@ -115,7 +111,7 @@ class WebDataset(TypedFiles):
             UsageError: No shard has one of `columns`.
         """
         scans = list(inferences)
-        filled = [scan for scan in scans if scan.detail.blocks]
+        filled = [scan for scan in scans if scan.detail.parts]
         return super().merge(filled or scans)
 
     def open(self, raw: pa.NativeFile, file: InputFile) -> OpenTable:

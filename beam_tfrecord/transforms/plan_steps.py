@@ -6,14 +6,9 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import pyarrow as pa
-
-from beam_tfrecord.exchange.checkpoints import saved_tally
-from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
 from beam_tfrecord.sources.groups import Group
 from beam_tfrecord.workdir.progress_files import ProgressLog
-from beam_tfrecord.workdir.stored_plan import group_key
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +48,6 @@ class AnnouncedGroups:
     function: Callable[[Any], Iterable[Group]]
     limit: int | None
     rows: ProgressLog
-    done: Callable[[Group], Tally]
     types: ProgressLog | None
 
     def __call__(self, element: Any) -> Iterator[Group]:
@@ -62,21 +56,11 @@ class AnnouncedGroups:
         units = units_of(groups)
         rows = [unit.rows for unit in units if unit.rows is not None]
         total = sum(rows) if len(rows) == len(units) else 0
-        done = [self.done(group) for group in groups]
-        done_rows, rejects = (sum(one.rows for one in done), sum(one.rejects for one in done))
-        if total or done_rows:
-            total = total if self.limit is None else min(self.limit, total)
-            self.rows.add(done_rows, total=total, rejects=rejects)
+        if total:
+            self.rows.add(total=total if self.limit is None else min(self.limit, total))
         if self.types is not None:
             self.types.add(total=sum(unit.input_bytes for unit in units))
         yield from groups
-
-
-def done_tally(directory: str | None, schema: pa.Schema | None, group: Group) -> Tally:
-    """Return the sums over a group that an earlier attempt has finished; empty if unknown."""
-    if directory is None or schema is None:
-        return Tally()
-    return saved_tally(directory, group_key(group, schema))
 
 
 def infer_group(source: Source, progress: ProgressLog, group: Group) -> Iterator[Any]:

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
+from beam_tfrecord.calls import takes_too, with_arguments
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.inputs import SOURCES
 from beam_tfrecord.options import sources
-from beam_tfrecord.options.calls import takes_too, with_arguments
 from beam_tfrecord.options.jobs import SelectOptions
 from beam_tfrecord.options.option import Option
 from beam_tfrecord.selection.select import make_selection
@@ -196,16 +196,15 @@ class ReadFromCsv(ReadFromSource):
 
     kind = "csv"
 
-    @takes_too(_Csv, _Csv)
+    @takes_too(_Csv)
     def __init__(self, options: _Csv) -> None:
         self._read_kind(options)
 
 
 class ReadFromJson(ReadFromSource):
-    """Read JSON Lines and JSON files as `Batch`es, plain or compressed.
+    """Read JSON Lines and JSON files, plain or compressed (``.gz .bz2 .zst .lz4 .xz``).
 
-    A file is JSON Lines, an array of objects, or one or several objects over several lines. It may
-    be compressed: ``.gz .bz2 .zst .lz4 .xz``.
+    A file is JSON Lines, an array of objects, or one or several objects over several lines.
 
     Raises:
         UsageError: The arguments do not fit together.
@@ -213,7 +212,7 @@ class ReadFromJson(ReadFromSource):
 
     kind = "json"
 
-    @takes_too(_Json, _Json)
+    @takes_too(_Json)
     def __init__(self, options: _Json) -> None:
         self._read_kind(options)
 
@@ -230,7 +229,7 @@ class ReadFromExcel(ReadFromSource):
 
     kind = "excel"
 
-    @takes_too(_Excel, _Excel)
+    @takes_too(_Excel)
     def __init__(self, options: _Excel) -> None:
         self._read_kind(options)
 
@@ -241,8 +240,7 @@ class ReadFromTFRecord(ReadFromSource):
     The columns of a dataset have the types of its manifest. Those of other files are found in all
     records: a feature with one value in each record is a scalar, one with the same number of values
     in each a list of fixed size, and others are lists. Bytes are text if all are valid UTF-8. A
-    feature that a record lacks is null there. Rows of a dataset lose their splits. Suffixes of
-    files are ``.tfrecord`` and ``.tfrecords``, also with ``.gz``.
+    feature that a record lacks is null there. Rows of a dataset lose their splits.
 
     Raises:
         UsageError: The arguments do not fit together.
@@ -250,13 +248,13 @@ class ReadFromTFRecord(ReadFromSource):
 
     kind = "tfrecord"
 
-    @takes_too(_TFRecord, _TFRecord)
+    @takes_too(_TFRecord)
     def __init__(self, options: _TFRecord) -> None:
         self._read_kind(options)
 
 
 class _ReadFromTyped(ReadFromSource):
-    @takes_too(_Typed, _Typed)
+    @takes_too(_Typed)
     def __init__(self, options: _Typed) -> None:
         self._read_kind(options)
 
@@ -315,7 +313,7 @@ class ReadFromArrow(ReadFromSource):
 
     kind = "arrow"
 
-    @takes_too(_Arrow, _Arrow)
+    @takes_too(_Arrow)
     def __init__(self, options: _Arrow) -> None:
         readable = until_exit(options.paths, options.temp_dir)
         if isinstance(readable, OnDisk):
@@ -339,7 +337,7 @@ class ReadFromNumpy(ReadFromSource):
 
     kind = "numpy"
 
-    @takes_too(_Numpy, _Numpy)
+    @takes_too(_Numpy)
     def __init__(self, options: _Numpy) -> None:
         self._names: tuple[str, ...] = ()
         if not isinstance(options.paths, Mapping | np.ndarray):
@@ -364,7 +362,9 @@ class ReadFromImages(ReadFromSource):
     may have tables of metadata, such as ``metadata.jsonl``. `layout` is the meaning of the folders.
     ``class``: the first folder is the class. ``split``: the first folder is the split, and the
     second, if there is one, the class. ``flat``: folders have no meaning. None means that tables of
-    metadata decide, or else the names of the folders.
+    metadata decide, or else the names of the folders. The paths of a table are in `path_column`, by
+    default ``path``, or ``file_name`` of metadata. `check`: ``header`` checks format, size and end
+    marks, ``decode`` all pixels.
 
     Raises:
         UsageError: The arguments do not fit together.
@@ -372,7 +372,7 @@ class ReadFromImages(ReadFromSource):
 
     kind = "images"
 
-    @takes_too(_Images, _Images)
+    @takes_too(_Images)
     def __init__(self, options: _Images) -> None:
         self._read_kind(options)
 
@@ -392,13 +392,13 @@ class ReadFromCoco(ReadFromSource):
 
     kind = "coco"
 
-    @takes_too(_Coco, _Coco)
+    @takes_too(_Coco)
     def __init__(self, options: _Coco) -> None:
         self._read_kind(options)
 
 
 class _ReadFromLake(ReadFromSource):
-    @takes_too(_Lake, _Lake)
+    @takes_too(_Lake)
     def __init__(self, options: _Lake) -> None:
         self._read_kind(options)
 
@@ -420,10 +420,9 @@ class ReadFromIceberg(_ReadFromLake):
     """Read one snapshot of an Apache Iceberg table as `Batch`es.
 
     Position deletes, renamed and added columns are honoured. The table is
-    ``iceberg://catalog/database.table``, its metadata file, or its directory if that has a
-    ``version-hint.text``. `properties` are those of the catalogue and its storage, such as
-    ``{"type": "sql", "uri": "sqlite:///catalog.db"}``; by default those of pyiceberg's
-    configuration.
+    ``iceberg://catalog/database.table``, its metadata file or its directory. `properties` are those
+    of the catalogue and its storage, such as ``{"type": "sql", "uri": "sqlite:///catalog.db"}``; by
+    default those of pyiceberg's configuration.
 
     Raises:
         UsageError: There is no such table or snapshot, or it has a feature that is not supported.
@@ -445,7 +444,7 @@ class ReadFromSql(ReadFromSource):
 
     kind = "sql"
 
-    @takes_too(_Sql, _Sql)
+    @takes_too(_Sql)
     def __init__(self, options: _Sql) -> None:
         self._read_kind(options, password=options.password)
 
@@ -461,7 +460,7 @@ class ReadFromJdbc(ReadFromSql):
         UsageError: The arguments do not fit together.
     """
 
-    @takes_too(_Jdbc, _Jdbc)
+    @takes_too(_Jdbc)
     def __init__(self, options: _Jdbc) -> None:
         if options.schema is not None:
             raise UsageError(

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.beam_steps import count
+from beam_tfrecord.calls import takes_too
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.options.calls import takes_too
 from beam_tfrecord.options.option import Option
 from beam_tfrecord.options.sources import ColumnsOption, SourceOptions
 from beam_tfrecord.runner_traits import check_lossless
@@ -64,10 +64,18 @@ class _ReadAll(beam.PTransform):
 
     _reader: ClassVar[Any]
 
-    @takes_too(ReadAllOptions, dict)
-    def __init__(self, options: dict[str, Any]) -> None:
+    @takes_too(ReadAllOptions)
+    def __init__(self, options: ReadAllOptions) -> None:
+        self._set_up(options)
+
+    def _set_up(self, options: ReadAllOptions) -> None:
         super().__init__()
-        self._reader_of = functools.partial(self._reader, **options)
+        of_reader = {
+            field.name: value
+            for field in dataclasses.fields(options)
+            if (value := getattr(options, field.name)) is not field.default
+        }
+        self._reader_of = functools.partial(self._reader, **of_reader)
         # Wrong options are refused here, not on a worker.
         self._shown = display.of_source(self._reader_of("").source)
 
@@ -105,10 +113,7 @@ def _tasks(reader_of: Any, name: str, path: Any) -> Iterator[Task]:
 
 def _read(step: str, task: Task) -> Iterator[Batch]:
     reader, schema, group = task
-    batches = read_group(
-        reader.source, group, schema, batch_rows=reader.batch_rows, step_path=(step,)
-    )
-    for batch in batches:
+    for batch in read_group(reader.source, group, schema, reader.batch_rows, (step,)):
         count(_ReadAll, "read-rows", batch.num_rows)
         # Nobody knows the position of the path among all, and it may occur twice.
         yield dataclasses.replace(batch, origin=None, group=None)
@@ -121,16 +126,17 @@ class _ReadAllOf(_ReadAll):
         UsageError: There is no schema, or the options do not fit together.
     """
 
-    @takes_too(_SchemaToo, dict)
-    def __init__(self, options: dict[str, Any]) -> None:
-        arrow = as_arrow_schema(options.pop("schema", None))
+    @takes_too(_SchemaToo)
+    def __init__(self, options: _SchemaToo) -> None:
+        arrow = as_arrow_schema(options.schema)
         if not isinstance(arrow, pa.Schema):
             name = type(self).__name__
             raise UsageError(
                 f"{name} needs the types: {name}(schema=bt.schema('one-of-the-files'))"
             )
-        types = dict(zip(arrow.names, arrow.types, strict=True))
-        super().__init__(**{"types": types, "columns": arrow.names, **options})
+        types = options.types or dict(zip(arrow.names, arrow.types, strict=True))
+        columns = options.columns or arrow.names
+        self._set_up(dataclasses.replace(options, schema=None, types=types, columns=columns))
 
 
 class ReadAllFromArrow(_ReadAll):

@@ -24,35 +24,13 @@ from beam_tfrecord.job_batch import JobBatch, Part, StepPath, as_job_batch
 from beam_tfrecord.runner_traits import check_lossless
 from beam_tfrecord.sources.base import InputFile, Scan, Source
 from beam_tfrecord.sources.groups import GROUP_BYTES, Group, group_units, grown_bytes, one_group
-from beam_tfrecord.transforms import display
+from beam_tfrecord.transforms import display, plan_steps
 from beam_tfrecord.transforms.graph import inputs_of, mark_step, step_label
-from beam_tfrecord.transforms.plan_steps import (
-    AnnouncedGroups,
-    ListedFiles,
-    ScannedChunk,
-    done_tally,
-    infer_group,
-    units_of,
-)
+from beam_tfrecord.transforms.plan_steps import AnnouncedGroups, ListedFiles, ScannedChunk
+from beam_tfrecord.workdir import progress_files, stored_plan
 from beam_tfrecord.workdir.faults import Guarded
-from beam_tfrecord.workdir.progress_files import (
-    FIRST_PASS,
-    READING,
-    SCANNING,
-    TYPES,
-    ProgressLog,
-)
-from beam_tfrecord.workdir.stored_plan import (
-    GROUPS,
-    SCHEMA,
-    Stored,
-    count_done,
-    group_key,
-    load_groups,
-    load_schema,
-    load_stored,
-    save_remarks,
-)
+from beam_tfrecord.workdir.progress_files import ProgressLog
+from beam_tfrecord.workdir.stored_plan import GROUPS, SCHEMA, Stored
 
 DONE = "done"
 
@@ -126,10 +104,8 @@ class ReadBatches(beam.PTransform):
         step = step_label(pipeline)
         stored = None if self.reads_all else self.resume
         # A second output prevents combiner lifting in the next steps, so add it only if needed.
-        may_skip = stored is not None and count_done(stored) > 0
-        # If the schema is known now, `plan_reading` reports the rows of finished groups at once.
-        reports = not isinstance(schema, pa.Schema)
-        reading = _ReadGroup(self, step, stored, may_skip, reports_skipped=reports)
+        may_skip = stored is not None and stored_plan.count_done(stored) > 0
+        reading = _ReadGroup(self, step, stored, may_skip)
         read = beam.ParDo(reading, schema).with_output_types(Batch)
         spread = groups | "SpreadGroups" >> beam.Reshuffle()
         if may_skip:
@@ -189,21 +165,12 @@ def schema_of(pipeline: beam.Pipeline, reader: ReadBatches) -> Any:
 class _ReadGroup(beam.DoFn):
     """Reads the units of a group in order, or yields the stored results of a finished group."""
 
-    def __init__(
-        self,
-        reader: ReadBatches,
-        step: str,
-        resume: str | None,
-        may_skip: bool,
-        *,
-        reports_skipped: bool,
-    ) -> None:
+    def __init__(self, reader: ReadBatches, step: str, resume: str | None, may_skip: bool) -> None:
         self._source = reader.source
         self._batch_rows = reader.batch_rows
         self._limit = reader.limit
         self._resume = resume
         self._may_skip = may_skip
-        self._reports_skipped = reports_skipped
         self._step_path = (step,)
         self._read = Guarded(self._outputs, reader.faults)
         self._progress = ProgressLog(reader.faults, _phase_of(reader))
@@ -216,20 +183,13 @@ class _ReadGroup(beam.DoFn):
         key = ""
         self._progress.add()
         if self._resume is not None:
-            key = group_key(group, schema)
+            key = stored_plan.group_key(group, schema)
             if self._may_skip and (done := find_group(self._resume, key)) is not None:
                 count(type(self), "resumed-groups", 1)
-                if self._reports_skipped:
-                    self._progress.add(done.tally.rows, rejects=done.tally.rejects)
+                self._progress.add(done.tally.rows, rejects=done.tally.rejects)
                 yield beam.pvalue.TaggedOutput(DONE, done)
                 return
-        batches = read_group(
-            self._source,
-            group,
-            schema,
-            batch_rows=self._batch_rows,
-            step_path=self._step_path,
-        )
+        batches = read_group(self._source, group, schema, self._batch_rows, self._step_path)
         for batch in numbered_batches(first_rows(batches, self._limit), key):
             if self._read.is_stopped():
                 return
@@ -241,7 +201,7 @@ class _ReadGroup(beam.DoFn):
 
 
 def _phase_of(reader: ReadBatches) -> str:
-    return FIRST_PASS if reader.reads_all else READING
+    return progress_files.FIRST_PASS if reader.reads_all else progress_files.READING
 
 
 def numbered_batches(batches: Iterator[JobBatch], key: str) -> Iterator[JobBatch]:
@@ -256,21 +216,12 @@ def numbered_batches(batches: Iterator[JobBatch], key: str) -> Iterator[JobBatch
         yield batch.replace(rows_read=batch.rows_counted, part=part)
     if number and key:
         # To mark the last batch itself, each would have to wait for the next one.
-        yield JobBatch(
-            NOTHING,
-            group=batch.group,
-            rows_read=0,
-            part=Part(key, number, is_last=True),
-        )
+        end = Part(key, number, is_last=True)
+        yield JobBatch(NOTHING, group=batch.group, rows_read=0, part=end)
 
 
 def read_group(
-    source: Source,
-    group: Group,
-    schema: pa.Schema,
-    *,
-    batch_rows: int = DEFAULT_BATCH_ROWS,
-    step_path: StepPath = (),
+    source: Source, group: Group, schema: pa.Schema, batch_rows: int, step_path: StepPath
 ) -> Iterator[JobBatch]:
     """Yield the batches of a group in order, each with the position of its unit in source order."""
     for index, unit in enumerate(group.units, start=group.first_unit):
@@ -305,25 +256,23 @@ def plan_reading(
 ) -> tuple[Any, Any]:
     """Return a PCollection of groups to read, and the schema or a side input that yields it."""
     source, faults, resume = reader.source, reader.faults, reader.resume
-    groups = load_stored(resume, GROUPS)
-    schema = load_schema(resume, SCHEMA) if reader.schema is None else reader.schema
+    groups = stored_plan.load_stored(resume, GROUPS)
+    schema = stored_plan.load_schema(resume, SCHEMA) if reader.schema is None else reader.schema
     if reader.plans_in_launcher and reader.files is not None:
         groups, schema = _plan_here(reader, reader.files, groups, schema)
-    typed = ProgressLog(faults, TYPES)
+    typed = ProgressLog(faults, progress_files.TYPES)
     announced = functools.partial(
         AnnouncedGroups,
         # A selection reads more rows than the limit, but nobody knows how many.
         limit=reader.limit if source.selection is None else None,
         rows=ProgressLog(faults if reads else None, _phase_of(reader)),
-        done=functools.partial(done_tally, None if reader.reads_all else resume, schema),
         types=typed if schema is None and not source.infers_from_scans else None,
     )
     if groups is None or (schema is None and source.infers_from_scans):
-        scanned = ProgressLog(faults, SCANNING)
+        scanned = ProgressLog(faults, progress_files.SCANNING)
+        listed = Guarded(ListedFiles(source, reader.files, scanned), faults)
         scans = (
-            _start(
-                pipeline, "ListFiles", Guarded(ListedFiles(source, reader.files, scanned), faults)
-            )  # InputFile
+            _start(pipeline, "ListFiles", listed)  # InputFile
             | "CutFiles" >> beam.FlatMap(Guarded(source.chunks, faults))  # Chunk
             | "SpreadChunks" >> beam.Reshuffle()
             | "ScanChunks" >> beam.FlatMap(Guarded(ScannedChunk(source, scanned), faults))  # Scan
@@ -332,14 +281,15 @@ def plan_reading(
         planned = _gathered(scans, "GroupUnits", Guarded(announced(_group_plan(reader)), faults))
     else:
         # The worker loads stored groups, to keep them out of the pipeline's description.
-        known = functools.partial(_given, groups) if resume is None else _stored(resume)
+        known = functools.partial(_known, groups if resume is None else resume)
         planned = _start(pipeline, "LoadGroups", Guarded(announced(known), faults))
     if schema is not None:
         return planned, schema
     if source.infers_from_scans:
-        inferred = scans | "InferScans" >> beam.FlatMap(Guarded(_YieldResult(source.infer), faults))
+        infer = Guarded(functools.partial(_inferred, source), faults)
+        inferred = scans | "InferScans" >> beam.FlatMap(infer)
     else:
-        infer = Guarded(functools.partial(infer_group, source, typed), faults)
+        infer = Guarded(functools.partial(plan_steps.infer_group, source, typed), faults)
         inferred = (
             planned | "SpreadInference" >> beam.Reshuffle() | "InferUnits" >> beam.FlatMap(infer)
         )
@@ -348,10 +298,7 @@ def plan_reading(
 
 
 def _plan_here(
-    reader: ReadBatches,
-    files: Sequence[InputFile],
-    groups: list[Group] | None,
-    schema: pa.Schema | None,
+    reader: ReadBatches, files: Sequence[InputFile], groups: list[Group] | None, schema: Any
 ) -> tuple[list[Group], pa.Schema]:
     """Scan the files in this process; return the groups and the schema."""
     source = reader.source
@@ -361,18 +308,20 @@ def _plan_here(
     if groups is None:
         groups = list(_group_plan(reader)(scans))
     if schema is None:
-        seen = scans if source.infers_from_scans else units_of(groups)
+        seen = scans if source.infers_from_scans else plan_steps.units_of(groups)
         (schema,) = _schema_merge(reader)([source.infer(one) for one in seen])
     return groups, schema
 
 
 def _group_plan(reader: ReadBatches) -> Stored:
-    plan = _GroupPlan(reader.source, reader.group_bytes, reader.max_group_bytes, reader.limit)
+    sizes = (reader.group_bytes, reader.max_group_bytes or reader.group_bytes)
+    plan = functools.partial(_grouped, reader.source, sizes, reader.limit)
     return Stored(plan, reader.resume, GROUPS)
 
 
 def _schema_merge(reader: ReadBatches) -> Stored:
-    return Stored(_Merge(reader.source, reader.faults), reader.resume, SCHEMA)
+    merge = functools.partial(_merged, reader.source, reader.faults)
+    return Stored(merge, reader.resume, SCHEMA)
 
 
 def _start(pipeline: beam.Pipeline, label: str, function: Callable[[Any], Iterable[Any]]) -> Any:
@@ -394,57 +343,33 @@ def _gathered(elements: Any, label: str, function: Callable[[Any], Iterable[Any]
     return once | label >> beam.FlatMap(call, beam.pvalue.AsList(elements))
 
 
-def _given(groups: Sequence[Group], _: bytes) -> Iterator[Group]:
-    yield from groups
+def _known(groups: Sequence[Group] | str, _: bytes) -> Iterator[Group]:
+    """Yield groups, or those that a directory stores."""
+    yield from stored_plan.load_groups(groups) if isinstance(groups, str) else groups
 
 
-def _stored(directory: str) -> Callable[[bytes], Iterator[Group]]:
-    return functools.partial(_load_groups, directory)
+def _inferred(source: Source, scan: Scan) -> Iterator[Any]:
+    yield source.infer(scan)
 
 
-def _load_groups(directory: str, _: bytes) -> Iterator[Group]:
-    yield from load_groups(directory)
+def _merged(
+    source: Source, directory: str | None, inferences: Iterable[Any]
+) -> Iterator[pa.Schema]:
+    """Merge the inferences of all parts into a schema, and store the remarks on it."""
+    found = list(inferences)
+    schema = source.merge(found)
+    if directory is not None and (remarks := source.remarks(found, schema)):
+        stored_plan.save_remarks(directory, remarks)
+    yield schema
 
 
-@dataclasses.dataclass(frozen=True)
-class _YieldResult:
-    """A callable that yields the single result of a function, for FlatMap."""
-
-    function: Any
-
-    def __call__(self, value: Any) -> Iterator[Any]:
-        yield self.function(value)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Merge:
-    """Merges the inferences of all parts into a schema, and stores the remarks on it."""
-
-    source: Source
-    directory: str | None
-
-    def __call__(self, inferences: Iterable[Any]) -> Iterator[pa.Schema]:
-        found = list(inferences)
-        schema = self.source.merge(found)
-        if self.directory is not None and (remarks := self.source.remarks(found, schema)):
-            save_remarks(self.directory, remarks)
-        yield schema
-
-
-@dataclasses.dataclass(frozen=True)
-class _GroupPlan:
-    """A callable that splits all scanned files into units, and packs the units into groups."""
-
-    source: Source
-    group_bytes: int
-    max_group_bytes: int | None
-    limit: int | None
-
-    def __call__(self, scans: Sequence[Scan]) -> Iterator[Group]:
-        units = self.source.all_units(scans)
-        total_bytes = sum(unit.encoded_bytes for unit in units)
-        max_bytes = self.max_group_bytes or self.group_bytes
-        group_bytes = grown_bytes(total_bytes, max_bytes, self.group_bytes)
-        groups = one_group(units) if self.limit else group_units(units, group_bytes)
-        # The largest first, so that all workers end at nearly the same time.
-        yield from sorted(groups, key=lambda group: -group.encoded_bytes)
+def _grouped(
+    source: Source, sizes: tuple[int, int], limit: int | None, scans: Sequence[Scan]
+) -> Iterator[Group]:
+    """Split all scanned files into units, and pack the units into groups."""
+    units = source.all_units(scans)
+    least, most = sizes
+    group_bytes = grown_bytes(sum(unit.encoded_bytes for unit in units), most, least)
+    groups = one_group(units) if limit else group_units(units, group_bytes)
+    # The largest first, so that all workers end at nearly the same time.
+    yield from sorted(groups, key=lambda group: -group.encoded_bytes)

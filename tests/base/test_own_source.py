@@ -81,10 +81,12 @@ def test_its_options_are_those_of_its_fields(run):
 
 def test_it_passes_the_tests_of_all_sources(run):
     words = ("pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "--rootdir=project")
-    ran = run(*words, "project/test_lines_source.py")
-    assert int(re.findall(r"(\d+) passed", ran.stdout)[0]) > 20
-    assert "skipped" not in ran.stdout
+    for name in ("lines", "readings"):
+        ran = run(*words, f"project/test_{name}_source.py")
+        assert int(re.findall(r"(\d+) passed", ran.stdout)[0]) > 20
+        assert "skipped" not in ran.stdout
 
 
-def test_it_is_short():
-    assert len((PROJECT / "lines_source.py").read_text().splitlines()) < 100
+@pytest.mark.parametrize(("name", "lines"), [("lines", 100), ("readings", 60)])
+def test_it_is_short(name, lines):
+    assert len((PROJECT / f"{name}_source.py").read_text().splitlines()) < lines

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from beam_tfrecord.images import Fault, Header
-from beam_tfrecord.images.decode import Transform, check_decode, make_transform, transformed
+from beam_tfrecord.images.decode import Transform, check_decode, transformed
 from beam_tfrecord.images.formats import describe
 from beam_tfrecord.sources.images.source import Images
 from tests.helpers.effort import examples
@@ -144,7 +144,7 @@ def test_photographs_are_there():
 @pytest.mark.parametrize("format", ["jpeg", "png", "webp"])
 def test_everything_becomes_everything(name, format):
     header = describe(SAMPLES[name])
-    how = make_transform("10x12", format, 90, orient=True)
+    how = Transform("10x12", format, 90, orient=True)
     data, new, _ = transformed(SAMPLES[name], header, how, max_pixels=PIXELS)
     assert describe(data) == new
     assert (new.format, new.height, new.width, new.orientation) == (format, 10, 12, 1)
@@ -155,7 +155,7 @@ def test_everything_becomes_everything(name, format):
 def test_resizing_keeps_what_is_seen():
     image = picture(width=640, height=480)
     data = encoded(image, "JPEG", quality=95)
-    how = make_transform(60, "png", 90, orient=False)
+    how = Transform(60, "png", 90, orient=False)
     small, header, _ = transformed(data, describe(data), how, max_pixels=PIXELS)
     assert (header.width, header.height) == (80, 60)
     expected = np.asarray(image.resize((80, 60), Image.Resampling.BICUBIC), np.int16)
@@ -166,7 +166,7 @@ def test_resizing_keeps_what_is_seen():
 @pytest.mark.parametrize("wanted", [(None, "png"), (8, None), ("4x4", "jpeg")])
 def test_pixels_that_no_format_holds_are_not_made_to_fit(kind, wanted):
     data = encoded(Image.fromarray(np.arange(192, dtype=kind).reshape(12, 16) * 1000), "TIFF")
-    how = make_transform(*wanted, 90, orient=False)
+    how = Transform(*wanted, 90, orient=False)
     with pytest.raises(Fault, match=r"pixels that are .*store it as it is"):
         transformed(data, describe(data), how, max_pixels=PIXELS)
 
@@ -174,7 +174,7 @@ def test_pixels_that_no_format_holds_are_not_made_to_fit(kind, wanted):
 @pytest.mark.parametrize("resize", ["20000x20000", "99999999999", 10**6])
 def test_a_size_beyond_the_limit_is_refused_before_it_is_made(resize):
     data = encoded(picture(), "PNG")
-    how = make_transform(resize, None, 90, orient=False)
+    how = Transform(resize, None, 90, orient=False)
     with pytest.raises(Fault, match=r"would be .* choose a smaller --resize") as raised:
         transformed(data, describe(data), how, max_pixels=PIXELS)
     assert raised.value.code == "too-large"
@@ -184,7 +184,7 @@ def test_a_size_beyond_the_limit_is_refused_before_it_is_made(resize):
 @pytest.mark.parametrize("resize", [None, "30x20", 8])
 def test_pictures_are_turned_upright(orientation, resize):
     data = encoded(picture(), "PNG", exif=exif(orientation))
-    how = make_transform(resize, "png", 90, orient=True)
+    how = Transform(resize, "png", 90, orient=True)
     turned, header, _ = transformed(data, describe(data), how, max_pixels=PIXELS)
     upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
     scale = 8 / min(upright.size)
@@ -198,7 +198,7 @@ def test_pictures_are_turned_upright(orientation, resize):
 
 def test_an_orientation_that_is_not_applied_is_kept():
     data = encoded(picture(), "JPEG", exif=exif(6))
-    how = make_transform(8, None, 90, orient=False)
+    how = Transform(8, None, 90, orient=False)
     small, header, _ = transformed(data, describe(data), how, max_pixels=PIXELS)
     assert header.orientation == describe(small).orientation == 6
     assert (header.width, header.height) == (round(WIDTH * 8 / HEIGHT), 8)
@@ -206,7 +206,7 @@ def test_an_orientation_that_is_not_applied_is_kept():
 
 def test_a_tiff_is_always_turned():
     data = oriented_tiff(6)
-    how = make_transform(None, "png", 90, orient=False)
+    how = Transform(None, "png", 90, orient=False)
     turned, header, _ = transformed(data, describe(data), how, max_pixels=PIXELS)
     assert header == describe(turned) == Header("png", HEIGHT, WIDTH, 3, 1)
 
@@ -214,14 +214,14 @@ def test_a_tiff_is_always_turned():
 def test_transparency_becomes_white_in_a_jpeg():
     image = Image.new("RGBA", (16, 16), (255, 0, 0, 0))
     data = encoded(image, "PNG")
-    how = make_transform(None, "jpeg", 95, orient=False)
+    how = Transform(None, "jpeg", 95, orient=False)
     jpeg, _, _ = transformed(data, describe(data), how, max_pixels=PIXELS)
     assert np.asarray(Image.open(io.BytesIO(jpeg))).min() > 250
 
 
 def test_sixteen_bits_become_eight():
     data = SAMPLES["png-grey-16"]
-    how = make_transform(None, "webp", 100, orient=False)
+    how = Transform(None, "webp", 100, orient=False)
     webp, _, _ = transformed(data, describe(data), how, max_pixels=PIXELS)
     expected = np.asarray(Image.open(io.BytesIO(data))).astype(np.int32) >> 8
     seen = np.asarray(Image.open(io.BytesIO(webp)).convert("L"), np.int32)
@@ -232,7 +232,7 @@ def test_quality_counts():
     data = encoded(picture(width=200, height=200), "PNG")
     sizes = []
     for quality in (10, 90):
-        how = make_transform(None, "jpeg", quality, orient=False)
+        how = Transform(None, "jpeg", quality, orient=False)
         sizes.append(len(transformed(data, describe(data), how, max_pixels=PIXELS)[0]))
     assert sizes[0] < sizes[1]
 
@@ -244,10 +244,10 @@ def test_quality_counts():
         (Transform(format="jpeg"), False),
         (Transform(format="png"), True),
         (Transform(orient=True), True),
-        (Transform(shorter=17), False),
-        (Transform(shorter=16), True),
-        (Transform(size=(17, 23)), False),
-        (Transform(size=(23, 17)), True),
+        (Transform(resize=17), False),
+        (Transform(resize=16), True),
+        (Transform(resize=(17, 23)), False),
+        (Transform(resize=(23, 17)), True),
     ],
 )
 def test_only_what_must_change_is_touched(how, changes):
@@ -255,7 +255,7 @@ def test_only_what_must_change_is_touched(how, changes):
 
 
 def test_a_format_of_its_own_is_chosen_where_none_is_told():
-    how = make_transform(8, None, 90, orient=False)
+    how = Transform(8, None, 90, orient=False)
     formats = {
         name: transformed(SAMPLES[name], describe(SAMPLES[name]), how, max_pixels=PIXELS)[1].format
         for name in ("jpeg", "png", "gif", "webp", "bmp", "tiff")

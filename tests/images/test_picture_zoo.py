@@ -109,7 +109,7 @@ def test_pictures_that_end_anywhere(name, share, way):
     assert decode.said != "silent" or decode.is_decoded
     has_fewer_rows = way == "rows" and data.startswith(b"\x89PNG") and data != ZOO[name]
     if has_fewer_rows and tensorflow_pixels(data) is None:
-        assert stored(data, "header", Transform(shorter=4)) is None
+        assert stored(data, "header", Transform(resize=4)) is None
 
 
 @pytest.mark.slow
@@ -130,7 +130,7 @@ header = describe(data)
 assert header[1:3] == (11, 7)
 for _ in range(400):
     check_decode(data, header, max_pixels=2**28)
-    transformed(data, header, Transform(shorter=2), max_pixels=2**28)
+    transformed(data, header, Transform(resize=2), max_pixels=2**28)
 """
 
 

@@ -173,7 +173,7 @@ def pruned(path, text):
     """Return which row groups of a file a filter excludes."""
     source = with_selection(Parquet(path), make_selection(filter=text))
     (scan,) = source.all_scans()
-    return [block.is_pruned for block in scan.detail.blocks]
+    return [part.is_pruned for part in scan.detail.parts]
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,12 @@ def test_old_streams_have_no_marks(tmp_path):
     assert read_all(Arrow(path)).equals(TABLE)
 
 
+def test_class_names_in_the_schema_of_a_file_are_kept(tmp_path):
+    schema = bt.Schema((bt.Feature("x", pa.int64(), labels=("cat", "dog")),)).to_arrow()
+    write_arrow(tmp_path / "a.arrow", pa.table({"x": [0, 1]}, schema=schema))
+    assert bt.schema(tmp_path / "a.arrow")["x"].labels == ("cat", "dog")
+
+
 def test_a_column_alone_is_read_without_the_others(tmp_path):
     path = write_arrow(tmp_path / "a.arrow", TABLE)
     whole, one = Arrow(path), Arrow(path, columns=["name"])

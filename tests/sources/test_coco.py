@@ -87,7 +87,7 @@ def pixels_of(png):
 
 @pytest.mark.parametrize("block_bytes", [1, 7, 2**22])
 def test_rows_have_the_objects_of_their_pictures(tmp_path, block_bytes, monkeypatch):
-    monkeypatch.setattr(index, "_BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(index, "_FIRST_BYTES", block_bytes)
     path = some_objects(tmp_path)
     content = json.loads(path.read_text())
     names = {category["id"]: category["name"] for category in CATEGORIES}

@@ -449,9 +449,10 @@ def test_compressed_files(tmp_path, suffix, compress, name):
     [
         ("x.json", '[{"a": 1}, {"a"', "x.json ends inside an array: check that it is complete"),
         ("x.json", '[{"a": "1', "x.json ends inside a string: check that it is complete"),
-        ("x.json", '[{"a": 1}] {}', "x.json has more text after its array: correct it"),
-        ("x.json", '[{"a": 1}]\n[{"a": 1}]', "x.json has more text after its array"),
-        ("x.json", '[{"a": 1}}', "the array in x.json ends with '}': correct it"),
+        ("x.json", '[{"a": 1}] {}', "x.json row 0 is not valid JSON .Extra data"),
+        ("x.json", '[{"a": 1}, {"a": 2}}', "x.json row 1 is not valid JSON .Extra data"),
+        ("x.json", '[{"a": 1}]\n[{"a": 1}]', "x.json row 0 is not valid JSON .Extra data"),
+        ("x.json", '[{"a": 1}]]', "x.json closes more than it opens: correct it"),
         ("x.json", '{\n"a": 1', "x.json ends inside an object: check that it is complete"),
         ("x.json", '{\n"a": 1}}', "x.json closes more than it opens: correct it"),
         ("x.json", '{"a": 1}'.encode("utf-16"), "x.json looks like UTF-16: JSON has to be UTF-8"),

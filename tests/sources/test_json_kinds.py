@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.json.text import Lines
-from beam_tfrecord.sources.json.types import Finder, JsonInference, infer_schema
+from beam_tfrecord.sources.json.types import BIG, Finder, JsonInference, infer_schema
 from tests.helpers.effort import examples
 
 _SCALARS = st.sampled_from(
@@ -105,4 +105,4 @@ def test_an_integer_that_no_double_holds_is_found_among_fractions(place):
     rows[place] = '{"a": [{"b": -9007199254740993}], "id": ""}'
     finder = Finder("x.jsonl:")
     finder.add(_lines(rows))
-    assert {**finder.kinds["a", None, "b"]}["big"] == place + 1
+    assert {**finder.kinds["a", None, "b"]}[BIG] == place + 1

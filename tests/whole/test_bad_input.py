@@ -169,7 +169,7 @@ FILES = {
 }
 OPTIONS = {
     ("--filter", "fair > 0"): r"column 'fair' of --filter is not in the input: did you mean 'fare'",
-    ("--filter", "fare >"): r"--filter is not SQL",
+    ("--filter", "fare >"): r"--filter 'fare >' is not SQL",
     ("--filter", "city > 3"): r"--filter compares column 'city' \(text\) with 3",
     ("--sample", "200%"): r"--sample '200%' is not above 0 and at most 1",
     ("--columns", "fair"): r"column 'fair' is not in the input: did you mean 'fare'",

@@ -107,7 +107,7 @@ def test_what_is_done_is_not_read_again(source, tmp_path, reads, options):
 
 
 @pytest.mark.slow
-def test_what_an_interrupted_job_has_done_is_said_and_shown_from_the_start(
+def test_what_an_interrupted_job_has_done_is_said_and_counts_in_the_progress(
     source, tmp_path, monkeypatch, caplog
 ):
     caplog.set_level("INFO", "beam_tfrecord")
@@ -128,8 +128,7 @@ def test_what_an_interrupted_job_has_done_is_said_and_shown_from_the_start(
     assert caplog.messages[0] == "continues an earlier attempt: 3 of 4 parts of the input done"
     read = [entry[1:] for entry in entries if entry[0] == "reading" and any(entry[1:])]
     done, total, rejects = zip(*read, strict=True)
-    assert (done[0], total[0], sum(done), sum(total), sum(rejects)) == (750, 1000, 1000, 1000, 10)
-    assert rejects[0] > 0
+    assert (total[0], sum(done), sum(total), sum(rejects)) == (1000, 1000, 1000, 10)
 
 
 @pytest.mark.slow

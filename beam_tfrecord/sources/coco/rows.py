@@ -13,7 +13,6 @@ import functools
 import json
 import math
 import mmap
-import pathlib
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,8 +26,7 @@ from beam_tfrecord.errors import DataError, InputChanged
 from beam_tfrecord.features.arrow_arrays import Int64Array
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
-from beam_tfrecord.sources.coco.index import Index, index_of, pieces_of
-from beam_tfrecord.sources.file_parts import open_input
+from beam_tfrecord.sources.coco.index import CocoUnit, index_of
 from beam_tfrecord.sources.files import as_paths, list_files
 from beam_tfrecord.storage import is_remote, open_read
 from beam_tfrecord.tables import listed
@@ -41,22 +39,20 @@ AREA = "image/object/area"
 SEGMENTATION = "image/object/segmentation"
 LABEL = "image/object/class/label"
 CROWD = "image/object/is_crowd"
-_FLOATS, _INTEGERS, _TEXTS = (
-    pa.list_(pa.float32()),
-    pa.list_(pa.int64()),
-    pa.list_(pa.string()),
-)
+_OBJECTS: Mapping[str, pa.DataType] = {
+    "image/object/bbox/xmin": pa.float32(),
+    "image/object/bbox/ymin": pa.float32(),
+    "image/object/bbox/xmax": pa.float32(),
+    "image/object/bbox/ymax": pa.float32(),
+    LABEL: pa.int64(),
+    "image/object/class/text": pa.string(),
+    AREA: pa.float32(),
+    CROWD: pa.int64(),
+    SEGMENTATION: pa.string(),
+}
 COLUMNS: Mapping[str, pa.DataType] = {
     "image/source_id": pa.string(),
-    "image/object/bbox/xmin": _FLOATS,
-    "image/object/bbox/ymin": _FLOATS,
-    "image/object/bbox/xmax": _FLOATS,
-    "image/object/bbox/ymax": _FLOATS,
-    LABEL: _INTEGERS,
-    "image/object/class/text": _TEXTS,
-    AREA: _FLOATS,
-    CROWD: _INTEGERS,
-    SEGMENTATION: _TEXTS,
+    **{name: pa.list_(kind) for name, kind in _OBJECTS.items()},
 }
 """The columns that are read from the file of annotations."""
 
@@ -66,18 +62,6 @@ _KNOWN_KEYS = frozenset(
 _UNIT_IMAGES = 512
 # No width, coordinate or area is as large; a float32 can be.
 _FAR = 2**60
-
-
-class CocoUnit(NamedTuple):
-    """Where the images of a unit and their annotations are: the attributes are those of `Index`."""
-
-    images: Int64Array
-    counts: Int64Array
-    annotations: Int64Array
-    categories: tuple[int, int]
-    keys: frozenset[str]
-    lost: int
-    first_lost: str
 
 
 class CocoInference(NamedTuple):
@@ -106,25 +90,21 @@ class CocoRows(Source):
         return list_files(as_paths(self.paths), SUFFIXES, remote=True)
 
     def scan(self, chunk: Chunk) -> Scan:
-        with open_input(chunk.file) as raw:
-            return Scan(chunk, index_of(raw, chunk.file))
+        with _opened(chunk.file) as raw:
+            return Scan(chunk, index_of(raw, chunk.file.name))
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        index: Index = scans[0].detail
+        index: CocoUnit = scans[0].detail
         file, images = scans[0].chunk.file, len(index.counts)
         starts = range(0, images, _UNIT_IMAGES)
         ends = np.concatenate([[0], np.cumsum(index.counts)])
         units = []
         for number, start in enumerate(starts):
             stop = min(start + _UNIT_IMAGES, images)
-            detail = CocoUnit(
-                index.images[2 * start : 2 * stop],
-                index.counts[start:stop],
-                index.annotations[2 * ends[start] : 2 * ends[stop]],
-                (index.categories.start, index.categories.stop),
-                index.keys,
-                index.lost,
-                index.first_lost,
+            detail = index._replace(
+                images=index.images[2 * start : 2 * stop],
+                counts=index.counts[start:stop],
+                annotations=index.annotations[2 * ends[start] : 2 * ends[stop]],
             )
             name = file.unit_name(number, len(starts))
             size = file.bytes * (stop - start) // images
@@ -156,36 +136,37 @@ class CocoRows(Source):
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
     ) -> Iterator[Batch]:
         detail: CocoUnit = unit.detail
+        ends = np.concatenate([[0], np.cumsum(detail.counts)])
         with _opened(unit.file) as raw:
             names = _categories(raw, detail, unit.file)
-            ends = np.concatenate([[0], np.cumsum(detail.counts)])
             for first in range(0, len(detail.counts), batch_rows):
-                stop = min(first + batch_rows, len(detail.counts))
-                images = _values(raw, detail.images[2 * first : 2 * stop], unit)
-                rows: list[dict[str, Any]] = []
-                right: list[int] = []
+                rows: dict[int, dict[str, Any]] = {}
                 rejects: list[Reject] = []
-                for row, image in enumerate(images, first):
+                for row in range(first, min(first + batch_rows, len(detail.counts))):
                     spans = detail.annotations[2 * ends[row] : 2 * ends[row + 1]]
+                    (image,) = _values(raw, detail.images[2 * row : 2 * row + 2], unit)
                     try:
-                        rows.append(_row(image, _values(raw, spans, unit), names))
-                        right.append(row)
+                        rows[row] = _row(image, _values(raw, spans, unit), names)
                     except _Wrong as error:
                         rejects.append(_reject(unit, row, image, str(error)))
-                data = pa.RecordBatch.from_pylist(rows, schema=schema)
+                data = pa.RecordBatch.from_pylist(list(rows.values()), schema=schema)
                 address = (f"{unit.file.name} image ", unit.start)
-                origin = Origin(unit.name, unit.index, np.array(right, np.int64), address=address)
+                numbers = np.array(list(rows), np.int64)
+                origin = Origin(unit.name, unit.index, numbers, address=address)
                 yield Batch(data, origin, rejects=tuple(rejects))
 
 
 @contextlib.contextmanager
-def _opened(file: InputFile) -> Iterator[mmap.mmap]:
+def _opened(file: InputFile) -> Iterator[mmap.mmap | bytes]:
     """Yield the bytes of a file; a remote one is first copied to this machine."""
     # The annotations of neighbouring images are all over the file.
     copy = _copied(file) if is_remote(file.path) else None
-    path = pathlib.Path(file.path if copy is None else copy.name)
-    with path.open("rb") as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        yield mapped
+    with open(file.path if copy is None else copy.name, "rb") as raw:
+        if not file.bytes:  # nothing that can be mapped
+            yield b""
+            return
+        with mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            yield mapped
 
 
 @functools.lru_cache(maxsize=1)
@@ -198,16 +179,17 @@ def _copied(file: InputFile) -> Any:
     return copy
 
 
-def _values(raw: mmap.mmap, spans: Int64Array, unit: Unit) -> list[Any]:
+def _values(raw: mmap.mmap | bytes, spans: Int64Array, unit: Unit) -> list[Any]:
+    """Return the values at some places of a file, given starts and ends, shape `[2 * values]`."""
     try:
-        return pieces_of(raw, spans)
+        return [json.loads(raw[start:stop]) for start, stop in spans.reshape(-1, 2).tolist()]
     except UnicodeDecodeError as error:
         raise DataError(f"{unit.file.name} is not UTF-8 ({error}): convert it") from error
     except ValueError as error:
         raise InputChanged(f"{unit.file.name} was changed while it was read: run again") from error
 
 
-def _categories(raw: mmap.mmap, detail: CocoUnit, file: InputFile) -> dict[int, str]:
+def _categories(raw: mmap.mmap | bytes, detail: CocoUnit, file: InputFile) -> dict[int, str]:
     """Return the names of the categories by their numbers."""
     start, stop = detail.categories
     found: dict[int, str] = {}
@@ -232,18 +214,15 @@ def _row(image: Mapping[str, Any], objects: Sequence[Any], names: Mapping[int, s
         raise _Wrong("has no width and height in pixels")
     if type(image.get("file_name")) is not str:
         raise _Wrong("has no file_name")
-    row: dict[str, Any] = {
+    items = [_object(value, width, height, names) for value in objects]
+    return {
         PATH: image["file_name"],
         WIDTH: width,
         HEIGHT: height,
         MOST: max(names, default=0),
         "image/source_id": str(image["id"]),
+        **{name: [item[at] for item in items] for at, name in enumerate(_OBJECTS)},
     }
-    columns: list[list[Any]] = [[] for _ in range(9)]
-    for value in objects:
-        for column, item in zip(columns, _object(value, width, height, names), strict=True):
-            column.append(item)
-    return row | dict(zip(list(COLUMNS)[1:], columns, strict=True))
 
 
 def _object(value: Any, width: int, height: int, names: Mapping[int, str]) -> tuple[Any, ...]:

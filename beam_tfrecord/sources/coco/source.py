@@ -7,20 +7,18 @@ The rows of its file of instances (https://cocodataset.org/#format-data) name th
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.images import Fault
 from beam_tfrecord.options.sources import CocoOptions
 from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.coco.index import CocoUnit
 from beam_tfrecord.sources.coco.masks import MOST_CATEGORY, Masks, NoMask
 from beam_tfrecord.sources.coco.rows import (
     AREA,
@@ -33,7 +31,6 @@ from beam_tfrecord.sources.coco.rows import (
     SEGMENTATION,
     WIDTH,
     CocoRows,
-    CocoUnit,
 )
 from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.images.base import ImageSource
@@ -82,79 +79,51 @@ class _WithMasks(WithImages):
         return pa.schema([field for field in self.rows.merge([]) if field.name in names])
 
     def _described(self, rows: Rows, schema: pa.Schema) -> Rows:
-        data = rows.batch.data
-        sizes = list(zip(*(data.column(name).to_pylist() for name in (WIDTH, HEIGHT)), strict=True))
-        masks: list[Masks | None] = [None] * len(sizes)
-        if MOST in data.schema.names:
-            for row, (width, height) in enumerate(sizes):
-                try:
-                    masks[row] = _masks(data, row, width, height, _OF_CLASSES in schema.names)
-                except NoMask as error:
-                    rows.faults.setdefault(row, Fault("bad-mask", f"has an object {error}"))
-        more = functools.partial(_more, data, sizes, masks, schema.names)
-        return dataclasses.replace(rows, expected=sizes, more=more)
+        read = rows.batch.data.to_pylist()
+        masks: dict[int, Masks] = {}
+        for number, row in enumerate(read if MOST in rows.batch.data.schema.names else ()):
+            try:
+                masks[number] = _masks_of(row, _OF_CLASSES in schema.names)
+            except NoMask as error:
+                rows.faults.setdefault(number, Fault("bad-mask", f"has an object {error}"))
+
+        def more(accepted: list[int], columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
+            sizes = zip(columns["width"].to_pylist(), columns["height"].to_pylist(), strict=True)
+            made = [
+                _sized(read[row], masks.get(row), size)
+                for row, size in zip(accepted, sizes, strict=True)
+            ]
+            return {
+                name: pa.array([row[name] for row in made], schema.field(name).type)
+                for name in (AREA, _OF_OBJECTS, _OF_CLASSES)
+                if name in schema.names
+            }
+
+        expected = [(row[WIDTH], row[HEIGHT]) for row in read]
+        return dataclasses.replace(rows, expected=expected, more=more)
 
 
-def _masks(data: pa.RecordBatch, row: int, width: int, height: int, has_classes: bool) -> Masks:
+def _masks_of(row: Mapping[str, Any], has_classes: bool) -> Masks:
     """Return the masks of a row."""
-    numbers = data.column(LABEL)[row].as_py()
-    if has_classes and (wrong := [one for one in numbers if not 0 < one <= MOST_CATEGORY]):
+    wrong = [number for number in row[LABEL] if not 0 < number <= MOST_CATEGORY]
+    if has_classes and wrong:
         raise NoMask(f"of category {wrong[0]}, and masks have 1 to {MOST_CATEGORY:,}")
-    return Masks.of(list(map(json.loads, data.column(SEGMENTATION)[row].as_py())), width, height)
+    return Masks.of(list(map(json.loads, row[SEGMENTATION])), row[WIDTH], row[HEIGHT])
 
 
-def _more(
-    data: pa.RecordBatch,
-    sizes: Sequence[tuple[int, int]],
-    masks: Sequence[Masks | None],
-    names: Sequence[str],
-    accepted: Sequence[int],
-    columns: Mapping[str, pa.Array],
-) -> dict[str, pa.Array]:
-    """Return the columns that depend on the size in which an image is stored."""
-    old = [sizes[row] for row in accepted]
-    stored = zip(columns["width"].to_pylist(), columns["height"].to_pylist(), strict=True)
-    # Without a check, the size of an image may be unknown.
-    new = [before if None in after else after for before, after in zip(old, stored, strict=True)]
-    made: dict[str, pa.Array] = {}
-    if AREA in names:
-        areas = data.column(AREA).take(pa.array(accepted, pa.int64()))
-        made[AREA] = _scaled(areas, old, new)
-    if MOST not in data.schema.names:
-        return made
-    of = data.select([LABEL, CROWD, MOST]).take(pa.array(accepted, pa.int64())).to_pylist()
-    drawn = [masks[row] for row in accepted]
-    if _OF_OBJECTS in names:
-        found = [mask.objects(size) for mask, size in zip(drawn, new, strict=True) if mask]
-        made[_OF_OBJECTS] = pa.array(found, pa.list_(pa.binary()))
-    if _OF_CLASSES in names:
-        images = [
-            mask.classes(row[LABEL], row[CROWD], size, most=row[MOST])
-            for mask, row, size in zip(drawn, of, new, strict=True)
-            if mask
-        ]
-        made[_OF_CLASSES] = pa.array(images, pa.binary())
+def _sized(row: Mapping[str, Any], masks: Masks | None, size: tuple[int, int]) -> dict[str, Any]:
+    """Return the values that depend on the size in which an image is stored."""
+    scale = size[0] * size[1] / (row[WIDTH] * row[HEIGHT])
+    made: dict[str, Any] = {AREA: [area * scale for area in row.get(AREA, ())]}
+    if masks is not None:
+        made[_OF_OBJECTS] = masks.objects(size)
+        made[_OF_CLASSES] = masks.classes(row[LABEL], row[CROWD], size, most=row[MOST])
     return made
-
-
-def _scaled(areas: pa.Array, old: Sequence[_Size], new: Sequence[_Size]) -> pa.Array:
-    """Return the areas of objects, in pixels of images that were resized."""
-    scales = np.array([(w * h) / (x * y) for (w, h), (x, y) in zip(new, old, strict=True)])
-    of_objects = np.repeat(scales, pc.list_value_length(areas).to_numpy())
-    values = (areas.flatten().to_numpy() * of_objects).astype(np.float32)
-    lengths = pc.list_value_length(areas).to_numpy()
-    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
-    return pa.ListArray.from_arrays(offsets, pa.array(values))
 
 
 @dataclasses.dataclass(frozen=True)
 class Coco(CocoOptions, ImageSource):
-    """Images with annotated objects, from COCO files such as ``instances_val2017.json``.
-
-    Attributes, besides those of all sources of images:
-        masks: Masks to make, keys of `MASKS`; None means none. ``objects``: a PNG for each object.
-            ``classes``: a PNG for each image, with the numbers of categories.
-    """
+    """Images with annotated objects, from COCO files such as ``instances_val2017.json``."""
 
     kind: ClassVar[str] = "coco"
     detail_type: ClassVar[Any] = CocoUnit

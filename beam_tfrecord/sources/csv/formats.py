@@ -12,14 +12,12 @@ import dataclasses
 import functools
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord.errors import UsageError, quoted
-from beam_tfrecord.native._csv import Filler, Typer
-from beam_tfrecord.native.values import AS_DATE, AS_TIME, Dialect, Target
+from beam_tfrecord.sources.csv.columns import values_of
 from beam_tfrecord.tables import not_found
 
 _MARK = "?"
@@ -72,19 +70,19 @@ class DateFormat:
         part = {name: pc.struct_field(found, name) for name in self.parts}
         date = pc.binary_join_element_wise(_year(part), _month(part), _two(part["d"]), "-")
         if not self.parts & {"H", "I"}:
-            return _readable(date, Target(0, AS_DATE, 4))
+            return _readable(date, pa.date32())
         seconds = _two(part["S"]) if "S" in part else "00"
         clock = pc.binary_join_element_wise(_hour(part), _two(part["M"]), seconds, ":")
         if "f" in part:
             clock = pc.binary_join_element_wise(clock, part["f"], ".")
         time = pc.binary_join_element_wise(date, "T", clock, part.get("z", ""), "")
-        return _readable(time, Target(0, AS_TIME, 8, ticks=10**6, zoned="z" in part))
+        return _readable(time, pa.timestamp("us", "UTC" if "z" in part else None))
 
 
-def _readable(texts: pa.Array, target: Target) -> pa.Array:
-    """Return texts in which those are null that the kernel cannot read as the target."""
-    (_, valid, _, _), _ = parse_texts(texts, target)
-    return pc.if_else(pa.array(valid.astype(bool)), texts, pa.scalar(None, texts.type))
+def _readable(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """Return texts in which those are null that are not values of a type."""
+    is_valid = pc.is_valid(values_of(texts, pa.field("", arrow)).array)
+    return pc.if_else(is_valid, texts, pa.scalar(None, texts.type))
 
 
 def _two(digits: pa.Array) -> pa.Array:
@@ -269,32 +267,3 @@ def _owner(word: str, names: Iterable[str]) -> str | None:
 
 def _is_mark(character: str) -> bool:
     return len(character) == 1 and not character.isalnum() and character not in "+-\r\n\0"
-
-
-# Values are fed to the kernel as a file of one column; a value that could not be a row is text.
-_ONE_COLUMN: Dialect = (1, None, None, False)
-_NOT_A_ROW = "[\\r\\n\\x01]"
-_NO_WORDS: dict[str, Any] = {"keep_blank": True, "nulls": (), "always": ()}
-
-
-def typer_of_texts() -> Typer:
-    """Return an object of the kernel that infers the type of one column from `lines_of` texts."""
-    return Typer(_ONE_COLUMN, 1, **_NO_WORDS)
-
-
-def lines_of(texts: pa.Array) -> bytes:
-    """Return texts as a file of one column, with a line for each."""
-    lines = pc.if_else(pc.match_substring_regex(texts, pattern=_NOT_A_ROW), _MARK, texts)
-    offsets = pa.array([0, len(lines)], pa.int32())
-    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, pc.fill_null(lines, "")), "\n")
-    data: bytes = joined[0].as_py().encode() + b"\n" if len(lines) else b""
-    return data
-
-
-def parse_texts(texts: pa.Array, target: Target) -> tuple[tuple[Any, ...], list[int]]:
-    """Return the buffers that the kernel makes of texts, and the rows that do not fit."""
-    filler = Filler(_ONE_COLUMN, 1, [target], capacity=max(1, len(texts)), **_NO_WORDS)
-    filler.feed(lines_of(texts), 0, True)
-    faults = [fault.row for fault in filler.take_faults()]
-    (buffers,) = filler.take()
-    return buffers, faults

@@ -42,6 +42,7 @@ from beam_tfrecord.sources.base import (
     Source,
     Unit,
 )
+from beam_tfrecord.sources.csv.columns import keeps_text
 from beam_tfrecord.sources.csv.cut import ChunkScan, cut, scan_chunk
 from beam_tfrecord.sources.csv.formats import Formats
 from beam_tfrecord.sources.csv.read import CsvUnit, Reading, infer_unit, read_unit
@@ -51,7 +52,7 @@ from beam_tfrecord.sources.csv.text import (
     first_fields,
     read_header,
 )
-from beam_tfrecord.sources.csv.types import CsvInference, infer_schema, keeps_text, remarks_of
+from beam_tfrecord.sources.csv.types import CsvInference, infer_schema, remarks_of
 from beam_tfrecord.sources.files import has_suffix
 from beam_tfrecord.sources.text_files import (
     TextFiles,

@@ -13,7 +13,7 @@ from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.duplicate_count import mark_content
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import with_labels
-from beam_tfrecord.images.decode import make_transform
+from beam_tfrecord.images.decode import Transform
 from beam_tfrecord.options.sources import PictureOptions
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, chosen_columns
 from beam_tfrecord.sources.files import FileSource
@@ -37,7 +37,7 @@ class ImageSource(PictureOptions, FileSource):
             raise UsageError(f"check {self.check!r} is not known: use {', '.join(CHECKS)}")
         if not 1 <= self.max_bytes <= MAX_BYTES:
             raise UsageError(f"max_bytes {self.max_bytes} is not from 1 to {MAX_BYTES}")
-        make_transform(self.resize, self.format, self.quality, self.orient)
+        Transform(self.resize, self.format, self.quality, self.orient)
 
     def sized(self, total_bytes: int) -> Source:
         sized = super().sized(total_bytes)
@@ -54,7 +54,7 @@ class ImageSource(PictureOptions, FileSource):
 
     def reading(self, *, is_remote: bool) -> Reading:
         """Return the settings of reading images from local or remote filesystems."""
-        transform = make_transform(self.resize, self.format, self.quality, self.orient)
+        transform = Transform(self.resize, self.format, self.quality, self.orient)
         return Reading(
             check=self.check,
             transform=transform,

@@ -79,20 +79,15 @@ class Pack(InputFile):
         """Check that no local file has changed since it was listed."""
         if not (self.state and self.names):
             return
-        names, sizes = self.files()
+        names, _ = self.files()
         files = [_file(os.path.join(self.path, name), b"") for name in names]
         now = [Found(b"", 0, 0) if isinstance(file, str) else file for file in files]
         if self.is_unchanged(*_version_and_state(now)):
             return
         others = f" or another of its {self.inside:,} files" if self.inside > 1 else ""
-        changed = f"{self.name}{others}"
-        for name, size, file in zip(names, sizes, now, strict=True):
-            if file.size != size:
-                changed = name.encode("utf-8", "backslashreplace").decode()
-                break
         raise InputChanged(
-            f"{changed} was changed while the images were read: run the job again once nothing "
-            "writes to them"
+            f"{self.name}{others} was changed while the images were read: run the job again once "
+            "nothing writes to them"
         )
 
     def files(self) -> tuple[list[str], list[int]]:

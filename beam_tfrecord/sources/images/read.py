@@ -118,17 +118,11 @@ def add_images(rows: Rows, schema: pa.Schema, how: Reading) -> Batch:
     if rows.more is not None:
         columns |= rows.more(accepted, columns)
     batch = rows.batch.take(np.array(accepted, np.int64)) if rows.faults else rows.batch
-    rejects = [
-        Reject(
-            *rows.addresses[index],
-            "image",
-            fault.code,
-            f"{names[index]} {fault.reason}",
-            names[index][:_SHOWN_CHARACTERS],
-            names[index],
-        )
-        for index, fault in sorted(rows.faults.items())
-    ]
+    rejects = []
+    for row, fault in sorted(rows.faults.items()):
+        name, (unit, number) = names[row], rows.addresses[row]
+        message, value = f"{name} {fault.reason}", name[:_SHOWN_CHARACTERS]
+        rejects.append(Reject(unit, number, "image", fault.code, message, value, name))
     refused = None
     if "image" in schema.names:
         refused = refused_in((names[index], image.header) for index, image in images.items())
@@ -153,7 +147,7 @@ def _columns(images: Sequence[ReadImage], how: Reading) -> dict[str, pa.Array]:
     fields = {name: [getattr(image.header, name, None) for image in images] for name in _FIELDS}
     for side, name in enumerate(_ORIGINAL_FIELDS):
         fields[name] = [image.original_size[side] for image in images]
-    types = image_fields(resizes=how.transform.resizes)
+    types = image_fields(resizes=how.transform.resize is not None)
     return {
         **{name: pa.array(fields[name], kind) for name, kind in types.items()},
         "image": pa.array([image.data for image in images], pa.binary()),

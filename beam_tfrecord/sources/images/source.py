@@ -56,25 +56,7 @@ _SUFFIXES = tuple(itertools.chain(*_KINDS))
 
 @dataclasses.dataclass(frozen=True)
 class Images(ImageOptions, ImageSource):
-    """Images: JPEG, PNG, GIF, WebP, BMP and TIFF.
-
-    Attributes, besides those of all sources of images:
-        paths: Directories, globs and files; or tables (CSV, Parquet, JSON) of paths. A
-            directory may have tables of metadata, such as ``metadata.jsonl``.
-        layout: Meaning of the folders. ``class``: the first folder is the class. ``split``: the
-            first folder is the split, and the second, if there is one, the class. ``flat``: folders
-            have no meaning. None means that tables of metadata decide, or else the names of the
-            folders.
-        labels: Names of the classes in order, or a file with one name on each line; None means all
-            names that occur, sorted.
-        path_column: Column of tables that contains the paths; None means ``path``, or
-            ``file_name`` of metadata. If it is set, the input is read as tables; otherwise the
-            suffixes and the metadata decide.
-        label_column: Column of a table that contains the classes, as names or as numbers.
-        union: Whether tables may lack columns of other tables, which are null there.
-        types: Types of columns of tables of CSV or JSON, as Arrow types or their names; others are
-            inferred.
-    """
+    """Images: JPEG, PNG, GIF, WebP, BMP and TIFF."""
 
     kind: ClassVar[str] = "images"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES

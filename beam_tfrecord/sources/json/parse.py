@@ -19,7 +19,6 @@ import pyarrow.json as pj
 from beam_tfrecord.features.arrow_types import is_text, type_name
 from beam_tfrecord.sources.json.text import MAX_DEPTH, Lines, depth_of
 
-_SPACE = re.compile(r"[ \t\r\n]*")
 _ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _HALF = re.compile("[\ud800-\udfff]")
 
@@ -90,7 +89,7 @@ def members(line: bytes) -> list[Member]:
         text = line.decode()
         if depth_of(line) > MAX_DEPTH:
             raise NotRight(f"is nested more than {MAX_DEPTH} levels deep")
-        found = list(_members(text))
+        found = _members(text)
     except UnicodeDecodeError as error:
         raise NotRight(f"is not UTF-8 (byte {error.start + 1})") from error
     except json.JSONDecodeError as error:
@@ -108,38 +107,20 @@ def members(line: bytes) -> list[Member]:
     return found
 
 
-def _members(text: str) -> Any:
+def _members(text: str) -> list[Member]:
     if not text.startswith("{"):
         kind = type(_DECODER.decode(text)).__name__
         raise NotRight(f"is {_KINDS.get(kind, 'a number')}, not an object")
-    at = _skip(text, 1)
-    while not text.startswith("}", at):
-        name, at = _DECODER.raw_decode(text, at)
-        if not isinstance(name, str):
-            raise json.JSONDecodeError("Expecting a name in double quotes", text, at - 1)
-        at = _skip(text, _after(text, at, ":"))
-        value, end = _DECODER.raw_decode(text, at)
-        yield Member(name, value, text[at:end])
-        at = _skip(text, end)
-        if not text.startswith("}", at):
-            at = _skip(text, _after(text, at, ","))
-            if text.startswith("}", at):
-                raise json.JSONDecodeError("A comma before the end of an object", text, at)
-    if _skip(text, at + 1) < len(text):
-        raise json.JSONDecodeError("Extra data", text, at + 1)
 
+    def scan(text: str, at: int) -> tuple[tuple[Any, str], int]:
+        value, end = _DECODER.scan_once(text, at)
+        return (value, text[at:end]), end
 
-def _skip(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    assert found is not None
-    return found.end()
-
-
-def _after(text: str, at: int, character: str) -> int:
-    at = _skip(text, at)
-    if not text.startswith(character, at):
-        raise json.JSONDecodeError(f"Expecting {character!r}", text, at)
-    return at + 1
+    # What Python's parser in Python does for an object, with the text of each value.
+    pairs, end = json.decoder.JSONObject((text, 1), True, scan, None, list)
+    if text[end:].strip(" \t\r\n"):
+        raise json.JSONDecodeError("Extra data", text, end)
+    return [Member(name, value, shown) for name, (value, shown) in pairs]
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

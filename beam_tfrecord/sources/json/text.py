@@ -29,7 +29,7 @@ LINES, ARRAY, OBJECTS = "lines", "array", "objects"
 MAX_DEPTH = 100
 _SPACE = b" \t\r\n"
 _HEAD_BYTES = 2**16
-_OPEN, _CLOSE, _QUOTE, _COMMA, _LF, _BLANK = b'{}",\n '
+_OPEN, _CLOSE, _BEGIN, _END, _QUOTE, _COMMA, _LF, _BLANK = b'{}[]",\n '
 # The bit that turns "[" into "{" and "]" into "}", and no other character into one of these.
 _AS_BRACE = 0x20
 _BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
@@ -152,7 +152,6 @@ class Splitter:
     def __init__(self, file: InputFile, form: str) -> None:
         self._file, self._is_array = file, form == ARRAY
         self._left, self._inside, self._depth = b"", 0, 0
-        self._has_begun = False
 
     def feed(self, data: bytes) -> bytes:
         """Return the lines of the next bytes; backslashes at their end wait for the next call."""
@@ -181,24 +180,13 @@ class Splitter:
         made[newlines & ~inside & (self._is_array | (levels > 0))] = _BLANK
         if self._is_array:
             made[(text == _COMMA) & ~inside & (levels == 1)] = _LF
-            outer = np.flatnonzero((levels != before) & (levels + before == 1))
-            self._check_outer(text, levels, outer)
-            made[outer] = _BLANK
-        elif levels.min() < 0:
+            # The brackets of the array.
+            is_bracket = (text == _BEGIN) | (text == _END)
+            made[is_bracket & (levels + before == 1)] = _BLANK
+        if levels.min() < 0:
             raise DataError(f"{self._file.name} closes more than it opens: correct it")
         self._inside, self._depth = int(inside[-1]), int(levels[-1])
         return made.tobytes()
-
-    def _check_outer(self, text: Bytes, levels: Int64Array, outer: Int64Array) -> None:
-        """Check that there is one array, given the positions `outer` of its brackets."""
-        opens = int((levels[outer] == 1).sum())
-        beside = (levels <= 0) & ~np.isin(text, list(_SPACE))
-        beside[outer] = False
-        if opens + self._has_begun > 1 or beside.any():
-            raise DataError(f"{self._file.name} has more text after its array: correct it")
-        if (text[outer[levels[outer] == 0]] != ord("]")).any():
-            raise DataError(f"the array in {self._file.name} ends with '}}': correct it")
-        self._has_begun = self._has_begun or opens > 0
 
 
 def depth_of(text: bytes) -> int:

@@ -25,32 +25,15 @@ from beam_tfrecord.features.arrow_types import (
     is_temporal,
     type_name,
 )
-from beam_tfrecord.sources.base import InputFile, chosen_columns
-from beam_tfrecord.sources.hive import add_partition_fields, partition_fields
+from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.json.parse import keys_of, members, parse
 from beam_tfrecord.sources.json.text import Lines
-from beam_tfrecord.tables import not_found
+from beam_tfrecord.sources.merging import joined_schema
 
-BOOL, INT, BIG, DOUBLE, TEXT, LIST, OBJECT = (
-    "bool",
-    "int",
-    "big",
-    "double",
-    "text",
-    "list",
-    "object",
-)
+# Kinds of values, as messages name them.
+BOOL, INT, BIG = "a boolean", "an integer", "an integer beyond 2^53"
+DOUBLE, TEXT, LIST, OBJECT = "a fraction", "text", "an array", "an object"
 _KINDS = {bool: BOOL, int: INT, float: DOUBLE, str: TEXT, list: LIST, dict: OBJECT}
-_SCALARS = {BOOL: pa.bool_(), TEXT: pa.string()}
-_SHOWN = {
-    BOOL: "a boolean",
-    INT: "an integer",
-    BIG: "an integer beyond 2^53",
-    DOUBLE: "a fraction",
-    TEXT: "text",
-    LIST: "an array",
-    OBJECT: "an object",
-}
 # A double represents all smaller integers exactly; larger ones have 16 digits or more.
 _EXACT = 2**53
 _LONG_INTEGER = re.compile(rb"(?<![0-9.])[0-9]{16}")
@@ -189,28 +172,22 @@ def infer_schema(
 ) -> pa.Schema:
     """Return the schema of all files; the columns from their paths come last."""
     ordered = sorted(inferences, key=lambda one: (one.file.name, one.index))
-    paths = [one.file for one in ordered]
     places: dict[Path, dict[str, str]] = {}
     for one in ordered:
         for path, kinds in one.kinds.items():
             place = places.setdefault(path, {})
             for kind, number in kinds.items():
                 place.setdefault(kind, f"{one.address}{number}")
-    names = [path[0] for path in places if len(path) == 1 and path[0] is not None]
-    faults = [one.fault for one in ordered if one.fault]
-    if faults and not names:
-        raise DataError(f"the input has no column, and {faults[0]}: correct it")
-    partitions = [field.name for field in partition_fields(paths)]
-    if unknown := [name for name in types if name not in names and name not in partitions]:
-        raise UsageError(not_found(unknown[0], [*names, *partitions], of="--types"))
     inner = _inner_places(places)
-    wanted = [name for name in names if columns is None or name in columns]
-    inside = pa.schema(
-        [(name, types.get(name) or _type_of((name,), places, inner)) for name in wanted]
-    )
-    schema = add_partition_fields(inside, paths, columns=columns)
-    fields = {field.name: field.with_type(types.get(field.name, field.type)) for field in schema}
-    return chosen_columns(fields, columns, [*names, *partitions])
+    names = [str(name) for (name,) in inner.get((), ())]
+    if not names and (fault := next((one.fault for one in ordered if one.fault), "")):
+        raise DataError(f"the input has no column, and {fault}: correct it")
+
+    def field_of(name: str) -> pa.Field:
+        return pa.field(name, types.get(name) or _type_of((name,), places, inner))
+
+    files = [one.file for one in ordered]
+    return joined_schema(names, field_of, files, columns=columns, types=types)
 
 
 def _type_of(
@@ -226,13 +203,12 @@ def _type_of(
         return pa.float64()
     if len(kinds) > 1:
         raise _conflict(path, kinds)
-    (kind,) = kinds
-    if kind == LIST:
+    if LIST in kinds:
         return pa.list_(_type_of((*path, None), places, inner))
-    if kind == OBJECT:
+    if OBJECT in kinds:
         below = inner.get(path, ())
         return pa.struct([(of[-1], _type_of(of, places, inner)) for of in below])
-    return _SCALARS[kind]
+    return pa.bool_() if BOOL in kinds else pa.string()
 
 
 def _conflict(path: Path, kinds: Mapping[str, Any]) -> SchemaConflict:
@@ -245,7 +221,7 @@ def _conflict(path: Path, kinds: Mapping[str, Any]) -> SchemaConflict:
     place = "".join("[]" if key is None else f".{key}" for key in path)[1:]
     advice = shlex.quote(f"{column}=string")
     return SchemaConflict(
-        f"column {place!r} is {_SHOWN[other]} in {kinds[other]} but {_SHOWN[one]} in {kinds[one]}: "
+        f"column {place!r} is {other} in {kinds[other]} but {one} in {kinds[one]}: "
         f"correct one of them, or pass --types {advice} to read the text of each value"
     )
 

@@ -39,7 +39,7 @@ from beam_tfrecord.sources.hive import partition_value
 from beam_tfrecord.sources.lake.files import deleted_in, rows_in
 from beam_tfrecord.sources.parquet.footer import opened, pruned_by
 from beam_tfrecord.sources.parquet.source import Parquet
-from beam_tfrecord.sources.typed_files import Block, BlockUnit, Contents
+from beam_tfrecord.sources.typed_files import Contents, Part, PartUnit
 from beam_tfrecord.storage import list_names
 
 
@@ -75,7 +75,7 @@ _FIELD_ID = b"PARQUET:field_id"
 class LakeUnit(NamedTuple):
     """What `Parquet` needs to read a unit, and the names in the file of the columns to read."""
 
-    parquet: BlockUnit
+    parquet: PartUnit
     names: tuple[str, ...]
 
 
@@ -169,9 +169,9 @@ class LakeTable(LakeOptions, FileSource):
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         (scan,) = scans
         footer: Contents = scan.detail
-        ends = np.cumsum([0, *(block.rows for block in footer.blocks)])
+        ends = np.cumsum([0, *(part.num_rows for part in footer.parts)])
         rows = np.diff(ends - np.searchsorted(deleted_in(scan.chunk.file), ends))
-        is_pruned = np.array([block.is_pruned for block in footer.blocks], np.bool_)
+        is_pruned = np.array([part.is_pruned for part in footer.parts], np.bool_)
         return [
             dataclasses.replace(
                 unit,
@@ -226,9 +226,9 @@ def _can_match(condition: Condition, constants: pa.RecordBatch) -> bool:
     return bool(Parts(1, {}, constants).may_match(condition)[0].as_py())
 
 
-def _unread(file: InputFile, rows: int) -> Block:
-    """Return the only block of a file that is not opened."""
-    return Block(0, 1, rows, file.bytes, file.bytes, 0, is_pruned=True)
+def _unread(file: InputFile, rows: int) -> Part:
+    """Return the only part of a file that is not opened."""
+    return Part(0, 1, rows, file.bytes, file.bytes, 0, is_pruned=True)
 
 
 def _without(batch: Batch, deleted: Int64Array) -> Batch:

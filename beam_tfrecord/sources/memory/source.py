@@ -17,13 +17,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any, ClassVar
 
 import numpy as np
-import pyarrow as pa
 
-from beam_tfrecord.features.feature import labels_of, with_labels
 from beam_tfrecord.hashes import file_hash
 from beam_tfrecord.sources.arrow import Arrow
-from beam_tfrecord.sources.base import InputFile, Scan, Source
-from beam_tfrecord.sources.files import FileSource, as_paths
+from beam_tfrecord.sources.base import InputFile, Source
+from beam_tfrecord.sources.files import FileSource
 from beam_tfrecord.sources.memory.rows import next_of
 from beam_tfrecord.sources.memory.spool import spool
 from beam_tfrecord.sources.memory.tables import is_table, stream_of
@@ -52,14 +50,6 @@ class Memory(_Temporary, Arrow):
     """A table or rows in memory, in a temporary Arrow file."""
 
     kind: ClassVar[str] = "memory"
-
-    def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
-        merged = super().merge(inferences)
-        with pa.OSFile(*as_paths(self.paths)) as file:
-            inside = pa.ipc.open_file(file).schema
-        return pa.schema(
-            [with_labels(field, labels_of(inside.field(field.name))) for field in merged]
-        )
 
 
 @dataclasses.dataclass(frozen=True)

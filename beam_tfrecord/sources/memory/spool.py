@@ -56,9 +56,11 @@ def _checked(schema: pa.Schema) -> pa.Schema:
     if not schema.names:
         raise UsageError("no row of the input has a column: give rows with at least one value")
     check_distinct(schema.names)
-    fields = [pa.field(field.name, without_views(field.type)) for field in schema]
     return pa.schema(
-        [with_labels(plain, labels_of(field)) for plain, field in zip(fields, schema, strict=True)]
+        [
+            with_labels(pa.field(field.name, without_views(field.type)), labels_of(field))
+            for field in schema
+        ]
     )
 
 

@@ -17,7 +17,7 @@ from beam_tfrecord.selection.prune import Parts
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.file_parts import incomplete, open_input
 from beam_tfrecord.sources.parquet.statistics import bounds_of
-from beam_tfrecord.sources.typed_files import Block, Contents, framing_bytes
+from beam_tfrecord.sources.typed_files import Contents, Part, framing_bytes
 from beam_tfrecord.stage import is_stage, staged_schema_of
 from beam_tfrecord.storage import is_in_zip, is_remote
 
@@ -29,7 +29,7 @@ FAULTS = (OSError, pa.ArrowException, UnicodeDecodeError)
 
 
 def footer_of(parquet: pq.ParquetFile, columns: Collection[str] | None) -> Contents:
-    """Return the contents of the footer of an open file; a block is a row group."""
+    """Return the contents of the footer of an open file; a part is a row group."""
     inside = parquet.schema_arrow
     # The metadata of a file of a stage states the types that Parquet lacks.
     stated = staged_schema_of(inside) or pa.schema([plain_field(field) for field in inside])
@@ -37,8 +37,8 @@ def footer_of(parquet: pq.ParquetFile, columns: Collection[str] | None) -> Conte
     leaves = _leaves_by_column(parquet)
     groups = [parquet.metadata.row_group(index) for index in range(parquet.num_row_groups)]
     wanted = {name: leaves[name] for name in schema.names}
-    blocks = tuple(_row_group(index, group, wanted) for index, group in enumerate(groups))
-    return Contents(schema, tuple(inside.names), blocks)
+    parts = tuple(_row_group(index, group, wanted) for index, group in enumerate(groups))
+    return Contents(schema, tuple(inside.names), parts)
 
 
 def pruned_by(
@@ -58,12 +58,12 @@ def pruned_by(
         arrow = plain_type(parquet.schema_arrow.field(inside).type) if inside in leaves else None
         if arrow and not pa.types.is_nested(arrow) and not isinstance(arrow, pa.BaseExtensionType):
             bounds[name] = bounds_of(parquet, leaves[inside][0], arrow)
-    found = Parts(len(footer.blocks), bounds, constants).may_match(condition).to_pylist()
-    blocks = (
-        dataclasses.replace(block, is_pruned=not may_match)
-        for block, may_match in zip(footer.blocks, found, strict=True)
+    found = Parts(len(footer.parts), bounds, constants).may_match(condition).to_pylist()
+    parts = (
+        part._replace(is_pruned=not may_match)
+        for part, may_match in zip(footer.parts, found, strict=True)
     )
-    return dataclasses.replace(footer, blocks=tuple(blocks))
+    return dataclasses.replace(footer, parts=tuple(parts))
 
 
 def int96_in(parquet: pq.ParquetFile, names: Iterable[str]) -> list[str]:
@@ -99,15 +99,15 @@ def _leaf_count(arrow: pa.DataType) -> int:
     return sum(_leaf_count(arrow.field(index).type) for index in range(arrow.num_fields))
 
 
-def _row_group(index: int, group: pq.RowGroupMetaData, wanted: dict[str, list[int]]) -> Block:
+def _row_group(index: int, group: pq.RowGroupMetaData, wanted: dict[str, list[int]]) -> Part:
     columns = [group.column(leaf) for leaves in wanted.values() for leaf in leaves]
     per_row = framing_bytes(wanted, lambda name: len(wanted[name]))
-    return Block(
+    return Part(
         start=index,
         stop=index + 1,
-        rows=group.num_rows,
-        compressed_bytes=sum(column.total_compressed_size for column in columns),
-        uncompressed_bytes=sum(column.total_uncompressed_size for column in columns),
+        num_rows=group.num_rows,
+        nbytes=sum(column.total_compressed_size for column in columns),
+        decoded_bytes=sum(column.total_uncompressed_size for column in columns),
         encoded_bytes=group.num_rows * per_row + sum(map(_value_bytes, columns)),
     )
 

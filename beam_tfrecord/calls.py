@@ -11,6 +11,7 @@ from collections.abc import Callable
 from inspect import Parameter
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from beam_tfrecord.errors import with_keywords
 from beam_tfrecord.options.option import Option
 
 P = ParamSpec("P")
@@ -42,7 +43,7 @@ def takes(
 
 
 def takes_too(
-    options: Callable[P, Any], bind: Callable[..., Call]
+    options: Callable[P, Call],
 ) -> Callable[[Callable[[Owner, Call], None]], Callable[Concatenate[Owner, P], None]]:
     """Do as `takes` for the `__init__` of a class."""
 
@@ -51,7 +52,7 @@ def takes_too(
     ) -> Callable[Concatenate[Owner, P], None]:
         @functools.wraps(method)
         def call(self: Owner, /, *args: P.args, **kwargs: P.kwargs) -> None:
-            method(self, bind(*args, **kwargs))
+            method(self, options(*args, **kwargs))
 
         _set_signature(call, options, Parameter("self", Parameter.POSITIONAL_ONLY))
         return call
@@ -69,7 +70,9 @@ def with_arguments(text: str | None, options: Any) -> str:
 
 
 def _described(name: str, option: Option) -> str:
-    text = f"{name}: {option.doc or option.help}"
+    text = f"{name}: {with_keywords(option.doc or option.help)}"
+    if option.choices and not option.metavar:
+        text = f"{text} One of {', '.join(option.choices)}."
     return textwrap.fill(text, _WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8)
 
 
