@@ -118,7 +118,7 @@ class Json(JsonOptions, TextFiles):
         finder = Finder(_address_of(of))
         for lines in read_lines(of):
             finder.add(lines)
-        return JsonInference(of.file, of.index, _address_of(of), finder.kinds, finder.fault)
+        return JsonInference(of.file, of.index, finder.row, finder.fault)
 
     def merge(self, inferences: Iterable[JsonInference]) -> pa.Schema:
         return infer_schema(inferences, types=self.typed, columns=self.columns)
