@@ -27,11 +27,7 @@ from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, MAX_VALUE_CHARS, Batch, Reje
 from beam_tfrecord.features.arrow_types import type_of_column
 from beam_tfrecord.features.convert_to_schema import NoConversion
 from beam_tfrecord.options.sources import JsonOptions
-from beam_tfrecord.sources.base import (
-    Chunk,
-    Scan,
-    Unit,
-)
+from beam_tfrecord.sources.base import Chunk, Scan, Unit
 from beam_tfrecord.sources.json.parse import Fault, fault_of, misfit_of, parse_rows
 from beam_tfrecord.sources.json.text import LINES, JsonUnit, Lines, form_of, read_lines
 from beam_tfrecord.sources.json.types import (
