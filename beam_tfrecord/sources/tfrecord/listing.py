@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import glob
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from beam_tfrecord.errors import DataError
@@ -109,7 +109,7 @@ def _listed_in(directory: str) -> Iterator[tuple[str, Callable[[InputFile], Shar
                 yield os.path.join(directory, shard.path), as_shard
 
 
-def _shard_file(facts: Mapping[str, Any], nbytes: int | None, file: InputFile) -> ShardFile:
+def _shard_file(facts: dict[str, Any], nbytes: int | None, file: InputFile) -> ShardFile:
     if nbytes not in (None, file.bytes):
         raise DataError(
             f"{file.path!r} has {file.bytes:,} bytes but the manifest of its dataset says "

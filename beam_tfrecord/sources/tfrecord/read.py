@@ -12,7 +12,7 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.native.values import FAULT_REASONS
 from beam_tfrecord.records.tfrecord import RecordBlock, RecordFault, detect_compression, read_part
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.file_parts import incomplete, unreadable
+from beam_tfrecord.sources.file_parts import incomplete
 from beam_tfrecord.sources.tfrecord.listing import ShardFile
 from beam_tfrecord.storage import is_in_zip, open_read
 
@@ -46,7 +46,7 @@ def opened(file: InputFile) -> Iterator[BinaryIO]:
     except FileNotFoundError as error:
         raise file.removed() from error
     except OSError as error:
-        raise unreadable(file, "records", error) from error
+        raise incomplete(file, "TFRecord", error) from error
 
 
 def cuts_of(file: InputFile, unit_bytes: int, most_bytes: int) -> Cuts:

@@ -90,7 +90,7 @@ class Tfrecord(UnionOption, FileSource):
         split = file.split if self.keeps_splits and isinstance(file, ShardFile) else ""
         stops = (*cuts.starts[1:], 0 if is_empty_dataset(file) else file.bytes)
         ratio = _GZIP_RATIO if cuts.compression else 1
-        units = []
+        units: list[Unit] = []
         for start, stop, record in zip(cuts.starts, stops, cuts.records, strict=True):
             index, size = len(units), stop - start
             name = file.unit_name(index, len(stops))
