@@ -38,7 +38,7 @@ from beam_tfrecord.errors import (
 )
 from beam_tfrecord.selection.select import Selection, refuse_unnumbered
 from beam_tfrecord.storage import absolute_path
-from beam_tfrecord.tables import not_found, repeated
+from beam_tfrecord.tables import listed, not_found, repeated
 from beam_tfrecord.type_checks import as_words
 
 T = TypeVar("T")
@@ -225,14 +225,6 @@ class Unit:
     pruned_bytes: int = 0
 
 
-def _names_of_one_file(names: Sequence[str]) -> str:
-    """Return the note that several input names refer to the same file."""
-    line = f"{names[0]} and {names[1]} are two names of one file"
-    if len(names) > 2:
-        line = f"{names[0]}, {names[1]} and {len(names) - 2:,} more are names of one file"
-    return f"{line}, whose rows were read for each: leave out all but one if that is not meant"
-
-
 class Source(abc.ABC):
     """Base of all sources, which read one kind of input; subclasses are frozen dataclasses."""
 
@@ -379,7 +371,12 @@ class Source(abc.ABC):
         for file in files:
             if file.state and (other := first.setdefault(file.state, file.name)) != file.name:
                 others.setdefault(file.state, [other]).append(file.name)
-        return list(map(_names_of_one_file, others.values()))[:MOST_NOTES]
+        lines = [
+            f"{listed(names)} are names of one file, whose rows were read for each: leave out all "
+            "but one if that is not meant"
+            for names in others.values()
+        ]
+        return lines[:MOST_NOTES]
 
     def to_send(self) -> tuple[Source, tuple[str, ...]]:
         """Return this source in the form for workers, and the local files to send with it."""
