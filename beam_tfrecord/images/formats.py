@@ -30,9 +30,9 @@ _SCAN, _EXIF = 0xDA, 0xE1
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _DECODED_FRAMES = frozenset({0xC0, 0xC1, 0xC2, 0xC9, 0xCA})
 _BMP_WINDOWS_HEADER, _BMP_LAYOUTS = 40, ("L", "BGR", "BGRX", "BGRA")
-_WIDTH, _HEIGHT, _ORIENTATION = 256, 257, 274
+_WIDTH, _HEIGHT, _ORIENTATION = 256, 257, 274  # tags of TIFF and EXIF
+_TAG_BYTES, _LONG = 12, 4
 _STARTS, _SIZES = (273, 324), (279, 325)  # of strips or tiles
-_TENSORFLOW_SAMPLES = 2**29
 
 
 def describe(data: bytes, *, check_end: bool = True, max_pixels: int = MAX_PIXELS) -> Header:
@@ -46,10 +46,7 @@ def describe(data: bytes, *, check_end: bool = True, max_pixels: int = MAX_PIXEL
     if is_cut and check_end:
         raise Fault("truncated", "is cut off before its end")
     check_pixels(header.width, header.height, max_pixels)
-    if header.width * header.height * header.channels < _TENSORFLOW_SAMPLES:
-        return header
-    reason = f"is too large for TensorFlow ({header.width}x{header.height}) without --resize"
-    return header._replace(refusal=header.refusal or reason)
+    return header
 
 
 def open_image(data: bytes, *, max_pixels: int) -> Any:
@@ -188,24 +185,29 @@ def _bits_of_bmp(data: bytes) -> int:
 
 def _orientation(data: bytes, image: Any) -> int:
     if image.format == "TIFF":
-        return _valid(image.tag_v2.get(_ORIENTATION))
+        orientation = image.tag_v2.get(_ORIENTATION)
+        return orientation if orientation in range(1, 9) else UPRIGHT
     if image.format == "PNG" and (at := data.find(b"eXIf")) >= 0:
         return _exif_orientation(data[at + 4 :])  # Pillow decodes the pixels before it reads these
-    return _exif_orientation(image.info["exif"]) if "exif" in image.info else UPRIGHT
+    return _exif_orientation(image.info.get("exif", b""))
 
 
 def _exif_orientation(block: bytes) -> int:
-    """Return the orientation in an EXIF block; 1 if it contains none or is broken."""
-    from PIL.Image import Exif
+    """Return the orientation in an EXIF block, which is a TIFF; 1 if it has none or is broken.
 
-    exif = Exif()
-    with contextlib.suppress(Exception):
-        exif.load(block)
-    return _valid(exif.get(_ORIENTATION))
-
-
-def _valid(orientation: Any) -> int:
-    return orientation if orientation in range(1, 9) else UPRIGHT
+    Pillow would warn of each broken tag, and take as long as for all else of a header.
+    """
+    tiff = block.removeprefix(b"Exif\0\0")
+    order = "<" if tiff.startswith(b"II") else ">"
+    with contextlib.suppress(struct.error):
+        (start,) = struct.unpack_from(order + "I", tiff, 4)
+        (count,) = struct.unpack_from(order + "H", tiff, start)
+        for at in range(start + 2, start + 2 + _TAG_BYTES * count, _TAG_BYTES):
+            tag, kind = struct.unpack_from(order + "HH", tiff, at)
+            if tag == _ORIENTATION:
+                (value,) = struct.unpack_from(order + ("I" if kind == _LONG else "H"), tiff, at + 8)
+                return value if value in range(1, 9) else UPRIGHT
+    return UPRIGHT
 
 
 def _refusal(data: bytes, image: Any) -> str | None:

@@ -69,12 +69,13 @@ class JobSettings(abc.ABC, Generic[M]):
     runner: str
     pipeline_options: tuple[str, ...]
     map: MapFunction | None = None
+    schema: Schema | None = None
     asked: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def has_schema(self) -> bool:
         """Whether a schema or a function decides which columns there are."""
-        return self.map is not None
+        return self.schema is not None or self.map is not None
 
     @abc.abstractmethod
     def identity(self, files: Sequence[InputFile]) -> Identity:
@@ -97,14 +98,8 @@ class Settings(JobSettings[Manifest]):
     """The arguments of `write`, checked and parsed."""
 
     layout: Layout
-    schema: Schema | None
     transform: Request | None = None
     kept_splits: tuple[str, ...] = ()
-
-    @property
-    def has_schema(self) -> bool:
-        """Whether a schema or a function decides which columns there are."""
-        return self.schema is not None or self.map is not None
 
     @property
     def is_one_pass(self) -> bool:

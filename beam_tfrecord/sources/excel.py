@@ -86,8 +86,7 @@ class Excel(ExcelOptions, TypedFiles):
             count = 0
             for count, (cells, before) in enumerate(rows, start=1):
                 place = _Place(file.name, sheet, count + 1)
-                _check_formulas(cells, before, place, read)
-                for at, value in enumerate(self._values(cells, place, read)):
+                for at, value in enumerate(self._values(cells, place, read, before)):
                     if value is not None:
                         _column(columns, at, place).add(value, place, at)
         fields = [columns[at].field(count, self.typed.get(names[at]), file) for at in wanted]
@@ -141,15 +140,26 @@ class Excel(ExcelOptions, TypedFiles):
         return names
 
     def _values(
-        self, cells: Sequence[Any], place: _Place, wanted: Collection[int] | None = None
+        self,
+        cells: Sequence[Any],
+        place: _Place,
+        wanted: Collection[int] | None = None,
+        formulas: Sequence[Any] = (),
     ) -> list[Any]:
         """Return the values of a row, None for an empty cell or an unwanted column."""
         values = []
-        for at, cell in enumerate(cells):
-            value = None if wanted is not None and at not in wanted else value_of(cell)
-            if isinstance(value, str) and value in self.null_words:
+        for at, (cell, formula) in enumerate(itertools.zip_longest(cells, formulas)):
+            is_wanted = wanted is None or at in wanted
+            value = value_of(cell) if is_wanted and cell is not None else None
+            if value is None:
+                if is_wanted and formula is not None and formula.data_type == "f":
+                    raise DataError(
+                        f"{place.cell(at)} is a formula without a value: open the file in Excel "
+                        "and save it"
+                    )
+            elif isinstance(value, str) and value in self.null_words:
                 value = None
-            elif cell.data_type == "e" and value is not None:
+            elif cell.data_type == "e":
                 raise DataError(
                     f"{place.cell(at)} is the error {value}: correct it, or pass "
                     f"--null {quoted(value)}"
@@ -230,18 +240,6 @@ def _column(columns: Sequence[_Column], at: int, place: _Place) -> _Column:
     if at < len(columns) and columns[at].name:
         return columns[at]
     raise DataError(f"{place.cell(at)} has a value, but its column has no name in row 1: add one")
-
-
-def _check_formulas(
-    cells: Sequence[Any], before: Sequence[Any], place: _Place, wanted: Collection[int] | None
-) -> None:
-    """Check that each formula of a row has a value, in the columns that are wanted."""
-    for at, cell in enumerate(before):
-        is_wanted = wanted is None or at in wanted
-        if is_wanted and cell.data_type == "f" and (at >= len(cells) or cells[at].value is None):
-            raise DataError(
-                f"{place.cell(at)} is a formula without a value: open the file in Excel and save it"
-            )
 
 
 def _at(row: Sequence[Any], column: int) -> Any:

@@ -44,9 +44,8 @@ def partition_fields(files: Iterable[InputFile], *, union: bool = False) -> list
     A column is int64 if every value is an integer that fits and has no leading zero, else text; if
     all values are null, its type is null.
     """
-    distinct = list(
-        {file.name: file for file in sorted(files, key=lambda file: file.name)}.values()
-    )
+    by_name = {file.name: file for file in files}
+    distinct = [by_name[name] for name in sorted(by_name)]
     having: dict[str, dict[InputFile, str | None]] = {}
     for file in distinct:
         if doubled := repeated(key for key, _ in file.partitions):
@@ -74,30 +73,6 @@ def _type_of(values: Iterable[str | None]) -> pa.DataType:
 
 def _is_int64(text: str) -> bool:
     return _INTEGER.fullmatch(text) is not None and -(2**63) <= int(text) < 2**63
-
-
-def add_partition_fields(
-    schema: pa.Schema,
-    files: Iterable[InputFile],
-    *,
-    columns: Collection[str] | None = None,
-    union: bool = False,
-) -> pa.Schema:
-    """Return `schema`, the columns inside `files`, with the columns of their paths at the end."""
-    files = list(files)
-    fields = [
-        field
-        for field in partition_fields(files, union=union)
-        if columns is None or field.name in columns
-    ]
-    for field in fields:
-        if field.name in schema.names:
-            first = min(file.name for file in files if field.name in dict(file.partitions))
-            raise SchemaConflict(
-                f"column {field.name!r} is both in the data and in the path of {first}: "
-                "leave it out with --columns, or rename the directory"
-            )
-    return pa.schema([*schema, *fields], metadata=schema.metadata)
 
 
 def with_partitions(data: pa.RecordBatch, file: InputFile, schema: pa.Schema) -> pa.RecordBatch:

@@ -362,11 +362,9 @@ def part_spans(parts: Sequence[Part], unit_bytes: int) -> list[tuple[int, int]]:
     sizes = [part.decoded_bytes for part in parts]
     spans = _spans(sizes, unit_bytes)
     even = sum(sizes) // len(spans)
-    for step in range(_EVEN_STEPS):
-        evener = _spans(sizes, even + (unit_bytes - even) * step // _EVEN_STEPS)
-        if len(evener) == len(spans):
-            return evener
-    return spans
+    tried = (even + (unit_bytes - even) * step // _EVEN_STEPS for step in range(_EVEN_STEPS))
+    evener = (_spans(sizes, most) for most in tried)
+    return next((found for found in evener if len(found) == len(spans)), spans)
 
 
 def _spans(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:

@@ -73,11 +73,16 @@ class WebDataset(TypedFiles):
         file = chunk.file
         counts: Counter[str] = Counter({_KEY: 0})
         sizes: Counter[str] = Counter()
-        keys: list[int] = []
+        keys: set[int] = set()
 
         def part_of(group: Sequence[_Sample]) -> Part:
             for sample in group:
-                keys.append(name_hash(sample.key))
+                if (key := name_hash(sample.key)) in keys:
+                    raise DataError(
+                        f"{file.name} has samples whose files are not next to each other: sort the "
+                        "names before the file is written (tar --sort=name)"
+                    )
+                keys.add(key)
                 counts.update([_KEY, *sample.members])
                 sizes[_KEY] += len(sample.key)
                 for column, member in sample.members.items():
@@ -90,11 +95,6 @@ class WebDataset(TypedFiles):
         with open_input(file) as raw:
             groups = _grouped(_samples(raw, file, 0, file.bytes), self.part_bytes)
             parts = list(self._guarded(map(part_of, groups), file, 0))
-        if len(set(keys)) < len(keys):
-            raise DataError(
-                f"{file.name} has samples whose files are not next to each other: sort the names "
-                "before the file is written (tar --sort=name)"
-            )
         wanted = [name for name in counts if self.reads(name)]
         fields = [pa.field(name, _type_of(name), counts[name] < len(keys)) for name in wanted]
         share = sum(sizes[name] for name in wanted) / max(1, sizes.total())

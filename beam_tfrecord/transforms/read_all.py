@@ -15,41 +15,26 @@ from beam_tfrecord.calls import takes_too
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.options.option import Option
-from beam_tfrecord.options.sources import ColumnsOption, SourceOptions
+from beam_tfrecord.options.sources import ColumnsOption, CsvOptions, TypedOptions
 from beam_tfrecord.runner_traits import check_lossless
 from beam_tfrecord.sources.groups import Group, group_units
-from beam_tfrecord.transforms import display
+from beam_tfrecord.transforms import display, read
 from beam_tfrecord.transforms.graph import mark_step, step_label
-from beam_tfrecord.transforms.read import (
-    ReadFromArrow,
-    ReadFromAvro,
-    ReadFromCsv,
-    ReadFromJson,
-    ReadFromOrc,
-    ReadFromParquet,
-    ReadFromSource,
-    ReadFromTFRecord,
-    ReadFromWebDataset,
-    ReadOptions,
-)
 from beam_tfrecord.transforms.reading import read_group
 from beam_tfrecord.transforms.rows import as_arrow_schema
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ReadAllOptions(SourceOptions, ColumnsOption, ReadOptions):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReadAllOptions(CsvOptions, TypedOptions, ColumnsOption, read.ReadOptions):
     """Options of any reader; each takes those of its own kind of file."""
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class _SchemaToo(ReadAllOptions):
     schema: Annotated[
         Schema | pa.Schema | None,
-        Option("Names and types of the columns to read, such as those of `beam_tfrecord.schema`."),
+        Option("Names and types of the columns of CSV and JSON, as of `beam_tfrecord.schema`."),
     ] = None
 
 
-Task = tuple[ReadFromSource, pa.Schema, Group]
+Task = tuple[read.ReadFromSource, pa.Schema, Group]
 
 
 class _ReadAll(beam.PTransform):
@@ -66,15 +51,20 @@ class _ReadAll(beam.PTransform):
 
     @takes_too(ReadAllOptions)
     def __init__(self, options: ReadAllOptions) -> None:
-        self._set_up(options)
-
-    def _set_up(self, options: ReadAllOptions) -> None:
         super().__init__()
         of_reader = {
             field.name: value
             for field in dataclasses.fields(options)
             if (value := getattr(options, field.name)) is not field.default
         }
+        if self._reader in (read.ReadFromCsv, read.ReadFromJson):
+            # The files do not state their types.
+            arrow = as_arrow_schema(of_reader.pop("schema", None))
+            if not isinstance(arrow, pa.Schema):
+                call = f"{type(self).__name__}(schema=bt.schema('one-of-the-files'))"
+                raise UsageError(f"{type(self).__name__} needs the types: {call}")
+            types = dict(zip(arrow.names, arrow.types, strict=True))
+            of_reader = {"types": types, "columns": arrow.names, **of_reader}
         self._reader_of = functools.partial(self._reader, **of_reader)
         # Wrong options are refused here, not on a worker.
         self._shown = display.of_source(self._reader_of("").source)
@@ -119,69 +109,49 @@ def _read(step: str, task: Task) -> Iterator[Batch]:
         yield dataclasses.replace(batch, origin=None, group=None)
 
 
-class _ReadAllOf(_ReadAll):
-    """Base class for files that do not state their types, so that `schema` has to.
-
-    Raises:
-        UsageError: There is no schema, or the options do not fit together.
-    """
-
-    @takes_too(_SchemaToo)
-    def __init__(self, options: _SchemaToo) -> None:
-        arrow = as_arrow_schema(options.schema)
-        if not isinstance(arrow, pa.Schema):
-            name = type(self).__name__
-            raise UsageError(
-                f"{name} needs the types: {name}(schema=bt.schema('one-of-the-files'))"
-            )
-        types = options.types or dict(zip(arrow.names, arrow.types, strict=True))
-        columns = options.columns or arrow.names
-        self._set_up(dataclasses.replace(options, schema=None, types=types, columns=columns))
-
-
 class ReadAllFromArrow(_ReadAll):
     """Read the Arrow files at the paths of a PCollection: see `ReadFromArrow`."""
 
-    _reader = ReadFromArrow
+    _reader = read.ReadFromArrow
 
 
 class ReadAllFromAvro(_ReadAll):
     """Read the Avro files at the paths of a PCollection: see `ReadFromAvro`."""
 
-    _reader = ReadFromAvro
+    _reader = read.ReadFromAvro
 
 
-class ReadAllFromCsv(_ReadAllOf):
+class ReadAllFromCsv(_ReadAll):
     """Read the CSV files at the paths of a PCollection, by `schema`: see `ReadFromCsv`."""
 
-    _reader = ReadFromCsv
+    _reader = read.ReadFromCsv
 
 
-class ReadAllFromJson(_ReadAllOf):
+class ReadAllFromJson(_ReadAll):
     """Read the JSON files at the paths of a PCollection, by `schema`: see `ReadFromJson`."""
 
-    _reader = ReadFromJson
+    _reader = read.ReadFromJson
 
 
 class ReadAllFromOrc(_ReadAll):
     """Read the ORC files at the paths of a PCollection: see `ReadFromOrc`."""
 
-    _reader = ReadFromOrc
+    _reader = read.ReadFromOrc
 
 
 class ReadAllFromParquet(_ReadAll):
     """Read the Parquet files at the paths of a PCollection: see `ReadFromParquet`."""
 
-    _reader = ReadFromParquet
+    _reader = read.ReadFromParquet
 
 
 class ReadAllFromTFRecord(_ReadAll):
     """Read the datasets or TFRecord files at paths of a PCollection: see `ReadFromTFRecord`."""
 
-    _reader = ReadFromTFRecord
+    _reader = read.ReadFromTFRecord
 
 
 class ReadAllFromWebDataset(_ReadAll):
     """Read the WebDataset shards at the paths of a PCollection: see `ReadFromWebDataset`."""
 
-    _reader = ReadFromWebDataset
+    _reader = read.ReadFromWebDataset

@@ -19,10 +19,11 @@ POSTGRES = "org.postgresql:postgresql:42.7.8"
 
 def jdbc_drain(place: str, work: Path) -> int:
     """Read all rows into Arrow over one connection, and do nothing with them."""
-    from beam_tfrecord.sources.sql.database import Relation, SqlOptions
+    from beam_tfrecord.options.sources import DatabaseOptions
+    from beam_tfrecord.sources.sql.database import Relation
     from beam_tfrecord.sources.sql.jdbc import Jdbc
 
-    options = SqlOptions(jars=(POSTGRES,), password_env=PASSWORD_VARIABLE)
+    options = DatabaseOptions(jars=(POSTGRES,), password_env=PASSWORD_VARIABLE)
     rows = 0
     with Jdbc(_jdbc(place), options).connect() as connection:
         relation = Relation("trips")

@@ -21,7 +21,7 @@ from tests.helpers.reading import rows_and_rejects
     ("header", "message"),
     [
         ("a,a\n1,2\n", "column 'a' appears twice in the header of a.csv: pass --names"),
-        ("a,\n1,2\n", "column 2 has no name in the header of a.csv: pass --names a,column_2"),
+        ("a,\n1,2\n", "column 2 has no name in the header of a.csv: pass --names with a name for"),
         (",my b\n1,2\n", "in the header of a.csv: pass --names 'column_1,my b'"),
         (',"b,c"\n1,2\n', "in the header of a.csv: pass --names with a name for each column"),
         (b"a\0,b\n1,2\n", "NUL bytes"),

@@ -7,12 +7,8 @@ import pytest
 
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.hive import (
-    add_partition_fields,
-    hive_partitions,
-    partition_fields,
-    with_partitions,
-)
+from beam_tfrecord.sources.hive import hive_partitions, partition_fields, with_partitions
+from beam_tfrecord.sources.merging import joined_schema
 
 
 def _file(name):
@@ -85,18 +81,19 @@ def test_column_twice_in_a_path_is_refused():
 def test_column_in_data_and_path_is_refused_unless_left_out():
     inside = pa.schema([("id", pa.int64()), ("a", pa.int64())])
     with pytest.raises(SchemaConflict) as caught:
-        add_partition_fields(inside, [_file("a=1/x")])
+        joined_schema(inside.names, inside.field, [_file("a=1/x")], columns=None)
     assert str(caught.value) == (
         "column 'a' is both in the data and in the path of a=1/x: "
         "leave it out with --columns, or rename the directory"
     )
-    left = pa.schema([("id", pa.int64())])
-    assert add_partition_fields(left, [_file("a=1/x")], columns=["id"]) == left
+    left = joined_schema(inside.names, inside.field, [_file("a=1/x")], columns=["id"])
+    assert left == pa.schema([("id", pa.int64())])
 
 
 def test_columns_of_the_path_come_last():
     inside = pa.schema([("id", pa.int64())])
-    schema = add_partition_fields(inside, [_file("z=1/a=x/f")])
+    files = [_file("z=1/a=x/f")]
+    schema = joined_schema(inside.names, inside.field, files, columns=None)
     assert schema.names == ["id", "z", "a"]
 
 

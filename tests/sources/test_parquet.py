@@ -139,12 +139,21 @@ def test_names_with_dots_are_names(tmp_path):
     assert read_all(source).to_pylist() == [{"a.b": 1, "c.d.e": 3}]
 
 
-def test_columns_are_nullable_as_their_files_declare(tmp_path):
-    schema = pa.schema([pa.field("never", pa.int64(), nullable=False), pa.field("x", pa.int64())])
-    source = Parquet(write_parquet(tmp_path / "a.parquet", pa.table([[1], [1]], schema=schema)))
-    assert [field.nullable for field in source.schema()] == [False, True]
-    write_parquet(tmp_path / "b.parquet", {"never": [1], "x": [1]})
-    both = Parquet([tmp_path / "a.parquet", tmp_path / "b.parquet"])
+def test_columns_without_nulls_are_not_nullable(tmp_path):
+    table = {
+        "full": [1, 2, 3, 4],
+        "late": [1, 2, 3, None],
+        "struct": [{"x": None}, {"x": 1}, {"x": 1}, {"x": 1}],
+        "tight": [{"x": 0, "y": None}, {"x": 1, "y": 1}, {"x": 1, "y": 1}, {"x": 1, "y": 1}],
+        "list": [[1], [2], [3], [4]],
+    }
+    source = Parquet(write_parquet(tmp_path / "a.parquet", table, row_group_size=2))
+    nullable = {field.name: field.nullable for field in source.schema()}
+    assert nullable == {"full": False, "late": True, "struct": True, "tight": False, "list": True}
+    write_parquet(tmp_path / "b.parquet", table, write_statistics=False)
+    assert Parquet(tmp_path / "b.parquet").schema().field("full").nullable
+    write_parquet(tmp_path / "c.parquet", {name: [None] * 2 for name in table})
+    both = Parquet([tmp_path / "a.parquet", tmp_path / "c.parquet"])
     assert all(field.nullable for field in both.schema())
 
 

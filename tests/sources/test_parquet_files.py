@@ -71,7 +71,9 @@ def test_union_fills_missing_columns_with_nulls(tmp_path):
     write_parquet(tmp_path / "a.parquet", {"x": [1]})
     write_parquet(tmp_path / "b.parquet", {"x": [2], "y": ["p"]})
     source = Parquet(tmp_path, union=True)
-    assert source.schema() == pa.schema([("x", pa.int64()), ("y", pa.string())])
+    assert source.schema() == pa.schema(
+        [pa.field("x", pa.int64(), nullable=False), pa.field("y", pa.string())]
+    )
     assert read_all(source).to_pylist() == [{"x": 1, "y": None}, {"x": 2, "y": "p"}]
 
 

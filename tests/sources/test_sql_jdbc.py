@@ -11,12 +11,12 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
+from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sources.sql import read as sql_read
 from beam_tfrecord.sources.sql.database import (
     ConnectionLost,
     Relation,
     SnapshotLost,
-    SqlOptions,
 )
 from beam_tfrecord.sources.sql.jdbc import Jdbc
 from beam_tfrecord.sources.sql.plan import ranges
@@ -62,7 +62,7 @@ def ids_of(connection, relation):
 
 
 def test_engine_knows_nothing_but_its_url_and_options_until_it_connects():
-    engine = Jdbc("jdbc:postgresql://db.example:5432/shop?ssl=true", SqlOptions(username="u"))
+    engine = Jdbc("jdbc:postgresql://db.example:5432/shop?ssl=true", DatabaseOptions(username="u"))
     assert pickle.loads(pickle.dumps(engine)) == engine
     assert (engine.place, engine.scheme) == ("jdbc:postgresql://db.example:5432/shop", "postgresql")
     assert (engine.guarantee, engine.path) == ("one snapshot", None)
@@ -190,12 +190,12 @@ def test_a_wrong_password_is_reported_and_not_shown(postgres, mariadb, where, mo
     drivers = {f"jdbc:postgresql://127.0.0.1:{postgres.port}/postgres": POSTGRES}
     drivers[mariadb.url] = MARIADB
     for url, driver in drivers.items():
-        options = SqlOptions(
+        options = DatabaseOptions(
             jars=driver_jars(driver), username="tester", password_env="OF_DATABASE"
         )
         if where == "url":
             url = f"{url}?password={wrong}"
-            options = SqlOptions(jars=driver_jars(driver), username="tester")
+            options = DatabaseOptions(jars=driver_jars(driver), username="tester")
         with pytest.raises(UsageError, match=r"(?i)password|denied") as caught:
             Jdbc(url, options).connect()
         assert wrong not in str(caught.value)
@@ -204,7 +204,9 @@ def test_a_wrong_password_is_reported_and_not_shown(postgres, mariadb, where, mo
 
 def test_a_password_from_the_environment_opens(postgres, monkeypatch):
     monkeypatch.setenv("OF_DATABASE", PASSWORD)
-    options = SqlOptions(jars=driver_jars(POSTGRES), username="tester", password_env="OF_DATABASE")
+    options = DatabaseOptions(
+        jars=driver_jars(POSTGRES), username="tester", password_env="OF_DATABASE"
+    )
     url = f"jdbc:postgresql://127.0.0.1:{postgres.port}/postgres"
     with Jdbc(url, options).connect() as connection:
         assert connection.fetch("SELECT current_user::text") == [("tester",)]
@@ -224,17 +226,19 @@ def test_a_user_inside_the_url(postgres, mariadb, driver):
 
 def test_a_server_that_is_not_there(postgresql):
     for driver, scheme in ((POSTGRES, "postgresql"), (MARIADB, "mariadb")):
-        options = SqlOptions(jars=driver_jars(driver), username="u")
+        options = DatabaseOptions(jars=driver_jars(driver), username="u")
         with pytest.raises(ConnectionLost) as caught:
             Jdbc(f"jdbc:{scheme}://127.0.0.1:{free_port()}/x", options).connect()
         assert "\n" not in str(caught.value)
         with pytest.raises(UsageError, match=r"no such host: correct the URL"):
             Jdbc(f"jdbc:{scheme}://no-such-host.invalid/x", options).connect()
-    options = SqlOptions(jars=postgresql.jars, username="tester")
+    options = DatabaseOptions(jars=postgresql.jars, username="tester")
     with pytest.raises(UsageError, match='database "nowhere" does not exist'):
         Jdbc(
             postgresql.url.replace("/postgres", "/nowhere"),
-            SqlOptions(jars=postgresql.jars, username="tester", properties=postgresql.properties),
+            DatabaseOptions(
+                jars=postgresql.jars, username="tester", properties=postgresql.properties
+            ),
         ).connect()
 
 
@@ -243,27 +247,27 @@ def test_a_server_that_says_nothing(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"jdbc:postgresql://127.0.0.1:{listener.getsockname()[1]}/x"
         with pytest.raises(ConnectionLost, match=r"no answer within 0.5 seconds"):
-            Jdbc(url, SqlOptions(jars=driver_jars(POSTGRES), username="u")).connect()
+            Jdbc(url, DatabaseOptions(jars=driver_jars(POSTGRES), username="u")).connect()
 
 
 def test_databases_in_files_are_not_made_by_reading(tmp_path):
     with pytest.raises(BeamTFRecordError):
-        Jdbc(f"jdbc:h2:{tmp_path}/none", SqlOptions(jars=driver_jars(H2))).connect()
+        Jdbc(f"jdbc:h2:{tmp_path}/none", DatabaseOptions(jars=driver_jars(H2))).connect()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_missing_drivers_are_told_with_the_cure(tmp_path):
     h2 = driver_jars(H2)
     with pytest.raises(UsageError, match=r"pass --jar driver.jar or org.postgresql:postgresql:VER"):
-        Jdbc("jdbc:postgresql://h/db", SqlOptions(jars=h2)).connect()
+        Jdbc("jdbc:postgresql://h/db", DatabaseOptions(jars=h2)).connect()
     with pytest.raises(
         UsageError, match=r"no jdbc driver for jdbc:nowhere:x: pass --jar driver.jar$"
     ):
-        Jdbc("jdbc:nowhere:x", SqlOptions(jars=h2)).connect()
+        Jdbc("jdbc:nowhere:x", DatabaseOptions(jars=h2)).connect()
     with pytest.raises(UsageError, match=r"no jdbc driver 'org.none.Driver' for jdbc:h2:mem:x"):
-        Jdbc("jdbc:h2:mem:x", SqlOptions(jars=h2, driver="org.none.Driver")).connect()
+        Jdbc("jdbc:h2:mem:x", DatabaseOptions(jars=h2, driver="org.none.Driver")).connect()
     with pytest.raises(UsageError, match=r"cannot read driver jar '.*none.jar': no such file"):
-        Jdbc("jdbc:h2:mem:x", SqlOptions(jars=(f"{tmp_path}/none.jar",))).connect()
+        Jdbc("jdbc:h2:mem:x", DatabaseOptions(jars=(f"{tmp_path}/none.jar",))).connect()
     for product in ("sqlite", "duckdb"):
         with pytest.raises(UsageError, match=f"which changes values: pass {product}:///file"):
             Jdbc(f"jdbc:{product}:x").connect()

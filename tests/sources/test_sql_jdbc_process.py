@@ -30,12 +30,13 @@ import contextlib, gc, os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 import pyarrow as pa
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.sql.database import Relation, SqlOptions
+from beam_tfrecord.options.sources import DatabaseOptions
+from beam_tfrecord.sources.sql.database import Relation
 from beam_tfrecord.sources.sql.jdbc import Jdbc
 
 def engine(url, jars, user=None, password=None, **properties):
     known = {**properties, **({"password": password} if password else {})}
-    options = SqlOptions(jars=tuple(jars), username=user, properties=tuple(known.items()))
+    options = DatabaseOptions(jars=tuple(jars), username=user, properties=tuple(known.items()))
     return Jdbc(url, options)
 """
 

@@ -162,7 +162,7 @@ def test_what_arrow_cannot_hold_is_a_reject_or_text(server, declared, literal, s
 
 def test_arrays_are_refused_or_text_or_lists(server):
     refused = column(server, "int[]", ["'{1,NULL,3}'", "'{}'"])
-    message = r"column 'c' of public\.one is integer\[\]: an array is read with --arrays list or"
+    message = r"column 'c' of public\.one is int4\[\]: an array is read with --arrays list or"
     with pytest.raises(DataError, match=message):
         refused.schema()
     text = Sql(server.url, table="one", columns=["c"], arrays="text", ordered=True)

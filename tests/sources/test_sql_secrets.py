@@ -13,8 +13,8 @@ from apache_beam.portability.api import beam_runner_api_pb2
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
+from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sources.sql import secrets as sql_secrets
-from beam_tfrecord.sources.sql.database import SqlOptions
 from beam_tfrecord.sources.sql.postgres import Postgres
 from beam_tfrecord.sources.sql.secrets import split_password, without_password
 from beam_tfrecord.sources.sql.source import Sql
@@ -72,13 +72,15 @@ def test_where_a_password_comes_from(tmp_path, monkeypatch):
     monkeypatch.setitem(sql_secrets._stored, "postgresql://h/db", "from url")
     url = "postgresql://h/db"
     assert Postgres(url).password() == "from url"
-    assert Postgres(url, SqlOptions(password_env="PW")).password() == "from environment"
-    assert Postgres(url, SqlOptions(password_file=str(tmp_path / "pw"))).password() == "from file"
+    assert Postgres(url, DatabaseOptions(password_env="PW")).password() == "from environment"
+    assert (
+        Postgres(url, DatabaseOptions(password_file=str(tmp_path / "pw"))).password() == "from file"
+    )
     assert Postgres("postgresql://other/db").password() is None
     with pytest.raises(UsageError, match="environment variable 'NO_PW' is not set"):
-        Postgres(url, SqlOptions(password_env="NO_PW")).password()
+        Postgres(url, DatabaseOptions(password_env="NO_PW")).password()
     with pytest.raises(UsageError, match=r"no\.txt' \(No such file or directory\): put it where"):
-        Postgres(url, SqlOptions(password_file=str(tmp_path / "no.txt"))).password()
+        Postgres(url, DatabaseOptions(password_file=str(tmp_path / "no.txt"))).password()
 
 
 def things_sent(p):

@@ -153,10 +153,6 @@ def _from_snappy(data: bytes, most: int) -> bytes:
     return found
 
 
-def _from_zstandard(data: bytes, most: int) -> bytes:
-    return bytes(pa.CompressedInputStream(pa.BufferReader(data), "zstd").read(most))
-
-
 # Each decompresses a block, at most to a number of bytes: a few can become many GB.
 _CODECS: dict[str, Callable[[bytes, int], bytes]] = {
     "null": lambda data, _: data,
@@ -164,5 +160,5 @@ _CODECS: dict[str, Callable[[bytes, int], bytes]] = {
     "snappy": _from_snappy,
     "bzip2": lambda data, most: bz2.BZ2Decompressor().decompress(data, most),
     "xz": lambda data, most: lzma.LZMADecompressor().decompress(data, most),
-    "zstandard": _from_zstandard,
+    "zstandard": lambda data, most: pa.input_stream(pa.BufferReader(data), "zstd").read(most),
 }

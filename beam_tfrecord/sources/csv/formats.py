@@ -153,19 +153,14 @@ class Format:
     thousands: str | None = None
     decimal: str = "."
 
-    @property
-    def keeps_integers(self) -> bool:
-        """Whether integers without separators are read as without this format."""
-        return not self.nulls and not any(one.is_like_a_number for one in self.dates)
-
     def needed_for(self, arrow: pa.DataType) -> Format | None:
         """Return what matters for values of a type; None if nothing does."""
         value_type = arrow.value_type if pa.types.is_dictionary(arrow) else arrow
-        found = self
-        if not pa.types.is_temporal(value_type):
-            found = dataclasses.replace(found, dates=())
-        if pa.types.is_temporal(value_type) or not _is_number(value_type):
-            found = dataclasses.replace(found, thousands=None, decimal=".")
+        found = Format(self.nulls)
+        if pa.types.is_temporal(value_type):
+            found = Format(self.nulls, self.dates)
+        elif is_number(value_type):
+            found = Format(self.nulls, (), self.thousands, self.decimal)
         return None if found == Format() else found
 
     def plain(self, texts: pa.Array) -> pa.Array:
@@ -198,7 +193,8 @@ class Format:
         return pc.if_else(is_number, plain, marked)
 
 
-def _is_number(arrow: pa.DataType) -> bool:
+def is_number(arrow: pa.DataType) -> bool:
+    """Return whether values of a type are numbers."""
     types = pa.types
     return bool(types.is_integer(arrow) or types.is_floating(arrow) or types.is_decimal(arrow))
 

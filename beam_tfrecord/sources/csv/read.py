@@ -16,11 +16,8 @@ from beam_tfrecord.native.values import (
     AS_BYTES,
     AS_TEXT,
     AS_WORDS,
-    BIG_INT,
-    BOOL,
     BROKEN_ROWS,
     EMPTY,
-    INT,
     WORD,
     Dialect,
     Fault,
@@ -44,9 +41,6 @@ from beam_tfrecord.sources.rejects import bad_value
 from beam_tfrecord.sources.text_files import BLOCK_BYTES, MAX_ROW_BYTES, batch_of, open_text
 
 _INFERRED_ROWS = 4096
-# Kinds of values that are not in a format of dates or numbers.
-_BLANKS = {EMPTY, WORD}
-_INTEGERS = {BOOL, INT, BIG_INT, *_BLANKS}
 _OR_SKIP = ", --skip-lines or --comment"
 _SHOWN_IN_MESSAGE = 40
 
@@ -131,64 +125,47 @@ def infer_unit(unit: Unit, how: Reading) -> CsvInference:
         next_at = typer.feed(window.data, window.at, window.final)
         for column, kind, _, start, value in typer.take_sightings():
             text = value.decode("utf-8", "backslashreplace").strip(" \t")
-            kinds[column].append(Found(kind, window.line_of(start), _shortened(text)))
-        in_formats.add(window, kinds)
+            if in_formats.keeps(column, kind, text):
+                kinds[column].append(Found(kind, window.line_of(start), _shortened(text)))
+        for column, found in in_formats.new_kinds(window):
+            kinds[column].append(found)
         window.move(next_at)
-    return CsvInference(unit.file, names, tuple(map(in_formats.kinds_of, range(len(names)), kinds)))
+    return CsvInference(unit.file, names, tuple(map(tuple, kinds)))
 
 
 class _FormattedTyper:
-    """Collects the kinds of values in columns that have a format, of which Arrow makes plain text.
-
-    Columns in which the kernel finds only what the format does not change are left to the kernel.
-    """
+    """Collects the kinds of values in columns that have a format, which Arrow rewrites."""
 
     def __init__(self, names: Sequence[str], how: Reading) -> None:
-        formats = how.formats_of(names)
-        self._formats = {
-            column: formats[name] for column, name in enumerate(names) if name in formats
-        }
-        self._typers = {column: TextTyper() for column in self._formats}
-        self._kinds: dict[int, list[Found]] = {column: [] for column in self._formats}
+        found = how.formats_of(names)
+        self._formats = {names.index(name): form for name, form in found.items()}
+        self._typers = [TextTyper() for _ in found]
         words = [Target(column, AS_WORDS) for column in self._formats]
         self._filler = how.filler(len(names), words, _INFERRED_ROWS)
 
-    def add(self, window: _Window, kinds: Sequence[Sequence[Found]]) -> None:
-        """Add the values in a window, given the kinds that the kernel has found up to its end."""
-        used = [
-            column
-            for column, form in self._formats.items()
-            if any(not _is_unchanged(one, form) for one in kinds[column])
-        ]
-        at, filler = window.at, self._filler
-        while used:
+    def keeps(self, column: int, kind: int, text: str) -> bool:
+        """Return whether a kind that the kernel has found in a column counts.
+
+        Only fields show whether a blank is quoted, and which words for null there are.
+        """
+        form = self._formats.get(column)
+        return form is None or (kind in (EMPTY, WORD) and text not in form.nulls)
+
+    def new_kinds(self, window: _Window) -> Iterator[tuple[int, Found]]:
+        """Yield column and first value of the kinds that no window before has had."""
+        at, filler, is_full = window.at, self._filler, bool(self._formats)
+        while is_full:
             at = filler.feed(window.data, at, window.final)
             is_full, starts = filler.is_full, filler.starts
             # Rows with too few or too many fields take no part.
             bad = [fault.row for fault in filler.take_faults() if fault.target < 0]
-            buffers = dict(zip(self._formats, filler.take(), strict=True))
-            for column in used:
-                buffers[column][1][bad] = 0
-                texts = array_of(Target(column, AS_WORDS), pa.string(), buffers[column])
-                plain = self._formats[column].plain(texts)
-                for kind, row in self._typers[column].new_kinds(plain):
+            columns = zip(self._formats.items(), self._typers, filler.take(), strict=True)
+            for (column, form), typer, buffers in columns:
+                buffers[1][bad] = 0
+                texts = array_of(Target(column, AS_WORDS), pa.string(), buffers)
+                for kind, row in typer.new_kinds(form.plain(texts)):
                     shown = _shortened(texts[row].as_py())
-                    self._kinds[column].append(Found(kind, window.line_of(starts[row]), shown))
-            if not is_full:
-                return
-
-    def kinds_of(self, column: int, found: Sequence[Found]) -> tuple[Found, ...]:
-        """Return the kinds in a column, given those that the kernel has found."""
-        if column not in self._formats:
-            return tuple(found)
-        unchanged = [one for one in found if _is_unchanged(one, self._formats[column])]
-        return (*unchanged, *self._kinds[column])
-
-
-def _is_unchanged(found: Found, form: Format) -> bool:
-    return found.kind in (_INTEGERS if form.keeps_integers else _BLANKS) and (
-        found.text not in form.nulls
-    )
+                    yield column, Found(kind, window.line_of(starts[row]), shown)
 
 
 def read_unit(

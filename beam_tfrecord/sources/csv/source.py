@@ -44,7 +44,7 @@ from beam_tfrecord.sources.base import (
 )
 from beam_tfrecord.sources.csv.columns import keeps_text
 from beam_tfrecord.sources.csv.cut import ChunkScan, cut, scan_chunk
-from beam_tfrecord.sources.csv.formats import Formats
+from beam_tfrecord.sources.csv.formats import Formats, is_number
 from beam_tfrecord.sources.csv.read import CsvUnit, Reading, infer_unit, read_unit
 from beam_tfrecord.sources.csv.text import (
     Header,
@@ -239,21 +239,18 @@ class Csv(CsvOptions, TextFiles):
         if not self.header or not inferences:
             return []
         one = min(inferences, key=lambda one: one.file.name)
-        fields: Sequence[str] = one.names
-        if self.names is not None:
-            with open_text(one.file, self.encoding, 0, one.file.bytes) as text:
-                dialect = self._dialect_of(one.file)
-                fields = first_fields(text, one.file, dialect, skip_lines=self.skip_lines)
-        numeric = {
-            field.name
-            for field in schema
-            if pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-        }
-        found = [text for name, text in zip(one.names, fields, strict=True) if name in numeric]
-        if not all(map(_NUMBER.fullmatch, found)) or (self.names is None and not found):
-            return []
+        with open_text(one.file, self.encoding, 0, one.file.bytes) as text:
+            dialect = self._dialect_of(one.file)
+            fields = first_fields(text, one.file, dialect, skip_lines=self.skip_lines)
+        types = {field.name: field.type for field in schema}
+        found = [
+            text
+            for name, text in zip(one.names, fields, strict=True)
+            if name in types and is_number(types[name])
+        ]
         # Other tools name columns 0, 1, 2, and pivot tables have years as names.
-        if {float(b) - float(a) for a, b in itertools.pairwise(found)} == {1.0}:
+        is_row = all(map(_NUMBER.fullmatch, found)) and (self.names is not None or found)
+        if not is_row or {float(b) - float(a) for a, b in itertools.pairwise(found)} == {1.0}:
             return []
         line = f"{one.file.name}, {cell(self._delimiter_of(one.file).join(fields))!r}"
         if self.names is None:

@@ -6,7 +6,6 @@ import codecs
 import dataclasses
 import json
 import re
-import shlex
 from collections.abc import Sequence
 
 from beam_tfrecord.errors import DataError, UsageError
@@ -197,8 +196,8 @@ def _names_of(row: Row, file: InputFile, encoding: str) -> list[str]:
     for place, name in enumerate(names, start=1):
         if not name:
             raise DataError(
-                f"column {place} has no name in the header of {file.name}: "
-                f"pass {_names_flag(names)}"
+                f"column {place} has no name in the header of {file.name}: pass --names with a "
+                "name for each column"
             )
         if names.index(name) != place - 1:
             raise DataError(
@@ -206,15 +205,3 @@ def _names_of(row: Row, file: InputFile, encoding: str) -> list[str]:
                 "--no-header if the line is a row"
             )
     return names
-
-
-_MAX_NAMES_CHARACTERS = 1000
-
-
-def _names_flag(names: Sequence[str]) -> str:
-    """Return ``--names`` with a name for each column, if the result is easy to paste."""
-    line = ",".join(name or f"column_{place}" for place, name in enumerate(names, start=1))
-    is_plain = line.isprintable() and '"' not in line and line.count(",") == len(names) - 1
-    if not is_plain or len(line) > _MAX_NAMES_CHARACTERS:
-        return "--names with a name for each column"
-    return f"--names {shlex.quote(line)}"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -56,49 +56,43 @@ def place_of(name: str | None, base: str, folder: str | None) -> Place:
     return Place(posixpath.join(folder, inner), os.path.join(base, inner))
 
 
-def naming_fields(fields: Iterable[pa.Field]) -> list[pa.Field]:
-    """Return the columns of a table that name further images, by their names and types."""
-
-    def names_images(name: str, kind: pa.DataType) -> bool:
-        if is_list(kind):
-            return name.endswith(_SEVERAL) and is_text(kind.value_type)
-        return name.endswith(_ONE) and is_text(kind)
-
-    return [field for field in fields if names_images(field.name, field.type)]
-
-
-def with_images(fields: Sequence[pa.Field]) -> Iterator[pa.Field]:
-    """Yield the columns of a table, with columns of images in place of those that name them."""
-    names = {field.name for field in fields}
-    naming = naming_fields(fields)
+def images_named_in(fields: Iterable[pa.Field]) -> dict[str, pa.Field]:
+    """Return the columns of images that columns of a table name, by the names of these."""
+    found = {}
     for field in fields:
-        made = field.name.removesuffix(_ONE).removesuffix(_SEVERAL)
-        if field not in naming or not made:
-            yield field
-            continue
-        if made in names:
+        has_lists = is_list(field.type)
+        ending = _SEVERAL if has_lists else _ONE
+        made, kind = field.name.removesuffix(ending), field.type
+        if made not in ("", field.name) and is_text(kind.value_type if has_lists else kind):
+            images = pa.list_(pa.binary()) if has_lists else pa.binary()
+            found[field.name] = pa.field(made, images, metadata={_NAMING_KEY: field.name})
+    return found
+
+
+def with_images(fields: Sequence[pa.Field]) -> list[pa.Field]:
+    """Return the columns of a table, with columns of images in place of those that name them."""
+    named = images_named_in(fields)
+    for name, made in named.items():
+        if made.name in {field.name for field in fields}:
             raise UsageError(
-                f"column {field.name!r} of the table names images for the column {made!r}, which "
+                f"column {name!r} of the table names images for the column {made.name!r}, which "
                 "it has too: rename one of them in the table"
             )
-        kind = pa.list_(pa.binary()) if is_list(field.type) else pa.binary()
-        yield pa.field(made, kind, metadata={_NAMING_KEY: field.name})
+    return [named.get(field.name, field) for field in fields]
 
 
 def naming_column(field: pa.Field) -> str | None:
-    """Return the column of the table that names the images of a column of `with_images`."""
+    """Return the column of the table that names the images of a column; None for other columns."""
     name = (field.metadata or {}).get(_NAMING_KEY)
     return None if name is None else name.decode()
 
 
-def as_text(field: pa.Field) -> pa.Field:
-    """Return a column as it is read, which is text if it names images."""
+def as_read(field: pa.Field) -> pa.Field:
+    """Return a column as the source of the rows reads it: a column of images as their paths."""
     name = naming_column(field)
-    if name is None and field not in naming_fields([field]):
+    if name is None:
         return field
-    return pa.field(
-        name or field.name, pa.list_(pa.string()) if is_list(field.type) else pa.string()
-    )
+    return pa.field(name, pa.list_(pa.string()) if is_list(field.type) else pa.string())
 
 
 def further_images(

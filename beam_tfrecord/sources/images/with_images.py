@@ -50,12 +50,8 @@ class RowsInference(NamedTuple):
     classes: frozenset[str]
 
 
-class _Task(NamedTuple):
-    """Some rows, the place of the image of each, and the size of its file."""
-
-    batch: Batch
-    places: list[Place]
-    sizes: list[int]
+# Some rows, the place of the image of each, and the size of its file.
+_Task = tuple[Batch, list[Place], list[int]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,8 +181,8 @@ class WithImages(Source):
         """Yield the paths of all images that the rows of metadata name."""
         units = self.rows.all_units(self.rows.all_scans())
         schema = self.rows.merge([self.infer(unit).inference for unit in units])
-        fields = [metadata.as_text(field) for field in metadata.naming_fields(schema)]
-        only = pa.schema([pa.field(self.path_column, pa.string()), *fields])
+        named = map(metadata.as_read, metadata.images_named_in(schema).values())
+        only = pa.schema([pa.field(self.path_column, pa.string()), *named])
         for unit in units:
             folder = self._folder_of(unit.file)
             batches = (batch.data.columns for batch in self.rows.read(unit, only))
@@ -218,7 +214,7 @@ class WithImages(Source):
 
     def _schema_of_rows(self, schema: pa.Schema) -> pa.Schema:
         """Return the columns to read from the source of the rows."""
-        read = [metadata.as_text(field) for field in schema if field.name not in self._made]
+        read = [metadata.as_read(field) for field in schema if field.name not in self._made]
         if self._needs_images:
             read.append(pa.field(self.path_column, pa.string()))
         if not _LABEL_COLUMNS.isdisjoint(schema.names):
@@ -231,22 +227,22 @@ class WithImages(Source):
             places = list(map(place, batch.data.column(self.path_column).to_pylist()))
             sizes = [size_of(one.path) for one in places]
             for start, stop in cut_by_bytes(sizes, most):
-                yield _Task(batch.slice(start, stop), places[start:stop], sizes[start:stop])
+                yield batch.slice(start, stop), places[start:stop], sizes[start:stop]
             if not places:
-                yield _Task(batch, [], [])
+                yield batch, [], []
 
     def _batch(
         self, unit: Unit, schema: pa.Schema, how: Reading, place: PlaceOf, task: _Task
     ) -> Batch:
-        batch = task.batch
+        batch, places, sizes = task
         assert batch.origin is not None
         numbers = batch.origin.row_numbers(batch.num_rows).tolist()
         names = [
             one.name or batch.origin.address_of(number)
-            for one, number in zip(task.places, numbers, strict=True)
+            for one, number in zip(places, numbers, strict=True)
         ]
         labels = Labels.of(batch.data, self.label_column, schema)
-        faults = {at: one.fault for at, one in enumerate(task.places) if one.fault is not None}
+        faults = {at: one.fault for at, one in enumerate(places) if one.fault is not None}
         columns = {"path": pa.array(names, pa.string())}
         if labels:
             columns |= labels.columns()
@@ -260,9 +256,9 @@ class WithImages(Source):
             if name := metadata.naming_column(field):
                 columns[field.name] = metadata.further_images(name, read[name], place, faults, how)
         data = batch.replace(data=pa.RecordBatch.from_pydict(columns))
-        paths = [one.path for one in task.places]
+        paths = [one.path for one in places]
         addresses = [(unit.name, number) for number in numbers]
-        rows = Rows(data, paths, task.sizes, faults, addresses)
+        rows = Rows(data, paths, sizes, faults, addresses)
         return add_images(self._described(rows, schema), schema, how)
 
     def _described(self, rows: Rows, schema: pa.Schema) -> Rows:

@@ -18,8 +18,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.file_parts import reason_of
-from beam_tfrecord.sources.lake.files import DataFile
-from beam_tfrecord.sources.lake.table import LakeTable, Snapshot, parse_time
+from beam_tfrecord.sources.lake.table import DataFile, LakeTable, Snapshot, parse_time
 from beam_tfrecord.storage import is_remote
 
 _STORED_NAME = "delta.columnMapping.physicalName"

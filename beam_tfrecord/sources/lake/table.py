@@ -8,23 +8,24 @@ deleted from it. The files themselves are read as `Parquet` reads them.
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import datetime
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
-from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
+from beam_tfrecord.errors import DataError, InputChanged, SchemaConflict, UsageError
 from beam_tfrecord.features.arrow_arrays import Int64Array
 from beam_tfrecord.features.converting import always_fits, can_cast, plain_field, plain_type
 from beam_tfrecord.options.sources import LakeOptions
-from beam_tfrecord.selection.nodes import Condition, columns_of
+from beam_tfrecord.selection.nodes import columns_of
 from beam_tfrecord.selection.prune import Parts
 from beam_tfrecord.sources.base import (
     Chunk,
@@ -33,14 +34,14 @@ from beam_tfrecord.sources.base import (
     Source,
     Unit,
     chosen_columns,
+    version_and_state,
 )
 from beam_tfrecord.sources.files import FileSource, as_paths
 from beam_tfrecord.sources.hive import partition_value
-from beam_tfrecord.sources.lake.files import deleted_in, rows_in
-from beam_tfrecord.sources.parquet.footer import opened, pruned_by
+from beam_tfrecord.sources.parquet.footer import footer_of, opened, pruned_by
 from beam_tfrecord.sources.parquet.source import Parquet
-from beam_tfrecord.sources.typed_files import Contents, Part, PartUnit
-from beam_tfrecord.storage import list_names
+from beam_tfrecord.sources.typed_files import Contents, OpenTable, Part, PartUnit, check_names
+from beam_tfrecord.storage import is_remote, list_names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,18 +73,67 @@ class Snapshot:
 _FIELD_ID = b"PARQUET:field_id"
 
 
-class LakeUnit(NamedTuple):
-    """What `Parquet` needs to read a unit, and the names in the file of the columns to read."""
+@dataclasses.dataclass(frozen=True)
+class DataFile(InputFile):
+    """A Parquet file of a table. Its `partitions` are the values that all of its rows share."""
 
-    parquet: PartUnit
-    names: tuple[str, ...]
+    if_removed: ClassVar[str] = "if the table was vacuumed, read a newer version"
+
+    deleted: bytes = b""
+    rows: int | None = None
+
+    def outline(self) -> DataFile:
+        return dataclasses.replace(self, deleted=b"", rows=None)
+
+    def listed(self, table: str) -> DataFile:
+        """Return a file with its times, if it is local, and check that it is that of the log."""
+        if is_remote(self.path):
+            return self
+        try:
+            status = os.stat(self.path)
+        except OSError as error:
+            raise InputChanged(
+                f"{self.path!r} of table {table!r} cannot be read "
+                f"({(error.strerror or '').lower()}): {self.if_removed}"
+            ) from error
+        if status.st_size != self.bytes:
+            raise InputChanged(
+                f"{self.path!r} has {status.st_size:,} bytes, but {self.bytes:,} in the log of "
+                f"table {table!r}"
+            )
+        version, state = version_and_state(status)
+        return dataclasses.replace(self, version=version, state=state)
+
+
+@dataclasses.dataclass(frozen=True)
+class _DataFiles(Parquet):
+    """The files of a table, as Parquet files whose columns have the names of the table."""
+
+    names_in: Callable[[InputFile, pa.Schema], dict[str, str]] = lambda *_: {}
+
+    @contextlib.contextmanager
+    def opened(self, file: InputFile) -> Iterator[OpenTable]:
+        with super().opened(file) as found:
+            # No names of a table: a dropped column may have left its name to a new one.
+            names = {f"\0{name}": name for name in found.schema.names}
+            names |= self.names_in(file, found.schema)
+            fields = (found.schema.field(inside).with_name(name) for name, inside in names.items())
+
+            def read(
+                start: int, stop: int, wanted: pa.Schema, rows: int
+            ) -> Iterator[pa.RecordBatch]:
+                inside = pa.schema([field.with_name(names[field.name]) for field in wanted])
+                for batch in found.read(start, stop, inside, rows):
+                    yield batch.select(inside.names).rename_columns(wanted.names)
+
+            yield OpenTable(pa.schema(fields), (), read)
 
 
 @dataclasses.dataclass(frozen=True)
 class LakeTable(LakeOptions, FileSource):
     """A table of a data lake. The snapshot is chosen when the source is made."""
 
-    detail_type: ClassVar[Any] = LakeUnit
+    detail_type: ClassVar[Any] = PartUnit
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
 
@@ -124,62 +174,62 @@ class LakeTable(LakeOptions, FileSource):
         return self, ()
 
     def scan(self, chunk: Chunk) -> Scan:
-        file, condition = chunk.file, self.selection and self.selection.condition
-        types, rows = self.types(), rows_in(file)
-        # The values of a partition may be known before the file is even opened.
+        file, types = chunk.file, self.types()
+        assert isinstance(file, DataFile)
+        condition = self.selection and self.selection.condition
         needed = set(columns_of(condition) if condition else ()).intersection(types.names)
-        in_path = _constants(file, types, needed.intersection(dict(file.partitions)))
-        if condition and rows is not None and not _can_match(condition, in_path):
-            footer = Contents(pa.schema([]), tuple(types.names), (_unread(file, rows),))
-            return Scan(chunk, footer)
+        # The values of a partition may be enough to leave out a file.
+        if condition and file.rows is not None:
+            known = _constants(file, types, needed.intersection(dict(file.partitions)))
+            if not Parts(1, {}, known).may_match(condition)[0].as_py():
+                part = Part(0, 1, file.rows, file.bytes, file.bytes, 0, is_pruned=True)
+                return Scan(chunk, Contents(pa.schema([]), (), (part,)))
         with opened(file) as (parquet, _):
             inside = parquet.schema_arrow
-            names = self._names(file, inside)
-            footer = self._parquet(tuple(names.values())).scan(chunk).detail
-            present = {name: of for name, of in names.items() if of in inside.names}
+            names = self._names_in(file, inside)
+            footer = footer_of(parquet, names.values())
             # Where values might not fit, a row that is not read might have to be rejected.
-            fits = all(
+            if condition and all(
                 always_fits(plain_type(inside.field(of).type), types.field(name).type)
-                for name, of in present.items()
-            )
-            if condition and fits:
-                constants = _constants(file, types, needed.difference(present))
-                wanted = {name: present[name] for name in needed.intersection(present)}
+                for name, of in names.items()
+            ):
+                constants = _constants(file, types, needed.difference(names))
+                wanted = {name: names[name] for name in needed.intersection(names)}
                 footer = pruned_by(condition, parquet, footer, wanted, constants)
-        return Scan(chunk, dataclasses.replace(footer, names=tuple(names.values())))
+        return Scan(chunk, footer)
 
-    def _names(self, file: InputFile, inside: pa.Schema) -> dict[str, str]:
-        """Return the names in a file of the columns to read, also of those that it lacks."""
-        found, shared, names = self.snapshot.names_in(file, inside), dict(file.partitions), {}
+    def _names_in(self, file: InputFile, inside: pa.Schema) -> dict[str, str]:
+        """Return the names in a file of the columns to read that it has."""
+        check_names(inside.names, file)
+        found, names = self.snapshot.names_in(file, inside), {}
         for field in self.types():
             name = found.get(self.snapshot.keys[field.name])
-            if name is None and field.name in self.snapshot.stored and field.name not in shared:
-                raise DataError(f"{file.name} lacks column {field.name!r} of its table")
-            if name is not None and not can_cast(inside.field(name).type, field.type):
+            if name is None:
+                if field.name in self.snapshot.stored - dict(file.partitions).keys():
+                    raise DataError(f"{file.name} lacks column {field.name!r} of its table")
+                continue
+            if not can_cast(inside.field(name).type, field.type):
                 raise SchemaConflict(
                     f"column {field.name!r} is {inside.field(name).type} in {file.name} but "
                     f"{field.type} in the table: fields inside of it that were renamed, added or "
                     "dropped are not supported: write the rows into a new table, or leave it out"
                 )
-            # No name of a file: a dropped column may have left its name to a new one.
-            missing = field.name if field.name in shared else f"\0{field.name}"
-            names[field.name] = name or missing
+            names[field.name] = name
         return names
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         (scan,) = scans
-        footer: Contents = scan.detail
-        ends = np.cumsum([0, *(part.num_rows for part in footer.parts)])
-        rows = np.diff(ends - np.searchsorted(deleted_in(scan.chunk.file), ends))
-        is_pruned = np.array([part.is_pruned for part in footer.parts], np.bool_)
+        parts = scan.detail.parts
+        ends = np.cumsum([0, *(part.num_rows for part in parts)])
+        rows = np.diff(ends - np.searchsorted(_deleted(scan.chunk.file), ends))
+        read = rows * [not part.is_pruned for part in parts]
         return [
             dataclasses.replace(
                 unit,
                 rows=int(rows[unit.start : unit.stop].sum()),
-                pruned_rows=int((rows * is_pruned)[unit.start : unit.stop].sum()),
-                detail=LakeUnit(unit.detail, footer.names),
+                pruned_rows=int((rows - read)[unit.start : unit.stop].sum()),
             )
-            for unit in self._parquet().units([scan])
+            for unit in self._files().units(scans)
         ]
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
@@ -192,27 +242,19 @@ class LakeTable(LakeOptions, FileSource):
 
         Row numbers count the deleted rows too, so a delete does not change those of other rows.
         """
-        detail: LakeUnit = unit.detail
-        names = dict(zip(self.types().names, detail.names, strict=True))
-        inside = pa.schema([field.with_name(names[field.name]) for field in schema])
-        deleted = deleted_in(unit.file)
-        of_parquet = dataclasses.replace(unit, detail=detail.parquet)
-        for batch in self._parquet().read(of_parquet, inside, batch_rows=batch_rows):
-            data = batch.data
-            if schema.names:
-                data = pa.RecordBatch.from_arrays(data.columns, schema=schema)
-            yield _without(batch.replace(data=data), deleted)
+        for batch in self._files().read(unit, schema, batch_rows=batch_rows):
+            yield _without(batch, _deleted(unit.file))
 
     def types(self) -> pa.Schema:
         """Return the types of the columns that are read."""
         fields = {field.name: plain_field(field) for field in self.snapshot.schema}
         return chosen_columns(fields, self.columns, fields)
 
-    def _parquet(self, columns: Sequence[str] | None = None) -> Parquet:
+    def _files(self) -> Parquet:
         """Return the source that reads the files."""
-        parquet = Parquet("", columns=columns or None, union=True)
-        object.__setattr__(parquet, "unit_bytes", self.unit_bytes)
-        return parquet
+        files = _DataFiles("", union=True, names_in=self._names_in)
+        object.__setattr__(files, "unit_bytes", self.unit_bytes)
+        return files
 
 
 def _constants(file: InputFile, types: pa.Schema, names: Iterable[str]) -> pa.RecordBatch:
@@ -221,14 +263,9 @@ def _constants(file: InputFile, types: pa.Schema, names: Iterable[str]) -> pa.Re
     return pa.record_batch({name: pa.repeat(value, 1) for name, value in values.items()})
 
 
-def _can_match(condition: Condition, constants: pa.RecordBatch) -> bool:
-    """Return whether a filter may match rows of which only these columns are known."""
-    return bool(Parts(1, {}, constants).may_match(condition)[0].as_py())
-
-
-def _unread(file: InputFile, rows: int) -> Part:
-    """Return the only part of a file that is not opened."""
-    return Part(0, 1, rows, file.bytes, file.bytes, 0, is_pruned=True)
+def _deleted(file: InputFile) -> Int64Array:
+    """Return the positions of the deleted rows of a file."""
+    return np.frombuffer(file.deleted if isinstance(file, DataFile) else b"", np.int64)
 
 
 def _without(batch: Batch, deleted: Int64Array) -> Batch:

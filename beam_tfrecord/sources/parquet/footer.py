@@ -16,7 +16,7 @@ from beam_tfrecord.selection.nodes import Condition
 from beam_tfrecord.selection.prune import Parts
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.file_parts import incomplete, open_input
-from beam_tfrecord.sources.parquet.statistics import bounds_of
+from beam_tfrecord.sources.parquet.statistics import bounds_of, has_no_null
 from beam_tfrecord.sources.typed_files import Contents, Part, framing_bytes
 from beam_tfrecord.stage import is_stage, staged_schema_of
 from beam_tfrecord.storage import is_in_zip, is_remote
@@ -33,10 +33,14 @@ def footer_of(parquet: pq.ParquetFile, columns: Collection[str] | None) -> Conte
     inside = parquet.schema_arrow
     # The metadata of a file of a stage states the types that Parquet lacks.
     stated = staged_schema_of(inside) or pa.schema([plain_field(field) for field in inside])
-    schema = pa.schema([f for f in stated if columns is None or f.name in columns])
+    fields = [field for field in stated if columns is None or field.name in columns]
     leaves = _leaves_by_column(parquet)
     groups = [parquet.metadata.row_group(index) for index in range(parquet.num_row_groups)]
-    wanted = {name: leaves[name] for name in schema.names}
+    wanted = {field.name: leaves[field.name] for field in fields}
+    schema = pa.schema(
+        field.with_nullable(field.nullable and not has_no_null(parquet, wanted[field.name]))
+        for field in fields
+    )
     parts = tuple(_row_group(index, group, wanted) for index, group in enumerate(groups))
     return Contents(schema, tuple(inside.names), parts)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -15,15 +16,36 @@ from beam_tfrecord.selection.prune import Bounds
 def bounds_of(parquet: pq.ParquetFile, leaf: int, arrow: pa.DataType) -> Bounds:
     """Return what is known of a leaf column, whose values have an Arrow type, in each row group."""
     arrow = pa.large_string() if is_text(arrow) else arrow
-    groups = [parquet.metadata.row_group(index) for index in range(parquet.num_row_groups)]
-    known = [group.column(leaf).statistics for group in groups]
-    nulls = [one.null_count if one is not None and one.has_null_count else None for one in known]
+    known = _statistics(parquet, leaf)
+    rows = [parquet.metadata.row_group(at).num_rows for at in range(parquet.num_row_groups)]
     return Bounds(
         pa.array([_end(one, "min", arrow) for one in known], arrow),
         pa.array([_end(one, "max", arrow) for one in known], arrow),
-        pa.array(nulls, pa.int64()),
-        pa.array([group.num_rows for group in groups], pa.int64()),
+        pa.array(map(_null_count, known), pa.int64()),
+        pa.array(rows, pa.int64()),
     )
+
+
+def has_no_null(parquet: pq.ParquetFile, leaves: Iterable[int]) -> bool:
+    """Return whether statistics prove that a column has no null, given its leaf columns.
+
+    A null struct is a null in each of its leaves, so one leaf without nulls is proof. Leaves
+    inside lists prove nothing because writers count their nulls in different ways.
+    """
+    return any(
+        parquet.schema.column(leaf).max_repetition_level == 0
+        and all(_null_count(one) == 0 for one in _statistics(parquet, leaf))
+        for leaf in leaves
+    )
+
+
+def _statistics(parquet: pq.ParquetFile, leaf: int) -> list[pq.Statistics | None]:
+    groups = map(parquet.metadata.row_group, range(parquet.num_row_groups))
+    return [group.column(leaf).statistics for group in groups]
+
+
+def _null_count(statistics: pq.Statistics | None) -> int | None:
+    return statistics.null_count if statistics is not None and statistics.has_null_count else None
 
 
 def _end(statistics: pq.Statistics | None, name: str, arrow: pa.DataType) -> Any:

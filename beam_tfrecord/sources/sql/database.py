@@ -12,6 +12,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import decimal
 import difflib
 import os
 import re
@@ -22,6 +23,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
+from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sources.sql.secrets import stored_password, without_password
 
 
@@ -124,6 +126,10 @@ def trimmed(query: str) -> str:
     return _END.sub("", query.strip())
 
 
+def _plain(number: int | decimal.Decimal) -> str:
+    return f"{number:f}" if isinstance(number, decimal.Decimal) else str(number)
+
+
 @dataclasses.dataclass(frozen=True)
 class Key:
     """An SQL expression whose values split a table into ranges.
@@ -135,12 +141,6 @@ class Key:
     expression: str
     text: str = "{}"
     literal: Callable[[Any], str] = str
-    null: str = "{} IS NULL"
-
-    @property
-    def is_null(self) -> str:
-        """The condition that holds for rows whose key is null."""
-        return self.null.format(self.expression)
 
     def literals(self, values: Iterable[Any]) -> list[str]:
         """Return the literals of ascending values, without duplicates and without the lowest."""
@@ -214,9 +214,14 @@ class Connection(abc.ABC):
         The same statement returns its rows in the same order again in the same snapshot.
         """
 
-    @abc.abstractmethod
     def range_key(self, relation: Relation, column: SqlColumn) -> Key | None:
-        """Return the key that splits a relation by a column, or None if no exact key exists."""
+        """Return the key that splits a relation by a column, or None if no exact key exists.
+
+        Numbers compare as they sort in any database; for other values a subclass has to know.
+        """
+        of = column.arrow
+        is_number = of is not None and (pa.types.is_integer(of) or pa.types.is_decimal(of))
+        return Key(self.dialect.name(column.name), literal=_plain) if is_number else None
 
     def cut_points(
         self, relation: Relation, column: SqlColumn, key: Key, partitions: int
@@ -225,7 +230,7 @@ class Connection(abc.ABC):
 
         There are at most ``partitions - 1`` distinct literals, and none if the relation is empty.
         """
-        known = f"NOT ({key.is_null})"
+        known = f"{key.expression} IS NOT NULL"
         ((rows,),) = self.fetch(relation.select("COUNT(*)", known))
         first = [1, *(1 + cut for cut in even_cuts(int(rows), partitions))]
         numbered = relation.select(
@@ -262,27 +267,11 @@ class Connection(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class SqlOptions:
-    """Options of connections, without secrets; `Sql` documents them."""
-
-    username: str | None = None
-    password_env: str | None = None
-    password_file: str | None = None
-    session_init: tuple[str, ...] = ()
-    fetch_rows: int | None = None
-    statement_timeout_s: float | None = None
-    arrays: str = "refuse"
-    driver: str | None = None
-    jars: tuple[str, ...] = ()
-    properties: tuple[tuple[str, str], ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
 class Engine(abc.ABC):
     """The reader of one database, named by a URL without a password; picklable."""
 
     url: str
-    options: SqlOptions = SqlOptions()
+    options: DatabaseOptions = DatabaseOptions()
 
     # The consistency guarantee that the manifest records: ``one snapshot`` if `export_snapshot`
     # works, else ``one snapshot per partition``.

@@ -20,7 +20,6 @@ from beam_tfrecord.sources.sql.database import (
     Connection,
     Dialect,
     FileEngine,
-    Key,
     Relation,
     SnapshotLost,
     SqlColumn,
@@ -37,7 +36,6 @@ _AS_TEXT = (
     *("HUGEINT", "UHUGEINT", "BIGNUM", "VARINT", "TIME WITH TIME ZONE", "TIMETZ", "INTERVAL"),
     *("UUID", "ENUM", "JSON", "BIT", "UNION", "GEOMETRY", "VARIANT"),
 )
-_NESTED = ("STRUCT", "MAP", "UNION", "VARIANT")
 # Settings on which values and the bounds of ranges depend.
 _SETTINGS = {
     "TimeZone": "UTC",
@@ -72,7 +70,7 @@ class DuckDb(FileEngine):
                 f"cannot read DuckDB files ({error}): pip install 'beam-tfrecord[duckdb]'"
             ) from None
         # By default a query reads this file only, and loads no extension.
-        config = {"enable_external_access": "false", **dict(self.options.properties)}
+        config = {"enable_external_access": "false", **dict(self.options.properties or {})}
         with self.errors():
             opened = duckdb.connect(self.path, read_only=True, config=config)
             try:
@@ -195,18 +193,6 @@ class DuckDbConnection(Connection):
         with self._engine.errors():
             for data in self._connection.sql(self._one(sql)).to_arrow_reader(batch_rows):
                 yield convert_batch(data.columns, columns, _INFINITIES)
-
-    def range_key(self, relation: Relation, column: SqlColumn) -> Key | None:
-        """Return the key for a column; None for nested values, whose text is ambiguous."""
-        declared = column.declared
-        if declared.endswith("]") or declared.upper().startswith(_NESTED):
-            return None
-        # Without the type, DuckDB would compare the literal with the text of an ENUM.
-        return Key(
-            self.dialect.name(column.name),
-            "CAST({} AS VARCHAR)",
-            lambda value: f"CAST({self.dialect.text(str(value))} AS {declared})",
-        )
 
     def row_cuts(self, relation: Relation, partitions: int) -> tuple[str, list[str]] | None:
         """Split a table by its row numbers; None for a view, or if a column is named ``rowid``."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import decimal
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -17,7 +16,6 @@ from beam_tfrecord.sources.sql.database import (
     Connection,
     ConnectionLost,
     Engine,
-    Key,
     Relation,
     SnapshotLost,
     SqlColumn,
@@ -40,7 +38,7 @@ from beam_tfrecord.sources.sql.jdbc_values import (
     own_column,
     read_rows,
 )
-from beam_tfrecord.sources.sql.postgres_connection import (
+from beam_tfrecord.sources.sql.postgres import (
     SETTINGS,
     PostgresConnection,
 )
@@ -146,7 +144,7 @@ class Jdbc(Engine):
         options = self.options
         login = {"user": options.username or self._address[1], "password": password}
         known = {name: value for name, value in login.items() if value is not None}
-        return {**self.product.properties, **known, **dict(options.properties)}
+        return {**self.product.properties, **known, **dict(options.properties or {})}
 
     def _no_driver(self) -> str:
         coordinates = DRIVERS.get(self.scheme)
@@ -276,12 +274,6 @@ class JdbcConnection(Connection):
             with contextlib.suppress(java().JException):
                 statement.close()
 
-    def range_key(self, relation: Relation, column: SqlColumn) -> Key | None:
-        """Return the key for numbers; other values may compare otherwise than they sort."""
-        of = column.arrow
-        is_number = of is not None and (pa.types.is_integer(of) or pa.types.is_decimal(of))
-        return Key(self.dialect.name(column.name), literal=_plain) if is_number else None
-
     def close(self) -> None:
         """Close the connection."""
         jpype = java()
@@ -291,10 +283,6 @@ class JdbcConnection(Connection):
                 self._opened.rollback()
         with contextlib.suppress(jpype.JException):
             self._opened.close()
-
-
-def _plain(number: int | decimal.Decimal) -> str:
-    return f"{number:f}" if isinstance(number, decimal.Decimal) else str(number)
 
 
 class JdbcPostgresConnection(PostgresConnection, JdbcConnection):

@@ -139,10 +139,10 @@ def find_table(connection: Connection, opened: Any, table: str, place: str) -> T
     """Look up a table or view in the catalog, which on MariaDB and MySQL has no schemas."""
     has_schemas = connection.dialect.product not in ("mariadb", "mysql")
     catalog = _text(opened.getCatalog())
-    known = {}
+    known: dict[tuple[str, str], tuple[str | None, str | None]] = {}
     rows = opened.getMetaData().getTables(catalog, None, "%", list(_KINDS))
     while rows.next():
-        place_of = [_text(rows.getString(column)) for column in (1, 2)]
+        place_of = _text(rows.getString(1)), _text(rows.getString(2))
         outer = place_of[has_schemas] or ""
         if outer.lower() not in _SYSTEM:
             known[outer, str(rows.getString(3))] = place_of

@@ -104,7 +104,7 @@ _BY_NAME = {
 
 
 def type_of(described: Described, *, arrays: str = "refuse") -> JdbcType:
-    """Return the types that read a column without any loss; `SqlOptions` describes `arrays`."""
+    """Return the types that read a column without any loss; `RowsOptions` describes `arrays`."""
     name, number = described.name.lower(), described.number
     if number == _ARRAY:
         return TEXT if arrays == "text" else _refused("pass --arrays text")

@@ -11,11 +11,12 @@ import dataclasses
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.sql.database import Connection, Key, Relation, SqlColumn, Table, trimmed
 from beam_tfrecord.tables import not_found
@@ -26,26 +27,7 @@ PARTITION_BYTES = 32 * 2**20
 PARTITION_ROWS = 250_000
 
 _VARIABLE_BYTES = 32
-# Databases limit how deep a condition may be.
-_CONDITIONS_AT_ONCE = 100
-
 _LOGGER = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True)
-class Question:
-    """The user's request: what to read, and how to divide it; `Sql` documents the fields."""
-
-    table: str | None
-    query: str | None
-    where: str | None = None
-    columns: tuple[str, ...] | None = None
-    types: Mapping[str, pa.DataType] = dataclasses.field(default_factory=dict)
-    partition_column: str | None = None
-    partitions: int | None = None
-    max_connections: int | None = None
-    ordered: bool = False
-    row_count: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +50,6 @@ class SqlPlan:
     partitions: tuple[Partition, ...]
     row_bytes: int
     is_ordered: bool = False
-    key: tuple[str, ...] = ()
     locator: SqlColumn | None = None
     snapshot: str = ""
 
@@ -87,31 +68,36 @@ class SqlPlan:
         return pa.schema([pa.field(c.name, c.arrow, nullable=c.nullable) for c in self.columns])
 
 
-def make_plan(connection: Connection, question: Question) -> SqlPlan:
+def make_plan(
+    connection: Connection, options: DatabaseOptions, wanted_columns: Sequence[str] | None
+) -> SqlPlan:
     """Make the plan of a read, over the connection whose snapshot the job reads."""
-    relation = _relation(connection, question)
+    relation = _relation(connection, options)
     if relation.where:
         _check_where(connection, relation)
-    found = connection.describe(relation, types=question.types)
+    found = connection.describe(relation, types=options.typed)
     name = relation.table.name if relation.table else "query"
     by_name = _by_name(found, name)
-    columns = _chosen(found, by_name, question, name)
+    columns = _chosen(found, by_name, wanted_columns, options.typed, name)
     keys = [by_name[key] for key in (relation.table.key if relation.table else ())]
-    split_by = _split_by(question, by_name, keys, name)
-    rows = _count(connection, relation) if question.row_count else None
+    split_by = _split_by(options, by_name, keys, name)
+    rows = _count(connection, relation) if options.row_count else None
     row_bytes = _row_bytes(relation.table, rows, columns)
-    wanted = question.partitions or _partition_count(relation.table, rows, row_bytes)
-    wanted = max(1, min(wanted, question.max_connections or MAX_PARTITIONS, MAX_PARTITIONS))
+    wanted = options.partitions or _partition_count(relation.table, rows, row_bytes)
+    wanted = max(1, min(wanted, options.max_connections or MAX_PARTITIONS, MAX_PARTITIONS))
     key = None
-    if split_by is not None and (wanted > 1 or question.ordered):
+    if split_by is not None and (wanted > 1 or options.ordered):
         key = connection.range_key(relation, split_by)
+    if rows is None and not options.ordered and split_by is not None and not _is_number(split_by):
+        # Only a count would show ranges that overlap.
+        key = None
     partitions = None
-    if wanted > 1 and _goes_by_position(relation, question, key):
+    if wanted > 1 and _goes_by_position(relation, options, key):
         partitions = _by_position(connection, relation, wanted, rows)
     if wanted > 1 and partitions is None and split_by is not None and key is not None:
-        if split_by.nullable and question.max_connections is not None:
+        if split_by.nullable and options.max_connections is not None:
             # Rows without a key are one partition more, which --max-connections counts too.
-            wanted = min(wanted, question.max_connections - 1)
+            wanted = min(wanted, options.max_connections - 1)
         partitions = _by_key(connection, relation, split_by, key, wanted, rows)
     if wanted > 1 and partitions is None:
         _warn(relation, split_by)
@@ -120,22 +106,21 @@ def make_plan(connection: Connection, question: Question) -> SqlPlan:
         name=name,
         relation=relation,
         columns=columns,
-        number=None if question.ordered else number,
-        order_by=_order(connection, keys, split_by, key) if question.ordered else "",
+        number=None if options.ordered else number,
+        order_by=_order(connection, keys, split_by, key) if options.ordered else "",
         partitions=partitions or (Partition("", rows),),
         row_bytes=row_bytes,
-        is_ordered=question.ordered,
-        key=relation.table.key if relation.table else (),
-        locator=None if keys or question.ordered else connection.locator(relation),
+        is_ordered=options.ordered,
+        locator=None if keys or options.ordered else connection.locator(relation),
     )
 
 
-def _goes_by_position(relation: Relation, question: Question, key: Key | None) -> bool:
+def _goes_by_position(relation: Relation, options: DatabaseOptions, key: Key | None) -> bool:
     """Return whether to cut a table by the positions of its rows, which needs no statistics.
 
     Positions do not tell how many rows meet a condition, so a key is better then.
     """
-    is_free = question.partition_column is None and not question.ordered
+    is_free = options.partition_column is None and not options.ordered
     return relation.table is not None and is_free and (key is None or not relation.where)
 
 
@@ -150,15 +135,15 @@ def _check_where(connection: Connection, relation: Relation) -> None:
         raise UsageError("--where is not one condition: correct its brackets")
 
 
-def _relation(connection: Connection, question: Question) -> Relation:
-    where = question.where or ""
+def _relation(connection: Connection, options: DatabaseOptions) -> Relation:
+    where = options.where or ""
     connection.check_text(where, "--where")
-    if question.query is not None:
-        query = trimmed(question.query)
+    if options.query is not None:
+        query = trimmed(options.query)
         connection.check_text(query, "--query")
         return Relation(connection.dialect.subquery(query), where)
-    assert question.table is not None
-    table = connection.find_table(question.table)
+    assert options.table is not None
+    table = connection.find_table(options.table)
     return Relation(table.sql, where, table)
 
 
@@ -173,13 +158,17 @@ def _by_name(columns: Sequence[SqlColumn], name: str) -> dict[str, SqlColumn]:
 
 
 def _chosen(
-    found: Sequence[SqlColumn], by_name: Mapping[str, SqlColumn], question: Question, name: str
+    found: Sequence[SqlColumn],
+    by_name: Mapping[str, SqlColumn],
+    names: Sequence[str] | None,
+    types: Iterable[str],
+    name: str,
 ) -> tuple[SqlColumn, ...]:
-    for option, names in (("--columns", question.columns or ()), ("--types", question.types)):
-        for wanted in names:
+    for option, known in (("--columns", names or ()), ("--types", types)):
+        for wanted in known:
             if wanted not in by_name:
                 raise UsageError(not_found(wanted, by_name, of=option))
-    chosen = found if question.columns is None else [by_name[one] for one in question.columns]
+    chosen = found if names is None else [by_name[one] for one in names]
     for column in chosen:
         if column.arrow is None:
             raise DataError(
@@ -189,9 +178,9 @@ def _chosen(
 
 
 def _split_by(
-    question: Question, by_name: Mapping[str, SqlColumn], keys: Sequence[SqlColumn], name: str
+    options: DatabaseOptions, by_name: Mapping[str, SqlColumn], keys: Sequence[SqlColumn], name: str
 ) -> SqlColumn | None:
-    wanted = question.partition_column
+    wanted = options.partition_column
     if wanted is None:
         return keys[0] if keys else None
     if wanted not in by_name:
@@ -270,16 +259,9 @@ def _by_key(
             f"{relation.name} cannot be cut by {column.name!r}, which is {column.declared} "
             f"({error}): choose another --partition-column, or pass --partitions 1"
         ) from None
-    name = key.expression
-    conditions = ranges(name, cuts, nullable=column.nullable, null=key.null)
+    conditions = ranges(key.expression, cuts, nullable=column.nullable)
     found = _counted(connection, relation, conditions, rows)
-    if rows is not None:
-        is_exact = sum(partition.rows or 0 for partition in found) <= rows
-    else:
-        twice = [f"({name} < {a} AND {name} >= {b})" for a, b in itertools.pairwise(cuts)]
-        starts = range(0, len(twice), _CONDITIONS_AT_ONCE)
-        pieces = (twice[start : start + _CONDITIONS_AT_ONCE] for start in starts)
-        is_exact = not any(_count(connection, relation, " OR ".join(some)) for some in pieces)
+    is_exact = rows is None or sum(partition.rows or 0 for partition in found) <= rows
     return _checked(relation, found, rows) if is_exact else None
 
 
@@ -301,9 +283,7 @@ def _warn(relation: Relation, split_by: SqlColumn | None) -> None:
     _LOGGER.warning("%s is read over one connection: %s", relation.name, why)
 
 
-def ranges(
-    name: str, cuts: Sequence[str], *, nullable: bool, null: str = "{} IS NULL"
-) -> list[str]:
+def ranges(name: str, cuts: Sequence[str], *, nullable: bool) -> list[str]:
     """Return conditions that split all values of a column at ascending literals.
 
     >>> ranges('"id"', ["10", "20"], nullable=True)
@@ -313,7 +293,7 @@ def ranges(
         return [""]
     inner = [f"{name} >= {a} AND {name} < {b}" for a, b in itertools.pairwise(cuts)]
     found = [f"{name} < {cuts[0]}", *inner, f"{name} >= {cuts[-1]}"]
-    return [*found, null.format(name)] if nullable else found
+    return [*found, f"{name} IS NULL"] if nullable else found
 
 
 def _counted(

@@ -20,19 +20,153 @@ import pyarrow as pa
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.sources.sql.database import (
+    Connection,
     ConnectionLost,
+    Dialect,
     Engine,
+    Key,
     Relation,
     SnapshotLost,
     SqlColumn,
     SqlRows,
-)
-from beam_tfrecord.sources.sql.postgres_connection import (
-    NOT_NULL,
-    SETTINGS,
-    PostgresConnection,
+    Table,
+    even_cuts,
+    find_named,
 )
 from beam_tfrecord.sources.sql.values import Infinities, convert_batch
+
+# The braces in these statements stand for quoted literals.
+_TABLE = """
+SELECT c.oid::int8, c.reltuples::int8,
+       (SELECT coalesce(sum(pg_table_size(t.relid)), pg_table_size(c.oid))
+        FROM pg_partition_tree(c.oid) AS t)::int8
+FROM pg_class AS c WHERE c.oid = to_regclass({})
+"""
+_KEY = """
+SELECT a.attname::text
+FROM pg_index AS i CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k (number, place)
+JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.number
+WHERE i.indrelid = {} AND i.indisprimary ORDER BY k.place
+"""
+_NOT_NULL = (
+    "SELECT attname::text FROM pg_attribute WHERE attrelid = {} AND attnotnull AND attnum > 0"
+)
+_TABLES = """
+SELECT n.nspname::text, c.relname::text FROM pg_class AS c
+JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
+ORDER BY 1, 2
+"""
+_PAGES = """
+SELECT current_setting('server_version_num')::int, relkind::text,
+       pg_relation_size(oid) / current_setting('block_size')::int
+FROM pg_class WHERE oid = {}
+"""
+_TYPE = """
+SELECT format_type(oid, -1), typtype::text FROM pg_type WHERE oid = pg_typeof(({}))
+"""
+
+
+_TID_RANGES_SINCE = 140_000
+
+# Values and their order must not depend on the settings of a user or server.
+SETTINGS = {
+    "client_encoding": "UTF8",
+    "TimeZone": "UTC",
+    "DateStyle": "ISO, YMD",
+    "IntervalStyle": "iso_8601",
+    "extra_float_digits": "3",
+    "bytea_output": "hex",
+    "array_nulls": "on",
+    "standard_conforming_strings": "on",
+    "synchronize_seqscans": "off",
+    "idle_in_transaction_session_timeout": "0",
+}
+# Required properties of the transaction itself.
+_TRANSACTION = {"transaction_read_only": "on", "transaction_isolation": "repeatable read"}
+
+
+class PostgresConnection(Connection):
+    """The base class of connections to PostgreSQL, whether through ADBC or JDBC."""
+
+    dialect = Dialect("postgresql")
+    place: str
+
+    def apply_settings(self, settings: Mapping[str, str]) -> None:
+        """Apply settings to the transaction that has just begun, and check that they took effect.
+
+        The settings are local to the transaction. So they override all settings of the user, and
+        they also work through a pooler that runs each transaction in another session.
+        """
+        text = self.dialect.text
+        # One statement, since each is a round trip, and every partition has its own connection.
+        asked = [
+            f"pg_catalog.set_config({text(name)}, {text(value)}, true)"
+            for name, value in settings.items()
+        ]
+        asked += [f"pg_catalog.current_setting({text(name)})" for name in _TRANSACTION]
+        columns = ", ".join(f"{one} AS c{at}" for at, one in enumerate(asked))
+        (found,) = self.fetch(f"SELECT {columns}")
+        wanted = {**settings, **_TRANSACTION}
+        for (name, value), is_now in zip(wanted.items(), found, strict=True):
+            if is_now != value:
+                raise UsageError(
+                    f"{self.place} has {name} = {is_now}, and exact values need {value}: correct "
+                    "--session-init"
+                )
+
+    def find_table(self, table: str) -> Table:
+        here = [schema for (schema,) in self.fetch("SELECT unnest(current_schemas(false))::text")]
+        schema, name = find_named(table, self.fetch(_TABLES), here, self.place)
+        sql = f"{self.dialect.name(schema)}.{self.dialect.name(name)}"
+        ((oid, rows, size),) = self.fetch(_TABLE.format(self.dialect.text(sql)))
+        return Table(
+            sql=sql,
+            name=f"{schema}.{name}",
+            key=tuple(key for (key,) in self.fetch(_KEY.format(oid))),
+            rows=int(rows) if rows >= 0 else None,
+            bytes=int(size),
+        )
+
+    def range_key(self, relation: Relation, column: SqlColumn) -> Key | None:
+        """Return the key of a column, whose literals are cast to the column's exact type.
+
+        Returns None for rows, of which IS NULL says that all of their fields are null.
+        """
+        dialect = self.dialect
+        name = dialect.name(column.name)
+        ((type_name, kind),) = self.fetch(
+            _TYPE.format(f"SELECT {name} FROM {relation.sql} LIMIT 0")
+        )
+        if kind == "c":
+            return None
+        return Key(
+            name,
+            "CAST({} AS text)",
+            lambda value: f"CAST({dialect.text(str(value))} AS {type_name})",
+        )
+
+    def row_cuts(self, relation: Relation, partitions: int) -> tuple[str, list[str]] | None:
+        """Split a table by the numbers of its pages.
+
+        Returns None for anything but a plain table or materialized view, and for servers before
+        version 14. The last range has no end, so it includes pages added later.
+        """
+        assert relation.table is not None
+        ((version, kind, pages),) = self.fetch(_PAGES.format(self.regclass(relation.table)))
+        if version < _TID_RANGES_SINCE or kind not in ("r", "m"):
+            return None
+        return "ctid", [f"'({cut},0)'::tid" for cut in even_cuts(pages, partitions)]
+
+    def regclass(self, table: Table) -> str:
+        """Return an SQL expression for the number of a table in the catalog."""
+        return f"{self.dialect.text(table.sql)}::regclass"
+
+    def export_snapshot(self) -> str:
+        """Export the snapshot of this transaction."""
+        return str(self.fetch("SELECT pg_export_snapshot()")[0][0])
+
 
 # Classes of SQLSTATE, and words of libpq, after which another attempt may succeed.
 _LOST_STATES = ("08", "57P", "53300")
@@ -99,7 +233,8 @@ def _column_of(
         else:
             refusal = f"it cannot be read as {wanted}: pass --types {field.name}=text"
             arrow = None
-    return SqlColumn(field.name, name, arrow, nullable, select, refusal)
+    shown = f"{name[1:]}[]" if name.startswith("_") else name
+    return SqlColumn(field.name, shown, arrow, nullable, select, refusal)
 
 
 def _type_name(field: pa.Field) -> str:
@@ -223,7 +358,7 @@ def _uri(engine: Postgres, password: str | None) -> str:
     """Return the URI to connect to, with all parameters, including the password."""
     parts = urlsplit(engine.url)
     parameters = {"connect_timeout": str(_CONNECT_S), "application_name": "beam_tfrecord"}
-    parameters |= dict(parse_qsl(parts.query)) | dict(engine.options.properties)
+    parameters |= dict(parse_qsl(parts.query)) | dict(engine.options.properties or {})
     if engine.options.username is not None:
         parameters["user"] = engine.options.username
     if password is not None:
@@ -297,7 +432,7 @@ class AdbcConnection(PostgresConnection):
             raise UsageError(f"{error}: the query has to be one SELECT") from None
         sure: set[str] = set()
         if relation.table is not None:
-            asked = NOT_NULL.format(self.regclass(relation.table))
+            asked = _NOT_NULL.format(self.regclass(relation.table))
             sure = {name for (name,) in self.fetch(asked)}
         return tuple(
             _column_of(

@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord import native
@@ -28,6 +27,7 @@ from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import Unit
+from beam_tfrecord.sources.rejects import without_rows
 from beam_tfrecord.sources.sql.database import (
     Connection,
     ConnectionLost,
@@ -37,7 +37,7 @@ from beam_tfrecord.sources.sql.database import (
     SqlRows,
 )
 from beam_tfrecord.sources.sql.plan import SqlPlan
-from beam_tfrecord.sources.sql.values import cast_column, text_of
+from beam_tfrecord.sources.sql.values import cast_column
 from beam_tfrecord.tables import not_found
 
 ATTEMPTS = 6
@@ -192,11 +192,7 @@ def _batch_of(rows: SqlRows, origin: Origin | None, schema: pa.Schema, plan: Sql
     rejects: dict[int, Reject] = {}
     for misfit in itertools.chain(rows.misfits, *(found for _, found in cast)):
         rejects.setdefault(misfit.row, _reject(misfit, origin, schema, plan, rows))
-    batch = Batch(data, origin)
-    if not rejects:
-        return batch
-    good = np.setdiff1d(np.arange(data.num_rows, dtype=np.int64), list(rejects))
-    return batch.take(good).replace(rejects=tuple(rejects[row] for row in sorted(rejects)))
+    return without_rows(Batch(data, origin), rejects)
 
 
 def _reject(
@@ -210,11 +206,6 @@ def _reject(
     elif origin is not None:
         number = int(origin.row_numbers(rows.data.num_rows)[misfit.row])
         where += f" row {number}"
-    else:
-        keys = [name for name in plan.key if name in schema.names and name != misfit.column]
-        values = [rows.data.column(schema.get_field_index(name))[misfit.row] for name in keys]
-        shown = [f"{name} is {_shown(of)}" for name, of in zip(keys, values, strict=True)]
-        where += f" where {' and '.join(shown)}" if shown else ""
     return Reject(
         unit=plan.name if origin is None else origin.unit,
         row=number,
@@ -224,8 +215,3 @@ def _reject(
         value=misfit.value[:_SHOWN_CHARACTERS],
         address=where,
     )
-
-
-def _shown(value: pa.Scalar) -> str:
-    is_quoted = pa.types.is_string(value.type) or pa.types.is_binary(value.type)
-    return repr(value.as_py()[:40]) if is_quoted and value.is_valid else text_of(value)

@@ -9,7 +9,6 @@ import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -22,9 +21,9 @@ from beam_tfrecord.options import flag_of
 from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, wanted_columns
 from beam_tfrecord.sources.files import FileSource, as_paths
-from beam_tfrecord.sources.sql.database import ConnectionLost, Engine, SqlOptions
+from beam_tfrecord.sources.sql.database import ConnectionLost, Engine
 from beam_tfrecord.sources.sql.jdbc_java import jars_to_send
-from beam_tfrecord.sources.sql.plan import Question, SqlPlan, make_plan
+from beam_tfrecord.sources.sql.plan import SqlPlan, make_plan
 from beam_tfrecord.sources.sql.read import (
     batches_of,
     columns_for,
@@ -49,11 +48,11 @@ _SCHEME = re.compile(r"([a-z][a-z0-9]*)(?:\+[a-z0-9_]+)?:", re.I)
 _FILES = {".duckdb": "duckdb", ".ddb": "duckdb"}
 
 
-def engine_of(url: str, options: SqlOptions | None = None) -> Engine:
+def engine_of(url: str, options: DatabaseOptions) -> Engine:
     """Return the engine for a URL or the path of a database file, without connecting."""
     module, name = _ENGINES[_scheme_of(url)]
     engine: type[Engine] = getattr(importlib.import_module(f"{__package__}.{module}"), name)
-    return engine(url, options or SqlOptions())
+    return engine(url, options)
 
 
 def absolute_url(url: str, path: str | None) -> str:
@@ -132,8 +131,9 @@ class Sql(DatabaseOptions, FileSource):
         self._check()
 
     def _check(self) -> None:
+        engine = self.engine
         if self.table is None and self.query is None:
-            names = engine_of(self.url).table_names()
+            names = engine.table_names()
             known = f": the tables are {listed(names)}" if names else ""
             raise UsageError(f"pass --table or --query, to say what to read{known}")
         if self.table is not None and self.query is not None:
@@ -144,7 +144,6 @@ class Sql(DatabaseOptions, FileSource):
                 raise UsageError(f"{flag_of(keyword)} {number} is less than 1")
         if self.arrays not in _ARRAYS:
             raise UsageError(f"arrays {self.arrays!r} is not one of {', '.join(_ARRAYS)}")
-        engine_of(self.url)
 
     @property
     def url(self) -> str:
@@ -154,9 +153,7 @@ class Sql(DatabaseOptions, FileSource):
     @property
     def engine(self) -> Engine:
         """The engine that reads the database."""
-        options = {field.name: getattr(self, field.name) for field in fields(SqlOptions)}
-        options["properties"] = tuple(sorted((self.properties or {}).items()))
-        return engine_of(self.url, SqlOptions(**options))
+        return engine_of(self.url, self)
 
     @property
     def is_stable(self) -> bool:
@@ -198,7 +195,7 @@ class Sql(DatabaseOptions, FileSource):
         connection = engine.connect()
         is_held = False
         try:
-            plan = make_plan(connection, self._question())
+            plan = make_plan(connection, self, self.columns)
             count = len(plan.partitions)
             # A single reader of a file has one snapshot by itself, in any process.
             is_shared = count > 1 or engine.path is None
@@ -210,9 +207,6 @@ class Sql(DatabaseOptions, FileSource):
         finally:
             if not is_held:
                 connection.close()
-
-    def _question(self) -> Question:
-        return Question(**{field.name: getattr(self, field.name) for field in fields(Question)})
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         (scan,) = scans

@@ -151,27 +151,24 @@ class Sqlite(FileEngine):
 
     def translate(self, error: Exception, hide: Callable[[str], str]) -> Exception | None:
         """Return the error of this package for an error of SQLite."""
+        if not isinstance(error, sqlite3.Error | sqlite3.Warning):
+            return None
         message = str(error)
-        if isinstance(error, sqlite3.OperationalError):
-            if "decode to UTF-8" in message:
-                column = message.partition("'")[2].partition("'")[0]
-                return DataError(
-                    f"column {column!r} in {self.place} holds text that is not UTF-8: "
-                    f"pass --types {column}=bytes"
-                )
-            if message == "interrupted":
-                return UsageError(
-                    f"a statement in {self.place} ran into the time limit: "
-                    "raise --statement-timeout"
-                )
-            return UsageError(f"cannot read {self.place}: {message}")
-        if isinstance(error, sqlite3.Warning | sqlite3.ProgrammingError):
-            return UsageError(f"cannot read {self.place}: {message}")
-        if isinstance(error, sqlite3.DatabaseError):
+        if "decode to UTF-8" in message:
+            column = message.partition("'")[2].partition("'")[0]
+            return DataError(
+                f"column {column!r} in {self.place} holds text that is not UTF-8: "
+                f"pass --types {column}=bytes"
+            )
+        if message == "interrupted":
+            return UsageError(
+                f"a statement in {self.place} ran into the time limit: raise --statement-timeout"
+            )
+        if type(error) is sqlite3.DatabaseError:
             return DataError(
                 f"cannot read {self.place} ({message}): check that the file is complete"
             )
-        return None
+        return UsageError(f"cannot read {self.place}: {message}")
 
 
 class SqliteConnection(Connection):
@@ -268,13 +265,11 @@ class SqliteConnection(Connection):
                 (name, of, bool(not_null) or (bool(key) and alone and of.upper() == "INTEGER"))
                 for name, of, not_null, key in found
             ]
-        # A temporary view has the declared types of a query's columns, and accepts only one SELECT.
-        # It is not part of the file.
-        view = f"temp.beam_tfrecord_{uuid.uuid4().hex[:8]}"
-        query = relation.sql[1:].rpartition("\n)")[0]
+        # A temporary view, outside of the file, has the declared types of a query's columns.
+        view = self.dialect.name(f"beam_tfrecord_{uuid.uuid4().hex[:8]}")
         try:
-            self._execute(f"CREATE TEMP VIEW {view.removeprefix('temp.')} AS {query}")
-            found = self._columns_of(view.removeprefix("temp."))
+            self._execute(f"CREATE TEMP VIEW {view} AS SELECT * FROM {relation.sql}")
+            found = self._columns_of(view)
         except UsageError as error:
             raise UsageError(
                 f"cannot use the query, which has to be one SELECT ({error}): correct --query"

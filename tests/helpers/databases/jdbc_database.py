@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from beam_tfrecord.sources.sql.database import Relation, SqlOptions
+from beam_tfrecord.options.sources import DatabaseOptions
+from beam_tfrecord.sources.sql.database import Relation
 from beam_tfrecord.sources.sql.jdbc import Jdbc
 from tests.helpers.databases.jdbc_drivers import execute
 
@@ -19,7 +20,7 @@ class Database:
     properties: tuple[tuple[str, str], ...] = ()
 
     def engine(self, **options):
-        known = SqlOptions(jars=self.jars, username=self.username, properties=self.properties)
+        known = DatabaseOptions(jars=self.jars, username=self.username, properties=self.properties)
         return Jdbc(self.url, dataclasses.replace(known, **options))
 
     def run(self, *statements):

@@ -101,7 +101,7 @@ def check_partitions(
     try:
         # One connection for all partitions: a reader of its own for each costs more than the rest.
         with source.engine.connect() as connection:
-            plan = make_plan(connection, source._question())
+            plan = make_plan(connection, source, source.columns)
             asked_for = [
                 plan.relation.select(number, partition.condition) for partition in plan.partitions
             ]
