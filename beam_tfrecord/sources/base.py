@@ -85,12 +85,6 @@ def chosen_columns(
     return pa.schema([fields[name] for name in names])
 
 
-def not_in_file(name: str, file: InputFile, columns: Iterable[str]) -> DataError:
-    """Return the error for a column of the schema that a file with `columns` lacks."""
-    message = not_found(name, columns, of="the schema", where=file.name)
-    return DataError(f"{message}; or pass --union to fill it with nulls")
-
-
 def not_in_all_files(name: str, having: InputFile, lacking: InputFile) -> SchemaConflict:
     """Return the error for a column that only some of the files have."""
     return SchemaConflict(
