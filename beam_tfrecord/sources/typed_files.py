@@ -23,14 +23,7 @@ from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.convert_to_schema import convert
 from beam_tfrecord.features.converting import can_cast, cast_exactly, join_types, plain_field
 from beam_tfrecord.options.sources import TypedOptions
-from beam_tfrecord.sources.base import (
-    Chunk,
-    InputFile,
-    Scan,
-    Source,
-    Unit,
-    altered,
-)
+from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, altered
 from beam_tfrecord.sources.file_parts import (
     changed,
     check_size,

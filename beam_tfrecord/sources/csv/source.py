@@ -33,25 +33,12 @@ from beam_tfrecord.features.arrow_types import type_of_column
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.native.values import Dialect
 from beam_tfrecord.options.sources import CsvOptions
-from beam_tfrecord.sources.base import (
-    UNIT_BYTES,
-    Chunk,
-    InputFile,
-    Scan,
-    Source,
-    Unit,
-    altered,
-)
+from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Scan, Source, Unit, altered
 from beam_tfrecord.sources.csv.columns import keeps_text
 from beam_tfrecord.sources.csv.cut import ChunkScan, cut, scan_chunk
 from beam_tfrecord.sources.csv.formats import Formats, is_number
 from beam_tfrecord.sources.csv.read import CsvUnit, Reading, infer_unit, read_unit
-from beam_tfrecord.sources.csv.text import (
-    Header,
-    dialect_of,
-    first_fields,
-    read_header,
-)
+from beam_tfrecord.sources.csv.text import Header, dialect_of, first_fields, read_header
 from beam_tfrecord.sources.csv.types import CsvInference, infer_schema, remarks_of
 from beam_tfrecord.sources.files import has_suffix
 from beam_tfrecord.sources.text_files import (
