@@ -244,11 +244,15 @@ class Connection(abc.ABC):
     def range_key(self, relation: Relation, column: SqlColumn) -> Key | None:
         """Return the key that splits a relation by a column, or None if no exact key exists.
 
-        Numbers compare as they sort in any database; for other values a subclass has to know.
+        Numbers, dates and timestamps compare as they sort in any database.
         """
-        of = column.arrow
-        is_number = of is not None and (pa.types.is_integer(of) or pa.types.is_decimal(of))
-        return Key(self.dialect.name(column.name), literal=_plain) if is_number else None
+        of, name, dialect = column.arrow, self.dialect.name(column.name), self.dialect
+        if of is not None and (pa.types.is_integer(of) or pa.types.is_decimal(of)):
+            return Key(name, literal=_plain)
+        is_moment = of is not None and (pa.types.is_date(of) or pa.types.is_timestamp(of))
+        if is_moment and dialect.text_type:
+            return Key(name, dialect.as_text("{}"), dialect.text)
+        return None
 
     def cut_points(
         self, relation: Relation, column: SqlColumn, key: Key, partitions: int
