@@ -38,7 +38,7 @@ from beam_tfrecord.errors import (
 )
 from beam_tfrecord.selection.select import Selection, refuse_unnumbered
 from beam_tfrecord.storage import absolute_path
-from beam_tfrecord.tables import not_found, repeated
+from beam_tfrecord.tables import listed, not_found, repeated
 from beam_tfrecord.type_checks import as_words
 
 T = TypeVar("T")
@@ -83,12 +83,6 @@ def chosen_columns(
     if missing := [name for name in names if name not in fields]:
         raise UsageError(not_found(missing[0], known))
     return pa.schema([fields[name] for name in names])
-
-
-def not_in_file(name: str, file: InputFile, columns: Iterable[str]) -> DataError:
-    """Return the error for a column of the schema that a file with `columns` lacks."""
-    message = not_found(name, columns, of="the schema", where=file.name)
-    return DataError(f"{message}; or pass --union to fill it with nulls")
 
 
 def not_in_all_files(name: str, having: InputFile, lacking: InputFile) -> SchemaConflict:
@@ -223,14 +217,6 @@ class Unit:
     detail: Any = None
     pruned_rows: int = 0
     pruned_bytes: int = 0
-
-
-def _names_of_one_file(names: Sequence[str]) -> str:
-    """Return the note that several input names refer to the same file."""
-    line = f"{names[0]} and {names[1]} are two names of one file"
-    if len(names) > 2:
-        line = f"{names[0]}, {names[1]} and {len(names) - 2:,} more are names of one file"
-    return f"{line}, whose rows were read for each: leave out all but one if that is not meant"
 
 
 class Source(abc.ABC):
@@ -379,7 +365,12 @@ class Source(abc.ABC):
         for file in files:
             if file.state and (other := first.setdefault(file.state, file.name)) != file.name:
                 others.setdefault(file.state, [other]).append(file.name)
-        return list(map(_names_of_one_file, others.values()))[:MOST_NOTES]
+        lines = [
+            f"{listed(names)} are names of one file, whose rows were read for each: leave out all "
+            "but one if that is not meant"
+            for names in others.values()
+        ]
+        return lines[:MOST_NOTES]
 
     def to_send(self) -> tuple[Source, tuple[str, ...]]:
         """Return this source in the form for workers, and the local files to send with it."""

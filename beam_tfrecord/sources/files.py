@@ -130,8 +130,7 @@ def _urls_in_zips(path: str) -> list[str]:
         if is_remote(path):
             found = [archive] if not is_in_zip(path) and storage.exists(archive) else []
         else:
-            matches = [archive] if os.path.lexists(archive) else sorted(_visible_matches(archive))
-            found = list(filter(os.path.isfile, matches))
+            found = sorted(filter(os.path.isfile, _visible_matches(archive)))
         if found:
             return [storage.zip_url(absolute_path(one), inside) for one in found]
     return []
@@ -139,20 +138,13 @@ def _urls_in_zips(path: str) -> list[str]:
 
 def _local_files(path: str, suffixes: Sequence[str]) -> dict[str, None]:
     path = path.removeprefix("file://")
-    if os.path.isdir(path):
-        found = list(visible_files(path, suffixes))
-        if not found:
-            kinds = " or ".join(suffixes)
-            raise UsageError(
-                f"no {kinds} files in directory {path!r}: check the path, or pass --from"
-            )
-    elif os.path.lexists(path):
-        found = [path]
-    else:
-        found = list(visible_files(path, suffixes))
-        if not found:
-            raise UsageError(not_there(path))
-    return dict.fromkeys(map(os.path.abspath, found))
+    found = dict.fromkeys(map(os.path.abspath, visible_files(path, suffixes)))
+    if not found and os.path.isdir(path):
+        kinds = " or ".join(suffixes)
+        raise UsageError(f"no {kinds} files in directory {path!r}: check the path, or pass --from")
+    if not found:
+        raise UsageError(not_there(path))
+    return found
 
 
 def _remote_files(path: str, suffixes: Sequence[str]) -> dict[str, Entry]:
@@ -185,7 +177,13 @@ def _plain_path(path: str) -> str:
 
 
 def _visible_matches(pattern: str) -> Iterator[str]:
-    """Yield the matches of a glob, without hidden names in the parts that its wildcards match."""
+    """Yield the matches of a glob, without hidden names in the parts that its wildcards match.
+
+    A file may have a name that is a glob: then it is the only match.
+    """
+    if os.path.lexists(pattern):
+        yield pattern
+        return
     parts = pattern.split(os.sep)
     literal = next((at for at, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     for hit in glob.iglob(pattern, recursive=True):
@@ -195,7 +193,7 @@ def _visible_matches(pattern: str) -> Iterator[str]:
 
 def visible_files(path: str, suffixes: Sequence[str] = ("",)) -> Iterator[str]:
     """Yield the files of a local directory, or those that a pattern matches, in order."""
-    for hit in [path] if os.path.isdir(path) else _visible_matches(path):
+    for hit in _visible_matches(path):
         yield from _walk(hit, suffixes) if os.path.isdir(hit) else [hit]
 
 

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from beam_tfrecord.errors import SchemaConflict, UsageError
-from beam_tfrecord.sources.base import InputFile, chosen_columns, not_in_all_files, not_in_file
+from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
+from beam_tfrecord.sources.base import InputFile, chosen_columns, not_in_all_files
 from beam_tfrecord.sources.hive import partition_fields
 from beam_tfrecord.tables import not_found
 
@@ -83,5 +83,6 @@ def fields_inside(
     known = dict.fromkeys([*inside, *dict(file.partitions)])
     for name in schema.names:
         if name not in known and not union:
-            raise not_in_file(name, file, known)
+            message = not_found(name, known, of="the schema", where=file.name)
+            raise DataError(f"{message}; or pass --union to fill it with nulls")
     return [field for field in schema if field.name in inside]

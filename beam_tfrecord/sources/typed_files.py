@@ -8,7 +8,6 @@ how a range of them is read; units, schema, partitions, exact types and rejects 
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,13 +23,7 @@ from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.convert_to_schema import convert
 from beam_tfrecord.features.converting import can_cast, cast_exactly, join_types, plain_field
 from beam_tfrecord.options.sources import TypedOptions
-from beam_tfrecord.sources.base import (
-    Chunk,
-    InputFile,
-    Scan,
-    Source,
-    Unit,
-)
+from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, altered
 from beam_tfrecord.sources.file_parts import (
     changed,
     check_size,
@@ -332,9 +325,7 @@ def settled_by(source: Source, schema: pa.Schema | None) -> Source:
     """Return a source whose files may have conflicting types for the columns of `schema`."""
     if schema is None or not isinstance(source, TypedFiles):
         return source
-    settled = copy.copy(source)
-    object.__setattr__(settled, "settled", schema)
-    return settled
+    return altered(source, settled=schema)
 
 
 def check_names(names: Iterable[str], file: InputFile) -> None:

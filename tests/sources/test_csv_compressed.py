@@ -187,11 +187,11 @@ def test_two_names_of_one_file_are_read_for_each_and_told(tmp_path, recwarn):
     assert bt.write([source / "a.csv"] * 2, tmp_path / "once").examples == 60
     assert not recwarn
     assert bt.write(source, tmp_path / "twice").examples == 120
-    assert "a.csv and b.csv are two names of one file" in "".join(map(str, recwarn))
+    assert "a.csv, b.csv are names of one file" in "".join(map(str, recwarn))
     os.link(source / "a.csv", source / "c.csv")
     (source / "d.csv").write_bytes(b"a,b\n" + ONE)
     os.link(source / "d.csv", source / "e.csv")
     recwarn.clear()
     assert bt.write(source, tmp_path / "more").examples == 300
-    assert "a.csv, b.csv and 1 more are names of one file" in "".join(map(str, recwarn))
-    assert "d.csv and e.csv are two names of one file" in "".join(map(str, recwarn))
+    assert "a.csv, b.csv, c.csv are names of one file" in "".join(map(str, recwarn))
+    assert "d.csv, e.csv are names of one file" in "".join(map(str, recwarn))

@@ -24,7 +24,7 @@ from beam_tfrecord.native.values import (
     Target,
 )
 from beam_tfrecord.sizes import counted
-from beam_tfrecord.sources.base import Unit, not_in_file
+from beam_tfrecord.sources.base import Unit
 from beam_tfrecord.sources.csv.columns import (
     Buffers,
     TextTyper,
@@ -37,6 +37,7 @@ from beam_tfrecord.sources.csv.columns import (
 from beam_tfrecord.sources.csv.formats import Format, Formats
 from beam_tfrecord.sources.csv.text import CLOSE_QUOTE, NULL_WORDS, to_utf8
 from beam_tfrecord.sources.csv.types import CsvInference, Found
+from beam_tfrecord.sources.merging import fields_inside
 from beam_tfrecord.sources.rejects import bad_value
 from beam_tfrecord.sources.text_files import BLOCK_BYTES, MAX_ROW_BYTES, batch_of, open_text
 
@@ -169,10 +170,7 @@ def read_unit(
 
     `Batch.numbers` contains the text of floats that `schema` stores as text.
     """
-    names = unit.detail.names
-    known = [*names, *dict(unit.file.partitions)]
-    if missing := [name for name in schema.names if name not in known and not union]:
-        raise not_in_file(missing[0], unit.file, known)
+    fields_inside(schema, unit.detail.names, unit.file, union=union)
     reader = _UnitReader(unit, schema, how, batch_rows)
     for window in _windows(unit, how):
         yield from reader.batches(window)

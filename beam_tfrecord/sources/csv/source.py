@@ -19,7 +19,6 @@ All columns follow the same rules for values:
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import itertools
 import re
@@ -34,7 +33,7 @@ from beam_tfrecord.features.arrow_types import type_of_column
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.native.values import Dialect
 from beam_tfrecord.options.sources import CsvOptions
-from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Scan, Source, Unit
+from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Scan, Source, Unit, altered
 from beam_tfrecord.sources.csv.columns import keeps_text
 from beam_tfrecord.sources.csv.cut import ChunkScan, cut, scan_chunk
 from beam_tfrecord.sources.csv.formats import Formats, is_number
@@ -259,10 +258,7 @@ def with_texts(source: Source, schema: pa.Schema) -> Source:
     """
     if not isinstance(source, Csv):
         return source
-    made = copy.copy(source)
-    texts = tuple(field.name for field in schema if keeps_text(field))
-    object.__setattr__(made, "texts", texts)
-    return made
+    return altered(source, texts=tuple(field.name for field in schema if keeps_text(field)))
 
 
 def _with_text(field: pa.Field) -> pa.Field:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -26,15 +27,7 @@ from beam_tfrecord.records.examples import (
 )
 from beam_tfrecord.records.framed import framed_batch
 from beam_tfrecord.records.tfrecord import RecordBlock
-from beam_tfrecord.sources.base import (
-    MOST_NOTES,
-    Chunk,
-    InputFile,
-    Scan,
-    Source,
-    Unit,
-    altered,
-)
+from beam_tfrecord.sources.base import MOST_NOTES, Chunk, InputFile, Scan, Source, Unit, altered
 from beam_tfrecord.sources.files import FileSource, as_paths
 from beam_tfrecord.sources.merging import joined_schema
 from beam_tfrecord.sources.tfrecord.listing import (
@@ -126,9 +119,8 @@ class Tfrecord(UnionOption, FileSource):
         if known is not None:
             inside = arrow_schema_of(known.schema)
         else:
-            features: dict[str, Discovered] = {}
-            for one in found:
-                features = merge_discovered(features, one.features)
+            none: Mapping[str, Discovered] = {}
+            features = functools.reduce(merge_discovered, (one.features for one in found), none)
             inside = schema_of_discovered(features).to_arrow()
         return joined_schema(
             inside.names, inside.field, files, columns=self.columns, union=self.union
@@ -138,9 +130,8 @@ class Tfrecord(UnionOption, FileSource):
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
     ) -> Iterator[Batch]:
         first, split, file = unit.detail.first_record, unit.detail.split or None, unit.file
-        convert, is_framed = framed_batch, self.copies
-        if not is_framed:
-            convert = RowReader(file, schema, union=self.union).rows
+        is_framed = self.copies
+        convert = framed_batch if is_framed else RowReader(file, schema, union=self.union).rows
         for block in _unit_blocks(unit):
             for part in split_rows(block, batch_rows):
                 row, address = part.first_record - first, (f"{file.name} record ", first)
@@ -150,15 +141,11 @@ class Tfrecord(UnionOption, FileSource):
     def notes(self, files: Iterable[InputFile]) -> list[str]:
         listed = list(files)
         manifests = dict.fromkeys(file.manifest for file in listed if isinstance(file, ShardFile))
-        fitted = (
-            path
-            for path in manifests
-            if any(name.startswith(f"{TRANSFORM_FN}/") for name in Manifest.load(path).sidecars)
-        )
         lines = [
             f"the preprocessing function in {os.path.dirname(path)!r} is not copied: keep that "
             "dataset, or copy its transform_fn/"
-            for path in fitted
+            for path in manifests
+            if any(name.startswith(f"{TRANSFORM_FN}/") for name in Manifest.load(path).sidecars)
         ]
         return [*lines[:MOST_NOTES], *super().notes(listed)]
 
