@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import glob
 import itertools
 import json
 import logging
@@ -18,7 +17,7 @@ import re
 import types
 import typing
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -42,6 +41,7 @@ from beam_tfrecord.sources.files import (
     remote_entries,
     skipped_files,
     suffix_of,
+    visible_files,
     with_zips,
 )
 from beam_tfrecord.sources.images.listing import METADATA_NAMES
@@ -61,7 +61,6 @@ from beam_tfrecord.sources.tfrecord.source import Tfrecord
 from beam_tfrecord.sources.webdataset import WebDataset
 from beam_tfrecord.stage import is_stage
 from beam_tfrecord.storage import (
-    is_hidden,
     is_in_zip,
     is_web,
     list_files,
@@ -265,7 +264,7 @@ def _kind_of(path: str, packages: Packages) -> str:
         return "sql"
     path = path.removeprefix("file://")
     if os.path.isdir(path):
-        return _kind_of_directory(path, _visible_files(path), packages)
+        return _kind_of_directory(path, visible_files(path), packages)
     kind = _kind_of_suffix(suffix_of(path), packages)
     if (kind is None or path.endswith(MANIFEST_NAME)) and is_dataset(path):
         return "tfrecord"
@@ -278,8 +277,7 @@ def _kind_of(path: str, packages: Packages) -> str:
             f"cannot tell what {shown_path(path)!r} holds: its name does not end in {_SUFFIXES}: "
             f"pass --from {'|'.join(_kinds(packages))}{packages.failures}"
         )
-    matches = itertools.islice(glob.iglob(path, recursive=True), _FILES_LOOKED_AT)
-    return _kind_of_files(path, (file for match in matches for file in _files_at(match)), packages)
+    return _kind_of_files(path, visible_files(path), packages)
 
 
 def _kind_of_directory(path: str, files: Iterable[str], packages: Packages) -> str:
@@ -302,10 +300,6 @@ def _kind_in_zips(path: str, urls: Sequence[str], packages: Packages) -> str:
             )
     files = (entry.path for url in urls for entry in remote_entries(url))
     return _kind_of_files(path, files, packages)
-
-
-def _files_at(path: str) -> Iterator[str]:
-    return _visible_files(path) if os.path.isdir(path) else iter([path])
 
 
 def _kind_of_files(where: str, files: Iterable[str], packages: Packages) -> str:
@@ -340,13 +334,3 @@ def _kind_of_files(where: str, files: Iterable[str], packages: Packages) -> str:
         f"{kind} ({counted(count, 'file')})" for kind, count in sorted(counts.items())
     )
     raise UsageError(f"{where!r} holds {found}: pass --from to choose one")
-
-
-def _visible_files(directory: str) -> Iterator[str]:
-    for parent, children, names in os.walk(directory, followlinks=True):
-        children[:] = sorted(filter(_is_visible, children))
-        yield from (os.path.join(parent, name) for name in sorted(names) if _is_visible(name))
-
-
-def _is_visible(name: str) -> bool:
-    return not (name.startswith("_") or is_hidden(name))

@@ -7,6 +7,7 @@ in this package depends on Beam, Arrow or the sources of rows.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -52,11 +53,8 @@ class Refused:
 
 def refused_in(images: Iterable[tuple[str, Header | None]]) -> Refused | None:
     """Count the images whose header has a refusal, given paths and headers; None if none has."""
-    found = None
-    for path, header in images:
-        if header is not None and header.refusal is not None:
-            found = merge_refused(found, Refused(1, path, header.refusal))
-    return found
+    found = [Refused(1, path, of.refusal) for path, of in images if of and of.refusal]
+    return functools.reduce(merge_refused, found, None)
 
 
 def merge_refused(one: Refused | None, other: Refused | None) -> Refused | None:

@@ -39,8 +39,8 @@ def describe(data: bytes, *, check_end: bool = True, max_pixels: int = MAX_PIXEL
     """Read the header of an image, and with `check_end` check that the file is complete."""
     with pillow_faults():
         # Most images are JPEGs, whose header takes Pillow ten times as long.
-        read = _read_jpeg if data.startswith(_JPEG_START) else _read_other
-        header, is_cut = read(data, max_pixels)
+        is_jpeg = data.startswith(_JPEG_START)
+        header, is_cut = _read_jpeg(data) if is_jpeg else _read_other(data, max_pixels)
     if not header.width * header.height:
         raise Fault("damaged", "is damaged: it has no pixels")
     if is_cut and check_end:
@@ -94,7 +94,7 @@ def pillow_faults() -> Iterator[None]:
         raise Fault("damaged", f"is damaged or cut off ({text})") from error
 
 
-def _read_jpeg(data: bytes, max_pixels: int) -> tuple[Header, bool]:
+def _read_jpeg(data: bytes) -> tuple[Header, bool]:
     """Return the header of a JPEG, and whether it lacks its end mark."""
     at, frame, orientation = 2, None, UPRIGHT
     while found := _JPEG_MARKER.match(data, at):

@@ -62,27 +62,19 @@ def schema_of_hint(hint: Any) -> pa.Schema | None:
         return schema_of_hint(arguments[0]) if len(arguments) == 1 else None
     try:
         hints = typing.get_type_hints(hint)
-    except (NameError, TypeError, AttributeError):
+        return pa.schema([(name, _type_of_hint(one)) for name, one in hints.items()])
+    except (KeyError, NameError, TypeError, AttributeError):
         return None
-    found = {name: _type_of_hint(_without_none(one)) for name, one in hints.items()}
-    # An Arrow type cannot be compared with None.
-    return None if any(arrow is None for arrow in found.values()) else pa.schema(found)
 
 
-def _without_none(hint: Any) -> Any:
-    arguments = typing.get_args(hint)
-    if types.NoneType not in arguments:
-        return hint
-    rest = [one for one in arguments if one is not types.NoneType]
-    return rest[0] if len(rest) == 1 else None
-
-
-def _type_of_hint(hint: Any) -> pa.DataType | None:
-    arguments = typing.get_args(hint)
-    if typing.get_origin(hint) is list and arguments:
-        item = _type_of_hint(arguments[0])
-        return None if item is None else pa.list_(item)
-    return _HINTS.get(hint)
+def _type_of_hint(hint: Any) -> pa.DataType:
+    """Return the type for a hint such as ``int``, ``int | None`` or ``list[int]``, or raise."""
+    origin = typing.get_origin(hint)
+    inner = [one for one in typing.get_args(hint) if one is not types.NoneType]
+    if origin is list:
+        return pa.list_(_type_of_hint(inner[0]))
+    is_optional = origin in (typing.Union, types.UnionType) and len(inner) == 1
+    return _type_of_hint(inner[0]) if is_optional else _HINTS[hint]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,9 +7,10 @@ to, less than nor greater than any number, as in IEEE 754. Text compares by code
 
 from __future__ import annotations
 
+import functools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -23,17 +24,16 @@ from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.selection.nodes import (
     SIGNS,
     TRUE,
-    And,
     Column,
     Compare,
     Condition,
     In,
     Is,
+    Joined,
     Like,
     Literal,
     Not,
     Operator,
-    Or,
 )
 from beam_tfrecord.tables import not_found
 
@@ -63,10 +63,9 @@ def rows_that_match(condition: Condition, data: pa.RecordBatch) -> pa.BooleanArr
     match condition:
         case Column():
             return _compared("=", _values(condition, data), TRUE)
-        case And(parts):
-            return _joined(pc.and_kleene, parts, data)
-        case Or(parts):
-            return _joined(pc.or_kleene, parts, data)
+        case Joined(word, parts):
+            join = pc.and_kleene if word == "AND" else pc.or_kleene
+            return functools.reduce(join, (rows_that_match(part, data) for part in parts))
         case Not(part):
             return pc.invert(rows_that_match(part, data))
         case Is(Column() as column, None):
@@ -84,15 +83,6 @@ def rows_that_match(condition: Condition, data: pa.RecordBatch) -> pa.BooleanArr
             return _is_in(_values(column, data), literals)
         case Like(column, _, _):
             return _matches(_values(column, data), condition)
-
-
-def _joined(
-    join: Callable[..., Any], parts: Sequence[Condition], data: pa.RecordBatch
-) -> pa.BooleanArray:
-    found = rows_that_match(parts[0], data)
-    for part in parts[1:]:
-        found = join(found, rows_that_match(part, data))
-    return found
 
 
 def _column(column: Column, data: pa.RecordBatch) -> pa.Array:
@@ -152,19 +142,12 @@ def _constant(array: pa.Array, value: bool) -> pa.BooleanArray:
 def _compared(sign: Operator, values: Values, literal: Literal) -> pa.BooleanArray:
     if not _check(values, literal.kind, literal.text):
         return _nulls(values.array)
-    if literal.kind == "boolean":
-        _check_boolean(sign, values)
     match comparison(sign, literal, values.array.type):
         case bool(always):
             # Null if the row has no value.
             return pc.if_else(values.array.is_valid(), always, pa.scalar(None, pa.bool_()))
         case sign, value:
             return SIGNS[sign].compare(values.array, value)
-
-
-def _check_boolean(sign: Operator, values: Values) -> None:
-    if sign not in ("=", "<>"):
-        raise UsageError(f"--filter orders column {values.name!r} (boolean): compare it by = or <>")
 
 
 def comparison(
@@ -234,8 +217,6 @@ def _compared_columns(sign: Operator, left: Values, right: Values) -> pa.Boolean
     what = f"column {right.name!r} ({right.kind})"
     if not _check(left, right.kind, what, is_column=True):
         return _nulls(left.array)
-    if left.kind == "boolean":
-        _check_boolean(sign, left)
     if left.array.type == right.array.type:
         return SIGNS[sign].compare(left.array, right.array)
     # Python compares integers, floats and decimals by their exact values, in any combination.

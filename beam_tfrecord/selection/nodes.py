@@ -68,23 +68,14 @@ Operand = Column | Literal
 
 
 @dataclasses.dataclass(frozen=True)
-class And:
-    """All of several conditions."""
+class Joined:
+    """All of several conditions, or at least one of them."""
 
+    word: OneOf["AND", "OR"]
     parts: tuple[Condition, ...]
 
     def __str__(self) -> str:
-        return f"({' AND '.join(map(str, self.parts))})"
-
-
-@dataclasses.dataclass(frozen=True)
-class Or:
-    """At least one of several conditions."""
-
-    parts: tuple[Condition, ...]
-
-    def __str__(self) -> str:
-        return f"({' OR '.join(map(str, self.parts))})"
+        return f"({f' {self.word} '.join(map(str, self.parts))})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +135,7 @@ class Is:
         return f"({self.part}) IS {'NULL' if self.result is None else str(self.result).upper()}"
 
 
-Condition = Column | And | Or | Not | Compare | In | Like | Is
+Condition = Column | Joined | Not | Compare | In | Like | Is
 
 
 def columns_of(condition: Condition) -> tuple[str, ...]:
@@ -156,7 +147,7 @@ def _columns(node: Condition | Literal) -> Iterator[str]:
     match node:
         case Column(name):
             yield name
-        case And(parts) | Or(parts):
+        case Joined(_, parts):
             for part in parts:
                 yield from _columns(part)
         case Not(part) | Is(part):

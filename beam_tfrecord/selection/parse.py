@@ -16,18 +16,17 @@ import numpy as np
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.selection.nodes import (
     SIGNS,
-    And,
     Column,
     Compare,
     Condition,
     In,
     Is,
+    Joined,
     Like,
     Literal,
     Not,
     Operand,
     Operator,
-    Or,
     quoted_text,
 )
 from beam_tfrecord.tables import cell
@@ -117,7 +116,7 @@ class _Parser:
             case "And" | "Or":
                 # A chain of thousands of conditions is a deep tree, which `flatten` walks.
                 parts = tuple(map(self.condition, node.flatten()))
-                return And(parts) if kind == "And" else Or(parts)
+                return Joined("AND" if kind == "And" else "OR", parts)
             case "Not":
                 return Not(self.condition(node.this))
             case "Is":
@@ -128,7 +127,8 @@ class _Parser:
                 return self._in(node)
             case "Between":
                 low = self._compare(node, ">=", node.this, node.args["low"])
-                return And((low, self._compare(node, "<=", node.this, node.args["high"])))
+                high = self._compare(node, "<=", node.this, node.args["high"])
+                return Joined("AND", (low, high))
             case "Column":
                 return self._column(node)
             case _ if kind in _OPERATORS:

@@ -17,16 +17,15 @@ from beam_tfrecord.selection.evaluate import comparison, kind_of, rows_that_matc
 from beam_tfrecord.selection.nodes import (
     SIGNS,
     TRUE,
-    And,
     Column,
     Compare,
     Condition,
     In,
     Is,
+    Joined,
     Literal,
     Not,
     Operator,
-    Or,
     columns_of,
 )
 
@@ -70,8 +69,8 @@ class Parts:
         if set(columns_of(condition)) <= set(self.constants.schema.names):
             return self._all(rows_that_match(condition, self.constants)[0].as_py() is result)
         match condition:
-            case And(parts) | Or(parts):
-                join = pc.and_ if result is isinstance(condition, And) else pc.or_
+            case Joined(word, parts):
+                join = pc.and_ if result is (word == "AND") else pc.or_
                 return functools.reduce(join, (self.may_match(part, result) for part in parts))
             case Not(part):
                 return self.may_match(part, None if result is None else not result)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.file_parts import buffered_part, check_values
+from beam_tfrecord.sources.file_parts import PartOfFile, check_values
 from beam_tfrecord.sources.typed_files import OpenTable, Part, TypedFiles, joined
 
 _FILE_MAGIC, _FEATHER_V1_MAGIC = b"ARROW1", b"FEA1"
@@ -159,7 +159,7 @@ def _read(
     included = [schema.get_field_index(name) for name in fields.names]
     options = pa.ipc.IpcReadOptions(included_fields=included, use_threads=False)
     if head:
-        stream = pa.PythonFile(buffered_part(head, raw, start, stop), mode="r")
+        stream = pa.PythonFile(PartOfFile(head, raw, start, stop), mode="r")
         yield from map(check_values, pa.ipc.open_stream(stream, options=options))
     else:
         file = pa.ipc.open_file(raw, options=options)

@@ -38,9 +38,19 @@ _FORMATS = {
 _LONGEST_MAGIC = max(map(len, _FORMATS))
 
 
-class _PartOfFile(io.RawIOBase):
-    """What `buffered_part` returns, without a buffer."""
+class PartOfFile(io.BufferedReader):
+    """Some bytes, and then a range of an open file, as one sequential file."""
 
+    def __init__(self, head: bytes, raw: pa.NativeFile, start: int, stop: int) -> None:
+        super().__init__(_RawPart(head, raw, start, stop), _BUFFER_BYTES)
+        self._size = len(head) + stop - start
+
+    def read(self, size: int | None = -1) -> bytes:
+        # Damage may state any size, for which Python would ask the system.
+        return super().read(self._size if size is None else min(size, self._size))
+
+
+class _RawPart(io.RawIOBase):
     def __init__(self, head: bytes, raw: pa.NativeFile, start: int, stop: int) -> None:
         self._head, self._raw, self._start, self._stop = head, raw, start, stop
         self._position = 0
@@ -61,11 +71,6 @@ class _PartOfFile(io.RawIOBase):
         buffer[: len(data)] = data
         self._position += len(data)
         return len(data)
-
-
-def buffered_part(head: bytes, raw: pa.NativeFile, start: int, stop: int) -> io.BufferedReader:
-    """Return some bytes, and then a range of an open file, as one sequential file."""
-    return io.BufferedReader(_PartOfFile(head, raw, start, stop), _BUFFER_BYTES)
 
 
 def sliced(batch: pa.RecordBatch, batch_rows: int) -> Iterator[pa.RecordBatch]:

@@ -138,10 +138,7 @@ def _urls_in_zips(path: str) -> list[str]:
 
 def _local_files(path: str, suffixes: Sequence[str]) -> dict[str, None]:
     path = path.removeprefix("file://")
-    found: dict[str, None] = {}
-    for hit in _visible_matches(path):
-        files = _walk(hit, suffixes) if os.path.isdir(hit) else [hit]
-        found |= dict.fromkeys(map(os.path.abspath, files))
+    found = dict.fromkeys(map(os.path.abspath, visible_files(path, suffixes)))
     if not found and os.path.isdir(path):
         kinds = " or ".join(suffixes)
         raise UsageError(f"no {kinds} files in directory {path!r}: check the path, or pass --from")
@@ -194,6 +191,12 @@ def _visible_matches(pattern: str) -> Iterator[str]:
             yield hit
 
 
+def visible_files(path: str, suffixes: Sequence[str] = ("",)) -> Iterator[str]:
+    """Yield the files of a local directory, or those that a pattern matches, in order."""
+    for hit in _visible_matches(path):
+        yield from _walk(hit, suffixes) if os.path.isdir(hit) else [hit]
+
+
 def _walk(directory: str, suffixes: Sequence[str]) -> Iterator[str]:
     seen = {os.path.realpath(directory)}
     for parent, children, names in os.walk(directory, onerror=_raise_unreadable, followlinks=True):
@@ -204,7 +207,7 @@ def _walk(directory: str, suffixes: Sequence[str]) -> Iterator[str]:
             if target in seen:
                 children.remove(child)
             seen.add(target)
-        for name in names:
+        for name in sorted(names):
             if not _is_hidden(name) and has_suffix(name, suffixes):
                 yield os.path.join(parent, name)
 
@@ -230,7 +233,7 @@ def skipped_files(places: Iterable[str], suffixes: Sequence[str]) -> list[str]:
 
 def _names_below(place: str) -> Iterator[str]:
     if not is_in_zip(place):
-        yield from (os.path.relpath(file, place) for file in _walk(place, ("",)))
+        yield from (os.path.relpath(file, place) for file in visible_files(place))
     elif not is_pattern(place):
         inside = (entry.path for entry in remote_entries(place))
         # A file that is named is read.
@@ -242,7 +245,8 @@ def _raise_unreadable(error: OSError) -> None:
 
 
 def _is_hidden(path: str) -> bool:
-    return os.path.basename(path).startswith((".", "_"))
+    name = os.path.basename(path)
+    return name.startswith("_") or storage.is_hidden(name)
 
 
 COMPRESSION_SUFFIXES = (".gz", ".bz2", ".zst", ".xz", ".lz4")

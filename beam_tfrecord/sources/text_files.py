@@ -74,10 +74,6 @@ class Text:
         self._left = data[size:]
         return data[:size]
 
-    def unread(self, data: bytes) -> None:
-        """Put back bytes that `read` has returned last; the next `read` begins with them."""
-        self._left = data + self._left
-
 
 @contextlib.contextmanager
 def open_text(file: InputFile, encoding: str, start: int, stop: int) -> Iterator[Text]:

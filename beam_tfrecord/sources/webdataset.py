@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.hashes import name_hash
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan
-from beam_tfrecord.sources.file_parts import check_size, open_input
+from beam_tfrecord.sources.file_parts import check_size, incomplete, open_input
 from beam_tfrecord.sources.typed_files import (
     Contents,
     OpenTable,
@@ -94,7 +94,10 @@ class WebDataset(TypedFiles):
 
         with open_input(file) as raw:
             groups = _grouped(_samples(raw, file, 0, file.bytes), self.part_bytes)
-            parts = list(self._guarded(map(part_of, groups), file, 0))
+            try:
+                parts = list(map(part_of, groups))
+            except self.faults as error:
+                raise incomplete(file, self.title, error) from error
         wanted = [name for name in counts if self.reads(name)]
         fields = [pa.field(name, _type_of(name), counts[name] < len(keys)) for name in wanted]
         share = sum(sizes[name] for name in wanted) / max(1, sizes.total())
@@ -168,12 +171,8 @@ def _members(
     if stop < file.bytes:
         return
     raw.seek(end)
-    rest = raw.read(_RECORD)
-    is_end = len(rest) == _RECORD
-    while is_end and rest:
-        is_end = not any(rest)
-        rest = raw.read(_END_BYTES)
-    if not is_end:
+    rest = iter(functools.partial(raw.read, _END_BYTES), b"")
+    if file.bytes - end < _RECORD or any(map(any, rest)):
         raise DataError(
             f"{file.name} is damaged or cut off at byte {end:,}, or two tar files follow each "
             "other: there is neither a member nor the end of a tar file: write the file again"

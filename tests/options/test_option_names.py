@@ -132,7 +132,7 @@ def test_an_error_has_both(keywords):
 
 def test_calls_and_commands_name_options_as_their_callers_know_them(keywords, tmp_path):
     (tmp_path / "1.csv").write_text("a,b\n1,2\n")
-    (tmp_path / "2.csv").write_text("a\nx\n")
+    (tmp_path / "2.csv").write_text("a\n2\n")
     paths = [tmp_path / "1.csv", tmp_path / "2.csv"]
     with pytest.raises(DataError, match=r"pass union=True to fill it with nulls$"):
         bt.write(paths, tmp_path / "out")

@@ -19,7 +19,7 @@ class Row(TypedDict):
     name: str | None
     raw: bytes
     yes: bool
-    tags: list[str]
+    tags: list[str | None]
     nested: list[list[int]]
 
 

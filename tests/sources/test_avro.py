@@ -306,6 +306,19 @@ def test_a_block_with_other_bytes_or_rows_is_refused(tmp_path):
             read_all(Avro(path))
 
 
+@pytest.mark.parametrize("size", [2**31, 2**45, 2**62])
+def test_damage_that_states_any_size_is_refused(tmp_path, size):
+    path = write_avro(tmp_path / "a.avro", {"x": "int"}, [])
+    data = path.read_bytes()
+    path.write_bytes(data + varint(1) + varint(size) + b"\x02" + SYNC)
+    with pytest.raises(DataError, match=r"^cannot read a\.avro from row 0 on \("):
+        read_all(Avro(path))
+    at = data.index(b"avro.schema") - 1
+    path.write_bytes(data[:at] + varint(size) + data[at + 1 :])
+    with pytest.raises(DataError, match=r"^a\.avro is not a complete Avro file \("):
+        read_all(Avro(path))
+
+
 def test_a_marker_inside_a_block_loses_nothing(tmp_path, monkeypatch):
     rows = [{"x": SYNC * 40}] * 5
     path = write_avro(tmp_path / "a.avro", {"x": "bytes"}, rows)

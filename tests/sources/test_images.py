@@ -4,6 +4,7 @@ import hashlib
 import os
 import pickle
 import random
+import struct
 
 import pyarrow as pa
 import pytest
@@ -219,6 +220,18 @@ def test_without_a_check_everything_is_taken(tmp_path):
     first, second = good_rows(Images(tmp_path, check="none"))
     assert (first["width"], first["format"]) == (WIDTH, "jpeg")
     assert (second["image"], second["width"], second["format"]) == (b"text", None, None)
+
+
+def test_what_pillow_cannot_open_is_stored_without_a_check(tmp_path):
+    # Satellites take pictures of many channels.
+    tags = {256: 4, 257: 3, 262: 1, 277: 13}
+    entries = b"".join(struct.pack("<HHII", tag, 3, 1, value) for tag, value in tags.items())
+    data = struct.pack("<2sHIH", b"II", 42, 8, len(tags)) + entries + bytes(4)
+    (tmp_path / "a.tiff").write_bytes(data)
+    (reject,) = rejects_of(Images(tmp_path))
+    assert reject.message.startswith("a.tiff is not an image, or cut off in its header")
+    (row,) = good_rows(Images(tmp_path, check="none"))
+    assert (row["image"], row["format"]) == (data, None)
 
 
 def test_what_is_to_be_resized_must_be_a_picture(tmp_path):

@@ -285,6 +285,14 @@ def test_no_value_of_a_row_with_a_key_twice_is_read(rows, tmp_path_factory):
     assert rejects == [number for number, pairs in enumerate(rows) if _has_a_key_twice(pairs)]
 
 
+def test_a_malformed_array_among_objects_is_a_reject(tmp_path):
+    rows = ['{"a": {"x": 1, ".y": 5}}', '{"a": [1], "a": [2]}', '{"a": {".y": 9007199254740993}}']
+    path = _file(tmp_path, "".join(f"{row}\n" for row in rows))
+    (batch,) = batches_of(Json(path))
+    assert [reject.row for reject in batch.rejects] == [1]
+    assert [row["a"][".y"] for row in batch.rows()] == [5, 9007199254740993]
+
+
 def test_a_number_too_long_for_python_is_no_row(tmp_path):
     path = _file(tmp_path, f'{{"a": 1, "b": {"9" * 5000}}}\n{{"a": 2}}\n')
     (batch,) = batches_of(Json(path))

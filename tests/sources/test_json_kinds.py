@@ -66,7 +66,7 @@ def _found(rows):
     finder = Finder("x.jsonl:")
     finder.add(_lines(rows))
     file = InputFile("x.jsonl", "x.jsonl", 0)
-    one = JsonInference(file, 0, "x.jsonl:", finder.kinds, finder.fault)
+    one = JsonInference(file, 0, finder.row, finder.fault)
     try:
         return str(infer_schema([one], types={}, columns=None)), finder.fault
     except (DataError, SchemaConflict) as error:
@@ -105,4 +105,5 @@ def test_an_integer_that_no_double_holds_is_found_among_fractions(place):
     rows[place] = '{"a": [{"b": -9007199254740993}], "id": ""}'
     finder = Finder("x.jsonl:")
     finder.add(_lines(rows))
-    assert {**finder.kinds["a", None, "b"]}[BIG] == place + 1
+    found = finder.row.inner["a"].inner[None].inner["b"]
+    assert found.kinds[BIG] == f"x.jsonl:{place + 1}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import pickle
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,8 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import InputChanged, TargetExists
 from beam_tfrecord.inputs import make_source
 from beam_tfrecord.jobs import run
-from beam_tfrecord.sources.base import Source
+from beam_tfrecord.selection.select import make_selection
+from beam_tfrecord.sources.base import Source, of_columns, with_selection
 from beam_tfrecord.sources.lake.delta import Delta
 from beam_tfrecord.sources.lake.table import LakeTable
 from beam_tfrecord.testing import SCHEMA, Row, SourceConformance
@@ -226,6 +228,16 @@ def test_widened_columns_have_the_wider_type(tmp_path):
         job = json.loads((output / "job.json").read_text())
         assert job["rows_read"] == 5
     catalog.engine.dispose()
+
+
+def test_copies_of_a_source_keep_its_snapshot(table):
+    source = make_source(table.path)
+    table.append(10)
+    selection = make_selection(filter="n >= 0")
+    copies = [source.sized(0), with_selection(source, selection), of_columns(source, ["n"])]
+    copies += [source.in_order(), source.to_send()[0], pickle.loads(pickle.dumps(source))]
+    for copy in copies:
+        assert sum(batch.num_rows for batch in copy.batches()) == 10
 
 
 class TestTables(SourceConformance):

@@ -443,8 +443,8 @@ def test_a_database_that_cannot_be_had(server, change, message):
         ({"table": "trip"}, r"table 'trip' is not in .*: did you mean 'trips'\?"),
         ({"table": "a b; drop table trips"}, "table 'a b; drop table trips' is not in"),
         ({"table": "trips", "where": "nope = 1"}, 'column "nope" does not exist'),
-        ({"query": "SELEC 1"}, "syntax error at or near .*the query has to be one SELECT"),
-        ({"query": "DELETE FROM trips RETURNING id"}, "the query has to be one SELECT"),
+        ({"query": "SELEC 1"}, "syntax error at or near .*which has to be one SELECT"),
+        ({"query": "DELETE FROM trips RETURNING id"}, "which has to be one SELECT"),
         (
             {"query": "SELECT pg_sleep(60)::text AS a", "statement_timeout_s": 0.3},
             "ran into the time limit .*: raise --statement-timeout",

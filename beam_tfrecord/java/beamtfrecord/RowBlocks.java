@@ -20,7 +20,6 @@ public final class RowBlocks {
 
     /** Rows after which the width of a row is known, roughly and better, to choose a fetch size. */
     private static final int FEW_ROWS = 16;
-
     private static final int SAMPLED_ROWS = 256;
 
     private static final int MAX_FETCHED_ROWS = 10_000;

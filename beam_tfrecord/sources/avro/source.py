@@ -24,7 +24,7 @@ import pyarrow as pa
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.avro.types import DECIMAL_READERS, AvroType, record_of, type_of
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.file_parts import MOST_BYTES, buffered_part, check_values, incomplete
+from beam_tfrecord.sources.file_parts import MOST_BYTES, PartOfFile, check_values, incomplete
 from beam_tfrecord.sources.typed_files import OpenTable, Part, TypedFiles, joined
 
 _SYNC_BYTES = 16
@@ -71,7 +71,7 @@ def _read_header(raw: pa.NativeFile, file: InputFile) -> _Header:
     from fastavro import block_reader, writer
     from fastavro.schema import expand_schema
 
-    stream = buffered_part(b"", raw, 0, file.bytes)
+    stream = PartOfFile(b"", raw, 0, file.bytes)
     try:
         reader = block_reader(stream)
         schema: Any = expand_schema(json.loads(reader.metadata["avro.schema"]))
@@ -105,7 +105,7 @@ def _blocks(raw: pa.NativeFile, header: _Header, start: int, stop: int) -> Itera
     from fastavro.read import LOGICAL_READERS
 
     LOGICAL_READERS.update(DECIMAL_READERS)
-    stream = buffered_part(header.uncompressed, raw, start, stop)
+    stream = PartOfFile(header.uncompressed, raw, start, stop)
     yield from block_reader(stream)
     if rest := len(header.uncompressed) + stop - start - stream.tell():
         raise ValueError(f"it is cut off in its last {rest:,} bytes")

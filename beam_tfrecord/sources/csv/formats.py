@@ -45,6 +45,7 @@ _DIRECTIVES = {
     "f": "[0-9]{1,6}",
     "z": "Z|[+-][0-9]{2}:?[0-5][0-9]",
 }
+_HOURS = [f"{hour % 12 or 12:02}{half}" for half in ("am", "pm") for hour in range(12)]
 _PIECE = re.compile("%(.?)|[^%]+", re.DOTALL)
 
 
@@ -108,12 +109,8 @@ def _month(part: dict[str, pa.Array]) -> pa.Array:
 def _hour(part: dict[str, pa.Array]) -> pa.Array:
     if "H" in part:
         return _two(part["H"])
-    is_noon = pc.equal(_two(part["I"]), "12")
-    shown = pc.cast(part["I"], pa.int32())
-    hour = pc.if_else(is_noon, 0, shown)
-    after_noon = pc.equal(pc.ascii_lower(part["p"]), "pm")
-    hour = pc.add(hour, pc.if_else(after_noon, 12, 0))
-    return _two(pc.cast(hour, pa.string()))
+    hour = pc.binary_join_element_wise(_two(part["I"]), pc.ascii_lower(part["p"]), "")
+    return _two(pc.cast(pc.index_in(hour, pa.array(_HOURS)), pa.string()))
 
 
 @functools.lru_cache

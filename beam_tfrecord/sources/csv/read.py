@@ -70,16 +70,8 @@ class Reading:
         found = {name: self.formats.of(name, names) for name in names}
         return {name: one for name, one in found.items() if one is not None}
 
-    def typer(self, columns: int) -> Typer:
-        """Return an object of the native kernel that infers the types of the columns."""
-        return Typer(self.dialect, columns, **self._options(columns))
-
-    def filler(self, columns: int, targets: list[Target], capacity: int) -> Filler:
-        """Return an object of the native kernel that reads up to `capacity` rows into columns."""
-        options = self._options(columns)
-        return Filler(self.dialect, columns, targets, capacity=capacity, **options)
-
-    def _options(self, columns: int) -> dict[str, Any]:
+    def options(self, columns: int) -> dict[str, Any]:
+        """Return the options of objects of the kernel that read so many columns."""
         return {"keep_blank": columns == 1, "nulls": NULL_WORDS, "always": self.always}
 
 
@@ -120,7 +112,8 @@ def _windows(unit: Unit, how: Reading) -> Iterator[_Window]:
 def infer_unit(unit: Unit, how: Reading) -> CsvInference:
     """Return the kinds (such as integer, date or text) of all values of `unit`, by column."""
     names = unit.detail.names
-    typer, in_formats = how.typer(len(names)), _FormattedTyper(names, how)
+    typer = Typer(how.dialect, len(names), **how.options(len(names)))
+    in_formats = _FormattedTyper(names, how)
     kinds: list[list[Found]] = [[] for _ in names]
     for window in _windows(unit, how):
         next_at = typer.feed(window.data, window.at, window.final)
@@ -142,7 +135,8 @@ class _FormattedTyper:
         self._formats = {names.index(name): form for name, form in found.items()}
         self._typers = [TextTyper() for _ in found]
         words = [Target(column, AS_WORDS) for column in self._formats]
-        self._filler = how.filler(len(names), words, _INFERRED_ROWS)
+        options = how.options(len(names))
+        self._filler = Filler(how.dialect, len(names), words, capacity=_INFERRED_ROWS, **options)
 
     def keeps(self, column: int, kind: int, text: str) -> bool:
         """Return whether a kind that the kernel has found in a column counts.
@@ -202,7 +196,10 @@ class _UnitReader:
         words = [Target(self._names.index(field.name), AS_WORDS) for field in self._with_text]
         targets = [target for _, target in self._columns]
         self._converts = any(target.kind == AS_WORDS for target in targets)
-        self._filler = how.filler(len(self._names), [*targets, *words], batch_rows)
+        count = len(self._names)
+        self._filler = Filler(
+            how.dialect, count, [*targets, *words], capacity=batch_rows, **how.options(count)
+        )
         self._first_row = 0
         self._rejects: dict[int, Reject] = {}
 

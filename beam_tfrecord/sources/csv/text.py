@@ -84,12 +84,12 @@ def read_header(
     skip_lines: int,
 ) -> Header:
     """Read the first row of a file."""
-    prefix = read_prefix(text, file, skip_lines)
-    beginning, row = _first_row(text, file, dialect, skip_lines)
+    head, begin, row = _read_head(text, file, dialect, skip_lines)
     if row is None:
-        return Header((), len(prefix) + len(beginning))
+        return Header((), len(head))
+    line, stop = head[begin : begin + row.stop], begin + row.stop
     count = len(row.values)
-    _check_text(prefix + beginning, beginning[: row.stop], f"{file.name}:{skip_lines + 1}")
+    _check_text(head, line, f"{file.name}:{skip_lines + 1}")
     if names is not None and len(names) != count:
         raise DataError(
             f"{file.name} has {counted(count, 'column')} but --names has {len(names)}: "
@@ -97,15 +97,14 @@ def read_header(
         )
     if not has_header:
         made = tuple(names or (f"f{i}" for i in range(count)))
-        return Header(made, len(prefix), skip_lines)
-    if names is None and _is_json(beginning[: row.stop]):
+        return Header(made, begin, skip_lines)
+    if names is None and _is_json(line):
         raise DataError(
             f"{file.name}:{skip_lines + 1} is JSON, and not names of columns: give the file the "
             "suffix .json, or pass --from json"
         )
     found = names if names is not None else _names_of(row, file, text.encoding)
-    lines = skip_lines + count_lines(beginning, 0, row.stop)
-    return Header(tuple(found), len(prefix) + row.stop, lines)
+    return Header(tuple(found), stop, skip_lines + count_lines(line))
 
 
 def _check_text(head: bytes, row: bytes, where: str) -> None:
@@ -135,57 +134,53 @@ def first_fields(
     text: Text, file: InputFile, dialect: Dialect, *, skip_lines: int = 0
 ) -> list[str]:
     """Return the fields of the first row of a file, to show them; none if there is no row."""
-    read_prefix(text, file, skip_lines)
-    _, row = _first_row(text, file, dialect, skip_lines)
+    _, _, row = _read_head(text, file, dialect, skip_lines)
     values = [] if row is None else row.values
     return [to_utf8(value, text.encoding).decode(errors="replace") for value in values]
 
 
-def read_prefix(text: Text, file: InputFile, lines: int) -> bytes:
-    """Read the first lines of a file, and a byte order mark; `read` continues behind them."""
-    data = text.read(len(codecs.BOM_UTF8))
-    if data.startswith(_UTF16_BOMS):
-        raise DataError(f"{file.name} looks like UTF-16: pass --encoding utf-16")
-    end = len(data) if data == codecs.BOM_UTF8 else 0
-    for number in range(lines):
-        while (found := _LINE_END.search(data, end)) is None or found.end() == len(data):
-            piece = text.read(max(2**16, len(data)))
-            if found is None and not piece:
-                raise DataError(
-                    f"{file.name} has only {number} line ends: correct --skip-lines {lines}"
-                )
-            if len(data) > MAX_HEADER_BYTES:
-                raise DataError(
-                    f"the first lines of {file.name} have more than {MAX_HEADER_BYTES} bytes: "
-                    f"correct --skip-lines {lines}"
-                )
-            data += piece
-            if not piece:
-                break
-        end = found.end() if found is not None else end
-    text.unread(data[end:])
-    return data[:end]
-
-
-def _first_row(
+def _read_head(
     text: Text, file: InputFile, dialect: Dialect, skip_lines: int
-) -> tuple[bytes, Row | None]:
-    beginning, wanted = b"", 2**16
+) -> tuple[bytes, int, Row | None]:
+    """Return the first bytes of a file, where rows begin in them, and from there the first row."""
+    head = b""
     while True:
-        piece = text.read(wanted)
-        beginning += piece
-        try:
-            row = first_row(beginning, dialect, final=not piece)
-        except ValueError as error:
-            raise DataError(f"{file.name}:{skip_lines + 1} has {error}: {CLOSE_QUOTE}") from error
-        if row is not None or not piece:
-            return beginning, row
-        if len(beginning) > MAX_HEADER_BYTES:
+        piece = text.read(max(2**16, len(head)))
+        head += piece
+        if head.startswith(_UTF16_BOMS):
+            raise DataError(f"{file.name} looks like UTF-16: pass --encoding utf-16")
+        begin = _begin_of_rows(head, skip_lines, final=not piece)
+        row = None
+        if begin is not None:
+            try:
+                row = first_row(head[begin:], dialect, final=not piece)
+            except ValueError as error:
+                where = f"{file.name}:{skip_lines + 1}"
+                raise DataError(f"{where} has {error}: {CLOSE_QUOTE}") from error
+        if begin is not None and (row is not None or not piece):
+            return head, begin, row
+        if not piece:
+            lines = len(_LINE_END.findall(head))
             raise DataError(
-                f"the first row of {file.name} is longer than {MAX_HEADER_BYTES} bytes: "
-                "check that the file is CSV, and check --delimiter"
+                f"{file.name} has only {lines} line ends: correct --skip-lines {skip_lines}"
             )
-        wanted = len(beginning)
+        if len(head) > MAX_HEADER_BYTES:
+            raise DataError(
+                f"the first row of {file.name} does not end in {MAX_HEADER_BYTES} bytes: check "
+                "that the file is CSV, and check --delimiter and --skip-lines"
+            )
+
+
+def _begin_of_rows(head: bytes, skip_lines: int, *, final: bool) -> int | None:
+    """Return the position behind a byte order mark and some lines; None if these do not end."""
+    at = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
+    for _ in range(skip_lines):
+        found = _LINE_END.search(head, at)
+        # A CR at the end may be half of a CRLF.
+        if found is None or (found.end() == len(head) and not final):
+            return None
+        at = found.end()
+    return at
 
 
 def _names_of(row: Row, file: InputFile, encoding: str) -> list[str]:

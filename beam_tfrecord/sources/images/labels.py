@@ -115,10 +115,9 @@ def _numbers_by_value(names: Sequence[str], kind: pa.DataType) -> dict[Any, int]
         return {_TRUTH[name.lower()]: number for number, name in enumerate(names)}
     if not all(map(_WHOLE_NUMBER.fullmatch, names)):
         return {number: number for number in range(len(names))}
-    alike = {int(name): number for number, name in enumerate(names)}
     # If both `1` and `01` are classes, the number 1 means the class `1`.
-    exact = {int(name): i for i, name in enumerate(names) if str(int(name)) == name}
-    return alike | exact
+    by_form = sorted(enumerate(names), key=lambda pair: str(int(pair[1])) == pair[1])
+    return {int(name): number for number, name in by_form}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,9 +149,8 @@ class Labels:
 
     def faults(self) -> dict[int, Fault]:
         """Return the faults of rows whose class is missing or unknown."""
-        found = enumerate(zip(self.names, self.numbers, strict=True))
-        faults = {row: _fault(name, number) for row, (name, number) in found}
-        return {row: fault for row, fault in faults.items() if fault}
+        faults = enumerate(map(_fault, self.names, self.numbers))
+        return {row: fault for row, fault in faults if fault}
 
     def columns(self) -> dict[str, pa.Array]:
         """Return the columns ``label`` and ``label_name``."""

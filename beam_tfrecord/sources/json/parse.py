@@ -116,8 +116,8 @@ def _members(text: str) -> list[Member]:
         value, end = _DECODER.scan_once(text, at)
         return (value, text[at:end]), end
 
-    # What Python's parser in Python does for an object, with the text of each value.
-    pairs, end = json.decoder.JSONObject((text, 1), True, scan, None, list)
+    # What Python's parser does for an object, with the text of each value.
+    pairs, end = _parse_object((text, 1), True, scan, None, list)
     if text[end:].strip(" \t\r\n"):
         raise json.JSONDecodeError("Extra data", text, end)
     return [Member(name, value, shown) for name, (value, shown) in pairs]
@@ -141,7 +141,8 @@ def keys_of(line: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_distinct)
+_DECODER: Any = json.JSONDecoder(object_pairs_hook=_distinct)
+_parse_object: Any = vars(json.decoder)["JSONObject"]
 # No number is too long, and no name is half of a surrogate pair, which PyArrow refuses.
 _LAX = json.JSONDecoder(
     object_pairs_hook=lambda pairs: {name: of for name, of in pairs if not _HALF.search(name)},

@@ -27,11 +27,7 @@ from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, MAX_VALUE_CHARS, Batch, Reje
 from beam_tfrecord.features.arrow_types import type_of_column
 from beam_tfrecord.features.convert_to_schema import NoConversion
 from beam_tfrecord.options.sources import JsonOptions
-from beam_tfrecord.sources.base import (
-    Chunk,
-    Scan,
-    Unit,
-)
+from beam_tfrecord.sources.base import Chunk, Scan, Unit
 from beam_tfrecord.sources.json.parse import Fault, fault_of, misfit_of, parse_rows
 from beam_tfrecord.sources.json.text import LINES, JsonUnit, Lines, form_of, read_lines
 from beam_tfrecord.sources.json.types import (
@@ -118,7 +114,7 @@ class Json(JsonOptions, TextFiles):
         finder = Finder(_address_of(of))
         for lines in read_lines(of):
             finder.add(lines)
-        return JsonInference(of.file, of.index, _address_of(of), finder.kinds, finder.fault)
+        return JsonInference(of.file, of.index, finder.row, finder.fault)
 
     def merge(self, inferences: Iterable[JsonInference]) -> pa.Schema:
         return infer_schema(inferences, types=self.typed, columns=self.columns)

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import codecs
 import dataclasses
-from collections.abc import Iterator, Sequence
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -118,75 +120,70 @@ def form_of(file: InputFile) -> str:
 def read_lines(unit: Unit) -> Iterator[Lines]:
     """Yield the rows of a unit, in parts of about `BLOCK_BYTES`."""
     detail: JsonUnit = unit.detail
-    splitter = None if detail.form == LINES else Splitter(unit.file, detail.form)
-    is_array = detail.form == ARRAY
-    rest, number = b"", detail.line if splitter is None else 0
-    with open_text(unit.file, "utf-8", unit.start, unit.stop) as text:
-        is_first = unit.index == 0
-        # A read as long as the rest limits the copies of a very long line.
-        while piece := text.read(max(BLOCK_BYTES, len(rest))):
-            if is_first:
-                piece, is_first = piece.removeprefix(codecs.BOM_UTF8), False
-            block = rest + (piece if splitter is None else splitter.feed(piece))
+    is_array, is_lines = detail.form == ARRAY, detail.form == LINES
+    number = detail.line if is_lines else 0
+    rest: list[bytes] = []
+    for piece in _pieces(unit):
+        end = piece.rfind(b"\n") + 1
+        if end:
+            block = b"".join([*rest, piece[:end]])
             ends = np.flatnonzero(np.frombuffer(block, np.uint8) == _LF)
-            end = int(ends[-1]) + 1 if len(ends) else 0
-            rest = block[end:]
-            if len(rest) > MAX_ROW_BYTES:
-                raise DataError(
-                    f"{unit.file.name}{':' if splitter is None else ' row '}{number} is longer "
-                    f"than {MAX_ROW_BYTES} bytes: check that every row is an object of its own"
-                )
-            if end:
-                found = split_lines(block[:end], ends, number, keep_blank=is_array)
-                number += len(ends) if splitter is None else len(found)
-                yield found
-    rest += b"" if splitter is None else splitter.finish()
+            found = split_lines(block, ends, number, keep_blank=is_array)
+            number += len(ends) if is_lines else len(found)
+            rest = []
+            yield found
+        rest.append(piece[end:])
+        if sum(map(len, rest)) > MAX_ROW_BYTES:
+            raise DataError(
+                f"{unit.file.name}{':' if is_lines else ' row '}{number} is longer than "
+                f"{MAX_ROW_BYTES} bytes: check that every row is an object of its own"
+            )
+    last = b"".join(rest)
     # An array without values has only blanks between its brackets.
-    if rest.strip(_SPACE) or (is_array and number):
-        yield split_lines(rest + b"\n", np.array([len(rest)]), number, keep_blank=is_array)
+    if last.strip(_SPACE) or (is_array and number):
+        yield split_lines(last + b"\n", np.array([len(last)]), number, keep_blank=is_array)
 
 
-class Splitter:
-    """Turns an array, or objects over several lines, into lines with one value each."""
+def _pieces(unit: Unit) -> Iterator[bytes]:
+    """Yield the text of a unit, with each value on a line of its own."""
+    with open_text(unit.file, "utf-8", unit.start, unit.stop) as text:
+        begin = text.read(len(codecs.BOM_UTF8)) if unit.index == 0 else b""
+        blocks = iter(functools.partial(text.read, BLOCK_BYTES), b"")
+        pieces = itertools.chain([begin.removeprefix(codecs.BOM_UTF8)], blocks)
+        form = unit.detail.form
+        yield from pieces if form == LINES else _as_lines(pieces, unit.file, form == ARRAY)
 
-    def __init__(self, file: InputFile, form: str) -> None:
-        self._file, self._is_array = file, form == ARRAY
-        self._left, self._inside, self._depth = b"", 0, 0
 
-    def feed(self, data: bytes) -> bytes:
-        """Return the lines of the next bytes; backslashes at their end wait for the next call."""
-        data = self._left + data
-        # No escape may be cut.
-        whole = data.rstrip(b"\\")
-        self._left = data[len(whole) :]
-        return self._split(whole) if whole else b""
-
-    def finish(self) -> bytes:
-        """Return the lines of the bytes that wait, at the end of the file."""
-        last = self._split(self._left) if self._left else b""
-        if self._inside or self._depth:
-            what = "a string" if self._inside else "an array" if self._is_array else "an object"
-            raise DataError(f"{self._file.name} ends inside {what}: check that it is complete")
-        return last
-
-    def _split(self, data: bytes) -> bytes:
-        inside, levels = _levels(data, self._inside, self._depth)
-        before = np.concatenate([[self._depth], levels[:-1]])
-        text = np.frombuffer(data, np.uint8)
+def _as_lines(pieces: Iterable[bytes], file: InputFile, is_array: bool) -> Iterator[bytes]:
+    """Turn an array, or objects over several lines, into lines with one value each."""
+    left, inside, depth = b"", 0, 0
+    for piece in itertools.chain(pieces, [None]):
+        data = left + (piece or b"")
+        # No escape may be cut: backslashes wait for what follows them.
+        whole = data if piece is None else data.rstrip(b"\\")
+        left = data[len(whole) :]
+        if not whole:
+            continue
+        within, levels = _levels(whole, inside, depth)
+        before = np.concatenate([[depth], levels[:-1]])
+        text = np.frombuffer(whole, np.uint8)
         made = text.copy()
         newlines = text == _LF
         # A newline in a string is not valid: another control character there is not valid, either.
-        made[newlines & inside] = 0x1F
-        made[newlines & ~inside & (self._is_array | (levels > 0))] = _BLANK
-        if self._is_array:
-            made[(text == _COMMA) & ~inside & (levels == 1)] = _LF
+        made[newlines & within] = 0x1F
+        made[newlines & ~within & (is_array | (levels > 0))] = _BLANK
+        if is_array:
+            made[(text == _COMMA) & ~within & (levels == 1)] = _LF
             # The brackets of the array.
             is_bracket = (text == _BEGIN) | (text == _END)
             made[is_bracket & (levels + before == 1)] = _BLANK
         if levels.min() < 0:
-            raise DataError(f"{self._file.name} closes more than it opens: correct it")
-        self._inside, self._depth = int(inside[-1]), int(levels[-1])
-        return made.tobytes()
+            raise DataError(f"{file.name} closes more than it opens: correct it")
+        inside, depth = int(within[-1]), int(levels[-1])
+        yield made.tobytes()
+    if inside or depth:
+        what = "a string" if inside else "an array" if is_array else "an object"
+        raise DataError(f"{file.name} ends inside {what}: check that it is complete")
 
 
 def depth_of(text: bytes) -> int:

@@ -1,4 +1,4 @@
-"""Infers the types of JSON values from all rows, and converts columns to the types of a schema.
+"""Infers the types of JSON values from all rows, and tells as what types columns are parsed.
 
 For each place in the rows, such as a column or a field of an object, an inference has the kinds of
 its values, such as text or double, and the first row of each kind. The join over all units is a
@@ -40,19 +40,97 @@ _LONG_INTEGER = re.compile(rb"(?<![0-9.])[0-9]{16}")
 # So few lines are read one by one.
 _FEW_LINES = 32
 
-# Names of keys from the column on; None stands for the values of an array.
-Path = tuple[str | None, ...]
-Kinds = dict[str, int]  # kind -> number of the first row
+
+@dataclasses.dataclass
+class Place:
+    """A place in rows, such as a column or a field of an object, with the kinds of its values."""
+
+    kinds: dict[str, str] = dataclasses.field(default_factory=dict)  # kind -> its first row
+    # By the key of an object, or None for the values of an array; in the order of appearance.
+    inner: dict[str | None, Place] = dataclasses.field(default_factory=dict)
+
+    def add(self, value: Any, where: str, *, is_right: bool = True) -> None:
+        """Add a value of the row `where`; if the row is malformed only its keys."""
+        if is_right:
+            for kind in _kinds_of(value):
+                self.kinds.setdefault(kind, where)
+        items: Iterable[tuple[str | None, Any]] = ()
+        if isinstance(value, dict):
+            items = value.items()
+        elif isinstance(value, list):
+            items = ((None, item) for item in value or [None])
+        for name, item in items:
+            self.inner.setdefault(name, Place()).add(item, where, is_right=is_right)
+
+    def join(self, other: Place) -> None:
+        """Add what another place has, which comes later."""
+        for kind, where in other.kinds.items():
+            self.kinds.setdefault(kind, where)
+        for name, place in other.inner.items():
+            self.inner.setdefault(name, Place()).join(place)
+
+    def type_of(self, name: str, path: str = "") -> pa.DataType:
+        """Return the type of the values in the column `name`, of which this is a part."""
+        kinds = self.kinds.keys()
+        if not kinds:
+            return pa.null()
+        if kinds <= {INT, BIG}:
+            return pa.int64()
+        # A column with integers beyond 2^53 and fractions has no type that is exact for both.
+        if kinds <= {INT, DOUBLE}:
+            return pa.float64()
+        if len(kinds) > 1:
+            raise self._conflict(name, path)
+        if LIST in kinds:
+            return pa.list_(self.inner[None].type_of(name, f"{path}[]"))
+        if OBJECT in kinds:
+            fields = [(key, of.type_of(name, f"{path}.{key}")) for key, of in self._fields]
+            return pa.struct(fields)
+        return pa.bool_() if BOOL in kinds else pa.string()
+
+    def _conflict(self, name: str, path: str) -> SchemaConflict:
+        kinds = [kind for kind in self.kinds if kind != INT or BIG not in self.kinds]
+        # Integers and fractions go together, so they are not a pair that conflicts.
+        pairs = itertools.combinations(kinds, 2)
+        one, other = next(pair for pair in pairs if set(pair) != {INT, DOUBLE})
+        return SchemaConflict(
+            f"column {name + path!r} is {other} in {self.kinds[other]} but {one} in "
+            f"{self.kinds[one]}: correct one of them, or pass "
+            f"--types {shlex.quote(f'{name}=string')} to read the text of each value"
+        )
+
+    def has_large(self, values: pa.ChunkedArray) -> bool:
+        """Return whether a number that no double may represent is where none was before."""
+        if self.kinds.keys() & {INT, DOUBLE} and BIG not in self.kinds:
+            ends = pc.min_max(values).as_py().values()
+            return any(end is not None and abs(end) >= _EXACT for end in ends)
+        if LIST in self.kinds:
+            return self.inner[None].has_large(pc.list_flatten(values))
+        return OBJECT in self.kinds and any(
+            place.has_large(pc.struct_field(values, index))
+            for index, (_, place) in enumerate(self._fields)
+        )
+
+    @property
+    def _fields(self) -> list[tuple[str, Place]]:
+        # A malformed row may have an array where others have objects.
+        return [(name, place) for name, place in self.inner.items() if name is not None]
+
+
+def _kinds_of(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    kind = _KINDS[type(value)]
+    return (INT, BIG) if kind == INT and abs(value) > _EXACT else (kind,)
 
 
 @dataclasses.dataclass(frozen=True)
 class JsonInference:
-    """The kinds of values in one unit."""
+    """The kinds of values in the rows of one unit."""
 
     file: InputFile
     index: int
-    address: str
-    kinds: Mapping[Path, Kinds]
+    row: Place
     fault: str = ""
 
 
@@ -64,7 +142,7 @@ class Finder:
     """
 
     def __init__(self, address: str) -> None:
-        self.kinds: dict[Path, Kinds] = {}
+        self.row = Place()
         self.fault = ""
         self._address = address
         self._schema: pa.Schema | None = pa.schema([])
@@ -81,8 +159,14 @@ class Finder:
                 parts += [part.slice(middle, len(part)), part.slice(0, middle)]
                 continue
             for row in range(len(part)):
-                self._add_line(part.line(row), int(part.numbers[row]))
-            self._schema = _schema_of(self.kinds)
+                self._add_line(part.line(row), f"{self._address}{part.numbers[row]}")
+            try:
+                self._schema = pa.schema(
+                    [(name, place.type_of("")) for name, place in self.row.inner.items()]
+                )
+            except SchemaConflict:
+                # Python reads all lines from here on.
+                self._schema = None
 
     def _is_known(self, lines: Lines) -> bool:
         """Return whether the lines are right, and have no key and no kind that is not known."""
@@ -92,76 +176,19 @@ class Finder:
             table = parse(lines, self._schema, unexpected="error")
         except ValueError:
             return False
-        return not (self._has_large(table) and _LONG_INTEGER.search(lines.data))
+        columns = self.row.inner.items()
+        has_large = any(place.has_large(table.column(name)) for name, place in columns)
+        return not (has_large and _LONG_INTEGER.search(lines.data))
 
-    def _has_large(self, table: pa.Table) -> bool:
-        """Return whether a number that no double may represent is where none was before."""
-        return any(
-            _largest(_values_at(table, path)) >= _EXACT
-            for path, kinds in self.kinds.items()
-            if {INT, DOUBLE} & kinds.keys() and BIG not in kinds
-        )
-
-    def _add_line(self, line: bytes, number: int) -> None:
+    def _add_line(self, line: bytes, where: str) -> None:
         try:
             found = {member.name: member.value for member in members(line)}
         except ValueError as error:
-            self.fault = self.fault or f"{self._address}{number} {error}"
+            self.fault = self.fault or f"{where} {error}"
             # PyArrow does not check keys without a column, so each key of the line needs one.
-            self._add_inner((), keys_of(line), number, is_right=False)
+            self.row.add(keys_of(line), where, is_right=False)
         else:
-            self._add_inner((), found, number)
-
-    def _add_inner(self, path: Path, value: Any, number: int, *, is_right: bool = True) -> None:
-        """Add the values in an object or array."""
-        inner: Iterable[tuple[str | None, Any]] = ()
-        if isinstance(value, dict):
-            inner = value.items()
-        elif isinstance(value, list):
-            inner = ((None, item) for item in value or [None])
-        for name, item in inner:
-            # Columns are in the order in which they appear, those of nulls too.
-            known = self.kinds.setdefault((*path, name), {})
-            for kind in _kinds_of(item) if is_right else ():
-                known.setdefault(kind, number)
-            self._add_inner((*path, name), item, number, is_right=is_right)
-
-
-def _values_at(table: pa.Table, path: Path) -> pa.ChunkedArray:
-    """Return the values at a place of all rows."""
-    found = table.column(path[0])
-    for name in path[1:]:
-        found = pc.list_flatten(found) if name is None else pc.struct_field(found, name)
-    return found
-
-
-def _largest(numbers: pa.ChunkedArray) -> float:
-    ends = pc.min_max(numbers).as_py().values()
-    return max((abs(end) for end in ends if end is not None), default=0)
-
-
-def _schema_of(kinds: Mapping[Path, Mapping[str, Any]]) -> pa.Schema | None:
-    """Return the types of all columns; None if one has values that differ in kind."""
-    inner = _inner_places(kinds)
-    try:
-        return pa.schema([(path[0], _type_of(path, kinds, inner)) for path in inner.get((), ())])
-    except SchemaConflict:
-        return None
-
-
-def _inner_places(places: Iterable[Path]) -> dict[Path, list[Path]]:
-    """Return the places right below each place."""
-    inner: dict[Path, list[Path]] = {}
-    for path in places:
-        inner.setdefault(path[:-1], []).append(path)
-    return inner
-
-
-def _kinds_of(value: Any) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    kind = _KINDS[type(value)]
-    return (INT, BIG) if kind == INT and abs(value) > _EXACT else (kind,)
+            self.row.add(found, where)
 
 
 def infer_schema(
@@ -172,58 +199,17 @@ def infer_schema(
 ) -> pa.Schema:
     """Return the schema of all files; the columns from their paths come last."""
     ordered = sorted(inferences, key=lambda one: (one.file.name, one.index))
-    places: dict[Path, dict[str, str]] = {}
+    row = Place()
     for one in ordered:
-        for path, kinds in one.kinds.items():
-            place = places.setdefault(path, {})
-            for kind, number in kinds.items():
-                place.setdefault(kind, f"{one.address}{number}")
-    inner = _inner_places(places)
-    names = [str(name) for (name,) in inner.get((), ())]
-    if not names and (fault := next((one.fault for one in ordered if one.fault), "")):
+        row.join(one.row)
+    if not row.inner and (fault := next((one.fault for one in ordered if one.fault), "")):
         raise DataError(f"the input has no column, and {fault}: correct it")
 
     def field_of(name: str) -> pa.Field:
-        return pa.field(name, types.get(name) or _type_of((name,), places, inner))
+        return pa.field(name, types.get(name) or row.inner[name].type_of(name))
 
     files = [one.file for one in ordered]
-    return joined_schema(names, field_of, files, columns=columns, types=types)
-
-
-def _type_of(
-    path: Path, places: Mapping[Path, Mapping[str, Any]], inner: Mapping[Path, Sequence[Path]]
-) -> pa.DataType:
-    kinds = places[path]
-    if not kinds:
-        return pa.null()
-    if kinds.keys() <= {INT, BIG}:
-        return pa.int64()
-    # A column with integers beyond 2^53 and fractions has no type that is exact for both.
-    if kinds.keys() <= {INT, DOUBLE}:
-        return pa.float64()
-    if len(kinds) > 1:
-        raise _conflict(path, kinds)
-    if LIST in kinds:
-        return pa.list_(_type_of((*path, None), places, inner))
-    if OBJECT in kinds:
-        below = inner.get(path, ())
-        return pa.struct([(of[-1], _type_of(of, places, inner)) for of in below])
-    return pa.bool_() if BOOL in kinds else pa.string()
-
-
-def _conflict(path: Path, kinds: Mapping[str, Any]) -> SchemaConflict:
-    names = [kind for kind in kinds if kind != INT or BIG not in kinds]
-    # Integers and fractions go together, so they are not a pair that conflicts.
-    one, other = next(
-        pair for pair in itertools.combinations(names, 2) if set(pair) != {INT, DOUBLE}
-    )
-    column = str(path[0])
-    place = "".join("[]" if key is None else f".{key}" for key in path)[1:]
-    advice = shlex.quote(f"{column}=string")
-    return SchemaConflict(
-        f"column {place!r} is {other} in {kinds[other]} but {one} in {kinds[one]}: "
-        f"correct one of them, or pass --types {advice} to read the text of each value"
-    )
+    return joined_schema(map(str, row.inner), field_of, files, columns=columns, types=types)
 
 
 def not_readable(name: str, arrow: pa.DataType) -> UsageError:

@@ -116,7 +116,7 @@ class DuckDbConnection(Connection):
 
         found = self._connection.extract_statements(sql)
         if len(found) != 1 or found[0].type != duckdb.StatementType.SELECT:
-            raise UsageError(f"cannot read {self._engine.place}: the query has to be one SELECT")
+            raise UsageError(f"cannot read {self._engine.place}: it is not one SELECT")
         return sql
 
     def fetch(self, sql: str) -> list[tuple[Any, ...]]:

@@ -31,17 +31,12 @@ from beam_tfrecord.sources.sql.jdbc_dialects import (
 )
 from beam_tfrecord.sources.sql.jdbc_java import helper, java, local_jars, result_of
 from beam_tfrecord.sources.sql.jdbc_values import (
-    Described,
     ask,
     column_of,
     described_in,
-    own_column,
     read_rows,
 )
-from beam_tfrecord.sources.sql.postgres import (
-    SETTINGS,
-    PostgresConnection,
-)
+from beam_tfrecord.sources.sql.postgres import SETTINGS, PostgresConnection
 
 _SHOWN_CHARACTERS = 300
 
@@ -214,14 +209,10 @@ class JdbcConnection(Connection):
         self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
     ) -> tuple[SqlColumn, ...]:
         """Return the columns of a relation, from a result without rows."""
-        try:
-            with self._errors(), self._statement() as statement:
-                # A query in brackets can only be a SELECT.
-                found = self._described(ask(statement, relation.select("*", "1 = 0")))
-        except UsageError as error:
-            if relation.table is not None:
-                raise
-            raise UsageError(f"{error}: the query has to be one SELECT") from None
+        with self._errors(), self._statement() as statement:
+            # A query in brackets can only be a SELECT.
+            rows = ask(statement, relation.select("*", "1 = 0"))
+            found = described_in(rows, self.dialect.product)
         columns = (
             column_of(
                 described,
@@ -251,16 +242,16 @@ class JdbcConnection(Connection):
         with self._errors(), self._statement() as statement:
             rows = ask(statement, sql)
             if columns is None:
-                columns = list(map(own_column, self._described(rows)))
+                found = described_in(rows, self.dialect.product)
+                columns = [
+                    column_of(one, None, product=self._product, arrays="text") for one in found
+                ]
             yield from read_rows(
                 *(statement, rows, columns),
                 batch_rows=batch_rows,
                 fetch_bytes=0 if is_fixed else _FETCH_BYTES,
                 cancels=self._product.must_cancel,
             )
-
-    def _described(self, rows: Any) -> list[Described]:
-        return described_in(rows.getMetaData(), self.dialect.product)
 
     @contextlib.contextmanager
     def _statement(self) -> Iterator[Any]:

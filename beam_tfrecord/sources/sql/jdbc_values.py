@@ -62,31 +62,28 @@ class JdbcType:
 
 
 TEXT = JdbcType("text", pa.string())
-FLOAT32 = JdbcType("float32", pa.float32())
-FLOAT64 = JdbcType("float64", pa.float64())
+_FLOAT64 = JdbcType("float64", pa.float64())
 _LONG_TEXT = JdbcType("long_text", pa.string())
 _BINARY_TYPE = JdbcType("binary", pa.binary())
-_LONG_BINARY = JdbcType("long_binary", pa.binary())
 _INT32 = JdbcType("int32", pa.int32())
 _INT64 = JdbcType("int64", pa.int64())
 _UINT64 = JdbcType("uint64", pa.uint64())
 _BOOL = JdbcType("bool", pa.bool_())
-_DATE_TYPE = JdbcType("date", pa.date32())
 _SIMPLE = {
     _TINYINT: _INT32,
     _SMALLINT: _INT32,
     _INTEGER: _INT32,
     _BIGINT: _INT64,
-    _REAL: FLOAT32,
-    _FLOAT: FLOAT64,
-    _DOUBLE: FLOAT64,
+    _REAL: JdbcType("float32", pa.float32()),
+    _FLOAT: _FLOAT64,
+    _DOUBLE: _FLOAT64,
     _BINARY: _BINARY_TYPE,
     _VARBINARY: _BINARY_TYPE,
     _LONGVARBINARY: _BINARY_TYPE,
-    _BLOB: _LONG_BINARY,
+    _BLOB: JdbcType("long_binary", pa.binary()),
     _CLOB: _LONG_TEXT,
     _NCLOB: _LONG_TEXT,
-    _DATE: _DATE_TYPE,
+    _DATE: JdbcType("date", pa.date32()),
     _TIME_TZ: TEXT,
 }
 
@@ -215,13 +212,6 @@ def _as_text(quoted: str, described: Described, product: Product) -> tuple[str, 
     return (f"CAST({quoted} AS {product.text_type})" if product.text_type else quoted), TEXT
 
 
-def own_column(described: Described) -> SqlColumn:
-    """Return a column of a small result with its own type; arrays are read as text."""
-    natural = type_of(described, arrays="text")
-    label = described.label
-    return SqlColumn(label, described.name, natural.arrow, True, label, reader=natural)
-
-
 class _Block:
     """The reader of one block of the Java helper, which holds columns one after another."""
 
@@ -273,8 +263,9 @@ def _end(task: Any, statement: Any, *, is_open: bool = False) -> None:
         task.isDoneWithin(_CANCEL_MS)
 
 
-def described_in(meta: Any, product: str) -> list[Described]:
-    """Return the columns that a ``ResultSetMetaData`` of a database describes."""
+def described_in(rows: Any, product: str) -> list[Described]:
+    """Return the columns of a ``ResultSet`` of a database, as its driver describes them."""
+    meta = rows.getMetaData()
     return [
         Described(
             product=product,

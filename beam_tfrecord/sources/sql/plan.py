@@ -12,6 +12,7 @@ import itertools
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -75,7 +76,7 @@ def make_plan(
     relation = _relation(connection, options)
     if relation.where:
         _check_where(connection, relation)
-    found = connection.describe(relation, types=options.typed)
+    found = _described(connection, relation, options.typed)
     name = relation.table.name if relation.table else "query"
     by_name = _by_name(found, name)
     columns = _chosen(found, by_name, wanted_columns, options.typed, name)
@@ -122,6 +123,17 @@ def _goes_by_position(relation: Relation, options: DatabaseOptions, key: Key | N
     """
     is_free = options.partition_column is None and not options.ordered
     return relation.table is not None and is_free and (key is None or not relation.where)
+
+
+def _described(
+    connection: Connection, relation: Relation, types: Mapping[str, Any]
+) -> tuple[SqlColumn, ...]:
+    try:
+        return connection.describe(relation, types=types)
+    except UsageError as error:
+        if relation.table is not None:
+            raise
+        raise UsageError(f"{error.message}: correct --query, which has to be one SELECT") from error
 
 
 def _check_where(connection: Connection, relation: Relation) -> None:

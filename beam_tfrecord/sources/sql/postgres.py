@@ -423,13 +423,8 @@ class AdbcConnection(PostgresConnection):
         self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
     ) -> tuple[SqlColumn, ...]:
         """Return the columns of a relation, as the server describes its result."""
-        try:
-            with self._statement(relation.select("*")) as statement:
-                schema = pa.schema(statement.execute_schema())
-        except UsageError as error:
-            if relation.table is not None:
-                raise
-            raise UsageError(f"{error}: the query has to be one SELECT") from None
+        with self._statement(relation.select("*")) as statement:
+            schema = pa.schema(statement.execute_schema())
         sure: set[str] = set()
         if relation.table is not None:
             asked = _NOT_NULL.format(self.regclass(relation.table))

@@ -267,13 +267,8 @@ class SqliteConnection(Connection):
             ]
         # A temporary view, outside of the file, has the declared types of a query's columns.
         view = self.dialect.name(f"beam_tfrecord_{uuid.uuid4().hex[:8]}")
-        try:
-            self._execute(f"CREATE TEMP VIEW {view} AS SELECT * FROM {relation.sql}")
-            found = self._columns_of(view)
-        except UsageError as error:
-            raise UsageError(
-                f"cannot use the query, which has to be one SELECT ({error}): correct --query"
-            ) from None
+        self._execute(f"CREATE TEMP VIEW {view} AS SELECT * FROM {relation.sql}")
+        found = self._columns_of(view)
         self._execute(f"DROP VIEW {view}")
         return [(name, of, False) for name, of, _, _ in found]
 
