@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.runner_traits import check_runner_name, traits_of
 from beam_tfrecord.sources.files import as_paths
-from beam_tfrecord.sources.sql.secrets import has_stored_password, without_password
+from beam_tfrecord.sources.sql.secrets import stored_password, without_password
 from beam_tfrecord.storage import is_remote
 from beam_tfrecord.user_function import MapFunction
 
@@ -98,7 +98,7 @@ def _check_database(runner: str, source: Any) -> None:
                 f"property {name!r} would be readable in the description of the {runner} job: pass "
                 "--password-env or --password-file"
             )
-    if source.password_env is None and source.password_file is None and has_stored_password(url):
+    if source.password_env is None and source.password_file is None and stored_password(url):
         raise UsageError(
             f"a password given here never leaves this process, and {runner} workers need it: pass "
             "--password-env or --password-file, which are looked up there"

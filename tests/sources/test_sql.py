@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists, UsageError
 from beam_tfrecord.sources.sql import read as sql_read
-from beam_tfrecord.sources.sql.database import ConnectionLost, Engine, SqlColumn, SqlRows
+from beam_tfrecord.sources.sql.database import Column, ConnectionLost, Engine, Rows
 from beam_tfrecord.sources.sql.plan import ranges
 from beam_tfrecord.sources.sql.read import read_partition
 from beam_tfrecord.sources.sql.source import Sql
@@ -337,7 +337,7 @@ class FlakyConnection:
     def __exit__(self, *_):
         pass
 
-    def read(self, sql: str, columns: object, *, batch_rows: int) -> Iterator[SqlRows]:
+    def read(self, sql: str, columns: object, *, batch_rows: int) -> Iterator[Rows]:
         for start in range(0, len(self._numbers), 3):
             yield numbered(self._numbers[start : start + 3])
         if self._breaks:
@@ -345,7 +345,7 @@ class FlakyConnection:
 
 
 def numbered(numbers):
-    return SqlRows(pa.record_batch({"n": pa.array(numbers, pa.int64())}))
+    return Rows(pa.record_batch({"n": pa.array(numbers, pa.int64())}))
 
 
 def read_flaky(
@@ -359,7 +359,7 @@ def read_flaky(
     if not path.exists():
         make_database(path, "CREATE TABLE t (n INTEGER)", rows=[(i,) for i in range(10)])
     (scan,) = Sql(path, table="t").all_scans()
-    columns = [SqlColumn("n", "INTEGER", pa.int64(), True, '"n"')]
+    columns = [Column("n", "INTEGER", pa.int64(), True, '"n"')]
     engine = Flaky(*attempts)
     plan = dataclasses.replace(scan.detail, snapshot=snapshot)
     found = list(read_partition(engine, plan, columns, batch_rows=4))
@@ -450,7 +450,7 @@ def test_an_unknown_database_is_refused_without_connecting():
         (
             {"table": "t", "partition_column": "nope"},
             UsageError,
-            "partition column 'nope' is not in t: correct --partition-column to one of",
+            "column 'nope' of --partition-column is not in the input: the columns are id, fare",
         ),
         ({"table": "t", "where": "nope = 1"}, UsageError, "no such column: nope: correct --where$"),
         ({"query": "DELETE FROM t"}, UsageError, "correct --query, which has to be one SELECT$"),

@@ -443,6 +443,8 @@ def test_a_database_that_cannot_be_had(server, change, message):
         ({"table": "trip"}, r"table 'trip' is not in .*: did you mean 'trips'\?"),
         ({"table": "a b; drop table trips"}, "table 'a b; drop table trips' is not in"),
         ({"table": "trips", "where": "nope = 1"}, 'column "nope" does not exist'),
+        ({"table": "trips", "where": "snapshot = 1"}, "does not exist.* correct --where"),
+        ({"table": "trips", "where": "password = 1"}, "does not exist.* correct --where"),
         ({"query": "SELEC 1"}, "syntax error at or near .*which has to be one SELECT"),
         ({"query": "DELETE FROM trips RETURNING id"}, "which has to be one SELECT"),
         (

@@ -14,6 +14,8 @@ import contextlib
 import dataclasses
 import decimal
 import difflib
+import importlib
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,7 +39,7 @@ class SnapshotLost(DataError):
 
 
 @dataclasses.dataclass(frozen=True)
-class SqlColumn:
+class Column:
     """A column of a table or of a query's result."""
 
     name: str
@@ -48,11 +50,11 @@ class SqlColumn:
     refusal: str = ""
     reader: Any = None
 
-    def refused(self, refusal: str) -> SqlColumn:
+    def refused(self, refusal: str) -> Column:
         """Return the column without a type, and why."""
         return dataclasses.replace(self, arrow=None, refusal=refusal)
 
-    def read_as(self, wanted: pa.DataType | None, text: str) -> SqlColumn:
+    def read_as(self, wanted: pa.DataType | None, text: str) -> Column:
         """Return the column with the type that the user wants; `text` selects it as text."""
         if wanted is None or wanted == self.arrow:
             return self
@@ -62,7 +64,7 @@ class SqlColumn:
             return dataclasses.replace(self, arrow=wanted)
         return self.refused(f"it cannot be read as {wanted}: pass --types {self.name}=text")
 
-    def as_array(self, arrays: str, text: str) -> SqlColumn:
+    def as_array(self, arrays: str, text: str) -> Column:
         """Return a column of arrays, read as the option says: as lists, as text or not at all."""
         if arrays == "text":
             return self.read_as(pa.string(), text)
@@ -83,23 +85,18 @@ class Misfit:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class SqlRows:
+class Rows:
     """A batch of result rows in which misfits are replaced by null."""
 
     data: pa.RecordBatch
     misfits: tuple[Misfit, ...] = ()
 
     @classmethod
-    def of(
-        cls, names: Iterable[str], converted: Iterable[tuple[pa.Array, list[Misfit]]]
-    ) -> SqlRows:
+    def of(cls, names: Iterable[str], converted: Iterable[tuple[pa.Array, list[Misfit]]]) -> Rows:
         """Join converted columns, each with its misfits, to a batch with these column names."""
-        arrays: list[pa.Array] = []
-        misfits: list[Misfit] = []
-        for array, found in converted:
-            arrays.append(array)
-            misfits += found
-        return cls(pa.RecordBatch.from_arrays(arrays, names=list(names)), tuple(misfits))
+        arrays, misfits = zip(*converted, strict=True)
+        data = pa.RecordBatch.from_arrays(list(arrays), names=list(names))
+        return cls(data, tuple(itertools.chain(*misfits)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,18 +163,11 @@ class Key:
     text: str = "{}"
     literal: Callable[[Any], str] = str
 
-    def literals(self, values: Iterable[Any]) -> list[str]:
-        """Return the literals of ascending values, without duplicates and without the lowest."""
-        found = list(values)
-        inner = dict.fromkeys(value for value in found if value != found[0])
-        return [self.literal(value) for value in inner]
-
 
 @dataclasses.dataclass(frozen=True)
 class Dialect:
     """The quoting rules of one database."""
 
-    product: str
     text_type: str = ""
     quote: str = '"'
     backslashes: bool = False
@@ -202,7 +192,7 @@ class Dialect:
         return f"({trimmed(query)}\n) AS {self.name('q')}"
 
 
-class Connection(abc.ABC):
+class Connection(contextlib.AbstractContextManager["Connection"]):
     """An open read-only connection, which reads one snapshot if the database can do that.
 
     A broken connection raises `ConnectionLost`. A wrong statement, name or password raises
@@ -211,9 +201,6 @@ class Connection(abc.ABC):
     """
 
     dialect: Dialect
-
-    def __enter__(self) -> Connection:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -227,7 +214,7 @@ class Connection(abc.ABC):
         return
 
     @abc.abstractmethod
-    def describe(self, relation: Relation) -> tuple[SqlColumn, ...]:
+    def describe(self, relation: Relation) -> tuple[Column, ...]:
         """Return the columns of a relation, of the types that the options ask for."""
 
     @abc.abstractmethod
@@ -235,13 +222,13 @@ class Connection(abc.ABC):
         """Return the rows of a small result as Python values."""
 
     @abc.abstractmethod
-    def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
+    def read(self, sql: str, columns: Sequence[Column], *, batch_rows: int) -> Iterator[Rows]:
         """Stream a result whose columns are `columns`, in batches of at most `batch_rows` rows.
 
         The same statement returns its rows in the same order again in the same snapshot.
         """
 
-    def range_key(self, relation: Relation, column: SqlColumn) -> Key | None:
+    def range_key(self, relation: Relation, column: Column) -> Key | None:
         """Return the key that splits a relation by a column, or None if no exact key exists.
 
         Numbers, dates and timestamps compare as they sort in any database.
@@ -255,7 +242,7 @@ class Connection(abc.ABC):
         return None
 
     def cut_points(
-        self, relation: Relation, column: SqlColumn, key: Key, partitions: int
+        self, relation: Relation, column: Column, key: Key, partitions: int
     ) -> list[str]:
         """Return ascending literals that split a relation into about equal ranges of a key.
 
@@ -271,7 +258,9 @@ class Connection(abc.ABC):
             f"SELECT {key.text.format('k')} FROM ({numbered}) t "
             f"WHERE place IN ({', '.join(map(str, first))}) ORDER BY place"
         )
-        return key.literals(value for (value,) in found)
+        distinct = list(dict.fromkeys(value for (value,) in found))
+        # The first partition begins with the lowest value.
+        return [key.literal(value) for value in distinct[1:]]
 
     def row_cuts(self, relation: Relation, partitions: int) -> tuple[str, list[str]] | None:
         """Return an expression for a row's position, and ascending literals that split a table.
@@ -280,7 +269,7 @@ class Connection(abc.ABC):
         """
         return None
 
-    def locator(self, relation: Relation) -> SqlColumn | None:
+    def locator(self, relation: Relation) -> Column | None:
         """Return an integer column that identifies the rows of a table without a key, or None."""
         return None
 
@@ -391,6 +380,26 @@ class FileEngine(Engine):
         """Check that the file exists."""
         if not os.path.isfile(self.path):
             raise UsageError(f"cannot read {self.path!r}: no such file: check the path")
+
+
+@contextlib.contextmanager
+def closed_on_error(opened: Any) -> Iterator[None]:
+    """Close what was opened if what follows fails."""
+    try:
+        yield
+    except BaseException:
+        opened.close()
+        raise
+
+
+def driver_module(name: str, what: str, *, extra: str) -> Any:
+    """Import the package of a driver, which an extra of this package installs."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UsageError(
+            f"cannot read {what} ({error}): pip install 'beam-tfrecord[{extra}]'"
+        ) from None
 
 
 def even_cuts(count: int, parts: int) -> list[int]:

@@ -15,18 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.sql.database import (
-    Connection,
-    Dialect,
-    FileEngine,
-    Relation,
-    SnapshotLost,
-    SqlColumn,
-    SqlRows,
-    Table,
-    even_cuts,
-    find_named,
-)
+from beam_tfrecord.sources.sql import database as db
 from beam_tfrecord.sources.sql.values import Infinities, convert_batch
 
 # Types that are read as text: they have no exact Arrow type, or another one than the same type has
@@ -46,11 +35,14 @@ _SETTINGS = {
     "arrow_output_list_view": "false",
     "arrow_output_version": "1.0",
 }
-_INFINITIES = Infinities(days=(2**31 - 1, 1 - 2**31), ticks=(2**63 - 1, 1 - 2**63))
+_INFINITIES = Infinities(
+    days={2**31 - 1: "infinity", 1 - 2**31: "-infinity"},
+    ticks={2**63 - 1: "infinity", 1 - 2**63: "-infinity"},
+)
 
 
 @dataclasses.dataclass(frozen=True)
-class DuckDb(FileEngine):
+class DuckDb(db.FileEngine):
     """A DuckDB file: ``duckdb:///relative``, ``duckdb:////absolute``, or its path."""
 
     scheme = "duckdb"
@@ -62,24 +54,17 @@ class DuckDb(FileEngine):
                 "DuckDB has no time limit of statements: leave out --statement-timeout"
             )
         self.check_file()
-        try:
-            import duckdb
-        except ImportError as error:
-            raise UsageError(
-                f"cannot read DuckDB files ({error}): pip install 'beam-tfrecord[duckdb]'"
-            ) from None
+        duckdb = db.driver_module("duckdb", "DuckDB files", extra="duckdb")
         # By default a query reads this file only, and loads no extension.
         config = {"enable_external_access": "false", **dict(self.options.properties or {})}
         with self.errors():
             opened = duckdb.connect(self.path, read_only=True, config=config)
-            try:
+            with db.closed_on_error(opened):
                 connection = DuckDbConnection(self, opened)
-            except BaseException:
-                opened.close()
-                raise
-        if snapshot not in ("", connection.export_snapshot()):
-            connection.close()
-            raise SnapshotLost(f"{self.place} was changed while it was read: run the job again")
+                if snapshot not in ("", connection.export_snapshot()):
+                    raise db.SnapshotLost(
+                        f"{self.place} was changed while it was read: run the job again"
+                    )
         return connection
 
     def translate(self, error: Exception, hide: Callable[[str], str]) -> Exception | None:
@@ -96,10 +81,10 @@ class DuckDb(FileEngine):
         return UsageError(f"cannot read {self.place}: {message}")
 
 
-class DuckDbConnection(Connection):
+class DuckDbConnection(db.Connection):
     """A read-only connection to a DuckDB file."""
 
-    dialect = Dialect("duckdb", "VARCHAR")
+    dialect = db.Dialect("VARCHAR")
 
     def __init__(self, engine: DuckDb, connection: Any) -> None:
         self._engine = engine
@@ -124,18 +109,18 @@ class DuckDbConnection(Connection):
             rows: list[tuple[Any, ...]] = self._connection.execute(self._one(sql)).fetchall()
             return rows
 
-    def find_table(self, table: str) -> Table:
+    def find_table(self, table: str) -> db.Table:
         found = {(schema, name): rows for schema, name, rows in self.fetch(_ALL)}
-        schema, name = find_named(table, found, ["main"], self._engine.place)
+        schema, name = db.find_named(table, found, ["main"], self._engine.place)
         keys = self.fetch(_KEY.format(self.dialect.text(schema), self.dialect.text(name)))
-        return Table(
+        return db.Table(
             sql=f"{self.dialect.name(schema)}.{self.dialect.name(name)}",
             name=name if schema == "main" else f"{schema}.{name}",
             key=tuple(key for (key,) in keys),
             rows=found[schema, name],
         )
 
-    def describe(self, relation: Relation) -> tuple[SqlColumn, ...]:
+    def describe(self, relation: db.Relation) -> tuple[db.Column, ...]:
         table = relation.table
         described = self.fetch(f"DESCRIBE {relation.select('*') if table is None else table.sql}")
         with self._engine.errors():
@@ -147,10 +132,10 @@ class DuckDbConnection(Connection):
             for (name, declared, null, *_), arrow in zip(described, types, strict=True)
         )
 
-    def _column(self, name: str, declared: str, arrow: pa.DataType, nullable: bool) -> SqlColumn:
+    def _column(self, name: str, declared: str, arrow: pa.DataType, nullable: bool) -> db.Column:
         quoted, options = self.dialect.name(name), self._engine.options
         text = self.dialect.as_text(quoted)
-        native = SqlColumn(name, declared, arrow, nullable, quoted)
+        native = db.Column(name, declared, arrow, nullable, quoted)
         if (wanted := options.typed.get(name)) is not None:
             return native.read_as(wanted, text)
         if not _is_exact(arrow):
@@ -160,12 +145,12 @@ class DuckDbConnection(Connection):
         as_text = pa.string() if declared.upper().startswith(_AS_TEXT) else None
         return native.read_as(as_text, text)
 
-    def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
+    def read(self, sql: str, columns: Sequence[db.Column], *, batch_rows: int) -> Iterator[db.Rows]:
         with self._engine.errors():
             for data in self._connection.sql(self._one(sql)).to_arrow_reader(batch_rows):
                 yield convert_batch(data.columns, columns, _INFINITIES)
 
-    def row_cuts(self, relation: Relation, partitions: int) -> tuple[str, list[str]] | None:
+    def row_cuts(self, relation: db.Relation, partitions: int) -> tuple[str, list[str]] | None:
         """Split a table by its row numbers; None for a view, or if a column is named ``rowid``."""
         columns = {str(name).lower() for name, *_ in self.fetch(f"DESCRIBE {relation.sql}")}
         if "rowid" in columns:
@@ -174,7 +159,7 @@ class DuckDbConnection(Connection):
             ((rows,),) = self.fetch(f"SELECT COALESCE(MAX(rowid) + 1, 0) FROM {relation.sql}")
         except UsageError:
             return None
-        return "rowid", [str(cut) for cut in even_cuts(rows, partitions)]
+        return "rowid", [str(cut) for cut in db.even_cuts(rows, partitions)]
 
     def export_snapshot(self) -> str:
         """Return a token that changes if the file is changed or replaced."""

@@ -11,23 +11,8 @@ from urllib.parse import unquote
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.options.sources import DatabaseOptions
-from beam_tfrecord.sources.sql.database import (
-    Connection,
-    ConnectionLost,
-    Engine,
-    Relation,
-    SnapshotLost,
-    SqlColumn,
-    SqlRows,
-    Table,
-)
-from beam_tfrecord.sources.sql.jdbc_dialects import (
-    DRIVERS,
-    REPEATABLE_READ,
-    Product,
-    find_table,
-    product_of,
-)
+from beam_tfrecord.sources.sql import database as db
+from beam_tfrecord.sources.sql.jdbc_dialects import DRIVERS, PRODUCTS, Product, find_table
 from beam_tfrecord.sources.sql.jdbc_java import helper, java, local_jars, result_of
 from beam_tfrecord.sources.sql.jdbc_values import ask, columns_in, read_rows
 from beam_tfrecord.sources.sql.postgres import SETTINGS, PostgresConnection
@@ -42,11 +27,11 @@ _USER = re.compile(r"(jdbc:[^/?;@]*//)([^/?;@]*)@")
 _POSTGRES_SETTINGS = {**SETTINGS, "IntervalStyle": "postgres"}
 
 # Constants of java.sql.
-_FORWARD_ONLY, _READ_ONLY = 1003, 1007
+_FORWARD_ONLY, _READ_ONLY, _REPEATABLE_READ = 1003, 1007, 4
 
 
 @dataclasses.dataclass(frozen=True)
-class Jdbc(Engine):
+class Jdbc(db.Engine):
     """A database with a JDBC driver: ``jdbc:postgresql://host/shop``, ``jdbc:h2:./file``."""
 
     @property
@@ -57,12 +42,12 @@ class Jdbc(Engine):
     @property
     def product(self) -> Product:
         """The `Product` that describes this kind of database."""
-        return product_of(self.scheme)
+        return PRODUCTS.get(self.scheme, Product(db.Dialect()))
 
     @property
     def guarantee(self) -> str:  # type: ignore[override]
         """The consistency guarantee for all partitions of a job."""
-        return "one snapshot" if self.product.can_share_snapshot else "one snapshot per partition"
+        return "one snapshot" if self.scheme == "postgresql" else "one snapshot per partition"
 
     @property
     def place(self) -> str:
@@ -94,7 +79,7 @@ class Jdbc(Engine):
                 task = helper("Connector").open(*arguments, properties)
                 opened = result_of(task, within_s=_CONNECT_S)
             except TimeoutError as error:
-                raise ConnectionLost(str(error)) from None
+                raise db.ConnectionLost(str(error)) from None
             except jpype.JException as error:
                 if "ClassNotFoundException" in str(error.getClass().getName()):
                     raise UsageError(self._no_driver()) from None
@@ -104,11 +89,8 @@ class Jdbc(Engine):
         is_postgres = self.scheme == "postgresql"
         kind = JdbcPostgresConnection if is_postgres else JdbcConnection
         connection: JdbcConnection = kind(self, opened, password)
-        try:
+        with db.closed_on_error(connection):
             connection.begin(snapshot)
-        except BaseException:
-            connection.close()
-            raise
         return connection
 
     def translate(self, error: Exception, hide: Callable[[str], str]) -> Exception | None:
@@ -119,7 +101,7 @@ class Jdbc(Engine):
         message = hide(str(fault.message(error))[:_SHOWN_CHARACTERS])
         kind = str(fault.kind(error))
         if kind == "lost":
-            return ConnectionLost(message)
+            return db.ConnectionLost(message)
         known = {
             "memory": f"cannot read {place}: java's memory is used up: set "
             "JAVA_TOOL_OPTIONS=-Xmx2g, or pass a smaller --fetch-rows",
@@ -142,7 +124,7 @@ class Jdbc(Engine):
         return f"no jdbc driver{named} for {self.place}: pass --jar driver.jar{where}"
 
 
-class JdbcConnection(Connection):
+class JdbcConnection(db.Connection):
     """A connection through a JDBC driver, in one snapshot if the database has snapshots."""
 
     def __init__(self, engine: Jdbc, opened: Any, password: str | None) -> None:
@@ -157,36 +139,29 @@ class JdbcConnection(Connection):
         return self._engine.errors(self._password)
 
     def begin(self, snapshot: str = "") -> None:
-        """Apply session settings, and begin a transaction or join a snapshot."""
+        """Apply session settings, and begin a transaction; PostgreSQL can join a snapshot."""
         jpype, options = java(), self._engine.options
         limit_s = options.statement_timeout_s
         # Not every driver supports this, and none has to: this package never writes.
         with contextlib.suppress(jpype.JException):
             self._opened.setReadOnly(True)
         for statement in options.session_init:
-            self._execute(statement)
+            self.run(statement)
         if limit_s is not None and self._product.timeout_sql:
-            self._execute(self._product.timeout_sql.format(ms=round(limit_s * 1000), s=limit_s))
+            self.run(self._product.timeout_sql.format(ms=round(limit_s * 1000), s=limit_s))
         if not self._product.is_mysql:
             with contextlib.suppress(jpype.JException):
-                self._opened.setTransactionIsolation(REPEATABLE_READ)
+                self._opened.setTransactionIsolation(_REPEATABLE_READ)
             with self._errors():
                 self._opened.setAutoCommit(False)
         for statement in self._product.begin:
-            self._execute(statement)
-        if snapshot:
-            try:
-                self._execute(f"SET TRANSACTION SNAPSHOT {self.dialect.text(snapshot)}")
-            except UsageError as error:
-                raise SnapshotLost(
-                    f"the snapshot of {self.place} is gone ({error}): run the job again"
-                ) from None
+            self.run(statement)
 
-    def _execute(self, sql: str) -> None:
+    def run(self, sql: str) -> None:
         with self._errors(), contextlib.closing(self._opened.createStatement()) as statement:
             statement.execute(sql)
 
-    def find_table(self, table: str) -> Table:
+    def find_table(self, table: str) -> db.Table:
         """Look up a table or view in the catalog."""
         with self._errors():
             return find_table(self._product, self._opened, table, self.place)
@@ -199,7 +174,7 @@ class JdbcConnection(Connection):
                 "leave it out, or read a view"
             )
 
-    def describe(self, relation: Relation) -> tuple[SqlColumn, ...]:
+    def describe(self, relation: db.Relation) -> tuple[db.Column, ...]:
         with self._errors(), self._statement() as statement:
             # A query in brackets can only be a SELECT.
             rows = ask(statement, relation.select("*", "1 = 0"))
@@ -217,7 +192,7 @@ class JdbcConnection(Connection):
             for row in zip(*(column.to_pylist() for column in rows.data.columns), strict=True)
         ]
 
-    def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
+    def read(self, sql: str, columns: Sequence[db.Column], *, batch_rows: int) -> Iterator[db.Rows]:
         is_fixed = self._product.fetch_rows < 0 or self._engine.options.fetch_rows is not None
         with self._errors(), self._statement() as statement:
             rows = ask(statement, sql)
@@ -258,5 +233,7 @@ class JdbcPostgresConnection(PostgresConnection, JdbcConnection):
 
     def begin(self, snapshot: str = "") -> None:
         """Apply session settings, and begin a transaction or join a snapshot."""
-        super().begin(snapshot)
+        super().begin()
+        if snapshot:
+            self.join_snapshot(snapshot)
         self.apply_settings(_POSTGRES_SETTINGS)

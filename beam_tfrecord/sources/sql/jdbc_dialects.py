@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from beam_tfrecord.sources.sql.database import Dialect, Table, find_named
-
-REPEATABLE_READ = 4
-"""`java.sql.Connection.TRANSACTION_REPEATABLE_READ`."""
 
 _CONNECT_S = 4
 """Drivers time out a little earlier than we do, with a better message."""
@@ -20,7 +18,6 @@ class Product:
     """The properties of one kind of database, such as H2, that decide how to open and read it."""
 
     dialect: Dialect
-    real: str = "{}"
     hex: str = ""
     properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # Reads in a transaction that `begin` starts, and streams a result until it is cancelled.
@@ -28,10 +25,9 @@ class Product:
     begin: tuple[str, ...] = ()
     timeout_sql: str = ""
     fetch_rows: int = 16
-    can_share_snapshot: bool = False
 
 
-def _mysql(product: str, properties: Mapping[str, str], **others: Any) -> Product:
+def _mysql(properties: Mapping[str, str], **others: Any) -> Product:
     """Return what MariaDB and MySQL have in common, with more properties of the driver."""
     connect_ms = str(_CONNECT_S * 1000)
     common = {"tinyInt1isBit": "false", "yearIsDateType": "false", "connectTimeout": connect_ms}
@@ -44,9 +40,7 @@ def _mysql(product: str, properties: Mapping[str, str], **others: Any) -> Produc
         "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
     )
     return Product(
-        Dialect(product, "CHAR", quote="`", backslashes=True),
-        # The server sends a FLOAT as a text of six digits, but a DOUBLE with all of its digits.
-        real="({} * 1e0)",
+        Dialect("CHAR", quote="`", backslashes=True),
         hex="HEX({})",
         properties={**common, **properties},
         is_mysql=True,
@@ -56,9 +50,9 @@ def _mysql(product: str, properties: Mapping[str, str], **others: Any) -> Produc
 
 
 # Products by the name that follows ``jdbc:`` in the URL.
-_PRODUCTS = {
+PRODUCTS = {
     "postgresql": Product(
-        Dialect("postgresql", "text"),
+        Dialect("text"),
         hex="CAST({} AS text)",
         properties={
             # Binary transfer changes the text form of values.
@@ -71,30 +65,23 @@ _PRODUCTS = {
         # This must come first. A driver property may disable setTransactionIsolation.
         begin=("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",),
         timeout_sql="SET statement_timeout = {ms}",
-        can_share_snapshot=True,
     ),
     "h2": Product(
-        Dialect("h2", "VARCHAR"),
+        Dialect("VARCHAR"),
         hex="RAWTOHEX({})",
         # Otherwise a wrong name creates an empty database.
         properties={"IFEXISTS": "TRUE"},
         begin=("SET LAZY_QUERY_EXECUTION TRUE", "SET TIME ZONE 'UTC'"),
         timeout_sql="SET QUERY_TIMEOUT {ms}",
     ),
-    "mariadb": _mysql("mariadb", {"timezone": "UTC"}, timeout_sql="SET max_statement_time = {s}"),
+    "mariadb": _mysql({"timezone": "UTC"}, timeout_sql="SET max_statement_time = {s}"),
     "mysql": _mysql(
-        "mysql",
         {"connectionTimeZone": "UTC", "forceConnectionTimeZoneToSession": "true"},
         timeout_sql="SET max_execution_time = {ms}",
         # Connector/J streams only with this number.
         fetch_rows=-(2**31),
     ),
 }
-
-
-def product_of(scheme: str) -> Product:
-    """Return the properties of a database by its name in the URL."""
-    return _PRODUCTS.get(scheme, Product(Dialect(scheme)))
 
 
 # Maven group and artifact of drivers, for messages.
@@ -121,13 +108,11 @@ def find_table(product: Product, opened: Any, table: str, place: str) -> Table:
     has_schemas = not product.is_mysql
     catalog = _text(opened.getCatalog())
     known: dict[tuple[str, str], tuple[str | None, str | None]] = {}
-    rows = opened.getMetaData().getTables(catalog, None, "%", list(_KINDS))
-    while rows.next():
-        place_of = _text(rows.getString(1)), _text(rows.getString(2))
+    for row in _each(opened.getMetaData().getTables(catalog, None, "%", list(_KINDS))):
+        place_of = _text(row.getString(1)), _text(row.getString(2))
         outer = place_of[has_schemas] or ""
         if outer.lower() not in _SYSTEM:
-            known[outer, str(rows.getString(3))] = place_of
-    rows.close()
+            known[outer, str(row.getString(3))] = place_of
     here = _text(opened.getSchema()) if has_schemas else catalog
     outer, name = find_named(table, known, [here or ""], place)
     return Table(
@@ -144,9 +129,14 @@ def _text(value: Any) -> str | None:
 def _primary_key(
     opened: Any, catalog: str | None, schema: str | None, name: str
 ) -> tuple[str, ...]:
-    rows = opened.getMetaData().getPrimaryKeys(catalog, schema, name)
-    found = []
-    while rows.next():
-        found.append((int(rows.getShort(5)), str(rows.getString(4))))
-    rows.close()
-    return tuple(column for _, column in sorted(found))
+    rows = _each(opened.getMetaData().getPrimaryKeys(catalog, schema, name))
+    return tuple(
+        name for _, name in sorted((int(r.getShort(5)), str(r.getString(4))) for r in rows)
+    )
+
+
+def _each(rows: Any) -> Iterator[Any]:
+    """Yield a ``ResultSet`` once for each of its rows."""
+    with contextlib.closing(rows):
+        while rows.next():
+            yield rows

@@ -26,6 +26,7 @@ from typing import Any
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.private import private_directory
+from beam_tfrecord.sources.sql.database import driver_module
 from beam_tfrecord.storage import put
 
 # Defaults, each replaced by an option of the user with the same beginning. Blocks have a few MB and
@@ -50,8 +51,8 @@ def java() -> Any:
     global _started_in
     with _lock:
         if _started_in != os.getpid():
-            jpype = _imported()
-            _start(jpype)
+            driver_module("jpype.config", "jdbc: databases", extra="jdbc")
+            _start(sys.modules["jpype"])
             _started_in = os.getpid()
     return sys.modules["jpype"]
 
@@ -69,17 +70,6 @@ def result_of(task: Any, *, within_s: float | None = None) -> Any:
         if ends is not None and time.monotonic() > ends:
             raise TimeoutError(f"no answer within {within_s:g} seconds")
     return task.result()
-
-
-def _imported() -> Any:
-    try:
-        import jpype
-        import jpype.config
-    except ImportError as error:
-        raise UsageError(
-            f"cannot read jdbc: databases ({error}): pip install 'beam-tfrecord[jdbc]'"
-        ) from None
-    return jpype
 
 
 def _start(jpype: Any) -> None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.options.sources import DatabaseOptions
-from beam_tfrecord.sources.sql.database import Misfit, SqlColumn, SqlRows
+from beam_tfrecord.sources.sql.database import Column, Misfit, Rows
 from beam_tfrecord.sources.sql.jdbc_dialects import Product
 from beam_tfrecord.sources.sql.jdbc_java import helper, java, result_of
 from beam_tfrecord.sources.sql.values import cast_column
@@ -105,7 +105,7 @@ def type_of(described: Described, *, arrays: str) -> JdbcType:
     """Return the types that read a column without any loss; `RowsOptions` describes `arrays`."""
     name, number = described.name.lower(), described.number
     if number == _ARRAY:
-        return TEXT if arrays == "text" else _refused("pass --arrays text")
+        return TEXT if arrays == "text" else JdbcType("text", pa.string(), "pass --arrays text")
     if name in _BY_NAME:
         return _BY_NAME[name]
     if number in (_NUMERIC, _DECIMAL):
@@ -120,7 +120,7 @@ def type_of(described: Described, *, arrays: str) -> JdbcType:
         return _SIMPLE[number]
     if number in _TEXTS:
         return TEXT
-    return _refused("no type holds it exactly: pass --types to name one")
+    return JdbcType("text", pa.string(), "no type holds it exactly: pass --types to name one")
 
 
 def _decimal_type(precision: int, scale: int, *, name: str = "numeric") -> JdbcType:
@@ -154,10 +154,6 @@ def _moment_type(described: Described) -> JdbcType:
     return JdbcType(f"timestamp_{unit}", pa.timestamp(unit, zone))
 
 
-def _refused(refusal: str) -> JdbcType:
-    return JdbcType("text", pa.string(), refusal)
-
-
 def _wanted_type(described: Described, wanted: pa.DataType) -> JdbcType | None:
     """Return the types that read a column as the user wants it, or None if that is never exact.
 
@@ -173,27 +169,27 @@ def _wanted_type(described: Described, wanted: pa.DataType) -> JdbcType | None:
     return natural if can_cast(natural.arrow, wanted) else None
 
 
-def _column_of(described: Described, options: DatabaseOptions) -> SqlColumn:
+def _column_of(described: Described, options: DatabaseOptions) -> Column:
     """Return a column with the type that the user wants; with its own type if that is None."""
     product, wanted = described.product, options.typed.get(described.label)
     quoted = product.dialect.name(described.label)
     natural = type_of(described, arrays=options.arrays)
+    if product.is_mysql and pa.types.is_float32(natural.arrow):
+        # The server sends a FLOAT as a text of six digits, but a DOUBLE with all of its digits.
+        quoted = f"({quoted} * 1e0)"
     reader: JdbcType | None = natural
-    arrow, refusal = natural.arrow, natural.refusal
-    if pa.types.is_float32(arrow):
-        quoted = product.real.format(quoted)
-    if wanted is not None:
-        arrow, refusal = wanted, ""
-        if is_text(wanted):
-            quoted, reader = _as_text(quoted, described)
-        else:
-            reader = _wanted_type(described, wanted)
-        if reader is None or not quoted:
-            refusal = f"it cannot be read as {wanted} exactly: cast it in --query"
-    column = SqlColumn(
+    if wanted is not None and is_text(wanted):
+        quoted, reader = _as_text(quoted, described)
+    elif wanted is not None:
+        reader = _wanted_type(described, wanted)
+    arrow = natural.arrow if wanted is None else wanted
+    column = Column(
         described.label, described.name, arrow, described.nullable, quoted, reader=reader
     )
-    return column.refused(refusal) if refusal else column
+    if reader is None or not quoted:
+        return column.refused(f"it cannot be read as {wanted} exactly: cast it in --query")
+    is_refused = wanted is None and natural.refusal
+    return column.refused(natural.refusal) if is_refused else column
 
 
 def _as_text(quoted: str, described: Described) -> tuple[str, JdbcType]:
@@ -257,7 +253,7 @@ def _end(task: Any, statement: Any, *, is_open: bool = False) -> None:
         task.isDoneWithin(_CANCEL_MS)
 
 
-def columns_in(rows: Any, product: Product, options: DatabaseOptions) -> tuple[SqlColumn, ...]:
+def columns_in(rows: Any, product: Product, options: DatabaseOptions) -> tuple[Column, ...]:
     """Return the columns of a ``ResultSet`` as its driver describes them and the options ask."""
     meta = rows.getMetaData()
     described = (
@@ -278,12 +274,12 @@ def columns_in(rows: Any, product: Product, options: DatabaseOptions) -> tuple[S
 def read_rows(
     statement: Any,
     rows: Any,
-    columns: Sequence[SqlColumn],
+    columns: Sequence[Column],
     *,
     batch_rows: int,
     fetch_bytes: int,
     cancels: bool,
-) -> Iterator[SqlRows]:
+) -> Iterator[Rows]:
     """Stream a result in blocks."""
     names = [column.name for column in columns]
     types = [column.arrow for column in columns]
@@ -299,7 +295,7 @@ def read_rows(
             task = blocks.start(batch_rows, _BLOCK_BYTES)
             numbers = iter(layout)
             arrays = [block.array(one.reader.arrow, count, numbers) for one in columns]
-            found = SqlRows.of(names, map(cast_column, arrays, names, types))
+            found = Rows.of(names, map(cast_column, arrays, names, types))
             yield dataclasses.replace(found, misfits=(*misfits, *found.misfits))
         is_open = False
     finally:

@@ -11,14 +11,14 @@ import dataclasses
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sizes import counted
-from beam_tfrecord.sources.sql.database import Connection, Relation, SqlColumn, Table, trimmed
+from beam_tfrecord.sources.sql.database import Column, Connection, Relation, Table, trimmed
 from beam_tfrecord.tables import not_found
 
 MAX_PARTITIONS = 1000
@@ -44,24 +44,19 @@ class SqlPlan:
 
     name: str
     relation: Relation
-    columns: tuple[SqlColumn, ...]
-    number: SqlColumn | None
+    columns: tuple[Column, ...]
+    number: Column | None
     order_by: str
     partitions: tuple[Partition, ...]
     row_bytes: int
     is_ordered: bool = False
-    locator: SqlColumn | None = None
+    locator: Column | None = None
     snapshot: str = ""
 
     @property
-    def row_id(self) -> SqlColumn | None:
+    def row_id(self) -> Column | None:
         """The column that numbers or identifies the rows; it is selected after all others."""
         return self.locator if self.number is None else self.number
-
-    @property
-    def encoded_row_bytes(self) -> int:
-        """Estimated size of a record: framing, names and values."""
-        return 24 + sum(len(column.name) + 8 for column in self.columns) + self.row_bytes
 
     @property
     def schema(self) -> pa.Schema:
@@ -78,9 +73,11 @@ def make_plan(
     found = _described(connection, relation)
     name = relation.table.name if relation.table else "query"
     by_name = _by_name(found, name)
-    columns = _chosen(found, by_name, wanted_columns, options.typed, name)
+    columns = _chosen(found, by_name, wanted_columns, options, name)
     keys = [by_name[key] for key in (relation.table.key if relation.table else ())]
-    split_by = _split_by(options, by_name, keys, name)
+    split_by = keys[0] if keys else None
+    if options.partition_column is not None:
+        split_by = by_name[options.partition_column]
     rows = _count(connection, relation) if options.row_count else None
     row_bytes = _row_bytes(relation.table, rows, columns)
     wanted = options.partitions or _partition_count(relation.table, rows, row_bytes)
@@ -89,7 +86,10 @@ def make_plan(
     partitions = _counted(connection, relation, conditions, rows)
     if partitions is None:
         partitions = (Partition("", rows),)
-        _warn(relation, split_by)
+        why = "pass --partition-column with a column to cut it by"
+        if split_by is not None:
+            why = f"{split_by.name!r}, which is {split_by.declared}, cannot cut it exactly: {why}"
+        _LOGGER.warning("%s is read over one connection: %s", relation.name, why)
     number = keys[0] if len(keys) == 1 and _is_number(keys[0]) else None
     return SqlPlan(
         name=name,
@@ -104,7 +104,7 @@ def make_plan(
     )
 
 
-def _described(connection: Connection, relation: Relation) -> tuple[SqlColumn, ...]:
+def _described(connection: Connection, relation: Relation) -> tuple[Column, ...]:
     try:
         return connection.describe(relation)
     except UsageError as error:
@@ -136,7 +136,7 @@ def _relation(connection: Connection, options: DatabaseOptions) -> Relation:
     return Relation(table.sql, where, table)
 
 
-def _by_name(columns: Sequence[SqlColumn], name: str) -> dict[str, SqlColumn]:
+def _by_name(columns: Sequence[Column], name: str) -> dict[str, Column]:
     counts = Counter(column.name for column in columns)
     for column, count in counts.items():
         if count > 1:
@@ -147,16 +147,17 @@ def _by_name(columns: Sequence[SqlColumn], name: str) -> dict[str, SqlColumn]:
 
 
 def _chosen(
-    found: Sequence[SqlColumn],
-    by_name: Mapping[str, SqlColumn],
+    found: Sequence[Column],
+    by_name: Mapping[str, Column],
     names: Sequence[str] | None,
-    types: Iterable[str],
+    options: DatabaseOptions,
     name: str,
-) -> tuple[SqlColumn, ...]:
-    for option, known in (("--columns", names or ()), ("--types", types)):
-        for wanted in known:
-            if wanted not in by_name:
-                raise UsageError(not_found(wanted, by_name, of=option))
+) -> tuple[Column, ...]:
+    cut_by = filter(None, [options.partition_column])
+    named = {"--columns": names or (), "--types": options.typed, "--partition-column": cut_by}
+    for option, wanted in named.items():
+        for unknown in (one for one in wanted if one not in by_name):
+            raise UsageError(not_found(unknown, by_name, of=option))
     chosen = found if names is None else [by_name[one] for one in names]
     for column in chosen:
         if column.arrow is None:
@@ -166,29 +167,12 @@ def _chosen(
     return tuple(chosen)
 
 
-def _split_by(
-    options: DatabaseOptions, by_name: Mapping[str, SqlColumn], keys: Sequence[SqlColumn], name: str
-) -> SqlColumn | None:
-    wanted = options.partition_column
-    if wanted is None:
-        return keys[0] if keys else None
-    if wanted not in by_name:
-        raise UsageError(
-            f"partition column {wanted!r} is not in {name}: "
-            f"correct --partition-column to one of {', '.join(sorted(by_name))}"
-        )
-    return by_name[wanted]
+def _is_number(column: Column) -> bool:
+    of = column.arrow
+    return of is not None and pa.types.is_integer(of) and not of.equals(pa.uint64())
 
 
-def _is_number(column: SqlColumn) -> bool:
-    return (
-        column.arrow is not None
-        and pa.types.is_integer(column.arrow)
-        and not column.arrow.equals(pa.uint64())
-    )
-
-
-def _order(connection: Connection, keys: Sequence[SqlColumn], split_by: SqlColumn | None) -> str:
+def _order(connection: Connection, keys: Sequence[Column], split_by: Column | None) -> str:
     first = [] if split_by is None else [split_by]
     columns = first + [column for column in keys if column is not split_by]
     return ", ".join(connection.dialect.name(column.name) for column in columns)
@@ -208,7 +192,7 @@ def _partition_count(table: Table | None, rows: int | None, row_bytes: int) -> i
     return 1 << (least - 1).bit_length()
 
 
-def _row_bytes(table: Table | None, rows: int | None, columns: Sequence[SqlColumn]) -> int:
+def _row_bytes(table: Table | None, rows: int | None, columns: Sequence[Column]) -> int:
     """Estimate the size of a row from its fixed columns and the catalog's size of the table."""
     fixed = sum(_column_bytes(column) for column in columns)
     if table is None or table.bytes is None:
@@ -217,7 +201,7 @@ def _row_bytes(table: Table | None, rows: int | None, columns: Sequence[SqlColum
     return max(fixed, table.bytes // total) if total else fixed
 
 
-def _column_bytes(column: SqlColumn) -> int:
+def _column_bytes(column: Column) -> int:
     assert column.arrow is not None
     try:
         return max(1, int(column.arrow.bit_width) // 8)
@@ -229,7 +213,7 @@ def _conditions(
     connection: Connection,
     relation: Relation,
     options: DatabaseOptions,
-    split_by: SqlColumn | None,
+    split_by: Column | None,
     wanted: int,
 ) -> list[str] | None:
     """Return the conditions of partitions, or None if nothing cuts the rows.
@@ -262,13 +246,6 @@ def _conditions(
             f"({error}): choose another --partition-column, or pass --partitions 1"
         ) from None
     return ranges(key.expression, cuts, nullable=split_by.nullable)
-
-
-def _warn(relation: Relation, split_by: SqlColumn | None) -> None:
-    why = "pass --partition-column with a column to cut it by"
-    if split_by is not None:
-        why = f"{split_by.name!r}, which is {split_by.declared}, cannot cut it exactly: " + why
-    _LOGGER.warning("%s is read over one connection: %s", relation.name, why)
 
 
 def ranges(name: str, cuts: Sequence[str], *, nullable: bool) -> list[str]:

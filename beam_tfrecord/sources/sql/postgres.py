@@ -19,20 +19,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.options.sources import DatabaseOptions
-from beam_tfrecord.sources.sql.database import (
-    Connection,
-    ConnectionLost,
-    Dialect,
-    Engine,
-    Key,
-    Relation,
-    SnapshotLost,
-    SqlColumn,
-    SqlRows,
-    Table,
-    even_cuts,
-    find_named,
-)
+from beam_tfrecord.sources.sql import database as db
 from beam_tfrecord.sources.sql.values import Infinities, convert_batch
 
 # The braces in these statements stand for quoted literals.
@@ -59,16 +46,13 @@ WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
 ORDER BY 1, 2
 """
 _PAGES = """
-SELECT current_setting('server_version_num')::int, relkind::text,
-       pg_relation_size(oid) / current_setting('block_size')::int
+SELECT relkind::text, pg_relation_size(oid) / current_setting('block_size')::int
 FROM pg_class WHERE oid = {}
 """
 _TYPE = """
 SELECT format_type(oid, -1), typtype::text FROM pg_type WHERE oid = pg_typeof(({}))
 """
 
-
-_TID_RANGES_SINCE = 140_000
 
 # Values and their order must not depend on the settings of a user or server.
 SETTINGS = {
@@ -87,11 +71,13 @@ SETTINGS = {
 _TRANSACTION = {"transaction_read_only": "on", "transaction_isolation": "repeatable read"}
 
 
-class PostgresConnection(Connection):
+class PostgresConnection(db.Connection):
     """The base class of connections to PostgreSQL, whether through ADBC or JDBC."""
 
-    dialect = Dialect("postgresql", "text")
+    dialect = db.Dialect("text")
     place: str
+    # Runs a statement that has no result.
+    run: Callable[[str], None]
 
     def apply_settings(self, settings: Mapping[str, str]) -> None:
         """Apply settings to the transaction that has just begun, and check that they took effect.
@@ -106,22 +92,30 @@ class PostgresConnection(Connection):
             for name, value in settings.items()
         ]
         asked += [f"pg_catalog.current_setting({text(name)})" for name in _TRANSACTION]
-        columns = ", ".join(f"{one} AS c{at}" for at, one in enumerate(asked))
-        (found,) = self.fetch(f"SELECT {columns}")
-        wanted = {**settings, **_TRANSACTION}
-        for (name, value), is_now in zip(wanted.items(), found, strict=True):
+        (found,) = self.fetch(f"SELECT {', '.join(asked)}")
+        for (name, value), is_now in zip({**settings, **_TRANSACTION}.items(), found, strict=True):
             if is_now != value:
                 raise UsageError(
                     f"{self.place} has {name} = {is_now}, and exact values need {value}: correct "
                     "--session-init"
                 )
 
-    def find_table(self, table: str) -> Table:
+    def join_snapshot(self, snapshot: str) -> None:
+        """Let the transaction that has just begun read an exported snapshot."""
+        try:
+            self.run(f"SET TRANSACTION SNAPSHOT {self.dialect.text(snapshot)}")
+        except UsageError as error:
+            raise db.SnapshotLost(
+                f"the snapshot of {self.place} is gone, since the connection that held it is "
+                f"closed ({error}): run the job again"
+            ) from None
+
+    def find_table(self, table: str) -> db.Table:
         here = [schema for (schema,) in self.fetch("SELECT unnest(current_schemas(false))::text")]
-        schema, name = find_named(table, self.fetch(_TABLES), here, self.place)
+        schema, name = db.find_named(table, self.fetch(_TABLES), here, self.place)
         sql = f"{self.dialect.name(schema)}.{self.dialect.name(name)}"
         ((oid, rows, size),) = self.fetch(_TABLE.format(self.dialect.text(sql)))
-        return Table(
+        return db.Table(
             sql=sql,
             name=f"{schema}.{name}",
             key=tuple(key for (key,) in self.fetch(_KEY.format(oid))),
@@ -129,37 +123,32 @@ class PostgresConnection(Connection):
             bytes=int(size),
         )
 
-    def range_key(self, relation: Relation, column: SqlColumn) -> Key | None:
+    def range_key(self, relation: db.Relation, column: db.Column) -> db.Key | None:
         """Return the key of a column, whose literals are cast to the column's exact type.
 
         Returns None for rows, of which IS NULL says that all of their fields are null.
         """
-        dialect = self.dialect
-        name = dialect.name(column.name)
-        ((type_name, kind),) = self.fetch(
-            _TYPE.format(f"SELECT {name} FROM {relation.sql} LIMIT 0")
-        )
+        name, text = self.dialect.name(column.name), self.dialect.text
+        asked = _TYPE.format(f"SELECT {name} FROM {relation.sql} LIMIT 0")
+        ((type_name, kind),) = self.fetch(asked)
         if kind == "c":
             return None
-        return Key(
-            name,
-            "CAST({} AS text)",
-            lambda value: f"CAST({dialect.text(str(value))} AS {type_name})",
-        )
+        as_text = self.dialect.as_text("{}")
+        return db.Key(name, as_text, lambda value: f"CAST({text(value)} AS {type_name})")
 
-    def row_cuts(self, relation: Relation, partitions: int) -> tuple[str, list[str]] | None:
+    def row_cuts(self, relation: db.Relation, partitions: int) -> tuple[str, list[str]] | None:
         """Split a table by the numbers of its pages.
 
-        Returns None for anything but a plain table or materialized view, and for servers before
-        version 14. The last range has no end, so it includes pages added later.
+        Returns None for anything but a plain table or materialized view. The last range has no
+        end, so it includes pages added later.
         """
         assert relation.table is not None
-        ((version, kind, pages),) = self.fetch(_PAGES.format(self.regclass(relation.table)))
-        if version < _TID_RANGES_SINCE or kind not in ("r", "m"):
+        ((kind, pages),) = self.fetch(_PAGES.format(self.regclass(relation.table)))
+        if kind not in ("r", "m"):
             return None
-        return "ctid", [f"'({cut},0)'::tid" for cut in even_cuts(pages, partitions)]
+        return "ctid", [f"'({cut},0)'::tid" for cut in db.even_cuts(pages, partitions)]
 
-    def regclass(self, table: Table) -> str:
+    def regclass(self, table: db.Table) -> str:
         """Return an SQL expression for the number of a table in the catalog."""
         return f"{self.dialect.text(table.sql)}::regclass"
 
@@ -214,39 +203,34 @@ _AS_BIGINT = {"oid", "xid", "cid", "regproc"}
 # PostgreSQL stores infinity as the largest number and -infinity as the smallest; the driver shifts
 # them by thirty years, and they wrap around.
 _INFINITIES = Infinities(
-    days=(-(2**31) + 10_956, -(2**31) + 10_957),
-    ticks=(-(2**63) + 946_684_799_999_999, -(2**63) + 946_684_800_000_000),
+    days={-(2**31) + 10_956: "infinity", -(2**31) + 10_957: "-infinity"},
+    ticks={
+        -(2**63) + 946_684_799_999_999: "infinity",
+        -(2**63) + 946_684_800_000_000: "-infinity",
+    },
 )
 
 
-def _column_of(field: pa.Field, nullable: bool, options: DatabaseOptions) -> SqlColumn:
+def _column_of(field: pa.Field, nullable: bool, options: DatabaseOptions) -> db.Column:
     """Return a column of a described result."""
-    name, wanted = _type_name(field), options.typed.get(field.name)
+    name = (field.metadata or {}).get(b"POSTGRESQL:type", b"").decode() or str(field.type)
+    wanted = options.typed.get(field.name)
     quoted = PostgresConnection.dialect.name(field.name)
     text = PostgresConnection.dialect.as_text(quoted)
-    column = SqlColumn(field.name, name, _EXACT.get(name, pa.string()), nullable, text)
+    arrow, select = pa.string(), text
     if name in _EXACT:
-        column = dataclasses.replace(column, select=quoted)
+        arrow, select = _EXACT[name], quoted
     elif name in _AS_BIGINT:
-        column = dataclasses.replace(column, arrow=pa.int64(), select=f"CAST({quoted} AS bigint)")
+        arrow, select = pa.int64(), f"CAST({quoted} AS bigint)"
     elif name == "numeric":
         # The driver converts digits much slower than the server, which runs in parallel.
-        is_decimal = wanted is not None and pa.types.is_decimal(wanted)
-        arrow = wanted if is_decimal else _decimal_of(field)
-        column = dataclasses.replace(column, arrow=arrow)
-    elif name.startswith("_"):
-        item = _EXACT.get(name[1:])
-        column = dataclasses.replace(
-            column,
-            declared=f"{name[1:]}[]",
-            arrow=item and pa.list_(item),
-            select=_list_of_one_dimension(field.name, quoted, name[1:]),
-        ).as_array(options.arrays, text)
-    return column.read_as(wanted, text)
-
-
-def _type_name(field: pa.Field) -> str:
-    return (field.metadata or {}).get(b"POSTGRESQL:type", b"").decode() or str(field.type)
+        arrow = wanted if pa.types.is_decimal(wanted or arrow) else _decimal_of(field)
+    if not name.startswith("_"):
+        return db.Column(field.name, name, arrow, nullable, select).read_as(wanted, text)
+    item = _EXACT.get(name[1:])
+    arrow, select = item and pa.list_(item), _list_of_one_dimension(field.name, quoted, name[1:])
+    array = db.Column(field.name, f"{name[1:]}[]", arrow, nullable, select)
+    return array.as_array(options.arrays, text).read_as(wanted, text)
 
 
 def _decimal_of(field: pa.Field) -> pa.DataType:
@@ -279,7 +263,7 @@ _BEGIN = "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 @dataclasses.dataclass(frozen=True)
-class Postgres(Engine):
+class Postgres(db.Engine):
     """A PostgreSQL database: ``postgresql://user@host:port/database?sslmode=…``."""
 
     guarantee = "one snapshot"
@@ -293,7 +277,8 @@ class Postgres(Engine):
     def connect(self, *, snapshot: str = "") -> AdbcConnection:
         """Open a read-only transaction; unless `snapshot` is empty, join that snapshot."""
         password = self.password()
-        driver = _driver()
+        what = "postgresql:// databases"
+        driver = db.driver_module("adbc_driver_postgresql", what, extra="postgres")
         with self.errors(password):
             database = driver.connect(_uri(self, password))
             return AdbcConnection(self, database, password, snapshot)
@@ -311,33 +296,18 @@ class Postgres(Engine):
         message = _first_line(text)
         lower = text.lower()
         if state.startswith(_LOST_STATES) or any(word in lower for word in _LOST_WORDS):
-            return ConnectionLost(message)
+            return db.ConnectionLost(message)
         if state == "57014" or "statement timeout" in lower:
             return UsageError(
                 f"a statement in {self.place} ran into the time limit ({message}): "
                 "raise --statement-timeout"
             )
-        if "snapshot" in lower:
-            return SnapshotLost(
-                f"the snapshot of {self.place} is gone, since the connection that held it is "
-                f"closed ({message}): run the job again"
-            )
-        if "password" in lower:
+        # A wrong name of a column has a state of its own.
+        if "password" in lower and state in ("", "28P01"):
             return UsageError(
                 f"cannot log in to {self.place} ({message}): pass --password-env or --password-file"
             )
         return UsageError(f"cannot read {self.place}: {message}")
-
-
-def _driver() -> Any:
-    try:
-        import adbc_driver_manager  # noqa: F401
-        import adbc_driver_postgresql as driver
-    except ImportError as error:
-        raise UsageError(
-            f"cannot read postgresql:// databases ({error}): pip install 'beam-tfrecord[postgres]'"
-        ) from None
-    return driver
 
 
 def _uri(engine: Postgres, password: str | None) -> str:
@@ -365,21 +335,18 @@ class AdbcConnection(PostgresConnection):
         self._database = database
         self._password = password
         self._connection = adbc_driver_manager.AdbcConnection(database)
-        try:
+        with db.closed_on_error(self):
             self._begin(snapshot)
-        except BaseException:
-            self.close()
-            raise
 
     def _begin(self, snapshot: str) -> None:
         options = self._engine.options
         for statement in (*options.session_init, _BEGIN):
-            self._run(statement)
+            self.run(statement)
         if snapshot:
-            self._run(f"SET TRANSACTION SNAPSHOT {self.dialect.text(snapshot)}")
+            self.join_snapshot(snapshot)
         self.apply_settings(SETTINGS)
         if options.statement_timeout_s is not None:
-            self._run(f"SET LOCAL statement_timeout = {int(options.statement_timeout_s * 1000)}")
+            self.run(f"SET LOCAL statement_timeout = {int(options.statement_timeout_s * 1000)}")
 
     @contextlib.contextmanager
     def _statement(self, sql: str) -> Iterator[Any]:
@@ -395,7 +362,7 @@ class AdbcConnection(PostgresConnection):
                 with contextlib.suppress(Exception):
                     statement.close()
 
-    def _run(self, sql: str) -> None:
+    def run(self, sql: str) -> None:
         with self._statement(sql) as statement:
             statement.execute_update()
 
@@ -405,7 +372,7 @@ class AdbcConnection(PostgresConnection):
             table = _reader(statement).read_all()
         return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
-    def describe(self, relation: Relation) -> tuple[SqlColumn, ...]:
+    def describe(self, relation: db.Relation) -> tuple[db.Column, ...]:
         with self._statement(relation.select("*")) as statement:
             schema = pa.schema(statement.execute_schema())
         sure: set[str] = set()
@@ -415,7 +382,7 @@ class AdbcConnection(PostgresConnection):
         options = self._engine.options
         return tuple(_column_of(field, field.name not in sure, options) for field in schema)
 
-    def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
+    def read(self, sql: str, columns: Sequence[db.Column], *, batch_rows: int) -> Iterator[db.Rows]:
         with self._statement(sql) as statement:
             statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
             for data in _reader(statement):

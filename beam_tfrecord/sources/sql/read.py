@@ -28,14 +28,7 @@ from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import Unit
 from beam_tfrecord.sources.rejects import without_rows
-from beam_tfrecord.sources.sql.database import (
-    Connection,
-    ConnectionLost,
-    Engine,
-    Misfit,
-    SqlColumn,
-    SqlRows,
-)
+from beam_tfrecord.sources.sql import database as db
 from beam_tfrecord.sources.sql.plan import SqlPlan
 from beam_tfrecord.sources.sql.values import cast_column
 from beam_tfrecord.tables import not_found
@@ -49,7 +42,7 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclasses.dataclass
 class _Holder:
-    connection: Connection
+    connection: db.Connection
     job: str
     unread: set[int]
 
@@ -58,7 +51,7 @@ _lock = threading.Lock()
 _holders: dict[str, _Holder] = {}
 
 
-def hold_snapshot(snapshot: str, connection: Connection, *, job: str, partitions: int) -> None:
+def hold_snapshot(snapshot: str, connection: db.Connection, *, job: str, partitions: int) -> None:
     """Keep a connection open until all partitions are read or `release_snapshots` is called."""
     with _lock:
         _holders[snapshot] = _Holder(connection, job, set(range(partitions)))
@@ -90,8 +83,8 @@ atexit.register(release_snapshots)
 
 
 def read_partition(
-    engine: Engine, plan: SqlPlan, columns: Sequence[SqlColumn], *, batch_rows: int
-) -> Iterator[SqlRows]:
+    engine: db.Engine, plan: SqlPlan, columns: Sequence[db.Column], *, batch_rows: int
+) -> Iterator[db.Rows]:
     """Yield the rows of the only partition of a plan, in batches as the connection forms them."""
     (partition,) = plan.partitions
     values = ", ".join(column.select for column in columns)
@@ -120,7 +113,7 @@ def read_partition(
                     rows += one.data.num_rows
                     yield one
             break
-        except ConnectionLost as error:
+        except db.ConnectionLost as error:
             if hashes and not plan.snapshot:
                 raise DataError(
                     f"the connection to {engine.place} dropped, and the snapshot it read is "
@@ -146,7 +139,7 @@ def _hash(data: pa.RecordBatch, plan: SqlPlan) -> int:
     return native.xxh64(hashed.serialize(), 0)
 
 
-def columns_for(schema: pa.Schema, plan: SqlPlan) -> list[SqlColumn]:
+def columns_for(schema: pa.Schema, plan: SqlPlan) -> list[db.Column]:
     """Return the columns to select: those of `schema`, then `row_id` of the plan if it has one."""
     by_name = {column.name: column for column in plan.columns}
     for field in schema:
@@ -162,7 +155,7 @@ def columns_for(schema: pa.Schema, plan: SqlPlan) -> list[SqlColumn]:
     return [by_name[name] for name in schema.names] + row_ids
 
 
-def origin_of(unit: Unit, plan: SqlPlan, rows: SqlRows, first_row: int) -> Origin | None:
+def origin_of(unit: Unit, plan: SqlPlan, rows: db.Rows, first_row: int) -> Origin | None:
     """Return the origin of rows, numbered by key or order; None if they have neither."""
     if plan.number is not None:
         keys = rows.data.column(rows.data.num_columns - 1).cast(pa.int64())
@@ -174,16 +167,12 @@ def origin_of(unit: Unit, plan: SqlPlan, rows: SqlRows, first_row: int) -> Origi
 
 
 def batches_of(
-    rows: SqlRows, origin: Origin | None, schema: pa.Schema, plan: SqlPlan, batch_rows: int
+    rows: db.Rows, origin: Origin | None, schema: pa.Schema, plan: SqlPlan, batch_rows: int
 ) -> Iterator[Batch]:
-    """Yield rows as batches of a schema, of at most `batch_rows` rows each."""
-    batch = _batch_of(rows, origin, schema, plan)
-    for start in range(0, max(1, batch.num_rows), batch_rows):
-        yield batch.slice(start, min(start + batch_rows, batch.num_rows))
+    """Yield rows as batches of a schema, of at most `batch_rows` rows each.
 
-
-def _batch_of(rows: SqlRows, origin: Origin | None, schema: pa.Schema, plan: SqlPlan) -> Batch:
-    """Convert rows to a schema; rows with misfits or values that do not fit it become rejects."""
+    Rows with misfits or values that do not fit the schema become rejects.
+    """
     cast = [
         cast_column(rows.data.column(index), field.name, field.type, "correct --schema")
         for index, field in enumerate(schema)
@@ -192,11 +181,13 @@ def _batch_of(rows: SqlRows, origin: Origin | None, schema: pa.Schema, plan: Sql
     rejects: dict[int, Reject] = {}
     for misfit in itertools.chain(rows.misfits, *(found for _, found in cast)):
         rejects.setdefault(misfit.row, _reject(misfit, origin, schema, plan, rows))
-    return without_rows(Batch(data, origin), rejects)
+    batch = without_rows(Batch(data, origin), rejects)
+    for start in range(0, max(1, batch.num_rows), batch_rows):
+        yield batch.slice(start, min(start + batch_rows, batch.num_rows))
 
 
 def _reject(
-    misfit: Misfit, origin: Origin | None, schema: pa.Schema, plan: SqlPlan, rows: SqlRows
+    misfit: db.Misfit, origin: Origin | None, schema: pa.Schema, plan: SqlPlan, rows: db.Rows
 ) -> Reject:
     number, where = -1, plan.name
     if plan.row_id is not None:

@@ -53,11 +53,6 @@ def stored_password(url: str) -> str | None:
     return _stored.get(url)
 
 
-def has_stored_password(url: str) -> bool:
-    """Return whether this process stores a password for a URL."""
-    return url in _stored
-
-
 def without_password(text: str, password: str | None = None) -> str:
     """Remove passwords from a text, such as a driver's message."""
     for secret in (password, quote(password, safe="") if password else None):

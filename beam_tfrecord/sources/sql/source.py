@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import importlib
@@ -21,18 +22,10 @@ from beam_tfrecord.options import flag_of
 from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, wanted_columns
 from beam_tfrecord.sources.files import FileSource, as_paths
+from beam_tfrecord.sources.sql import read as reading
 from beam_tfrecord.sources.sql.database import ConnectionLost, Engine
 from beam_tfrecord.sources.sql.jdbc_java import jars_to_send
 from beam_tfrecord.sources.sql.plan import SqlPlan, make_plan
-from beam_tfrecord.sources.sql.read import (
-    batches_of,
-    columns_for,
-    hold_snapshot,
-    origin_of,
-    partition_done,
-    read_partition,
-    release_snapshots,
-)
 from beam_tfrecord.sources.sql.secrets import split_password, store_password
 from beam_tfrecord.tables import listed
 
@@ -59,12 +52,8 @@ def absolute_url(url: str, path: str | None) -> str:
     """Return a URL with the absolute path of its file."""
     if path is None:
         return url
-    match = _SCHEME.match(url)
     absolute = os.path.abspath(path)
-    if match is None or len(match[1]) == 1:
-        return absolute
-    _, mark, options = url.partition("?")
-    return f"{match[1]}:///{quote(absolute)}{mark}{options}"
+    return absolute if path == url else f"{_scheme_of(url)}:///{quote(absolute)}"
 
 
 def _scheme_of(url: str) -> str:
@@ -177,7 +166,7 @@ class Sql(DatabaseOptions, FileSource):
         return all(unit.detail.number is not None or unit.detail.is_ordered for unit in units)
 
     def release(self) -> None:
-        release_snapshots(self.job)
+        reading.release_snapshots(self.job)
 
     def files(self) -> Iterator[InputFile]:
         engine = self.engine
@@ -192,26 +181,24 @@ class Sql(DatabaseOptions, FileSource):
             raise UsageError(f"cannot reach {engine.place}: {error}") from error
 
     def _plan(self, engine: Engine) -> SqlPlan:
-        connection = engine.connect()
-        is_held = False
-        try:
+        with contextlib.ExitStack() as until_planned:
+            connection = until_planned.enter_context(engine.connect())
             plan = make_plan(connection, self, self.columns)
             count = len(plan.partitions)
             # A single reader of a file has one snapshot by itself, in any process.
             is_shared = count > 1 or engine.path is None
             snapshot = connection.export_snapshot() if is_shared else ""
             if snapshot:
-                hold_snapshot(snapshot, connection, job=self.job, partitions=count)
-                is_held = True
+                reading.hold_snapshot(snapshot, connection, job=self.job, partitions=count)
+                until_planned.pop_all()
             return dataclasses.replace(plan, snapshot=snapshot)
-        finally:
-            if not is_held:
-                connection.close()
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         (scan,) = scans
         plan: SqlPlan = scan.detail
-        count, encoded_row_bytes = len(plan.partitions), plan.encoded_row_bytes
+        count = len(plan.partitions)
+        # Framing, names and values of a record.
+        record_bytes = 24 + sum(len(column.name) + 8 for column in plan.columns) + plan.row_bytes
         return [
             Unit(
                 name=plan.name if count == 1 else f"{plan.name}:{index}",
@@ -221,7 +208,7 @@ class Sql(DatabaseOptions, FileSource):
                 stop=index + 1,
                 rows=partition.rows,
                 input_bytes=(partition.rows or 0) * plan.row_bytes,
-                encoded_bytes=max(1, partition.rows or 0) * encoded_row_bytes,
+                encoded_bytes=max(1, partition.rows or 0) * record_bytes,
                 detail=dataclasses.replace(plan, partitions=(partition,)),
             )
             for index, partition in enumerate(plan.partitions)
@@ -240,14 +227,14 @@ class Sql(DatabaseOptions, FileSource):
         either, the position of a row in the dataset depends on the bytes of the row.
         """
         plan: SqlPlan = unit.detail
-        columns = columns_for(schema, plan)
+        columns = reading.columns_for(schema, plan)
         first_row = 0
-        for rows in read_partition(self.engine, plan, columns, batch_rows=batch_rows):
-            origin = origin_of(unit, plan, rows, first_row)
-            yield from batches_of(rows, origin, schema, plan, batch_rows)
+        for rows in reading.read_partition(self.engine, plan, columns, batch_rows=batch_rows):
+            origin = reading.origin_of(unit, plan, rows, first_row)
+            yield from reading.batches_of(rows, origin, schema, plan, batch_rows)
             first_row += rows.data.num_rows
         if not first_row:
             empty = pa.RecordBatch.from_pylist([], schema=schema)
             is_numbered = self.ordered or plan.number is not None
             yield Batch(empty, Origin(unit.name, unit.index, 0) if is_numbered else None)
-        partition_done(plan.snapshot, unit.index)
+        reading.partition_done(plan.snapshot, unit.index)

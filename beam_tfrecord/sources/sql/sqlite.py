@@ -7,11 +7,11 @@ to it meanwhile; in other modes they wait.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import queue
 import sqlite3
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -21,18 +21,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
-from beam_tfrecord.sources.sql.database import (
-    Connection,
-    Dialect,
-    FileEngine,
-    Key,
-    Relation,
-    SnapshotLost,
-    SqlColumn,
-    SqlRows,
-    Table,
-    find_named,
-)
+from beam_tfrecord.sources.sql import database as db
 from beam_tfrecord.sources.sql.sqlite_columns import column_of, convert, declared_type
 
 _BUSY_S = 8.0
@@ -58,7 +47,6 @@ _TABLES = (
 
 _SIZE = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
 
-_lock = threading.Lock()
 _snapshots: dict[str, _Snapshot] = {}
 
 
@@ -81,14 +69,8 @@ class _Snapshot:
 
     def __init__(self, path: str, session_init: Sequence[str]) -> None:
         self._connections = [_opened(path, session_init) for _ in range(1 + _POOL_SIZE)]
-        watcher = _opened(path, ())
-        try:
+        with contextlib.closing(_opened(path, ())) as watcher, db.closed_on_error(self):
             self._begin(watcher, os.path.basename(path))
-        except BaseException:
-            self.close()
-            raise
-        finally:
-            watcher.close()
         self.first, *others = self._connections
         self.free: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()
         for connection in others:
@@ -115,12 +97,8 @@ class _Snapshot:
             connection.close()
 
 
-def _literal(quoted: Any) -> str:
-    return _INFINITIES.get(quoted, str(quoted))
-
-
 @dataclasses.dataclass(frozen=True)
-class Sqlite(FileEngine):
+class Sqlite(db.FileEngine):
     """A SQLite file: ``sqlite:///relative.db``, ``sqlite:////absolute.db``, or its path."""
 
     scheme = "sqlite"
@@ -132,10 +110,9 @@ class Sqlite(FileEngine):
             with self.errors():
                 opened = _Snapshot(self.path, self.options.session_init)
             return SqliteConnection(self, opened, opened.first)
-        with _lock:
-            found = _snapshots.get(snapshot)
+        found = _snapshots.get(snapshot)
         if found is None:
-            raise SnapshotLost(
+            raise db.SnapshotLost(
                 f"the snapshot of {self.place} cannot be read from another "
                 "process: run on this machine, or pass --partitions 1"
             )
@@ -171,10 +148,10 @@ class Sqlite(FileEngine):
         return UsageError(f"cannot read {self.place}: {message}")
 
 
-class SqliteConnection(Connection):
+class SqliteConnection(db.Connection):
     """A connection inside a read transaction, which may be borrowed from its snapshot."""
 
-    dialect = Dialect("sqlite")
+    dialect = db.Dialect()
 
     def __init__(self, engine: Sqlite, snapshot: _Snapshot, connection: sqlite3.Connection) -> None:
         self._engine = engine
@@ -182,18 +159,12 @@ class SqliteConnection(Connection):
         self._connection = connection
         self._token = ""
         self._is_open = True
-        if engine.options.statement_timeout_s is not None:
-            connection.set_progress_handler(self._is_late, _CLOCK_STEPS)
-        self._begin_clock()
-
-    def _begin_clock(self) -> None:
-        self._ends_at = time.monotonic() + (self._engine.options.statement_timeout_s or 0)
-
-    def _is_late(self) -> bool:
-        return time.monotonic() > self._ends_at
 
     def _execute(self, sql: str) -> sqlite3.Cursor:
-        self._begin_clock()
+        limit_s = self._engine.options.statement_timeout_s
+        if limit_s is not None:
+            ends = time.monotonic() + limit_s
+            self._connection.set_progress_handler(lambda: time.monotonic() > ends, _CLOCK_STEPS)
         with self._engine.errors():
             return self._connection.execute(sql)
 
@@ -203,21 +174,21 @@ class SqliteConnection(Connection):
         with self._engine.errors():
             return cursor.fetchall()
 
-    def find_table(self, table: str) -> Table:
+    def find_table(self, table: str) -> db.Table:
         names = [name for (name,) in self.fetch(_TABLES)]
         place = self._engine.place
-        _, name = find_named(table, [("main", name) for name in names], ["main"], place)
+        _, name = db.find_named(table, [("main", name) for name in names], ["main"], place)
         found = self._columns_of(self.dialect.name(name))
         keys = sorted((key, column) for column, _, _, key in found if key)
         ((size,),) = self.fetch(_SIZE)
-        return Table(
+        return db.Table(
             sql=self.dialect.name(name),
             name=name,
             key=tuple(column for _, column in keys),
             bytes=size // len(names),
         )
 
-    def describe(self, relation: Relation) -> tuple[SqlColumn, ...]:
+    def describe(self, relation: db.Relation) -> tuple[db.Column, ...]:
         """Return the columns, with types as declared, or else as found in the values."""
         declared = self._declared(relation)
         table = relation.table
@@ -243,7 +214,7 @@ class SqliteConnection(Connection):
             for name, of, not_null in declared
         )
 
-    def _kinds(self, relation: Relation, names: Sequence[str]) -> dict[str, set[str]]:
+    def _kinds(self, relation: db.Relation, names: Sequence[str]) -> dict[str, set[str]]:
         """Return the kinds of the values of some columns, without null, by scanning all rows."""
         if not names:
             return {}
@@ -252,23 +223,23 @@ class SqliteConnection(Connection):
         split = (set((kinds or "null").split(",")) - {"null"} for kinds in found)
         return dict(zip(names, split, strict=True))
 
-    def _declared(self, relation: Relation) -> list[tuple[str, str, bool]]:
+    def _declared(self, relation: db.Relation) -> list[tuple[str, str, bool]]:
         """Return name, declared type and NOT NULL of every column."""
         if relation.table is not None:
             found = self._columns_of(relation.table.sql)
-            alone = sum(bool(key) for _, _, _, key in found) == 1
-            # Of key columns without NOT NULL, only a lone INTEGER PRIMARY KEY is never null: it is
-            # the row's own number.
-            return [
-                (name, of, bool(not_null) or (bool(key) and alone and of.upper() == "INTEGER"))
-                for name, of, not_null, key in found
-            ]
-        # A temporary view, outside of the file, has the declared types of a query's columns.
-        view = self.dialect.name(f"beam_tfrecord_{uuid.uuid4().hex[:8]}")
-        self._execute(f"CREATE TEMP VIEW {view} AS SELECT * FROM {relation.sql}")
-        found = self._columns_of(view)
-        self._execute(f"DROP VIEW {view}")
-        return [(name, of, False) for name, of, _, _ in found]
+        else:
+            # A temporary view, outside of the file, has the declared types of a query's columns.
+            view = self.dialect.name(f"beam_tfrecord_{uuid.uuid4().hex[:8]}")
+            self._execute(f"CREATE TEMP VIEW {view} AS SELECT * FROM {relation.sql}")
+            found = self._columns_of(view)
+            self._execute(f"DROP VIEW {view}")
+        # Of key columns without NOT NULL, only a lone INTEGER PRIMARY KEY is never null: it is the
+        # row's own number.
+        alone = sum(bool(key) for _, _, _, key in found) == 1
+        return [
+            (name, of, bool(not_null) or (bool(key) and alone and of.upper() == "INTEGER"))
+            for name, of, not_null, key in found
+        ]
 
     def _definition(self, name: str) -> tuple[str, str]:
         """Return the kind (`table` or `view`) and the statement of a table or view."""
@@ -285,7 +256,7 @@ class SqliteConnection(Connection):
             if hidden != _HIDDEN
         ]
 
-    def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
+    def read(self, sql: str, columns: Sequence[db.Column], *, batch_rows: int) -> Iterator[db.Rows]:
         size = min(self._engine.options.fetch_rows or _FETCH_ROWS, batch_rows)
         cursor = self._execute(sql)
         while True:
@@ -295,12 +266,14 @@ class SqliteConnection(Connection):
                 return
             yield convert(rows, columns)
 
-    def range_key(self, relation: Relation, column: SqlColumn) -> Key:
+    def range_key(self, relation: db.Relation, column: db.Column) -> db.Key:
         """Return the key for a column: QUOTE() writes literals of any kind of value."""
-        return Key(self.dialect.name(column.name), "QUOTE({})", _literal)
+        return db.Key(
+            self.dialect.name(column.name), "QUOTE({})", lambda text: _INFINITIES.get(text, text)
+        )
 
     def cut_points(
-        self, relation: Relation, column: SqlColumn, key: Key, partitions: int
+        self, relation: db.Relation, column: db.Column, key: db.Key, partitions: int
     ) -> list[str]:
         """Return literals of the quantiles, which are computed if the keys are dense integers."""
         name = key.expression
@@ -317,7 +290,7 @@ class SqliteConnection(Connection):
             return [str(cut) for cut in cuts]
         return super().cut_points(relation, column, key, partitions)
 
-    def row_cuts(self, relation: Relation, partitions: int) -> tuple[str, list[str]] | None:
+    def row_cuts(self, relation: db.Relation, partitions: int) -> tuple[str, list[str]] | None:
         """Split a table by its row numbers; None if it has none, such as a view."""
         number = self.locator(relation)
         if number is None:
@@ -325,7 +298,7 @@ class SqliteConnection(Connection):
         key = self.range_key(relation, number)
         return key.expression, self.cut_points(relation, number, key, partitions)
 
-    def locator(self, relation: Relation) -> SqlColumn | None:
+    def locator(self, relation: db.Relation) -> db.Column | None:
         """Return the row number of a table as a column, or None if nothing can name it."""
         if relation.table is None:
             return None
@@ -336,13 +309,12 @@ class SqliteConnection(Connection):
         number = next((one for one in _ROW_NUMBERS if one not in columns), None)
         if number is None:
             return None
-        return SqlColumn(number, "INTEGER", pa.int64(), False, self.dialect.name(number))
+        return db.Column(number, "INTEGER", pa.int64(), False, self.dialect.name(number))
 
     def export_snapshot(self) -> str:
         """Return a token by which readers in this process borrow connections of this snapshot."""
         self._token = uuid.uuid4().hex
-        with _lock:
-            _snapshots[self._token] = self._snapshot
+        _snapshots[self._token] = self._snapshot
         return self._token
 
     def close(self) -> None:
@@ -353,6 +325,5 @@ class SqliteConnection(Connection):
         if self._connection is not self._snapshot.first:
             self._snapshot.free.put(self._connection)
             return
-        with _lock:
-            _snapshots.pop(self._token, None)
+        _snapshots.pop(self._token, None)
         self._snapshot.close()

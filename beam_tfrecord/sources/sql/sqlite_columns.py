@@ -16,7 +16,7 @@ import pyarrow as pa
 from beam_tfrecord.features.arrow_arrays import from_text
 from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.converting import convert_each
-from beam_tfrecord.sources.sql.database import Misfit, SqlColumn, SqlRows
+from beam_tfrecord.sources.sql.database import Column, Misfit, Rows
 from beam_tfrecord.sources.sql.values import misfit
 
 _DECIMAL = re.compile(r"(?:DECIMAL|NUMERIC) *\( *(\d+) *(?:, *(\d+) *)?\)", re.I)
@@ -70,7 +70,7 @@ def column_of(
     kinds: set[str] | None,
     select: str,
     nullable: bool,
-) -> SqlColumn:
+) -> Column:
     """Return a column of type `wanted`, else of the type of its values, else as declared."""
     arrow = wanted if wanted is not None else declared_type(declared)
     if kinds is not None and (kinds or arrow is None):
@@ -84,7 +84,7 @@ def column_of(
     if wanted is not None and _is_bytes(wanted):
         # The cast makes even texts that are not UTF-8 readable.
         select = f"CAST({select} AS BLOB)"
-    return SqlColumn(name, declared or "untyped", arrow, nullable, select, refusal)
+    return Column(name, declared or "untyped", arrow, nullable, select, refusal)
 
 
 def _common_type(kinds: set[str]) -> pa.DataType | None:
@@ -124,14 +124,14 @@ def _is_bytes(arrow: pa.DataType) -> bool:
     return bool(pa.types.is_binary(arrow) or pa.types.is_large_binary(arrow))
 
 
-def convert(rows: Sequence[tuple[Any, ...]], columns: Sequence[SqlColumn]) -> SqlRows:
+def convert(rows: Sequence[tuple[Any, ...]], columns: Sequence[Column]) -> Rows:
     """Convert rows of Python values to a batch."""
     pairs = zip(zip(*rows, strict=True), columns, strict=True)
     names = [column.name for column in columns]
-    return SqlRows.of(names, (_column_array(values, column) for values, column in pairs))
+    return Rows.of(names, (_column_array(values, column) for values, column in pairs))
 
 
-def _column_array(values: Sequence[Any], column: SqlColumn) -> tuple[pa.Array, list[Misfit]]:
+def _column_array(values: Sequence[Any], column: Column) -> tuple[pa.Array, list[Misfit]]:
     array, rows = convert_each(values, column.arrow, _exact_array)
     return array, [_misfit(row, column, values[row]) for row in rows.tolist()]
 
@@ -144,29 +144,16 @@ def _exact_array(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
         raise ValueError
     if pa.types.is_boolean(arrow):
         return _reversibly(pa.array(values, pa.int64()), arrow)
-    if is_iso(arrow):
-        return from_text(pa.array(values, pa.string()), arrow)
     if pa.types.is_floating(arrow):
-        floats = _as_floats(values) if int in kinds else values
+        floats = [None if value is None else float(value) for value in values]
+        if int in kinds and floats != list(values):
+            raise ValueError
         return _reversibly(pa.array(floats, pa.float64()), arrow)
-    if is_text(arrow) or pa.types.is_decimal(arrow):
-        texts = values if kinds <= {str} else _as_texts(values)
-        if is_text(arrow):
-            return pa.array(texts, arrow)
+    if is_iso(arrow) or is_text(arrow) or pa.types.is_decimal(arrow):
+        # SQLite stores a fraction as a double, whose shortest text is what was meant.
+        texts = [repr(value) if isinstance(value, int | float) else value for value in values]
         return from_text(pa.array(texts, pa.string()), arrow)
     return pa.array(values, arrow)
-
-
-def _as_texts(values: Sequence[Any]) -> list[str | None]:
-    # SQLite stores a fraction as a double, whose shortest text is what was meant.
-    return [value if value is None or isinstance(value, str) else repr(value) for value in values]
-
-
-def _as_floats(values: Sequence[Any]) -> list[float | None]:
-    floats = [None if value is None else float(value) for value in values]
-    if floats != list(values):
-        raise ValueError
-    return floats
 
 
 def _reversibly(numbers: pa.Array, arrow: pa.DataType) -> pa.Array:
@@ -177,7 +164,7 @@ def _reversibly(numbers: pa.Array, arrow: pa.DataType) -> pa.Array:
     return cast
 
 
-def _misfit(row: int, column: SqlColumn, value: Any) -> Misfit:
+def _misfit(row: int, column: Column, value: Any) -> Misfit:
     assert column.arrow is not None
     shown = value.hex() if isinstance(value, bytes) else str(value)
     # Any value but a blob can be read as text, and any value at all as bytes.

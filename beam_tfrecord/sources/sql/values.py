@@ -8,39 +8,38 @@ reserved number. Read as a date or time, that number would be silently wrong.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord.features.arrow_arrays import from_text
 from beam_tfrecord.features.converting import cast_exactly, convert_each
-from beam_tfrecord.sources.sql.database import Misfit, SqlColumn, SqlRows
+from beam_tfrecord.sources.sql.database import Column, Misfit, Rows
 
 _DAY_US = 86_400_000_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Infinities:
-    """The numbers by which a driver represents ``infinity`` and ``-infinity``, in this order."""
+    """The numbers by which a driver represents ``infinity`` and ``-infinity``."""
 
-    days: tuple[int, int]
-    ticks: tuple[int, int]
+    days: Mapping[int, str]
+    ticks: Mapping[int, str]
 
 
 def convert_batch(
-    arrays: Iterable[pa.Array], columns: Sequence[SqlColumn], infinities: Infinities
-) -> SqlRows:
+    arrays: Iterable[pa.Array], columns: Sequence[Column], infinities: Infinities
+) -> Rows:
     """Convert the columns of a driver's batch to their types."""
     pairs = zip(arrays, columns, strict=True)
     converted = (_convert(values, column, infinities) for values, column in pairs)
-    return SqlRows.of([column.name for column in columns], converted)
+    return Rows.of([column.name for column in columns], converted)
 
 
 def _convert(
-    values: pa.Array, column: SqlColumn, infinities: Infinities
+    values: pa.Array, column: Column, infinities: Infinities
 ) -> tuple[pa.Array, list[Misfit]]:
     arrow = column.arrow
     assert arrow is not None
@@ -51,11 +50,8 @@ def _convert(
     if odd:
         is_odd = pa.array(np.isin(np.arange(len(values)), list(odd)))
         values = pc.if_else(is_odd, pa.scalar(None, values.type), values)
-    if pa.types.is_string(values.type) and pa.types.is_decimal(arrow):
-        array, others = convert_each(values, arrow, from_text)
-    else:
-        array, others = cast_exactly(values, arrow)
-    return array, found + _misfits(values, others, column.name, arrow)
+    array, others = cast_column(values, column.name, arrow)
+    return array, found + others
 
 
 def _storage(values: pa.Array) -> pa.Array:
@@ -81,30 +77,24 @@ def _odd_moments(values: pa.Array, infinities: Infinities) -> dict[int, str]:
     elif pa.types.is_timestamp(of):
         reserved = infinities.ticks
     elif pa.types.is_time64(of) and of.unit == "us":
-        reserved = (_DAY_US, _DAY_US)
+        reserved = {_DAY_US: "24:00:00"}
     else:
         return {}
     numbers = values.view(pa.int32() if pa.types.is_date32(of) else pa.int64())
-    is_odd = pc.is_in(numbers, pa.array(reserved, numbers.type))
-    rows = np.flatnonzero(is_odd.to_numpy(zero_copy_only=False)).tolist()
-    if pa.types.is_time(of):
-        return dict.fromkeys(rows, "24:00:00")
-    is_first = {row: numbers[row].as_py() == reserved[0] for row in rows}
-    return {row: "infinity" if first else "-infinity" for row, first in is_first.items()}
+    is_odd = pc.is_in(numbers, pa.array(list(reserved), numbers.type))
+    rows = pc.indices_nonzero(is_odd).to_pylist()
+    return {row: reserved[numbers[row].as_py()] for row in rows}
 
 
 def cast_column(
     values: pa.Array, name: str, to: pa.DataType, cure: str = ""
 ) -> tuple[pa.Array, list[Misfit]]:
     """Cast the values of a column; a value that does not fit exactly becomes null and a misfit."""
-    array, rows = cast_exactly(values, to)
-    return array, _misfits(values, rows, name, to, cure)
-
-
-def _misfits(
-    values: pa.Array, rows: npt.NDArray[np.int64], name: str, arrow: pa.DataType, cure: str = ""
-) -> list[Misfit]:
-    return [misfit(row, name, arrow, text_of(values[row]), cure) for row in rows.tolist()]
+    if pa.types.is_string(values.type) and pa.types.is_decimal(to):
+        array, rows = convert_each(values, to, from_text)
+    else:
+        array, rows = cast_exactly(values, to)
+    return array, [misfit(row, name, to, text_of(values[row]), cure) for row in rows.tolist()]
 
 
 def text_of(value: pa.Scalar) -> str:
