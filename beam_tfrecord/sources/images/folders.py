@@ -20,7 +20,7 @@ from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
 from beam_tfrecord.sources.files import counts_text
 from beam_tfrecord.sources.images.base import ImageSource
 from beam_tfrecord.sources.images.labels import Inferred, classes_of_option, is_line
-from beam_tfrecord.sources.images.listing import Pack, Tree, is_utf8, list_tree, pack_files
+from beam_tfrecord.sources.images.listing import Pack, Tree, list_tree, pack_files
 from beam_tfrecord.sources.images.read import Reading, Rows, add_images, cut_by_bytes, in_order
 from beam_tfrecord.storage import is_remote
 
@@ -139,22 +139,20 @@ def _batch(
     pack: Pack,
     schema: pa.Schema,
     how: Reading,
-    stored_names: Sequence[str],
+    names: Sequence[str],
     sizes: Sequence[int],
     origin: Origin,
 ) -> Batch:
     """Read some images of a pack."""
-    folders = [_class_and_split(pack, name) for name in stored_names]
+    folders = [_class_and_split(pack, name) for name in names]
     numbers: dict[str | None, int] | None = None
     if "label" in schema.names:
         classes = labels_of(schema.field("label"))
         numbers = {name: number for number, name in enumerate(classes)}
     faults: dict[int, Fault] = {}
-    for index, (name, (label, _)) in enumerate(zip(stored_names, folders, strict=True)):
-        if fault := _fault_of_name(pack, name, label, numbers):
+    for index, (label, _) in enumerate(folders):
+        if fault := _fault_of_class(pack, label, numbers):
             faults[index] = fault
-    # A name that is not UTF-8 is the name of a reject only.
-    names = [name.encode("utf-8", "backslashreplace").decode() for name in stored_names]
     columns = {
         "path": pa.array(names, pa.string()),
         "split": pa.array([split for _, split in folders], pa.string()),
@@ -163,7 +161,7 @@ def _batch(
     if numbers is not None:
         columns["label"] = pa.array([numbers.get(label) for label, _ in folders], pa.int64())
     batch = Batch(pa.RecordBatch.from_pydict(columns), origin)
-    paths = [os.path.join(pack.path, name) for name in stored_names]
+    paths = [os.path.join(pack.path, name) for name in names]
     addresses = [(name, 0) for name in names]
     return add_images(Rows(batch, paths, sizes, faults, addresses), schema, how)
 
@@ -175,11 +173,9 @@ def _class_and_split(pack: Pack, name: str) -> tuple[str | None, str | None]:
     return (folders[0] if pack.has_labels and folders else None), split
 
 
-def _fault_of_name(
-    pack: Pack, name: str, label: str | None, numbers: dict[str | None, int] | None
+def _fault_of_class(
+    pack: Pack, label: str | None, numbers: dict[str | None, int] | None
 ) -> Fault | None:
-    if not is_utf8(name):
-        return Fault("bad-name", "has a name that is not utf-8: rename it")
     if pack.has_labels and label is None:
         return Fault("no-label", "lies in no class folder: move it, or pass --layout flat")
     if label is not None and numbers is not None and label not in numbers:
