@@ -319,7 +319,7 @@ def test_annotations_of_upright_pictures_need_orient(tmp_path):
         ('{"images": [{"id": 1}, 5]}', r"has no id, a number or text, in images\[1\]"),
         ('{"annotations": [{"id": 1}]}', r"has no image_id, a number or text, in annotations\[0\]"),
         ('{"images": [{"id": true}]}', r"has no id, a number or text, in images\[0\]"),
-        ('{"images": [{"id": 1} {"id": 2}]}', r"not valid JSON, or cut off, at byte 22 \(expected ','\)"),
+        ('{"images": [{"id": 1} {"id": 2}]}', r"cut off, at byte 22 \(expected ','\)"),
         ('{"images": [{"id": 1}, {"id" 2}]}' + " " * 50, r"at byte 29 \(Expecting ':' delim"),
         ('{"images": [{"id": 1}], "annotations": [{"id": ', r"cut off, at byte \d+"),
         ('{"images": [{"id": "un', r"cut off, at byte \d+"),

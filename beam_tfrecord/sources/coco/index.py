@@ -1,7 +1,7 @@
 """Finds the images of a COCO file, and the annotations of each.
 
 Annotations are in any order, and a file may have 450 MB. One pass over its text notes where each
-image and each annotation begins and ends; only these numbers are kept, 40 bytes for each annotation.
+image and each annotation begins and ends. Only these numbers are kept: 40 bytes for an annotation.
 """
 
 from __future__ import annotations

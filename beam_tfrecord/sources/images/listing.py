@@ -69,8 +69,6 @@ class Pack(InputFile):
     sizes: bytes = b""
     classes: tuple[str, ...] = ()
     skipped: tuple[tuple[str, int], ...] = ()
-    has_splits: bool = False
-    has_labels: bool = False
 
     def outline(self) -> InputFile:
         """Return the pack without the names and sizes."""

@@ -13,6 +13,7 @@ import dataclasses
 import os
 import posixpath
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,8 +32,7 @@ _ONE, _SEVERAL = "_file_name", "_file_names"
 _NAMING_KEY = b"beam_tfrecord.named_by"
 
 
-@dataclasses.dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """The place of an image that a row of a table names."""
 
     name: str | None
