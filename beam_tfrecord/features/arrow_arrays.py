@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.features.arrow_types import without_views
+from beam_tfrecord.features.arrow_types import decoded_type
 from beam_tfrecord.native._csv import Filler
 from beam_tfrecord.native.values import AS_DOUBLE, Target
 
@@ -98,13 +98,11 @@ def list_offsets(lengths: Int64Array | BoolArray) -> Int64Array:
 
 
 def open_list(array: pa.Array) -> tuple[Layer, pa.Array]:
-    """Return the lists of a list array, in any list layout, and the values inside the lists.
+    """Return the lists of a list array, and the values inside the lists.
 
     If the array is a slice, values outside of it are left out.
     """
     missing = missing_of(array)
-    if pa.types.is_list_view(array.type) or pa.types.is_large_list_view(array.type):
-        return _open_list_view(array, missing)
     if pa.types.is_fixed_size_list(array.type):
         size, rows = array.type.list_size, len(array)
         values = array.values.slice(array.offset * size, rows * size)
@@ -112,23 +110,6 @@ def open_list(array: pa.Array) -> tuple[Layer, pa.Array]:
     offsets = array.offsets.to_numpy().astype(np.int64)
     values = array.values.slice(offsets[0], offsets[-1] - offsets[0])
     return Layer(offsets - offsets[0], missing), values
-
-
-def _open_list_view(array: pa.Array, missing: BoolArray | None) -> tuple[Layer, pa.Array]:
-    sizes = array.sizes.to_numpy().astype(np.int64)
-    if missing is not None:
-        sizes[missing] = 0
-    first = array.offsets.to_numpy().astype(np.int64)
-    offsets = list_offsets(sizes)
-    lists = np.flatnonzero(sizes)
-    if not len(lists):
-        return Layer(offsets, missing), array.values.slice(0, 0)
-    # Views may overlap or be in any order, but most follow each other: then no copy is needed.
-    start = first[lists[0]]
-    if np.array_equal(first[lists], start + offsets[lists]):
-        return Layer(offsets, missing), array.values.slice(start, offsets[-1])
-    indices = np.repeat(first - offsets[:-1], sizes) + np.arange(offsets[-1])
-    return Layer(offsets, missing), take_values(array.values, pa.array(indices))
 
 
 def open_map(array: pa.Array) -> tuple[Layer, pa.Array, pa.Array]:
@@ -150,8 +131,7 @@ def take_values(values: pa.Array, indices: pa.Array) -> pa.Array:
     try:
         return values.take(indices)
     except pa.ArrowNotImplementedError:
-        # Arrow has no `take` for views and types that contain them.
-        return values.cast(without_views(values.type)).take(indices).cast(values.type)
+        return values.cast(decoded_type(values.type)).take(indices).cast(values.type)
 
 
 def fixed_binary(
