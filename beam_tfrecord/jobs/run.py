@@ -150,8 +150,8 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
         remove_leftovers(target)
         output = settings.load_output()
         for line in _remarks(settings, output, listing):
-            # The line of the caller of `write` or `extract`.
-            warnings.warn(for_caller(line), OutputWarning, stacklevel=3)
+            # The line of the caller of `write` or `extract`, which `takes` wraps.
+            warnings.warn(for_caller(line), OutputWarning, stacklevel=4)
         if is_replaced:
             (progress or Progress(stream=sys.stdout)).say(
                 f"replaced the dataset in {target.directory!r}, because the function was edited"

@@ -24,8 +24,8 @@ _SPACE = b" \t\r\n\xef\xbb\xbf"
 def stdin_as_file(inputs: Any, *, from_: str | None, runner: str = "direct") -> Iterator[Any]:
     """Yield the inputs, with the path of a file for ``-``, which has all bytes of standard input.
 
-    The file is removed at the end of the block. It has always the same name and modification time,
-    so that a job with the same bytes is found to be done.
+    The file is removed at the end of the block. A job that reads the same bytes again reads another
+    file, so it needs `overwrite`.
     """
     named = [inputs] if isinstance(inputs, str) else inputs
     if not isinstance(named, list | tuple) or not any(
@@ -56,7 +56,6 @@ def _copied(stream: BinaryIO, directory: str, from_: str | None) -> str:
         with open(path, "wb") as file:
             file.write(first)
             shutil.copyfileobj(stream, file, _COPY_BYTES)
-        os.utime(path, (0, 0))
     except OSError as error:
         raise DataError(
             f"cannot copy standard input to {path!r} ({error.strerror}): set TMPDIR to a directory "

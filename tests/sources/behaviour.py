@@ -215,7 +215,7 @@ CASES = {
         write=_writer(formats.json_lines),
         open=lambda paths, **options: Json(paths, types=TYPES, chunk_bytes=1024, **options),
         damage=_damage_json,
-        damage_message=r"the row in x\.jsonl:121 is not valid JSON \(Expecting ',', column 10\)",
+        damage_message=r"x\.jsonl:121 is not valid JSON \(Expecting ',' delimiter, column 10\)",
     ),
     "avro": Case(
         suffix=".avro",
