@@ -46,6 +46,7 @@ from beam_tfrecord.features.arrow_types import (
     is_uuid,
 )
 from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.python_values import MISFITS, array_of
 from beam_tfrecord.features.tensors import (
     Array,
     TensorType,
@@ -260,14 +261,11 @@ def _with_merged_floats(values: pa.Array, *, is_narrow: bool = False) -> pa.Arra
 
 def typed_scalar(value: Any, arrow: pa.DataType, feature: Feature, what: str) -> pa.Scalar:
     """Return a value from a schema as a scalar of type `arrow`."""
-    # pyarrow's scalar would truncate 2.5 to 2, but its cast refuses to.
-    has_fraction = isinstance(value, float) and not value.is_integer()
-    if not (has_fraction and pa.types.is_integer(arrow)):
-        with contextlib.suppress(pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError):
-            return pa.scalar(value, arrow)
     try:
+        with contextlib.suppress(*MISFITS):
+            return array_of([value], arrow)[0]
         return pc.cast(pa.scalar(value), arrow)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError, OverflowError) as error:
+    except MISFITS as error:
         raise UsageError(
             f"{what} {value!r} of column {feature.name!r} is not a value of type {arrow}"
         ) from error
