@@ -9,6 +9,7 @@ inner lists.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -57,7 +58,6 @@ from beam_tfrecord.features.tf_columns import (
     decimal_is_integer,
     is_flat_tensor,
     tensor_type,
-    value_count,
 )
 
 
@@ -72,8 +72,6 @@ def is_encoded_as_is(feature: Feature) -> bool:
     """Return whether the kernel encodes columns of `feature` without conversion."""
     arrow, types = feature.type, pa.types
     if is_list(arrow) and feature.fill is None:
-        if types.is_list_view(arrow) or types.is_large_list_view(arrow):
-            return False
         arrow = arrow.value_type
     if types.is_floating(arrow) or types.is_boolean(arrow) or types.is_integer(arrow):
         return feature.store == "auto"
@@ -198,7 +196,7 @@ class _Conversion:
             values = _with_merged_floats(values, is_narrow=is_flat)
         shape = tensor.fixed_shape or ()
         if values.null_count:
-            rows = null_positions(values) // max(value_count(shape), 1)
+            rows = null_positions(values) // max(math.prod(shape), 1)
             self._add_null_rows(rows, layer.missing)
         if pa.types.is_boolean(values.type):
             values = pc.cast(values, pa.uint8())

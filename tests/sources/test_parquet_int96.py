@@ -91,8 +91,6 @@ US, NS = pa.timestamp("us"), pa.timestamp("ns")
 NESTED = {
     "list": (pa.list_, lambda value: [value]),
     "large list": (pa.large_list, lambda value: [value]),
-    "list view": (pa.list_view, lambda value: [value]),
-    "large list view": (pa.large_list_view, lambda value: [value]),
     "fixed list": (lambda at: pa.list_(at, 1), lambda value: [value]),
     "struct": (lambda at: pa.struct({"n": pa.int64(), "a": at}), lambda at: {"n": 1, "a": at}),
     "map key": (lambda at: pa.map_(at, pa.string()), lambda value: [(value, "x")]),
@@ -117,9 +115,6 @@ NESTED = {
     ),
     "dictionary": (lambda at: at, lambda value: value),
 }
-if int(pa.__version__.partition(".")[0]) < 25:
-    # Earlier versions cannot write list views to Parquet.
-    del NESTED["list view"], NESTED["large list view"]
 FINE_NS = 1_500_000_000_000_000_001
 
 
