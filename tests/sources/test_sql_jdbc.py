@@ -122,7 +122,7 @@ def test_a_read_may_end_early(maria, postgresql, h2):
     }
     for database in (maria, postgresql, h2):
         with database.engine().connect() as connection:
-            sql = series[connection.dialect.product]
+            sql = series[database.url.split(":")[1]]
             columns = connection.describe(Relation(connection.dialect.subquery(sql)))
             found = connection.read(sql, columns, batch_rows=100)
             assert next(found).data.column(0).to_pylist() == list(range(1, 101))
@@ -180,7 +180,7 @@ def test_a_connection_cannot_write(postgresql, maria):
             database.engine().connect() as connection,
             pytest.raises(UsageError, match=r"(?i)read.only"),
         ):
-            connection._execute("INSERT INTO safe VALUES (1)")
+            connection.run("INSERT INTO safe VALUES (1)")
 
 
 @pytest.mark.parametrize("where", ["url", "environment"])
