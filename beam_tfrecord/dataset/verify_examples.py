@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -37,7 +38,6 @@ from beam_tfrecord.features.tf_columns import (
     VALUES,
     TFColumn,
     schema_tf_columns,
-    value_count,
 )
 from beam_tfrecord.manifest import BY_BYTES, BY_COLUMN, BY_GROUP, Manifest, Shard
 from beam_tfrecord.native.values import KIND_NAMES, FitRule
@@ -145,7 +145,7 @@ class SchemaFit:
 def _fit_rule(leaf: TFColumn) -> FitRule:
     """Return the kernel's rule for a feature; it accepts no value that decoding would refuse."""
     low, high = _integer_range(leaf)
-    exact = None if leaf.shape is None else value_count(leaf.shape)
+    exact = None if leaf.shape is None else math.prod(leaf.shape)
     return FitRule(
         name=leaf.name.encode(),
         kind=leaf.kind,
@@ -179,7 +179,7 @@ def _value_bytes(leaf: TFColumn) -> int:
         return -1
     if is_tensor(arrow):
         item_bytes = max(1, int(arrow.value_type.bit_width) // 8)
-        return value_count(tuple(arrow.shape)) * item_bytes
+        return int(math.prod(arrow.shape)) * item_bytes
     if pa.types.is_fixed_size_binary(arrow):
         return int(arrow.byte_width)
     return 8 if leaf.store == "bytes" else -1

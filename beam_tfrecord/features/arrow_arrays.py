@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.features.arrow_types import without_views
+from beam_tfrecord.features.arrow_types import decoded_type
 from beam_tfrecord.native._csv import Filler
 from beam_tfrecord.native.values import AS_DOUBLE, Target
 
@@ -37,7 +37,7 @@ _NUMBER = Target(0, AS_DOUBLE, 8)
 _ONE_COLUMN = (ord(","), None, None, False)
 _LINE_END = ord("\n")
 # A float64 holds integers of 15 digits exactly, and powers of ten up to 10^22.
-_FEW_DIGITS = 10**15
+_FEW_DIGITS = 15
 _EXACT_POWER = 22
 
 
@@ -98,13 +98,11 @@ def list_offsets(lengths: Int64Array | BoolArray) -> Int64Array:
 
 
 def open_list(array: pa.Array) -> tuple[Layer, pa.Array]:
-    """Return the lists of a list array, in any list layout, and the values inside the lists.
+    """Return the lists of a list array, and the values inside the lists.
 
     If the array is a slice, values outside of it are left out.
     """
     missing = missing_of(array)
-    if pa.types.is_list_view(array.type) or pa.types.is_large_list_view(array.type):
-        return _open_list_view(array, missing)
     if pa.types.is_fixed_size_list(array.type):
         size, rows = array.type.list_size, len(array)
         values = array.values.slice(array.offset * size, rows * size)
@@ -112,23 +110,6 @@ def open_list(array: pa.Array) -> tuple[Layer, pa.Array]:
     offsets = array.offsets.to_numpy().astype(np.int64)
     values = array.values.slice(offsets[0], offsets[-1] - offsets[0])
     return Layer(offsets - offsets[0], missing), values
-
-
-def _open_list_view(array: pa.Array, missing: BoolArray | None) -> tuple[Layer, pa.Array]:
-    sizes = array.sizes.to_numpy().astype(np.int64)
-    if missing is not None:
-        sizes[missing] = 0
-    first = array.offsets.to_numpy().astype(np.int64)
-    offsets = list_offsets(sizes)
-    lists = np.flatnonzero(sizes)
-    if not len(lists):
-        return Layer(offsets, missing), array.values.slice(0, 0)
-    # Views may overlap or be in any order, but most follow each other: then no copy is needed.
-    start = first[lists[0]]
-    if np.array_equal(first[lists], start + offsets[lists]):
-        return Layer(offsets, missing), array.values.slice(start, offsets[-1])
-    indices = np.repeat(first - offsets[:-1], sizes) + np.arange(offsets[-1])
-    return Layer(offsets, missing), take_values(array.values, pa.array(indices))
 
 
 def open_map(array: pa.Array) -> tuple[Layer, pa.Array, pa.Array]:
@@ -150,8 +131,7 @@ def take_values(values: pa.Array, indices: pa.Array) -> pa.Array:
     try:
         return values.take(indices)
     except pa.ArrowNotImplementedError:
-        # Arrow has no `take` for views and types that contain them.
-        return values.cast(without_views(values.type)).take(indices).cast(values.type)
+        return values.cast(decoded_type(values.type)).take(indices).cast(values.type)
 
 
 def fixed_binary(
@@ -276,38 +256,33 @@ def round_text(text: pa.Array) -> Rounded:
 
 def round_decimals(values: pa.Array) -> Rounded:
     """Return decimals rounded to float64."""
-    present = values.drop_null()
-    digits, is_short = _short_digits(present)
-    scale = values.type.scale
-    power = np.float64(10 ** min(abs(scale), _EXACT_POWER))
-    nearest = digits / power if scale > 0 else digits * power
-    is_short &= abs(scale) <= _EXACT_POWER
+    present, scale = values.drop_null(), values.type.scale
+    digits = _short_digits(present)
+    if digits is None:
+        nearest, exact, _ = _parsed(to_text(present))
+        return _with_nulls(values, nearest, exact)
+    nearest = exact = digits / 10.0**scale if scale > 0 else digits * 10.0**-scale
     # Halfway between two float32 values, `exact` differs, unless the number equals the float64.
     halfway = nearest.view(np.int64) & 0x1FFFFFFF == 0x10000000
-    if is_short.all() and not halfway.any():
-        return _with_nulls(values, nearest, nearest)
-    if 0 < scale <= _EXACT_POWER:
+    if scale > 0:
         halfway &= digits % 5**scale != 0
-    long = np.flatnonzero(~is_short | halfway)
-    exact = nearest.copy()
-    nearest[long], exact[long], _ = _parsed(pc.cast(to_text(present.take(long)), pa.string()))
+    if halfway.any():
+        exact = nearest.copy()
+        nearest[halfway], exact[halfway], _ = _parsed(to_text(present.filter(pa.array(halfway))))
     return _with_nulls(values, nearest, exact)
 
 
-def _short_digits(values: pa.Array) -> tuple[Int64Array, BoolArray]:
-    """Return the unscaled integers of decimals, and which of them have at most 15 digits.
-
-    Longer integers are returned as 0 if there are any.
-    """
-    width = values.type.bit_width
-    kind = np.int32 if width == 32 else np.int64
-    words = np.frombuffer(values.buffers()[1] or b"", kind)
-    words = words.reshape(-1, max(1, width // 64))[values.offset : values.offset + len(values)]
-    low = words[:, 0].astype(np.int64)
-    is_short = (low > -_FEW_DIGITS) & (low < _FEW_DIGITS)
-    for word in words.T[1:]:
-        is_short &= word == low >> 63
-    return low if is_short.all() else np.where(is_short, low, 0), is_short
+def _short_digits(values: pa.Array) -> Int64Array | None:
+    """Return the unscaled integers of decimals of at most 15 digits; None if one has more."""
+    scale = values.type.scale
+    if abs(scale) > _EXACT_POWER:
+        return None
+    try:
+        short = pc.cast(values, pa.decimal64(_FEW_DIGITS, scale))
+    except pa.ArrowInvalid:
+        return None
+    digits: Int64Array = short.view(pa.int64()).to_numpy()
+    return digits
 
 
 def _parsed(text: pa.Array) -> tuple[Float64Array, Float64Array, list[int]]:

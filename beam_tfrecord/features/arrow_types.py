@@ -23,8 +23,6 @@ _Wrapper = tuple[Callable[[pa.DataType], bool], Callable[[Any], pa.DataType]]
 _LISTS: dict[str, _Wrapper] = {
     "list": (pa.types.is_list, pa.list_),
     "large_list": (pa.types.is_large_list, pa.large_list),
-    "list_view": (pa.types.is_list_view, pa.list_view),
-    "large_list_view": (pa.types.is_large_list_view, pa.large_list_view),
 }
 _WRAPPERS: dict[str, _Wrapper] = _LISTS | {
     "run_end_encoded": (
@@ -87,7 +85,7 @@ def is_extension(arrow: pa.DataType) -> bool:
 
 
 def is_list(arrow: pa.DataType) -> bool:
-    """Return whether `arrow` is a list in any of the five layouts; a map is not a list."""
+    """Return whether `arrow` is a list of fixed or varying size; maps and list views are not."""
     return _list_layout(arrow) is not None or pa.types.is_fixed_size_list(arrow)
 
 
@@ -151,19 +149,12 @@ def _list_layout(arrow: pa.DataType) -> str | None:
 
 
 def decoded_type(arrow: pa.DataType) -> pa.DataType:
-    """Return the type that a column of type `arrow` has after decoding: without dictionaries."""
-    return with_inner_types(bare_type(arrow), decoded_type)
-
-
-def without_views(arrow: pa.DataType) -> pa.DataType:
-    """Return `decoded_type` with large layouts in place of views of text and bytes."""
+    """Return the type that a column has after decoding: without dictionaries and views."""
     bare = bare_type(arrow)
-    if pa.types.is_list_view(bare) or pa.types.is_large_list_view(bare):
-        # Arrow has no cast from one to another.
-        return bare
-    return with_inner_types(_WITHOUT_VIEWS.get(bare, bare), without_views)
+    return with_inner_types(_WITHOUT_VIEWS.get(bare, bare), decoded_type)
 
 
+# Arrow has no `take` for views, nor for types that contain them.
 _WITHOUT_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 
 
@@ -242,8 +233,9 @@ def _nested_from_json(value: dict[str, Any]) -> pa.DataType:
     if "fixed_size_list" in value:
         return pa.list_(type_from_json(value["fixed_size_list"]), int(value["size"]))
     for name, (_, make) in _WRAPPERS.items():
-        if name in value:
-            return make(type_from_json(value[name]))
+        # Earlier versions also wrote list views.
+        if (item := value.get(name, value.get(f"{name}_view"))) is not None:
+            return make(type_from_json(item))
     raise UsageError(f"{value!r} is not a type")
 
 

@@ -139,9 +139,6 @@ def can_cast(of: pa.DataType, to: pa.DataType) -> bool:
         return can_cast(*(t.value_type if types.is_dictionary(t) else t for t in (of, to)))
     if of.equals(to) or types.is_null(of):
         return True
-    if any(types.is_list_view(t) or types.is_large_list_view(t) for t in (of, to)):
-        # Arrow has no cast to list views, and its casts from them return invalid arrays.
-        return False
     if is_list(of) and is_list(to):
         return can_cast(of.value_type, to.value_type)
     if types.is_struct(of) and types.is_struct(to):

@@ -10,9 +10,8 @@ written without the package `tensorflow_metadata`.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +19,7 @@ import pyarrow as pa
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_to_tf import arrow_to_tf, typed_scalar
 from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tf_columns import (
     BYTES,
     FLOAT,
@@ -27,7 +27,6 @@ from beam_tfrecord.features.tf_columns import (
     ROW_LENGTHS,
     SHAPE,
     VALUES,
-    SchemaLike,
     TFColumn,
     schema_tf_columns,
 )
@@ -39,8 +38,7 @@ _VALUES = {BYTES: "bytes_value", FLOAT: "float_value", INT64: "int_value"}
 _ESCAPES = {ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n", ord("\r"): "\\r"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """How `tf.io.parse_example` parses one TF column."""
 
     name: str
@@ -51,27 +49,23 @@ class Reading:
     row_lengths: tuple[str, ...] = ()
 
 
-def readings(schema: SchemaLike, *, ragged: bool = True) -> list[Reading]:
+def readings(schema: Schema, *, ragged: bool = True) -> list[Reading]:
     """Return how TensorFlow parses each TF column of a schema; see `Schema.feature_spec`."""
     out = []
     for feature, columns in zip(schema.features, schema_tf_columns(schema), strict=True):
         for column, default in zip(columns, _defaults(feature, columns), strict=True):
             if column.role == ROW_LENGTHS and ragged:
                 continue
-            row_lengths = column.row_lengths(schema.separator) if ragged else ()
-            out.append(_reading(column, default, row_lengths, ragged))
+            reading = Reading(column.name, column.kind, VARYING)
+            if column.shape is None and ragged:
+                row_lengths = column.row_lengths(schema.separator)
+                reading = reading._replace(how=RAGGED, row_lengths=row_lengths)
+            elif column.shape is not None and not column.nullable:
+                reading = reading._replace(how=FIXED, shape=column.shape)
+            elif column.shape is not None and default is not None:
+                reading = reading._replace(how=FIXED, shape=column.shape, default=default)
+            out.append(reading)
     return out
-
-
-def _reading(
-    column: TFColumn, default: tuple[Any, ...] | None, row_lengths: tuple[str, ...], ragged: bool
-) -> Reading:
-    if column.shape is not None and (default is not None or not column.nullable):
-        default = default if column.nullable else None
-        return Reading(column.name, column.kind, FIXED, shape=column.shape, default=default)
-    if column.shape is None and ragged:
-        return Reading(column.name, column.kind, RAGGED, row_lengths=row_lengths)
-    return Reading(column.name, column.kind, VARYING)
 
 
 def _defaults(feature: Feature, columns: tuple[TFColumn, ...]) -> list[tuple[Any, ...] | None]:
@@ -118,7 +112,7 @@ def _as_read(kind: int, value: Any) -> Any:
         return value
 
 
-def feature_spec(schema: SchemaLike, *, ragged: bool = True) -> dict[str, Any]:
+def feature_spec(schema: Schema, *, ragged: bool = True) -> dict[str, Any]:
     """Return the feature spec for `tf.io.parse_example`; see `Schema.feature_spec`."""
     import tensorflow as tf
 
@@ -187,7 +181,7 @@ def _plain(default: Any, entry: Any) -> Any:
     return values.reshape([int(size) for size in entry.shape]).tolist()
 
 
-def schema_pbtxt(schema: SchemaLike) -> str:
+def schema_pbtxt(schema: Schema) -> str:
     """Return a schema as the text of a `tensorflow.metadata.v0.Schema`."""
     lines: list[str] = []
     for column in (column for columns in schema_tf_columns(schema) for column in columns):

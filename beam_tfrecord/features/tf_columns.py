@@ -11,9 +11,8 @@ it is a NumPy array.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator
-from typing import Protocol
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -31,6 +30,7 @@ from beam_tfrecord.features.arrow_types import (
     numpy_dtype,
 )
 from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType, item_type
 
 # Field numbers of the kinds in `tf.train.Feature`.
@@ -40,21 +40,6 @@ BYTES, FLOAT, INT64 = 1, 2, 3
 INT64_DIGITS = 18
 
 VALUES, ROW_LENGTHS, SHAPE, DTYPE = "values", "row_lengths", "shape", "dtype"
-
-
-class SchemaLike(Protocol):
-    """The part of `Schema` that this module needs; `Schema` itself imports this module."""
-
-    @property
-    def features(self) -> tuple[Feature, ...]:
-        """The features, with distinct names."""
-
-    @property
-    def separator(self) -> str:
-        """Text between the parts of the name of a nested feature."""
-
-    def check(self) -> None:
-        """Check that the names and options of the features can be read from their JSON."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,14 +66,14 @@ class TFColumn:
 
 def tf_columns(feature: Feature, *, separator: str = "/") -> tuple[TFColumn, ...]:
     """Return the TF columns that store a column, in the order of the parts of its type."""
-    walk = _Walk(feature, separator)
+    walk = _Walk(feature.name, feature.store, separator)
     found = tuple(walk.columns(feature.type, feature.name, (), feature.nullable))
     if not found:
         raise UsageError(
             f"column {feature.name!r} of type {feature.type} holds no values: "
             "give it a type in the schema or leave it out"
         )
-    if feature.store != "auto" and not walk.store_used:
+    if feature.store != "auto" and all(column.store == "auto" for column in found):
         raise UsageError(
             f"column {feature.name!r} of type {feature.type} cannot be stored as "
             f"{feature.store!r}: {_STORE_HINTS[feature.store]}"
@@ -96,7 +81,7 @@ def tf_columns(feature: Feature, *, separator: str = "/") -> tuple[TFColumn, ...
     return found
 
 
-def schema_tf_columns(schema: SchemaLike) -> tuple[tuple[TFColumn, ...], ...]:
+def schema_tf_columns(schema: Schema) -> tuple[tuple[TFColumn, ...], ...]:
     """Return the TF columns of each feature of a schema, in order.
 
     Every schema passes through here before a dataset is written with it.
@@ -154,11 +139,6 @@ def is_flat_tensor(tensor: TensorType, store: str) -> bool:
     return store == "values" and tensor.is_number
 
 
-def value_count(shape: tuple[int, ...]) -> int:
-    """Return the number of values of a fixed shape."""
-    return math.prod(shape)
-
-
 _STORE_HINTS = {
     "text": "only numbers, booleans and times can become text",
     "bytes": "only float64 values can be kept as their 8 bytes",
@@ -166,14 +146,12 @@ _STORE_HINTS = {
 }
 
 
-class _Walk:
+class _Walk(NamedTuple):
     """Finds the TF columns of one column, by recursion over its Arrow type."""
 
-    def __init__(self, feature: Feature, separator: str) -> None:
-        self._column = feature.name
-        self._store = feature.store
-        self._separator = separator
-        self.store_used = False
+    column: str
+    store: str
+    separator: str
 
     def columns(
         self, arrow: pa.DataType, name: str, sizes: tuple[int | None, ...], nullable: bool
@@ -183,7 +161,7 @@ class _Walk:
         if is_tensor(arrow) or is_numpy_tensor(arrow):
             if sizes:
                 raise UsageError(
-                    f"column {self._column!r} has tensors inside lists: "
+                    f"column {self.column!r} has tensors inside lists: "
                     "use one tensor per row, or nested lists"
                 )
             yield from self._tensor(arrow, name, nullable)
@@ -191,52 +169,49 @@ class _Walk:
             yield from self.columns(arrow.storage_type, name, sizes, nullable)
         elif pa.types.is_struct(arrow):
             for field in arrow:
-                below = f"{name}{self._separator}{field.name}"
+                below = f"{name}{self.separator}{field.name}"
                 yield from self.columns(field.type, below, sizes, nullable or field.nullable)
         elif pa.types.is_map(arrow):
             for part, item in (("key", arrow.key_type), ("value", arrow.item_type)):
-                below = f"{name}{self._separator}{part}"
+                below = f"{name}{self.separator}{part}"
                 yield from self.columns(item, below, (*sizes, None), nullable)
         elif is_list(arrow):
             size = arrow.list_size if pa.types.is_fixed_size_list(arrow) else None
             yield from self.columns(arrow.value_type, name, (*sizes, size), nullable)
-        elif not pa.types.is_null(arrow) or sizes or name == self._column:
+        elif not pa.types.is_null(arrow) or sizes or name == self.column:
             yield from self._values(arrow, name, sizes, nullable)
 
     def _values(
         self, arrow: pa.DataType, name: str, sizes: tuple[int | None, ...], nullable: bool
     ) -> Iterator[TFColumn]:
-        kind, store = scalar_kind(arrow), "auto"
+        kind = scalar_kind(arrow)
         if kind is None:
             raise UsageError(
-                f"column {self._column!r} has values of type {arrow}, which no Example can hold: "
+                f"column {self.column!r} has values of type {arrow}, which no Example can hold: "
                 f"{_hint(arrow)}"
             )
-        as_text = self._store == "text" and kind != BYTES
-        if as_text or (self._store == "bytes" and pa.types.is_float64(arrow)):
-            kind, store = BYTES, self._store
-        if store != "auto" or (self._store == "text" and is_text(arrow)):
-            self.store_used = True
+        is_own_text = self.store == "text" and (kind != BYTES or is_text(arrow))
+        store = "auto"
+        if is_own_text or (self.store == "bytes" and pa.types.is_float64(arrow)):
+            kind, store = BYTES, self.store
         fixed = tuple(size for size in sizes if size is not None)
         shape = fixed if len(fixed) == len(sizes) else None
-        values = TFColumn(
-            name, kind, arrow, self._column, VALUES, len(sizes), shape, nullable, store
-        )
+        depth = len(sizes)
+        values = TFColumn(name, kind, arrow, self.column, VALUES, depth, shape, nullable, store)
         yield values
-        for depth, below in enumerate(values.row_lengths(self._separator), start=1):
+        for level, below in enumerate(values.row_lengths(self.separator), start=1):
             yield TFColumn(
-                below, INT64, pa.int64(), self._column, ROW_LENGTHS, depth, nullable=nullable
+                below, INT64, pa.int64(), self.column, ROW_LENGTHS, level, nullable=nullable
             )
 
     def _tensor(self, arrow: pa.DataType, name: str, nullable: bool) -> Iterator[TFColumn]:
-        tensor, column, below = tensor_type(arrow, self._column), self._column, self._separator
-        shape, is_flat = tensor.fixed_shape, is_flat_tensor(tensor, self._store)
+        tensor, column, below = tensor_type(arrow, self.column), self.column, self.separator
+        shape, is_flat = tensor.fixed_shape, is_flat_tensor(tensor, self.store)
         if is_flat:
-            self.store_used = True
             kind = INT64 if tensor.dtype.kind in "biu" else FLOAT
             depth = 1 if shape is None else len(shape)
             item = item_type(tensor.dtype)
-            yield TFColumn(name, kind, item, column, VALUES, depth, shape, nullable)
+            yield TFColumn(name, kind, item, column, VALUES, depth, shape, nullable, self.store)
             if shape is not None:
                 return
         else:
@@ -256,4 +231,6 @@ def _hint(arrow: pa.DataType) -> str:
         return "cast it to a duration, or to its parts as integers, first"
     if pa.types.is_union(arrow):
         return "split it into one column per member type first"
+    if pa.types.is_list_view(arrow) or pa.types.is_large_list_view(arrow):
+        return "cast it to a list first"
     return "cast it to another type first"

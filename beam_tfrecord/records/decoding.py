@@ -27,11 +27,9 @@ from beam_tfrecord.features.arrow_arrays import (
     from_text,
     list_offsets,
     make_list,
-    take_values,
     uuid_from_text,
 )
 from beam_tfrecord.features.arrow_types import (
-    bare_type,
     decoded_type,
     is_binary,
     is_extension,
@@ -54,7 +52,6 @@ from beam_tfrecord.features.tf_columns import (
     TFColumn,
     tensor_type,
     tf_columns,
-    value_count,
 )
 
 
@@ -124,7 +121,7 @@ class _Builder(NamedTuple):
         """Return the column as an array with one value for each row."""
         feature = self.feature
         try:
-            return self._built(feature.type, feature.name, 0, feature.nullable).values
+            return self._built(decoded_type(feature.type), feature.name, 0, feature.nullable).values
         except pa.ArrowInvalid as error:
             raise DataError(
                 f"column {feature.name!r} cannot be read as {feature.type}: {error}"
@@ -132,7 +129,6 @@ class _Builder(NamedTuple):
 
     def _built(self, arrow: pa.DataType, name: str, depth: int, nullable: bool) -> _Built:
         """Return the values of a nested type, and the lists around them."""
-        arrow = bare_type(arrow)
         if is_tensor(arrow):
             return _Built(self._tensor(arrow, name))
         if is_numpy_tensor(arrow):
@@ -147,7 +143,7 @@ class _Builder(NamedTuple):
         if is_list(arrow):
             inner = self._built(arrow.value_type, name, depth + 1, True)
             layer = inner.layers[depth]
-            return _Built(_list_of(decoded_type(arrow), layer, inner.values), inner.layers[:depth])
+            return _Built(_list_of(arrow, layer, inner.values), inner.layers[:depth])
         if pa.types.is_null(arrow):
             return _Built(pa.nulls(self.rows))
         return self._values(self.columns[name], arrow)
@@ -165,7 +161,7 @@ class _Builder(NamedTuple):
         if nullable and depth == 0:
             # A struct whose fields are all null is stored as a null struct.
             mask = functools.reduce(pc.and_, map(pc.is_null, arrays))
-        made = pa.StructArray.from_arrays(arrays, fields=list(decoded_type(arrow)), mask=mask)
+        made = pa.StructArray.from_arrays(arrays, fields=list(arrow), mask=mask)
         return _Built(made, layers)
 
     def _map(self, arrow: pa.DataType, name: str, depth: int) -> _Built:
@@ -175,9 +171,7 @@ class _Builder(NamedTuple):
         layer = keys.layers[depth]
         mask = None if layer.missing is None else pa.array(layer.missing)
         offsets = pc.cast(pa.array(layer.offsets), pa.int32())
-        made = pa.MapArray.from_arrays(
-            offsets, keys.values, items.values, type=decoded_type(arrow), mask=mask
-        )
+        made = pa.MapArray.from_arrays(offsets, keys.values, items.values, type=arrow, mask=mask)
         return _Built(made, keys.layers[:depth])
 
     def _values(self, column: TFColumn, arrow: pa.DataType) -> _Built:
@@ -185,12 +179,15 @@ class _Builder(NamedTuple):
         if not column.depth:
             return _Built(self._scalars(column, arrow, found))
         values = _values_from_tf(found, arrow, column)
-        missing = _missing(found)
+        missing = None if found.present.all() else found.present == 0
         if column.shape is not None:
-            count, counts = value_count(column.shape), np.diff(found.row_offsets)
+            count, counts = math.prod(column.shape), np.diff(found.row_offsets)
             good = (counts == count) | (found.present == 0)
             _check_counts(counts, good, column.name, str(count))
-            return _Built(values, self._dense_layers(column.shape, missing))
+            # Lists of a fixed size need no offsets below the outermost ones.
+            outermost = Layer(found.row_offsets // max(1, math.prod(column.shape[1:])), missing)
+            inner = Layer(np.empty(0, np.int64), None)
+            return _Built(values, (outermost, *[inner] * (column.depth - 1)))
         layers = [Layer(found.row_offsets, missing)]
         starts = found.row_offsets
         for level, name in enumerate(column.row_lengths(self.separator)):
@@ -211,14 +208,6 @@ class _Builder(NamedTuple):
             )
         return _Built(values, tuple(layers))
 
-    def _dense_layers(self, shape: tuple[int, ...], missing: BoolArray | None) -> tuple[Layer, ...]:
-        present = np.ones(self.rows, np.int64) if missing is None else (~missing).astype(np.int64)
-        layers = [Layer(list_offsets(present * shape[0]), missing)]
-        for size in shape[1:]:
-            above = int(layers[-1].offsets[-1])
-            layers.append(Layer(np.arange(above + 1, dtype=np.int64) * size, None))
-        return tuple(layers)
-
     def _scalars(self, column: TFColumn, arrow: pa.DataType, found: Any) -> pa.Array:
         counts = np.diff(found.row_offsets)
         _check_counts(counts, counts <= 1, column.name, "one: make it a list in the schema")
@@ -226,13 +215,13 @@ class _Builder(NamedTuple):
         if len(values) == len(counts):
             return values
         indices = np.where(counts > 0, found.row_offsets[:-1], 0)
-        return take_values(values, pa.array(indices, mask=counts == 0))
+        return values.take(pa.array(indices, mask=counts == 0))
 
     def _tensor(self, arrow: pa.DataType, name: str) -> pa.Array:
         """Return a column of type `pyarrow.FixedShapeTensorType`."""
         # Records of other writers may lack the shape, which the type has.
         bytes_of = self._tensor_storage(tensor_type(arrow, name), name, {VALUES: name})
-        item, count = arrow.value_type, value_count(tuple(arrow.shape))
+        item, count = arrow.value_type, math.prod(arrow.shape)
         stored = pa.uint8() if pa.types.is_boolean(item) else item
         buffers = [None, bytes_of.buffers()[1]]
         values = pa.Array.from_buffers(stored, len(bytes_of) * count, buffers).cast(item)
@@ -274,15 +263,7 @@ class _Builder(NamedTuple):
 
 def _check_counts(counts: Int64Array, good: BoolArray, name: str, wanted: str) -> None:
     if not good.all():
-        record = int(np.argmin(good))
-        raise DataError(
-            f"record {record}: feature {name!r} has {counts[record]} values, not {wanted}"
-        )
-
-
-def _missing(found: Any) -> BoolArray | None:
-    """Return which records lack the TF column, or None if all records have it."""
-    return None if found.present.all() else found.present == 0
+        _check(good, name, f"{counts[np.argmin(good)]} values, not {wanted}")
 
 
 def _check_same_lists(layers: tuple[Layer, ...], others: tuple[Layer, ...], name: str) -> None:
@@ -334,27 +315,16 @@ def _decimals_from_floats(stored: pa.Array, arrow: pa.DataType) -> pa.Array:
 
 
 def _list_of(arrow: pa.DataType, layer: Layer, values: pa.Array) -> pa.Array:
-    """Return a list array of type `arrow`, which may have any list layout."""
-    if pa.types.is_fixed_size_list(arrow):
-        return _dense_list(arrow, layer, values)
-    if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
+    """Return a list array of type `arrow`, which may have a fixed size."""
+    if not pa.types.is_fixed_size_list(arrow):
         return make_list(layer, values).cast(arrow)
-    large = pa.types.is_large_list_view(arrow)
-    of, width = (pa.LargeListViewArray, pa.int64()) if large else (pa.ListViewArray, pa.int32())
-    starts = pc.cast(pa.array(layer.offsets[:-1]), width)
-    sizes = pc.cast(pa.array(np.diff(layer.offsets)), width)
-    mask = None if layer.missing is None else pa.array(layer.missing)
-    return of.from_arrays(starts, sizes, values, type=arrow, mask=mask)
-
-
-def _dense_list(arrow: pa.DataType, layer: Layer, values: pa.Array) -> pa.Array:
     if layer.missing is None:
         return pa.FixedSizeListArray.from_arrays(values, type=arrow)
     # In Arrow, a null list of fixed size still takes up that number of values.
     present = np.repeat(~layer.missing, arrow.list_size)
-    indices = np.where(present, np.cumsum(present) - 1, 0)
-    spread = take_values(values, pa.array(indices, mask=~present))
-    return pa.FixedSizeListArray.from_arrays(spread, type=arrow, mask=pa.array(layer.missing))
+    indices = pa.array(np.cumsum(present) - 1, mask=~present)
+    mask = pa.array(layer.missing)
+    return pa.FixedSizeListArray.from_arrays(values.take(indices), type=arrow, mask=mask)
 
 
 def _check(good: BoolArray, name: str, what: str) -> None:

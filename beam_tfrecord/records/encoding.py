@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +27,7 @@ from beam_tfrecord.features.arrow_arrays import (
 )
 from beam_tfrecord.features.arrow_to_tf import arrow_to_tf, is_encoded_as_is
 from beam_tfrecord.features.arrow_types import bare_type, is_text, with_bytes
-from beam_tfrecord.features.convert_to_schema import NoConversion, convert, same_values
+from beam_tfrecord.features.convert_to_schema import NoConversion, convert
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tf_columns import BYTES, VALUES, TFColumn, schema_tf_columns
@@ -109,26 +108,15 @@ class EncodedRows(NamedTuple):
 _Rejects = dict[int, RowReject]
 
 
-class _Plan(NamedTuple):
-    """The columns of the features in batches of one Arrow schema, and the conversion they need."""
-
-    arrow: pa.Schema
-    columns: tuple[int | None, ...]
-    as_is: bool
-
-
 class Encoder:
     """Encodes batches under one schema.
 
     Columns are matched with features by name. A column that a batch lacks counts as null in every
-    row. A column that the schema lacks is left out, unless `strict` is True.
+    row. A column that the schema lacks is left out.
     """
 
-    def __init__(
-        self, schema: Schema, *, strict: bool = False, merge_equal_floats: bool = False
-    ) -> None:
+    def __init__(self, schema: Schema, *, merge_equal_floats: bool = False) -> None:
         self.schema = schema
-        self._strict = strict
         self._merge_equal_floats = merge_equal_floats
         columns = schema_tf_columns(schema)
         self._names = [column.name for parts in columns for column in parts]
@@ -137,68 +125,39 @@ class Encoder:
         self._firsts = [0, *itertools.accumulate(map(len, columns))][:-1]
         self._ranged = [_ranged_column(parts) for parts in columns]
         self._as_is = [not merge_equal_floats and is_encoded_as_is(f) for f in schema.features]
-        self._plan: _Plan | None = None
+        # The last Arrow schema of a batch, and the index of the column of each feature in it.
+        self._arrow: pa.Schema | None = None
+        self._sources: list[int | None] = []
         # Relative errors of float64 columns of the current batch that are stored as bytes.
         self._errors: dict[int, float] = {}
 
     def encode(self, batch: Batch, arena: Arena) -> EncodedRows:
         """Append the records of `batch` to `arena`."""
-        data = batch.data
-        plan = self._plan_of(data)
         rejects: _Rejects = {}
         self._errors.clear()
-        arrays = [self._column(batch, plan, i, rejects) for i in range(len(plan.columns))]
-        is_plain = plan.as_is and batch.numbers is None
-        tf_arrays = data if is_plain else self._to_tf(arrays, rejects)
-        arena.reserve(native.encode_bound(tf_arrays), data.num_rows)
-        rows = np.empty(data.num_rows, np.int64)
+        if self._arrow is None or not self._arrow.equals(batch.data.schema):
+            self._arrow = batch.data.schema
+            self._sources = [_column_index(self._arrow, name) for name in self.schema.names]
+        arrays = [self._column(batch, i, rejects) for i in range(len(self._sources))]
+        tf_arrays = self._to_tf(arrays, rejects)
+        arena.reserve(native.encode_bound(tf_arrays), batch.num_rows)
+        rows = np.empty(batch.num_rows, np.int64)
         starts = arena.starts[arena.records :]
-        skip = _row_mask(rejects, data.num_rows)
+        skip = np.zeros(batch.num_rows, np.uint8)
+        skip[list(rejects)] = 1
         encoded = native.encode(tf_arrays, arena.data, arena.size, starts, rows, skip)
         arena.size += encoded.size
         arena.records += encoded.records
         rows = rows[: encoded.records]
         for row, column, code in encoded.rejects:
             rejects.setdefault(row, self._kernel_reject(row, column, code, arrays))
-        errors = encoded.max_relative_error
-        if self._errors:
-            errors = np.maximum(errors, [self._errors.get(owner, 0.0) for owner in self._owners])
-        indices = None if encoded.records == data.num_rows else pa.array(rows)
-        observed = self._stats(arrays, tf_arrays, errors, indices)
+        indices = None if encoded.records == batch.num_rows else pa.array(rows)
+        observed = self._stats(arrays, tf_arrays, encoded.max_relative_error, indices)
         return EncodedRows(rows, [rejects[row] for row in sorted(rejects)], observed)
 
-    def _plan_of(self, data: pa.RecordBatch) -> _Plan:
-        arrow = data.schema
-        if self._plan is None or not self._plan.arrow.equals(arrow):
-            self._plan = self._make_plan(arrow)
-        if self._strict:
-            for name in set(arrow.names) - set(self.schema.names):
-                if data.column(name).null_count < data.num_rows:
-                    raise SchemaConflict(
-                        f"column {name!r} is in the data but not in the schema: "
-                        "add it to the schema, or leave it out of the columns read"
-                    )
-        return self._plan
-
-    def _make_plan(self, arrow: pa.Schema) -> _Plan:
-        columns: list[int | None] = []
-        for feature in self.schema.features:
-            indices = arrow.get_all_field_indices(feature.name)
-            if len(indices) > 1:
-                raise SchemaConflict(f"two columns are named {feature.name!r}: rename one of them")
-            columns.append(indices[0] if indices else None)
-        types = [feature.type for feature in self.schema.features]
-        as_is = (
-            columns == list(range(len(arrow.names)))
-            and all(map(same_values, arrow.types, types))
-            and all(bare_type(of) == of for of in arrow.types)
-            and all(self._as_is)
-        )
-        return _Plan(arrow, tuple(columns), as_is)
-
-    def _column(self, batch: Batch, plan: _Plan, index: int, rejects: _Rejects) -> pa.Array:
+    def _column(self, batch: Batch, index: int, rejects: _Rejects) -> pa.Array:
         """Return a column in its type in the schema, or in a more exact type that rounds to it."""
-        feature, source = self.schema.features[index], plan.columns[index]
+        feature, source = self.schema.features[index], self._sources[index]
         array = pa.nulls(batch.num_rows) if source is None else batch.data.column(source)
         if not feature.nullable and array.null_count:
             message = _missing_message(feature, source)
@@ -245,11 +204,11 @@ class Encoder:
             if as_is and bare_type(array.type) == array.type:
                 parts.append(array)
                 continue
-            made, null_in_list = arrow_to_tf(
+            made, null_rows = arrow_to_tf(
                 array, feature, merge_equal_floats=self._merge_equal_floats
             )
             parts += made
-            for row in [] if null_in_list is None else np.flatnonzero(null_in_list).tolist():
+            for row in null_rows:
                 code = native.REJECT_CODES[native.NULL_IN_LIST]
                 message = _kernel_message(native.NULL_IN_LIST, feature.name)
                 if feature.fill is not None:
@@ -292,19 +251,18 @@ class Encoder:
             if (ranged := self._ranged[i]) is not None:
                 values = tf_arrays.column(self._firsts[i] + ranged)
                 low, high, nan = value_range(values if indices is None else values.take(indices))
+            error = max(float(largest[i]), self._errors.get(i, 0.0))
             name = self.schema.features[i].name
-            stats[name] = ColumnStats(missing, low, high, float(largest[i]), nan, null_structs)
+            stats[name] = ColumnStats(missing, low, high, error, nan, null_structs)
         return stats
 
 
-def _row_mask(rows: Iterable[int], count: int) -> npt.NDArray[np.uint8] | None:
-    """Return a mask of the rows that the kernel skips, shape `[count]`; None if it skips none."""
-    picked = list(rows)
-    if not picked:
-        return None
-    mask = np.zeros(count, np.uint8)
-    mask[picked] = 1
-    return mask
+def _column_index(arrow: pa.Schema, name: str) -> int | None:
+    """Return the index of a column; None if there is none."""
+    indices = arrow.get_all_field_indices(name)
+    if len(indices) > 1:
+        raise SchemaConflict(f"two columns are named {name!r}: rename one of them")
+    return indices[0] if indices else None
 
 
 def _ranged_column(parts: tuple[TFColumn, ...]) -> int | None:

@@ -275,6 +275,9 @@ def converted(values: pa.Array, arrow: pa.DataType) -> tuple[pa.Array, list[int]
 
 
 def _cast(values: pa.Array, arrow: pa.DataType) -> pa.Array:
+    if values.null_count == len(values):
+        # Arrow's cast of nulls alone to lists of a fixed size leaves their items undefined.
+        return pa.nulls(len(values), arrow)
     made = values.cast(arrow)
     if _infinities(made) > _infinities(values):
         raise pa.ArrowInvalid("a number is too large for float32")

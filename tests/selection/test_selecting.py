@@ -109,7 +109,6 @@ def test_a_filter_moves_no_row(table, tmp_path, shuffle):
     [
         pa.array(["a", None, "a longer text than in a view"], pa.string_view()),
         pa.array([b"a", None, b"b"], pa.binary_view()),
-        pa.array([[1], None, [2, 3]], pa.list_view(pa.int64())),
         pa.array([[b"a"], None, [b"b"]], pa.list_(pa.binary_view())),
         pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(6.0).reshape(3, 2)),
         pa.array(["a", None, "b"]).dictionary_encode(),

@@ -20,7 +20,7 @@ from beam_tfrecord.sources.json.source import Json
 from tests.whole.type_families import FAMILIES
 
 # What JSON cannot be read as, so that users read it as lists or structs.
-REFUSED = re.compile("list_view<|map<")
+REFUSED = re.compile("map<")
 # Refused if such a column has nulls, because Arrow cannot take rows of views.
 MAY_BE_REFUSED = re.compile("fixed_size_list<.*(string|binary)_view")
 

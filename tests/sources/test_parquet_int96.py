@@ -91,8 +91,6 @@ US, NS = pa.timestamp("us"), pa.timestamp("ns")
 NESTED = {
     "list": (pa.list_, lambda value: [value]),
     "large list": (pa.large_list, lambda value: [value]),
-    "list view": (pa.list_view, lambda value: [value]),
-    "large list view": (pa.large_list_view, lambda value: [value]),
     "fixed list": (lambda at: pa.list_(at, 1), lambda value: [value]),
     "struct": (lambda at: pa.struct({"n": pa.int64(), "a": at}), lambda at: {"n": 1, "a": at}),
     "map key": (lambda at: pa.map_(at, pa.string()), lambda value: [(value, "x")]),
@@ -117,9 +115,6 @@ NESTED = {
     ),
     "dictionary": (lambda at: at, lambda value: value),
 }
-if int(pa.__version__.partition(".")[0]) < 25:
-    # Earlier versions cannot write list views to Parquet.
-    del NESTED["list view"], NESTED["large list view"]
 FINE_NS = 1_500_000_000_000_000_001
 
 
@@ -161,6 +156,18 @@ def test_what_is_finer_than_microseconds_is_refused_in_any_column(tmp_path, kind
         list(source.batches())
     others = Parquet(str(tmp_path / "x.parquet"), columns=["at", "in.x"])
     assert sum(batch.num_rows for batch in others.batches()) == 4
+
+
+@pytest.mark.skipif(
+    int(pa.__version__.partition(".")[0]) < 25, reason="cannot write list views to Parquet"
+)
+def test_those_in_list_views_are_refused(tmp_path):
+    views = pa.array([[0]], pa.list_view(US))
+    pq.write_table(
+        pa.table({"in": views}), tmp_path / "x.parquet", use_deprecated_int96_timestamps=True
+    )
+    with pytest.raises(DataError, match=r"'in' of x\.parquet holds .* or in a list view: leave"):
+        list(Parquet(str(tmp_path / "x.parquet")).batches())
 
 
 def instants(scalar):

@@ -84,10 +84,6 @@ def test_types_join_only_where_exact(one, other, expected):
         (pa.int64(), pa.list_(pa.int64())),
         (pa.int64(), pa.timestamp("us")),
         (pa.bool_(), pa.float32()),
-        (pa.list_view(pa.int32()), pa.list_(pa.int64())),
-        (pa.large_list_view(pa.int32()), pa.large_list(pa.int32())),
-        (pa.list_(pa.int32()), pa.list_view(pa.int32())),
-        (pa.struct({"a": pa.list_view(pa.int32())}), pa.struct({"a": pa.list_(pa.int32())})),
     ],
 )
 def test_casts_that_could_change_a_value_are_refused(of, to):

@@ -79,7 +79,6 @@ def every_type():
         ),
         "list": pa.array([[1, 2, 3], [], None], pa.list_(pa.int64())),
         "large_list": pa.array([["a"], [], None], pa.large_list(pa.string())),
-        "list_view": pa.array([[1.5], [], None], pa.list_view(pa.float32())),
         "fixed_list": pa.array([[1, 2], [3, 4], None], pa.list_(pa.int16(), 2)),
         "nested": pa.array([[[1], [2, 3]], [[], []], None], pa.list_(pa.list_(pa.int64()))),
         "deep": pa.array([[[[1], []]], [], None], pa.list_(pa.list_(pa.list_(pa.int8())))),

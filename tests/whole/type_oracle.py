@@ -96,7 +96,7 @@ def _tensor(scalar, arrow, name, store):
 def _is_list(arrow):
     types = pa.types
     asked = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_map)
-    return any(is_kind(arrow) for is_kind in (*asked, types.is_list_view, types.is_large_list_view))
+    return any(is_kind(arrow) for is_kind in asked)
 
 
 def _flat(lists, arrow, name, store):

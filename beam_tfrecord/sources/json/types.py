@@ -223,8 +223,7 @@ def not_readable(name: str, arrow: pa.DataType) -> UsageError:
 def parsed_type(name: str, arrow: pa.DataType) -> pa.DataType:
     """Return the type as which a column is parsed, before it is converted to its own type."""
     types = pa.types
-    is_view = types.is_list_view(arrow) or types.is_large_list_view(arrow)
-    if is_numpy_tensor(arrow) or types.is_map(arrow) or types.is_union(arrow) or is_view:
+    if is_numpy_tensor(arrow) or types.is_map(arrow) or types.is_union(arrow):
         raise not_readable(name, arrow)
     if is_extension(arrow):
         return parsed_type(name, arrow.storage_type)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, StorageError, UsageError
 from beam_tfrecord.features.arrow_arrays import bare_array, take_values
-from beam_tfrecord.features.arrow_types import without_views
+from beam_tfrecord.features.arrow_types import decoded_type
 from beam_tfrecord.features.converting import cast_exactly
 from beam_tfrecord.features.feature import labels_of, with_labels
 from beam_tfrecord.features.python_values import Misfit, join
@@ -58,7 +58,7 @@ def _checked(schema: pa.Schema) -> pa.Schema:
     check_distinct(schema.names)
     return pa.schema(
         [
-            with_labels(pa.field(field.name, without_views(field.type)), labels_of(field))
+            with_labels(pa.field(field.name, decoded_type(field.type)), labels_of(field))
             for field in schema
         ]
     )
