@@ -113,12 +113,12 @@ def test_units_share_their_file_as_before(tmp_path):
     units = tuple(
         Unit(f"a:{i}", file, i, i, i + 1, None, 3, 4, CsvUnit(("x",), i, True)) for i in (0, 1)
     )
-    (pack,) = pack_files([Found(b"a\xff.png", 7, 1)], root="/in", classes=("c",))
+    (pack,) = pack_files([Found("aä.png", 7, 1)], root="/in", classes=("c",))
     groups = [Group(0, 0, units), Group(1, 2, (Unit("p", pack, 0, 0, 1, 1, 7, 9),))]
     found = stored(tmp_path, groups)
     assert found == groups
     assert found[0].units[0].file is found[0].units[1].file
-    assert found[1].units[0].file.files() == (["a\udcff.png"], [7])
+    assert found[1].units[0].file.files() == (["aä.png"], [7])
 
 
 def test_what_cannot_be_stored_is_refused(tmp_path):
@@ -214,7 +214,7 @@ def test_a_damaged_file_is_as_good_as_none(tmp_path):
 
 @pytest.mark.slow
 def test_names_in_a_pack_are_bounded_and_those_that_were_listed(tmp_path):
-    (pack,) = pack_files([Found(b"a.png", 7, 1)], root="/in", classes=())
+    (pack,) = pack_files([Found("a.png", 7, 1)], root="/in", classes=())
     bomb = dataclasses.replace(pack, names=zlib.compress(bytes(2**31), 1))
     for forged_pack in (bomb, dataclasses.replace(pack, names=zlib.compress(b"../../etc/passwd"))):
         with pytest.raises(DataError, match="was changed: run the job again"):

@@ -134,7 +134,7 @@ def test_a_class_that_no_line_can_hold_is_refused(tmp_path, name):
     with pytest.raises(UsageError, match=r"in labels cannot be one line of labels\.txt"):
         list(Images(tmp_path, labels=[name]).files())
     (message,) = messages_of(Images(tmp_path, labels=["dog"]))
-    assert message.endswith("which is not among the labels")
+    assert message.endswith("which cannot be one line of labels.txt: rename it")
     assert "label" not in Images(tmp_path, layout="flat").schema().names
 
 

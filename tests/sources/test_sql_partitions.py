@@ -83,7 +83,7 @@ def test_a_type_that_postgres_cannot_order_is_refused_with_its_column(postgresql
         source.all_scans()
 
 
-def test_by_jdbc_what_is_no_number_is_read_over_one_connection(maria, h2, caplog):
+def test_by_jdbc_a_text_is_read_over_one_connection(maria, h2, caplog):
     for database in (maria, h2):
         database.run(
             "DROP TABLE IF EXISTS keyed",
@@ -96,6 +96,25 @@ def test_by_jdbc_what_is_no_number_is_read_over_one_connection(maria, h2, caplog
             assert read_numbers(Sql(**database.source, **options)) == [1, 2, 3]
         assert f"is read over one connection: '{key}', which is " in caplog.text
         caplog.clear()
+
+
+@pytest.mark.parametrize("declared", ["date", "timestamp"])
+def test_moments_cut_a_table(duckdb, h2, maria, declared):
+    for database in (duckdb, h2, maria):
+        values = [f"('20{10 + n}-02-03', {n})" for n in range(12)]
+        database.run(
+            "DROP TABLE IF EXISTS keyed",
+            f"CREATE TABLE keyed (k {declared} NULL, n int)",
+            f"INSERT INTO keyed VALUES {', '.join(values)}, (NULL, 12)",
+        )
+        key, number = ("K", "N") if database.upper else ("k", "n")
+        options = {"table": "keyed", "partition_column": key, "columns": [number], "partitions": 4}
+        source = Sql(**database.source, **options)
+        assert [partition.rows for partition in source.all_scans()[0].detail.partitions] == [
+            *[3] * 4,
+            1,
+        ]
+        assert read_numbers(source) == list(range(13))
 
 
 def test_a_key_that_an_outer_join_leaves_empty_is_not_lost(postgresql, h2, maria):

@@ -1,7 +1,7 @@
-"""Finds the images of a COCO file, and the annotations of each, without the file in memory.
+"""Finds the images of a COCO file, and the annotations of each.
 
-Annotations are in any order, and a file may have 450 MB. One pass over it notes where each image
-and each annotation begins and ends; only these numbers are kept, 40 bytes for each annotation.
+Annotations are in any order, and a file may have 450 MB. One pass over its text notes where each
+image and each annotation begins and ends. Only these numbers are kept: 40 bytes for an annotation.
 """
 
 from __future__ import annotations
@@ -19,12 +19,7 @@ import numpy as np
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_arrays import Int64Array
 
-# Values are parsed from pieces of text, which are as long as they have to be.
-_FIRST_BYTES = 2**12
-_MAX_VALUE_BYTES = 2**28
-# The longest text of which only a part may look wrong, such as ``-Infinity`` or ``\u00e9``.
-_LONGEST_TOKEN = 16
-_SPACES = re.compile(rb"[ \t\r\n]*")
+_SPACES = re.compile(r"[ \t\r\n]*")
 # The key that identifies the image of each item.
 _KEYS = {"images": "id", "annotations": "image_id"}
 _NO_CATEGORIES = (0, 0)
@@ -50,30 +45,29 @@ class CocoUnit(NamedTuple):
 
 def index_of(raw: mmap.mmap | bytes, name: str) -> CocoUnit:
     """Read a file once, and return where its values are."""
-    scanner = _Scanner(raw, name)
+    text = _Text(raw, name)
     spans = {part: array("q") for part in _KEYS}
     owners = {part: array("q") for part in _KEYS}
     # Texts and numbers of images are replaced by the position in which they first appear.
     numbers: dict[int | str, int] = {}
     keys: set[str] = set()
     categories = _NO_CATEGORIES
-    for part in scanner.members():
-        if part == "categories":
-            categories = scanner.value()[1]
-        elif part not in _KEYS or scanner.peek() != b"[":
-            scanner.skip()
-        else:
-            for number, (value, span) in enumerate(scanner.items()):
-                key = value.get(_KEYS[part]) if isinstance(value, dict) else None
-                if not isinstance(key, int | str) or isinstance(key, bool):
-                    raise DataError(
-                        f"{name} has no {_KEYS[part]}, a number or text, in {part}[{number}]: "
-                        "correct it"
-                    )
-                if part == "annotations":
-                    keys.update(value)
-                owners[part].append(numbers.setdefault(key, len(numbers)))
-                spans[part].extend(span)
+    for part in text.members():
+        if part not in _KEYS:
+            _, span = text.value()
+            categories = span if part == "categories" else categories
+            continue
+        for number, (value, span) in enumerate(text.items()):
+            key = value.get(_KEYS[part]) if isinstance(value, dict) else None
+            if not isinstance(key, int | str) or isinstance(key, bool):
+                raise DataError(
+                    f"{name} has no {_KEYS[part]}, a number or text, in {part}[{number}]: "
+                    "correct it"
+                )
+            if part == "annotations":
+                keys.update(value)
+            owners[part].append(numbers.setdefault(key, len(numbers)))
+            spans[part].extend(span)
     if not spans["images"] or categories == _NO_CATEGORIES:
         lacks = "categories" if spans["images"] else "images"
         raise DataError(
@@ -106,84 +100,63 @@ def _joined(
     )
 
 
-class _Scanner:
+class _Text:
     """Reads JSON values from a file.
 
     The text is decoded as Latin-1, so that a character is a byte; so only ASCII texts are right.
     """
 
     def __init__(self, raw: mmap.mmap | bytes, name: str) -> None:
-        self._raw, self._name = raw, name
+        self._text, self._name = str(raw, "latin-1"), name
         self._at = len(codecs.BOM_UTF8) if raw[:3] == codecs.BOM_UTF8 else 0
         self._decode = json.JSONDecoder().raw_decode
 
-    def peek(self) -> bytes:
-        """Return the next byte that is no space; empty at the end."""
-        spaces = _SPACES.match(self._raw, self._at)
-        self._at = spaces.end() if spaces else self._at
-        return self._raw[self._at : self._at + 1]
-
     def value(self) -> tuple[Any, _Span]:
         """Return the next value and its place."""
-        self.peek()
-        size = _FIRST_BYTES
-        while True:
-            text = self._raw[self._at : self._at + size].decode("latin-1")
-            is_whole = self._at + size >= len(self._raw)
-            try:
-                value, end = self._decode(text)
-                if is_whole or end < len(text):  # a number may go on
-                    break
-            except json.JSONDecodeError as error:
-                may_go_on = "Unterminated" in error.msg or error.pos + _LONGEST_TOKEN > len(text)
-                if is_whole or not may_go_on:
-                    at = len(self._raw) if may_go_on else self._at + error.pos
-                    raise self._error(error.msg, at) from error
-            except (ValueError, RecursionError) as error:
-                raise self._error(f"a value is too deep or long: {error}", self._at) from error
-            if size > _MAX_VALUE_BYTES:
-                raise self._error(f"a value has more than {_MAX_VALUE_BYTES:,} bytes", self._at)
-            size *= 4
-        span = self._at, self._at + end
-        self._at += end
-        return value, span
+        self._next()
+        start = self._at
+        try:
+            value, self._at = self._decode(self._text, start)
+        except json.JSONDecodeError as error:
+            raise self._error(error.msg, error.pos) from error
+        except (ValueError, RecursionError) as error:
+            raise self._error(f"a value is too deep or long: {error}", start) from error
+        return value, (start, self._at)
 
     def members(self) -> Iterator[str]:
         """Yield the name of each member of the object in the file; the caller reads its value."""
-        self._take(b"{")
-        while self.peek() != b"}":
+        for _ in self._parts("{}"):
             name, _ = self.value()
-            self._take(b":")
+            self._take(":")
             yield name
-            if self.peek() != b"}":
-                self._take(b",")
-        self._take(b"}")
-        if self.peek():
+        if self._next():
             raise self._error("there is more text after the object", self._at)
 
     def items(self) -> Iterator[tuple[Any, _Span]]:
         """Yield the values of an array."""
-        self._take(b"[")
-        while self.peek() != b"]":
-            yield self.value()
-            if self.peek() != b"]":
-                self._take(b",")
-        self._take(b"]")
+        return (self.value() for _ in self._parts("[]"))
 
-    def skip(self) -> None:
-        """Read a value, and an array value by value."""
-        if self.peek() != b"[":
-            self.value()
-            return
-        for _ in self.items():
-            pass
+    def _parts(self, brackets: str) -> Iterator[None]:
+        """Yield at the start of each part of an array or object; the caller reads the part."""
+        self._take(brackets[0])
+        while self._next() != brackets[1]:
+            yield
+            if self._next() != brackets[1]:
+                self._take(",")
+        self._take(brackets[1])
 
-    def _take(self, byte: bytes) -> None:
-        if self.peek() != byte:
-            raise self._error(f"expected {byte.decode()!r}", self._at)
+    def _next(self) -> str:
+        """Go to the next character that is no space, and return it; empty at the end."""
+        spaces = _SPACES.match(self._text, self._at)
+        self._at = spaces.end() if spaces else self._at
+        return self._text[self._at : self._at + 1]
+
+    def _take(self, character: str) -> None:
+        if self._next() != character:
+            raise self._error(f"expected {character!r}", self._at)
         self._at += 1
 
     def _error(self, problem: str, at: int) -> DataError:
-        if at == len(self._raw):
-            return DataError(f"{self._name} is cut off at byte {at:,}: write it again")
-        return DataError(f"{self._name} is not valid JSON at byte {at:,} ({problem}): correct it")
+        return DataError(
+            f"{self._name} is not valid JSON, or cut off, at byte {at:,} ({problem}): correct it"
+        )

@@ -1,7 +1,7 @@
 """The COCO source: one row for each image, with the objects that are annotated in it.
 
 The rows of its file of instances (https://cocodataset.org/#format-data) name the images: see
-`beam_tfrecord.sources.images.with_images`.
+`beam_tfrecord.sources.images.base`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.images import Fault
 from beam_tfrecord.options.sources import CocoOptions
-from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.sources.coco.index import CocoUnit
 from beam_tfrecord.sources.coco.masks import MOST_CATEGORY, Masks, NoMask
 from beam_tfrecord.sources.coco.rows import (
@@ -33,10 +33,8 @@ from beam_tfrecord.sources.coco.rows import (
     CocoRows,
 )
 from beam_tfrecord.sources.files import as_paths
-from beam_tfrecord.sources.images.base import ImageSource
-from beam_tfrecord.sources.images.labels import Inferred
+from beam_tfrecord.sources.images.base import ImageSource, RowsInference
 from beam_tfrecord.sources.images.read import Rows
-from beam_tfrecord.sources.images.with_images import RowsInference, WithImages
 from beam_tfrecord.type_checks import as_words
 
 _OF_OBJECTS, _OF_CLASSES = "image/object/mask", "mask"
@@ -51,22 +49,43 @@ _Size = tuple[int, int]
 
 
 @dataclasses.dataclass(frozen=True)
-class _WithMasks(WithImages):
-    """The images and masks of the rows of a COCO file."""
+class Coco(CocoOptions, ImageSource):
+    """Images with annotated objects, from COCO files such as ``instances_val2017.json``."""
 
-    masks: Sequence[str] = ()
+    kind: ClassVar[str] = "coco"
+    detail_type: ClassVar[Any] = CocoUnit
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "masks", as_words("masks", self.masks))
+        for name in self.masks or ():
+            if name not in MASKS:
+                raise UsageError(f"masks {name!r} are not known: use {' and '.join(MASKS)}")
 
     @property
-    def _needs_images(self) -> bool:
-        return True
+    def is_stable(self) -> bool:
+        return False
+
+    @property
+    def row_source(self) -> Source:
+        return CocoRows(as_paths(self.paths))
+
+    @property
+    def path_name(self) -> str:
+        return PATH
+
+    def files(self) -> Iterator[InputFile]:
+        if self.masks:
+            require("coco", "masks of objects")
+        return super().files()
 
     def merge(self, inferences: Iterable[RowsInference]) -> pa.Schema:
-        types = {**COLUMNS, **dict(map(MASKS.__getitem__, self.masks))}
+        types = {**COLUMNS, **dict(map(MASKS.__getitem__, self.masks or ()))}
         fields = tuple(pa.field(name, arrow) for name, arrow in types.items())
-        return self.images.schema_of(Inferred(further=fields))
+        return self._schema_of(further=fields)
 
     def remarks(self, inferences: Sequence[RowsInference], schema: pa.Schema) -> list[str]:
-        return self.rows.remarks([one.inference for one in inferences], schema)
+        return self.row_source.remarks([one.inference for one in inferences], schema)
 
     def _folder_of(self, file: InputFile) -> str:
         # An image has to be below the directory of the images.
@@ -76,7 +95,7 @@ class _WithMasks(WithImages):
         names = {name for name in schema.names if name in COLUMNS} | {PATH, WIDTH, HEIGHT}
         if {_OF_OBJECTS, _OF_CLASSES} & {*schema.names}:
             names |= {SEGMENTATION, LABEL, CROWD, MOST}
-        return pa.schema([field for field in self.rows.merge([]) if field.name in names])
+        return pa.schema([field for field in self.row_source.merge([]) if field.name in names])
 
     def _described(self, rows: Rows, schema: pa.Schema) -> Rows:
         read = rows.batch.data.to_pylist()
@@ -119,31 +138,3 @@ def _sized(row: Mapping[str, Any], masks: Masks | None, size: tuple[int, int]) -
         made[_OF_OBJECTS] = masks.objects(size)
         made[_OF_CLASSES] = masks.classes(row[LABEL], row[CROWD], size, most=row[MOST])
     return made
-
-
-@dataclasses.dataclass(frozen=True)
-class Coco(CocoOptions, ImageSource):
-    """Images with annotated objects, from COCO files such as ``instances_val2017.json``."""
-
-    kind: ClassVar[str] = "coco"
-    detail_type: ClassVar[Any] = CocoUnit
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "masks", as_words("masks", self.masks))
-        for name in self.masks or ():
-            if name not in MASKS:
-                raise UsageError(f"masks {name!r} are not known: use {' and '.join(MASKS)}")
-
-    @property
-    def is_stable(self) -> bool:
-        return False
-
-    @property
-    def reader(self) -> _WithMasks:
-        return _WithMasks(self, CocoRows(as_paths(self.paths)), PATH, masks=self.masks or ())
-
-    def files(self) -> Iterator[InputFile]:
-        if self.masks:
-            require("coco", "masks of objects")
-        return super().files()

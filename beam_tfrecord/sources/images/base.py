@@ -1,35 +1,71 @@
-"""The base of the sources of images: their options, and the columns that images are read as."""
+"""The base of the sources of images, which adds to the rows of any source the image of each."""
 
 from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
+import itertools
+import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.duplicate_count import mark_content
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.feature import with_labels
 from beam_tfrecord.images.decode import Transform
 from beam_tfrecord.options.sources import PictureOptions
-from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, chosen_columns
+from beam_tfrecord.sizes import counted
+from beam_tfrecord.sources.base import (
+    UNIT_BYTES,
+    Chunk,
+    InputFile,
+    Scan,
+    Source,
+    Unit,
+    chosen_columns,
+)
 from beam_tfrecord.sources.files import FileSource
-from beam_tfrecord.sources.images.labels import Inferred
-from beam_tfrecord.sources.images.listing import PACK_BYTES
-from beam_tfrecord.sources.images.read import CHECKS, Reading, image_fields
-from beam_tfrecord.storage import absolute_path
+from beam_tfrecord.sources.images import metadata
+from beam_tfrecord.sources.images.folders import BYTES, Folders
+from beam_tfrecord.sources.images.labels import Labels, classes_in, kind_of, label_field, read_as
+from beam_tfrecord.sources.images.listing import PACK_BYTES, Tree
+from beam_tfrecord.sources.images.metadata import Place, PlaceOf, place_of, size_of
+from beam_tfrecord.sources.images.read import (
+    CHECKS,
+    Reading,
+    Rows,
+    add_images,
+    cut_by_bytes,
+    image_fields,
+    in_order,
+)
+from beam_tfrecord.storage import absolute_path, is_remote
+from beam_tfrecord.tables import not_found
 
 # An example has at most 2 GiB.
 MAX_BYTES = 2**30
 _ENOUGH_GROUPS = 24
+_LABEL_COLUMNS = frozenset({"label", "label_name"})
+
+
+class RowsInference(NamedTuple):
+    """The types of a unit, as inferred by the source of the rows, and its names of classes."""
+
+    inference: Any
+    classes: frozenset[str]
+
+
+# Some rows, the place of the image of each, and the size of its file.
+_Task = tuple[Batch, list[Place], list[int]]
 
 
 @dataclasses.dataclass(frozen=True)
 class ImageSource(PictureOptions, FileSource):
-    """Images, wherever their names come from."""
+    """Images, wherever their names come from: a column of a source of rows has their paths."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,53 +100,140 @@ class ImageSource(PictureOptions, FileSource):
             is_remote=is_remote,
         )
 
-    @property
-    @abc.abstractmethod
-    def reader(self) -> Source:
-        """The source that lists and reads the images: of folders, or of rows that name them."""
-
-    def files(self) -> Iterator[InputFile]:
-        return self.reader.files()
-
-    def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        return self.reader.chunks(file)
-
-    def scan(self, chunk: Chunk) -> Scan:
-        return self.reader.scan(chunk)
-
-    def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        return self.reader.units(scans)
-
-    def infer(self, of: Any) -> Any:
-        return self.reader.infer(of)
-
-    def merge(self, inferences: Iterable[Any]) -> pa.Schema:
-        return self.reader.merge(inferences)
-
-    def remarks(self, inferences: Sequence[Any], schema: pa.Schema) -> list[str]:
-        return self.reader.remarks(inferences, schema)
-
-    def notes(self, files: Iterable[InputFile]) -> list[str]:
-        return self.reader.notes(files)
-
-    def read(
-        self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
-    ) -> Iterator[Batch]:
-        return self.reader.read(unit, schema, batch_rows=batch_rows)
-
     def to_send(self) -> tuple[Source, tuple[str, ...]]:
         sent, files = super().to_send()
         if self.base is not None:
             object.__setattr__(sent, "base", absolute_path(self.base))
         return sent, files
 
-    def schema_of(self, found: Inferred) -> pa.Schema:
+    @property
+    @abc.abstractmethod
+    def row_source(self) -> Source:
+        """The source of the rows."""
+
+    @property
+    @abc.abstractmethod
+    def path_name(self) -> str:
+        """The column of the paths of images."""
+
+    @property
+    def class_column(self) -> str:
+        """The column of the classes; empty means that there are none."""
+        return ""
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes, as the user gives them; None means all that occur."""
+        return None
+
+    @property
+    def beside(self) -> Tree | None:
+        """The directories of the images, if the rows are metadata beside them."""
+        return None
+
+    @property
+    def has_splits(self) -> bool:
+        """Whether the first folder of an image names its split."""
+        return False
+
+    @property
+    def _no_class(self) -> str:
+        if self._are_folders:
+            return "lies in no class folder: move it, or pass --layout flat"
+        return "has no class"
+
+    @property
+    def _needs_labels(self) -> bool:
+        wanted = self.columns is None or not _LABEL_COLUMNS.isdisjoint(self.columns)
+        return wanted and bool(self.class_column)
+
+    @property
+    def _are_folders(self) -> bool:
+        return isinstance(self.row_source, Folders)
+
+    @property
+    def _made(self) -> frozenset[str]:
+        """Names of the columns that are made from the images, the paths and the classes."""
+        fields = image_fields(resizes=self.resize is not None)
+        splits = {"split"} if self.has_splits else set()
+        return frozenset({"image", "path", "sha256", *_LABEL_COLUMNS, *splits, *fields})
+
+    def files(self) -> Iterator[InputFile]:
+        wanted = self.columns or ("label", "label_name")
+        names = self.class_names
+        if names is not None and "label_name" in wanted and "label" not in wanted:
+            raise UsageError("--labels numbers the classes: add label to --columns")
+        if self._needs_labels and self.path_name == self.class_column:
+            raise UsageError(
+                f"column {self.class_column!r} cannot hold both paths and classes: "
+                "correct --path-column or --label-column"
+            )
+        files = self.row_source.files()
+        if self._are_folders:
+            return files
+        return (dataclasses.replace(file, digest="\n".join(names or ())) for file in files)
+
+    def chunks(self, file: InputFile) -> Iterator[Chunk]:
+        return self.row_source.chunks(file)
+
+    def scan(self, chunk: Chunk) -> Scan:
+        return self.row_source.scan(chunk)
+
+    def units(self, scans: Sequence[Scan]) -> list[Unit]:
+        units = self.row_source.units(scans)
+        if self._are_folders:
+            return units
+        return [dataclasses.replace(unit, encoded_bytes=UNIT_BYTES) for unit in units]
+
+    def infer(self, of: Any) -> RowsInference:
+        if isinstance(of, Scan):
+            pack: Any = of.chunk.file
+            return RowsInference(None, frozenset(pack.classes))
+        # A second look at the footer of a file is less than a stored plan with it for every unit.
+        chunk = Chunk(of.file, 0, 0, of.file.bytes)
+        scans = self.row_source.infers_from_scans
+        inference = self.row_source.infer(self.row_source.scan(chunk) if scans else of)
+        return RowsInference(inference, self._classes_in(of))
+
+    def _classes_in(self, unit: Unit) -> frozenset[str]:
+        if self.class_names is not None or not self._needs_labels:
+            return frozenset()
+        # Read as text, because a piece of a file may have only numbers, and the next also names.
+        only = pa.schema([(self.class_column, pa.string())])
+        try:
+            return classes_in(batch.data.column(0) for batch in self.row_source.read(unit, only))
+        except (DataError, SchemaConflict):  # there is no such column, or it is not text
+            return frozenset()
+
+    def merge(self, inferences: Iterable[RowsInference]) -> pa.Schema:
+        pieces = list(inferences)
+        schema = self.row_source.merge([piece.inference for piece in pieces])
+        self._check_columns(schema)
+        special = {self.path_name, self.class_column}
+        fields = [field for field in schema if field.name not in special]
+        further = tuple(fields if self.beside is None else metadata.with_images(fields))
+        if not self._needs_labels or self.class_column not in schema.names:
+            return self._schema_of(further=further)
+        kind = read_as(schema.field(self.class_column))
+        classes = self.class_names
+        if classes is None and kind == pa.string():
+            classes = tuple(sorted(set().union(*(piece.classes for piece in pieces))))
+        label = with_labels(label_field(kind), classes or ())
+        return self._schema_of(label, has_names=classes is not None, further=further)
+
+    def _schema_of(
+        self,
+        label: pa.Field | None = None,
+        *,
+        has_names: bool = False,
+        further: Sequence[pa.Field] = (),
+    ) -> pa.Schema:
         """Return the columns of images and of their rows."""
         fields = {
             "image": pa.field("image", pa.binary()),
-            **({"label": with_labels(found.label, found.classes)} if found.label else {}),
-            **({"label_name": pa.field("label_name", pa.string())} if found.has_names else {}),
-            **({"split": pa.field("split", pa.string())} if found.has_splits else {}),
+            **({"label": label} if label else {}),
+            **({"label_name": pa.field("label_name", pa.string())} if has_names else {}),
+            **({"split": pa.field("split", pa.string())} if self.has_splits else {}),
             **{
                 name: pa.field(name, kind)
                 for name, kind in image_fields(resizes=self.resize is not None).items()
@@ -118,7 +241,7 @@ class ImageSource(PictureOptions, FileSource):
             "path": pa.field("path", pa.string()),
             "sha256": mark_content(pa.field("sha256", pa.string()), label="label"),
         }
-        for field in found.further:
+        for field in further:
             if field.name in fields and (self.columns is None or field.name in self.columns):
                 raise UsageError(
                     f"column {field.name!r} of the table has the name of one that is made from "
@@ -126,3 +249,120 @@ class ImageSource(PictureOptions, FileSource):
                 )
             fields.setdefault(field.name, field)
         return chosen_columns(fields, self.columns, fields)
+
+    def _check_columns(self, schema: pa.Schema) -> None:
+        if not schema.names:
+            raise UsageError("the tables are empty: give them a header that names their columns")
+        named = {"--path-column": self.path_name}
+        # With the default options, a table need not have a column of classes.
+        if (self.class_column, self.class_names, self.columns) != ("label", None, None):
+            named |= {"--label-column": self.class_column} if self._needs_labels else {}
+        for option, name in named.items():
+            if name not in schema.names:
+                raise UsageError(not_found(name, sorted(schema.names), of=option))
+
+    def notes(self, files: Iterable[InputFile]) -> list[str]:
+        if self._are_folders:
+            return self.row_source.notes(files)
+        if self.beside is None:
+            return []
+        count, first = metadata.images_without_row(self.beside, self._named_images())
+        if not count:
+            return []
+        return [
+            f"{counted(count, 'image')} beside the metadata {'has' if count == 1 else 'have'} no "
+            f"row there and {'was' if count == 1 else 'were'} left out, such as {first}"
+        ]
+
+    def _named_images(self) -> Iterator[str]:
+        """Yield the paths of all images that the rows of metadata name."""
+        units = self.row_source.all_units(self.row_source.all_scans())
+        schema = self.row_source.merge([self.infer(unit).inference for unit in units])
+        named = map(metadata.as_read, metadata.images_named_in(schema).values())
+        only = pa.schema([pa.field(self.path_name, pa.string()), *named])
+        for unit in units:
+            folder = self._folder_of(unit.file)
+            batches = (batch.data.columns for batch in self.row_source.read(unit, only))
+            for column in itertools.chain.from_iterable(batches):
+                names = column.flatten() if pa.types.is_list(column.type) else column
+                places = (place_of(name, "", folder) for name in names.to_pylist())
+                yield from (place.name for place in places if place.name and not place.fault)
+
+    def read(
+        self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
+    ) -> Iterator[Batch]:
+        base = self.base or os.path.dirname(unit.file.path)
+        if self._are_folders:
+            base = unit.file.path
+        how = self.reading(is_remote=is_remote(base))
+        # The size of a remote file is unknown if it is not listed: then a batch has only one file,
+        # and many batches are read at a time.
+        is_unknown = how.is_remote and not self._are_folders
+        most = 1 if is_unknown else min(batch_rows, how.batch_files)
+        batches = self.row_source.read(unit, self._schema_of_rows(schema), batch_rows=most)
+        place = functools.partial(place_of, base=base, folder=self._folder_of(unit.file))
+        add = functools.partial(self._batch, unit, schema, how, place)
+        return in_order(add, self._tasks(batches, place, most), threads=how.threads)
+
+    def _folder_of(self, file: InputFile) -> str | None:
+        """Return the path of the directory of metadata, relative to the directory of images."""
+        if self.beside is None:
+            return None
+        return os.path.dirname(file.path.removeprefix(os.path.join(self.beside.root, "")))
+
+    def _schema_of_rows(self, schema: pa.Schema) -> pa.Schema:
+        """Return the columns to read from the source of the rows."""
+        read = [metadata.as_read(field) for field in schema if field.name not in self._made]
+        read.append(pa.field(self.path_name, pa.string()))
+        if not _LABEL_COLUMNS.isdisjoint(schema.names):
+            kind = kind_of(schema.field("label")) if "label" in schema.names else None
+            read.append(pa.field(self.class_column, kind or pa.string()))
+        return pa.schema(read)
+
+    def _tasks(self, batches: Iterable[Batch], place: PlaceOf, most: int) -> Iterator[_Task]:
+        for batch in batches:
+            places = list(map(place, batch.data.column(self.path_name).to_pylist()))
+            if self._are_folders:
+                sizes = batch.data.column(BYTES).to_pylist()
+            else:
+                sizes = [size_of(one.path) for one in places]
+            for start, stop in cut_by_bytes(sizes, most):
+                yield batch.slice(start, stop), places[start:stop], sizes[start:stop]
+            if not places:
+                yield batch, [], []
+
+    def _batch(
+        self, unit: Unit, schema: pa.Schema, how: Reading, place: PlaceOf, task: _Task
+    ) -> Batch:
+        batch, places, sizes = task
+        assert batch.origin is not None
+        numbers = batch.origin.row_numbers(batch.num_rows).tolist()
+        names = [
+            one.name or batch.origin.address_of(number)
+            for one, number in zip(places, numbers, strict=True)
+        ]
+        labels = Labels.of(batch.data, self.class_column, schema)
+        faults = {at: one.fault for at, one in enumerate(places) if one.fault is not None}
+        columns = {"path": pa.array(names, pa.string())}
+        if labels:
+            columns |= labels.columns()
+            faults = labels.faults(self._no_class) | faults
+        if self.has_splits:
+            splits = [name.partition("/")[0] if "/" in name else None for name in names]
+            columns["split"] = pa.array(splits, pa.string())
+        read = dict(zip(batch.data.schema.names, batch.data.columns, strict=True))
+        columns = read | columns
+        for field in schema:
+            if name := metadata.naming_column(field):
+                columns[field.name] = metadata.further_images(name, read[name], place, faults, how)
+        data = batch.replace(data=pa.RecordBatch.from_pydict(columns))
+        paths = [one.path for one in places]
+        addresses = [(unit.name, number) for number in numbers]
+        if self._are_folders:
+            addresses = [(name, 0) for name in names]
+        rows = Rows(data, paths, sizes, faults, addresses)
+        return add_images(self._described(rows, schema), schema, how)
+
+    def _described(self, rows: Rows, schema: pa.Schema) -> Rows:
+        """Return rows with what sources of further kinds know of their images."""
+        return rows

@@ -22,17 +22,6 @@ _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _TRUTH = {"false": 0, "true": 1}
 
 
-@dataclasses.dataclass(frozen=True)
-class Inferred:
-    """The properties of the rows that were inferred from the input."""
-
-    label: pa.Field | None = None
-    classes: tuple[str, ...] = ()
-    has_names: bool = False
-    has_splits: bool = False
-    further: tuple[pa.Field, ...] = ()
-
-
 def classes_of_option(
     labels: str | os.PathLike[str] | Sequence[str] | None,
 ) -> tuple[str, ...] | None:
@@ -147,9 +136,10 @@ class Labels:
         ]
         return cls([None if name is None else str(name) for name in names], numbers)
 
-    def faults(self) -> dict[int, Fault]:
-        """Return the faults of rows whose class is missing or unknown."""
-        faults = enumerate(map(_fault, self.names, self.numbers))
+    def faults(self, no_class: str) -> dict[int, Fault]:
+        """Return the faults of rows whose class is unknown, or missing for the given reason."""
+        pairs = zip(self.names, self.numbers, strict=True)
+        faults = enumerate(_fault(name, number, no_class) for name, number in pairs)
         return {row: fault for row, fault in faults if fault}
 
     def columns(self) -> dict[str, pa.Array]:
@@ -161,10 +151,10 @@ class Labels:
         }
 
 
-def _fault(name: Any, number: int | None) -> Fault | None:
+def _fault(name: Any, number: int | None, no_class: str) -> Fault | None:
     """Return the fault of a class; None if it is sound."""
     if name in (None, ""):
-        return Fault("no-label", "has no class")
+        return Fault("no-label", no_class)
     if isinstance(name, str) and not is_line(name):
         reason = f"is of class {name!r}, which cannot be one line of {LABELS_FILE}: rename it"
         return Fault("bad-label", reason)

@@ -14,6 +14,7 @@ import hashlib
 import itertools
 import os
 import stat
+import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,7 +50,7 @@ _SORTED_SCHEMES = ("gs://", "s3://")
 class Found(NamedTuple):
     """A file of a listing."""
 
-    name: bytes
+    name: str
     size: int
     version: int | str
     state: str = ""
@@ -68,8 +69,6 @@ class Pack(InputFile):
     sizes: bytes = b""
     classes: tuple[str, ...] = ()
     skipped: tuple[tuple[str, int], ...] = ()
-    has_splits: bool = False
-    has_labels: bool = False
 
     def outline(self) -> InputFile:
         """Return the pack without the names and sizes."""
@@ -80,8 +79,8 @@ class Pack(InputFile):
         if not (self.state and self.names):
             return
         names, _ = self.files()
-        files = [_file(os.path.join(self.path, name), b"") for name in names]
-        now = [Found(b"", 0, 0) if isinstance(file, str) else file for file in files]
+        files = [_file(self.path, name) for name in names]
+        now = [Found("", 0, 0) if isinstance(file, str) else file for file in files]
         if self.is_unchanged(*_version_and_state(now)):
             return
         others = f" or another of its {self.inside:,} files" if self.inside > 1 else ""
@@ -95,7 +94,7 @@ class Pack(InputFile):
         sizes = _unpacked(self.sizes, PACK_FILES * 8)
         if _digest(names, sizes, self.classes) != self.digest:
             raise DataError(f"the listing of {self.path!r} was changed: run the job again")
-        return list(map(os.fsdecode, names.split(b"\0"))), np.frombuffer(sizes, "<u8").tolist()
+        return names.decode().split("\0"), np.frombuffer(sizes, "<u8").tolist()
 
 
 def pack_files(
@@ -118,12 +117,12 @@ def pack_files(
 
 
 def _pack(found: list[Found], root: str, classes: tuple[str, ...], skipped: Counter[str]) -> Pack:
-    names = b"\0".join(file.name for file in found)
+    names = "\0".join(file.name for file in found).encode()
     sizes = np.array([file.size for file in found], "<u8")
     version, state = _version_and_state(found)
     return Pack(
         path=root,
-        name=found[0].name.decode("utf-8", "backslashreplace"),
+        name=found[0].name,
         bytes=int(sizes.sum()),
         version=version,
         state=state,
@@ -172,15 +171,10 @@ def find_tree(paths: Sequence[str], layout: str = "auto") -> Tree:
     """Return the directories and files to list, after reading only the names of their folders."""
     paths = with_zips(paths)
     remote = [path for path in paths if is_remote(path)]
-    if remote and is_web(remote[0]):
+    if remote and (len(paths) > 1 or is_pattern(remote[0]) or is_web(remote[0])):
         raise UsageError(
-            f"cannot read {shown_path(remote[0])!r}: web servers do not list their files: "
-            "download the images first, and give their directory"
-        )
-    if remote and (len(paths) > 1 or is_pattern(remote[0])):
-        raise UsageError(
-            f"cannot read {shown_path(remote[0])!r}: give one directory of images, without a "
-            "pattern"
+            f"cannot read {shown_path(remote[0])!r}: give one directory of images, without "
+            "a pattern: web servers do not list their files: download these first"
         )
     if remote:
         root = storage.absolute_path(remote[0])
@@ -215,7 +209,7 @@ def _laid_out(tree: Tree, layout: str, folders: Callable[[int], set[str]]) -> Tr
         tree,
         has_splits=has_splits,
         has_labels=bool(names) or not has_splits,
-        classes=tuple(sorted(filter(is_utf8, names))),
+        classes=tuple(sorted(filter(_is_utf8, names))),
     )
 
 
@@ -244,10 +238,10 @@ def _resolve(path: str) -> tuple[dict[str, bool], str]:
 def _outermost(starts: Iterable[str]) -> tuple[str, ...]:
     """Return the paths that are not below another of the paths, so that no file is listed twice."""
     outer: list[str] = []
-    for start in sorted(starts, key=lambda start: start + "/"):
-        if not outer or not (outer[-1] == "" or start.startswith(outer[-1] + "/")):
+    for start in sorted(starts, key=lambda start: os.path.join(start, "")):
+        if not outer or not start.startswith(os.path.join(outer[-1], "")):
             outer.append(start)
-    return ("",) if "" in outer else tuple(outer)
+    return tuple(outer)
 
 
 def _remote_folders(root: str) -> tuple[tuple[set[str], set[str]], tuple[str, ...]]:
@@ -276,47 +270,32 @@ def _local_metadata(root: str, starts: Iterable[str]) -> Iterator[str]:
 
 def _local_folders(tree: Tree, depth: int) -> set[str]:
     """Return the names of all folders that are `depth` levels below the root."""
-    paths = (path for start in tree.starts for path in _folder_paths(tree.root, start, depth))
+    paths = (name.split("/")[:-1] for name in _local_names(tree, depth + 1))
     return {path[depth] for path in paths if len(path) > depth and not is_hidden(path[depth])}
 
 
-def _folder_paths(root: str, start: str, depth: int) -> Iterator[list[str]]:
-    """Yield the paths of local folders, as lists of names, up to `depth` levels below the root."""
-    parts = start.split("/") if start else []
-    path = os.path.join(root, start)
-    if not os.path.isdir(path):
-        yield parts[:-1]
-        return
-    yield parts
-    if len(parts) <= depth:
-        for name, is_folder in _scan(path):
-            if is_folder and not is_hidden(name):
-                yield from _folder_paths(root, "/".join([*parts, name]), depth)
-
-
 def list_tree(tree: Tree) -> Iterator[Found | str]:
-    """Yield every image in order of its name, and what skipped files in between are.
-
-    Only one directory at a time is in memory. A link to a parent directory is not followed.
-    """
+    """Yield every image in order of its name, and what skipped files in between are."""
     if is_remote(tree.root):
         for entry in _objects(tree.root):
             name = entry.path[len(tree.root) + 1 :]
-            if any(map(is_hidden, name.split("/"))):
-                yield _HIDDEN
-            elif _is_image(name):
-                yield Found(name.encode(), entry.bytes, entry.version)
-            else:
-                yield kind_of_name(name)
+            yield _skipped_as(name.split("/")) or Found(name, entry.bytes, entry.version)
         return
-    for start in tree.starts:
-        path = os.path.join(tree.root, start)
-        if os.path.isdir(path):
-            prefix = os.fsencode(start) + b"/" if start else b""
-            yield from _walk(path, prefix, (_identity(os.stat(path)),))
+    for name in _local_names(tree):
+        last = name.rstrip("/").rpartition("/")[2]
+        if name.endswith("/"):
+            if is_hidden(last):
+                yield _HIDDEN
         else:
-            is_image = start in tree.named or _is_image(start)
-            yield _file(path, os.fsencode(start)) if is_image else kind_of_name(start)
+            is_named = name in tree.named
+            yield (None if is_named else _skipped_as([last])) or _file(tree.root, name)
+
+
+def _skipped_as(parts: Sequence[str]) -> str | None:
+    """Return what a file is that is no image or hidden, given its folders and its name."""
+    if any(map(is_hidden, parts)):
+        return _HIDDEN
+    return None if parts[-1].lower().endswith(SUFFIXES) else kind_of_name(parts[-1])
 
 
 def _objects(root: str) -> Iterator[storage.Entry]:
@@ -327,25 +306,29 @@ def _objects(root: str) -> Iterator[storage.Entry]:
     return entries
 
 
-def _walk(
-    directory: str, prefix: bytes, above: tuple[tuple[int, int], ...]
-) -> Iterator[Found | str]:
-    # There may be millions of files, and os.path.join takes as long as os.stat.
-    base = os.path.join(directory, "")
-    # With a slash after the names of directories, the names sort like the complete paths.
-    names = sorted(name + "/" if is_folder else name for name, is_folder in _scan(directory))
-    for name in names:
-        path = base + name
-        if is_hidden(name.rstrip("/")):
-            yield _HIDDEN
-        elif name.endswith("/"):
-            here = _identity(os.stat(path))
-            if here not in above:
-                yield from _walk(path, prefix + os.fsencode(name), (*above, here))
-        elif _is_image(name):
-            yield _file(path, prefix + os.fsencode(name))
+def _local_names(tree: Tree, levels: int = sys.maxsize) -> Iterator[str]:
+    """Yield the names of files and, with a slash at the end, of folders, in order.
+
+    Only one directory at a time is in memory. A link to a parent directory is not followed.
+    """
+    for start in tree.starts:
+        path = os.path.join(tree.root, start)
+        if os.path.isdir(path):
+            prefix = os.path.join(start, "")
+            yield from _walk(tree.root, prefix, (os.path.realpath(path),), levels)
         else:
-            yield kind_of_name(name)
+            yield start
+
+
+def _walk(root: str, prefix: str, above: tuple[str, ...], levels: int) -> Iterator[str]:
+    # With a slash after the names of folders, the names sort like the complete paths.
+    found = _scan(os.path.join(root, prefix))
+    for name in sorted(name + "/" if is_folder else name for name, is_folder in found):
+        yield prefix + name
+        if name.endswith("/") and len(above) < levels and not is_hidden(name[:-1]):
+            here = os.path.realpath(os.path.join(root, prefix + name))
+            if here not in above:
+                yield from _walk(root, prefix + name, (*above, here), levels)
 
 
 def _scan(directory: str) -> Iterator[tuple[str, bool]]:
@@ -353,22 +336,18 @@ def _scan(directory: str) -> Iterator[tuple[str, bool]]:
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
-                yield entry.name, _is_directory(entry)
+                is_link = entry.is_symlink()
+                yield entry.name, os.path.isdir(entry.path) if is_link else entry.is_dir()
     except OSError as error:
         raise UsageError(f"cannot read directory {directory!r}: {error.strerror}") from error
 
 
-def _is_directory(entry: os.DirEntry[str]) -> bool:
+def _file(root: str, name: str) -> Found | str:
+    """Return a local file with its size and times, or why it is skipped."""
+    if not _is_utf8(name):
+        raise UsageError(f"the name of {name!r} in {root!r} is not utf-8: rename the file")
     try:
-        return entry.is_dir()
-    except OSError:  # a circle of links
-        return False
-
-
-def _file(path: str, name: bytes) -> Found | str:
-    """Return a local file with its size and times."""
-    try:
-        status = os.stat(path)
+        status = os.stat(os.path.join(root, name))
     except OSError:
         return Found(name, 0, 0)  # the error of reading it will be reported
     if not stat.S_ISREG(status.st_mode):
@@ -376,14 +355,6 @@ def _file(path: str, name: bytes) -> Found | str:
     return Found(name, status.st_size, status.st_mtime_ns, version_and_state(status)[1])
 
 
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino
-
-
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(SUFFIXES)
-
-
-def is_utf8(name: str) -> bool:
+def _is_utf8(name: str) -> bool:
     """Return whether a name from the filesystem is UTF-8, that is, contains no surrogates."""
     return name.isascii() or name.encode("utf-8", "ignore").decode() == name

@@ -13,6 +13,7 @@ import dataclasses
 import os
 import posixpath
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,8 +32,7 @@ _ONE, _SEVERAL = "_file_name", "_file_names"
 _NAMING_KEY = b"beam_tfrecord.named_by"
 
 
-@dataclasses.dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """The place of an image that a row of a table names."""
 
     name: str | None
@@ -133,14 +133,9 @@ def size_of(path: str) -> int:
 def images_without_row(tree: Tree, named: Iterable[str]) -> tuple[int, str]:
     """Return the number of images that no row names, and the path of the first."""
     # Hashes, because there may be millions of paths.
-    known = np.unique(np.fromiter(map(name_hash, named), np.uint64))
+    known = set(map(name_hash, named))
     count, first = 0, ""
     for found in list_tree(tree):
-        if isinstance(found, str):
-            continue
-        name = found.name.decode("utf-8", "backslashreplace")
-        hashed = np.uint64(name_hash(name))
-        at = np.searchsorted(known, hashed)
-        if at == len(known) or known[at] != hashed:
-            count, first = count + 1, first or name
+        if not isinstance(found, str) and name_hash(found.name) not in known:
+            count, first = count + 1, first or found.name
     return count, first

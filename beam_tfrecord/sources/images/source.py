@@ -25,6 +25,8 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
+import pyarrow as pa
+
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.images.formats import SUFFIXES
 from beam_tfrecord.options.sources import ImageOptions
@@ -32,11 +34,11 @@ from beam_tfrecord.sources.base import MOST_UNITS, InputFile, Source
 from beam_tfrecord.sources.csv import source as csv
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import as_paths, has_suffix, list_files
-from beam_tfrecord.sources.images.base import ImageSource
-from beam_tfrecord.sources.images.folders import Folders, skipped_by_suffix
+from beam_tfrecord.sources.images.base import ImageSource, RowsInference
+from beam_tfrecord.sources.images.folders import CLASS, PATH, Folders, skipped_by_suffix
+from beam_tfrecord.sources.images.labels import classes_of_option
 from beam_tfrecord.sources.images.listing import LAYOUTS, Tree, find_tree
 from beam_tfrecord.sources.images.metadata import PATH_COLUMN
-from beam_tfrecord.sources.images.with_images import WithImages
 from beam_tfrecord.sources.json import source as json
 from beam_tfrecord.sources.json.source import Json
 from beam_tfrecord.sources.parquet import source as parquet
@@ -108,25 +110,40 @@ class Images(ImageOptions, ImageSource):
         return find_tree(as_paths(self.paths), self.layout or "auto")
 
     @property
-    def reader(self) -> Folders | WithImages:
+    def row_source(self) -> Source:
         paths = as_paths(self.paths)
         if not self.is_table:
-            is_guessed = self.layout is None and self.labels is None
-            return Folders(self, self._tree, paths, self.labels, is_guessed)
-        beside = None if self._are_tables else self._metadata
-        path_column = self.path_column or ("path" if beside is None else PATH_COLUMN)
-        if path_column in self.typed:
+            return Folders(self._tree, paths, self.labels)
+        if self.path_name in self.typed:
             raise UsageError(
-                f"column {path_column!r} holds paths, which are text: leave it out of --types"
+                f"column {self.path_name!r} holds paths, which are text: leave it out of --types"
             )
-        return WithImages(
-            self,
-            self._rows_of(paths if beside is None else beside.metadata),
-            path_column=path_column,
-            label_column=self.label_column,
-            labels=self.labels,
-            beside=beside,
-        )
+        return self._rows_of(paths if self.beside is None else self.beside.metadata)
+
+    @property
+    def path_name(self) -> str:
+        if not self.is_table:
+            return PATH
+        return self.path_column or ("path" if self.beside is None else PATH_COLUMN)
+
+    @property
+    def class_column(self) -> str:
+        if self.is_table:
+            return self.label_column
+        return CLASS if self._tree.has_labels else ""
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        return classes_of_option(self.labels)
+
+    @property
+    def beside(self) -> Tree | None:
+        return None if self._are_tables else self._metadata
+
+    @property
+    def has_splits(self) -> bool:
+        tree = self.beside if self.is_table else self._tree
+        return tree is not None and tree.has_splits
 
     def _rows_of(self, tables: Sequence[str]) -> Source:
         """Return the source of the rows of tables."""
@@ -166,8 +183,7 @@ class Images(ImageOptions, ImageSource):
         return options if self.types else {k: v for k, v in options.items() if k != "types"}
 
     def default_split_column(self) -> str | None:
-        tree = self._metadata if self.is_table else self._tree
-        if tree is None or not tree.has_splits:
+        if not self.has_splits:
             return None
         if self.columns is not None and "split" not in self.columns:
             raise UsageError(
@@ -179,6 +195,17 @@ class Images(ImageOptions, ImageSource):
         if self.types and not self.is_table:
             raise UsageError("--types is for tables of images, and no table is given: leave it out")
         return super().files()
+
+    def remarks(self, inferences: Sequence[RowsInference], schema: pa.Schema) -> list[str]:
+        classes = set().union(*(one.classes for one in inferences))
+        is_guessed = self.layout is None and self.labels is None
+        if self.is_table or len(classes) != 1 or not is_guessed:
+            return []
+        (name,) = classes
+        return [
+            f"all images have the class {name!r}, the name of the only folder: if the folders in "
+            "it are the classes, name that folder as the input"
+        ]
 
     def skipped(self, files: Iterable[InputFile]) -> dict[str, int]:
         """Return how many files the listing skipped, by suffix."""

@@ -16,13 +16,14 @@ import decimal
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
+from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sources.sql.secrets import stored_password, without_password
 
@@ -46,6 +47,29 @@ class SqlColumn:
     select: str
     refusal: str = ""
     reader: Any = None
+
+    def refused(self, refusal: str) -> SqlColumn:
+        """Return the column without a type, and why."""
+        return dataclasses.replace(self, arrow=None, refusal=refusal)
+
+    def read_as(self, wanted: pa.DataType | None, text: str) -> SqlColumn:
+        """Return the column with the type that the user wants; `text` selects it as text."""
+        if wanted is None or wanted == self.arrow:
+            return self
+        if pa.types.is_string(wanted):
+            return dataclasses.replace(self, arrow=wanted, select=text, refusal="")
+        if self.arrow is not None and can_cast(self.arrow, wanted):
+            return dataclasses.replace(self, arrow=wanted)
+        return self.refused(f"it cannot be read as {wanted}: pass --types {self.name}=text")
+
+    def as_array(self, arrays: str, text: str) -> SqlColumn:
+        """Return a column of arrays, read as the option says: as lists, as text or not at all."""
+        if arrays == "text":
+            return self.read_as(pa.string(), text)
+        if arrays == "list" and self.arrow is not None:
+            return self
+        cure = "--arrays text" if self.arrow is None else "--arrays list or --arrays text"
+        return self.refused(f"an array is read with {cure}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,6 +178,7 @@ class Dialect:
     """The quoting rules of one database."""
 
     product: str
+    text_type: str = ""
     quote: str = '"'
     backslashes: bool = False
 
@@ -166,6 +191,10 @@ class Dialect:
         if self.backslashes:
             value = value.replace("\\", "\\\\")
         return "'" + value.replace("'", "''") + "'"
+
+    def as_text(self, expression: str) -> str:
+        """Return an expression as text, where this package knows the database's name for text."""
+        return f"CAST({expression} AS {self.text_type})" if self.text_type else expression
 
     def subquery(self, query: str) -> str:
         """Return a query in the form that can follow FROM."""
@@ -198,10 +227,8 @@ class Connection(abc.ABC):
         return
 
     @abc.abstractmethod
-    def describe(
-        self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
-    ) -> tuple[SqlColumn, ...]:
-        """Return the columns of a relation without reading rows."""
+    def describe(self, relation: Relation) -> tuple[SqlColumn, ...]:
+        """Return the columns of a relation, of the types that the options ask for."""
 
     @abc.abstractmethod
     def fetch(self, sql: str) -> list[tuple[Any, ...]]:
@@ -217,11 +244,15 @@ class Connection(abc.ABC):
     def range_key(self, relation: Relation, column: SqlColumn) -> Key | None:
         """Return the key that splits a relation by a column, or None if no exact key exists.
 
-        Numbers compare as they sort in any database; for other values a subclass has to know.
+        Numbers, dates and timestamps compare as they sort in any database.
         """
-        of = column.arrow
-        is_number = of is not None and (pa.types.is_integer(of) or pa.types.is_decimal(of))
-        return Key(self.dialect.name(column.name), literal=_plain) if is_number else None
+        of, name, dialect = column.arrow, self.dialect.name(column.name), self.dialect
+        if of is not None and (pa.types.is_integer(of) or pa.types.is_decimal(of)):
+            return Key(name, literal=_plain)
+        is_moment = of is not None and (pa.types.is_date(of) or pa.types.is_timestamp(of))
+        if is_moment and dialect.text_type:
+            return Key(name, dialect.as_text("{}"), dialect.text)
+        return None
 
     def cut_points(
         self, relation: Relation, column: SqlColumn, key: Key, partitions: int

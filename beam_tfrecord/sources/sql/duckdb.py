@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.sources.sql.database import (
     Connection,
     Dialect,
@@ -100,7 +99,7 @@ class DuckDb(FileEngine):
 class DuckDbConnection(Connection):
     """A read-only connection to a DuckDB file."""
 
-    dialect = Dialect("duckdb")
+    dialect = Dialect("duckdb", "VARCHAR")
 
     def __init__(self, engine: DuckDb, connection: Any) -> None:
         self._engine = engine
@@ -136,58 +135,30 @@ class DuckDbConnection(Connection):
             rows=found[schema, name],
         )
 
-    def describe(
-        self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
-    ) -> tuple[SqlColumn, ...]:
-        """Return the columns of a relation."""
+    def describe(self, relation: Relation) -> tuple[SqlColumn, ...]:
         table = relation.table
         described = self.fetch(f"DESCRIBE {relation.select('*') if table is None else table.sql}")
         with self._engine.errors():
             empty = self._connection.sql(self._one(f"{relation.select('*')} LIMIT 0"))
-            schema = empty.to_arrow_table().schema
-        wanted = types or {}
+            types = empty.to_arrow_table().schema.types
         # An outer join in a query may return nulls for a column that is NOT NULL.
         return tuple(
-            self._column(name, declared, arrow, table is None or null == "YES", wanted.get(name))
-            for (name, declared, null, *_), arrow in zip(described, schema.types, strict=True)
+            self._column(name, declared, arrow, table is None or null == "YES")
+            for (name, declared, null, *_), arrow in zip(described, types, strict=True)
         )
 
-    def _column(
-        self,
-        name: str,
-        declared: str,
-        arrow: pa.DataType,
-        nullable: bool,
-        wanted: pa.DataType | None,
-    ) -> SqlColumn:
-        quoted = self.dialect.name(name)
-        as_text = SqlColumn(name, declared, pa.string(), nullable, f"CAST({quoted} AS VARCHAR)")
-        native: SqlColumn = dataclasses.replace(as_text, arrow=arrow, select=quoted)
-        if wanted is not None and not wanted.equals(arrow):
-            if pa.types.is_string(wanted):
-                return as_text
-            if not can_cast(arrow, wanted):
-                why = f"it cannot be read as {wanted}: pass --types {name}=text"
-                return dataclasses.replace(native, arrow=None, refusal=why)
-            return dataclasses.replace(native, arrow=wanted)
-        if declared.endswith("]"):
-            return self._array(native, as_text)
-        if declared.upper().startswith(_AS_TEXT):
-            return as_text
+    def _column(self, name: str, declared: str, arrow: pa.DataType, nullable: bool) -> SqlColumn:
+        quoted, options = self.dialect.name(name), self._engine.options
+        text = self.dialect.as_text(quoted)
+        native = SqlColumn(name, declared, arrow, nullable, quoted)
+        if (wanted := options.typed.get(name)) is not None:
+            return native.read_as(wanted, text)
         if not _is_exact(arrow):
-            why = f"it holds values without an exact type: pass --types {name}=text"
-            return dataclasses.replace(native, arrow=None, refusal=why)
-        return native
-
-    def _array(self, native: SqlColumn, as_text: SqlColumn) -> SqlColumn:
-        arrays = self._engine.options.arrays
-        if arrays == "text":
-            return as_text
-        is_exact = _is_exact(native.arrow)
-        if arrays == "list" and is_exact:
-            return native
-        cure = "--arrays list or --arrays text" if is_exact else "--arrays text"
-        return dataclasses.replace(native, arrow=None, refusal=f"an array is read with {cure}")
+            native = native.refused(f"no type holds its values: pass --types {name}=text")
+        if declared.endswith("]"):
+            return native.as_array(options.arrays, text)
+        as_text = pa.string() if declared.upper().startswith(_AS_TEXT) else None
+        return native.read_as(as_text, text)
 
     def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
         with self._engine.errors():

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-import pyarrow as pa
-
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sources.sql.database import (
     Connection,
     ConnectionLost,
@@ -30,12 +29,7 @@ from beam_tfrecord.sources.sql.jdbc_dialects import (
     product_of,
 )
 from beam_tfrecord.sources.sql.jdbc_java import helper, java, local_jars, result_of
-from beam_tfrecord.sources.sql.jdbc_values import (
-    ask,
-    column_of,
-    described_in,
-    read_rows,
-)
+from beam_tfrecord.sources.sql.jdbc_values import ask, columns_in, read_rows
 from beam_tfrecord.sources.sql.postgres import SETTINGS, PostgresConnection
 
 _SHOWN_CHARACTERS = 300
@@ -173,7 +167,7 @@ class JdbcConnection(Connection):
             self._execute(statement)
         if limit_s is not None and self._product.timeout_sql:
             self._execute(self._product.timeout_sql.format(ms=round(limit_s * 1000), s=limit_s))
-        if not self._product.is_autocommit:
+        if not self._product.is_mysql:
             with contextlib.suppress(jpype.JException):
                 self._opened.setTransactionIsolation(REPEATABLE_READ)
             with self._errors():
@@ -195,7 +189,7 @@ class JdbcConnection(Connection):
     def find_table(self, table: str) -> Table:
         """Look up a table or view in the catalog."""
         with self._errors():
-            return find_table(self, self._opened, table, self.place)
+            return find_table(self._product, self._opened, table, self.place)
 
     def check_text(self, text: str, option: str) -> None:
         """Refuse a text that could end its statement, and begin one that ends the transaction."""
@@ -205,25 +199,13 @@ class JdbcConnection(Connection):
                 "leave it out, or read a view"
             )
 
-    def describe(
-        self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
-    ) -> tuple[SqlColumn, ...]:
-        """Return the columns of a relation, from a result without rows."""
+    def describe(self, relation: Relation) -> tuple[SqlColumn, ...]:
         with self._errors(), self._statement() as statement:
             # A query in brackets can only be a SELECT.
             rows = ask(statement, relation.select("*", "1 = 0"))
-            found = described_in(rows, self.dialect.product)
-        columns = (
-            column_of(
-                described,
-                (types or {}).get(described.label),
-                product=self._product,
-                arrays=self._engine.options.arrays,
-            )
-            for described in found
-        )
+            columns = columns_in(rows, self._product, self._engine.options)
         if relation.table is not None:
-            return tuple(columns)
+            return columns
         # For a query, drivers report the NOT NULL of the table, but an outer join returns nulls.
         return tuple(dataclasses.replace(column, nullable=True) for column in columns)
 
@@ -231,26 +213,21 @@ class JdbcConnection(Connection):
         """Return the rows of a small result as Python values."""
         return [
             row
-            for rows in self.read(sql, None, batch_rows=1024)
+            for rows in self.read(sql, (), batch_rows=1024)
             for row in zip(*(column.to_pylist() for column in rows.data.columns), strict=True)
         ]
 
-    def read(
-        self, sql: str, columns: Sequence[SqlColumn] | None, *, batch_rows: int
-    ) -> Iterator[SqlRows]:
-        is_fixed = not self._product.adaptive_fetch or self._engine.options.fetch_rows is not None
+    def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
+        is_fixed = self._product.fetch_rows < 0 or self._engine.options.fetch_rows is not None
         with self._errors(), self._statement() as statement:
             rows = ask(statement, sql)
-            if columns is None:
-                found = described_in(rows, self.dialect.product)
-                columns = [
-                    column_of(one, None, product=self._product, arrays="text") for one in found
-                ]
             yield from read_rows(
-                *(statement, rows, columns),
+                statement,
+                rows,
+                columns or columns_in(rows, self._product, DatabaseOptions(arrays="text")),
                 batch_rows=batch_rows,
                 fetch_bytes=0 if is_fixed else _FETCH_BYTES,
-                cancels=self._product.must_cancel,
+                cancels=self._product.is_mysql,
             )
 
     @contextlib.contextmanager

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from beam_tfrecord.sources.sql.database import Connection, Dialect, Table, find_named
+from beam_tfrecord.sources.sql.database import Dialect, Table, find_named
 
 REPEATABLE_READ = 4
 """`java.sql.Connection.TRANSACTION_REPEATABLE_READ`."""
@@ -20,35 +20,45 @@ class Product:
     """The properties of one kind of database, such as H2, that decide how to open and read it."""
 
     dialect: Dialect
-    text_type: str = ""
     real: str = "{}"
     hex: str = ""
     properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    is_autocommit: bool = False
+    # Reads in a transaction that `begin` starts, and streams a result until it is cancelled.
+    is_mysql: bool = False
     begin: tuple[str, ...] = ()
     timeout_sql: str = ""
     fetch_rows: int = 16
-    adaptive_fetch: bool = True
-    must_cancel: bool = False
     can_share_snapshot: bool = False
 
 
-# MySQL sends a FLOAT as a text of six digits, but a DOUBLE with all of its digits.
-_MYSQL_REAL = "({} * 1e0)"
-_MYSQL_BEGIN = (
-    "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
-    # Text travels as UTF-8 and times in UTC, results are not cut, and a CHAR has no padding.
-    "SET time_zone = '+00:00', character_set_client = utf8mb4, character_set_results = utf8mb4, "
-    "sql_select_limit = 18446744073709551615, "
-    "sql_mode = REPLACE(@@sql_mode, 'PAD_CHAR_TO_FULL_LENGTH', '')",
-    "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
-)
+def _mysql(product: str, properties: Mapping[str, str], **others: Any) -> Product:
+    """Return what MariaDB and MySQL have in common, with more properties of the driver."""
+    connect_ms = str(_CONNECT_S * 1000)
+    common = {"tinyInt1isBit": "false", "yearIsDateType": "false", "connectTimeout": connect_ms}
+    begin = (
+        "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+        # Text travels as UTF-8 and times in UTC, results are not cut, and a CHAR has no padding.
+        "SET time_zone = '+00:00', character_set_client = utf8mb4, "
+        "character_set_results = utf8mb4, sql_select_limit = 18446744073709551615, "
+        "sql_mode = REPLACE(@@sql_mode, 'PAD_CHAR_TO_FULL_LENGTH', '')",
+        "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
+    )
+    return Product(
+        Dialect(product, "CHAR", quote="`", backslashes=True),
+        # The server sends a FLOAT as a text of six digits, but a DOUBLE with all of its digits.
+        real="({} * 1e0)",
+        hex="HEX({})",
+        properties={**common, **properties},
+        is_mysql=True,
+        begin=begin,
+        **others,
+    )
+
 
 # Products by the name that follows ``jdbc:`` in the URL.
 _PRODUCTS = {
     "postgresql": Product(
-        Dialect("postgresql"),
-        text_type="text",
+        Dialect("postgresql", "text"),
         hex="CAST({} AS text)",
         properties={
             # Binary transfer changes the text form of values.
@@ -64,49 +74,20 @@ _PRODUCTS = {
         can_share_snapshot=True,
     ),
     "h2": Product(
-        Dialect("h2"),
-        text_type="VARCHAR",
+        Dialect("h2", "VARCHAR"),
         hex="RAWTOHEX({})",
         # Otherwise a wrong name creates an empty database.
         properties={"IFEXISTS": "TRUE"},
         begin=("SET LAZY_QUERY_EXECUTION TRUE", "SET TIME ZONE 'UTC'"),
         timeout_sql="SET QUERY_TIMEOUT {ms}",
     ),
-    "mariadb": Product(
-        Dialect("mariadb", quote="`", backslashes=True),
-        text_type="CHAR",
-        real=_MYSQL_REAL,
-        hex="HEX({})",
-        properties={
-            "tinyInt1isBit": "false",
-            "yearIsDateType": "false",
-            "timezone": "UTC",
-            "connectTimeout": str(_CONNECT_S * 1000),
-        },
-        is_autocommit=True,
-        begin=_MYSQL_BEGIN,
-        timeout_sql="SET max_statement_time = {s}",
-        must_cancel=True,
-    ),
-    "mysql": Product(
-        Dialect("mysql", quote="`", backslashes=True),
-        text_type="CHAR",
-        real=_MYSQL_REAL,
-        hex="HEX({})",
-        properties={
-            "tinyInt1isBit": "false",
-            "yearIsDateType": "false",
-            "connectionTimeZone": "UTC",
-            "forceConnectionTimeZoneToSession": "true",
-            "connectTimeout": str(_CONNECT_S * 1000),
-        },
-        is_autocommit=True,
-        begin=_MYSQL_BEGIN,
+    "mariadb": _mysql("mariadb", {"timezone": "UTC"}, timeout_sql="SET max_statement_time = {s}"),
+    "mysql": _mysql(
+        "mysql",
+        {"connectionTimeZone": "UTC", "forceConnectionTimeZoneToSession": "true"},
         timeout_sql="SET max_execution_time = {ms}",
         # Connector/J streams only with this number.
         fetch_rows=-(2**31),
-        adaptive_fetch=False,
-        must_cancel=True,
     ),
 }
 
@@ -135,9 +116,9 @@ _SYSTEM = frozenset(
 )
 
 
-def find_table(connection: Connection, opened: Any, table: str, place: str) -> Table:
+def find_table(product: Product, opened: Any, table: str, place: str) -> Table:
     """Look up a table or view in the catalog, which on MariaDB and MySQL has no schemas."""
-    has_schemas = connection.dialect.product not in ("mariadb", "mysql")
+    has_schemas = not product.is_mysql
     catalog = _text(opened.getCatalog())
     known: dict[tuple[str, str], tuple[str | None, str | None]] = {}
     rows = opened.getMetaData().getTables(catalog, None, "%", list(_KINDS))
@@ -149,9 +130,8 @@ def find_table(connection: Connection, opened: Any, table: str, place: str) -> T
     rows.close()
     here = _text(opened.getSchema()) if has_schemas else catalog
     outer, name = find_named(table, known, [here or ""], place)
-    dialect = connection.dialect
     return Table(
-        sql=".".join(dialect.name(part) for part in (outer, name) if part),
+        sql=".".join(product.dialect.name(part) for part in (outer, name) if part),
         name=f"{outer}.{name}" if has_schemas and outer else name,
         key=_primary_key(opened, *known[outer, name], name),
     )

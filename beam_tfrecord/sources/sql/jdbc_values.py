@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.converting import can_cast
+from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sources.sql.database import Misfit, SqlColumn, SqlRows
 from beam_tfrecord.sources.sql.jdbc_dialects import Product
 from beam_tfrecord.sources.sql.jdbc_java import helper, java, result_of
@@ -43,13 +44,13 @@ _MAX_DIGITS = 76
 class Described:
     """A column of a result, as the driver describes it."""
 
-    product: str
+    product: Product
     number: int
     name: str
-    precision: int = 0
-    scale: int = 0
-    label: str = ""
-    nullable: bool = True
+    precision: int
+    scale: int
+    label: str
+    nullable: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +101,7 @@ _BY_NAME = {
 }
 
 
-def type_of(described: Described, *, arrays: str = "refuse") -> JdbcType:
+def type_of(described: Described, *, arrays: str) -> JdbcType:
     """Return the types that read a column without any loss; `RowsOptions` describes `arrays`."""
     name, number = described.name.lower(), described.number
     if number == _ARRAY:
@@ -136,13 +137,12 @@ def _decimal_type(precision: int, scale: int, *, name: str = "numeric") -> JdbcT
 
 def _bit_type(described: Described) -> JdbcType:
     if described.name.lower() in ("bit", "varbit") and described.precision > 1:
-        is_bytes = described.product in ("mariadb", "mysql")
-        return _BINARY_TYPE if is_bytes else TEXT
+        return _BINARY_TYPE if described.product.is_mysql else TEXT
     return _BOOL
 
 
 def _moment_type(described: Described) -> JdbcType:
-    name, is_mysql = described.name.lower(), described.product in ("mariadb", "mysql")
+    name, is_mysql = described.name.lower(), described.product.is_mysql
     unit = "ns" if described.scale > 6 else "us"
     if described.number == _TIME:
         # A TIME of MariaDB is a duration of up to 838 hours.
@@ -173,43 +173,37 @@ def _wanted_type(described: Described, wanted: pa.DataType) -> JdbcType | None:
     return natural if can_cast(natural.arrow, wanted) else None
 
 
-def column_of(
-    described: Described, wanted: pa.DataType | None, *, product: Product, arrays: str
-) -> SqlColumn:
+def _column_of(described: Described, options: DatabaseOptions) -> SqlColumn:
     """Return a column with the type that the user wants; with its own type if that is None."""
+    product, wanted = described.product, options.typed.get(described.label)
     quoted = product.dialect.name(described.label)
-    natural = type_of(described, arrays=arrays)
-    if pa.types.is_float32(natural.arrow):
-        quoted = product.real.format(quoted)
+    natural = type_of(described, arrays=options.arrays)
     reader: JdbcType | None = natural
     arrow, refusal = natural.arrow, natural.refusal
+    if pa.types.is_float32(arrow):
+        quoted = product.real.format(quoted)
     if wanted is not None:
         arrow, refusal = wanted, ""
         if is_text(wanted):
-            quoted, reader = _as_text(quoted, described, product)
+            quoted, reader = _as_text(quoted, described)
         else:
             reader = _wanted_type(described, wanted)
         if reader is None or not quoted:
             refusal = f"it cannot be read as {wanted} exactly: cast it in --query"
-    return SqlColumn(
-        name=described.label,
-        declared=described.name,
-        arrow=None if refusal else arrow,
-        nullable=described.nullable,
-        select=quoted,
-        refusal=refusal,
-        reader=reader,
+    column = SqlColumn(
+        described.label, described.name, arrow, described.nullable, quoted, reader=reader
     )
+    return column.refused(refusal) if refusal else column
 
 
-def _as_text(quoted: str, described: Described, product: Product) -> tuple[str, JdbcType]:
+def _as_text(quoted: str, described: Described) -> tuple[str, JdbcType]:
     """Return an expression that selects a column as text, empty if there is none, and its type."""
     natural = type_of(described, arrays="text")
     if pa.types.is_string(natural.arrow) and not natural.refusal:
         return quoted, natural
     if pa.types.is_binary(natural.arrow) or described.name.lower() == "bit":
-        return product.hex.format(quoted), TEXT
-    return (f"CAST({quoted} AS {product.text_type})" if product.text_type else quoted), TEXT
+        return described.product.hex.format(quoted), TEXT
+    return described.product.dialect.as_text(quoted), TEXT
 
 
 class _Block:
@@ -263,10 +257,10 @@ def _end(task: Any, statement: Any, *, is_open: bool = False) -> None:
         task.isDoneWithin(_CANCEL_MS)
 
 
-def described_in(rows: Any, product: str) -> list[Described]:
-    """Return the columns of a ``ResultSet`` of a database, as its driver describes them."""
+def columns_in(rows: Any, product: Product, options: DatabaseOptions) -> tuple[SqlColumn, ...]:
+    """Return the columns of a ``ResultSet`` as its driver describes them and the options ask."""
     meta = rows.getMetaData()
-    return [
+    described = (
         Described(
             product=product,
             number=int(meta.getColumnType(at)),
@@ -277,7 +271,8 @@ def described_in(rows: Any, product: str) -> list[Described]:
             nullable=int(meta.isNullable(at)) != _NO_NULLS,
         )
         for at in range(1, int(meta.getColumnCount()) + 1)
-    ]
+    )
+    return tuple(_column_of(one, options) for one in described)
 
 
 def read_rows(
@@ -287,7 +282,7 @@ def read_rows(
     *,
     batch_rows: int,
     fetch_bytes: int,
-    cancels: bool = False,
+    cancels: bool,
 ) -> Iterator[SqlRows]:
     """Stream a result in blocks."""
     names = [column.name for column in columns]

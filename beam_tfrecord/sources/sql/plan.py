@@ -12,14 +12,13 @@ import itertools
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sizes import counted
-from beam_tfrecord.sources.sql.database import Connection, Key, Relation, SqlColumn, Table, trimmed
+from beam_tfrecord.sources.sql.database import Connection, Relation, SqlColumn, Table, trimmed
 from beam_tfrecord.tables import not_found
 
 MAX_PARTITIONS = 1000
@@ -76,7 +75,7 @@ def make_plan(
     relation = _relation(connection, options)
     if relation.where:
         _check_where(connection, relation)
-    found = _described(connection, relation, options.typed)
+    found = _described(connection, relation)
     name = relation.table.name if relation.table else "query"
     by_name = _by_name(found, name)
     columns = _chosen(found, by_name, wanted_columns, options.typed, name)
@@ -86,21 +85,10 @@ def make_plan(
     row_bytes = _row_bytes(relation.table, rows, columns)
     wanted = options.partitions or _partition_count(relation.table, rows, row_bytes)
     wanted = max(1, min(wanted, options.max_connections or MAX_PARTITIONS, MAX_PARTITIONS))
-    key = None
-    if split_by is not None and (wanted > 1 or options.ordered):
-        key = connection.range_key(relation, split_by)
-    if rows is None and not options.ordered and split_by is not None and not _is_number(split_by):
-        # Only a count would show ranges that overlap.
-        key = None
-    partitions = None
-    if wanted > 1 and _goes_by_position(relation, options, key):
-        partitions = _by_position(connection, relation, wanted, rows)
-    if wanted > 1 and partitions is None and split_by is not None and key is not None:
-        if split_by.nullable and options.max_connections is not None:
-            # Rows without a key are one partition more, which --max-connections counts too.
-            wanted = min(wanted, options.max_connections - 1)
-        partitions = _by_key(connection, relation, split_by, key, wanted, rows)
-    if wanted > 1 and partitions is None:
+    conditions = _conditions(connection, relation, options, split_by, wanted)
+    partitions = _counted(connection, relation, conditions, rows)
+    if partitions is None:
+        partitions = (Partition("", rows),)
         _warn(relation, split_by)
     number = keys[0] if len(keys) == 1 and _is_number(keys[0]) else None
     return SqlPlan(
@@ -108,28 +96,17 @@ def make_plan(
         relation=relation,
         columns=columns,
         number=None if options.ordered else number,
-        order_by=_order(connection, keys, split_by, key) if options.ordered else "",
-        partitions=partitions or (Partition("", rows),),
+        order_by=_order(connection, keys, split_by) if options.ordered else "",
+        partitions=partitions,
         row_bytes=row_bytes,
         is_ordered=options.ordered,
         locator=None if keys or options.ordered else connection.locator(relation),
     )
 
 
-def _goes_by_position(relation: Relation, options: DatabaseOptions, key: Key | None) -> bool:
-    """Return whether to cut a table by the positions of its rows, which needs no statistics.
-
-    Positions do not tell how many rows meet a condition, so a key is better then.
-    """
-    is_free = options.partition_column is None and not options.ordered
-    return relation.table is not None and is_free and (key is None or not relation.where)
-
-
-def _described(
-    connection: Connection, relation: Relation, types: Mapping[str, Any]
-) -> tuple[SqlColumn, ...]:
+def _described(connection: Connection, relation: Relation) -> tuple[SqlColumn, ...]:
     try:
-        return connection.describe(relation, types=types)
+        return connection.describe(relation)
     except UsageError as error:
         if relation.table is not None:
             raise
@@ -211,13 +188,10 @@ def _is_number(column: SqlColumn) -> bool:
     )
 
 
-def _order(
-    connection: Connection, keys: Sequence[SqlColumn], split_by: SqlColumn | None, key: Key | None
-) -> str:
-    ordered = [split_by] if split_by is not None and key is None else []
-    ordered += [column for column in keys if column is not split_by]
-    names = [connection.dialect.name(column.name) for column in ordered]
-    return ", ".join(names if key is None else [key.expression, *names])
+def _order(connection: Connection, keys: Sequence[SqlColumn], split_by: SqlColumn | None) -> str:
+    first = [] if split_by is None else [split_by]
+    columns = first + [column for column in keys if column is not split_by]
+    return ", ".join(connection.dialect.name(column.name) for column in columns)
 
 
 def _count(connection: Connection, relation: Relation, *conditions: str) -> int:
@@ -251,41 +225,43 @@ def _column_bytes(column: SqlColumn) -> int:
         return _VARIABLE_BYTES
 
 
-def _by_key(
+def _conditions(
     connection: Connection,
     relation: Relation,
-    column: SqlColumn,
-    key: Key,
+    options: DatabaseOptions,
+    split_by: SqlColumn | None,
     wanted: int,
-    rows: int | None,
-) -> tuple[Partition, ...] | None:
-    """Return partitions by ranges of a key, or None if the database compares and sorts differently.
+) -> list[str] | None:
+    """Return the conditions of partitions, or None if nothing cuts the rows.
 
-    Every row is in at least one range, even if the literals do not ascend. A row is in two ranges
+    Every row meets at least one condition, even if the literals do not ascend. A row meets two
     only if it is below one literal and not below the next.
     """
+    if wanted == 1:
+        return [""]
+    key = None if split_by is None else connection.range_key(relation, split_by)
+    if not options.row_count and not options.ordered and split_by and not _is_number(split_by):
+        # Only a count would show ranges that overlap.
+        key = None
+    # Positions need no statistics, but do not tell how many rows meet a condition.
+    is_free = options.partition_column is None and not options.ordered
+    if relation.table is not None and is_free and (key is None or not relation.where):
+        found = connection.row_cuts(relation, wanted)
+        if found is not None:
+            return ranges(*found, nullable=False)
+    if split_by is None or key is None:
+        return None
+    if split_by.nullable and options.max_connections is not None:
+        # Rows without a key are one partition more, which --max-connections counts too.
+        wanted = min(wanted, options.max_connections - 1)
     try:
-        cuts = connection.cut_points(relation, column, key, wanted)
+        cuts = connection.cut_points(relation, split_by, key, wanted)
     except UsageError as error:
         raise UsageError(
-            f"{relation.name} cannot be cut by {column.name!r}, which is {column.declared} "
+            f"{relation.name} cannot be cut by {split_by.name!r}, which is {split_by.declared} "
             f"({error}): choose another --partition-column, or pass --partitions 1"
         ) from None
-    conditions = ranges(key.expression, cuts, nullable=column.nullable)
-    found = _counted(connection, relation, conditions, rows)
-    is_exact = rows is None or sum(partition.rows or 0 for partition in found) <= rows
-    return _checked(relation, found, rows) if is_exact else None
-
-
-def _by_position(
-    connection: Connection, relation: Relation, wanted: int, rows: int | None
-) -> tuple[Partition, ...] | None:
-    """Return partitions by ranges of row positions, or None if rows have no positions."""
-    found = connection.row_cuts(relation, wanted)
-    if found is None:
-        return None
-    conditions = ranges(*found, nullable=False)
-    return _checked(relation, _counted(connection, relation, conditions, rows), rows)
+    return ranges(key.expression, cuts, nullable=split_by.nullable)
 
 
 def _warn(relation: Relation, split_by: SqlColumn | None) -> None:
@@ -309,21 +285,18 @@ def ranges(name: str, cuts: Sequence[str], *, nullable: bool) -> list[str]:
 
 
 def _counted(
-    connection: Connection, relation: Relation, conditions: Sequence[str], rows: int | None
-) -> tuple[Partition, ...]:
-    """Return partitions, with their row counts if all rows were counted."""
-    counts = (None if rows is None else _count(connection, relation, one) for one in conditions)
-    return tuple(map(Partition, conditions, counts))
-
-
-def _checked(
-    relation: Relation, partitions: tuple[Partition, ...], rows: int | None
-) -> tuple[Partition, ...]:
-    """Return the partitions, after checking that they hold all `rows` if these were counted."""
-    found = sum(partition.rows or 0 for partition in partitions)
-    if rows is not None and found != rows:
+    connection: Connection, relation: Relation, conditions: Sequence[str] | None, rows: int | None
+) -> tuple[Partition, ...] | None:
+    """Return partitions, with row counts if all `rows` were counted; None if a row is in two."""
+    if conditions is None:
+        return None
+    if rows is None or conditions == [""]:
+        return tuple(Partition(condition, rows) for condition in conditions)
+    counts = [_count(connection, relation, condition) for condition in conditions]
+    found = sum(counts)
+    if found < rows:
         raise DataError(
             f"the partitions of {relation.name} hold {counted(found, 'row')} but it has {rows:,}: "
             "choose another --partition-column, or pass --partitions 1"
         )
-    return partitions
+    return tuple(map(Partition, conditions, counts)) if found == rows else None

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.converting import can_cast
+from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sources.sql.database import (
     Connection,
     ConnectionLost,
@@ -90,7 +90,7 @@ _TRANSACTION = {"transaction_read_only": "on", "transaction_isolation": "repeata
 class PostgresConnection(Connection):
     """The base class of connections to PostgreSQL, whether through ADBC or JDBC."""
 
-    dialect = Dialect("postgresql")
+    dialect = Dialect("postgresql", "text")
     place: str
 
     def apply_settings(self, settings: Mapping[str, str]) -> None:
@@ -219,60 +219,46 @@ _INFINITIES = Infinities(
 )
 
 
-def _column_of(
-    field: pa.Field, quoted: str, *, nullable: bool, arrays: str, wanted: pa.DataType | None
-) -> SqlColumn:
+def _column_of(field: pa.Field, nullable: bool, options: DatabaseOptions) -> SqlColumn:
     """Return a column of a described result."""
-    name = _type_name(field)
-    arrow, select, refusal = _native(field, name, quoted, arrays)
-    if wanted is not None and (arrow is None or not wanted.equals(arrow)):
-        if pa.types.is_string(wanted) or (name == "numeric" and pa.types.is_decimal(wanted)):
-            arrow, select, refusal = wanted, f"CAST({quoted} AS text)", ""
-        elif name in _EXACT and can_cast(_EXACT[name], wanted):
-            arrow, select, refusal = wanted, quoted, ""
-        else:
-            refusal = f"it cannot be read as {wanted}: pass --types {field.name}=text"
-            arrow = None
-    shown = f"{name[1:]}[]" if name.startswith("_") else name
-    return SqlColumn(field.name, shown, arrow, nullable, select, refusal)
+    name, wanted = _type_name(field), options.typed.get(field.name)
+    quoted = PostgresConnection.dialect.name(field.name)
+    text = PostgresConnection.dialect.as_text(quoted)
+    column = SqlColumn(field.name, name, _EXACT.get(name, pa.string()), nullable, text)
+    if name in _EXACT:
+        column = dataclasses.replace(column, select=quoted)
+    elif name in _AS_BIGINT:
+        column = dataclasses.replace(column, arrow=pa.int64(), select=f"CAST({quoted} AS bigint)")
+    elif name == "numeric":
+        # The driver converts digits much slower than the server, which runs in parallel.
+        is_decimal = wanted is not None and pa.types.is_decimal(wanted)
+        arrow = wanted if is_decimal else _decimal_of(field)
+        column = dataclasses.replace(column, arrow=arrow)
+    elif name.startswith("_"):
+        item = _EXACT.get(name[1:])
+        column = dataclasses.replace(
+            column,
+            declared=f"{name[1:]}[]",
+            arrow=item and pa.list_(item),
+            select=_list_of_one_dimension(field.name, quoted, name[1:]),
+        ).as_array(options.arrays, text)
+    return column.read_as(wanted, text)
 
 
 def _type_name(field: pa.Field) -> str:
     return (field.metadata or {}).get(b"POSTGRESQL:type", b"").decode() or str(field.type)
 
 
-def _digits(field: pa.Field) -> tuple[int, int] | None:
-    """Return precision and scale of a numeric type, or None if it has no precision.
+def _decimal_of(field: pa.Field) -> pa.DataType:
+    """Return the decimal type of a numeric column, or text if no Arrow decimal holds all of it.
 
     After subtracting four, the upper half of the modifier is the precision, and the lower half the
     scale as a signed number of eleven bits (`numeric_typmod_precision` in PostgreSQL's numeric.c).
     """
     modifier = int((field.metadata or {}).get(b"POSTGRESQL:typmod", b"-1")) - 4
-    if modifier < 0:
-        return None
-    return (modifier >> 16) & 0xFFFF, ((modifier & 0x7FF) ^ 1024) - 1024
-
-
-def _native(
-    field: pa.Field, name: str, quoted: str, arrays: str
-) -> tuple[pa.DataType | None, str, str]:
-    """Return the Arrow type, the expression to select, and the refusal of a column."""
-    if name in _EXACT:
-        return _EXACT[name], quoted, ""
-    if name in _AS_BIGINT:
-        return pa.int64(), f"CAST({quoted} AS bigint)", ""
-    if name == "numeric" and (digits := _digits(field)) is not None:
-        precision, scale = digits
-        if precision <= _LARGEST_PRECISION and 0 <= scale <= precision:
-            # The driver converts digits much slower than the server, which runs in parallel.
-            return pa.decimal128(precision, scale), f"CAST({quoted} AS text)", ""
-    if not name.startswith("_") or arrays == "text":
-        return pa.string(), f"CAST({quoted} AS text)", ""
-    item = _EXACT.get(name[1:])
-    if arrays == "list" and item is not None:
-        return pa.list_(item), _list_of_one_dimension(field.name, quoted, name[1:]), ""
-    cure = "--arrays list or --arrays text" if item is not None else "--arrays text"
-    return None, quoted, f"an array is read with {cure}"
+    precision, scale = modifier >> 16, ((modifier & 0x7FF) ^ 1024) - 1024
+    is_exact = 0 < precision <= _LARGEST_PRECISION and 0 <= scale <= precision
+    return pa.decimal128(precision, scale) if is_exact else pa.string()
 
 
 def _list_of_one_dimension(name: str, quoted: str, item: str) -> str:
@@ -419,26 +405,15 @@ class AdbcConnection(PostgresConnection):
             table = _reader(statement).read_all()
         return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
-    def describe(
-        self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
-    ) -> tuple[SqlColumn, ...]:
-        """Return the columns of a relation, as the server describes its result."""
+    def describe(self, relation: Relation) -> tuple[SqlColumn, ...]:
         with self._statement(relation.select("*")) as statement:
             schema = pa.schema(statement.execute_schema())
         sure: set[str] = set()
         if relation.table is not None:
             asked = _NOT_NULL.format(self.regclass(relation.table))
             sure = {name for (name,) in self.fetch(asked)}
-        return tuple(
-            _column_of(
-                field,
-                self.dialect.name(field.name),
-                nullable=field.name not in sure,
-                arrays=self._engine.options.arrays,
-                wanted=(types or {}).get(field.name),
-            )
-            for field in schema
-        )
+        options = self._engine.options
+        return tuple(_column_of(field, field.name not in sure, options) for field in schema)
 
     def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
         with self._statement(sql) as statement:

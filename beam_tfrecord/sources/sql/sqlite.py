@@ -14,7 +14,7 @@ import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -217,14 +217,12 @@ class SqliteConnection(Connection):
             bytes=size // len(names),
         )
 
-    def describe(
-        self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
-    ) -> tuple[SqlColumn, ...]:
+    def describe(self, relation: Relation) -> tuple[SqlColumn, ...]:
         """Return the columns, with types as declared, or else as found in the values."""
         declared = self._declared(relation)
         table = relation.table
         is_table = table is not None and self._definition(table.name)[0] == "table"
-        wanted = types or {}
+        wanted = self._engine.options.typed
         # SQLite 3.41 and later declare BLOB for any expression in a view or query.
         unknown = [
             name

@@ -32,11 +32,10 @@ class Database:
         rows = ", ".join(f"({number}, {value})" for number, value in enumerate((*literals, "NULL")))
         self.run("DROP TABLE IF EXISTS one", f"CREATE TABLE one (pk int, v {declared}{null})")
         self.run(f"INSERT INTO one VALUES {rows}")
-        with self.engine(**options).connect() as connection:
+        types = {} if wanted is None else {"v": wanted, "V": wanted}
+        with self.engine(types=types, **options).connect() as connection:
             relation = Relation("one")
-            label = connection.describe(relation)[1].name
-            types = {} if wanted is None else {label: wanted}
-            column = connection.describe(relation, types=types)[1]
+            column = connection.describe(relation)[1]
             if column.arrow is None:
                 return column, None, ()
             sql = relation.select(column.select, order_by="pk")

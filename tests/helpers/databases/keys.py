@@ -120,7 +120,7 @@ POSTGRES_UNORDERED = {
 }
 
 
-# By jdbc: and in DuckDB, only numbers cut a table.
+# By jdbc: and in DuckDB, only numbers, dates and timestamps cut a table.
 MARIADB = {
     "tinyint": plain(NUMBERS),
     "tinyint(1)": plain([0, 1, 2, -1]),
@@ -132,6 +132,10 @@ MARIADB = {
     "decimal(38, 10)": plain(_DECIMALS),
     "decimal(65, 30)": plain([*_DECIMALS, "9" * 30]),
     "year": plain([1901, 2000, 2024, 2155, 0]),
+    "date": texts(DATES[1:]),
+    "datetime": texts(moment.strip("'")[:19] for moment in _TS[1:]),
+    "datetime(6)": _TS[1:],
+    "timestamp(6)": _TS[6:],
 }
 
 H2 = {
@@ -140,6 +144,9 @@ H2 = {
     "int": plain(NUMBERS),
     "bigint": plain([*NUMBERS, 2**63 - 1, 2**53, 2**53 + 1]),
     "numeric(38, 10)": plain(_DECIMALS),
+    "date": texts(DATES),
+    "timestamp(9)": _TS,
+    "timestamp(6) with time zone": texts(moment.strip("'") + "+05:30" for moment in _TS[1:]),
 }
 
 SQLITE = {
@@ -169,4 +176,9 @@ DUCKDB = {
     "BIGINT": plain([*NUMBERS, 2**63 - 1, 2**53, 2**53 + 1]),
     "UBIGINT": plain([0, 9, 10, 2**64 - 1, 2**63]),
     "DECIMAL(38, 3)": plain(_DECIMALS),
+    "DATE": texts([*DATES, "infinity", "-infinity", "0044-03-15 (BC)"]),
+    "TIMESTAMP": [*_TS, "'infinity'", "'-infinity'"],
+    "TIMESTAMP_NS": texts([f"2024-01-01 00:00:00.{n:09d}" for n in range(1, 30)]),
+    "TIMESTAMP_S": texts([moment.strip("'")[:19] for moment in _TS]),
+    "TIMESTAMPTZ": [*_TS, "'infinity'"],
 }
