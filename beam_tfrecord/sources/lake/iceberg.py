@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.file_parts import reason_of
 from beam_tfrecord.sources.lake.table import DataFile, LakeTable, Snapshot, parse_time
 from beam_tfrecord.storage import list_names, open_read
 
@@ -31,12 +30,13 @@ class Iceberg(LakeTable):
     """An Apache Iceberg table: its directory, its metadata file, or ``iceberg://catalog/db.table``."""
 
     kind: ClassVar[str] = "iceberg"
+    title: ClassVar[str] = "Iceberg table"
     metadata: str = dataclasses.field(init=False, repr=False, compare=False, default="")
 
     def choose(self) -> Snapshot:
         """Return the snapshot to read."""
         require("iceberg", "an Iceberg table")
-        try:
+        with self.reading():
             table = self._table()
             # Workers read this file, and need no catalogue.
             object.__setattr__(self, "metadata", table.metadata_location)
@@ -50,11 +50,6 @@ class Iceberg(LakeTable):
             )
             mapping = table.name_mapping()
             ids = {name: str(field.field_id) for field in mapping or () for name in field.names}
-        except UsageError:
-            raise
-        # The library raises classes of its own and of several others.
-        except Exception as error:
-            raise self._unreadable(error) from error
         for field in filter(self.is_read, schema.fields):
             if field.initial_default is not None:
                 raise UsageError(
@@ -71,12 +66,10 @@ class Iceberg(LakeTable):
         return Snapshot(schema.as_arrow(), keys, facts, partitioned, ids)
 
     def files(self) -> Iterator[InputFile]:
-        try:
+        with self.reading():
             table = _static(self.metadata, self.properties)
             scan = table.scan(snapshot_id=self.snapshot.facts["version"])
             tasks = sorted(scan.plan_files(), key=lambda task: str(task.file.file_path))
-        except Exception as error:
-            raise self._unreadable(error) from error
         deletes, root = functools.cache(_positions), _plain(table.location()).rstrip("/")
         for task in tasks:
             path = _plain(task.file.file_path)
@@ -129,9 +122,6 @@ class Iceberg(LakeTable):
         if self.version is None and self.as_of is None:
             return table.schema()
         return table.scan(snapshot_id=version).projection()
-
-    def _unreadable(self, error: Exception) -> UsageError:
-        return UsageError(f"cannot read Iceberg table {self.path!r}: {reason_of(error)}")
 
 
 def _static(metadata: str, properties: Any) -> Any:
