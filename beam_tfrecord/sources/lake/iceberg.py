@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -20,7 +19,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.lake.table import DataFile, LakeTable, Snapshot, parse_time
-from beam_tfrecord.storage import list_names, open_read
+from beam_tfrecord.storage import open_read
 
 _SCHEME = "iceberg://"
 
@@ -101,7 +100,11 @@ class Iceberg(LakeTable):
         except FileNotFoundError:
             if self.path.endswith(".metadata.json"):
                 raise
-            raise _without_hint(self.path) from None
+            raise UsageError(
+                f"cannot tell which metadata file of Iceberg table {self.path!r} is current, since "
+                "no metadata/version-hint.text names one: pass the file that its catalogue names, "
+                "with gunzip if its name ends in .gz, or iceberg://CATALOG/DATABASE.TABLE"
+            ) from None
 
     def _snapshot(self, table: Any) -> Any:
         """Return the snapshot to read; None for a table to which nothing was written yet."""
@@ -128,19 +131,6 @@ def _static(metadata: str, properties: Any) -> Any:
     from pyiceberg.table import StaticTable
 
     return StaticTable.from_metadata(metadata, dict(properties or {}))
-
-
-def _without_hint(directory: str) -> UsageError:
-    """Return the error for a directory that does not say which of its metadata files is current."""
-    if not any(
-        ".metadata.json" in name for name in list_names(os.path.join(directory, "metadata"))
-    ):
-        return UsageError(f"cannot read Iceberg table {directory!r}: it has no metadata/ files")
-    return UsageError(
-        f"cannot tell which metadata file of Iceberg table {directory!r} is current, since its "
-        "version-hint.text names none: pass the file that its catalogue names, with gunzip if its "
-        "name ends in .gz, or iceberg://CATALOG/DATABASE.TABLE"
-    )
 
 
 def _positions(location: str) -> dict[str, pa.Array]:
