@@ -28,7 +28,7 @@ from typing import Any, ClassVar, NamedTuple
 import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
-from beam_tfrecord.errors import UsageError, quoted
+from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import type_of_column
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.native.values import Dialect
@@ -197,11 +197,6 @@ class Csv(CsvOptions, TextFiles):
     def remarks(self, inferences: Sequence[CsvInference], schema: pa.Schema) -> list[str]:
         inferred = [field for field in schema if field.name not in self.typed]
         return [
-            *(
-                f"--null {quoted(word)} is one word: if several are meant, repeat --null"
-                for word in self.null_words
-                if "," in word
-            ),
             *self._header_remarks(inferences, schema),
             *remarks_of(inferences, pa.schema(inferred)),
         ]
