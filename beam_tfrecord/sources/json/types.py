@@ -26,7 +26,7 @@ from beam_tfrecord.features.arrow_types import (
     type_name,
 )
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.json.parse import keys_of, members, parse
+from beam_tfrecord.sources.json.parse import NotRight, keys_of, members, parse
 from beam_tfrecord.sources.json.text import Lines
 from beam_tfrecord.sources.merging import joined_schema
 
@@ -183,7 +183,7 @@ class Finder:
     def _add_line(self, line: bytes, where: str) -> None:
         try:
             found = {member.name: member.value for member in members(line)}
-        except ValueError as error:
+        except NotRight as error:
             self.fault = self.fault or f"{where} {error}"
             # PyArrow does not check keys without a column, so each key of the line needs one.
             self.row.add(keys_of(line), where, is_right=False)
