@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from string import Template
 
@@ -190,7 +189,7 @@ def _dense_line(leaf: TFColumn, reading: Reading) -> str:
     note = ""
     if reading.how == VARYING:
         zero = 0.0 if leaf.kind == FLOAT else 0
-        reading = dataclasses.replace(reading, how=FIXED, default=(zero,))
+        reading = reading._replace(how=FIXED, default=(zero,))
         note = "  # stands for a missing value"
     return f"    {quoted(leaf.name)}: {reading_text(reading)},{note}"
 

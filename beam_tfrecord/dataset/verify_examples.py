@@ -179,7 +179,7 @@ def _value_bytes(leaf: TFColumn) -> int:
         return -1
     if is_tensor(arrow):
         item_bytes = max(1, int(arrow.value_type.bit_width) // 8)
-        return math.prod(arrow.shape) * item_bytes
+        return int(math.prod(arrow.shape)) * item_bytes
     if pa.types.is_fixed_size_binary(arrow):
         return int(arrow.byte_width)
     return 8 if leaf.store == "bytes" else -1

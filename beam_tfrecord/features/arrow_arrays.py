@@ -278,10 +278,11 @@ def _short_digits(values: pa.Array) -> Int64Array | None:
     if abs(scale) > _EXACT_POWER:
         return None
     try:
-        digits = pc.cast(values, pa.decimal64(_FEW_DIGITS, scale)).view(pa.int64())
+        short = pc.cast(values, pa.decimal64(_FEW_DIGITS, scale))
     except pa.ArrowInvalid:
         return None
-    return digits.to_numpy()
+    digits: Int64Array = short.view(pa.int64()).to_numpy()
+    return digits
 
 
 def _parsed(text: pa.Array) -> tuple[Float64Array, Float64Array, list[int]]:

@@ -46,6 +46,7 @@ from beam_tfrecord.features.arrow_types import (
     is_uuid,
 )
 from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.python_values import MISFITS, array_of
 from beam_tfrecord.features.tensors import (
     Array,
     TensorType,
@@ -65,7 +66,8 @@ class TFArrays(NamedTuple):
     """The TF columns of one column, as arrays that the kernel encodes."""
 
     arrays: tuple[pa.Array, ...]
-    null_in_list: BoolArray | None
+    null_rows: list[int]
+    """Rows with a null in a list that no fill replaces."""
 
 
 def is_encoded_as_is(feature: Feature) -> bool:
@@ -80,19 +82,17 @@ def is_encoded_as_is(feature: Feature) -> bool:
 
 def arrow_to_tf(array: pa.Array, feature: Feature, *, merge_equal_floats: bool = False) -> TFArrays:
     """Convert a column to the arrays of its TF columns."""
-    conversion = _Conversion(feature, len(array), merge_equal_floats)
+    conversion = _Conversion(feature, merge_equal_floats, set())
     arrays = tuple(conversion.arrays(array, feature.type))
-    return TFArrays(arrays, conversion.null_in_list)
+    return TFArrays(arrays, sorted(conversion.null_rows))
 
 
-class _Conversion:
+class _Conversion(NamedTuple):
     """The conversion of one column of one batch."""
 
-    def __init__(self, feature: Feature, rows: int, merge_equal_floats: bool) -> None:
-        self._feature = feature
-        self._rows = rows
-        self._merge_equal_floats = merge_equal_floats
-        self.null_in_list: BoolArray | None = None
+    feature: Feature
+    merge_equal_floats: bool
+    null_rows: set[int]
 
     def arrays(
         self,
@@ -126,13 +126,13 @@ class _Conversion:
     def _values(
         self, values: pa.Array, arrow: pa.DataType, layers: tuple[Layer, ...], dense: bool
     ) -> Iterator[pa.Array]:
-        if layers and self._feature.fill is not None and values.null_count:
-            fill = typed_scalar(self._feature.fill, values.type, self._feature, "fill")
+        if layers and self.feature.fill is not None and values.null_count:
+            fill = typed_scalar(self.feature.fill, values.type, self.feature, "fill")
             values = pc.fill_null(values, fill)
-        if self._merge_equal_floats:
+        if self.merge_equal_floats:
             values = _with_merged_floats(values)
-        stored = store_values(values, arrow, store=self._feature.store)
-        if self._merge_equal_floats:
+        stored = store_values(values, arrow, store=self.feature.store)
+        if self.merge_equal_floats:
             # What is still a float here, the kernel rounds to float32.
             stored = _with_merged_floats(stored, is_narrow=True)
         if not layers:
@@ -154,20 +154,15 @@ class _Conversion:
             yield make_list(Layer(starts[level], layers[0].missing), lengths)
 
     def _add_null_rows(self, rows: Int64Array, missing: BoolArray | None) -> None:
-        """Add rows to `null_in_list`, except rows that are null themselves."""
-        found = np.zeros(self._rows, bool)
-        found[rows] = True
-        if missing is not None:
-            found &= ~missing
-        if found.any():
-            self.null_in_list = found if self.null_in_list is None else found | self.null_in_list
+        """Add rows to `null_rows`, except rows that are null themselves."""
+        self.null_rows.update((rows if missing is None else rows[~missing[rows]]).tolist())
 
     def _tensors(self, array: pa.ExtensionArray, arrow: pa.DataType) -> Iterator[pa.Array]:
-        tensor, has_dtype = tensor_type(arrow, self._feature.name), is_numpy_tensor(arrow)
-        is_flat = is_flat_tensor(tensor, self._feature.store)
+        tensor, has_dtype = tensor_type(arrow, self.feature.name), is_numpy_tensor(arrow)
+        is_flat = is_flat_tensor(tensor, self.feature.store)
         if not has_dtype:
             array = self._as_numpy(array.storage, tensor, is_flat)
-        elif self._merge_equal_floats:
+        elif self.merge_equal_floats:
             array = _merged_tensors(array, is_narrow=is_flat)
         missing, shape = missing_of(array), tensor.fixed_shape
         data, shapes = (array.storage, None) if tensor.is_dense else array.storage.flatten()
@@ -192,7 +187,7 @@ class _Conversion:
     def _as_numpy(self, storage: pa.Array, tensor: TensorType, is_flat: bool) -> pa.ExtensionArray:
         """Return Arrow's fixed-shape tensors as a column of NumPy arrays."""
         layer, values = open_list(storage)
-        if self._merge_equal_floats:
+        if self.merge_equal_floats:
             values = _with_merged_floats(values, is_narrow=is_flat)
         shape = tensor.fixed_shape or ()
         if values.null_count:
@@ -260,14 +255,11 @@ def _with_merged_floats(values: pa.Array, *, is_narrow: bool = False) -> pa.Arra
 
 def typed_scalar(value: Any, arrow: pa.DataType, feature: Feature, what: str) -> pa.Scalar:
     """Return a value from a schema as a scalar of type `arrow`."""
-    # pyarrow's scalar would truncate 2.5 to 2, but its cast refuses to.
-    has_fraction = isinstance(value, float) and not value.is_integer()
-    if not (has_fraction and pa.types.is_integer(arrow)):
-        with contextlib.suppress(pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError):
-            return pa.scalar(value, arrow)
     try:
+        with contextlib.suppress(*MISFITS):
+            return array_of([value], arrow)[0]
         return pc.cast(pa.scalar(value), arrow)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError, OverflowError) as error:
+    except MISFITS as error:
         raise UsageError(
             f"{what} {value!r} of column {feature.name!r} is not a value of type {arrow}"
         ) from error

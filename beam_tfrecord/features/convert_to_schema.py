@@ -146,9 +146,8 @@ def _convert_struct(array: pa.Array, target: pa.DataType, store: str) -> Convert
         fields.append(converted.array)
         bad_rows = _either(bad_rows, converted.bad_rows)
         error = max(error, converted.error)
-    missing = missing_of(array)
-    mask = None if missing is None else pa.array(missing)
-    made = pa.StructArray.from_arrays(fields, [field.name for field in target], mask=mask)
+    target_names = [field.name for field in target]
+    made = pa.StructArray.from_arrays(fields, target_names, mask=pc.is_null(array))
     return Converted(made, bad_rows, error)
 
 

@@ -21,6 +21,7 @@ MAX_PIXELS = 2**28
 """Default limit: 2**28 pixels are 1 GiB as RGBA; more is a mistake or an attack."""
 
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF")
+_GIF_END = b"\0;"
 _PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 # JPEG: ITU-T T.81. Segments, each a marker with a length, come before the coded pixels.
 _JPEG_START, _JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
@@ -134,7 +135,7 @@ def _is_cut(data: bytes, image: Any) -> bool:
         case "PNG":
             return _PNG_END not in data
         case "GIF":
-            return not _gif_has_end(data, image.tile[0][2])
+            return not data.rstrip(b"\0").endswith(_GIF_END)
         case "BMP":
             return _end_of_bmp(image) > len(data)
         case "TIFF":
@@ -144,23 +145,6 @@ def _is_cut(data: bytes, image: Any) -> bool:
             )
             return any(start + size > len(data) for start, size in zip(starts, sizes, strict=False))
     return False  # Pillow does not open a WebP that is cut off
-
-
-def _gif_has_end(data: bytes, at: int) -> bool:
-    """Return whether the blocks of a GIF, from the pixels of its first frame, reach its end."""
-    with contextlib.suppress(IndexError):
-        while True:
-            while size := data[at]:
-                at += size + 1
-            match data[at + 1 : at + 2]:
-                case b",":
-                    flags = data[at + 10]
-                    at += 12 + (3 * 2 ** ((flags & 7) + 1) if flags & 0x80 else 0)
-                case b"!":
-                    at += 3
-                case kind:
-                    return kind == b";"
-    return False
 
 
 def _end_of_bmp(image: Any) -> int:

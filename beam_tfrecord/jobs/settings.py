@@ -46,9 +46,6 @@ from beam_tfrecord.workdir.job import Identity
 from beam_tfrecord.workdir.target import Target, directory_target
 
 M = TypeVar("M", Manifest, StageManifest)
-# The shares of splits that groups decide are checked from this number of rows on, and may differ
-# from those set by this much.
-_ROWS_WITH_SHARES, _SHARE_ERROR = 100, 0.1
 # The error of rounding to float32 that is worth a warning, as a share of the range of a column.
 # Every float that is not a float32 is rounded, mostly by 1e-7 of the range or less. Half precision,
 # the coarsest usual input of a model, has steps of 5e-4 of a feature that is scaled to 1.
@@ -145,28 +142,12 @@ class Settings(JobSettings[Manifest]):
                 f"there are {counted(len(output.shards), 'shard')} instead of {wanted:,}, because "
                 f"the dataset has only {counted(output.examples, 'row')}"
             )
-        lines += self._share_remarks(output)
-        return lines + _losses(output.schema) + super().remarks(output)
-
-    def _share_remarks(self, output: Manifest) -> list[str]:
-        """Return a warning about splits without rows, or with other shares because of groups."""
-        splits, rows = self.layout.splits, output.examples
-        if output.split_by == ASSIGNED:
-            return []
         filled = {name for name, split in output.splits.items() if split.examples}
-        if rows and (empty := [name for name in splits.filled_names if name not in filled]):
-            why = ": rows with equal --group columns stay together" if splits.group else ""
-            return [f"no row is in split {listed([repr(name) for name in empty])}{why}"]
-        if not splits.group or rows < _ROWS_WITH_SHARES:
-            return []
-        shares = {
-            name: (output.splits[name].examples if name in output.splits else 0) / rows
-            for name in splits.names
-        }
-        if all(abs(shares[name] - share) <= _SHARE_ERROR for name, share in splits.fractions):
-            return []
-        found = ", ".join(f"{name}={share:.2g}" for name, share in shares.items())
-        return [f"the shares are {found}: rows with equal --group columns stay together"]
+        empty = [repr(name) for name in layout.splits.filled_names if name not in filled]
+        if empty and output.examples and output.split_by != ASSIGNED:
+            why = ": rows with equal --group columns stay together" if layout.splits.group else ""
+            lines.append(f"no row is in split {listed(empty)}{why}")
+        return lines + _losses(output.schema) + super().remarks(output)
 
     def load_output(self) -> Manifest:
         """Load the manifest of the dataset at the target."""
@@ -269,25 +250,25 @@ def _shared(call: JobOptions, source: Source) -> dict[str, Any]:
 def _losses(schema: Schema) -> list[str]:
     """Return warnings about the columns whose values lost precision."""
     lossy = [
-        (repr(feature.name), feature.observed, feature.store)
+        (repr(feature.name), feature.store, feature.observed)
         for feature in schema.features
         if feature.observed is not None and feature.observed.max_relative_error
     ]
-    cut = {name: seen.max_relative_error for name, seen, store in lossy if store != "auto"}
-    coarse = [
-        name for name, seen, _ in lossy if name not in cut and rounding_of(seen) > NOTICED_ROUNDING
-    ]
     lines = []
-    if coarse:
+    if coarse := [
+        name
+        for name, store, observed in lossy
+        if store == "auto" and rounding_of(observed) > NOTICED_ROUNDING
+    ]:
         lines.append(
             f"float32 is too coarse for {listed(coarse)}: rounding moves values by more than "
             f'{NOTICED_ROUNDING:.2%} of their range: "store": "bytes" or "text" in --schema '
             "keeps them exact"
         )
-    if cut:
+    if cut := [name for name, store, _ in lossy if store != "auto"]:
         lines.append(
-            f"values of {listed(list(cut))} have more digits than float64 holds (relative error at "
-            f'most {max(cut.values()):.1e}): "store": "text" in --schema keeps them exact'
+            f"values of {listed(cut)} have more digits than float64 holds: "
+            '"store": "text" in --schema keeps them exact'
         )
     return lines
 

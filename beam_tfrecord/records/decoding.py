@@ -179,12 +179,15 @@ class _Builder(NamedTuple):
         if not column.depth:
             return _Built(self._scalars(column, arrow, found))
         values = _values_from_tf(found, arrow, column)
-        missing = _missing(found)
+        missing = None if found.present.all() else found.present == 0
         if column.shape is not None:
             count, counts = math.prod(column.shape), np.diff(found.row_offsets)
             good = (counts == count) | (found.present == 0)
             _check_counts(counts, good, column.name, str(count))
-            return _Built(values, self._dense_layers(column.shape, missing))
+            # Lists of a fixed size need no offsets below the outermost ones.
+            outermost = Layer(found.row_offsets // max(1, math.prod(column.shape[1:])), missing)
+            inner = Layer(np.empty(0, np.int64), None)
+            return _Built(values, (outermost, *[inner] * (column.depth - 1)))
         layers = [Layer(found.row_offsets, missing)]
         starts = found.row_offsets
         for level, name in enumerate(column.row_lengths(self.separator)):
@@ -204,14 +207,6 @@ class _Builder(NamedTuple):
                 f"feature {column.name!r} does not have as many values as its row lengths say"
             )
         return _Built(values, tuple(layers))
-
-    def _dense_layers(self, shape: tuple[int, ...], missing: BoolArray | None) -> tuple[Layer, ...]:
-        present = np.ones(self.rows, np.int64) if missing is None else (~missing).astype(np.int64)
-        layers = [Layer(list_offsets(present * shape[0]), missing)]
-        for size in shape[1:]:
-            above = int(layers[-1].offsets[-1])
-            layers.append(Layer(np.arange(above + 1, dtype=np.int64) * size, None))
-        return tuple(layers)
 
     def _scalars(self, column: TFColumn, arrow: pa.DataType, found: Any) -> pa.Array:
         counts = np.diff(found.row_offsets)
@@ -268,15 +263,7 @@ class _Builder(NamedTuple):
 
 def _check_counts(counts: Int64Array, good: BoolArray, name: str, wanted: str) -> None:
     if not good.all():
-        record = int(np.argmin(good))
-        raise DataError(
-            f"record {record}: feature {name!r} has {counts[record]} values, not {wanted}"
-        )
-
-
-def _missing(found: Any) -> BoolArray | None:
-    """Return which records lack the TF column, or None if all records have it."""
-    return None if found.present.all() else found.present == 0
+        _check(good, name, f"{counts[np.argmin(good)]} values, not {wanted}")
 
 
 def _check_same_lists(layers: tuple[Layer, ...], others: tuple[Layer, ...], name: str) -> None:

@@ -204,11 +204,11 @@ class Encoder:
             if as_is and bare_type(array.type) == array.type:
                 parts.append(array)
                 continue
-            made, null_in_list = arrow_to_tf(
+            made, null_rows = arrow_to_tf(
                 array, feature, merge_equal_floats=self._merge_equal_floats
             )
             parts += made
-            for row in [] if null_in_list is None else np.flatnonzero(null_in_list).tolist():
+            for row in null_rows:
                 code = native.REJECT_CODES[native.NULL_IN_LIST]
                 message = _kernel_message(native.NULL_IN_LIST, feature.name)
                 if feature.fill is not None:

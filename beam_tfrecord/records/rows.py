@@ -42,8 +42,8 @@ def call_on_rows(batch: Batch, function: RowFunction) -> Mapped:
     """Call `function` on each row of a batch."""
     out: list[Any] = []
     sources: list[int] = []
-    # By index of the result. The first result of a row has number 0.
-    subs: dict[int, int] = {}
+    # Number of each result among those of its row.
+    subs: list[int] = []
     rejects: list[Reject] = []
     for index, row in enumerate(batch.data.to_pylist()):
         try:
@@ -55,13 +55,10 @@ def call_on_rows(batch: Batch, function: RowFunction) -> Mapped:
             rejects.append(_reject_of(error, row, batch, index))
             continue
         for sub, output in enumerate(results):
-            if sub:
-                subs[len(out)] = sub
             out.append(output)
             sources.append(index)
-    sub_numbers = np.zeros(len(out), np.int64)
-    sub_numbers[list(subs)] = list(subs.values())
-    return Mapped(out, np.array(sources, np.int64), sub_numbers, tuple(rejects))
+            subs.append(sub)
+    return Mapped(out, np.array(sources, np.int64), np.array(subs, np.int64), tuple(rejects))
 
 
 def outputs_of(result: Any) -> Iterable[Any]:

@@ -134,11 +134,6 @@ def _nulls(array: pa.Array) -> pa.BooleanArray:
     return pa.nulls(len(array), pa.bool_())
 
 
-def _constant(array: pa.Array, value: bool) -> pa.BooleanArray:
-    """Return a value for each row, but null if the row has no value."""
-    return pc.if_else(array.is_valid(), pa.scalar(value), pa.scalar(None, pa.bool_()))
-
-
 def _compared(sign: Operator, values: Values, literal: Literal) -> pa.BooleanArray:
     if not _check(values, literal.kind, literal.text):
         return _nulls(values.array)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 
@@ -38,39 +37,28 @@ _FORMATS = {
 _LONGEST_MAGIC = max(map(len, _FORMATS))
 
 
-class PartOfFile(io.BufferedReader):
+class PartOfFile(io.RawIOBase):
     """Some bytes, and then a range of an open file, as one sequential file."""
 
     def __init__(self, head: bytes, raw: pa.NativeFile, start: int, stop: int) -> None:
-        super().__init__(_RawPart(head, raw, start, stop), _BUFFER_BYTES)
-        self._size = len(head) + stop - start
+        self._head = io.BytesIO(head)
+        self._rest = pa.BufferedInputStream(raw.get_stream(start, stop - start), _BUFFER_BYTES)
+        self._position, self._size = 0, len(head) + stop - start
 
-    def read(self, size: int | None = -1) -> bytes:
+    def read(self, size: int = -1) -> bytes:
         # Damage may state any size, for which Python would ask the system.
-        return super().read(self._size if size is None else min(size, self._size))
-
-
-class _RawPart(io.RawIOBase):
-    def __init__(self, head: bytes, raw: pa.NativeFile, start: int, stop: int) -> None:
-        self._head, self._raw, self._start, self._stop = head, raw, start, stop
-        self._position = 0
+        left = self._size - self._position
+        size = left if size < 0 else min(size, left)
+        head = self._head.read(size)
+        data = head + bytes(self._rest.read(size - len(head)))
+        self._position += len(data)
+        return data
 
     def readable(self) -> bool:
         return True
 
     def tell(self) -> int:
         return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        inside = self._position - len(self._head)
-        if inside < 0:
-            data = self._head[inside:][: len(buffer)]
-        else:
-            self._raw.seek(self._start + inside)
-            data = self._raw.read(min(len(buffer), self._stop - self._start - inside))
-        buffer[: len(data)] = data
-        self._position += len(data)
-        return len(data)
 
 
 def sliced(batch: pa.RecordBatch, batch_rows: int) -> Iterator[pa.RecordBatch]:

@@ -38,7 +38,7 @@ def test_slices_of_nested_lists_keep_only_their_values():
 def test_null_inner_lists_are_named_by_row():
     array = pa.array([[[1]], [None, [2]], None, [[3], None]])
     converted = arrow_to_tf(array, Feature("c", array.type))
-    assert converted.null_in_list.tolist() == [False, True, False, True]
+    assert converted.null_rows == [1, 3]
 
 
 def test_plain_columns_need_no_conversion():

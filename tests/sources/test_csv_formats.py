@@ -186,11 +186,21 @@ def test_formats_of_some_columns(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"date_formats": ["%d.%m"]}, "--date-format '%d.%m' needs one of %Y %y"),
-        ({"date_formats": ["%d.%m.%Y %q"]}, "%q is unknown: known are %Y %y "),
-        ({"date_formats": ["%d.%m.%Y %d"]}, "%d is twice"),
-        ({"date_formats": ["%d.%m.%Y %H"]}, "has a part of a time: pass hours"),
-        ({"date_formats": ["%d.%m.%Y %I:%M"]}, "has a part of a time: pass hours"),
+        *(
+            ({"date_formats": [form]}, f"--date-format '{form}' is no format of dates: pass %d, %m")
+            for form in (
+                *(
+                    "%d.%m",
+                    "%d.%m.%Y %q",
+                    "%d.%m.%Y %d",
+                    "%d.%m.%Y %y",
+                    "%d %b.%m.%Y",
+                    "%d.%m.%Y%z",
+                ),
+                *("%d.%m.%Y %H", "%d.%m.%Y %I:%M", "%d.%m.%Y %H:%M%p", "%d.%m.%Y %H:%M.%f"),
+                *("%d.%m.%Y%z", "%d.%m.%Y %H:%M %Z", "%d.%m.%Y%", "today", ""),
+            )
+        ),
         ({"date_formats": ["%Y%m%d"]}, "would read integers as dates: write COLUMN=%Y%m%d"),
         ({"date_formats": "%d.%m.%Y"}, "is one string: pass a list of them"),
         ({"null_in": ["-1"]}, "--null-in '-1' names no column: write COLUMN=WORD"),

@@ -158,6 +158,18 @@ def test_what_is_finer_than_microseconds_is_refused_in_any_column(tmp_path, kind
     assert sum(batch.num_rows for batch in others.batches()) == 4
 
 
+@pytest.mark.skipif(
+    int(pa.__version__.partition(".")[0]) < 25, reason="cannot write list views to Parquet"
+)
+def test_those_in_list_views_are_refused(tmp_path):
+    views = pa.array([[0]], pa.list_view(US))
+    pq.write_table(
+        pa.table({"in": views}), tmp_path / "x.parquet", use_deprecated_int96_timestamps=True
+    )
+    with pytest.raises(DataError, match=r"'in' of x\.parquet holds .* or in a list view: leave"):
+        list(Parquet(str(tmp_path / "x.parquet")).batches())
+
+
 def instants(scalar):
     """Return a value with its timestamps as whole nanoseconds since 1970."""
     if not scalar.is_valid:

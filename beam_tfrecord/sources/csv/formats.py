@@ -34,17 +34,19 @@ _DIRECTIVES = {
     "Y": "[0-9]{4}",
     "y": "[0-9]{2}",
     "m": "1[0-2]|0[1-9]|[1-9]",
-    "d": "3[01]|[12][0-9]|0[1-9]|[1-9]",
     "b": f"(?i:{'|'.join(name[:3] for name in _MONTHS)})",
     "B": f"(?i:{'|'.join(_MONTHS)})",
+    "d": "3[01]|[12][0-9]|0[1-9]|[1-9]",
     "H": "2[0-3]|[01][0-9]|[0-9]",
     "I": "1[0-2]|0[1-9]|[1-9]",
-    "p": "(?i:am|pm)",
     "M": "[0-5][0-9]|[0-9]",
     "S": "6[01]|[0-5][0-9]|[0-9]",
     "f": "[0-9]{1,6}",
+    "p": "(?i:am|pm)",
     "z": "Z|[+-][0-9]{2}:?[0-5][0-9]",
 }
+_ORDER = "".join(_DIRECTIVES)
+_COMPLETE = re.compile("[Yy][mbB]d((HM(Sf?)?|IM(Sf?)?p)z?)?")
 _HOURS = [f"{hour % 12 or 12:02}{half}" for half in ("am", "pm") for hour in range(12)]
 _PIECE = re.compile("%(.?)|[^%]+", re.DOTALL)
 
@@ -121,24 +123,16 @@ def date_format(text: str) -> DateFormat:
         name = piece[1]
         if name is None or name == "%":
             pattern += re.escape("%" if name else piece[0])
-        elif name in _DIRECTIVES and name not in parts:
-            parts.append(name)
-            pattern += f"(?P<{name}>{_DIRECTIVES[name]})"
         else:
-            problem = "twice" if name in parts else f"unknown: known are %{' %'.join(_DIRECTIVES)}"
-            raise UsageError(f"--date-format {quoted(text)}: %{name} is {problem}")
-    found = frozenset(parts)
-    for one_of in ("Yy", "mbB", "d"):
-        if len(found & set(one_of)) != 1:
-            raise UsageError(f"--date-format {quoted(text)} needs one of %{' %'.join(one_of)}")
-    clock = found - set("YymbBd")
-    is_clock = len(clock & set("HI")) == 1 and "M" in clock and ("I" in clock) == ("p" in clock)
-    if (clock and not is_clock) or ("f" in clock and "S" not in clock):
+            parts.append(name or "%")
+            pattern += f"(?P<{name}>{_DIRECTIVES.get(name)})"
+    in_order = "".join(sorted(parts, key=_ORDER.find))
+    if not _COMPLETE.fullmatch(in_order):
         raise UsageError(
-            f"--date-format {quoted(text)} has a part of a time: pass hours (%H, or %I with %p) "
-            "and minutes (%M), and %f only behind seconds (%S)"
+            f"--date-format {quoted(text)} is no format of dates: pass %d, %m (or %b, %B) and %Y "
+            "(or %y) once each, and for times %H and %M (or %I, %M and %p), perhaps %S, %f and %z"
         )
-    return DateFormat(text, f"^{pattern}$", found)
+    return DateFormat(text, f"^{pattern}$", frozenset(parts))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -171,15 +171,10 @@ def find_tree(paths: Sequence[str], layout: str = "auto") -> Tree:
     """Return the directories and files to list, after reading only the names of their folders."""
     paths = with_zips(paths)
     remote = [path for path in paths if is_remote(path)]
-    if remote and is_web(remote[0]):
+    if remote and (len(paths) > 1 or is_pattern(remote[0]) or is_web(remote[0])):
         raise UsageError(
-            f"cannot read {shown_path(remote[0])!r}: web servers do not list their files: "
-            "download the images first, and give their directory"
-        )
-    if remote and (len(paths) > 1 or is_pattern(remote[0])):
-        raise UsageError(
-            f"cannot read {shown_path(remote[0])!r}: give one directory of images, without a "
-            "pattern"
+            f"cannot read {shown_path(remote[0])!r}: give one directory of images, without "
+            "a pattern: web servers do not list their files: download these first"
         )
     if remote:
         root = storage.absolute_path(remote[0])
@@ -320,18 +315,18 @@ def _local_names(tree: Tree, levels: int = sys.maxsize) -> Iterator[str]:
         path = os.path.join(tree.root, start)
         if os.path.isdir(path):
             prefix = os.path.join(start, "")
-            yield from _walk(tree.root, prefix, (_identity(os.stat(path)),), levels)
+            yield from _walk(tree.root, prefix, (os.path.realpath(path),), levels)
         else:
             yield start
 
 
-def _walk(root: str, prefix: str, above: tuple[tuple[int, int], ...], levels: int) -> Iterator[str]:
+def _walk(root: str, prefix: str, above: tuple[str, ...], levels: int) -> Iterator[str]:
     # With a slash after the names of folders, the names sort like the complete paths.
     found = _scan(os.path.join(root, prefix))
     for name in sorted(name + "/" if is_folder else name for name, is_folder in found):
         yield prefix + name
         if name.endswith("/") and len(above) < levels and not is_hidden(name[:-1]):
-            here = _identity(os.stat(os.path.join(root, prefix + name)))
+            here = os.path.realpath(os.path.join(root, prefix + name))
             if here not in above:
                 yield from _walk(root, prefix + name, (*above, here), levels)
 
@@ -341,16 +336,10 @@ def _scan(directory: str) -> Iterator[tuple[str, bool]]:
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
-                yield entry.name, _is_directory(entry)
+                is_link = entry.is_symlink()
+                yield entry.name, os.path.isdir(entry.path) if is_link else entry.is_dir()
     except OSError as error:
         raise UsageError(f"cannot read directory {directory!r}: {error.strerror}") from error
-
-
-def _is_directory(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a circle of links
-        return False
 
 
 def _file(root: str, name: str) -> Found | str:
@@ -364,10 +353,6 @@ def _file(root: str, name: str) -> Found | str:
     if not stat.S_ISREG(status.st_mode):
         return _NOT_REGULAR
     return Found(name, status.st_size, status.st_mtime_ns, version_and_state(status)[1])
-
-
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino
 
 
 def _is_utf8(name: str) -> bool:

@@ -127,13 +127,13 @@ def add_images(rows: Rows, schema: pa.Schema, how: Reading) -> Batch:
     if "image" in schema.names:
         refused = refused_in((names[index], image.header) for index, image in images.items())
     return batch.replace(
-        data=with_columns(batch, columns, schema),
+        data=_with_columns(batch, columns, schema),
         rejects=(*rows.batch.rejects, *rejects),
         refused=refused,
     )
 
 
-def with_columns(batch: Batch, more: Mapping[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+def _with_columns(batch: Batch, more: Mapping[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
     """Return the columns of `schema` from a batch and from `more`."""
     columns = dict(zip(batch.data.schema.names, batch.data.columns, strict=True)) | dict(more)
     if missing := [name for name in schema.names if name not in columns]:

@@ -6,14 +6,10 @@ is finer, and values far from 1970 wrap. Readers in seconds and in nanoseconds s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.features.arrow_types import is_list
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.parquet.footer import reader_of
 
@@ -34,38 +30,18 @@ def check_int96(
     )
     for in_units in zip(*batches, strict=True):
         for name in columns:
-            times = (_times(batch.column(name)) for batch in in_units)
-            if not all(_is_exact(*leaves) for leaves in zip(*times, strict=True)):
+            if not _is_exact(*(batch.column(name) for batch in in_units)):
                 raise DataError(
                     f"column {name!r} of {file.name} holds an INT96 timestamp that is finer than a "
-                    "microsecond, or too far from 1970: leave it out with --columns, or write the "
-                    "file again with another type of timestamps"
+                    "microsecond, too far from 1970 or in a list view: leave it out with "
+                    "--columns, or write the file again with another type of timestamps"
                 )
 
 
-def _is_exact(*in_units: pa.Array) -> bool:
-    # The readers return the same type for a timestamp that is not INT96.
-    if len({array.type for array in in_units}) == 1:
-        return True
-    seconds, micros, nanos = (array.cast("int64").to_numpy() for array in in_units)
-    # Nanoseconds may wrap, but in the same way as the product does.
-    is_near = np.floor_divide(micros, 10**6) == seconds
-    return bool(is_near.all() and (micros * 1000 == nanos).all())
-
-
-def _times(array: pa.Array) -> Iterator[pa.Array]:
-    """Yield all timestamps in an array."""
-    arrow = array.type
-    if isinstance(array, pa.ExtensionArray):
-        yield from _times(array.storage)
-    elif pa.types.is_timestamp(arrow):
-        yield array.drop_null()
-    elif pa.types.is_struct(arrow):
-        for index in range(arrow.num_fields):
-            yield from _times(array.field(index))
-    elif pa.types.is_map(arrow):
-        # Arrow cannot flatten maps.
-        yield from _times(array.keys)
-        yield from _times(array.items)
-    elif is_list(arrow):
-        yield from _times(array.flatten())
+def _is_exact(seconds: pa.Array, micros: pa.Array, nanos: pa.Array) -> bool:
+    try:
+        seconds.cast(micros.type)
+        # Nanoseconds may wrap, but in the same way as what is made of microseconds.
+        return bool(micros.cast(nanos.type, safe=False).equals(nanos))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return False
