@@ -393,6 +393,8 @@ def test_types_the_kernel_does_not_know(write):
         rows_and_rejects(Csv(path, types={"s": pa.list_(pa.int64())}))
     with pytest.raises(UsageError, match="column 's' cannot be read from csv as float16: "):
         rows_and_rejects(Csv(path, types={"s": "float16"}))
+    with pytest.raises(UsageError, match="column 'd' cannot be read from csv as decimal128"):
+        rows_and_rejects(Csv(path, types={"d": pa.decimal128(5, -2)}))
 
 
 def test_messages_use_the_usual_names_of_types(write):

@@ -223,7 +223,9 @@ def not_readable(name: str, arrow: pa.DataType) -> UsageError:
 def parsed_type(name: str, arrow: pa.DataType) -> pa.DataType:
     """Return the type as which a column is parsed, before it is converted to its own type."""
     types = pa.types
-    if is_numpy_tensor(arrow) or types.is_map(arrow) or types.is_union(arrow):
+    # Arrow parses no decimals that are multiples of ten.
+    is_coarse = types.is_decimal(arrow) and arrow.scale < 0
+    if is_coarse or is_numpy_tensor(arrow) or types.is_map(arrow) or types.is_union(arrow):
         raise not_readable(name, arrow)
     if is_extension(arrow):
         return parsed_type(name, arrow.storage_type)
