@@ -111,19 +111,18 @@ def is_binary(arrow: pa.DataType) -> bool:
 def with_inner_types(
     arrow: pa.DataType, change: Callable[[pa.DataType], pa.DataType]
 ) -> pa.DataType:
-    """Return a nested type in which the types directly inside are changed; others as they are."""
+    """Return a nested type in which the types directly inside are changed; others as they are.
 
-    def changed(field: pa.Field) -> pa.Field:
-        return field.with_type(change(field.type))
-
+    The names of list items and the nullability inside are dropped: they differ between writers.
+    """
     if pa.types.is_struct(arrow):
-        return pa.struct(list(map(changed, arrow)))
+        return pa.struct([(field.name, change(field.type)) for field in arrow])
     if pa.types.is_map(arrow):
-        return pa.map_(changed(arrow.key_field), changed(arrow.item_field))
+        return pa.map_(change(arrow.key_type), change(arrow.item_type))
     if pa.types.is_fixed_size_list(arrow):
-        return pa.list_(changed(arrow.value_field), arrow.list_size)
+        return pa.list_(change(arrow.value_type), arrow.list_size)
     if (layout := _list_layout(arrow)) is not None:
-        return _LISTS[layout][1](changed(arrow.value_field))
+        return _LISTS[layout][1](change(arrow.value_type))
     return arrow
 
 

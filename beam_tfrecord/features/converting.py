@@ -12,7 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.features.arrow_arrays import Int64Array
-from beam_tfrecord.features.arrow_types import bare_type, is_binary, is_list, is_text, numpy_dtype
+from beam_tfrecord.features.arrow_types import (
+    bare_type,
+    is_binary,
+    is_list,
+    is_text,
+    numpy_dtype,
+    with_inner_types,
+)
 from beam_tfrecord.features.feature import labels_of, with_labels
 from beam_tfrecord.features.tensors import TensorType, join_tensor_types
 
@@ -29,22 +36,11 @@ _MOST_DIGITS = 38
 def plain_type(arrow: pa.DataType) -> pa.DataType:
     """Return the logical type of a column, without details of the layout in one file.
 
-    A dictionary type becomes the type of its values. The names and nullability of list items are
-    dropped, because they differ between writers.
+    A dictionary type becomes the type of its values.
     """
     if pa.types.is_dictionary(arrow):
         return _without_view(plain_type(arrow.value_type))
-    if pa.types.is_fixed_size_list(arrow):
-        return pa.list_(plain_type(arrow.value_type), arrow.list_size)
-    if pa.types.is_large_list(arrow):
-        return pa.large_list(plain_type(arrow.value_type))
-    if pa.types.is_list(arrow):
-        return pa.list_(plain_type(arrow.value_type))
-    if pa.types.is_struct(arrow):
-        return pa.struct([(field.name, plain_type(field.type)) for field in arrow])
-    if pa.types.is_map(arrow):
-        return pa.map_(plain_type(arrow.key_type), plain_type(arrow.item_type))
-    return arrow
+    return with_inner_types(arrow, plain_type)
 
 
 def _without_view(arrow: pa.DataType) -> pa.DataType:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import re
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -25,7 +24,10 @@ _GIF_END = b"\0;"
 _PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 # JPEG: ITU-T T.81. Segments, each a marker with a length, come before the coded pixels.
 _JPEG_START, _JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
-_JPEG_MARKER = re.compile(rb"\xff+([\xc0-\xcf\xda-\xfe])")
+_SEGMENT = struct.Struct(">BBH")  # 0xFF, marker, length with its own two bytes
+_FILL = 0xFF
+_SEGMENTS = frozenset((*range(0xC0, 0xD0), *range(0xDA, 0x100)))
+_FRAME = struct.Struct(">BHHB")  # bits of a sample, height, width, components
 _SCAN, _EXIF = 0xDA, 0xE1
 # SOF0 to SOF15 without DHT, JPG and DAC. Decoders read baseline, extended and progressive frames.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
@@ -38,10 +40,12 @@ _STARTS, _SIZES = (273, 324), (279, 325)  # of strips or tiles
 
 def describe(data: bytes, *, check_end: bool = True, max_pixels: int = MAX_PIXELS) -> Header:
     """Read the header of an image, and with `check_end` check that the file is complete."""
-    with pillow_faults():
+    if data.startswith(_JPEG_START):
         # Most images are JPEGs, whose header takes Pillow ten times as long.
-        is_jpeg = data.startswith(_JPEG_START)
-        header, is_cut = _read_jpeg(data) if is_jpeg else _read_other(data, max_pixels)
+        header, is_cut = _read_jpeg(data)
+    else:
+        with pillow_faults():
+            header, is_cut = _read_other(data, max_pixels)
     if not header.width * header.height:
         raise Fault("damaged", "is damaged: it has no pixels")
     if is_cut and check_end:
@@ -97,16 +101,21 @@ def pillow_faults() -> Iterator[None]:
 
 def _read_jpeg(data: bytes) -> tuple[Header, bool]:
     """Return the header of a JPEG, and whether it lacks its end mark."""
-    at, frame, orientation = 2, None, UPRIGHT
-    while found := _JPEG_MARKER.match(data, at):
-        marker, at = found[1][0], found.end()
-        end = at + int.from_bytes(data[at : at + 2], "big")
+    at, coding, frame, orientation = 2, 0, b"", UPRIGHT
+    while at + _SEGMENT.size <= len(data):
+        fill, marker, length = _SEGMENT.unpack_from(data, at)
+        if fill != _FILL or marker not in _SEGMENTS:
+            break
+        if marker == _FILL:
+            at += 1
+            continue
+        begin, end = at + _SEGMENT.size, at + 2 + length
         if marker in _FRAMES:
-            frame = marker, *struct.unpack_from(">BHHB", data, at + 2)
-        elif marker == _EXIF and data.startswith(b"Exif\0\0", at + 2):
-            orientation = _exif_orientation(data[at + 2 : end])
-        elif marker == _SCAN and frame:
-            coding, bits, height, width, components = frame
+            coding, frame = marker, data[begin : begin + _FRAME.size]
+        elif marker == _EXIF and data.startswith(b"Exif\0\0", begin):
+            orientation = _exif_orientation(data[begin:end])
+        elif marker == _SCAN and len(frame) == _FRAME.size:
+            bits, height, width, components = _FRAME.unpack(frame)
             is_decoded = coding in _DECODED_FRAMES and bits == 8
             refusal = None if is_decoded else "has a coding that TensorFlow does not decode"
             header = Header("jpeg", width, height, min(components, 3), orientation, refusal)

@@ -39,6 +39,7 @@ from beam_tfrecord.tables import not_found
 
 _NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _DAY_MS = 86_400_000
+_WILDCARDS = {"%": ".*", "_": "."}
 _FLOATS = (pa.float32(), pa.float64())
 _HINTS = {
     "number": "write a number without quotes",
@@ -261,12 +262,9 @@ def _matches(values: Values, like: Like) -> pa.BooleanArray:
 
 def _regex(like: Like) -> str:
     """Return a pattern of LIKE as a regular expression of RE2."""
-    pieces, is_escaped = [r"(?s)\A"], False
-    for character in like.pattern:
-        if not is_escaped and character == like.escape:
-            is_escaped = True
-            continue
-        wild = {"%": ".*", "_": "."}.get(character)
-        pieces.append(wild if wild and not is_escaped else re.escape(character))
-        is_escaped = False
-    return "".join([*pieces, r"\z"])
+    token = f"{re.escape(like.escape)}.|." if like.escape else "."
+    return rf"(?s)\A{re.sub(f'(?s){token}', _token_regex, like.pattern)}\z"
+
+
+def _token_regex(token: re.Match[str]) -> str:
+    return _WILDCARDS.get(token[0]) or re.escape(token[0][-1])

@@ -34,7 +34,6 @@ from beam_tfrecord.tables import cell
 GUIDE = "see docs/filter.md"
 # Larger than any exponent of a number that Arrow holds, and small enough to compute with.
 _MOST_EXPONENT = 500
-_MOST_CHARACTERS = 2**20
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _MOMENT = re.compile(
@@ -72,8 +71,6 @@ def parse_filter(text: str) -> Condition:
         raise UsageError(f"--filter is {text!r}, not a text: pass a condition such as 'a > 0'")
     if not text.strip():
         raise UsageError("--filter is empty: pass a condition such as 'a > 0', or leave it out")
-    if len(text) > _MOST_CHARACTERS:
-        raise UsageError(f"--filter is longer than {_MOST_CHARACTERS:,} characters: shorten it")
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -100,7 +100,9 @@ class Excel(ExcelOptions, TypedFiles):
         return self.typed
 
     def join(self, one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-        return one if one.equals(other) else _JOINED.get(frozenset((one, other)))
+        if pa.types.is_null(one) or one.equals(other):
+            return other
+        return one if pa.types.is_null(other) else _JOINED.get(frozenset((one, other)))
 
     @contextlib.contextmanager
     def opened(self, file: InputFile) -> Iterator[OpenTable]:

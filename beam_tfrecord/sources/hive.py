@@ -7,7 +7,7 @@ and ``__HIVE_DEFAULT_PARTITION__`` for null.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -91,18 +91,6 @@ def with_partitions(data: pa.RecordBatch, file: InputFile, schema: pa.Schema) ->
     if not arrays:
         return data.select([])
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def partition_texts(
-    file: InputFile, schema: pa.Schema, num_rows: int, *, inside: Collection[str]
-) -> dict[str, pa.Array]:
-    """Return the float columns of a path as text, which keeps all digits."""
-    floats = {field.name for field in schema if pa.types.is_floating(field.type)}.difference(inside)
-    return {
-        name: pa.repeat(pa.scalar(text), num_rows)
-        for name, text in file.partitions
-        if name in floats and text is not None
-    }
 
 
 def partition_value(file: InputFile, field: pa.Field) -> pa.Scalar:

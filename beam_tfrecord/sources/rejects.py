@@ -19,9 +19,13 @@ def bad_value(
 
     The message has the begin of the value, or the text `shown`.
     """
-    shown = shown or value[:_SHOWN_CHARS] + "…" * (len(value) > _SHOWN_CHARS)
-    message = f"column {column!r} is {shown} in {where}, which {problem}"
+    message = f"column {column!r} is {shown or shortened(value)} in {where}, which {problem}"
     return Reject(unit, row, column, "bad-value", message, value[:MAX_VALUE_CHARS], where)
+
+
+def shortened(text: str) -> str:
+    """Return a text, cut if it is too long for a message."""
+    return text[:_SHOWN_CHARS] + "…" * (len(text) > _SHOWN_CHARS)
 
 
 def without_rows(batch: Batch, faulty: Mapping[int, Reject], lost: Iterable[Reject] = ()) -> Batch:

@@ -29,7 +29,7 @@ from beam_tfrecord.features.converting import convert_each
 from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Unit
 from beam_tfrecord.sources.file_parts import raise_infrastructure
 from beam_tfrecord.sources.files import FileSource
-from beam_tfrecord.sources.hive import partition_texts, with_partitions
+from beam_tfrecord.sources.hive import with_partitions
 from beam_tfrecord.sources.rejects import without_rows
 from beam_tfrecord.storage import is_in_zip, is_remote, open_read, plain_path
 
@@ -244,9 +244,8 @@ def batch_of(
     names = [*columns, ""]
     data = pa.RecordBatch.from_arrays([*columns.values(), pa.nulls(rows)], names)
     data = with_partitions(data.select(range(len(columns))), unit.file, schema)
-    exact = {**numbers, **partition_texts(unit.file, schema, rows, inside=columns)}
     origin = Origin(unit.name, unit.index, first_row, address=address)
-    batch = Batch(data, origin, numbers=pa.RecordBatch.from_pydict(exact) if exact else None)
+    batch = Batch(data, origin, numbers=pa.RecordBatch.from_pydict(numbers) if numbers else None)
     return without_rows(batch, rejects)
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.features.arrow_arrays import Int64Array
-from beam_tfrecord.features.arrow_types import is_text
+from beam_tfrecord.features.arrow_types import is_binary, is_text
 from beam_tfrecord.features.convert_to_schema import convert
 from beam_tfrecord.features.converting import can_cast, cast_exactly, join_types, plain_field
 from beam_tfrecord.options.sources import TypedOptions
@@ -416,11 +416,15 @@ def _converted(values: pa.Array, to: pa.DataType) -> tuple[pa.Array, Int64Array,
         array, bad_rows, _ = convert(values, to)
         misfits = np.flatnonzero([] if bad_rows is None else bad_rows)
         return array.cast(to), misfits, f"is not {to}: correct it, or leave it out with --columns"
-    return *cast_exactly(values, to), f"is not {to} exactly: correct --schema"
+    if is_binary(values.type) and is_text(to):
+        problem = "is not UTF-8: correct it, or leave it out with --columns"
+    else:
+        problem = f"is not {to} exactly: correct --schema"
+    return *cast_exactly(values, to), problem
 
 
 def _shown(value: pa.Scalar) -> str:
-    if is_text(value.type):
+    if is_text(value.type) or is_binary(value.type):
         return bytes(value.as_buffer()).decode(errors="backslashreplace")
     return str(value.as_py())
 

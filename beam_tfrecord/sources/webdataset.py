@@ -235,8 +235,7 @@ def _column(raw: pa.NativeFile, samples: Sequence[_Sample], field: pa.Field) -> 
         raw.seek(0 if member is None else member.offset_data)
         data.append(None if member is None else raw.read(member.size))
     array = pa.array(data, pa.large_binary())
-    if pa.types.is_large_binary(field.type):
-        return array
-    # Text that is not UTF-8 is left to the writer, which rejects its rows.
-    text = array.cast(pa.binary()).view(pa.string())
-    return pc.ascii_trim_whitespace(text) if pa.types.is_integer(field.type) else text
+    if pa.types.is_integer(field.type):
+        return pc.ascii_trim_whitespace(array.cast(pa.binary()).view(pa.string()))
+    # Bytes, because text may not be UTF-8.
+    return array

@@ -393,6 +393,8 @@ def test_types_the_kernel_does_not_know(write):
         rows_and_rejects(Csv(path, types={"s": pa.list_(pa.int64())}))
     with pytest.raises(UsageError, match="column 's' cannot be read from csv as float16: "):
         rows_and_rejects(Csv(path, types={"s": "float16"}))
+    with pytest.raises(UsageError, match="column 'd' cannot be read from csv as decimal128"):
+        rows_and_rejects(Csv(path, types={"d": pa.decimal128(5, -2)}))
 
 
 def test_messages_use_the_usual_names_of_types(write):
@@ -400,10 +402,3 @@ def test_messages_use_the_usual_names_of_types(write):
     _, rejects = rows_and_rejects(Csv(path, types={"a": "float64", "b": "timestamp"}))
     assert "is 'x' in a.csv:3, which is not float64: " in rejects[0].message
     assert "is 'y' in a.csv:4, which is not timestamp: " in rejects[1].message
-
-
-def test_a_word_for_null_with_a_comma_is_remarked_on(write):
-    path = write("a,b\n1,x\n")
-    assert Csv(path, null_words=["NA,?"]).inferred()[1] == [
-        "--null 'NA,?' is one word: if several are meant, repeat --null"
-    ]

@@ -229,6 +229,13 @@ def test_kinds_that_differ_need_text(tmp_path):
         rows_at(path, types={"x": "string", "yy": "int64"})
 
 
+def test_a_column_may_be_empty_in_one_file(tmp_path):
+    for name, values in (("a", [None, datetime.time(1, 2)]), ("b", [None]), ("c", [None, None])):
+        book(tmp_path / f"{name}.xlsx", x=[["id", "clock"], *([7, value] for value in values)])
+    found = [row["clock"] for row in rows_at(tmp_path)]
+    assert found == [None, datetime.time(1, 2), None, None, None]
+
+
 def test_numbers_and_dates_join_across_files(tmp_path):
     book(tmp_path / "a.xlsx", s=[["x", "t"], [1, DAY]])
     book(tmp_path / "b.xlsx", s=[["x", "t"], [1.5, TIME]])

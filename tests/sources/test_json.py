@@ -407,6 +407,8 @@ def test_stated_types(tmp_path, arrow, good, bad):
 def test_types_that_json_cannot_hold_are_refused(tmp_path):
     with pytest.raises(UsageError, match="'a' cannot be read from json as map<string, int64>: "):
         Json("x.jsonl", types={"a": pa.map_(pa.string(), pa.int64())})
+    with pytest.raises(UsageError, match="'a' cannot be read from json as decimal128"):
+        Json("x.jsonl", types={"a": pa.decimal128(5, -2)})
 
 
 def test_nested_types_of_a_schema(tmp_path):

@@ -429,6 +429,13 @@ class TestTables:
         words = pa.array([[("k", "v")], None], pa.map_(pa.string_view(), pa.string_view()))
         assert spooled(pa.table({"a": words}))["a"].to_pylist() == [[("k", "v")], None]
 
+    def test_null_lists_of_items_that_are_never_null(self):
+        arrow = pa.list_(pa.field("element", pa.int8(), nullable=False), 1)
+        assert spooled(pa.table({"a": pa.array([[1], None], arrow)}))["a"].to_pylist() == [
+            [1],
+            None,
+        ]
+
     def test_tables_of_arrow(self):
         table = pa.table({"a": [1, 2], "b": pa.array(["x", "x"]).dictionary_encode()})
         assert spooled(table).to_pydict() == {"a": [1, 2], "b": ["x", "x"]}

@@ -71,7 +71,7 @@ def _read_header(raw: pa.NativeFile, file: InputFile) -> _Header:
     from fastavro import block_reader, writer
     from fastavro.schema import expand_schema
 
-    stream = PartOfFile(b"", raw, 0, file.bytes)
+    stream: Any = PartOfFile(b"", raw, 0, file.bytes)
     try:
         reader = block_reader(stream)
         schema: Any = expand_schema(json.loads(reader.metadata["avro.schema"]))
@@ -105,7 +105,7 @@ def _blocks(raw: pa.NativeFile, header: _Header, start: int, stop: int) -> Itera
     from fastavro.read import LOGICAL_READERS
 
     LOGICAL_READERS.update(DECIMAL_READERS)
-    stream = PartOfFile(header.uncompressed, raw, start, stop)
+    stream: Any = PartOfFile(header.uncompressed, raw, start, stop)
     yield from block_reader(stream)
     if rest := len(header.uncompressed) + stop - start - stream.tell():
         raise ValueError(f"it is cut off in its last {rest:,} bytes")

@@ -79,6 +79,10 @@ class Coco(CocoOptions, ImageSource):
             require("coco", "masks of objects")
         return super().files()
 
+    @property
+    def _needs_images(self) -> bool:
+        return True
+
     def merge(self, inferences: Iterable[RowsInference]) -> pa.Schema:
         types = {**COLUMNS, **dict(map(MASKS.__getitem__, self.masks or ()))}
         fields = tuple(pa.field(name, arrow) for name, arrow in types.items())

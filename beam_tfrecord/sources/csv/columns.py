@@ -59,7 +59,9 @@ def target_of(field: pa.Field, column: int) -> Target:
     if types.is_timestamp(arrow):
         zoned = arrow.tz is not None
         return Target(column, kinds.AS_TIME, 8, ticks=_TICKS[arrow.unit], zoned=zoned)
-    if any(is_kind(arrow) for is_kind in _FROM_WORDS):
+    # Arrow parses no decimals that are multiples of ten.
+    is_coarse = types.is_decimal(arrow) and arrow.scale < 0
+    if not is_coarse and any(is_kind(arrow) for is_kind in _FROM_WORDS):
         return Target(column, kinds.AS_WORDS)
     raise UsageError(
         f"column {field.name!r} cannot be read from csv as {type_name(arrow)}: "

@@ -44,7 +44,7 @@ class Piece(NamedTuple):
 
     start: int
     stop: int
-    rows: int
+    rows: int | None  # None if nobody has counted them
     line: int
     rows_are_lines: bool
 

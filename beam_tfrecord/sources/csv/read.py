@@ -38,12 +38,11 @@ from beam_tfrecord.sources.csv.formats import Format, Formats
 from beam_tfrecord.sources.csv.text import CLOSE_QUOTE, NULL_WORDS, to_utf8
 from beam_tfrecord.sources.csv.types import CsvInference, Found
 from beam_tfrecord.sources.merging import fields_inside
-from beam_tfrecord.sources.rejects import bad_value
+from beam_tfrecord.sources.rejects import bad_value, shortened
 from beam_tfrecord.sources.text_files import BLOCK_BYTES, MAX_ROW_BYTES, batch_of, open_text
 
 _INFERRED_ROWS = 4096
 _OR_SKIP = ", --skip-lines or --comment"
-_SHOWN_IN_MESSAGE = 40
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +119,7 @@ def infer_unit(unit: Unit, how: Reading) -> CsvInference:
         for column, kind, _, start, value in typer.take_sightings():
             text = value.decode("utf-8", "backslashreplace").strip(" \t")
             if in_formats.keeps(column, kind, text):
-                kinds[column].append(Found(kind, window.line_of(start), _shortened(text)))
+                kinds[column].append(Found(kind, window.line_of(start), shortened(text)))
         for column, found in in_formats.new_kinds(window):
             kinds[column].append(found)
         window.move(next_at)
@@ -159,7 +158,7 @@ class _FormattedTyper:
                 buffers[1][bad] = 0
                 texts = array_of(Target(column, AS_WORDS), pa.string(), buffers)
                 for kind, row in typer.new_kinds(form.plain(texts)):
-                    shown = _shortened(texts[row].as_py())
+                    shown = shortened(texts[row].as_py())
                     yield column, Found(kind, window.line_of(starts[row]), shown)
 
 
@@ -311,9 +310,4 @@ class _UnitReader:
 
 def _quoted(text: str) -> str:
     r"""Return a text in quotes, on one line; a byte that is not UTF-8 is shown like ``\xe9``."""
-    return repr(_shortened(text)).replace("\\\\", "\\")
-
-
-def _shortened(text: str) -> str:
-    """Return a text, cut if it is too long for a message."""
-    return text if len(text) <= _SHOWN_IN_MESSAGE else text[:_SHOWN_IN_MESSAGE] + "…"
+    return repr(shortened(text)).replace("\\\\", "\\")

@@ -28,14 +28,14 @@ from typing import Any, ClassVar, NamedTuple
 import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
-from beam_tfrecord.errors import UsageError, quoted
+from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import type_of_column
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.native.values import Dialect
 from beam_tfrecord.options.sources import CsvOptions
 from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Scan, Source, Unit, altered
 from beam_tfrecord.sources.csv.columns import keeps_text
-from beam_tfrecord.sources.csv.cut import ChunkScan, cut, scan_chunk
+from beam_tfrecord.sources.csv.cut import ChunkScan, Piece, cut, scan_chunk
 from beam_tfrecord.sources.csv.formats import Formats, is_number
 from beam_tfrecord.sources.csv.read import CsvUnit, Reading, infer_unit, read_unit
 from beam_tfrecord.sources.csv.text import Header, dialect_of, first_fields, read_header
@@ -155,28 +155,26 @@ class Csv(CsvOptions, TextFiles):
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         file, header = scans[0].chunk.file, scans[0].detail.header
         if is_stream(file, self.encoding):
-            return [self._stream_unit(file, header)] if header.names else []
-        pieces = cut([scan.detail.chunk for scan in scans], header)
+            # Nobody has counted the lines and rows of a stream.
+            stop = max(header.stop, file.bytes)
+            whole = Piece(header.stop, stop, None, header.lines + 1, rows_are_lines=False)
+            pieces = [whole] if header.names else []
+        else:
+            pieces = cut([scan.detail.chunk for scan in scans], header)
+        # Besides values about as long as text, records have framing and features.
+        fixed = 24 + sum(len(name) + 8 for name in header.names)
         return [
             Unit(
                 *(file.unit_name(index, len(pieces)), file, index, piece.start, piece.stop),
                 rows=piece.rows,
                 input_bytes=piece.stop - piece.start,
-                encoded_bytes=_encoded_bytes(header, piece.rows, piece.stop - piece.start),
+                encoded_bytes=2 * text_bytes_of(file)
+                if piece.rows is None
+                else piece.rows * fixed + piece.stop - piece.start,
                 detail=CsvUnit(header.names, piece.line, piece.rows_are_lines),
             )
             for index, piece in enumerate(pieces)
         ]
-
-    def _stream_unit(self, file: InputFile, header: Header) -> Unit:
-        return Unit(
-            *(file.name, file, 0, header.stop, max(header.stop, file.bytes)),
-            rows=None,
-            input_bytes=file.bytes,
-            encoded_bytes=2 * text_bytes_of(file),
-            # Nobody has counted the lines of a stream.
-            detail=CsvUnit(header.names, header.lines + 1, rows_are_lines=False),
-        )
 
     def infer(self, of: Unit) -> CsvInference:
         return infer_unit(of, self.reading(of.file))
@@ -199,11 +197,6 @@ class Csv(CsvOptions, TextFiles):
     def remarks(self, inferences: Sequence[CsvInference], schema: pa.Schema) -> list[str]:
         inferred = [field for field in schema if field.name not in self.typed]
         return [
-            *(
-                f"--null {quoted(word)} is one word: if several are meant, repeat --null"
-                for word in self.null_words
-                if "," in word
-            ),
             *self._header_remarks(inferences, schema),
             *remarks_of(inferences, pa.schema(inferred)),
         ]
@@ -264,9 +257,3 @@ def with_texts(source: Source, schema: pa.Schema) -> Source:
 def _with_text(field: pa.Field) -> pa.Field:
     noted = Feature(field.name, field.type, nullable=field.nullable, store="text").to_arrow()
     return noted if keeps_text(noted) else field
-
-
-def _encoded_bytes(header: Header, rows: int, text_bytes: int) -> int:
-    """Estimate the size of the records: framing, features, and values about as long as text."""
-    fixed: int = 24 + sum(len(name) + 8 for name in header.names)
-    return rows * fixed + text_bytes

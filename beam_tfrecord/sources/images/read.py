@@ -32,6 +32,8 @@ _FIELDS = {
 _ORIGINAL_FIELDS = {"original_width": pa.int64(), "original_height": pa.int64()}
 _SHOWN_CHARACTERS = 200
 _READ_BYTES = 2**24
+# A pipe in place of a file would block.
+_READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 # Small enough that the batches of all threads, and some finished batches, need little memory.
 BATCH_BYTES = 8 * 2**20
@@ -127,13 +129,13 @@ def add_images(rows: Rows, schema: pa.Schema, how: Reading) -> Batch:
     if "image" in schema.names:
         refused = refused_in((names[index], image.header) for index, image in images.items())
     return batch.replace(
-        data=_with_columns(batch, columns, schema),
+        data=with_columns(batch, columns, schema),
         rejects=(*rows.batch.rejects, *rejects),
         refused=refused,
     )
 
 
-def _with_columns(batch: Batch, more: Mapping[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+def with_columns(batch: Batch, more: Mapping[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
     """Return the columns of `schema` from a batch and from `more`."""
     columns = dict(zip(batch.data.schema.names, batch.data.columns, strict=True)) | dict(more)
     if missing := [name for name in schema.names if name not in columns]:
@@ -218,8 +220,7 @@ def _content(path: str, size: int, how: Reading) -> bytes:
 
 
 def _read_local(path: str, size: int) -> bytes:
-    # A pipe in place of a file would block.
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    file = os.open(path, _READ_FLAGS)
     try:
         data = os.read(file, size + 1)
         # Another size than in the listing, or more than a single call returns.

@@ -79,7 +79,7 @@ class Member(NamedTuple):
     text: str
 
 
-class NotRight(ValueError):
+class NotRight(Exception):
     """A line that is not right, with the reason."""
 
 
@@ -94,8 +94,6 @@ def members(line: bytes) -> list[Member]:
         raise NotRight(f"is not UTF-8 (byte {error.start + 1})") from error
     except json.JSONDecodeError as error:
         raise NotRight(f"is not valid JSON ({error.msg}, column {error.pos + 1})") from error
-    except NotRight:
-        raise
     except ValueError as error:
         # Python converts no integer with thousands of digits.
         raise NotRight(f"cannot be read ({error})") from error
@@ -163,7 +161,7 @@ def _as_text(lines: Lines, names: Collection[str]) -> Lines:
 def _line_as_text(line: bytes, names: Collection[str]) -> bytes:
     try:
         found = members(line)
-    except ValueError:
+    except NotRight:
         return line
     if not any(_is_other(member, names) for member in found):
         return line

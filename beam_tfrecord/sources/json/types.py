@@ -26,7 +26,7 @@ from beam_tfrecord.features.arrow_types import (
     type_name,
 )
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.json.parse import keys_of, members, parse
+from beam_tfrecord.sources.json.parse import NotRight, keys_of, members, parse
 from beam_tfrecord.sources.json.text import Lines
 from beam_tfrecord.sources.merging import joined_schema
 
@@ -183,7 +183,7 @@ class Finder:
     def _add_line(self, line: bytes, where: str) -> None:
         try:
             found = {member.name: member.value for member in members(line)}
-        except ValueError as error:
+        except NotRight as error:
             self.fault = self.fault or f"{where} {error}"
             # PyArrow does not check keys without a column, so each key of the line needs one.
             self.row.add(keys_of(line), where, is_right=False)
@@ -223,7 +223,9 @@ def not_readable(name: str, arrow: pa.DataType) -> UsageError:
 def parsed_type(name: str, arrow: pa.DataType) -> pa.DataType:
     """Return the type as which a column is parsed, before it is converted to its own type."""
     types = pa.types
-    if is_numpy_tensor(arrow) or types.is_map(arrow) or types.is_union(arrow):
+    # Arrow parses no decimals that are multiples of ten.
+    is_coarse = types.is_decimal(arrow) and arrow.scale < 0
+    if is_coarse or is_numpy_tensor(arrow) or types.is_map(arrow) or types.is_union(arrow):
         raise not_readable(name, arrow)
     if is_extension(arrow):
         return parsed_type(name, arrow.storage_type)

@@ -17,7 +17,6 @@ import pyarrow as pa
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.file_parts import reason_of
 from beam_tfrecord.sources.lake.table import DataFile, LakeTable, Snapshot, parse_time
 from beam_tfrecord.storage import is_remote
 
@@ -37,6 +36,7 @@ class Delta(LakeTable):
     """A Delta Lake table: a directory or URL that has a ``_delta_log/``."""
 
     kind: ClassVar[str] = "delta"
+    title: ClassVar[str] = "Delta Lake table"
 
     def choose(self) -> Snapshot:
         """Return the snapshot to read."""
@@ -46,7 +46,9 @@ class Delta(LakeTable):
             raise UsageError(
                 f"Delta Lake table {self.path!r} has no version {self.version}: the last is {last}"
             )
-        self._load(table, self._version_at(table) if self.version is None else self.version)
+        version = self._version_at(table) if self.version is None else self.version
+        with self.reading():
+            table.load_as_version(version)
         features = table.protocol().reader_features or ()
         if unknown := sorted(set(features) - _HONOURED):
             raise UsageError(
@@ -91,14 +93,12 @@ class Delta(LakeTable):
 
     def files(self) -> Iterator[InputFile]:
         table = self._open()
-        self._load(table, self.snapshot.facts["version"])
-        try:
+        with self.reading():
+            table.load_as_version(self.snapshot.facts["version"])
             deleted = _deleted_rows(table)
             actions = pa.table(table.get_add_actions(flatten=False)).sort_by("path")
             known = {"path", "size_bytes", "num_records", "partition"}
             actions = actions.select([name for name in actions.column_names if name in known])
-        except Exception as error:
-            raise self._unreadable(error) from error
         root = _plain(str(table.table_uri)).rstrip("/")
         for action in actions.to_pylist():
             # The log has relative paths of files, encoded as parts of a URL, or complete URLs.
@@ -121,24 +121,8 @@ class Delta(LakeTable):
         require("delta", "a Delta Lake table")
         from deltalake import DeltaTable
 
-        try:
+        with self.reading():
             return DeltaTable(self.path, storage_options=dict(self.properties or {}) or None)
-        # The library raises classes of its own and of several others.
-        except Exception as error:
-            raise self._unreadable(error) from error
-
-    def _load(self, table: Any, version: int) -> None:
-        try:
-            table.load_as_version(version)
-        except Exception as error:
-            raise self._unreadable(error) from error
-
-    def _unreadable(self, error: Exception) -> UsageError:
-        # An error of a store is a chain, of which the last part says what is wrong.
-        _, arrow, cause = str(error).replace("\x1b[0m", "").rpartition("↳")
-        because = f" ({reason_of(OSError(cause))})" if arrow else ""
-        reason = f"{reason_of(error)}{because}"
-        return UsageError(f"cannot read Delta Lake table {self.path!r}: {reason}")
 
 
 def _deleted_rows(table: Any) -> dict[str, bytes]:

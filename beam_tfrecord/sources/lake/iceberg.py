@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -19,9 +18,8 @@ import pyarrow.parquet as pq
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.file_parts import reason_of
 from beam_tfrecord.sources.lake.table import DataFile, LakeTable, Snapshot, parse_time
-from beam_tfrecord.storage import list_names, open_read
+from beam_tfrecord.storage import open_read
 
 _SCHEME = "iceberg://"
 
@@ -31,12 +29,13 @@ class Iceberg(LakeTable):
     """An Apache Iceberg table: its directory, its metadata file, or ``iceberg://catalog/db.table``."""
 
     kind: ClassVar[str] = "iceberg"
+    title: ClassVar[str] = "Iceberg table"
     metadata: str = dataclasses.field(init=False, repr=False, compare=False, default="")
 
     def choose(self) -> Snapshot:
         """Return the snapshot to read."""
         require("iceberg", "an Iceberg table")
-        try:
+        with self.reading():
             table = self._table()
             # Workers read this file, and need no catalogue.
             object.__setattr__(self, "metadata", table.metadata_location)
@@ -50,11 +49,6 @@ class Iceberg(LakeTable):
             )
             mapping = table.name_mapping()
             ids = {name: str(field.field_id) for field in mapping or () for name in field.names}
-        except UsageError:
-            raise
-        # The library raises classes of its own and of several others.
-        except Exception as error:
-            raise self._unreadable(error) from error
         for field in filter(self.is_read, schema.fields):
             if field.initial_default is not None:
                 raise UsageError(
@@ -71,12 +65,10 @@ class Iceberg(LakeTable):
         return Snapshot(schema.as_arrow(), keys, facts, partitioned, ids)
 
     def files(self) -> Iterator[InputFile]:
-        try:
+        with self.reading():
             table = _static(self.metadata, self.properties)
             scan = table.scan(snapshot_id=self.snapshot.facts["version"])
             tasks = sorted(scan.plan_files(), key=lambda task: str(task.file.file_path))
-        except Exception as error:
-            raise self._unreadable(error) from error
         deletes, root = functools.cache(_positions), _plain(table.location()).rstrip("/")
         for task in tasks:
             path = _plain(task.file.file_path)
@@ -108,7 +100,11 @@ class Iceberg(LakeTable):
         except FileNotFoundError:
             if self.path.endswith(".metadata.json"):
                 raise
-            raise _without_hint(self.path) from None
+            raise UsageError(
+                f"cannot tell which metadata file of Iceberg table {self.path!r} is current, since "
+                "no metadata/version-hint.text names one: pass the file that its catalogue names, "
+                "with gunzip if its name ends in .gz, or iceberg://CATALOG/DATABASE.TABLE"
+            ) from None
 
     def _snapshot(self, table: Any) -> Any:
         """Return the snapshot to read; None for a table to which nothing was written yet."""
@@ -130,27 +126,11 @@ class Iceberg(LakeTable):
             return table.schema()
         return table.scan(snapshot_id=version).projection()
 
-    def _unreadable(self, error: Exception) -> UsageError:
-        return UsageError(f"cannot read Iceberg table {self.path!r}: {reason_of(error)}")
-
 
 def _static(metadata: str, properties: Any) -> Any:
     from pyiceberg.table import StaticTable
 
     return StaticTable.from_metadata(metadata, dict(properties or {}))
-
-
-def _without_hint(directory: str) -> UsageError:
-    """Return the error for a directory that does not say which of its metadata files is current."""
-    if not any(
-        ".metadata.json" in name for name in list_names(os.path.join(directory, "metadata"))
-    ):
-        return UsageError(f"cannot read Iceberg table {directory!r}: it has no metadata/ files")
-    return UsageError(
-        f"cannot tell which metadata file of Iceberg table {directory!r} is current, since its "
-        "version-hint.text names none: pass the file that its catalogue names, with gunzip if its "
-        "name ends in .gz, or iceberg://CATALOG/DATABASE.TABLE"
-    )
 
 
 def _positions(location: str) -> dict[str, pa.Array]:

@@ -36,6 +36,7 @@ from beam_tfrecord.sources.base import (
     chosen_columns,
     version_and_state,
 )
+from beam_tfrecord.sources.file_parts import reason_of
 from beam_tfrecord.sources.files import FileSource, as_paths
 from beam_tfrecord.sources.hive import partition_value
 from beam_tfrecord.sources.parquet.footer import footer_of, opened, pruned_by
@@ -133,6 +134,8 @@ class _DataFiles(Parquet):
 class LakeTable(LakeOptions, FileSource):
     """A table of a data lake. The snapshot is chosen when the source is made."""
 
+    # What messages call such a table.
+    title: ClassVar[str]
     detail_type: ClassVar[Any] = PartUnit
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
@@ -154,6 +157,21 @@ class LakeTable(LakeOptions, FileSource):
         if len(paths) != 1:
             raise UsageError(f"there are {len(paths)} {self.kind} tables: give one")
         return paths[0]
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Turn what the library of the format raises into an error of one line."""
+        try:
+            yield
+        except UsageError:
+            raise
+        # The libraries raise classes of their own and of several others.
+        except Exception as error:
+            # An error of a store is a chain, of which the last part says what is wrong.
+            _, arrow, cause = str(error).replace("\x1b[0m", "").rpartition("↳")
+            because = f" ({reason_of(OSError(cause))})" if arrow else ""
+            reason = f"{reason_of(error)}{because}"
+            raise UsageError(f"cannot read {self.title} {self.path!r}: {reason}") from error
 
     @abc.abstractmethod
     def choose(self) -> Snapshot:
