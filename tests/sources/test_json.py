@@ -411,6 +411,13 @@ def test_types_that_json_cannot_hold_are_refused(tmp_path):
         Json("x.jsonl", types={"a": pa.decimal128(5, -2)})
 
 
+def test_a_key_that_only_a_very_deep_row_has_is_not_lost(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"a": 1}\n{"a": 2, "b": ' + '{"c":' * 3000 + "1" + "}" * 3001 + "\n")
+    with pytest.raises(DataError, match=r"x\.jsonl:2 is nested more than 100 levels deep: correct"):
+        Json(path).schema()
+
+
 def test_nested_types_of_a_schema(tmp_path):
     schema = pa.schema(
         {

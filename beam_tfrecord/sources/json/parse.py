@@ -134,7 +134,7 @@ def keys_of(line: bytes) -> dict[str, Any]:
     """Return a malformed line as Python reads it without checks; only its keys are of use."""
     try:
         found = _LAX.decode(line.decode())
-    except (ValueError, RecursionError):
+    except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
 

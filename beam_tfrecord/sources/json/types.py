@@ -186,7 +186,10 @@ class Finder:
         except NotRight as error:
             self.fault = self.fault or f"{where} {error}"
             # PyArrow does not check keys without a column, so each key of the line needs one.
-            self.row.add(keys_of(line), where, is_right=False)
+            try:
+                self.row.add(keys_of(line), where, is_right=False)
+            except RecursionError:
+                raise DataError(f"{where} {error}: correct it, or leave it out") from error
         else:
             self.row.add(found, where)
 
