@@ -1,7 +1,7 @@
 """The Arrow source: Arrow IPC files and streams. Feather V2 is the format of Arrow files.
 
-The first bytes of a file decide its format, because streams often have the suffix of files. A file
-is read as the stream inside of it: pyarrow skips in silence what a damaged footer does not list.
+The first bytes of a file decide its format, because streams often have the suffix of files. pyarrow
+skips in silence what the footer of a damaged file does not list, so the footer is checked first.
 """
 
 from __future__ import annotations
@@ -21,14 +21,20 @@ from beam_tfrecord.sources.file_parts import PartOfFile, check_values
 from beam_tfrecord.sources.typed_files import OpenTable, Part, TypedFiles, joined
 
 _FILE_MAGIC, _FEATHER_V1_MAGIC = b"ARROW1", b"FEA1"
-# The magic bytes, padded.
-_FILE_HEAD_BYTES = 8
 # A footer precedes its length and the magic bytes.
 _TAIL = struct.Struct("<i6s")
-# The first message is looked for in so many bytes.
-_MOST_HEAD_BYTES = 2**20
-# Messages since Arrow 0.15 begin with this mark.
+# Position, bytes of metadata, padding, bytes of data.
+_PLACE = struct.Struct("<qi4xq")
+# The fields of a footer that list its dictionaries and record batches.
+_DICTIONARIES, _RECORD_BATCHES = 2, 3
+# Messages since Arrow 0.15 begin with this mark, and then all with the length of their metadata.
 _MARK = b"\xff\xff\xff\xff"
+# The magic bytes, padded.
+_FILE_HEAD_BYTES = 8
+# No message is so short that this padding between messages could hold it.
+_MOST_PADDING = 64
+# Compressed buffers are assumed to become so many times larger.
+_EXPANSION = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,67 +54,113 @@ class Arrow(TypedFiles):
                 "as by pyarrow.feather.write_feather(pyarrow.feather.read_table(old), new)"
             )
         raw.seek(0)
-        head, stop = b"", raw.size()
-        if magic == _FILE_MAGIC:
-            head, stop = pa.ipc.open_file(raw).schema.serialize().to_pybytes(), _footer(raw)
-            _seek_message(raw)
-        start, message = raw.tell(), pa.ipc.read_message(raw)
-        if message.type == "schema":
-            head, start = message.serialize().to_pybytes(), raw.tell()
-        schema = pa.ipc.open_stream(head).schema
+        is_file = magic == _FILE_MAGIC
+        schema = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(raw).schema
         # Names that are not UTF-8 raise here.
         text, _ = str(schema.remove_metadata()), schema.names
-        most = self.part_bytes
-        if "dictionary<" in text:
-            # The dictionaries of a batch are those before it, but polars writes them last.
-            most = sys.maxsize
-            head += _dictionaries(raw, start, stop) if magic == _FILE_MAGIC else b""
-        parts = joined(_parts(raw, head, start, stop), most)
-        return OpenTable(schema, parts, functools.partial(_read, raw, head))
+        head_bytes = 0 if is_file else raw.tell()
+        raw.seek(0)
+        head = raw.read(head_bytes)
+        found = _in_file(raw) if is_file else _in_stream(raw)
+        # The dictionaries of a stream are those before the batch.
+        is_whole = not is_file and "dictionary<" in text
+        parts = joined(found, sys.maxsize if is_whole else self.part_bytes)
+        return OpenTable(schema, parts, functools.partial(_read, raw, schema, head))
 
 
-def _footer(raw: pa.NativeFile) -> int:
-    """Return the position of the footer of a file."""
+def _in_file(raw: pa.NativeFile) -> Iterator[Part]:
+    """Yield the record batches of a file."""
+    for number, (start, metadata_bytes, body_bytes) in enumerate(_listed(raw)):
+        raw.seek(start)
+        metadata = raw.read(metadata_bytes)
+        metadata = metadata[8 if metadata.startswith(_MARK) else 4 :]
+        batch = _pointed(metadata, _field(metadata, _pointed(metadata, 0), 2))
+        rows, is_compressed = (_field(metadata, batch, number) for number in (0, 3))
+        num_rows = struct.unpack_from("<q", metadata, rows)[0] if rows else 0
+        nbytes = metadata_bytes + body_bytes
+        decoded = nbytes * (_EXPANSION if is_compressed else 1)
+        yield Part(number, number + 1, num_rows, nbytes, decoded)
+
+
+def _listed(raw: pa.NativeFile) -> list[tuple[int, int, int]]:
+    """Return the places of the record batches in a footer, which has to list all bytes."""
     end = raw.size() - _TAIL.size
     raw.seek(end)
     length, _ = _TAIL.unpack(raw.read(_TAIL.size))
-    return int(end - length)
-
-
-def _seek_message(raw: pa.NativeFile) -> None:
-    """Go to the first message of a file; before it, polars writes a schema that is no message."""
+    end -= length
+    raw.seek(end)
+    footer = raw.read(length)
+    dictionaries, batches = (_places(footer, of) for of in (_DICTIONARIES, _RECORD_BATCHES))
+    places = [*sorted(dictionaries + batches), (end, 0, 0)]
+    at = places[0][0]
     raw.seek(_FILE_HEAD_BYTES)
-    before = raw.read(_MOST_HEAD_BYTES).find(_MARK)
-    raw.seek(_FILE_HEAD_BYTES + max(0, before))
+    # Files of polars have no message of the schema.
+    if raw.read(len(_MARK)) == _MARK:
+        raw.seek(_FILE_HEAD_BYTES)
+        pa.ipc.read_message(raw)
+        at = raw.tell()
+    for start, metadata_bytes, body_bytes in places:
+        if not at <= start <= at + _MOST_PADDING:
+            raise ValueError(f"its footer lists nothing of bytes {at:,} to {start:,}")
+        at = start + metadata_bytes + body_bytes
+    return batches
 
 
-def _dictionaries(raw: pa.NativeFile, start: int, stop: int) -> bytes:
-    stream = pa.PythonFile(PartOfFile(b"", raw, start, stop), mode="r")
-    messages = pa.ipc.MessageReader.open_stream(stream)
-    return b"".join(
-        message.serialize().to_pybytes() for message in messages if message.type == "dictionary"
-    )
+def _places(footer: bytes, field: int) -> list[tuple[int, int, int]]:
+    """Return start, bytes of metadata and bytes of data of the messages in a field of a footer."""
+    at = _field(footer, _pointed(footer, 0), field)
+    if not at:
+        return []
+    vector = _pointed(footer, at)
+    (count,) = struct.unpack_from("<I", footer, vector)
+    first = vector + 4
+    return list(_PLACE.iter_unpack(footer[first : first + count * _PLACE.size]))
 
 
-def _parts(raw: pa.NativeFile, head: bytes, start: int, stop: int) -> Iterator[Part]:
-    """Yield the record batches, each with the dictionaries before it."""
-    stream = PartOfFile(head, raw, start, stop)
-    first = start
-    for batch in pa.ipc.open_stream(pa.PythonFile(stream, mode="r")):
-        end = first + stream.tell() - len(head)
-        nbytes = end - start
-        yield Part(start, end, batch.num_rows, nbytes, max(nbytes, batch.nbytes))
-        start = end
-    if rest := stop - first - (stream.tell() - len(head)):
+def _field(data: bytes, table: int, number: int) -> int:
+    """Return the position of a field of a table in a flatbuffer; 0 if it has its default."""
+    vtable = table - struct.unpack_from("<i", data, table)[0]
+    entry = 4 + 2 * number
+    if entry >= struct.unpack_from("<H", data, vtable)[0]:
+        return 0
+    offset: int = struct.unpack_from("<H", data, vtable + entry)[0]
+    return offset and table + offset
+
+
+def _pointed(data: bytes, at: int) -> int:
+    """Return the position that the offset at a position of a flatbuffer points to."""
+    return at + int(struct.unpack_from("<I", data, at)[0])
+
+
+def _in_stream(raw: pa.NativeFile) -> Iterator[Part]:
+    """Yield the record batches of a stream, each with the dictionaries before it."""
+    raw.seek(0)
+    reader = pa.ipc.open_stream(raw)
+    start = raw.tell()
+    for batch in reader:
+        stop = raw.tell()
+        nbytes = stop - start
+        yield Part(start, stop, batch.num_rows, nbytes, max(nbytes, batch.nbytes))
+        start = stop
+    if rest := raw.size() - raw.tell():
         raise ValueError(f"{rest:,} bytes follow the end of its stream")
 
 
 def _read(
-    raw: pa.NativeFile, head: bytes, start: int, stop: int, fields: pa.Schema, batch_rows: int
+    raw: pa.NativeFile,
+    schema: pa.Schema,
+    head: bytes,
+    start: int,
+    stop: int,
+    fields: pa.Schema,
+    batch_rows: int,
 ) -> Iterator[pa.RecordBatch]:
-    stream = pa.PythonFile(PartOfFile(head, raw, start, stop), mode="r")
-    names = pa.ipc.open_stream(head).schema.names
-    options = pa.ipc.IpcReadOptions(
-        included_fields=list(map(names.index, fields.names)), use_threads=False
-    )
-    yield from map(check_values, pa.ipc.open_stream(stream, options=options))
+    """Yield record batches; `head` is what is before those of a stream."""
+    included = [schema.get_field_index(name) for name in fields.names]
+    options = pa.ipc.IpcReadOptions(included_fields=included, use_threads=False)
+    if head:
+        stream = pa.PythonFile(PartOfFile(head, raw, start, stop), mode="r")
+        yield from map(check_values, pa.ipc.open_stream(stream, options=options))
+    else:
+        file = pa.ipc.open_file(raw, options=options)
+        yield from map(check_values, map(file.get_batch, range(start, stop)))

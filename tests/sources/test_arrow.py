@@ -87,7 +87,7 @@ def _with_dictionaries():
 
 # The file format has no replaced dictionaries.
 @pytest.mark.parametrize(("stream", "deltas"), [(False, True), (True, False), (True, True)])
-def test_dictionaries_may_grow_or_be_replaced(tmp_path, stream, deltas, monkeypatch):
+def test_dictionaries_of_each_unit_are_those_before_it(tmp_path, stream, deltas, monkeypatch):
     batches = _with_dictionaries()
     make = pa.ipc.new_stream if stream else pa.ipc.new_file
     options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=deltas)
@@ -96,11 +96,16 @@ def test_dictionaries_may_grow_or_be_replaced(tmp_path, stream, deltas, monkeypa
             writer.write_batch(batch)
     monkeypatch.setattr(Arrow, "unit_bytes", 1)
     source = Arrow(tmp_path / "a.arrow")
-    # The dictionaries of a batch are those before it, so the file is not cut.
-    assert len(units_of(source)) == 1
+    # The dictionaries of a stream are those before each batch, so it is not cut.
+    assert len(units_of(source)) == (1 if stream else 5)
     expected = pa.Table.from_batches(batches).column("word").to_pylist()
     assert source.schema().field("word").type == pa.string()
     assert read_all(source).column("word").to_pylist() == expected
+    schema = source.schema()
+    if not stream:
+        for unit, batch in reversed(list(zip(units_of(source), batches, strict=True))):
+            (found,) = source.read(unit, schema)
+            assert found.data.to_pylist() == batch.to_pylist()
 
 
 def test_dictionaries_of_views_are_read(tmp_path):
