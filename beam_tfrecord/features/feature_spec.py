@@ -19,7 +19,6 @@ import pyarrow as pa
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_to_tf import arrow_to_tf, typed_scalar
 from beam_tfrecord.features.feature import Feature
-from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tf_columns import (
     BYTES,
     FLOAT,
@@ -27,6 +26,7 @@ from beam_tfrecord.features.tf_columns import (
     ROW_LENGTHS,
     SHAPE,
     VALUES,
+    SchemaLike,
     TFColumn,
     schema_tf_columns,
 )
@@ -49,7 +49,7 @@ class Reading(NamedTuple):
     row_lengths: tuple[str, ...] = ()
 
 
-def readings(schema: Schema, *, ragged: bool = True) -> list[Reading]:
+def readings(schema: SchemaLike, *, ragged: bool = True) -> list[Reading]:
     """Return how TensorFlow parses each TF column of a schema; see `Schema.feature_spec`."""
     out = []
     for feature, columns in zip(schema.features, schema_tf_columns(schema), strict=True):
@@ -112,7 +112,7 @@ def _as_read(kind: int, value: Any) -> Any:
         return value
 
 
-def feature_spec(schema: Schema, *, ragged: bool = True) -> dict[str, Any]:
+def feature_spec(schema: SchemaLike, *, ragged: bool = True) -> dict[str, Any]:
     """Return the feature spec for `tf.io.parse_example`; see `Schema.feature_spec`."""
     import tensorflow as tf
 
@@ -181,7 +181,7 @@ def _plain(default: Any, entry: Any) -> Any:
     return values.reshape([int(size) for size in entry.shape]).tolist()
 
 
-def schema_pbtxt(schema: Schema) -> str:
+def schema_pbtxt(schema: SchemaLike) -> str:
     """Return a schema as the text of a `tensorflow.metadata.v0.Schema`."""
     lines: list[str] = []
     for column in (column for columns in schema_tf_columns(schema) for column in columns):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -30,7 +30,6 @@ from beam_tfrecord.features.arrow_types import (
     numpy_dtype,
 )
 from beam_tfrecord.features.feature import Feature
-from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType, item_type
 
 # Field numbers of the kinds in `tf.train.Feature`.
@@ -40,6 +39,21 @@ BYTES, FLOAT, INT64 = 1, 2, 3
 INT64_DIGITS = 18
 
 VALUES, ROW_LENGTHS, SHAPE, DTYPE = "values", "row_lengths", "shape", "dtype"
+
+
+class SchemaLike(Protocol):
+    """The part of `Schema` that this module needs; `Schema` itself imports this module."""
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The features, with distinct names."""
+
+    @property
+    def separator(self) -> str:
+        """Text between the parts of the name of a nested feature."""
+
+    def check(self) -> None:
+        """Check that the names and options of the features can be read from their JSON."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +95,7 @@ def tf_columns(feature: Feature, *, separator: str = "/") -> tuple[TFColumn, ...
     return found
 
 
-def schema_tf_columns(schema: Schema) -> tuple[tuple[TFColumn, ...], ...]:
+def schema_tf_columns(schema: SchemaLike) -> tuple[tuple[TFColumn, ...], ...]:
     """Return the TF columns of each feature of a schema, in order.
 
     Every schema passes through here before a dataset is written with it.
