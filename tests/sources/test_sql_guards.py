@@ -91,7 +91,7 @@ def test_a_property_of_the_driver_does_not_let_it_write(postgres):
         source.engine.connect() as connection,
         pytest.raises(UsageError, match="read-only transaction"),
     ):
-        connection._execute("INSERT INTO safe VALUES (1)")
+        connection.run("INSERT INTO safe VALUES (1)")
 
 
 MARIADB_SETTINGS = (
