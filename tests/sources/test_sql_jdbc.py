@@ -202,6 +202,16 @@ def test_a_wrong_password_is_reported_and_not_shown(postgres, mariadb, where, mo
         assert "\n" not in str(caught.value)
 
 
+def test_no_part_of_a_password_is_in_a_message_that_is_cut(h2, monkeypatch):
+    password = "s3cret-of-h2"
+    monkeypatch.setenv("OF_DATABASE", password)
+    h2.run(f"CREATE USER reader PASSWORD '{password}' ADMIN")
+    options = DatabaseOptions(jars=driver_jars(H2), username="reader", password_env="OF_DATABASE")
+    with Jdbc(h2.url, options).connect() as connection, pytest.raises(UsageError) as caught:
+        connection.run("SELEC " + f"'{password}' " * 60)
+    assert "s3c" not in str(caught.value)
+
+
 def test_a_password_from_the_environment_opens(postgres, monkeypatch):
     monkeypatch.setenv("OF_DATABASE", PASSWORD)
     options = DatabaseOptions(

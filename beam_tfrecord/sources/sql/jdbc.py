@@ -98,7 +98,7 @@ class Jdbc(db.Engine):
         if not isinstance(error, java().JException):
             return None
         place, fault = self.place, helper("Fault")
-        message = hide(str(fault.message(error))[:_SHOWN_CHARACTERS])
+        message = hide(str(fault.message(error)))[:_SHOWN_CHARACTERS]
         kind = str(fault.kind(error))
         if kind == "lost":
             return db.ConnectionLost(message)
