@@ -46,9 +46,7 @@ def test_workers_get_paths_in_full(tmp_path, monkeypatch):
 
     paths = sent(Csv(["in/*.csv", "gs://lake/x.csv", "file:///data/y.csv"])).paths
     assert paths == (f"{tmp_path}/in/*.csv", "gs://lake/x.csv", "/data/y.csv")
-    assert sent(Sql("sqlite:///a b.db?mode=ro", table="t")).url == (
-        f"sqlite:///{tmp_path}/a%20b.db?mode=ro"
-    )
+    assert sent(Sql("sqlite:///a b.db", table="t")).url == f"sqlite:///{tmp_path}/a%20b.db"
     assert sent(Sql("a b.db", table="t")).url == f"{tmp_path}/a b.db"
     assert sent(Sql("postgresql://host/db", table="t")).url == "postgresql://host/db"
     images = sent(Images("photos.csv", base="photos", labels="names.txt"))
