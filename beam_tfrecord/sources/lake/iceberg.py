@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -19,7 +20,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.lake.table import DataFile, LakeTable, Snapshot, parse_time
-from beam_tfrecord.storage import open_read
+from beam_tfrecord.storage import is_remote, open_read, plain_path
 
 _SCHEME = "iceberg://"
 
@@ -98,7 +99,8 @@ class Iceberg(LakeTable):
             # Of a directory, it reads the metadata file that version-hint.text names.
             return _static(self.path, self.properties)
         except FileNotFoundError:
-            if self.path.endswith(".metadata.json"):
+            is_missing = not is_remote(self.path) and not os.path.exists(plain_path(self.path))
+            if is_missing or self.path.endswith(".metadata.json"):
                 raise
             raise UsageError(
                 f"cannot tell which metadata file of Iceberg table {self.path!r} is current, since "
