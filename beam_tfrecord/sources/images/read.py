@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord import storage
-from beam_tfrecord.batch import Batch, Reject
+from beam_tfrecord.batch import MAX_VALUE_CHARS, Batch, Reject
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.images import Fault, Header, refused_in
 from beam_tfrecord.images.decode import Transform, check_decode, transformed
@@ -30,7 +30,6 @@ _FIELDS = {
     "orientation": pa.int64(),
 }
 _ORIGINAL_FIELDS = {"original_width": pa.int64(), "original_height": pa.int64()}
-_SHOWN_CHARACTERS = 200
 _READ_BYTES = 2**24
 # A pipe in place of a file would block.
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
@@ -123,7 +122,7 @@ def add_images(rows: Rows, schema: pa.Schema, how: Reading) -> Batch:
     rejects = []
     for row, fault in sorted(rows.faults.items()):
         name, (unit, number) = names[row], rows.addresses[row]
-        message, value = f"{name} {fault.reason}", name[:_SHOWN_CHARACTERS]
+        message, value = f"{name} {fault.reason}", name[:MAX_VALUE_CHARS]
         rejects.append(Reject(unit, number, "image", fault.code, message, value, name))
     refused = None
     if "image" in schema.names:

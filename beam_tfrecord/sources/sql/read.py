@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from beam_tfrecord import native
-from beam_tfrecord.batch import Batch, Origin, Reject
+from beam_tfrecord.batch import MAX_VALUE_CHARS, Batch, Origin, Reject
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.sizes import counted
@@ -36,7 +36,6 @@ from beam_tfrecord.tables import not_found
 ATTEMPTS = 6
 FIRST_PAUSE_S = 0.2
 
-_SHOWN_CHARACTERS = 200
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -203,6 +202,6 @@ def _reject(
         column=misfit.column,
         code="bad-value",
         message=f"column {misfit.column!r} of {where} {misfit.message}",
-        value=misfit.value[:_SHOWN_CHARACTERS],
+        value=misfit.value[:MAX_VALUE_CHARS],
         address=where,
     )
