@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_arrays import (
-    BoolArray,
     Int64Array,
     Layer,
     bare_array,
@@ -133,7 +132,8 @@ class _Conversion(NamedTuple):
             if layer.missing is not None:
                 lists = np.flatnonzero(layer.missing)
                 rows = np.searchsorted(starts[-1], lists, side="right") - 1
-                self._add_null_rows(rows, layers[0].missing)
+                missing = layers[0].missing
+                self.null_rows.update((rows if missing is None else rows[~missing[rows]]).tolist())
             starts.append(layer.offsets[starts[-1]])
         yield make_list(Layer(starts[-1], layers[0].missing), stored)
         if dense:
@@ -141,10 +141,6 @@ class _Conversion(NamedTuple):
         for level, layer in enumerate(layers[1:]):
             lengths = pa.array(np.diff(layer.offsets))
             yield make_list(Layer(starts[level], layers[0].missing), lengths)
-
-    def _add_null_rows(self, rows: Int64Array, missing: BoolArray | None) -> None:
-        """Add rows to `null_rows`, except rows that are null themselves."""
-        self.null_rows.update((rows if missing is None else rows[~missing[rows]]).tolist())
 
     def _tensors(self, array: pa.ExtensionArray, tensor: TensorType) -> Iterator[pa.Array]:
         is_flat = is_flat_tensor(tensor, self.feature.store)
