@@ -25,7 +25,6 @@ from beam_tfrecord.sources.base import Source, with_selection
 from beam_tfrecord.sources.memory.source import OnDisk, until_exit
 from beam_tfrecord.sources.numpy.memory import named_arrays, spill_arrays
 from beam_tfrecord.sources.sql.source import texts_of
-from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.reading import ReadBatches
 
 # The name of a table, plain or quoted, perhaps after the name of its schema and a dot.
@@ -339,20 +338,13 @@ class ReadFromNumpy(ReadFromSource):
 
     @takes_too(_Numpy)
     def __init__(self, options: _Numpy) -> None:
-        self._names: tuple[str, ...] = ()
         if not isinstance(options.paths, Mapping | np.ndarray):
             self._read_kind(options)
             return
         if options.types:
             raise UsageError("arrays in memory have dtypes of their own: leave out types")
-        arrays = named_arrays(options.paths)
-        self._names = tuple(arrays)
-        path, types = spill_arrays(arrays, options.temp_dir)
+        path, types = spill_arrays(named_arrays(options.paths), options.temp_dir)
         self._read_kind(options, paths=path, types=types or None)
-
-    def display_data(self) -> dict[str, Any]:
-        """Return the settings that a runner's page shows for this step."""
-        return super().display_data() | display.shown(arrays=self._names)
 
 
 class ReadFromImages(ReadFromSource):

@@ -18,7 +18,7 @@ from beam_tfrecord.options.option import Option
 from beam_tfrecord.options.sources import ColumnsOption, CsvOptions, TypedOptions
 from beam_tfrecord.runner_traits import check_lossless
 from beam_tfrecord.sources.groups import Group, group_units
-from beam_tfrecord.transforms import display, read
+from beam_tfrecord.transforms import read
 from beam_tfrecord.transforms.graph import mark_step, step_label
 from beam_tfrecord.transforms.reading import read_group
 from beam_tfrecord.transforms.rows import as_arrow_schema
@@ -67,11 +67,7 @@ class _ReadAll(beam.PTransform):
             of_reader = {"types": types, "columns": arrow.names, **of_reader}
         self._reader_of = functools.partial(self._reader, **of_reader)
         # Wrong options are refused here, not on a worker.
-        self._shown = display.of_source(self._reader_of("").source)
-
-    def display_data(self) -> dict[str, Any]:
-        """Return the settings that a runner's page shows for this step."""
-        return self._shown
+        self._reader_of("")
 
     def expand(self, paths: beam.PCollection[str]) -> beam.PCollection[Batch]:
         """Add the steps that plan and read the files of each element."""
