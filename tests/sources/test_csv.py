@@ -81,7 +81,9 @@ def test_a_file_of_empty_texts_agrees_with_any_other(tmp_path):
     schema = Csv(str(tmp_path)).schema()
     assert [str(field.type) for field in schema] == ["string", "int64", "string"]
     (tmp_path / "c.csv").write_text('a,b,c\n"",2024-01-01,""\n')
-    with pytest.raises(SchemaConflict, match=r"'b' is date in c.csv:2 but int in a.csv:2"):
+    with pytest.raises(
+        SchemaConflict, match=r"'b' is int64 in a.csv but text because of '2024-01-01' in c"
+    ):
         Csv(str(tmp_path)).schema()
 
 
