@@ -20,11 +20,11 @@ from beam_tfrecord.transforms.graph import (
     check_batches,
     mark_splits,
     mark_step,
+    remember_reader,
     step_label,
 )
 from beam_tfrecord.transforms.map_rows import MapBatches as MapBatches
 from beam_tfrecord.transforms.map_rows import MapRows as MapRows
-from beam_tfrecord.transforms.map_rows import remember_reader
 from beam_tfrecord.transforms.rows import BatchRows as BatchRows
 from beam_tfrecord.type_checks import check_seed
 from beam_tfrecord.workdir.faults import Guarded

@@ -90,12 +90,14 @@ def step_paths_to(rows: beam.PCollection) -> tuple[StepPath, ...]:
     return paths(rows)
 
 
+def is_flatten(rows: beam.PCollection) -> bool:
+    """Return whether a PCollection is the output of a Flatten."""
+    return rows.producer is not None and isinstance(rows.producer.transform, beam.Flatten)
+
+
 def is_step(batches: beam.PCollection) -> bool:
     """Return whether a PCollection is the output of a step of this package or of a Flatten."""
-    is_flatten = batches.producer is not None and isinstance(
-        batches.producer.transform, beam.Flatten
-    )
-    return is_flatten or hasattr(batches, "beam_tfrecord_step")
+    return is_flatten(batches) or hasattr(batches, "beam_tfrecord_step")
 
 
 def inputs_of(rows: beam.PCollection) -> tuple[beam.PCollection, ...]:
@@ -107,6 +109,46 @@ def inputs_of(rows: beam.PCollection) -> tuple[beam.PCollection, ...]:
 def side_inputs_of(rows: beam.PCollection) -> tuple[beam.PCollection, ...]:
     """Return the side inputs of the step that produces a PCollection."""
     return tuple(side.pvalue for side in rows.producer.side_inputs) if rows.producer else ()
+
+
+@dataclasses.dataclass(eq=False)
+class Rereading(beam.PTransform):
+    """Reads the rows of a step again: reads those of its inputs, and applies the step.
+
+    Used when all rows must be seen (for example to infer types) before any row is encoded. A side
+    input computed from the rows themselves would make the runner store all of them.
+    """
+
+    readers: tuple[beam.PTransform, ...]
+    step: beam.PTransform
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
+        """Read with all readers, and apply the step."""
+        read = tuple(begin | f"Read{number}" >> one for number, one in enumerate(self.readers))
+        return (read if isinstance(self.step, beam.Flatten) else read[0]) | "Step" >> self.step
+
+
+def reader_of(batches: beam.PCollection) -> beam.PTransform | None:
+    """Return a transform that reads the elements of `batches` again; None if it is unknown."""
+    known: beam.PTransform | None = getattr(batches, "beam_tfrecord_reader", None)
+    if known is None and is_flatten(batches):
+        readers = [reader_of(one) for one in inputs_of(batches)]
+        found = tuple(reader for reader in readers if reader is not None)
+        if found and len(found) == len(readers):
+            return Rereading(found, beam.Flatten())
+    return known
+
+
+def remember_reader(
+    before: beam.PCollection, after: beam.PCollection, step: beam.PTransform
+) -> None:
+    """Attach to `after` a transform that reads its rows again, such as to infer their types."""
+    reader = reader_of(before)
+    if reader is not None:
+        after.beam_tfrecord_reader = Rereading((reader,), step)
 
 
 def element_kind(hint: Any) -> str:
