@@ -207,7 +207,7 @@ CASES = {
         open=lambda paths, **options: Excel(paths, types=TYPES, **options),
         damage=_damage_excel,
         cuts_files=False,
-        damage_message=r"x\.xlsx is not a complete xlsx file \(.*\): save it as \.xlsx",
+        damage_message=r"x\.xlsx is not a valid xlsx file \(.*\): save it as \.xlsx",
         held=_without_returns,
     ),
     "json": Case(

@@ -79,7 +79,7 @@ def test_a_wrong_crc_is_named(tmp_path, kind, method):
     data[data.rfind(f"x{case.suffix}".encode()) - 46 + 16] ^= 1
     path.write_bytes(data)
     # openpyxl takes any error of reading for one of its format.
-    reason = "not a complete xlsx file" if kind == "excel" else "Bad CRC-32"
+    reason = "not a valid xlsx file" if kind == "excel" else "Bad CRC-32"
     with pytest.raises(DataError, match=rf"in\.zip/x\{case.suffix}.*{reason}") as raised:
         rows_of(case.open(str(path)))
     assert "\n" not in str(raised.value)
