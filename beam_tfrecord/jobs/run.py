@@ -196,7 +196,8 @@ def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing)
         number = identity.older.index(present.fingerprint)
         raise TargetExists(
             f"the dataset in {target.directory!r} was written by older rules ({number} of "
-            f'{rules.RULES}, see "Writing rules" in the changelog): pass --overwrite to write it again'
+            f'{rules.RULES}, see "Writing rules" in the changelog): pass --overwrite to write it '
+            "again"
         )
     may_replace = settings.overwrite
     if present is not None and identity.without_functions and not may_replace:
