@@ -26,7 +26,7 @@ from beam_tfrecord.options.sources import SourceOptions
 
 # What a function has and a command line says otherwise: its arguments, what follows `--`, and
 # what only a program can hand over.
-NOT_FLAGS = {"inputs", "output", "pipeline_options", "prices", "progress"}
+NOT_FLAGS = {"inputs", "output", "pipeline_options", "progress"}
 
 
 READERS = {
@@ -216,7 +216,7 @@ def test_every_option_has_a_group_and_about_ten_are_common():
 
 def test_write_and_plan_have_the_same_flags():
     def flags(name):
-        own = {"--json", "--dry-run", "--detach", "--price"}
+        own = {"--json", "--dry-run", "--detach"}
         return {flag for p in cli.commands[name].params for flag in p.opts} - own
 
     assert flags("write") == flags("plan")
