@@ -56,7 +56,6 @@ def keywords():
         ("pass --from csv|parquet|…", "pass from_='csv|parquet|…'"),
         ("--password-env or --password-file", "password_env= or password_file="),
         ("check the path, or pass --from", "check the path, or pass from_="),
-        ("--layout plain takes one array", "layout='plain' takes one array"),
         ("--quality of --resize", "quality= of resize="),
         (
             "--session-init \"SET lock_timeout = '1h'\" waits longer",

@@ -52,8 +52,6 @@ class TestNames:
         assert _refusal(Numpy(path, columns=["a", "nope"])) == (
             "column 'nope' is not in the input: the columns are a, raw, b"
         )
-        plain = Numpy(path, columns=["a", "nope"], layout="plain")
-        assert _refusal(plain).startswith("column 'nope' is not in the input")
 
     def test_columns_of_fields_and_paths_are_listed(self, tmp_path):
         (tmp_path / "year=1").mkdir()
@@ -116,7 +114,7 @@ class TestShapes:
     @pytest.mark.parametrize(
         "shape",
         [
-            f"({'0, ' * 65})",
+            f"(1, {'0, ' * 65})",
             "(0, 99999999999999999999)",
             f"(0, {2**40}, {2**40})",
             f"({'-1, ' * 9999})",

@@ -135,9 +135,11 @@ class TestDatasets:
 
         array = np.random.default_rng(1).normal(size=(4, 3, 2))
         np.save(tmp_path / "x.npy", array)
-        bt.write(
-            tmp_path / "x.npy", tmp_path / "out", shuffle=False, source_options={"layout": "plain"}
-        )
+
+        def plain(row):
+            return {"shape": [*row["data"].shape], "data": row["data"].tobytes()}
+
+        bt.write(tmp_path / "x.npy", tmp_path / "out", shuffle=False, map=plain)
         (shard,) = (tmp_path / "out").glob("*.tfrecord")
         found = []
         for record in tf.data.TFRecordDataset(str(shard)):

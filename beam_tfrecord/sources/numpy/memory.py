@@ -52,10 +52,10 @@ def _is_kept(member: str) -> bool:
     return written.decode() == member and len(written) <= _MAX_NAME_BYTES
 
 
-def _columns(arrays: Mapping[str, Array]) -> tuple[Column, ...]:
+def _columns(arrays: Mapping[str, Array]) -> dict[str, Column]:
     stored = (StoredArray(name, of.dtype, of.shape, False, 0) for name, of in arrays.items())
     columns = (column for array in stored for column in columns_of(array))
-    return checked_columns(columns, "the arrays in memory")
+    return checked_columns(columns, "the arrays in memory", {})
 
 
 def spill_arrays(arrays: Mapping[str, Array], temp_dir: str | None) -> tuple[str, dict[str, str]]:
@@ -71,5 +71,5 @@ def spill_arrays(arrays: Mapping[str, Array], temp_dir: str | None) -> tuple[str
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                 raw = array.view(f"V{array.itemsize}") if is_foreign(array.dtype) else array
                 np.lib.format.write_array(member, raw, allow_pickle=False)
-    dtypes = {column.name: column.dtype for column in _columns(arrays)}
+    dtypes = {name: column.dtype for name, column in _columns(arrays).items()}
     return path, {name: dtype_name(dtype) for name, dtype in dtypes.items() if is_foreign(dtype)}
