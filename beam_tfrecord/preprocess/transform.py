@@ -37,7 +37,6 @@ from beam_tfrecord.preprocess.request import (
 from beam_tfrecord.preprocess.tft_conversion import adapter_config, tft_batch, without_missing
 from beam_tfrecord.preprocess.vocabularies import save_categories
 from beam_tfrecord.records.infer_row_types import returned_schema
-from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.assign_splits import AssignSplits
 from beam_tfrecord.transforms.graph import RecordsWay, mark_step, step_label
 from beam_tfrecord.transforms.map_rows import Chain, MapRows, remember_reader
@@ -104,10 +103,6 @@ class Preprocess(beam.PTransform):
         self._directory = directory
         self._faults = faults
         self.needed: tuple[str, ...] = ()
-
-    def display_data(self) -> dict[str, Any]:
-        """Return the request as data that a runner shows on its page."""
-        return _request_data(self._request)
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Return the transformed batches; fit a function before if none is fitted already."""
@@ -306,14 +301,3 @@ class _Transform(beam.DoFn):
         rows = without_missing(batch, self._description.drop)
         data = fitted.apply(rows.data)
         yield rows.replace(data=data, numbers=rows.numbers_in(data))
-
-
-def _request_data(request: Request) -> dict[str, Any]:
-    """Return a request as Beam's display data."""
-    return display.shown(
-        steps=[step.to_json() for step in request.steps],
-        function=request.function and display.function_name(request.function),
-        transform_fn=request.fitted and display.place(request.fitted),
-        fit=request.fit,
-        raw_too=request.raw_too,
-    )

@@ -10,7 +10,7 @@ import pickle
 import posixpath
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord import storage
@@ -123,7 +123,7 @@ def _urls_in_zips(path: str) -> list[str]:
         if is_remote(path):
             found = [archive] if not is_in_zip(path) and storage.exists(archive) else []
         else:
-            found = sorted(filter(os.path.isfile, _visible_matches(archive)))
+            found = sorted(filter(os.path.isfile, visible_matches(archive)))
         if found:
             return [storage.zip_url(absolute_path(one), inside) for one in found]
     return []
@@ -169,7 +169,12 @@ def _plain_path(path: str) -> str:
     return plain.partition("://")[2] or plain
 
 
-def _visible_matches(pattern: str) -> Iterator[str]:
+def _is_hidden(path: str) -> bool:
+    name = os.path.basename(path)
+    return name.startswith("_") or storage.is_hidden(name)
+
+
+def visible_matches(pattern: str, is_hidden: Callable[[str], bool] = _is_hidden) -> Iterator[str]:
     """Yield the matches of a glob, without hidden names in the parts that its wildcards match.
 
     A file may have a name that is a glob: then it is the only match.
@@ -180,13 +185,13 @@ def _visible_matches(pattern: str) -> Iterator[str]:
     parts = pattern.split(os.sep)
     literal = next((at for at, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     for hit in glob.iglob(pattern, recursive=True):
-        if not any(map(_is_hidden, hit.split(os.sep)[literal:])):
+        if not any(map(is_hidden, hit.split(os.sep)[literal:])):
             yield hit
 
 
 def visible_files(path: str, suffixes: Sequence[str] = ("",)) -> Iterator[str]:
     """Yield the files of a local directory, or those that a pattern matches, in order."""
-    for hit in _visible_matches(path):
+    for hit in visible_matches(path):
         yield from _walk(hit, suffixes) if os.path.isdir(hit) else [hit]
 
 
@@ -235,11 +240,6 @@ def _names_below(place: str) -> Iterator[str]:
 
 def _raise_unreadable(error: OSError) -> None:
     raise UsageError(f"cannot read directory {error.filename!r}: {error.strerror}") from error
-
-
-def _is_hidden(path: str) -> bool:
-    name = os.path.basename(path)
-    return name.startswith("_") or storage.is_hidden(name)
 
 
 COMPRESSION_SUFFIXES = (".gz", ".bz2", ".zst", ".xz", ".lz4")

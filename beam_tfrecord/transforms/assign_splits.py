@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -15,7 +14,6 @@ from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.layout import SPLIT_TWICE, Layout, make_splits
-from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.graph import (
     RecordsWay,
     assigned_splits,
@@ -73,14 +71,6 @@ class AssignSplits(beam.PTransform):
         step = cls()
         step._layout, step._schema, step._faults = layout, schema, faults
         return step
-
-    def display_data(self) -> dict[str, Any]:
-        """Return the settings that a runner's page shows for this step."""
-        return {
-            name: value
-            for name, value in display.of_layout(self._layout).items()
-            if name in ("splits", "split_column", "group", "seed")
-        }
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Add the step that divides every batch by split."""

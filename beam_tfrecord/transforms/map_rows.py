@@ -18,7 +18,6 @@ from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types, returned_schema
 from beam_tfrecord.records.rows import Mapped, call_on_rows, error_text, mapped_batch
 from beam_tfrecord.sizes import counted
-from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.graph import RecordsWay, check_batches, mark_step, step_label
 from beam_tfrecord.transforms.reading import NO_SCHEMA, NOTHING, reader_of
 from beam_tfrecord.transforms.rows import as_arrow_schema
@@ -85,12 +84,6 @@ class MapRows(beam.PTransform):
         super().__init__()
         if not isinstance(self.function, beam.DoFn) and not callable(self.function):
             raise UsageError(f"MapRows needs a function or a DoFn, not {self.function!r}")
-
-    def display_data(self) -> dict[str, Any]:
-        """Return the settings that a runner's page shows for this step."""
-        return display.shown(
-            function=display.function_name(self.function), schema=display.schema_text(self.schema)
-        )
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Add the step that calls the function on every batch."""
@@ -246,12 +239,6 @@ class MapBatches(beam.PTransform):
 
     def __post_init__(self) -> None:
         super().__init__()
-
-    def display_data(self) -> dict[str, Any]:
-        """Return the settings that a runner's page shows for this step."""
-        return display.shown(
-            function=display.function_name(self.function), keeps_rows=self.keeps_rows
-        )
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Add the step that calls the function on every batch."""

@@ -24,7 +24,7 @@ from beam_tfrecord.job_batch import JobBatch, Part, StepPath, as_job_batch
 from beam_tfrecord.runner_traits import check_lossless
 from beam_tfrecord.sources.base import InputFile, Scan, Source
 from beam_tfrecord.sources.groups import GROUP_BYTES, Group, group_units, grown_bytes, one_group
-from beam_tfrecord.transforms import display, plan_steps
+from beam_tfrecord.transforms import plan_steps
 from beam_tfrecord.transforms.graph import inputs_of, mark_step, step_label
 from beam_tfrecord.transforms.plan_steps import AnnouncedGroups, ListedFiles, ScannedChunk
 from beam_tfrecord.workdir import progress_files, stored_plan
@@ -82,11 +82,6 @@ class ReadBatches(beam.PTransform):
 
     def __post_init__(self) -> None:
         super().__init__()
-
-    def display_data(self) -> dict[str, Any]:
-        """Return the settings that a runner's page shows for this step."""
-        selected = {} if self.source.selection is None else self.source.selection.identity()
-        return display.of_source(self.source) | display.shown(**selected, limit=self.limit)
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
         """Add the steps that plan and read to the pipeline."""

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import apache_beam as beam
 
@@ -32,7 +32,6 @@ from beam_tfrecord.places import Inputs
 from beam_tfrecord.publish.last_step import publish_once
 from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.runner_traits import check_lossless, traits_of
-from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.graph import (
     Assigned,
     Sink,
@@ -167,15 +166,6 @@ class WriteToTFRecord(Sink):
             info={"runner": "beam"},
         )
         self._exchange = exchange
-
-    def display_data(self) -> dict[str, Any]:
-        """Return the settings that a runner's page shows for this step."""
-        return display.of_layout(self._job.layout) | display.shown(
-            output=display.place(self._job.target.output),
-            schema=display.schema_text(self._job.schema),
-            overwrite=self._job.overwrite,
-            exchange=self._exchange,
-        )
 
     def expand(self, elements: beam.PCollection) -> beam.PCollection[str]:
         """Add the steps that write and publish the dataset to the pipeline."""

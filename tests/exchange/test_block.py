@@ -219,7 +219,7 @@ def test_a_feature_of_two_kinds_is_refused_in_one_batch_or_two():
 
 def test_an_example_without_a_feature_that_is_named_is_refused():
     batch = batch_of_examples([EXAMPLE, b""])
-    with pytest.raises(UsageError, match=r"feature 'x' of (--key|key=) is not in all examples"):
+    with pytest.raises(UsageError, match=r"feature 'x' of (--key|key) is not in all examples"):
         block_of(Layout(key=("x",)), batch)
 
 

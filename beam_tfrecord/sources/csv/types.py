@@ -186,9 +186,8 @@ def _remark(name: str, files: ByFile[Mapping[str, Sequence[Found]]]) -> str:
         return f"{name}: text because of {one.text!r} in {file}:{one.line}: {cure}"
     for file, one in found:
         if one.kind == WORD:
-            null = f"--null {quoted(one.text)}"
-            cure = f"if it means missing, pass {null}"
-            return f"{name}: {one.text!r} in {file}:{one.line} is text: {cure}"
+            where, null = f"{file}:{one.line}", f"--null {quoted(one.text)}"
+            return f"{name}: {one.text!r} in {where} is text: if it means missing, pass {null}"
     return ""
 
 
