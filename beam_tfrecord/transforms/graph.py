@@ -23,7 +23,6 @@ from apache_beam.typehints import row_type, typehints
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import TargetExists, UsageError
 from beam_tfrecord.job_batch import StepPath, as_job_batch, needs_batches
-from beam_tfrecord.layout import Splits
 from beam_tfrecord.records.rows import is_example_class
 from beam_tfrecord.storage import is_remote
 from beam_tfrecord.workdir.target import Target
@@ -51,10 +50,9 @@ def step_label(pipeline: beam.Pipeline) -> str:
     return str(pipeline.transforms_stack[-1].full_label)
 
 
-def mark_step(batches: beam.PCollection, step: str, *, is_reader: bool = False) -> None:
+def mark_step(batches: beam.PCollection, step: str) -> None:
     """Mark a PCollection as the output of a step of this package."""
     batches.beam_tfrecord_step = step
-    batches.beam_tfrecord_is_read = is_reader
 
 
 def step_paths_to(rows: beam.PCollection) -> tuple[StepPath, ...]:
@@ -93,11 +91,6 @@ def step_paths_to(rows: beam.PCollection) -> tuple[StepPath, ...]:
 def is_flatten(rows: beam.PCollection) -> bool:
     """Return whether a PCollection is the output of a Flatten."""
     return rows.producer is not None and isinstance(rows.producer.transform, beam.Flatten)
-
-
-def is_step(batches: beam.PCollection) -> bool:
-    """Return whether a PCollection is the output of a step of this package or of a Flatten."""
-    return is_flatten(batches) or hasattr(batches, "beam_tfrecord_step")
 
 
 def inputs_of(rows: beam.PCollection) -> tuple[beam.PCollection, ...]:
@@ -244,50 +237,17 @@ class _Sinks(PipelineVisitor):
             self.found.append(transform_node.transform)
 
 
-@dataclasses.dataclass(frozen=True)
-class Assigned:
-    """The splits that earlier steps assigned to rows, as far as the graph shows."""
-
-    splits: tuple[Splits, ...]
-    certain: tuple[Splits, ...]
-    are_everywhere: bool
-    are_missing: bool
-    are_lost: bool
-
-
-def mark_splits(batches: beam.PCollection, splits: Splits) -> None:
-    """Mark a PCollection of batches as rows with assigned splits."""
-    batches.beam_tfrecord_splits = splits
-
-
-def assigned_splits(rows: beam.PCollection, *, is_plain: bool = False) -> Assigned:
-    """Find the `AssignSplits` steps that come before a PCollection."""
-    splits: list[Splits] = []
-    certain: list[Splits] = []
-    are_everywhere, are_missing, are_lost = True, False, False
-    # Each with two flags: a form without splits follows, and only steps of this package follow.
-    pending = [(rows, is_plain, True)]
-    seen = set()
+def has_splits(rows: beam.PCollection) -> bool:
+    """Return whether an `AssignSplits` comes before a PCollection, as far as the graph shows."""
+    pending, seen = [rows], set()
     while pending:
-        state = one, is_plain, is_ours = pending.pop()
-        if state in seen:
+        if (one := pending.pop()) in seen:
             continue
-        seen.add(state)
-        is_plain = is_plain or is_plain_kind(one)
-        assigned: Splits | None = getattr(one, "beam_tfrecord_splits", None)
-        if assigned is not None:
-            are_lost |= is_plain
-            if not is_plain:
-                splits.append(assigned)
-                certain += [assigned] if is_ours else []
-            continue
-        is_ours &= is_step(one)
-        if is_ours and getattr(one, "beam_tfrecord_is_read", False):
-            are_missing = True
-        inputs = inputs_of(one)
-        are_everywhere &= bool(inputs)
-        pending += [(before, is_plain, is_ours) for before in inputs]
-    return Assigned(tuple(splits), tuple(certain), are_everywhere, are_missing, are_lost)
+        if getattr(one, "beam_tfrecord_has_splits", False):
+            return True
+        seen.add(one)
+        pending += inputs_of(one)
+    return False
 
 
 def fitted_of(rows: Any) -> str | None:

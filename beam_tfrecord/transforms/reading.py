@@ -72,7 +72,7 @@ class ReadBatches(ReadPlan, beam.PTransform):
             batches.beam_tfrecord_done = outputs[DONE]
         else:
             batches = spread | "ReadGroup" >> read
-        mark_step(batches, step, is_reader=True)
+        mark_step(batches, step)
         # Types are inferred from all rows, also from those of groups with a checkpoint.
         batches.beam_tfrecord_reader = dataclasses.replace(self, reads_all=True)
         return batches
