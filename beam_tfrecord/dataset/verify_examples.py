@@ -29,12 +29,11 @@ from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import BeamTFRecordError, DataError
 from beam_tfrecord.exchange.block import ColumnHashes
-from beam_tfrecord.features.arrow_types import is_binary, is_temporal, is_tensor, is_text
+from beam_tfrecord.features.arrow_types import is_binary, is_temporal, is_text
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tf_columns import (
     BYTES,
     INT64,
-    SHAPE,
     VALUES,
     TFColumn,
     schema_tf_columns,
@@ -177,9 +176,6 @@ def _value_bytes(leaf: TFColumn) -> int:
     arrow = leaf.type
     if leaf.kind != BYTES:
         return -1
-    if is_tensor(arrow):
-        item_bytes = max(1, int(arrow.value_type.bit_width) // 8)
-        return int(math.prod(arrow.shape)) * item_bytes
     if pa.types.is_fixed_size_binary(arrow):
         return int(arrow.byte_width)
     return 8 if leaf.store == "bytes" else -1
@@ -191,11 +187,7 @@ def _rules_suffice(column: tuple[TFColumn, ...]) -> bool:
     They do not if a feature has to agree with another feature, or if its values have to be parsed.
     """
     values = [leaf for leaf in column if leaf.role == VALUES]
-    # Only the shape of a fixed-shape tensor need not agree with the values.
-    others = {leaf.role for leaf in column} - {VALUES}
-    if others and not (others == {SHAPE} and is_tensor(values[0].type)):
-        return False
-    if not all(map(_is_plain, column)):
+    if len(values) < len(column) or not all(map(_is_plain, column)):
         return False
     return len(values) == 1 or all(leaf.depth == 0 for leaf in values)
 
@@ -204,8 +196,6 @@ def _is_plain(leaf: TFColumn) -> bool:
     arrow, types = leaf.type, pa.types
     if leaf.store == "text":
         return False
-    if is_tensor(arrow):
-        return not types.is_boolean(arrow.value_type)
     is_number = types.is_integer(arrow) or types.is_floating(arrow) or types.is_boolean(arrow)
     return bool(is_number or is_temporal(arrow) or is_text(arrow) or is_binary(arrow))
 
