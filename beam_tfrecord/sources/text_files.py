@@ -13,7 +13,7 @@ import contextlib
 import functools
 import lzma
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -56,20 +56,18 @@ def is_stream(file: InputFile, encoding: str) -> bool:
 
 
 class Text:
-    """The text of an open CSV file, as bytes in an ASCII superset."""
+    """The text of an open file, as bytes in an ASCII superset."""
 
-    def __init__(self, pieces: Iterator[bytes], file: InputFile, encoding: str) -> None:
+    def __init__(self, pieces: Iterator[bytes], encoding: str) -> None:
         self.encoding = encoding if is_ascii_compatible(encoding) else "utf-8"
-        self._pieces, self._file, self._encoding_of_file = pieces, file, encoding
-        self._left = b""
+        self._pieces, self._left = pieces, b""
 
     def read(self, size: int) -> bytes:
         pieces = [self._left] if self._left else []
         length = len(self._left)
-        with _as_data_errors(self._file, self._encoding_of_file):
-            while length < size and (piece := next(self._pieces, None)) is not None:
-                pieces.append(piece)
-                length += len(piece)
+        while length < size and (piece := next(self._pieces, None)) is not None:
+            pieces.append(piece)
+            length += len(piece)
         data = b"".join(pieces)
         self._left = data[size:]
         return data[:size]
@@ -83,23 +81,25 @@ def open_text(file: InputFile, encoding: str, start: int, stop: int) -> Iterator
     with ASCII, converted to UTF-8; `start` counts the bytes of the result. For any other file, the
     text is the bytes `start` to `stop`.
     """
-    with contextlib.ExitStack() as stack:
-        with _as_data_errors(file, encoding):
-            kind = compression_of(file)
-            raw = stack.enter_context(_opened(file, kind))
-        pieces: Iterable[bytes]
+    with contextlib.closing(_pieces(file, encoding, start, stop)) as pieces:
+        text = Text(pieces, encoding)
+        if is_stream(file, encoding):
+            text.read(start)
+        yield text
+
+
+def _pieces(file: InputFile, encoding: str, start: int, stop: int) -> Generator[bytes, None, None]:
+    """Yield the bytes of the text of a file."""
+    kind = compression_of(file)
+    with _as_data_errors(file, encoding), _opened(file, kind) as raw:
+        pieces: Iterable[bytes] = iter(functools.partial(raw.read, BLOCK_BYTES), b"")
         if not is_stream(file, encoding):
             pieces = _range(raw, start, stop)
         elif kind in ("bz2", "xz"):
             pieces = _decompressed(raw, kind)
-        else:
-            pieces = iter(functools.partial(raw.read, BLOCK_BYTES), b"")
         if not is_ascii_compatible(encoding):
             pieces = (decoded.encode() for decoded in codecs.iterdecode(pieces, encoding))
-        text = Text(iter(pieces), file, encoding)
-        if is_stream(file, encoding):
-            text.read(start)
-        yield text
+        yield from pieces
 
 
 @contextlib.contextmanager
