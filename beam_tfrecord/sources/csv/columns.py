@@ -137,17 +137,11 @@ _NOT_A_ROW = "[\\r\\n\\x01]"
 _NO_WORDS: dict[str, Any] = {"keep_blank": True, "nulls": (), "always": ()}
 
 
-class TextTyper:
-    """Collects the kinds of texts."""
-
-    def __init__(self) -> None:
-        self._typer = Typer(_ONE_COLUMN, 1, **_NO_WORDS)
-
-    def new_kinds(self, texts: pa.Array) -> list[tuple[int, int]]:
-        """Return kinds that no text had before, each with the first row among `texts`."""
-        before = self._typer.rows
-        self._typer.feed(_lines_of(texts), 0, True)
-        return [(one.kind, one.row - before) for one in self._typer.take_sightings()]
+def kinds_of(texts: pa.Array) -> list[tuple[int, int]]:
+    """Return the kinds of texts, each with the row of its first text."""
+    typer = Typer(_ONE_COLUMN, 1, **_NO_WORDS)
+    typer.feed(_lines_of(texts), 0, True)
+    return [(one.kind, one.row) for one in typer.take_sightings()]
 
 
 def _lines_of(texts: pa.Array) -> bytes:
