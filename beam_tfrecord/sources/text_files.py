@@ -1,8 +1,8 @@
 """`TextFiles`, the base of the sources of text: CSV and JSON.
 
 It opens and decompresses files, divides them into chunks, and makes batches of their rows. Plain
-files are read by byte ranges. Compressed files, and files in encodings such as UTF-16, can only be
-read from the beginning.
+files are read by byte ranges. Compressed files, and files in other encodings than UTF-8, can only
+be read from the beginning.
 """
 
 from __future__ import annotations
@@ -52,14 +52,13 @@ def compression_of(file: InputFile) -> str | None:
 def is_stream(file: InputFile, encoding: str) -> bool:
     """Return whether `file` can only be read from its beginning."""
     is_packed = compression_of(file) is not None or is_in_zip(file.path)
-    return is_packed or not is_ascii_compatible(encoding)
+    return is_packed or not is_utf8(encoding)
 
 
 class Text:
-    """The text of an open file, as bytes in an ASCII superset."""
+    """The text of an open file, in UTF-8."""
 
-    def __init__(self, pieces: Iterator[bytes], encoding: str) -> None:
-        self.encoding = encoding if is_ascii_compatible(encoding) else "utf-8"
+    def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces, self._left = pieces, b""
 
     def read(self, size: int) -> bytes:
@@ -75,14 +74,13 @@ class Text:
 
 @contextlib.contextmanager
 def open_text(file: InputFile, encoding: str, start: int, stop: int) -> Iterator[Text]:
-    """Open `file` as bytes in an ASCII superset.
+    """Open the text of `file` in UTF-8.
 
-    If `is_stream` is True for the file, it is decompressed and, if its encoding is not compatible
-    with ASCII, converted to UTF-8; `start` counts the bytes of the result. For any other file, the
-    text is the bytes `start` to `stop`.
+    If `is_stream` is True for the file, it is decompressed and converted to UTF-8, and `start`
+    counts the bytes of the result. For any other file, the text is the bytes `start` to `stop`.
     """
     with contextlib.closing(_pieces(file, encoding, start, stop)) as pieces:
-        text = Text(pieces, encoding)
+        text = Text(pieces)
         if is_stream(file, encoding):
             text.read(start)
         yield text
@@ -97,8 +95,10 @@ def _pieces(file: InputFile, encoding: str, start: int, stop: int) -> Generator[
             pieces = _range(raw, start, stop)
         elif kind in ("bz2", "xz"):
             pieces = _decompressed(raw, kind)
-        if not is_ascii_compatible(encoding):
-            pieces = (decoded.encode() for decoded in codecs.iterdecode(pieces, encoding))
+        if not is_utf8(encoding):
+            # Invalid bytes become invalid UTF-8, for which the kernel rejects rows.
+            texts = codecs.iterdecode(pieces, encoding, "surrogateescape")
+            pieces = (text.encode("utf-8", "surrogatepass") for text in texts)
         yield from pieces
 
 
@@ -177,22 +177,6 @@ def codec_name(encoding: str) -> str:
 def is_utf8(encoding: str) -> bool:
     """Return whether an encoding is UTF-8, with or without a byte order mark."""
     return codec_name(encoding) in ("utf-8", "utf-8-sig")
-
-
-@functools.lru_cache
-def is_ascii_compatible(encoding: str) -> bool:
-    """Return whether every byte below 128 is an ASCII character; then files can be cut at bytes.
-
-    That is true of UTF-8 and of encodings with one byte for each character. In other encodings, the
-    second byte of a character may have the value of a quote or a delimiter.
-    """
-    if is_utf8(encoding):
-        return True
-    alone = (bytes([byte]).decode(encoding, "replace") for byte in range(128))
-    if any(character != chr(byte) for byte, character in enumerate(alone)):
-        return False
-    pairs = (bytes([byte, ord("A")]).decode(encoding, "replace") for byte in range(128, 256))
-    return all(len(pair) == 2 and pair[1] == "A" for pair in pairs)
 
 
 class TextFiles(FileSource):

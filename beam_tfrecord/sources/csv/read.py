@@ -35,7 +35,7 @@ from beam_tfrecord.sources.csv.columns import (
     values_of,
 )
 from beam_tfrecord.sources.csv.formats import Format, Formats
-from beam_tfrecord.sources.csv.text import CLOSE_QUOTE, NULL_WORDS, to_utf8
+from beam_tfrecord.sources.csv.text import CLOSE_QUOTE, NULL_WORDS
 from beam_tfrecord.sources.csv.types import CsvInference, Found
 from beam_tfrecord.sources.merging import fields_inside
 from beam_tfrecord.sources.rejects import bad_value, shortened
@@ -104,7 +104,7 @@ def _windows(unit: Unit, how: Reading) -> Iterator[_Window]:
                 )
             # A read as long as the rest limits the copies of a very long row.
             piece = text.read(max(how.block_bytes, len(left)))
-            window = _Window(left + to_utf8(piece, text.encoding), 0, window.line, not piece)
+            window = _Window(left + piece, 0, window.line, not piece)
             yield window
 
 

@@ -13,7 +13,7 @@ from beam_tfrecord.native.values import Dialect, Row
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.file_parts import format_of
-from beam_tfrecord.sources.text_files import Text, is_utf8
+from beam_tfrecord.sources.text_files import Text
 
 # Words that are null in a column of numbers, booleans, dates or times, but are ordinary text in a
 # text column.
@@ -43,16 +43,6 @@ def dialect_of(
         used[character] = name
     code = {name: ord(character) for character, name in used.items()}
     return code["delimiter"], code.get("quote"), code.get("escape"), double, code.get("comment")
-
-
-def to_utf8(text: bytes, encoding: str) -> bytes:
-    """Return `text`, in an ASCII-compatible encoding, as UTF-8.
-
-    Bytes that are invalid in the encoding become invalid UTF-8, which the kernel reports by row.
-    """
-    if is_utf8(encoding):
-        return text
-    return text.decode(encoding, "surrogateescape").encode("utf-8", "surrogatepass")
 
 
 MAX_HEADER_BYTES = 2**24
@@ -102,7 +92,7 @@ def read_header(
             f"{file.name}:{skip_lines + 1} is JSON, and not names of columns: give the file the "
             "suffix .json, or pass --from json"
         )
-    found = names if names is not None else _names_of(row, file, text.encoding)
+    found = names if names is not None else _names_of(row, file)
     return Header(tuple(found), stop, skip_lines + count_lines(line))
 
 
@@ -169,11 +159,11 @@ def _begin_of_rows(head: bytes, skip_lines: int, *, final: bool) -> int | None:
     return at
 
 
-def _names_of(row: Row, file: InputFile, encoding: str) -> list[str]:
+def _names_of(row: Row, file: InputFile) -> list[str]:
     try:
-        names = [to_utf8(value, encoding).decode() for value in row.values]
+        names = [value.decode() for value in row.values]
     except UnicodeDecodeError as error:
-        raise DataError(f"the header of {file.name} is not {encoding}: pass --encoding") from error
+        raise DataError(f"the header of {file.name} is not utf-8: pass --encoding") from error
     for place, name in enumerate(names, start=1):
         if not name:
             raise DataError(
