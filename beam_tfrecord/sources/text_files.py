@@ -33,7 +33,7 @@ from beam_tfrecord.sources.hive import with_partitions
 from beam_tfrecord.sources.rejects import without_rows
 from beam_tfrecord.storage import is_in_zip, is_remote, open_read, plain_path
 
-MIN_CHUNK_BYTES = 16
+_MIN_CHUNK_BYTES = 16
 # Bytes to read at a time, few enough for the processor's cache.
 BLOCK_BYTES = 2**20
 # Longest row.
@@ -185,18 +185,13 @@ class TextFiles(FileSource):
     quick_scans: ClassVar[int] = 16
     chunk_bytes: int
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.chunk_bytes < MIN_CHUNK_BYTES:
-            raise UsageError(f"chunk_bytes is {self.chunk_bytes}: pass {MIN_CHUNK_BYTES} or more")
-
     @property
     def text_encoding(self) -> str:
         """The encoding of the files."""
         return "utf-8"
 
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        step = self.chunk_bytes * (self.unit_bytes // UNIT_BYTES)
+        step = max(_MIN_CHUNK_BYTES, self.chunk_bytes) * (self.unit_bytes // UNIT_BYTES)
         if is_stream(file, self.text_encoding):
             step = max(file.bytes, 1)
         for index, start in enumerate(range(0, max(file.bytes, 1), step)):

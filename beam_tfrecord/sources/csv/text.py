@@ -12,7 +12,7 @@ from beam_tfrecord.native._csv import count_lines, first_row
 from beam_tfrecord.native.values import Dialect, Row
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.file_parts import format_of
+from beam_tfrecord.sources.file_parts import incomplete
 from beam_tfrecord.sources.text_files import Text
 
 # Words that are null in a column of numbers, booleans, dates or times, but are ordinary text in a
@@ -78,7 +78,9 @@ def read_header(
         return Header((), len(head))
     line, stop = head[begin : begin + row.stop], begin + row.stop
     count = len(row.values)
-    _check_text(head, line, f"{file.name}:{skip_lines + 1}")
+    if b"\0" in line:
+        reason = "it has NUL bytes, as compressed files and UTF-16 have (--encoding utf-16)"
+        raise incomplete(file, "CSV", ValueError(reason))
     if names is not None and len(names) != count:
         raise DataError(
             f"{file.name} has {counted(count, 'column')} but --names has {len(names)}: "
@@ -94,19 +96,6 @@ def read_header(
         )
     found = names if names is not None else _names_of(row, file)
     return Header(tuple(found), stop, skip_lines + count_lines(line))
-
-
-def _check_text(head: bytes, row: bytes, where: str) -> None:
-    """Check that a file is text, given its first bytes and its first row."""
-    if b"\0" not in row:
-        return
-    if found := format_of(head):
-        raise DataError(
-            f"{where} begins as {found}, and not as text: give it the suffix of what it is"
-        )
-    raise DataError(
-        f"{where} holds NUL bytes: it is compressed, not text, or UTF-16 (--encoding utf-16)"
-    )
 
 
 def _is_json(line: bytes) -> bool:
