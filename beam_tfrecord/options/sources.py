@@ -76,11 +76,11 @@ class NullWordsOption:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayoutOption:
-    """The option of sources whose files or folders have several meanings."""
+    """The option of sources whose folders have several meanings."""
 
     layout: Annotated[str | None, Option(
-        "What folders mean: class, split or flat (images); plain: features shape and data (NumPy).",
-        "--layout NAME", choices=("class", "split", "flat", "plain"))] = None
+        "What folders mean: class, split or flat.", "--layout NAME",
+        choices=("class", "split", "flat"))] = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -247,7 +247,7 @@ class CocoOptions(PictureOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NumpyOptions(UnionOption, TypesOption, LayoutOption):
+class NumpyOptions(TypedOptions, TypesOption):
     """The options of NumPy arrays."""
 
     example: Annotated[str | None, Option(

@@ -23,7 +23,6 @@ from beam_tfrecord.options.option import Option
 from beam_tfrecord.selection.select import make_selection
 from beam_tfrecord.sources.base import Source, with_selection
 from beam_tfrecord.sources.memory.source import OnDisk, until_exit
-from beam_tfrecord.sources.numpy.memory import named_arrays, spill_arrays
 from beam_tfrecord.transforms.reading import ReadBatches
 
 # Tables of arguments read better than what the formatter makes of them.
@@ -278,13 +277,16 @@ class ReadFromNumpy(ReadFromSource, _Numpy):
     """
 
     def _source(self, options: dict[str, Any]) -> Source:
-        temp_dir = options.pop("temp_dir")
-        if isinstance(options["paths"], Mapping | np.ndarray):
-            if options["types"]:
-                raise UsageError("arrays in memory have dtypes of their own: leave out types")
-            path, types = spill_arrays(named_arrays(options["paths"]), temp_dir)
-            options |= {"paths": path, "types": types or None}
-        return super()._source(options)
+        paths, temp_dir = options["paths"], options.pop("temp_dir")
+        if not isinstance(paths, Mapping | np.ndarray):
+            return super()._source(options)
+        if options.pop("types"):
+            raise UsageError("arrays in memory have dtypes of their own: leave out types")
+        if isinstance(paths, Mapping):
+            paths = {name: np.asanyarray(array) for name, array in paths.items()}
+        del options["paths"]
+        made: Source = until_exit(paths, temp_dir).source_of(**options)
+        return made
 
 
 class ReadFromImages(ReadFromSource, _Images):
