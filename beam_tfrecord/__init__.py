@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from beam_tfrecord.transforms.read import ReadFromExcel as ReadFromExcel
     from beam_tfrecord.transforms.read import ReadFromIceberg as ReadFromIceberg
     from beam_tfrecord.transforms.read import ReadFromImages as ReadFromImages
-    from beam_tfrecord.transforms.read import ReadFromJdbc as ReadFromJdbc
     from beam_tfrecord.transforms.read import ReadFromJson as ReadFromJson
     from beam_tfrecord.transforms.read import ReadFromNumpy as ReadFromNumpy
     from beam_tfrecord.transforms.read import ReadFromOrc as ReadFromOrc
@@ -108,7 +107,6 @@ _MODULE_OF = {
         "ReadFromExcel",
         "ReadFromIceberg",
         "ReadFromImages",
-        "ReadFromJdbc",
         "ReadFromJson",
         "ReadFromNumpy",
         "ReadFromOrc",

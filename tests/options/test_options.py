@@ -137,7 +137,7 @@ def test_a_reader_has_the_options_of_its_source(kind):
             assert parameter.default == default or not (parameter.default or default), name
 
 
-@pytest.mark.parametrize("reader", [*READERS.values(), bt.ReadFromJdbc])
+@pytest.mark.parametrize("reader", READERS.values())
 def test_every_keyword_of_a_reader_is_documented_in_order(reader):
     arguments = inspect.getdoc(reader).partition("Args:\n")[2].partition("\n\n")[0]
     documented = re.findall(r"^    (?:\*\*)?(\w+): ", arguments, re.MULTILINE)
