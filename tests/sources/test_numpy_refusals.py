@@ -168,7 +168,10 @@ class TestInMemory:
     @pytest.mark.parametrize(
         ("arrays", "message"),
         [
-            ({"a": np.arange(3), "b": np.arange(4)}, "array 'b' of data in memory has 4 rows but 'a'"),
+            (
+                {"a": np.arange(3), "b": np.arange(4)},
+                "array 'b' of data in memory has 4 rows but 'a'",
+            ),
             ({"a": np.float32(1)}, "array 'a' of data in memory is a single value and has no rows"),
             (
                 {"a": np.array([0x110000], np.uint32).view("<U1")},
