@@ -6,7 +6,7 @@
 * `SplitChecker` checks that examples are in the right split. If a hash decides the split, each
   split is a range of hashes, and the ranges have the order of the splits: no example has a greater
   hash than an example of a later split. If a column decides the split, the manifest does not record
-  its name. If it was written, it is recognised as a column whose values are all split names.
+  its name, so that splits are not checked.
 * `DuplicateFinder` finds equal examples in several splits. Only the hashes of the smaller splits
   stay in memory; the hashes of the largest split are looked up among them block by block.
 """
@@ -38,7 +38,7 @@ from beam_tfrecord.features.tf_columns import (
     TFColumn,
     schema_tf_columns,
 )
-from beam_tfrecord.manifest import BY_BYTES, BY_COLUMN, BY_GROUP, Manifest, Shard
+from beam_tfrecord.manifest import BY_BYTES, BY_GROUP, Manifest, Shard
 from beam_tfrecord.native.values import KIND_NAMES, FitRule
 from beam_tfrecord.places import purpose_seed
 from beam_tfrecord.records.decoding import Decoder
@@ -212,38 +212,21 @@ class SplitChecker:
         # Lowest and highest hash in each shard.
         self._ranges: dict[str, tuple[int, int]] = {}
         self._seed = purpose_seed(manifest.seed, "split")
-        # For each column that may name the splits, the shards in which it names another split.
-        self._naming: dict[str, set[str]] = {}
-        if manifest.split_by == BY_COLUMN and len(manifest.splits) > 1:
-            self._naming = {f.name: set() for f in manifest.schema.features if _can_name(f.type)}
 
     def observer(self, shard: Shard) -> Callable[[RecordBlock], None]:
         """Return a function to call with every block of a shard."""
         hasher = self._hasher()
-        if hasher is None and not self._naming:
+        if hasher is None:
             return lambda block: None
         step = 1 if shard.bytes <= _WHOLE_BYTES else _STEP
 
         def observe(block: RecordBlock) -> None:
             starts = np.ascontiguousarray(block.starts[::step])
-            chosen = dataclasses.replace(block, starts=starts)
-            if hasher is None:
-                self._compare(shard.path, chosen)
-            elif len(hashes := hasher(chosen)):
+            hashes = hasher(dataclasses.replace(block, starts=starts))
+            if len(hashes):
                 _extend(self._ranges, shard.path, int(hashes.min()), int(hashes.max()))
 
         return observe
-
-    def _compare(self, path: str, block: RecordBlock) -> None:
-        split, names = self._split_of[path], set(self._manifest.splits)
-        for column in list(self._naming):
-            with contextlib.suppress(BeamTFRecordError, ValueError, pa.ArrowException):
-                data = Decoder(self._manifest.schema, [column]).decode(block.data, block.starts)
-                named = set(pc.unique(data.column(0).cast(pa.string())).to_pylist())
-                if not named <= names:
-                    self._naming.pop(column, None)
-                elif named - {split} and (wrong := self._naming.get(column)) is not None:
-                    wrong.add(path)
 
     def _hasher(self) -> Hasher | None:
         """Return a function that hashes the bytes or columns of examples that decide the split."""
@@ -259,11 +242,6 @@ class SplitChecker:
 
     def misplaced(self) -> Iterator[tuple[str, str]]:
         """Yield the path of each shard with examples of another split, and a message."""
-        wrong = list(self._naming.items())
-        if wrong and all(paths for _, paths in wrong):
-            column, paths = wrong[0]
-            message = f"column {column!r} names another split for some of its examples"
-            yield from ((path, f"{message}: examples were swapped") for path in sorted(paths))
         order = list(self._manifest.splits)
         bounds: dict[str, tuple[int, int]] = {}
         for path, (low, high) in self._ranges.items():
@@ -295,10 +273,6 @@ class SplitChecker:
 def _extend(ranges: dict[str, tuple[int, int]], key: str, low: int, high: int) -> None:
     old_low, old_high = ranges.get(key, (low, high))
     ranges[key] = min(low, old_low), max(high, old_high)
-
-
-def _can_name(arrow: pa.DataType) -> bool:
-    return is_text(arrow) or pa.types.is_integer(arrow) or pa.types.is_boolean(arrow)
 
 
 def _group_hasher(manifest: Manifest, columns: tuple[str, ...], seed: int) -> Hasher:
