@@ -62,7 +62,7 @@ class CocoRows(Source):
     paths: Sequence[str]
 
     def files(self) -> Iterator[InputFile]:
-        return list_files(as_paths(self.paths), SUFFIXES, remote=True)
+        return list_files(as_paths(self.paths), SUFFIXES)
 
     # The detail of a scan is the number of images, and what of the file is not read.
     def scan(self, chunk: Chunk) -> Scan:
