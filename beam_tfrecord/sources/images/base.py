@@ -304,8 +304,6 @@ class ImageSource(PictureOptions, FileSource):
                 sizes = [size_of(one.path) for one in places]
             for start, stop in cut_by_bytes(sizes, most):
                 yield batch.slice(start, stop), places[start:stop], sizes[start:stop]
-            if not places:
-                yield batch, [], []
 
     def _batch(self, unit: Unit, schema: pa.Schema, how: Reading, task: _Task) -> Batch:
         batch, places, sizes = task
