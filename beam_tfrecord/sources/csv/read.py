@@ -19,10 +19,10 @@ from beam_tfrecord.native.values import (
     BROKEN_ROWS,
     EMPTY,
     WORD,
-    Dialect,
     Fault,
     Target,
 )
+from beam_tfrecord.options.sources import CsvOptions
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import Unit
 from beam_tfrecord.sources.csv.columns import (
@@ -34,8 +34,8 @@ from beam_tfrecord.sources.csv.columns import (
     target_of,
     values_of,
 )
-from beam_tfrecord.sources.csv.formats import Format, Formats
-from beam_tfrecord.sources.csv.text import CLOSE_QUOTE, NULL_WORDS
+from beam_tfrecord.sources.csv.formats import Format, formats_of
+from beam_tfrecord.sources.csv.text import CLOSE_QUOTE, NULL_WORDS, dialect_of
 from beam_tfrecord.sources.csv.types import CsvInference, Found
 from beam_tfrecord.sources.merging import fields_inside
 from beam_tfrecord.sources.rejects import bad_value, shortened
@@ -54,24 +54,10 @@ class CsvUnit:
     rows_are_lines: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class Reading:
-    """The options of reading text."""
-
-    dialect: Dialect
-    encoding: str
-    always: tuple[bytes, ...]
-    block_bytes: int = BLOCK_BYTES
-    formats: Formats = Formats()
-
-    def formats_of(self, names: Sequence[str]) -> dict[str, Format]:
-        """Return the formats of the columns that have one."""
-        found = {name: self.formats.of(name, names) for name in names}
-        return {name: one for name, one in found.items() if one is not None}
-
-    def options(self, columns: int) -> dict[str, Any]:
-        """Return the options of objects of the kernel that read so many columns."""
-        return {"keep_blank": columns == 1, "nulls": NULL_WORDS, "always": self.always}
+def _kernel_options(options: CsvOptions, columns: int) -> dict[str, Any]:
+    """Return the options of objects of the kernel that read so many columns."""
+    always = tuple(word.encode() for word in options.null_words if word)
+    return {"keep_blank": columns == 1, "nulls": NULL_WORDS, "always": always}
 
 
 @dataclasses.dataclass
@@ -91,9 +77,9 @@ class _Window:
         return self.line + lines
 
 
-def _windows(unit: Unit, how: Reading) -> Iterator[_Window]:
+def _windows(unit: Unit, encoding: str) -> Iterator[_Window]:
     """Yield windows, in which the caller moves `at`; the unread rest begins the next window."""
-    with open_text(unit.file, how.encoding, unit.start, unit.stop) as text:
+    with open_text(unit.file, encoding, unit.start, unit.stop) as text:
         window = _Window(b"", 0, unit.detail.line, False)
         while not window.final:
             left = window.data[window.at :]
@@ -103,21 +89,21 @@ def _windows(unit: Unit, how: Reading) -> Iterator[_Window]:
                     f"bytes: a quote may never close there: {CLOSE_QUOTE}"
                 )
             # A read as long as the rest limits the copies of a very long row.
-            piece = text.read(max(how.block_bytes, len(left)))
+            piece = text.read(max(BLOCK_BYTES, len(left)))
             window = _Window(left + piece, 0, window.line, not piece)
             yield window
 
 
-def infer_unit(unit: Unit, how: Reading) -> CsvInference:
+def infer_unit(unit: Unit, options: CsvOptions) -> CsvInference:
     """Return the kinds (such as integer, date or text) of all values of `unit`, by column."""
     names = unit.detail.names
-    options = how.options(len(names))
-    typer = Typer(how.dialect, len(names), **options)
-    formats = {names.index(name): form for name, form in how.formats_of(names).items()}
+    dialect, of_kernel = dialect_of(options, unit.file.path), _kernel_options(options, len(names))
+    typer = Typer(dialect, len(names), **of_kernel)
+    formats = {names.index(name): form for name, form in formats_of(options, names).items()}
     words = [Target(column, AS_WORDS) for column in formats]
-    filler = Filler(how.dialect, len(names), words, capacity=_INFERRED_ROWS, **options)
+    filler = Filler(dialect, len(names), words, capacity=_INFERRED_ROWS, **of_kernel)
     kinds: list[dict[int, Found]] = [{} for _ in names]
-    for window in _windows(unit, how):
+    for window in _windows(unit, options.encoding):
         next_at = typer.feed(window.data, window.at, window.final)
         for column, kind, _, start, value in typer.take_sightings():
             text = value.decode("utf-8", "backslashreplace").strip(" \t")
@@ -153,25 +139,25 @@ def _kinds_in_formats(
 
 
 def read_unit(
-    unit: Unit, schema: pa.Schema, how: Reading, *, batch_rows: int, union: bool = False
+    unit: Unit, schema: pa.Schema, options: CsvOptions, *, batch_rows: int
 ) -> Iterator[Batch]:
     """Yield the rows of `unit` as at least one batch of exactly `schema`.
 
     `Batch.numbers` contains the text of floats that `schema` stores as text.
     """
-    fields_inside(schema, unit.detail.names, unit.file, union=union)
-    reader = _UnitReader(unit, schema, how, batch_rows)
-    for window in _windows(unit, how):
+    fields_inside(schema, unit.detail.names, unit.file, union=options.union)
+    reader = _UnitReader(unit, schema, options, batch_rows)
+    for window in _windows(unit, options.encoding):
         yield from reader.batches(window)
 
 
 class _UnitReader:
     """Collects the rows of a unit into batches, and turns faulty rows into rejects."""
 
-    def __init__(self, unit: Unit, schema: pa.Schema, how: Reading, batch_rows: int) -> None:
+    def __init__(self, unit: Unit, schema: pa.Schema, options: CsvOptions, batch_rows: int) -> None:
         self._unit, self._schema = unit, schema
         self._names: Sequence[str] = unit.detail.names
-        formats = how.formats_of(self._names)
+        formats = formats_of(options, self._names)
         self._formats = {
             field.name: form
             for field in schema
@@ -185,10 +171,9 @@ class _UnitReader:
         words = [Target(self._names.index(field.name), AS_WORDS) for field in self._with_text]
         targets = [target for _, target in self._columns]
         self._converts = any(target.kind == AS_WORDS for target in targets)
-        count = len(self._names)
-        self._filler = Filler(
-            how.dialect, count, [*targets, *words], capacity=batch_rows, **how.options(count)
-        )
+        dialect, count = dialect_of(options, unit.file.path), len(self._names)
+        of_kernel = _kernel_options(options, count)
+        self._filler = Filler(dialect, count, [*targets, *words], capacity=batch_rows, **of_kernel)
         self._first_row = 0
         self._rejects: dict[int, Reject] = {}
 
