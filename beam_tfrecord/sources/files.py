@@ -54,12 +54,10 @@ class FileSource(FileOptions, Source):
         object.__setattr__(self, "columns", wanted_columns(self.columns))
 
     def files(self) -> Iterator[InputFile]:
-        return list_files(as_paths(self.paths), self.suffixes, remote=True)
+        return list_files(as_paths(self.paths), self.suffixes)
 
 
-def list_files(
-    paths: Sequence[str], suffixes: Sequence[str], *, remote: bool = False
-) -> Iterator[InputFile]:
+def list_files(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[InputFile]:
     """Yield the files that `paths` name, sorted by name, each once.
 
     A directory is searched at every depth for files with one of the `suffixes`, which a compression
@@ -70,16 +68,11 @@ def list_files(
     Args:
         paths: Files, globs and directories.
         suffixes: Suffixes of the files to find in directories.
-        remote: Whether remote filesystems are allowed.
 
     Raises:
         UsageError: A path does not exist, nothing matches, or a file cannot be opened.
     """
     paths = with_zips(paths)
-    if not remote and any(map(is_remote, paths)):
-        kinds, shown = " and ".join(suffixes), shown_path(paths[0])
-        how = "unpack it first" if is_in_zip(paths[0]) else "copy them here first"
-        raise UsageError(f"cannot read {kinds} files from {shown!r}: {how}")
     if len({path.partition("://")[0] if is_remote(path) else "" for path in paths}) > 1:
         raise UsageError(
             "inputs lie on several filesystems, or only some in zip files: give those of one "

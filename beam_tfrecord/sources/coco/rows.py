@@ -69,7 +69,7 @@ class CocoRows(Source):
     paths: Sequence[str]
 
     def files(self) -> Iterator[InputFile]:
-        return list_files(as_paths(self.paths), SUFFIXES, remote=True)
+        return list_files(as_paths(self.paths), SUFFIXES)
 
     def scan(self, chunk: Chunk) -> Scan:
         content = read_file(chunk.file)
