@@ -11,17 +11,9 @@ import pyarrow as pa
 from beam_tfrecord.batch import MAX_VALUE_CHARS, Batch, Reject
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_types import type_name
+from beam_tfrecord.native import values as kernel
 from beam_tfrecord.native._csv import Filler, Typer, count_lines
-from beam_tfrecord.native.values import (
-    AS_BYTES,
-    AS_TEXT,
-    AS_WORDS,
-    BROKEN_ROWS,
-    EMPTY,
-    WORD,
-    Fault,
-    Target,
-)
+from beam_tfrecord.native.values import BROKEN_ROWS, Fault, Target
 from beam_tfrecord.options.sources import CsvOptions
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import Unit
@@ -100,7 +92,7 @@ def infer_unit(unit: Unit, options: CsvOptions) -> CsvInference:
     dialect, of_kernel = dialect_of(options, unit.file.path), _kernel_options(options, len(names))
     typer = Typer(dialect, len(names), **of_kernel)
     formats = {names.index(name): form for name, form in formats_of(options, names).items()}
-    words = [Target(column, AS_WORDS) for column in formats]
+    words = [Target(column, kernel.AS_WORDS) for column in formats]
     filler = Filler(dialect, len(names), words, capacity=_INFERRED_ROWS, **of_kernel)
     kinds: list[dict[int, Found]] = [{} for _ in names]
     for window in _windows(unit, options.encoding):
@@ -109,7 +101,7 @@ def infer_unit(unit: Unit, options: CsvOptions) -> CsvInference:
             text = value.decode("utf-8", "backslashreplace").strip(" \t")
             form = formats.get(column)
             # Only fields show whether a blank is quoted, and which words for null there are.
-            if form is None or (kind in (EMPTY, WORD) and text not in form.nulls):
+            if form is None or (kind in (kernel.EMPTY, kernel.WORD) and text not in form.nulls):
                 found = Found(kind, window.line_of(start), shortened(text))
                 kinds[column].setdefault(kind, found)
         for column, found in _kinds_in_formats(window, filler, formats):
@@ -130,7 +122,7 @@ def _kinds_in_formats(
         bad = [fault.row for fault in filler.take_faults() if fault.target < 0]
         for (column, form), buffers in zip(formats.items(), filler.take(), strict=True):
             buffers[1][bad] = 0
-            texts = array_of(Target(column, AS_WORDS), pa.string(), buffers)
+            texts = array_of(Target(column, kernel.AS_WORDS), pa.string(), buffers)
             for kind, row in kinds_of(form.plain(texts)):
                 yield (
                     column,
@@ -168,9 +160,11 @@ class _UnitReader:
         ]
         # Columns with the texts of floats come after all other columns.
         self._with_text = [field for field, _ in self._columns if keeps_text(field)]
-        words = [Target(self._names.index(field.name), AS_WORDS) for field in self._with_text]
+        words = [
+            Target(self._names.index(field.name), kernel.AS_WORDS) for field in self._with_text
+        ]
         targets = [target for _, target in self._columns]
-        self._converts = any(target.kind == AS_WORDS for target in targets)
+        self._converts = any(target.kind == kernel.AS_WORDS for target in targets)
         dialect, count = dialect_of(options, unit.file.path), len(self._names)
         of_kernel = _kernel_options(options, count)
         self._filler = Filler(dialect, count, [*targets, *words], capacity=batch_rows, **of_kernel)
@@ -179,8 +173,11 @@ class _UnitReader:
 
     def _target_of(self, field: pa.Field) -> Target:
         target = target_of(field, self._names.index(field.name))
-        is_formatted = field.name in self._formats and target.kind not in (AS_TEXT, AS_BYTES)
-        return Target(target.column, AS_WORDS) if is_formatted else target
+        is_formatted = field.name in self._formats and target.kind not in (
+            kernel.AS_TEXT,
+            kernel.AS_BYTES,
+        )
+        return Target(target.column, kernel.AS_WORDS) if is_formatted else target
 
     def batches(self, window: _Window) -> Iterator[Batch]:
         """Yield the batches that are full within a window, and in the last window the rest."""
@@ -222,7 +219,7 @@ class _UnitReader:
 
     def _plain(self, field: pa.Field, buffers: Buffers) -> tuple[pa.Array, pa.Array]:
         """Return the words of a column, and what its format makes of them."""
-        texts = array_of(Target(0, AS_WORDS), pa.string(), buffers)
+        texts = array_of(Target(0, kernel.AS_WORDS), pa.string(), buffers)
         form = self._formats.get(field.name)
         return texts, texts if form is None else form.plain(texts)
 
@@ -230,7 +227,7 @@ class _UnitReader:
         self, field: pa.Field, target: Target, buffers: Buffers, window: _Window, starts: Any
     ) -> tuple[pa.Array, pa.Array | None]:
         """Return the values of a column, and the exact numbers if they differ from its floats."""
-        if target.kind == AS_WORDS:
+        if target.kind == kernel.AS_WORDS:
             texts, plain = self._plain(field, buffers)
             array, misfits, exact = values_of(plain, field)
             for row in misfits:
@@ -241,7 +238,7 @@ class _UnitReader:
         form = self._formats.get(field.name)
         if form is None:
             return array_of(target, field.type, buffers), exact_of(buffers)
-        plain_type = pa.binary() if target.kind == AS_BYTES else pa.string()
+        plain_type = pa.binary() if target.kind == kernel.AS_BYTES else pa.string()
         texts = form.without_nulls(array_of(target, plain_type, buffers))
         return texts.cast(field.type), None
 

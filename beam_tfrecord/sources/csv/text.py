@@ -15,6 +15,7 @@ from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.file_parts import incomplete
 from beam_tfrecord.sources.files import has_suffix
 from beam_tfrecord.sources.text_files import Text
+from beam_tfrecord.tables import repeated
 
 # Words that are null in a column of numbers, booleans, dates or times, but are ordinary text in a
 # text column.
@@ -157,15 +158,14 @@ def _names_of(row: Row, file: InputFile) -> list[str]:
         names = [value.decode() for value in row.values]
     except UnicodeDecodeError as error:
         raise DataError(f"the header of {file.name} is not utf-8: pass --encoding") from error
-    for place, name in enumerate(names, start=1):
-        if not name:
-            raise DataError(
-                f"column {place} has no name in the header of {file.name}: pass --names with a "
-                "name for each column"
-            )
-        if names.index(name) != place - 1:
-            raise DataError(
-                f"column {name!r} appears twice in the header of {file.name}: pass --names, or "
-                "--no-header if the line is a row"
-            )
+    if "" in names:
+        raise DataError(
+            f"column {names.index('') + 1} has no name in the header of {file.name}: pass --names "
+            "with a name for each column"
+        )
+    if doubled := repeated(names):
+        raise DataError(
+            f"column {doubled[0]!r} appears twice in the header of {file.name}: pass --names, or "
+            "--no-header if the line is a row"
+        )
     return names

@@ -18,18 +18,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import SchemaConflict, quoted
 from beam_tfrecord.features.arrow_types import type_name
-from beam_tfrecord.native.values import (
-    BIG_INT,
-    BOOL,
-    DATE,
-    EMPTY,
-    FLOAT,
-    INT,
-    TEXT,
-    TIME,
-    WORD,
-    ZONED_TIME,
-)
+from beam_tfrecord.native import values as kernel
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.merging import ByFile, join_by_name
@@ -37,20 +26,20 @@ from beam_tfrecord.sources.merging import ByFile, join_by_name
 # Any other mixture is text.
 _TYPES: dict[int, pa.DataType] = {
     0: pa.null(),
-    BOOL: pa.bool_(),
-    INT: pa.int64(),
-    BIG_INT: pa.int64(),
-    INT | BIG_INT: pa.int64(),
-    FLOAT: pa.float64(),
+    kernel.BOOL: pa.bool_(),
+    kernel.INT: pa.int64(),
+    kernel.BIG_INT: pa.int64(),
+    kernel.INT | kernel.BIG_INT: pa.int64(),
+    kernel.FLOAT: pa.float64(),
     # A double represents integers of the kind INT exactly, but not all BIG_INT.
-    INT | FLOAT: pa.float64(),
-    DATE: pa.date32(),
-    TIME: pa.timestamp("us"),
-    DATE | TIME: pa.timestamp("us"),
-    ZONED_TIME: pa.timestamp("us", "UTC"),
+    kernel.INT | kernel.FLOAT: pa.float64(),
+    kernel.DATE: pa.date32(),
+    kernel.TIME: pa.timestamp("us"),
+    kernel.DATE | kernel.TIME: pa.timestamp("us"),
+    kernel.ZONED_TIME: pa.timestamp("us", "UTC"),
 }
 # Kinds that say nothing about the type, if a column has others.
-_NO_VALUE = EMPTY | WORD
+_NO_VALUE = kernel.EMPTY | kernel.WORD
 
 
 class Found(NamedTuple):
@@ -74,7 +63,7 @@ def type_of(found: Iterable[Found]) -> pa.DataType:
     """Return the type of a column with values of these kinds."""
     joined = functools.reduce(operator.or_, (one.kind for one in found), 0)
     # A quoted empty field is null in a column of any type but text, so it does not decide the type.
-    joined = EMPTY if joined & ~WORD == EMPTY else joined & ~_NO_VALUE
+    joined = kernel.EMPTY if joined & ~kernel.WORD == kernel.EMPTY else joined & ~_NO_VALUE
     return _TYPES.get(joined, pa.string())
 
 
@@ -143,7 +132,7 @@ def _why_text(name: str, values: Sequence[tuple[str, Found]]) -> str:
     # A short word may mean that a value is missing.
     is_word = not any(character.isdigit() or character in "\0\\" for character in one.text)
     cure = "correct it, or pass"
-    if one.kind == TEXT and is_word and len(one.text) <= _WORD_CHARACTERS:
+    if one.kind == kernel.TEXT and is_word and len(one.text) <= _WORD_CHARACTERS:
         cure = f"pass --null {quoted(one.text)} if it means missing, or"
     as_text = f"--types {shlex.quote(f'{name}=string')}"
     return f"text because of {one.text!r} in {file}:{one.line}: {cure} {as_text}"
@@ -179,7 +168,7 @@ def _remark(name: str, files: ByFile[Mapping[str, Sequence[Found]]]) -> str:
         return f"{name}: {_why_text(name, values)}"
     for file, ones in found:
         for one in ones:
-            if one.kind == WORD:
+            if one.kind == kernel.WORD:
                 where, null = f"{file.name}:{one.line}", f"--null {quoted(one.text)}"
                 return f"{name}: {one.text!r} in {where} is text: if it means missing, pass {null}"
     return ""
