@@ -36,7 +36,8 @@ from beam_tfrecord.sources.csv.cut import ChunkScan, Piece, cut, scan_chunk
 from beam_tfrecord.sources.csv.formats import check_columns, check_formats
 from beam_tfrecord.sources.csv.read import CsvUnit, infer_unit, read_unit
 from beam_tfrecord.sources.csv.text import Header, delimiter_of, dialect_of, read_header
-from beam_tfrecord.sources.csv.types import CsvInference, infer_schema, remarks_of
+from beam_tfrecord.sources.csv.types import CsvInference, by_file, join_kinds, remarks_of
+from beam_tfrecord.sources.merging import join_by_name
 from beam_tfrecord.sources.text_files import (
     TextFiles,
     codec_name,
@@ -151,12 +152,9 @@ class Csv(CsvOptions, TextFiles):
         names = list(dict.fromkeys(name for found in inferences for name in found.names))
         self._check_delimiter(names)
         check_columns(self, names)
-        found = infer_schema(
-            inferences,
-            types=self.typed,
-            columns=self.columns,
-            union=self.union,
-            has_header=self.header,
+        files = by_file(inferences)
+        found = join_by_name(
+            files, join_kinds, columns=self.columns, union=self.union, types=self.typed
         )
         noted = [_with_text(field) if field.name in self.texts else field for field in found]
         return pa.schema(noted, metadata=found.metadata)

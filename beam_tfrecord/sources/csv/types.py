@@ -19,9 +19,8 @@ import pyarrow as pa
 from beam_tfrecord.errors import SchemaConflict, quoted
 from beam_tfrecord.features.arrow_types import type_name
 from beam_tfrecord.native import values as kernel
-from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.merging import ByFile, join_by_name
+from beam_tfrecord.sources.merging import ByFile
 
 # Any other mixture is text.
 _TYPES: dict[int, pa.DataType] = {
@@ -40,6 +39,7 @@ _TYPES: dict[int, pa.DataType] = {
 }
 # Kinds that say nothing about the type, if a column has others.
 _NO_VALUE = kernel.EMPTY | kernel.WORD
+_LINE = operator.attrgetter("line")
 
 
 class Found(NamedTuple):
@@ -67,7 +67,7 @@ def type_of(found: Iterable[Found]) -> pa.DataType:
     return _TYPES.get(joined, pa.string())
 
 
-def _by_file(inferences: Iterable[CsvInference]) -> ByFile[dict[str, list[Found]]]:
+def by_file(inferences: Iterable[CsvInference]) -> ByFile[dict[str, list[Found]]]:
     """Return the kinds in the columns of each file, in order of the files' names and of lines."""
     files: dict[str, tuple[InputFile, dict[str, dict[int, Found]]]] = {}
     for one in inferences:
@@ -77,36 +77,12 @@ def _by_file(inferences: Iterable[CsvInference]) -> ByFile[dict[str, list[Found]
             for found in kinds:
                 first[found.kind] = min(found, first.get(found.kind, found))
     return [
-        (file, {name: _in_order(first) for name, first in columns.items()})
+        (file, {name: sorted(first.values(), key=_LINE) for name, first in columns.items()})
         for _, (file, columns) in sorted(files.items())
     ]
 
 
-def _in_order(first: Mapping[int, Found]) -> list[Found]:
-    return sorted(first.values(), key=lambda found: found.line)
-
-
-def infer_schema(
-    inferences: Iterable[CsvInference],
-    *,
-    types: Mapping[str, pa.DataType],
-    columns: Sequence[str] | None,
-    union: bool,
-    has_header: bool,
-) -> pa.Schema:
-    """Return the schema of all files; the columns from their paths come last."""
-    files = _by_file(inferences)
-    for file, found in files:
-        first, others = files[0]
-        if not (has_header or union) and len(found) != len(others):
-            raise SchemaConflict(
-                f"{file.name} has {counted(len(found), 'column')} but {first.name} has "
-                f"{len(others)}: files without header need the same number, or pass --union"
-            )
-    return join_by_name(files, _joined, columns=columns, union=union, types=types)
-
-
-def _joined(name: str, files: ByFile[Sequence[Found]]) -> pa.Field:
+def join_kinds(name: str, files: ByFile[Sequence[Found]]) -> pa.Field:
     """Return a column over all files.
 
     A column with a mixture of kinds in one file is text. But if a column is not text in one file
@@ -152,7 +128,7 @@ _WORD_CHARACTERS = 16
 
 def remarks_of(inferences: Iterable[CsvInference], schema: pa.Schema) -> list[str]:
     """Return a message for each column that is text because of a value or has words for null."""
-    files = _by_file(inferences)
+    files = by_file(inferences)
     texts = [field.name for field in schema if pa.types.is_string(field.type)]
     lines = [line for name in texts if (line := _remark(name, files))]
     if (more := len(lines) - _REMARKS) > 1:
