@@ -180,7 +180,7 @@ class Finder:
 
     def _add_line(self, line: bytes, where: str) -> None:
         try:
-            found = {member.name: member.value for member in members(line)}
+            found = {name: value for name, (value, _) in members(line).items()}
         except NotRight as error:
             self.fault = self.fault or f"{where} {error}"
             # PyArrow does not check keys without a column, so each key of the line needs one.
