@@ -151,8 +151,8 @@ class ExcelOptions(TypedOptions, TypesOption, NullWordsOption):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RowsOptions(TypesOption):
-    """The options of databases that all readers of databases have."""
+class DatabaseOptions(TypesOption, PropertiesOption):
+    """The options of databases."""
 
     where: Annotated[str | None, Option("SQL condition on the rows.", "--where SQL")] = None
     ordered: Annotated[bool, Option("Read and number the rows in the order of the key.")] = False
@@ -169,12 +169,6 @@ class RowsOptions(TypesOption):
         "File that holds the password there.", "--password-file FILE")] = None
     statement_timeout_s: Annotated[float | None, Option(
         "Seconds after which a statement is cancelled.", "--statement-timeout S", least=1)] = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DatabaseOptions(RowsOptions, PropertiesOption):
-    """The options of databases."""
-
     table: Annotated[str | None, Option("Table or view to read.", "--table NAME")] = None
     query: Annotated[str | None, Option("SELECT to read instead.", "--query SQL")] = None
     partition_column: Annotated[str | None, Option(

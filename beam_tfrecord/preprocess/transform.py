@@ -38,9 +38,16 @@ from beam_tfrecord.preprocess.tft_conversion import adapter_config, tft_batch, w
 from beam_tfrecord.preprocess.vocabularies import save_categories
 from beam_tfrecord.records.infer_row_types import returned_schema
 from beam_tfrecord.transforms.assign_splits import AssignSplits
-from beam_tfrecord.transforms.graph import RecordsWay, mark_step, step_label
-from beam_tfrecord.transforms.map_rows import Chain, MapRows, remember_reader
-from beam_tfrecord.transforms.reading import FlattenedReaders, ReadBatches, reader_of
+from beam_tfrecord.transforms.graph import (
+    RecordsWay,
+    Rereading,
+    mark_step,
+    reader_of,
+    remember_reader,
+    step_label,
+)
+from beam_tfrecord.transforms.map_rows import MapRows
+from beam_tfrecord.transforms.reading import ReadBatches
 from beam_tfrecord.transforms.rows import as_arrow_schema
 from beam_tfrecord.workdir.faults import Guarded
 
@@ -181,15 +188,13 @@ class Preprocess(beam.PTransform):
 
 def _read_schema(reader: beam.PTransform | None) -> pa.Schema | None:
     """Return the schema of a reader's rows; None if it is not known before the reader runs."""
-    if isinstance(reader, FlattenedReaders):
-        schemas = [_read_schema(one) for one in reader.readers]
-        return schemas[0] if all(schema == schemas[0] for schema in schemas) else None
     if isinstance(reader, ReadBatches):
         return reader.schema if reader.schema is not None else reader.source.schema()
-    if not isinstance(reader, Chain):
+    if not isinstance(reader, Rereading):
         return None
-    if isinstance(reader.step, AssignSplits):
-        return _read_schema(reader.reader)
+    if isinstance(reader.step, AssignSplits | beam.Flatten):
+        schemas = [_read_schema(one) for one in reader.readers]
+        return schemas[0] if all(schema == schemas[0] for schema in schemas) else None
     if not isinstance(reader.step, MapRows):
         return None
     function = reader.step.function

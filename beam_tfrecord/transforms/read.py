@@ -6,8 +6,7 @@ those of `ReadOptions`.
 
 import dataclasses
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar
 
 import apache_beam as beam
@@ -24,11 +23,7 @@ from beam_tfrecord.options.option import Option
 from beam_tfrecord.selection.select import make_selection
 from beam_tfrecord.sources.base import Source, with_selection
 from beam_tfrecord.sources.memory.source import OnDisk, until_exit
-from beam_tfrecord.sources.sql.source import texts_of
 from beam_tfrecord.transforms.reading import ReadBatches
-
-# The name of a table, plain or quoted, perhaps after the name of its schema and a dot.
-_NAME = re.compile(r'(?:[\w$]+|"[^"]+"|`[^`]+`)(?:\.(?:[\w$]+|"[^"]+"|`[^`]+`))*')
 
 # Tables of arguments read better than what the formatter makes of them.
 # fmt: off
@@ -124,39 +119,6 @@ class _Sql(ReadOptions, sources.DatabaseOptions, sources.ColumnsOption):
         "URL of the database, or the path of a SQLite or DuckDB file.")]
     _: dataclasses.KW_ONLY
     password: Annotated[str | None, Option("The password itself.")] = None
-
-
-@dataclasses.dataclass(frozen=True)
-class _Jdbc(ReadOptions, sources.RowsOptions, sources.ColumnsOption):
-    """The arguments of `ReadFromJdbc`."""
-
-    table_name: Annotated[str | None, Option("Table or view; `query` overrides it.")]
-    driver_class_name: Annotated[str | None, Option(
-        "Class of the JDBC driver; only ``jdbc:`` URLs need it.")]
-    jdbc_url: Annotated[str, Option("URL of the database.")]
-    username: Annotated[str | None, Option("User.")]
-    password: Annotated[str | None, Option("Password.")]
-    query: Annotated[str | None, Option("SELECT statement to read instead of the table.")] = None
-    disable_autocommit: Annotated[bool | None, Option(
-        "Has no effect: every read is a transaction.")] = None
-    output_parallelization: Annotated[bool | None, Option(
-        "Has no effect: partitions are always read in parallel.")] = None
-    fetch_size: Annotated[int | None, Option("Rows that the driver fetches at a time.")] = None
-    partition_column: Annotated[str | None, Option(
-        "Column to cut the rows by, instead of the key.")] = None
-    partitions: Annotated[int | None, Option(
-        "Number of partitions; None means by the number of rows and bytes.")] = None
-    connection_properties: Annotated[str | None, Option("``name=value;name=value``.")] = None
-    connection_init_sqls: Annotated[Sequence[str] | None, Option(
-        "Statements that every connection executes first.")] = None
-    max_connections: Annotated[int | None, Option(
-        "Largest number of connections; None or a negative number means no limit.")] = None
-    driver_jars: Annotated[str | None, Option("Jars of the driver, separated by commas.")] = None
-    expansion_service: Annotated[Any, Option("Has no effect: there is none.")] = None
-    classpath: Annotated[Sequence[str] | None, Option(
-        "Further jars: paths, URLs or Maven coordinates.")] = None
-    schema: Annotated[Any, Option("Must be None: types come from the database.")] = None
-    secret_manager: Annotated[str | None, Option("Must be None.")] = None
 
 # fmt: on
 
@@ -391,59 +353,3 @@ class ReadFromSql(ReadFromSource, _Sql):
     Raises:
         UsageError: The arguments do not fit together.
     """
-
-
-class ReadFromJdbc(ReadFromSource, _Jdbc):
-    """Read a database as `Batch`es, with the arguments of `apache_beam.io.jdbc.ReadFromJdbc`.
-
-    Unlike Beam's transform, it reads rows whose partition column is null, partitions a `query` too,
-    and connects on workers only. The argument `password` works only with runners inside this
-    process; for other runners leave it empty and pass `password_env` or `password_file`.
-
-    Raises:
-        UsageError: The arguments do not fit together.
-    """
-
-    kind = "sql"
-
-    def _source(self, options: dict[str, Any]) -> Source:
-        if options.pop("schema") is not None:
-            raise UsageError(
-                "ReadFromJdbc takes its types from the database: leave schema out, or pass "
-                "types={'column': 'type'}"
-            )
-        if options.pop("secret_manager") is not None:
-            raise UsageError(
-                "ReadFromJdbc asks no secret manager: put the password in an environment "
-                "variable of the workers, and pass password_env"
-            )
-        table, limit = options.pop("table_name"), options["max_connections"]
-        if options["query"] is None and not _NAME.fullmatch(table or ""):
-            raise UsageError(f"{table!r} is not the name of a table: pass query instead")
-        for name in ("disable_autocommit", "output_parallelization", "expansion_service"):
-            del options[name]
-        jars = (*_jars(options.pop("driver_jars") or ""), *texts_of(options.pop("classpath") or ()))
-        return super()._source(
-            options
-            | {
-                "paths": options.pop("jdbc_url"),
-                "table": table if options["query"] is None else None,
-                "driver": options.pop("driver_class_name") or None,
-                "username": options["username"] or None,
-                "password": options["password"] or None,
-                "fetch_rows": options.pop("fetch_size"),
-                "properties": _properties(options.pop("connection_properties") or ""),
-                "session_init": options.pop("connection_init_sqls") or (),
-                "max_connections": None if limit is None or limit < 0 else limit,
-                "jars": jars,
-            }
-        )
-
-
-def _properties(text: str) -> dict[str, str]:
-    pairs = [pair.partition("=") for pair in text.split(";") if pair.strip()]
-    return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-def _jars(text: str) -> list[str]:
-    return [jar.strip() for jar in text.split(",") if jar.strip()]

@@ -84,7 +84,7 @@ class _ReadAll(SourceTransform):
             | "SpreadGroups" >> beam.Reshuffle()
             | "ReadGroup" >> beam.FlatMap(read).with_output_types(Batch)
         )
-        mark_step(batches, step, is_reader=True)
+        mark_step(batches, step)
         return batches
 
 

@@ -165,11 +165,11 @@ def test_splits_that_are_said_twice_are_refused(splits):
 @pytest.mark.parametrize("names", [(None, "a"), ("a", None), ("a", "b", None)])
 def test_rows_of_which_some_have_a_split_are_refused(names):
     batches = [batch_of([n], first=n).replace(split=name) for n, name in enumerate(names)]
-    with pytest.raises(DataError, match="some rows come with the split"):
+    with pytest.raises(DataError, match="some rows have no split"):
         block_of(Layout(), *batches)
     # Two workers may see a part each.
     tallies = [block_of(Layout(), batch).tally for batch in batches]
-    with pytest.raises(DataError, match="some rows come with the split"):
+    with pytest.raises(DataError, match="some rows have no split"):
         merge_tallies(tallies)
 
 

@@ -78,10 +78,6 @@ class Coco(CocoOptions, ImageSource):
             require("coco", "masks of objects")
         return super().files()
 
-    @property
-    def _needs_images(self) -> bool:
-        return True
-
     def infer(self, of: Scan) -> Any:
         return of
 

@@ -27,7 +27,7 @@ from beam_tfrecord.features.arrow_types import (
 )
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.json.parse import NotRight, keys_of, members, parse
-from beam_tfrecord.sources.json.text import Lines
+from beam_tfrecord.sources.json.text import Line
 from beam_tfrecord.sources.merging import joined_schema
 
 # Kinds of values, as messages name them.
@@ -152,22 +152,23 @@ class Finder:
         self.fault = ""
         self._address = address
 
-    def add(self, lines: Lines) -> None:
+    def add(self, lines: Sequence[Line]) -> None:
         """Add the kinds of all values in some lines; of malformed lines only the keys."""
-        parts = [lines] if len(lines) else []
+        parts = [lines]
         while parts:
             part = parts.pop()
-            is_sparse = self.row.size * len(part) > len(part.data)
-            if not is_sparse and self._is_known(part):
+            texts = [text for _, text in part]
+            is_sparse = self.row.size * len(texts) > sum(map(len, texts))
+            if not is_sparse and self._is_known(texts):
                 continue
             if not is_sparse and len(part) > _FEW_LINES:
                 middle = len(part) // 2
-                parts += [part.slice(middle, len(part)), part.slice(0, middle)]
+                parts += [part[middle:], part[:middle]]
                 continue
-            for row in range(len(part)):
-                self._add_line(part.line(row), f"{self._address}{part.numbers[row]}")
+            for number, text in part:
+                self._add_line(text, f"{self._address}{number}")
 
-    def _is_known(self, lines: Lines) -> bool:
+    def _is_known(self, lines: Sequence[bytes]) -> bool:
         """Return whether the lines are right, and have no key and no kind that is not known."""
         columns = self.row.inner.items()
         try:
@@ -176,7 +177,7 @@ class Finder:
         except (SchemaConflict, ValueError):
             return False
         has_large = any(place.has_large(table.column(name)) for name, place in columns)
-        return not (has_large and _LONG_INTEGER.search(lines.data))
+        return not (has_large and any(map(_LONG_INTEGER.search, lines)))
 
     def _add_line(self, line: bytes, where: str) -> None:
         try:
