@@ -71,8 +71,16 @@ if not os.path.exists(f"{__path__[0]}/native/_index.abi3.so"):
         "package: run Python in another folder, or run: pip install -e ."
     )
 
-# Beam warns of this whenever it is imported without its extra for Google Cloud.
-logging.getLogger().addFilter(lambda record: not str(record.msg).startswith("apitools not found"))
+
+def _is_wanted(record: logging.LogRecord) -> bool:
+    """Filter the warning that Beam's first import makes without its extra for Google Cloud."""
+    if not str(record.msg).startswith("apitools not found"):
+        return True
+    logging.getLogger().removeFilter(_is_wanted)
+    return False
+
+
+logging.getLogger().addFilter(_is_wanted)
 
 _MODULE_OF = {
     "batch": ("Batch",),

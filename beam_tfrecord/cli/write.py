@@ -205,11 +205,11 @@ def _run(
     function: Callable[..., Result], inputs: list[str], output: str, arguments: Mapping[str, Any]
 ) -> tuple[Result, bool, float]:
     """Run a job with a progress bar."""
-    from beam_tfrecord.cli.phases import TimedProgress
+    from beam_tfrecord.progress import Progress
 
     before = _manifest_version(output)
     began_s = time.monotonic()
-    with TimedProgress(enabled=not is_quiet()) as progress, _job_ends_at_interrupt(progress):
+    with Progress(enabled=not is_quiet()) as progress, _job_ends_at_interrupt(progress):
         manifest = function(inputs, output, progress=progress, **arguments)
     is_new = before is None or _manifest_version(output) != before
     return manifest, is_new, time.monotonic() - began_s

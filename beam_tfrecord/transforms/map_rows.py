@@ -10,7 +10,7 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
-from beam_tfrecord.batch import Batch, Reject
+from beam_tfrecord.batch import Batch
 from beam_tfrecord.beam_steps import in_one_window
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.schema import Schema
@@ -211,16 +211,8 @@ def map_batch(
 
 def _rejected_batch(batch: JobBatch, error: Exception) -> Iterator[Batch]:
     """Yield a batch without rows, with a reject for each row of `batch`."""
-    origin = batch.exact_origin
     text = error_text(error)
-    if origin is None:
-        rejects = (Reject("", -1, "", "map-error", text),) * batch.num_rows
-    else:
-        numbers = origin.row_numbers(batch.num_rows).tolist()
-        rejects = tuple(
-            Reject(origin.unit, row, "", "map-error", f"{where}: {text}", address=where)
-            for row, where in zip(numbers, map(origin.address_of, numbers), strict=True)
-        )
+    rejects = (batch.reject(row, "map-error", text) for row in range(batch.num_rows))
     # No columns, since it is unknown which columns the function would have returned.
     lost = batch.replace(data=NOTHING, origin=None, rows_read=batch.rows_counted)
     yield lost.replace(rejects=(*batch.rejects, *rejects))

@@ -208,7 +208,7 @@ def examples_of(batch: Batch, schema: Schema | None = None) -> Iterator[bytes]:
     arena = Arena()
     encoded = Encoder(schema or Schema.from_arrow(batch.data.schema)).encode(batch, arena)
     if encoded.rejects:
-        raise DataError(encoded.rejects[0][3])
+        raise DataError(encoded.rejects[0].message)
     starts = arena.starts[: arena.records]
     # A unit without rows gives a batch without rows.
     ends = np.append(starts[1:], arena.size) if len(starts) else starts
