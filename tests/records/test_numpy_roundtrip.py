@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.extra import numpy as hnp
 
 import beam_tfrecord as bt
-from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.dataset.values import arrays_of
 from beam_tfrecord.errors import DataError
@@ -20,7 +19,6 @@ from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.sources.numpy.source import Numpy
 from tests.helpers.effort import examples
-from tests.native import reference
 
 FOREIGN = [
     np.dtype(name) for name in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
@@ -71,24 +69,14 @@ def save(path, array):
     return {"data": array.dtype.name} if is_foreign else {}
 
 
-def by_reference(schema, batch):
-    """Return the records as the kernel in plain Python writes them."""
-    arena = Arena()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "encode", reference.encode)
-        Encoder(schema).encode(batch, arena)
-    return bytes(arena.data[: arena.size])
-
-
 def through_records(source):
-    """Encode and decode all rows, with both kernels, whose records are the same bytes."""
+    """Encode and decode all rows."""
     schema = Schema.from_arrow(source.schema())
     decoder, tables = Decoder(schema), []
     for batch in source.batches(batch_rows=3):
         arena = Arena()
         encoded = Encoder(schema).encode(batch, arena)
         assert not encoded.rejects
-        assert bytes(arena.data[: arena.size]) == by_reference(schema, batch)
         tables.append(decoder.decode(arena.data[: arena.size], arena.starts[: arena.records]))
     return pa.Table.from_batches(tables, schema=decoder.arrow_schema), schema
 

@@ -26,7 +26,7 @@ from tests.helpers.records import (
     read_records,
     write_records,
 )
-from tests.native.reference import wire
+from tests.native import wire
 from tests.whole.changing import at_moment
 
 
