@@ -12,7 +12,6 @@ import pytest
 from PIL import Image
 
 import beam_tfrecord as bt
-from beam_tfrecord import storage
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.sources.coco import rows
 from beam_tfrecord.sources.coco.rows import COLUMNS
@@ -379,20 +378,6 @@ def test_texts_may_be_ids_and_annotations_lacking(tmp_path):
     del content["annotations"]
     path.write_text(json.dumps(content))
     assert good_rows(Coco(path))[0]["image/object/class/label"] == []
-
-
-def test_a_file_is_read_once_for_all_units(tmp_path, monkeypatch):
-    path = some_objects(tmp_path)
-    calls = []
-
-    def opened(path, **options):
-        calls.append(path)
-        return storage.open_read(path, **options)
-
-    monkeypatch.setattr("beam_tfrecord.sources.coco.content.open_read", opened)
-    monkeypatch.setattr(rows, "_UNIT_IMAGES", 2)
-    assert len(good_rows(Coco(path, base=str(tmp_path / "val")))) == 6
-    assert calls == [str(path)]
 
 
 def test_options_are_checked(tmp_path):
