@@ -19,6 +19,7 @@ from apache_beam.options.pipeline_options import SetupOptions
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.beam_steps import count
+from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.checkpoints import Done, find_group
 from beam_tfrecord.job_batch import JobBatch, Part, StepPath, as_job_batch
 from beam_tfrecord.runner_traits import check_lossless
@@ -256,7 +257,7 @@ def plan_reading(
 ) -> tuple[Any, Any]:
     """Return a PCollection of groups to read, and the schema or a side input that yields it."""
     source, faults, resume = reader.source, reader.faults, reader.resume
-    groups = stored_plan.load_stored(resume, GROUPS)
+    groups = stored_plan.load_groups(resume, source)
     schema = stored_plan.load_schema(resume, SCHEMA) if reader.schema is None else reader.schema
     if reader.plans_in_launcher and reader.files is not None:
         groups, schema = _plan_here(reader, reader.files, groups, schema)
@@ -281,7 +282,7 @@ def plan_reading(
         planned = _gathered(scans, "GroupUnits", Guarded(announced(_group_plan(reader)), faults))
     else:
         # The worker loads stored groups, to keep them out of the pipeline's description.
-        known = functools.partial(_known, groups if resume is None else resume)
+        known = functools.partial(_known, source, groups if resume is None else resume)
         planned = _start(pipeline, "LoadGroups", Guarded(announced(known), faults))
     if schema is not None:
         return planned, schema
@@ -343,9 +344,12 @@ def _gathered(elements: Any, label: str, function: Callable[[Any], Iterable[Any]
     return once | label >> beam.FlatMap(call, beam.pvalue.AsList(elements))
 
 
-def _known(groups: Sequence[Group] | str, _: bytes) -> Iterator[Group]:
+def _known(source: Source, groups: Sequence[Group] | str, _: bytes) -> Iterator[Group]:
     """Yield groups, or those that a directory stores."""
-    yield from stored_plan.load_groups(groups) if isinstance(groups, str) else groups
+    known = stored_plan.load_groups(groups, source) if isinstance(groups, str) else groups
+    if known is None:
+        raise DataError(f"the plan in {groups!r} is gone: run the job again")
+    yield from known
 
 
 def _inferred(source: Source, scan: Scan) -> Iterator[Any]:
