@@ -156,7 +156,7 @@ class ParquetFiles:
 def _check_unchanged(file: InputFile) -> None:
     """Raise `DataError` if a file is no longer the one whose footer was read."""
     try:
-        (now,) = list_files([file.path], SUFFIXES, remote=True)
+        (now,) = list_files([file.path], SUFFIXES)
     except UsageError:
         now = None
     if now is None or (now.bytes, now.version) != (file.bytes, file.version):

@@ -20,7 +20,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.job_batch import as_job_batch
-from beam_tfrecord.layout import LOST_SPLITS, SPLIT_TWICE, Layout, Splits, is_split_name
+from beam_tfrecord.layout import NO_SPLIT, SPLIT_TWICE, Layout, Splits, is_split_name
 from beam_tfrecord.places import (
     ONE_INPUT,
     Inputs,
@@ -165,7 +165,7 @@ class Block:
     def _check_split(self, batch: Batch) -> None:
         if self._inputs.have_splits:
             if batch.split is None:
-                raise DataError(LOST_SPLITS)
+                raise DataError(NO_SPLIT)
         elif batch.split is not None and self._layout.splits.are_given:
             raise DataError(SPLIT_TWICE)
 

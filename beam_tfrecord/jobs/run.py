@@ -193,10 +193,11 @@ def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing)
                 "pass --overwrite to write it again"
             )
     if present is not None and present.fingerprint in identity.older and not settings.overwrite:
-        changes = rules.RULES[identity.older.index(present.fingerprint) :]
+        number = identity.older.index(present.fingerprint)
         raise TargetExists(
-            f"the dataset in {target.directory!r} was written by older rules. Changed since then: "
-            f"{'; '.join(changes)}. Pass --overwrite to write it again"
+            f"the dataset in {target.directory!r} was written by older rules ({number} of "
+            f'{rules.RULES}, see "Writing rules" in the changelog): pass --overwrite to write it '
+            "again"
         )
     may_replace = settings.overwrite
     if present is not None and identity.without_functions and not may_replace:

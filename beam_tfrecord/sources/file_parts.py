@@ -86,7 +86,7 @@ def changed(file: InputFile) -> DataError:
 
 
 def incomplete(file: InputFile, kind: str, error: Exception, advice: str = "") -> DataError:
-    """Return the error for a file that is not a complete file of a kind, such as ``parquet``."""
+    """Return the error for a file that is not a valid file of a kind, such as ``parquet``."""
     raise_infrastructure(error)
     reason = reason_of(error)
     with contextlib.suppress(OSError, BeamTFRecordError), open_input(file) as raw:
@@ -96,7 +96,7 @@ def incomplete(file: InputFile, kind: str, error: Exception, advice: str = "") -
             is_named_so = file.name.lower().endswith(COMPRESSION_SUFFIXES)
             cure = "decompress it" if is_named_so else "give it the suffix of what it is"
             advice = advice or f"{cure}, or leave it out"
-    return DataError(f"{file.name} is not a complete {kind} file ({reason}): {advice or _ADVICE}")
+    return DataError(f"{file.name} is not a valid {kind} file ({reason}): {advice or _ADVICE}")
 
 
 def format_of(head: bytes) -> str:

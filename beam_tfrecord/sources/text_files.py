@@ -244,8 +244,11 @@ def batch_of(
     names = [*columns, ""]
     data = pa.RecordBatch.from_arrays([*columns.values(), pa.nulls(rows)], names)
     data = with_partitions(data.select(range(len(columns))), unit.file, schema)
+    floats = {field.name for field in schema if pa.types.is_floating(field.type)}
+    paths = {name: value for name, value in unit.file.partitions if name in floats and value}
+    exact = {**numbers, **{name: pa.repeat(value, rows) for name, value in paths.items()}}
     origin = Origin(unit.name, unit.index, first_row, address=address)
-    batch = Batch(data, origin, numbers=pa.RecordBatch.from_pydict(numbers) if numbers else None)
+    batch = Batch(data, origin, numbers=pa.RecordBatch.from_pydict(exact) if exact else None)
     return without_rows(batch, rejects)
 
 

@@ -18,38 +18,21 @@ from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types, returned_schema
 from beam_tfrecord.records.rows import Mapped, call_on_rows, error_text, mapped_batch
 from beam_tfrecord.sizes import counted
-from beam_tfrecord.transforms import display
-from beam_tfrecord.transforms.graph import RecordsWay, check_batches, mark_step, step_label
-from beam_tfrecord.transforms.reading import NO_SCHEMA, NOTHING, reader_of
+from beam_tfrecord.transforms.graph import (
+    RecordsWay,
+    check_batches,
+    mark_step,
+    reader_of,
+    remember_reader,
+    step_label,
+)
+from beam_tfrecord.transforms.planning import NO_SCHEMA
+from beam_tfrecord.transforms.reading import NOTHING
 from beam_tfrecord.transforms.rows import as_arrow_schema
 from beam_tfrecord.workdir.faults import Guarded
 from beam_tfrecord.workdir.stored_plan import TYPES, Stored, load_schema
 
 RowFunction = Callable[[dict[str, Any]], Any]
-
-
-@dataclasses.dataclass(eq=False)
-class Chain(beam.PTransform):
-    """A reader followed by a transform of its batches, to read transformed batches again."""
-
-    reader: beam.PTransform
-    step: beam.PTransform
-
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
-        """Read the batches and transform them."""
-        return begin | "Read" >> self.reader | "Step" >> self.step
-
-
-def remember_reader(
-    before: beam.PCollection, after: beam.PCollection, step: beam.PTransform
-) -> None:
-    """Attach to `after` a transform that reads its rows again, such as to infer their types."""
-    reader = reader_of(before)
-    if reader is not None:
-        after.beam_tfrecord_reader = Chain(reader, step)
 
 
 @dataclasses.dataclass(eq=False)
@@ -85,12 +68,6 @@ class MapRows(beam.PTransform):
         super().__init__()
         if not isinstance(self.function, beam.DoFn) and not callable(self.function):
             raise UsageError(f"MapRows needs a function or a DoFn, not {self.function!r}")
-
-    def display_data(self) -> dict[str, Any]:
-        """Return the settings that a runner's page shows for this step."""
-        return display.shown(
-            function=display.function_name(self.function), schema=display.schema_text(self.schema)
-        )
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Add the step that calls the function on every batch."""
@@ -163,10 +140,10 @@ class _MapRows(_RowDoFn):
         self._mapped = Guarded(RecordsWay(self._map, step), faults)
 
     def process(self, batch: Batch, schema: pa.Schema) -> Iterator[Batch]:
-        yield from self._mapped((batch, schema))
+        yield from self._mapped((as_job_batch(batch), schema))
 
     def _map(self, task: tuple[Batch, pa.Schema]) -> Iterator[Batch]:
-        batch, schema = as_job_batch(task[0]), task[1]
+        batch, schema = task
         if not batch.data.num_columns:
             yield batch
             return
@@ -246,12 +223,6 @@ class MapBatches(beam.PTransform):
 
     def __post_init__(self) -> None:
         super().__init__()
-
-    def display_data(self) -> dict[str, Any]:
-        """Return the settings that a runner's page shows for this step."""
-        return display.shown(
-            function=display.function_name(self.function), keeps_rows=self.keeps_rows
-        )
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Add the step that calls the function on every batch."""

@@ -30,7 +30,6 @@ from beam_tfrecord.records.rows import (
     mapped_batch,
 )
 from beam_tfrecord.runner_traits import check_lossless
-from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.graph import cannot_write, check_batches, check_input, element_kind
 
 
@@ -54,10 +53,6 @@ class BatchRows(beam.PTransform):
         super().__init__()
         if not isinstance(self.schema, Schema | pa.Schema | beam.pvalue.AsSingleton):
             raise UsageError("BatchRows needs a schema: a beam_tfrecord.Schema or a pyarrow.Schema")
-
-    def display_data(self) -> dict[str, Any]:
-        """Return the settings that a runner's page shows for this step."""
-        return display.shown(schema=display.schema_text(self.schema), batch_rows=self.batch_rows)
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection[Batch]:
         """Add the step that gathers rows."""
@@ -225,10 +220,6 @@ class EncodeExamples(beam.PTransform):
     def __post_init__(self) -> None:
         super().__init__()
 
-    def display_data(self) -> dict[str, Any]:
-        """Return the settings that a runner's page shows for this step."""
-        return display.shown(schema=display.schema_text(self.schema))
-
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[bytes]:
         """Add the step that encodes every batch."""
         check_batches(batches, self)
@@ -265,10 +256,6 @@ class ToExample(beam.PTransform):
     def __init__(self, schema: Schema | pa.Schema) -> None:
         super().__init__()
         self._schema = schema if isinstance(schema, Schema) else Schema.from_arrow(schema)
-
-    def display_data(self) -> dict[str, Any]:
-        """Return the settings that a runner's page shows for this step."""
-        return display.shown(schema=display.schema_text(self._schema))
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection[Any]:
         """Add the step that converts every row."""

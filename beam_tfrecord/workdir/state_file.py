@@ -7,7 +7,6 @@ None. The file is the XXH64 of the value's MessagePack, and the MessagePack.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import logging
 import typing
@@ -18,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord import native
-from beam_tfrecord.features.tensors import dtype_of, is_foreign
 from beam_tfrecord.storage import WholeFile, read_bytes
 
 _LOGGER = logging.getLogger(__name__)
@@ -65,8 +63,6 @@ def _encoded(value: Any) -> Any:
         return value.item()
     if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.ndim == 1:
         return value.dtype.str, value.tobytes()
-    if isinstance(value, np.dtype):
-        return value.name if is_foreign(value) else repr(np.lib.format.dtype_to_descr(value))
     if isinstance(value, pa.DataType):
         return _encoded(pa.schema([pa.field("", value)]))
     if isinstance(value, pa.Schema):
@@ -83,14 +79,6 @@ def _decoded(kind: Any, value: Any) -> Any:
         if np.dtype(dtype).type is not scalar:
             raise ValueError(f"an array of {dtype}")
         return np.frombuffer(data, dtype)
-    if origin is np.dtype:
-        is_name = value.isidentifier()
-        found = (
-            dtype_of(value) if is_name else np.lib.format.descr_to_dtype(ast.literal_eval(value))
-        )
-        if found.hasobject:
-            raise ValueError("a dtype of Python objects")
-        return found
     if origin in (pa.Schema, pa.DataType):
         schema = pa.ipc.read_schema(pa.py_buffer(value))
         return schema if origin is pa.Schema else schema.field(0).type

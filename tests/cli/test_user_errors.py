@@ -75,7 +75,7 @@ def _doubled_header(folder):
         (_empty_directory, 2, ["empty", "no "]),
         (_malformed_row, 1, ["bad.csv:3", "--max-rejects"]),
         (_truncated_parquet, 1, ["cut.parquet"]),
-        (_conflict, 1, ["'fare'", "2.csv:3", "1.csv:2", "--schema"]),
+        (_conflict, 1, ["'fare'", "2.csv:3", "1.csv:2", "--types fare=string"]),
         (_schema_that_does_not_fit, 1, ["t.csv:3", "'seven'"]),
         (_schema_of_a_missing_column, 1, ["'price'"]),
         (_schema_of_an_unknown_type, 2, ["'it64'", "'int64'"]),

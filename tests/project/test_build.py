@@ -23,7 +23,7 @@ COMPILERS = ("cc", "gcc", "clang", "c99", "zig")
 USE_KERNEL = """
 import numpy as np, pyarrow as pa
 from beam_tfrecord import native
-from beam_tfrecord.native import _csv, _files
+from beam_tfrecord.native import _csv
 
 batch = pa.record_batch([pa.array([5, 300])], ["x"])
 out = np.zeros(native.encode_bound(batch), np.uint8)
@@ -190,7 +190,7 @@ def test_wheel_holds_the_package_and_its_kernel_and_no_sources_of_c(tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     assert f"beam_tfrecord-{__version__}.dist-info/licenses/LICENSE" in names
     assert "beam_tfrecord/py.typed" in names
-    for module in ("_csv", "_files", "_index", "_records"):
+    for module in ("_csv", "_index", "_records"):
         assert f"beam_tfrecord/native/{module}.abi3.so" in names
         assert f"beam_tfrecord/native/{module}.pyi" in names
     assert {Path(name).suffix for name in names} & {".c", ".h", ".pyx", ".pxd", ".pxi"} == set()

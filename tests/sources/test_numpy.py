@@ -202,27 +202,11 @@ def test_a_single_value_has_no_rows(tmp_path):
     assert rows_of(Numpy(path, example="array")) == [{"data": 3.5}]
 
 
-def test_plain_layout_is_shape_and_bytes(tmp_path):
-    path = _save(tmp_path / "x.npy", np.array([[1, 2], [3, 4]], ">u2"))
-    assert rows_of(Numpy(path, layout="plain")) == [
-        {"shape": [2], "data": b"\1\0\2\0"},
-        {"shape": [2], "data": b"\3\0\4\0"},
-    ]
-    whole = Numpy(path, layout="plain", example="array")
-    assert rows_of(whole) == [{"shape": [2, 2], "data": b"\1\0\2\0\3\0\4\0"}]
-    both = _save(tmp_path / "x.npz", a=np.zeros((2, 2)), b=np.zeros((2, 2)))
-    with pytest.raises(UsageError, match=r"takes one array but x\.npz has 2 columns: choose one"):
-        Numpy(both, layout="plain").schema()
-    assert len(rows_of(Numpy(both, layout="plain", columns=["b"]))) == 2
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"example": "file"}, "--example 'file' has no meaning for arrays: choose row or array"),
         ({"store": "text"}, "--store 'text' has no meaning for arrays: choose bytes or values"),
-        ({"layout": "class"}, "--layout 'class' has no meaning for arrays: choose plain"),
-        ({"layout": "plain", "store": "values"}, "--layout plain keeps bytes"),
         ({"columns": "data"}, "columns 'data' is one string"),
     ],
 )

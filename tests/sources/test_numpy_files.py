@@ -75,19 +75,14 @@ class TestManyFiles:
         both = Numpy(tmp_path, example="array")
         assert [row["data"].tolist() for row in rows_of(both)] == [["a"], ["abc"]]
 
-    def test_plain_bytes_of_text_have_one_width(self, tmp_path):
-        _save(tmp_path / "a.npy", np.array(["a"]))
-        _save(tmp_path / "b.npy", np.array(["abc"]))
-        with pytest.raises(SchemaConflict, match=r"'data' is <U3 in b\.npy but <U1 in a\.npy"):
-            Numpy(tmp_path, example="row", layout="plain").schema()
-
     def test_other_dtypes_are_refused_with_both_files(self, tmp_path):
         _save(tmp_path / "a.npy", np.zeros(2, "i4"))
         _save(tmp_path / "b.npy", np.zeros(2, "i8"))
         with pytest.raises(SchemaConflict) as caught:
             Numpy(tmp_path, example="row").schema()
         assert str(caught.value) == (
-            "column 'data' is int64 in b.npy but int32 in a.npy: save both with one dtype"
+            "column 'data' is tensor<int64>[] in b.npy but tensor<int32>[] in a.npy: save both "
+            "with one dtype"
         )
 
     def test_an_array_that_a_file_lacks_is_refused_or_null(self, tmp_path):
@@ -166,7 +161,7 @@ def test_a_file_that_shrinks_while_it_is_read_does_not_kill_the_process(tmp_path
     (unit,), schema = source.all_units(scans), source.schema(scans)
     with path.open("r+b") as file:
         file.truncate(5000)
-    with pytest.raises(DataError, match=r"cannot read array 'data' of x\.npy \(it is cut off\)"):
+    with pytest.raises(DataError, match=r"x\.npy has 4,872 bytes of values but its header"):
         list(source.read(unit, schema))
 
 
@@ -185,7 +180,7 @@ def _bytes_of(array):
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        ({}, "x.npz holds no array: leave it out"),
+        ({}, "cannot read x.npz (Invalid position): save it again, or leave it out"),
         (
             {"a_npy": _bytes_of(np.zeros(3)), "readme": b"hello"},
             "cannot read 'readme' of x.npz (EOF: reading magic string, expected 8 bytes got 5): "

@@ -457,7 +457,7 @@ def test_values_that_do_not_fit_are_rejects_of_their_rows(h2):
     assert batch.data.to_pylist() == [{"ID": 1, "N": 5}, {"ID": 3, "N": None}]
     (reject,) = batch.rejects
     assert (reject.row, reject.column, reject.value) == (2, "N", "5.25")
-    assert "is '5.25', which is not int64 exactly" in reject.message
+    assert "is '5.25', which int64 cannot hold" in reject.message
 
 
 def test_a_dataset_by_jdbc_is_that_of_the_same_rows_in_parquet(h2, tmp_path):

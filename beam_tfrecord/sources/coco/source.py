@@ -17,8 +17,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.images import Fault
 from beam_tfrecord.options.sources import CocoOptions
-from beam_tfrecord.sources.base import InputFile, Source
-from beam_tfrecord.sources.coco.index import CocoUnit
+from beam_tfrecord.sources.base import InputFile, Scan, Source
 from beam_tfrecord.sources.coco.masks import MOST_CATEGORY, Masks, NoMask
 from beam_tfrecord.sources.coco.rows import (
     AREA,
@@ -33,7 +32,7 @@ from beam_tfrecord.sources.coco.rows import (
     CocoRows,
 )
 from beam_tfrecord.sources.files import as_paths
-from beam_tfrecord.sources.images.base import ImageSource, RowsInference
+from beam_tfrecord.sources.images.base import ImageSource
 from beam_tfrecord.sources.images.read import Rows
 from beam_tfrecord.type_checks import as_words
 
@@ -53,7 +52,7 @@ class Coco(CocoOptions, ImageSource):
     """Images with annotated objects, from COCO files such as ``instances_val2017.json``."""
 
     kind: ClassVar[str] = "coco"
-    detail_type: ClassVar[Any] = CocoUnit
+    infers_from_scans: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,17 +78,16 @@ class Coco(CocoOptions, ImageSource):
             require("coco", "masks of objects")
         return super().files()
 
-    @property
-    def _needs_images(self) -> bool:
-        return True
+    def infer(self, of: Scan) -> Any:
+        return of
 
-    def merge(self, inferences: Iterable[RowsInference]) -> pa.Schema:
+    def merge(self, inferences: Iterable[Any]) -> pa.Schema:
         types = {**COLUMNS, **dict(map(MASKS.__getitem__, self.masks or ()))}
         fields = tuple(pa.field(name, arrow) for name, arrow in types.items())
         return self._schema_of(further=fields)
 
-    def remarks(self, inferences: Sequence[RowsInference], schema: pa.Schema) -> list[str]:
-        return self.row_source.remarks([one.inference for one in inferences], schema)
+    def remarks(self, inferences: Sequence[Any], schema: pa.Schema) -> list[str]:
+        return self.row_source.remarks(inferences, schema)
 
     def _folder_of(self, file: InputFile) -> str:
         # An image has to be below the directory of the images.

@@ -20,8 +20,6 @@ All columns follow the same rules for values:
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -36,9 +34,9 @@ from beam_tfrecord.options.sources import CsvOptions
 from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Scan, Source, Unit, altered
 from beam_tfrecord.sources.csv.columns import keeps_text
 from beam_tfrecord.sources.csv.cut import ChunkScan, Piece, cut, scan_chunk
-from beam_tfrecord.sources.csv.formats import Formats, is_number
+from beam_tfrecord.sources.csv.formats import Formats
 from beam_tfrecord.sources.csv.read import CsvUnit, Reading, infer_unit, read_unit
-from beam_tfrecord.sources.csv.text import Header, dialect_of, first_fields, read_header
+from beam_tfrecord.sources.csv.text import Header, dialect_of, read_header
 from beam_tfrecord.sources.csv.types import CsvInference, infer_schema, remarks_of
 from beam_tfrecord.sources.files import has_suffix
 from beam_tfrecord.sources.text_files import (
@@ -48,14 +46,12 @@ from beam_tfrecord.sources.text_files import (
     open_text,
     text_bytes_of,
 )
-from beam_tfrecord.tables import cell
 from beam_tfrecord.type_checks import as_words
 
 SUFFIXES = (".csv", ".tsv")
 # Options that the first release did not have.
 _LATER_OPTIONS = ("skip_lines", "comment", "date_formats", "null_in", "thousands", "decimal")
 _DELIMITERS = (";", "\t", "|", ",")
-_NUMBER = re.compile(r"[ \t]*[+-]?(\d+\.?\d*|\.\d+)[ \t]*")
 
 
 class _ScanDetail(NamedTuple):
@@ -196,10 +192,7 @@ class Csv(CsvOptions, TextFiles):
 
     def remarks(self, inferences: Sequence[CsvInference], schema: pa.Schema) -> list[str]:
         inferred = [field for field in schema if field.name not in self.typed]
-        return [
-            *self._header_remarks(inferences, schema),
-            *remarks_of(inferences, pa.schema(inferred)),
-        ]
+        return remarks_of(inferences, pa.schema(inferred))
 
     def _check_delimiter(self, names: Sequence[str]) -> None:
         """Refuse a header of one column whose name looks like several, unless the user chose so."""
@@ -213,29 +206,6 @@ class Csv(CsvOptions, TextFiles):
                 f"the only column is named {name!r}: pass --delimiter '{shown}' to divide it, or "
                 "--delimiter ',' if it is one column"
             )
-
-    def _header_remarks(self, inferences: Sequence[CsvInference], schema: pa.Schema) -> list[str]:
-        """Return a message if the header has a number for each column of numbers, as rows have."""
-        if not self.header or not inferences:
-            return []
-        one = min(inferences, key=lambda one: one.file.name)
-        with open_text(one.file, self.encoding, 0, one.file.bytes) as text:
-            dialect = self._dialect_of(one.file)
-            fields = first_fields(text, one.file, dialect, skip_lines=self.skip_lines)
-        types = {field.name: field.type for field in schema}
-        found = [
-            text
-            for name, text in zip(one.names, fields, strict=True)
-            if name in types and is_number(types[name])
-        ]
-        # Other tools name columns 0, 1, 2, and pivot tables have years as names.
-        is_row = all(map(_NUMBER.fullmatch, found)) and (self.names is not None or found)
-        if not is_row or {float(b) - float(a) for a, b in itertools.pairwise(found)} == {1.0}:
-            return []
-        line = f"{one.file.name}, {cell(self._delimiter_of(one.file).join(fields))!r}"
-        if self.names is None:
-            return [f"the header of {line}, looks like a row: if so, add --no-header --names"]
-        return [f"--names replaces the first line of {line}: if it is a row, pass --no-header"]
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS

@@ -130,15 +130,6 @@ def _is_json(line: bytes) -> bool:
         return False
 
 
-def first_fields(
-    text: Text, file: InputFile, dialect: Dialect, *, skip_lines: int = 0
-) -> list[str]:
-    """Return the fields of the first row of a file, to show them; none if there is no row."""
-    _, _, row = _read_head(text, file, dialect, skip_lines)
-    values = [] if row is None else row.values
-    return [to_utf8(value, text.encoding).decode(errors="replace") for value in values]
-
-
 def _read_head(
     text: Text, file: InputFile, dialect: Dialect, skip_lines: int
 ) -> tuple[bytes, int, Row | None]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import operator
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from beam_tfrecord.errors import SchemaConflict, quoted
+from beam_tfrecord.features.arrow_types import type_name
 from beam_tfrecord.native.values import (
     BIG_INT,
     BOOL,
@@ -51,7 +51,6 @@ _TYPES: dict[int, pa.DataType] = {
 }
 # Kinds that say nothing about the type, if a column has others.
 _NO_VALUE = EMPTY | WORD
-_SHOWN_TYPES = {pa.string(): "text", pa.float64(): "float", pa.int64(): "int", pa.date32(): "date"}
 
 
 class Found(NamedTuple):
@@ -125,39 +124,35 @@ def _joined(name: str, files: ByFile[Sequence[Found]]) -> pa.Field:
     and would become text only because of another file, that is probably a mistake and an error.
     """
     arrow = type_of(one for _, found in files for one in found)
-    having = [(file, values) for file, found in files if (values := _values(found))]
-    if not pa.types.is_string(arrow) or all(type_of(values) == arrow for _, values in having):
-        return pa.field(name, arrow)
-    # The first two files that disagree, or the first and last file if only more than two do.
-    pairs = itertools.combinations(having, 2)
-    before, last = next((pair for pair in pairs if _disagree(*pair)), (having[0], having[-1]))
-    cure = f"pass --schema, or {_as_text(name)}"
-    if position := _deciding(last[1]):
-        cure = _cure(name, last[1][position], "pass --schema")
-    raise SchemaConflict(
-        f"column {name!r} is {_type_and_line(*last)} but {_type_and_line(*before)}: {cure}"
-    )
+    for file, found in files if pa.types.is_string(arrow) else ():
+        own = type_of(one for one in found if one.kind & ~_NO_VALUE)
+        if own not in (pa.null(), arrow):
+            why = _why_text(name, _values(files))
+            raise SchemaConflict(f"column {name!r} is {type_name(own)} in {file.name} but {why}")
+    return pa.field(name, arrow)
 
 
-def _values(found: Iterable[Found]) -> list[Found]:
-    return [one for one in found if one.kind & ~_NO_VALUE]
+def _values(files: ByFile[Sequence[Found]]) -> list[tuple[str, Found]]:
+    """Return the first values of each kind that decides about a type, with the names of files."""
+    return [(file.name, one) for file, found in files for one in found if one.kind & ~_NO_VALUE]
 
 
-def _disagree(one: tuple[InputFile, list[Found]], other: tuple[InputFile, list[Found]]) -> bool:
-    """Return whether two files have different types of a column that only text has in common."""
-    is_text = pa.types.is_string(type_of([*one[1], *other[1]]))
-    return bool(is_text and type_of(one[1]) != type_of(other[1]))
+def _why_text(name: str, values: Sequence[tuple[str, Found]]) -> str:
+    """Return the value that makes a column text, and what to do about it."""
+    file, one = values[_deciding(values)]
+    # A short word may mean that a value is missing.
+    is_word = not any(character.isdigit() or character in "\0\\" for character in one.text)
+    cure = "correct it, or pass"
+    if one.kind == TEXT and is_word and len(one.text) <= _WORD_CHARACTERS:
+        cure = f"pass --null {quoted(one.text)} if it means missing, or"
+    as_text = f"--types {shlex.quote(f'{name}=string')}"
+    return f"text because of {one.text!r} in {file}:{one.line}: {cure} {as_text}"
 
 
-def _type_and_line(file: InputFile, values: Sequence[Found]) -> str:
-    """Return the type of a column and the line that decides it, such as ``text in a.csv:7``."""
-    arrow, line = type_of(values), values[_deciding(values)].line
-    return f"{_SHOWN_TYPES.get(arrow, str(arrow))} in {file.name}:{line}"
-
-
-def _deciding(values: Sequence[Found]) -> int:
+def _deciding(values: Sequence[tuple[str, Found]]) -> int:
     """Return the position of the first value from which on a column has its type."""
-    types = [type_of(values[: count + 1]) for count in range(len(values))]
+    found = [one for _, one in values]
+    types = [type_of(found[: count + 1]) for count in range(len(found))]
     return types.index(types[-1]) if types else 0
 
 
@@ -178,27 +173,13 @@ def remarks_of(inferences: Iterable[CsvInference], schema: pa.Schema) -> list[st
 
 def _remark(name: str, files: ByFile[Mapping[str, Sequence[Found]]]) -> str:
     """Return the message about a column, or an empty text if it is ordinary text."""
-    found = [(file.name, one) for file, of_file in files for one in of_file.get(name, ())]
-    values = [(file, one) for file, one in found if one.kind & ~_NO_VALUE]
-    if position := _deciding([one for _, one in values]):
-        file, one = values[position]
-        cure = _cure(name, one, "correct it")
-        return f"{name}: text because of {one.text!r} in {file}:{one.line}: {cure}"
-    for file, one in found:
-        if one.kind == WORD:
-            null = f"--null {quoted(one.text)}"
-            cure = f"if it means missing, pass {null}"
-            return f"{name}: {one.text!r} in {file}:{one.line} is text: {cure}"
+    found = [(file, of_file.get(name, ())) for file, of_file in files]
+    values = _values(found)
+    if _deciding(values):
+        return f"{name}: {_why_text(name, values)}"
+    for file, ones in found:
+        for one in ones:
+            if one.kind == WORD:
+                where, null = f"{file.name}:{one.line}", f"--null {quoted(one.text)}"
+                return f"{name}: {one.text!r} in {where} is text: if it means missing, pass {null}"
     return ""
-
-
-def _cure(name: str, found: Found, other: str) -> str:
-    """Return the advice about a value that makes a column text; `other` if it is not missing."""
-    is_plain = not any(character.isdigit() or character in "\0\\" for character in found.text)
-    if found.kind == TEXT and is_plain and len(found.text) <= _WORD_CHARACTERS:
-        other = f"pass --null {quoted(found.text)} if it means missing"
-    return f"{other}, or {'' if 'pass' in other else 'pass '}{_as_text(name)}"
-
-
-def _as_text(name: str) -> str:
-    return f"--types {shlex.quote(f'{name}=string')}"

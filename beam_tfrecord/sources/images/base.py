@@ -42,7 +42,6 @@ from beam_tfrecord.sources.images.read import (
     cut_by_bytes,
     image_fields,
     in_order,
-    with_columns,
 )
 from beam_tfrecord.storage import absolute_path, is_remote
 from beam_tfrecord.tables import not_found
@@ -147,12 +146,6 @@ class ImageSource(PictureOptions, FileSource):
     def _needs_labels(self) -> bool:
         wanted = self.columns is None or not _LABEL_COLUMNS.isdisjoint(self.columns)
         return wanted and bool(self.class_column)
-
-    @property
-    def _needs_images(self) -> bool:
-        if self.columns is None or self.beside is not None or self._are_folders:
-            return True
-        return not self._made.isdisjoint(self.columns)
 
     @property
     def _are_folders(self) -> bool:
@@ -260,7 +253,7 @@ class ImageSource(PictureOptions, FileSource):
     def _check_columns(self, schema: pa.Schema) -> None:
         if not schema.names:
             raise UsageError("the tables are empty: give them a header that names their columns")
-        named = {"--path-column": self.path_name} if self._needs_images else {}
+        named = {"--path-column": self.path_name}
         # With the default options, a table need not have a column of classes.
         if (self.class_column, self.class_names, self.columns) != ("label", None, None):
             named |= {"--label-column": self.class_column} if self._needs_labels else {}
@@ -307,8 +300,6 @@ class ImageSource(PictureOptions, FileSource):
         is_unknown = how.is_remote and not self._are_folders
         most = 1 if is_unknown else min(batch_rows, how.batch_files)
         batches = self.row_source.read(unit, self._schema_of_rows(schema), batch_rows=most)
-        if not self._needs_images:
-            return (batch.replace(data=with_columns(batch, {}, schema)) for batch in batches)
         place = functools.partial(place_of, base=base, folder=self._folder_of(unit.file))
         add = functools.partial(self._batch, unit, schema, how, place)
         return in_order(add, self._tasks(batches, place, most), threads=how.threads)
@@ -322,8 +313,7 @@ class ImageSource(PictureOptions, FileSource):
     def _schema_of_rows(self, schema: pa.Schema) -> pa.Schema:
         """Return the columns to read from the source of the rows."""
         read = [metadata.as_read(field) for field in schema if field.name not in self._made]
-        if self._needs_images:
-            read.append(pa.field(self.path_name, pa.string()))
+        read.append(pa.field(self.path_name, pa.string()))
         if not _LABEL_COLUMNS.isdisjoint(schema.names):
             kind = kind_of(schema.field("label")) if "label" in schema.names else None
             read.append(pa.field(self.class_column, kind or pa.string()))

@@ -162,7 +162,7 @@ class Images(ImageOptions, ImageSource):
         if not self._are_tables and self._metadata is not None:
             paths = self._metadata.metadata
         elif not self._are_tables:
-            paths = [file.name for file in list_files(paths, _SUFFIXES, remote=True)]
+            paths = [file.name for file in list_files(paths, _SUFFIXES)]
         kinds = {_kind_of_table(path): path for path in paths}
         if None in kinds:
             raise UsageError(

@@ -9,58 +9,61 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.json as pj
 
 from beam_tfrecord.features.arrow_types import is_text, type_name
-from beam_tfrecord.sources.json.text import MAX_DEPTH, Lines, depth_of
+from beam_tfrecord.sources.json.text import MAX_DEPTH, depth_of
 
 _ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _HALF = re.compile("[\ud800-\udfff]")
 
 
-def parse(lines: Lines, schema: pa.Schema, *, unexpected: str = "ignore") -> pa.Table:
+def parse(lines: Sequence[bytes], schema: pa.Schema, *, unexpected: str = "ignore") -> pa.Table:
     """Return the rows of some lines, at least one, with columns of `schema`.
 
     A missing key is null. `unexpected` tells what to do about other keys, as PyArrow names it.
     """
-    if not lines.are_objects():
+    # If as many objects as lines are parsed, none extends over a line or shares one: a newline
+    # between ``}`` and ``{`` is between two objects, since inside one a comma would be.
+    if not all(line[:1] == b"{" and line[-1:] == b"}" for line in lines):
         raise ValueError("a line is not an object")
+    data = b"\n".join(lines)
     # The parser checks neither the text that it skips nor the names of columns.
-    if not lines.data.isascii():
-        lines.data.decode()
-    read_options = pj.ReadOptions(use_threads=False, block_size=len(lines.data) + 1)
+    if not data.isascii():
+        data.decode()
+    read_options = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
     parse_options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected)
-    table = pj.read_json(pa.BufferReader(lines.data), read_options, parse_options)
+    table = pj.read_json(pa.BufferReader(data), read_options, parse_options)
     if table.num_rows != len(lines):
         raise ValueError("a line is not one object")
     table.validate(full=True)
     return table
 
 
-def parse_rows(lines: Lines, schema: pa.Schema) -> tuple[pa.Table, list[int]]:
+def parse_rows(lines: Sequence[bytes], schema: pa.Schema) -> tuple[pa.Table, list[int]]:
     """Return the rows with columns of `schema`, and the numbers of those that are malformed.
 
     Malformed rows are null. A number, boolean, object or array in a column of text is the text that
     stands for it.
     """
-    if not len(lines):
+    if not lines:
         return schema.empty_table(), []
     try:
         return parse(lines, schema), []
     except ValueError:
-        lines = _as_text(lines, {field.name for field in schema if is_text(field.type)})
+        texts = {field.name for field in schema if is_text(field.type)}
+        lines = [_as_text(line, texts) for line in lines]
     tables, wrong = [], []
     no_row = pa.Table.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
     parts = [(0, len(lines))]
     while parts:
         start, stop = parts.pop()
         try:
-            tables.append(parse(lines.slice(start, stop), schema))
+            tables.append(parse(lines[start:stop], schema))
         except ValueError:
             middle = (start + stop) // 2
             if middle == start:
@@ -87,7 +90,7 @@ def members(line: bytes) -> list[Member]:
     """Return the members of the object on a line, with numbers exact."""
     try:
         text = line.decode()
-        if depth_of(line) > MAX_DEPTH:
+        if line.count(b"{") + line.count(b"[") > MAX_DEPTH < depth_of(line):
             raise NotRight(f"is nested more than {MAX_DEPTH} levels deep")
         found = _members(text)
     except UnicodeDecodeError as error:
@@ -150,15 +153,8 @@ _LAX = json.JSONDecoder(
 _KINDS = {"list": "an array", "str": "a string", "bool": "a boolean", "NoneType": "null"}
 
 
-def _as_text(lines: Lines, names: Collection[str]) -> Lines:
-    """Return lines in which the values of some columns are strings, but for nulls."""
-    if not names:
-        return lines
-    made = [_line_as_text(lines.line(row), names) for row in range(len(lines))]
-    return Lines.of(made, lines.numbers)
-
-
-def _line_as_text(line: bytes, names: Collection[str]) -> bytes:
+def _as_text(line: bytes, names: Collection[str]) -> bytes:
+    """Return a line in which the values of some columns are strings, but for nulls."""
     try:
         found = members(line)
     except NotRight:
@@ -192,11 +188,10 @@ def fault_of(line: bytes, schema: pa.Schema) -> Fault:
         found = members(line)
     except NotRight as error:
         return Fault("", str(error), shown)
-    alone = Lines.of([line], np.zeros(1, np.int64))
     for member in found:
         if member.name in schema.names:
             field = schema.field(member.name)
-            if parse_rows(alone, pa.schema([field]))[1]:
+            if parse_rows([line], pa.schema([field]))[1]:
                 return misfit_of(line, field)
     return Fault("", "is not valid JSON", shown)
 

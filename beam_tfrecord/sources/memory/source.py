@@ -25,7 +25,7 @@ from beam_tfrecord.sources.files import FileSource
 from beam_tfrecord.sources.memory.rows import next_of
 from beam_tfrecord.sources.memory.spool import spool
 from beam_tfrecord.sources.memory.tables import is_table, stream_of
-from beam_tfrecord.sources.numpy.memory import named_arrays, spill_arrays
+from beam_tfrecord.sources.numpy.memory import spill_arrays
 from beam_tfrecord.sources.numpy.source import Numpy
 
 _NAME = "data in memory"
@@ -116,7 +116,7 @@ def _looked_at(inputs: Any) -> tuple[Any, bool]:
 
 def _written(inputs: Any, directory: str) -> OnDisk:
     if _are_arrays(inputs):
-        path, types = spill_arrays(named_arrays(inputs), directory)
+        path, types = spill_arrays(inputs, directory)
         return OnDisk(Arrays, (path,), {"types": types or None, "digest": file_hash(path)})
     path, digest = spool(*stream_of(inputs), directory)
     return OnDisk(Memory, (path,), {"digest": digest})

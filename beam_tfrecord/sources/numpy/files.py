@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import lzma
 import math
-import os
 import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.tensors import Array
@@ -59,13 +60,13 @@ class StoredArray:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def stored_arrays(file: InputFile) -> list[StoredArray]:
+def stored_arrays(raw: pa.NativeFile, file: InputFile) -> list[StoredArray]:
     """Return the arrays of a file, in its order; only headers are read."""
-    with as_data_errors(file.name), open(file.path, "rb") as raw:
+    with as_data_errors(file.name):
         if raw.read(len(_ZIP_MAGIC)) != _ZIP_MAGIC:
             raw.seek(0)
             array = _described(raw, "data")
-            _check_length(array, os.fstat(raw.fileno()).st_size - array.start, file.name)
+            _check_length(array, raw.size() - array.start, file.name)
             return [dataclasses.replace(array, is_alone=True)]
         with zipfile.ZipFile(raw) as archive:
             arrays = [_member(archive, raw, info, file) for info in archive.infolist()]
@@ -75,7 +76,7 @@ def stored_arrays(file: InputFile) -> list[StoredArray]:
 
 
 def _member(
-    archive: zipfile.ZipFile, raw: IO[bytes], info: zipfile.ZipInfo, file: InputFile
+    archive: zipfile.ZipFile, raw: pa.NativeFile, info: zipfile.ZipInfo, file: InputFile
 ) -> StoredArray:
     name, shown = info.filename, f"{info.filename!r} of {file.name}"
     with as_data_errors(shown), archive.open(info) as member:
@@ -90,7 +91,7 @@ def _member(
         return array
 
 
-def _described(stream: IO[bytes], name: str) -> StoredArray:
+def _described(stream: Any, name: str) -> StoredArray:
     """Parse the header at the position of `stream`."""
     read = np.lib.format.read_array_header_2_0
     version = np.lib.format.read_magic(stream)
@@ -129,52 +130,47 @@ def as_data_errors(shown: str) -> Iterator[None]:
 class ArrayReader:
     """Reads ranges of rows of one stored array, in order."""
 
-    def __init__(self, file: InputFile, array: StoredArray) -> None:
+    def __init__(self, raw: pa.NativeFile, file: InputFile, array: StoredArray) -> None:
         self._shown, self._array = f"array {array.name!r} of {file.name}", array
-        self._whole: Array | None = None
-        with contextlib.ExitStack() as stack, as_data_errors(self._shown):
-            if array.member is None:
-                self._stream: Any = stack.enter_context(open(file.path, "rb", buffering=0))
-            else:
-                archive = stack.enter_context(zipfile.ZipFile(file.path))
-                self._stream = stack.enter_context(archive.open(array.member))
-            self._opened = stack.pop_all()
+        self._raw = raw
 
     def rows(self, start: int, stop: int) -> Array:
         """Return the rows `start` to `stop`, shape ``[stop - start, …]``, in C order or not."""
         with as_data_errors(self._shown):
             return self._rows(start, stop)
 
-    def close(self) -> None:
-        """Close the file."""
-        self._opened.close()
-
     def _rows(self, start: int, stop: int) -> Array:
-        array = self._array
+        array, shape = self._array, (stop - start, *self._array.shape[1:])
         if not array.is_fortran:
             data = self._bytes(start * array.row_bytes, stop * array.row_bytes)
-            return np.ndarray((stop - start, *array.shape[1:]), array.dtype, data)
+            return np.ndarray(shape, array.dtype, data)
         count = array.shape[0]
+        # A compressed array can only be read from its start.
         if array.member is not None or stop - start == count:
-            # A compressed array can only be read from its start.
-            if self._whole is None:
-                data = self._bytes(0, array.nbytes)
-                self._whole = np.ndarray(array.shape, array.dtype, data, order="F")
             return self._whole[start:stop]
         item = array.dtype.itemsize
         columns = range(0, array.nbytes, count * item)
-        pieces = [self._bytes(at + start * item, at + stop * item) for at in columns]
-        shape = (stop - start, *array.shape[1:])
-        return np.ndarray(shape, array.dtype, np.concatenate(pieces), order="F")
+        data = b"".join(self._bytes(at + start * item, at + stop * item) for at in columns)
+        return np.ndarray(shape, array.dtype, data, order="F")
 
-    def _bytes(self, start: int, stop: int) -> Array:
-        data = np.empty(stop - start, np.uint8)
-        filled = 0
-        self._stream.seek(self._array.start + start)
-        while count := self._stream.readinto(data.data[filled:]):
-            filled += count
-        if filled < len(data):
+    @functools.cached_property
+    def _stream(self) -> Any:
+        return zipfile.ZipFile(self._raw).open(self._array.member or "")
+
+    @functools.cached_property
+    def _whole(self) -> Array:
+        data = self._bytes(0, self._array.nbytes)
+        return np.ndarray(self._array.shape, self._array.dtype, data, order="F")
+
+    def _bytes(self, start: int, stop: int) -> bytes:
+        first, size = self._array.start + start, stop - start
+        if self._array.member is None:
+            data: bytes = self._raw.read_at(size, first)
+        else:
+            self._stream.seek(first)
+            data = self._stream.read(size)
+            if stop == self._array.nbytes:
+                self._stream.read(1)  # `zipfile` compares the CRC at the end of a member.
+        if len(data) < size:
             raise EOFError("it is cut off")
-        if self._array.member is not None and stop == self._array.nbytes:
-            self._stream.read(1)  # `zipfile` compares the CRC at the end of a member.
         return data

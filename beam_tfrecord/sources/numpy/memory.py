@@ -6,31 +6,28 @@ From a file, workers read only the rows that they need.
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
-import tempfile
 import zipfile
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.features.tensors import Array, dtype_name, is_foreign
-from beam_tfrecord.sources.numpy.columns import Column, checked_columns, columns_of
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.tensors import dtype_name, is_foreign
+from beam_tfrecord.sources.numpy.columns import checked_columns, columns_of
 from beam_tfrecord.sources.numpy.files import StoredArray
 
 # A zip archive stores the length of a name in two bytes.
 _MAX_NAME_BYTES = 2**16 - 1
 
 
-def named_arrays(arrays: Any) -> dict[str, Array]:
-    """Check one array or a mapping of arrays, and return a mapping of arrays by name."""
+def spill_arrays(arrays: Any, directory: str) -> tuple[str, dict[str, str]]:
+    """Write one array, or a mapping of arrays by name, to an .npz file.
+
+    Return its path, and the dtypes of the columns that it holds as raw bytes.
+    """
     if isinstance(arrays, np.ndarray):
         arrays = {"data": arrays}
-    if not arrays:
-        raise UsageError("there is no array: pass at least one, as {'data': array}")
     for name, array in arrays.items():
         if not (isinstance(name, str) and name and _is_kept(f"{name}.npy")):
             raise UsageError(
@@ -38,38 +35,23 @@ def named_arrays(arrays: Any) -> dict[str, Array]:
             )
         if isinstance(array, np.ma.MaskedArray):
             raise UsageError(f"array {name!r} is masked: give array.filled(…) instead")
-    found = {name: np.asarray(array) for name, array in arrays.items()}
-    try:
-        _columns(found)
-    except DataError as error:
-        raise UsageError(str(error)) from error
-    return found
+    held = {name: np.asarray(array) for name, array in arrays.items()}
+    stored = (StoredArray(name, of.dtype, of.shape, False, 0) for name, of in held.items())
+    columns = (column for array in stored for column in columns_of(array))
+    dtypes = {
+        name: column.dtype
+        for name, column in checked_columns(columns, "the arrays in memory", {}).items()
+    }
+    path = os.path.join(directory, "arrays.npz")
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in held.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                raw = array.view(f"V{array.itemsize}") if is_foreign(array.dtype) else array
+                np.lib.format.write_array(member, raw, allow_pickle=False)
+    return path, {name: dtype_name(dtype) for name, dtype in dtypes.items() if is_foreign(dtype)}
 
 
 def _is_kept(member: str) -> bool:
     """Return whether zipfile writes a member under exactly this name: it cuts some at a NUL."""
     written = zipfile.ZipInfo(member).filename.encode(errors="replace")
     return written.decode() == member and len(written) <= _MAX_NAME_BYTES
-
-
-def _columns(arrays: Mapping[str, Array]) -> tuple[Column, ...]:
-    stored = (StoredArray(name, of.dtype, of.shape, False, 0) for name, of in arrays.items())
-    columns = (column for array in stored for column in columns_of(array))
-    return checked_columns(columns, "the arrays in memory")
-
-
-def spill_arrays(arrays: Mapping[str, Array], temp_dir: str | None) -> tuple[str, dict[str, str]]:
-    """Write arrays to an .npz file that is removed at the end of this process.
-
-    Return its path, and the dtypes of the columns that it holds as raw bytes.
-    """
-    directory = tempfile.mkdtemp(prefix="beam_tfrecord-arrays-", dir=temp_dir)
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    path = os.path.join(directory, "arrays.npz")
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, array in arrays.items():
-            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                raw = array.view(f"V{array.itemsize}") if is_foreign(array.dtype) else array
-                np.lib.format.write_array(member, raw, allow_pickle=False)
-    dtypes = {column.name: column.dtype for column in _columns(arrays)}
-    return path, {name: dtype_name(dtype) for name, dtype in dtypes.items() if is_foreign(dtype)}

@@ -104,7 +104,7 @@ def list_staged(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[Input
                 raise DataError(f"{file!r} of its stage is missing: extract it again")
         named += files or [os.path.join(absolute_path(path), MANIFEST_NAME)]
         sizes |= dict(zip(files, (file.bytes for file in manifest.files), strict=True))
-    for found in list_files(named, suffixes, remote=True):
+    for found in list_files(named, suffixes):
         if found.bytes != sizes.get(found.path, found.bytes):
             raise DataError(
                 f"{found.path!r} has {found.bytes:,} bytes but the manifest of its stage says "

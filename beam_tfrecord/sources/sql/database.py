@@ -201,6 +201,8 @@ class Connection(contextlib.AbstractContextManager["Connection"]):
     """
 
     dialect: Dialect
+    # Whether one connection reads all rows, whatever the number of partitions that the user wants.
+    reads_alone: ClassVar[bool] = False
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -267,10 +269,6 @@ class Connection(contextlib.AbstractContextManager["Connection"]):
 
         Returns None if rows have no position, or if the database cannot compare positions.
         """
-        return None
-
-    def locator(self, relation: Relation) -> Column | None:
-        """Return an integer column that identifies the rows of a table without a key, or None."""
         return None
 
     def export_snapshot(self) -> str:

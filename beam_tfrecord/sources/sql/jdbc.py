@@ -119,7 +119,7 @@ class Jdbc(db.Engine):
 
     def _no_driver(self) -> str:
         coordinates = DRIVERS.get(self.scheme)
-        where = f" or {coordinates}:VERSION to get it by maven" if coordinates else ""
+        where = f" or {coordinates}:VERSION to download it" if coordinates else ""
         named = f" {self.options.driver!r}" if self.options.driver else ""
         return f"no jdbc driver{named} for {self.place}: pass --jar driver.jar{where}"
 

@@ -50,13 +50,7 @@ class SqlPlan:
     partitions: tuple[Partition, ...]
     row_bytes: int
     is_ordered: bool = False
-    locator: Column | None = None
     snapshot: str = ""
-
-    @property
-    def row_id(self) -> Column | None:
-        """The column that numbers or identifies the rows; it is selected after all others."""
-        return self.locator if self.number is None else self.number
 
     @property
     def schema(self) -> pa.Schema:
@@ -81,7 +75,8 @@ def make_plan(
     rows = _count(connection, relation) if options.row_count else None
     row_bytes = _row_bytes(relation.table, rows, columns)
     wanted = options.partitions or _partition_count(relation.table, rows, row_bytes)
-    wanted = max(1, min(wanted, options.max_connections or MAX_PARTITIONS, MAX_PARTITIONS))
+    most = 1 if connection.reads_alone else options.max_connections or MAX_PARTITIONS
+    wanted = max(1, min(wanted, most, MAX_PARTITIONS))
     conditions = _conditions(connection, relation, options, split_by, wanted)
     partitions = _counted(connection, relation, conditions, rows)
     if partitions is None:
@@ -100,7 +95,6 @@ def make_plan(
         partitions=partitions,
         row_bytes=row_bytes,
         is_ordered=options.ordered,
-        locator=None if keys or options.ordered else connection.locator(relation),
     )
 
 

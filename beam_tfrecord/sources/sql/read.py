@@ -139,7 +139,7 @@ def _hash(data: pa.RecordBatch, plan: SqlPlan) -> int:
 
 
 def columns_for(schema: pa.Schema, plan: SqlPlan) -> list[db.Column]:
-    """Return the columns to select: those of `schema`, then `row_id` of the plan if it has one."""
+    """Return the columns to select: those of `schema`, then the column that numbers the rows."""
     by_name = {column.name: column for column in plan.columns}
     for field in schema:
         column = by_name.get(field.name)
@@ -150,8 +150,8 @@ def columns_for(schema: pa.Schema, plan: SqlPlan) -> list[db.Column]:
                 f"column {field.name!r} of {plan.name} is {column.declared} but {field.type} in "
                 f"the schema: pass --types {field.name}={field.type}"
             )
-    row_ids = [] if plan.row_id is None else [plan.row_id]
-    return [by_name[name] for name in schema.names] + row_ids
+    numbers = [] if plan.number is None else [plan.number]
+    return [by_name[name] for name in schema.names] + numbers
 
 
 def origin_of(unit: Unit, plan: SqlPlan, rows: db.Rows, first_row: int) -> Origin | None:
@@ -188,14 +188,12 @@ def batches_of(
 def _reject(
     misfit: db.Misfit, origin: Origin | None, schema: pa.Schema, plan: SqlPlan, rows: db.Rows
 ) -> Reject:
-    number, where = -1, plan.name
-    if plan.row_id is not None:
-        found = rows.data.column(rows.data.num_columns - 1)[misfit.row].as_py()
-        number = -1 if found is None else int(found)
-        where += "" if found is None else f" where {plan.row_id.name} is {found}"
-    elif origin is not None:
-        number = int(origin.row_numbers(rows.data.num_rows)[misfit.row])
-        where += f" row {number}"
+    number = -1 if origin is None else int(origin.row_numbers(rows.data.num_rows)[misfit.row])
+    where = plan.name
+    if number != -1:
+        where += (
+            f" row {number}" if plan.number is None else f" where {plan.number.name} is {number}"
+        )
     return Reject(
         unit=plan.name if origin is None else origin.unit,
         row=number,

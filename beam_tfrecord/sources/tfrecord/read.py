@@ -88,11 +88,10 @@ def blocks_of(file: InputFile, start: int, stop: int, unit: RecordUnit) -> Itera
 
 
 def _damaged(file: InputFile, fault: RecordFault, compression: str) -> DataError:
-    is_other = fault.reason == FAULT_REASONS[2] and not fault.position and not compression
-    if is_other:
+    if fault.reason == FAULT_REASONS[2] and not fault.position and not compression:
         with opened(file) as stream:
             has_none = stream.read(_HEADER_BYTES)[_LENGTH_BYTES:] == bytes(4)
-        reason = "its checksums are zero" if has_none else fault.reason
+        reason = "it has no checksums" if has_none else "it does not begin with a record"
         return incomplete(file, "TFRecord", ValueError(reason))
     cure = "restore the file, or leave it out"
     if isinstance(file, ShardFile):
