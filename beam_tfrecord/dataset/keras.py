@@ -198,7 +198,7 @@ def _check_options(
 
 def _check_not_nested(targets: Schema) -> None:
     for feature in targets.features:
-        names = [column.name for column in tf_columns(feature, separator=targets.separator)]
+        names = [column.name for column in tf_columns(feature)]
         if feature.name not in names:
             raise UsageError(
                 f"label {feature.name!r} has the parts {listed(names)}: use tf() and its map()"

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_tfrecord.features.arrow_types import is_numpy_tensor, is_temporal, is_tensor, is_text
+from beam_tfrecord.features.arrow_types import is_numpy_tensor, is_temporal, is_text
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tf_columns import VALUES, TFColumn, tf_columns
@@ -53,7 +53,7 @@ class Part:
     def is_encoded(self) -> bool:
         """True if the values are numbers in bytes, which `tf_dataset` decodes unless missing."""
         arrow, is_string = self.stored.type, self.spec.dtype.name == "string"
-        in_bytes = is_tensor(arrow) or is_numpy_tensor(arrow) or self.stored.store == "bytes"
+        in_bytes = is_numpy_tensor(arrow) or self.stored.store == "bytes"
         return is_string and in_bytes
 
     @property
@@ -163,7 +163,7 @@ def _padded(tensor: Any) -> tuple[Any, Any]:
 def parts_of(schema: Schema, specs: Mapping[str, Any], categories: Categories) -> Iterator[Part]:
     """Yield the parts of the columns of a schema, in order."""
     for feature in schema.features:
-        for stored in tf_columns(feature, separator=schema.separator):
+        for stored in tf_columns(feature):
             if stored.role == VALUES:
                 words = categories.get(feature.name, feature.labels)
                 known = tuple(words) if is_text(stored.type) else ()

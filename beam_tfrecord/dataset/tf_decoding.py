@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from beam_tfrecord.dataset.rows import Rows
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.arrow_types import is_numpy_tensor, is_tensor, numpy_dtype
+from beam_tfrecord.features.arrow_types import is_numpy_tensor
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.feature_spec import FIXED, readings
 from beam_tfrecord.features.schema import Schema
@@ -105,7 +105,7 @@ def tensor_decodings(schema: Schema) -> list[Decoding]:
         if described is None or feature.name not in fixed:
             continue
         dtype, shape = described
-        leaves = tf_columns(feature, separator=schema.separator)
+        leaves = tf_columns(feature)
         names = [leaf.name for leaf in leaves if leaf.role != VALUES]
         is_open = shape is None or None in shape
         shape_key = names.pop(0) if is_open else None
@@ -120,8 +120,6 @@ def _described(feature: Feature) -> tuple[str, OpenShape] | None:
         return "float64", ()
     if feature.store == "values":
         return None
-    if is_tensor(arrow):
-        return str(numpy_dtype(arrow.value_type)), tuple(arrow.shape)
     if not is_numpy_tensor(arrow) or arrow.dtype.kind in "SU":
         return None
     if arrow.dtype.kind in "mM":

@@ -166,10 +166,6 @@ def from_text(text: pa.Array, arrow: pa.DataType) -> pa.Array:
         return pc.cast(text, pa.int64()).view(arrow)
     if pa.types.is_time(arrow):
         return _times_from_text(text, arrow)
-    if pa.types.is_float16(arrow):
-        return pc.cast(pc.cast(text, pa.float32()), arrow)
-    if pa.types.is_timestamp(arrow) and arrow.tz is not None:
-        return pc.cast(pc.cast(text, pa.timestamp(arrow.unit, "UTC")), arrow)
     made = pc.cast(text, arrow)
     if pa.types.is_decimal(arrow):
         # Arrow silently turns a number that is 39 digits finer than the type into 0.

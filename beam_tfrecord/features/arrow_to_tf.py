@@ -9,7 +9,6 @@ inner lists.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -23,10 +22,8 @@ from beam_tfrecord.features.arrow_arrays import (
     Int64Array,
     Layer,
     bare_array,
-    fixed_binary,
     make_list,
     missing_of,
-    null_positions,
     open_list,
     open_map,
     round_decimals,
@@ -41,7 +38,6 @@ from beam_tfrecord.features.arrow_types import (
     is_list,
     is_numpy_tensor,
     is_temporal,
-    is_tensor,
     is_text,
     is_uuid,
 )
@@ -55,11 +51,7 @@ from beam_tfrecord.features.tensors import (
     repeated_shape,
     tensor_column,
 )
-from beam_tfrecord.features.tf_columns import (
-    decimal_is_integer,
-    is_flat_tensor,
-    tensor_type,
-)
+from beam_tfrecord.features.tf_columns import decimal_is_integer, is_flat_tensor
 
 
 class TFArrays(NamedTuple):
@@ -104,7 +96,7 @@ class _Conversion(NamedTuple):
     ) -> Iterator[pa.Array]:
         """Yield the arrays of the TF columns for `array`."""
         array, arrow = bare_array(array), bare_type(arrow)
-        if is_tensor(arrow) or is_numpy_tensor(arrow):
+        if is_numpy_tensor(arrow):
             yield from self._tensors(array, arrow)
         elif is_extension(arrow) and not is_uuid(arrow):
             storage = array.storage if is_extension(array.type) else array
@@ -157,12 +149,9 @@ class _Conversion(NamedTuple):
         """Add rows to `null_rows`, except rows that are null themselves."""
         self.null_rows.update((rows if missing is None else rows[~missing[rows]]).tolist())
 
-    def _tensors(self, array: pa.ExtensionArray, arrow: pa.DataType) -> Iterator[pa.Array]:
-        tensor, has_dtype = tensor_type(arrow, self.feature.name), is_numpy_tensor(arrow)
+    def _tensors(self, array: pa.ExtensionArray, tensor: TensorType) -> Iterator[pa.Array]:
         is_flat = is_flat_tensor(tensor, self.feature.store)
-        if not has_dtype:
-            array = self._as_numpy(array.storage, tensor, is_flat)
-        elif self.merge_equal_floats:
+        if self.merge_equal_floats:
             array = _merged_tensors(array, is_narrow=is_flat)
         missing, shape = missing_of(array), tensor.fixed_shape
         data, shapes = (array.storage, None) if tensor.is_dense else array.storage.flatten()
@@ -181,25 +170,8 @@ class _Conversion(NamedTuple):
         if shapes is None:
             shapes = with_nulls_at(repeated_shape(shape or (), len(array)), missing)
         yield shapes
-        if has_dtype and not is_flat:
+        if not is_flat:
             yield with_nulls_at(pa.repeat(dtype_name(tensor.dtype), len(array)), missing)
-
-    def _as_numpy(self, storage: pa.Array, tensor: TensorType, is_flat: bool) -> pa.ExtensionArray:
-        """Return Arrow's fixed-shape tensors as a column of NumPy arrays."""
-        layer, values = open_list(storage)
-        if self.merge_equal_floats:
-            values = _with_merged_floats(values, is_narrow=is_flat)
-        shape = tensor.fixed_shape or ()
-        if values.null_count:
-            rows = null_positions(values) // max(math.prod(shape), 1)
-            self._add_null_rows(rows, layer.missing)
-        if pa.types.is_boolean(values.type):
-            values = pc.cast(values, pa.uint8())
-        width = tensor.dtype.itemsize
-        data = np.frombuffer(values.buffers()[1] or b"", np.uint8)
-        data = data[values.offset * width : (values.offset + len(values)) * width]
-        dense = fixed_binary(data, tensor.nbytes or 0, layer.missing, rows=len(storage))
-        return pa.ExtensionArray.from_storage(tensor, dense)
 
 
 def _numbers(data: pa.Array, tensor: TensorType) -> tuple[Array, Int64Array]:

@@ -163,8 +163,9 @@ def type_to_json(arrow: pa.DataType) -> Any:
         return arrow.to_json()
     if isinstance(arrow, pa.BaseExtensionType):
         name = arrow.type_name if isinstance(arrow, pa.OpaqueType) else arrow.extension_name
-        shape = {"shape": list(arrow.shape)} if is_tensor(arrow) else {}
-        return {"extension": name, "storage": type_to_json(arrow.storage_type)} | shape
+        sizes = {"shape": arrow.shape, "permutation": arrow.permutation} if is_tensor(arrow) else {}
+        given = {key: list(part) for key, part in sizes.items() if part is not None}
+        return {"extension": name, "storage": type_to_json(arrow.storage_type)} | given
     for name, (is_kind, _) in _WRAPPERS.items():
         if is_kind(arrow):
             return {name: type_to_json(arrow.value_type)}
@@ -241,7 +242,8 @@ def _nested_from_json(value: dict[str, Any]) -> pa.DataType:
 def _extension_from_json(value: dict[str, Any]) -> pa.DataType:
     name, storage = value["extension"], type_from_json(value["storage"])
     if name == "arrow.fixed_shape_tensor":
-        return pa.fixed_shape_tensor(storage.value_type, value["shape"])
+        order = value.get("permutation")
+        return pa.fixed_shape_tensor(storage.value_type, value["shape"], permutation=order)
     if name == "arrow.uuid":
         return pa.uuid()
     if name == "arrow.json":

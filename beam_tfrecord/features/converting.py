@@ -180,9 +180,6 @@ def cast_exactly(values: pa.Array, to: pa.DataType) -> tuple[pa.Array, Int64Arra
     """Cast values to a type that `can_cast` allows; `convert_each` describes the result."""
     if values.type.equals(to):
         return values, np.empty(0, np.int64)
-    if isinstance(to, pa.FixedShapeTensorType):
-        storage, misfits = cast_exactly(values, to.storage_type)
-        return pa.ExtensionArray.from_storage(to, storage), misfits
     if pa.types.is_dictionary(values.type):
         words = values.dictionary.cast(_without_view(values.dictionary.type))
         values = pa.DictionaryArray.from_arrays(values.indices, words)

@@ -111,13 +111,16 @@ class _Parser:
             case "Is":
                 if self._kind(node.expression) != "Null":
                     raise self._wrong(node.expression, "cannot follow IS: use IS [NOT] NULL")
-                return Node("IS NULL", (self._as_column(node.this),))
+                return Node("IS NULL", (self._column_in(node.this),))
             case "Like":
-                found = Node("LIKE", (self._as_column(node.this), self._pattern(node.expression)))
+                pattern = self._operand(node.expression)
+                if not isinstance(pattern, Literal) or pattern.kind != "text":
+                    raise self._wrong(node.expression, "is not a text in single quotes")
+                found = Node("LIKE", (self._column_in(node.this), pattern))
                 return Node("NOT", (found,)) if node.args.get("negate") else found
             case "In":
                 literals = map(self._literal, node.expressions)
-                return Node("IN", (self._as_column(node.this), *literals))
+                return Node("IN", (self._column_in(node.this), *literals))
             case "Between":
                 low = self._compare(node, ">=", node.this, node.args["low"])
                 high = self._compare(node, "<=", node.this, node.args["high"])
@@ -139,7 +142,7 @@ class _Parser:
             return Node(SIGNS[operator].mirrored, (other, one))
         raise self._wrong(node, "compares no column")
 
-    def _as_column(self, node: Any) -> Column:
+    def _column_in(self, node: Any) -> Column:
         found = self._operand(node)
         if isinstance(found, Column):
             return found
@@ -150,12 +153,6 @@ class _Parser:
         if isinstance(found, Literal):
             return found
         raise self._wrong(node, "is a column in the list of IN, which has literals only")
-
-    def _pattern(self, node: Any) -> Literal:
-        found = self._operand(node)
-        if isinstance(found, Literal) and found.kind == "text":
-            return found
-        raise self._wrong(node, "is not a text in single quotes")
 
     def _operand(self, node: Any) -> Column | Literal:
         match self._kind(node):

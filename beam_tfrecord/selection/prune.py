@@ -30,25 +30,15 @@ _MOST_LITERALS = 1000
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
-    """What is known of the values of a column, an element for each part; null if it is not known.
+    """What is known of the values of a column, an element for each part.
 
-    All values are between `least` and `largest`, but for nulls and NaN.
+    All values are between `least` and `largest`, but for nulls and NaN; null if it is not known.
     """
 
     least: pa.Array
     largest: pa.Array
-    nulls: pa.Array
-    rows: pa.Array
-
-    @property
-    def may_be_null(self) -> pa.BooleanArray:
-        """Whether there may be a null."""
-        return pc.fill_null(pc.not_equal(self.nulls, 0), True)
-
-    @property
-    def may_have_value(self) -> pa.BooleanArray:
-        """Whether there may be a value other than null."""
-        return pc.fill_null(pc.not_equal(self.nulls, self.rows), True)
+    may_be_null: pa.BooleanArray
+    may_have_value: pa.BooleanArray
 
 
 @dataclasses.dataclass(frozen=True)

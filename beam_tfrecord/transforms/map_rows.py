@@ -10,7 +10,7 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
-from beam_tfrecord.batch import Batch, Reject
+from beam_tfrecord.batch import Batch
 from beam_tfrecord.beam_steps import in_one_window
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.schema import Schema
@@ -278,17 +278,8 @@ def map_batch(
 
 def _rejected_batch(batch: Batch, error: Exception) -> Iterator[Batch]:
     """Yield a batch without rows, with a reject for each row of `batch`."""
-    origin = batch.exact_origin
     text = error_text(error)
-    if origin is None:
-        rejects = (Reject("", -1, "", "map-error", text),) * batch.num_rows
-    else:
-        numbers = origin.row_numbers(batch.num_rows).tolist()
-        places = [(number, origin.address_of(number)) for number in numbers]
-        rejects = tuple(
-            Reject(origin.unit, row, "", "map-error", f"{where}: {text}", address=where)
-            for row, where in places
-        )
+    rejects = (batch.reject(row, "map-error", text) for row in range(batch.num_rows))
     # No columns, since it is unknown which columns the function would have returned.
     rows_read = as_job_batch(batch).rows_counted
     lost = as_job_batch(batch).replace(data=NOTHING, origin=None, rows_read=rows_read)

@@ -134,11 +134,6 @@ CODE = (
     ),
     (
         TENSORFLOW,
-        "bt.Schema.from_feature_spec({})",
-        "beam-tfrecord[tensorflow]",
-    ),
-    (
-        TENSORFLOW,
         "import pyarrow, apache_beam as beam; p = bt.pipeline(options=[]); "
         "p | beam.Create([{}]) | bt.ToExample(pyarrow.schema([])); p.run()",
         "beam-tfrecord[tensorflow]",

@@ -224,7 +224,6 @@ def test_a_schema_column_that_the_file_lacks_is_an_error(write):
         {"quote": "é"},
         {"escape": '"'},
         {"encoding": "nonsense"},
-        {"chunk_bytes": 1},
         {"names": ["a", "a"]},
         {"columns": "a"},
     ],

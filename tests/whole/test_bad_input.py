@@ -72,16 +72,22 @@ FILES = {
         r"y\.jsonl looks like UTF-16",
     ),
     "Latin-1": ({"x.jsonl": '{"b": "é"}\n'.encode("latin-1")}, r"x\.jsonl:1 is not UTF-8 \(byte 8"),
-    "Parquet as JSON": ({"x.json": lambda: _made(".parquet")}, r"x\.json begins as a Parquet file"),
-    "Arrow as JSON Lines": ({"x.jsonl": lambda: _made(".arrow")}, r"x\.jsonl begins as an Arrow"),
+    "Parquet as JSON": (
+        {"x.json": lambda: _made(".parquet")},
+        r"JSON file \(it begins as a Parquet",
+    ),
+    "Arrow as JSON Lines": (
+        {"x.jsonl": lambda: _made(".arrow")},
+        r"JSON file \(it begins as an Arrow",
+    ),
     "gzip as JSON Lines": (
         {"x.jsonl": gzip.compress(LINES, mtime=0)},
-        r"x\.jsonl begins as a gzip file",
+        r"x\.jsonl is not a valid JSON file \(it begins as a gzip file\)",
     ),
     "no gzip": ({"x.jsonl.gz": LINES}, r"cannot read x\.jsonl\.gz \("),
     "Excel as CSV": (
         {"x.csv": lambda: _made(".xlsx")},
-        r"x\.csv:1 begins as a zip archive or an E",
+        r"x\.csv is not a valid CSV file \(it begins as a zip archive or an E",
     ),
     "JSON as CSV": ({"x.csv": LINES}, r"x\.csv:1 is JSON, and not names of columns"),
     "a JSON array as CSV": ({"x.csv": b'[\n{"a": 1}\n]\n'}, r"x\.csv:1 is JSON, and not names of"),

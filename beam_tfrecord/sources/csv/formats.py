@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord.errors import UsageError, quoted
+from beam_tfrecord.features.arrow_types import bare_type
 from beam_tfrecord.tables import not_found
 
 _MARK = "?"
@@ -61,11 +62,11 @@ class Format:
 
     def needed_for(self, arrow: pa.DataType) -> Format | None:
         """Return what matters for values of a type; None if nothing does."""
-        value_type = arrow.value_type if pa.types.is_dictionary(arrow) else arrow
+        types, value_type = pa.types, bare_type(arrow)
         found = Format(self.nulls)
-        if pa.types.is_temporal(value_type):
+        if types.is_temporal(value_type):
             found = Format(self.nulls, self.dates)
-        elif _is_number(value_type):
+        elif types.is_primitive(value_type) or types.is_decimal(value_type):
             found = Format(self.nulls, (), self.thousands, self.decimal)
         return None if found == Format() else found
 
@@ -99,12 +100,6 @@ class Format:
         is_number = pc.match_substring_regex(texts, pattern=pattern)
         marked = _marked(texts, pc.match_substring_regex(texts, pattern=_PLAIN_NUMBER))
         return pc.if_else(is_number, plain, marked)
-
-
-def _is_number(arrow: pa.DataType) -> bool:
-    """Return whether values of a type are numbers."""
-    types = pa.types
-    return bool(types.is_integer(arrow) or types.is_floating(arrow) or types.is_decimal(arrow))
 
 
 def _marked(texts: pa.Array, where: pa.Array) -> pa.Array:

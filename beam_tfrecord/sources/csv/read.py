@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -27,15 +27,15 @@ from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import Unit
 from beam_tfrecord.sources.csv.columns import (
     Buffers,
-    TextTyper,
     array_of,
     exact_of,
     keeps_text,
+    kinds_of,
     target_of,
     values_of,
 )
 from beam_tfrecord.sources.csv.formats import Format, Formats
-from beam_tfrecord.sources.csv.text import CLOSE_QUOTE, NULL_WORDS, to_utf8
+from beam_tfrecord.sources.csv.text import CLOSE_QUOTE, NULL_WORDS
 from beam_tfrecord.sources.csv.types import CsvInference, Found
 from beam_tfrecord.sources.merging import fields_inside
 from beam_tfrecord.sources.rejects import bad_value, shortened
@@ -104,62 +104,52 @@ def _windows(unit: Unit, how: Reading) -> Iterator[_Window]:
                 )
             # A read as long as the rest limits the copies of a very long row.
             piece = text.read(max(how.block_bytes, len(left)))
-            window = _Window(left + to_utf8(piece, text.encoding), 0, window.line, not piece)
+            window = _Window(left + piece, 0, window.line, not piece)
             yield window
 
 
 def infer_unit(unit: Unit, how: Reading) -> CsvInference:
     """Return the kinds (such as integer, date or text) of all values of `unit`, by column."""
     names = unit.detail.names
-    typer = Typer(how.dialect, len(names), **how.options(len(names)))
-    in_formats = _FormattedTyper(names, how)
-    kinds: list[list[Found]] = [[] for _ in names]
+    options = how.options(len(names))
+    typer = Typer(how.dialect, len(names), **options)
+    formats = {names.index(name): form for name, form in how.formats_of(names).items()}
+    words = [Target(column, AS_WORDS) for column in formats]
+    filler = Filler(how.dialect, len(names), words, capacity=_INFERRED_ROWS, **options)
+    kinds: list[dict[int, Found]] = [{} for _ in names]
     for window in _windows(unit, how):
         next_at = typer.feed(window.data, window.at, window.final)
         for column, kind, _, start, value in typer.take_sightings():
             text = value.decode("utf-8", "backslashreplace").strip(" \t")
-            if in_formats.keeps(column, kind, text):
-                kinds[column].append(Found(kind, window.line_of(start), shortened(text)))
-        for column, found in in_formats.new_kinds(window):
-            kinds[column].append(found)
+            form = formats.get(column)
+            # Only fields show whether a blank is quoted, and which words for null there are.
+            if form is None or (kind in (EMPTY, WORD) and text not in form.nulls):
+                found = Found(kind, window.line_of(start), shortened(text))
+                kinds[column].setdefault(kind, found)
+        for column, found in _kinds_in_formats(window, filler, formats):
+            kinds[column].setdefault(found.kind, found)
         window.move(next_at)
-    return CsvInference(unit.file, names, tuple(map(tuple, kinds)))
+    return CsvInference(unit.file, names, tuple(tuple(found.values()) for found in kinds))
 
 
-class _FormattedTyper:
-    """Collects the kinds of values in columns that have a format, which Arrow rewrites."""
-
-    def __init__(self, names: Sequence[str], how: Reading) -> None:
-        found = how.formats_of(names)
-        self._formats = {names.index(name): form for name, form in found.items()}
-        self._typers = [TextTyper() for _ in found]
-        words = [Target(column, AS_WORDS) for column in self._formats]
-        options = how.options(len(names))
-        self._filler = Filler(how.dialect, len(names), words, capacity=_INFERRED_ROWS, **options)
-
-    def keeps(self, column: int, kind: int, text: str) -> bool:
-        """Return whether a kind that the kernel has found in a column counts.
-
-        Only fields show whether a blank is quoted, and which words for null there are.
-        """
-        form = self._formats.get(column)
-        return form is None or (kind in (EMPTY, WORD) and text not in form.nulls)
-
-    def new_kinds(self, window: _Window) -> Iterator[tuple[int, Found]]:
-        """Yield column and first value of the kinds that no window before has had."""
-        at, filler, is_full = window.at, self._filler, bool(self._formats)
-        while is_full:
-            at = filler.feed(window.data, at, window.final)
-            is_full, starts = filler.is_full, filler.starts
-            # Rows with too few or too many fields take no part.
-            bad = [fault.row for fault in filler.take_faults() if fault.target < 0]
-            columns = zip(self._formats.items(), self._typers, filler.take(), strict=True)
-            for (column, form), typer, buffers in columns:
-                buffers[1][bad] = 0
-                texts = array_of(Target(column, AS_WORDS), pa.string(), buffers)
-                for kind, row in typer.new_kinds(form.plain(texts)):
-                    shown = shortened(texts[row].as_py())
-                    yield column, Found(kind, window.line_of(starts[row]), shown)
+def _kinds_in_formats(
+    window: _Window, filler: Filler, formats: Mapping[int, Format]
+) -> Iterator[tuple[int, Found]]:
+    """Yield column and kinds of values in the columns that have a format, which Arrow rewrites."""
+    at, is_full = window.at, bool(formats)
+    while is_full:
+        at = filler.feed(window.data, at, window.final)
+        is_full, starts = filler.is_full, filler.starts
+        # Rows with too few or too many fields take no part.
+        bad = [fault.row for fault in filler.take_faults() if fault.target < 0]
+        for (column, form), buffers in zip(formats.items(), filler.take(), strict=True):
+            buffers[1][bad] = 0
+            texts = array_of(Target(column, AS_WORDS), pa.string(), buffers)
+            for kind, row in kinds_of(form.plain(texts)):
+                yield (
+                    column,
+                    Found(kind, window.line_of(starts[row]), shortened(texts[row].as_py())),
+                )
 
 
 def read_unit(

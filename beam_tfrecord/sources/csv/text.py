@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import dataclasses
-import json
 import re
 from collections.abc import Sequence
 
@@ -13,8 +12,8 @@ from beam_tfrecord.native._csv import count_lines, first_row
 from beam_tfrecord.native.values import Dialect, Row
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.file_parts import format_of
-from beam_tfrecord.sources.text_files import Text, is_utf8
+from beam_tfrecord.sources.file_parts import incomplete
+from beam_tfrecord.sources.text_files import Text
 
 # Words that are null in a column of numbers, booleans, dates or times, but are ordinary text in a
 # text column.
@@ -44,16 +43,6 @@ def dialect_of(
         used[character] = name
     code = {name: ord(character) for character, name in used.items()}
     return code["delimiter"], code.get("quote"), code.get("escape"), double, code.get("comment")
-
-
-def to_utf8(text: bytes, encoding: str) -> bytes:
-    """Return `text`, in an ASCII-compatible encoding, as UTF-8.
-
-    Bytes that are invalid in the encoding become invalid UTF-8, which the kernel reports by row.
-    """
-    if is_utf8(encoding):
-        return text
-    return text.decode(encoding, "surrogateescape").encode("utf-8", "surrogatepass")
 
 
 MAX_HEADER_BYTES = 2**24
@@ -89,7 +78,9 @@ def read_header(
         return Header((), len(head))
     line, stop = head[begin : begin + row.stop], begin + row.stop
     count = len(row.values)
-    _check_text(head, line, f"{file.name}:{skip_lines + 1}")
+    if b"\0" in line:
+        reason = "it has NUL bytes, as compressed files and UTF-16 have (--encoding utf-16)"
+        raise incomplete(file, "CSV", ValueError(reason))
     if names is not None and len(names) != count:
         raise DataError(
             f"{file.name} has {counted(count, 'column')} but --names has {len(names)}: "
@@ -103,31 +94,14 @@ def read_header(
             f"{file.name}:{skip_lines + 1} is JSON, and not names of columns: give the file the "
             "suffix .json, or pass --from json"
         )
-    found = names if names is not None else _names_of(row, file, text.encoding)
+    found = names if names is not None else _names_of(row, file)
     return Header(tuple(found), stop, skip_lines + count_lines(line))
 
 
-def _check_text(head: bytes, row: bytes, where: str) -> None:
-    """Check that a file is text, given its first bytes and its first row."""
-    if b"\0" not in row:
-        return
-    if found := format_of(head):
-        raise DataError(
-            f"{where} begins as {found}, and not as text: give it the suffix of what it is"
-        )
-    raise DataError(
-        f"{where} holds NUL bytes: it is compressed, not text, or UTF-16 (--encoding utf-16)"
-    )
-
-
 def _is_json(line: bytes) -> bool:
-    """Return whether a line is a JSON object or array, or begins one."""
-    if line.strip() in (b"{", b"["):
-        return True
-    try:
-        return isinstance(json.loads(line), dict | list)
-    except (ValueError, RecursionError):
-        return False
+    """Return whether a line begins a JSON object, or an array of objects."""
+    text = b"".join(line.split())
+    return text.startswith((b"{", b"[{")) or text == b"["
 
 
 def _read_head(
@@ -174,11 +148,11 @@ def _begin_of_rows(head: bytes, skip_lines: int, *, final: bool) -> int | None:
     return at
 
 
-def _names_of(row: Row, file: InputFile, encoding: str) -> list[str]:
+def _names_of(row: Row, file: InputFile) -> list[str]:
     try:
-        names = [to_utf8(value, encoding).decode() for value in row.values]
+        names = [value.decode() for value in row.values]
     except UnicodeDecodeError as error:
-        raise DataError(f"the header of {file.name} is not {encoding}: pass --encoding") from error
+        raise DataError(f"the header of {file.name} is not utf-8: pass --encoding") from error
     for place, name in enumerate(names, start=1):
         if not name:
             raise DataError(

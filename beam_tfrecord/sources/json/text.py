@@ -19,7 +19,7 @@ import numpy as np
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_arrays import BoolArray, Int64Array
 from beam_tfrecord.sources.base import InputFile, Unit
-from beam_tfrecord.sources.file_parts import format_of
+from beam_tfrecord.sources.file_parts import format_of, incomplete
 from beam_tfrecord.sources.files import has_suffix
 from beam_tfrecord.sources.text_files import BLOCK_BYTES, MAX_ROW_BYTES, open_text
 
@@ -51,10 +51,8 @@ def form_of(file: InputFile) -> str:
     """Return the form of a file, by its suffix and its first bytes."""
     with open_text(file, "utf-8", 0, file.bytes) as text:
         head = text.read(_HEAD_BYTES)
-    if found := format_of(head):
-        raise DataError(
-            f"{file.name} begins as {found}, and not as JSON: give it the suffix of what it is"
-        )
+    if format_of(head):
+        raise incomplete(file, "JSON", ValueError("it is binary"))
     if head.startswith(_BOMS) or b"\0" in head[:4]:
         raise DataError(f"{file.name} looks like UTF-16: JSON has to be UTF-8, so convert it")
     head = head.removeprefix(codecs.BOM_UTF8).lstrip(_SPACE)

@@ -17,12 +17,13 @@ def bounds_of(parquet: pq.ParquetFile, leaf: int, arrow: pa.DataType) -> Bounds:
     """Return what is known of a leaf column, whose values have an Arrow type, in each row group."""
     arrow = pa.large_string() if is_text(arrow) else arrow
     known = _statistics(parquet, leaf)
-    rows = [parquet.metadata.row_group(at).num_rows for at in range(parquet.num_row_groups)]
+    groups = map(parquet.metadata.row_group, range(parquet.num_row_groups))
+    nulls = [(_null_count(one), group.num_rows) for one, group in zip(known, groups, strict=True)]
     return Bounds(
         pa.array([_end(one, "min", arrow) for one in known], arrow),
         pa.array([_end(one, "max", arrow) for one in known], arrow),
-        pa.array(map(_null_count, known), pa.int64()),
-        pa.array(rows, pa.int64()),
+        pa.array([count != 0 for count, _ in nulls], pa.bool_()),
+        pa.array([count != rows for count, rows in nulls], pa.bool_()),
     )
 
 
