@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from beam_tfrecord.features.arrow_types import is_numpy_tensor, is_temporal, is_text
+from beam_tfrecord.features.arrow_types import is_temporal, is_text
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.features.tf_columns import VALUES, TFColumn, tf_columns
 
 Categories = Mapping[str, Sequence[str]]
@@ -53,7 +54,7 @@ class Part:
     def is_encoded(self) -> bool:
         """True if the values are numbers in bytes, which `tf_dataset` decodes unless missing."""
         arrow, is_string = self.stored.type, self.spec.dtype.name == "string"
-        in_bytes = is_numpy_tensor(arrow) or self.stored.store == "bytes"
+        in_bytes = isinstance(arrow, TensorType) or self.stored.store == "bytes"
         return is_string and in_bytes
 
     @property

@@ -14,11 +14,10 @@ import pyarrow as pa
 
 from beam_tfrecord.dataset.rows import Rows
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.arrow_types import is_numpy_tensor
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.feature_spec import FIXED, readings
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.features.tensors import OpenShape, is_foreign
+from beam_tfrecord.features.tensors import OpenShape, TensorType, is_foreign
 from beam_tfrecord.features.tf_columns import VALUES, tf_columns
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ def _described(feature: Feature) -> tuple[str, OpenShape] | None:
         return "float64", ()
     if feature.store == "values":
         return None
-    if not is_numpy_tensor(arrow) or arrow.dtype.kind in "SU":
+    if not isinstance(arrow, TensorType) or arrow.dtype.kind in "SU":
         return None
     if arrow.dtype.kind in "mM":
         return "int64", arrow.shape

@@ -15,10 +15,10 @@ import torch
 from beam_tfrecord.dataset.values import MissingError, array_of_column, check_defaults, is_number
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.arrow_to_tf import typed_scalar
-from beam_tfrecord.features.arrow_types import is_numpy_tensor, is_text
+from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.features.tensors import is_small_float
+from beam_tfrecord.features.tensors import TensorType, is_small_float
 
 Array = npt.NDArray[Any]
 
@@ -172,7 +172,7 @@ class Columns:
         return {name: found[name] for name in names}
 
     def _list(self, column: pa.Array, feature: Feature) -> list[Any]:
-        if is_numpy_tensor(column.type):
+        if isinstance(column.type, TensorType):
             return [self._tensor(value) for value in _array(column, feature, self._defaults)]
         if _is_list_of_numbers(column.type) and feature.dtype is None:
             return self._tensors_of_lists(column, feature)

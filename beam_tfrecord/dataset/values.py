@@ -19,10 +19,9 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.arrow_to_tf import typed_scalar
-from beam_tfrecord.features.arrow_types import is_numpy_tensor
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.features.tensors import column_arrays, dtype_of
+from beam_tfrecord.features.tensors import TensorType, column_arrays, dtype_of
 
 # Arrow converts these types to arrays of Python objects itself, several times as fast.
 _PLAIN_OBJECTS = (
@@ -137,7 +136,7 @@ def array_of_column(
     default = defaults.get(feature.name, feature.default)
     if default is not None and column.null_count:
         column = column.fill_null(typed_scalar(default, column.type, feature, "default"))
-    if is_numpy_tensor(column.type):
+    if isinstance(column.type, TensorType):
         return column_arrays(column)
     if feature.dtype is not None:
         return _of_dtype(column, dtype_of(feature.dtype))

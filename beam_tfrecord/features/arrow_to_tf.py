@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_arrays import (
-    BoolArray,
     Int64Array,
     Layer,
     bare_array,
@@ -34,12 +33,9 @@ from beam_tfrecord.features.arrow_arrays import (
 from beam_tfrecord.features.arrow_types import (
     bare_type,
     is_binary,
-    is_extension,
     is_list,
-    is_numpy_tensor,
     is_temporal,
     is_text,
-    is_uuid,
 )
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.python_values import MISFITS, array_of
@@ -96,10 +92,10 @@ class _Conversion(NamedTuple):
     ) -> Iterator[pa.Array]:
         """Yield the arrays of the TF columns for `array`."""
         array, arrow = bare_array(array), bare_type(arrow)
-        if is_numpy_tensor(arrow):
+        if isinstance(arrow, TensorType):
             yield from self._tensors(array, arrow)
-        elif is_extension(arrow) and not is_uuid(arrow):
-            storage = array.storage if is_extension(array.type) else array
+        elif isinstance(arrow, pa.BaseExtensionType) and not isinstance(arrow, pa.UuidType):
+            storage = array.storage if isinstance(array.type, pa.BaseExtensionType) else array
             yield from self.arrays(storage, arrow.storage_type, layers, dense=dense)
         elif pa.types.is_struct(arrow):
             for field, child in zip(arrow, array.flatten(), strict=True):
@@ -136,7 +132,8 @@ class _Conversion(NamedTuple):
             if layer.missing is not None:
                 lists = np.flatnonzero(layer.missing)
                 rows = np.searchsorted(starts[-1], lists, side="right") - 1
-                self._add_null_rows(rows, layers[0].missing)
+                missing = layers[0].missing
+                self.null_rows.update((rows if missing is None else rows[~missing[rows]]).tolist())
             starts.append(layer.offsets[starts[-1]])
         yield make_list(Layer(starts[-1], layers[0].missing), stored)
         if dense:
@@ -144,10 +141,6 @@ class _Conversion(NamedTuple):
         for level, layer in enumerate(layers[1:]):
             lengths = pa.array(np.diff(layer.offsets))
             yield make_list(Layer(starts[level], layers[0].missing), lengths)
-
-    def _add_null_rows(self, rows: Int64Array, missing: BoolArray | None) -> None:
-        """Add rows to `null_rows`, except rows that are null themselves."""
-        self.null_rows.update((rows if missing is None else rows[~missing[rows]]).tolist())
 
     def _tensors(self, array: pa.ExtensionArray, tensor: TensorType) -> Iterator[pa.Array]:
         is_flat = is_flat_tensor(tensor, self.feature.store)
@@ -243,8 +236,8 @@ def store_values(values: pa.Array, arrow: pa.DataType, *, store: str = "auto") -
     A decimal that is stored as a float becomes a float64 that rounds to float32 as the decimal
     does.
     """
-    if is_uuid(arrow):
-        return uuid_to_text(values.storage if is_extension(values.type) else values)
+    if isinstance(arrow, pa.UuidType):
+        return uuid_to_text(getattr(values, "storage", values))
     if is_text(arrow) or is_binary(arrow):
         return values
     if store == "text":

@@ -188,6 +188,9 @@ def cast_exactly(values: pa.Array, to: pa.DataType) -> tuple[pa.Array, Int64Arra
 
 def cast(values: pa.Array, to: pa.DataType) -> pa.Array:
     """Return Arrow's checked cast, which is the usual `Convert`."""
+    if pa.types.is_nested(to) and values.null_count == len(values):
+        # Arrow would leave the items of lists of a fixed size undefined.
+        return pa.nulls(len(values), to)
     return values.cast(to)
 
 

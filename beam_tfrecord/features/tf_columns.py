@@ -20,12 +20,9 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import (
     bare_type,
     is_binary,
-    is_extension,
     is_list,
-    is_numpy_tensor,
     is_temporal,
     is_text,
-    is_uuid,
 )
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.tensors import TensorType, item_type
@@ -115,7 +112,7 @@ def scalar_kind(arrow: pa.DataType) -> int | None:
         return FLOAT
     if types.is_decimal(arrow):
         return INT64 if decimal_is_integer(arrow) else FLOAT
-    if is_text(arrow) or is_binary(arrow) or is_uuid(arrow):
+    if is_text(arrow) or is_binary(arrow) or isinstance(arrow, pa.UuidType):
         return BYTES
     return None
 
@@ -148,14 +145,14 @@ class _Walk(NamedTuple):
     ) -> Iterator[TFColumn]:
         """Yield the TF columns for a type."""
         arrow = bare_type(arrow)
-        if is_numpy_tensor(arrow):
+        if isinstance(arrow, TensorType):
             if sizes:
                 raise UsageError(
                     f"column {self.column!r} has tensors inside lists: "
                     "use one tensor per row, or nested lists"
                 )
             yield from self._tensor(arrow, name, nullable)
-        elif is_extension(arrow) and not is_uuid(arrow):
+        elif isinstance(arrow, pa.BaseExtensionType) and not isinstance(arrow, pa.UuidType):
             yield from self.columns(arrow.storage_type, name, sizes, nullable)
         elif pa.types.is_struct(arrow):
             for field in arrow:

@@ -9,6 +9,8 @@ import contextlib
 import dataclasses
 import io
 import re
+import struct
+import zlib
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
@@ -27,6 +29,8 @@ _SIZE = re.compile(r"(\d+)(?:x(\d+))?")
 _DRAFT_GAP = 2
 # A requested size of one pixel makes the decoder of JPEG use its smallest scale.
 _SMALLEST = (1, 1)
+_PNG_START = 8
+_PNG_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of a pixel, by the type of color
 # Files of these modes do not state which values are black and white.
 _WIDE_MODES = {"I": "integers of 32 bits", "F": "floating-point numbers"}
 
@@ -88,12 +92,12 @@ def check_decode(data: bytes, header: Header, *, max_pixels: int) -> None:
     image = open_image(data, max_pixels=max_pixels)
     if header.format == "png":
         with pillow_faults():
-            image.verify()  # checksums
+            image.verify()
+            _check_rows(data)
         image = open_image(data, max_pixels=max_pixels)
     if not header.refusal:  # Pillow would write beyond the end of its buffer for a lossless JPEG
         image.draft(None, _SMALLEST)
-    with pillow_faults():
-        image.load()
+    _load(image, data)
 
 
 def transformed(
@@ -115,8 +119,8 @@ def transformed(
     drafted = size[::-1] if swaps else size
     if not header.refusal:  # Pillow would write beyond the end of its buffer for a lossless JPEG
         image.draft(None, (drafted[0] * _DRAFT_GAP, drafted[1] * _DRAFT_GAP))
+    _load(image, data)
     with pillow_faults():
-        image.load()
         stored = _encoded(image, header, how, size, turns=turns)
         # An encoder may drop unused transparency, or add colors to grey.
         return stored, describe(stored, check_end=False, max_pixels=max_pixels), upright
@@ -149,6 +153,36 @@ def _encoded(
     return out.getvalue()
 
 
+def _load(image: Any, data: bytes) -> None:
+    """Decode the pixels, and check that Pillow found all rows of a PNG."""
+    with pillow_faults():
+        image.load()
+        if image.format == "PNG":
+            # Pillow leaves missing rows black, so the last one tells, unless rows are interlaced.
+            last_row = image.crop((0, image.height - 1, image.width, image.height))
+            if image.info.get("interlace") or last_row.getbbox() is None:
+                _check_rows(data)
+
+
+def _check_rows(data: bytes) -> None:
+    """Raise `Fault` if a PNG lacks rows of pixels."""
+    width, height, depth, color, _, _, is_interlaced = struct.unpack_from(">IIBBBBB", data, 16)
+    row_bytes = (width * depth * _PNG_SAMPLES[color] + 7) // 8
+    # Each row has a byte of its filter. The rows of an interlaced image are cut into parts.
+    least = height * (row_bytes + (not is_interlaced))
+    at, packed = _PNG_START, []
+    while at < len(data):
+        length = int.from_bytes(data[at : at + 4], "big")
+        if data[at + 4 : at + 8] == b"IDAT":
+            packed.append(data[at + 8 : at + 8 + length])
+        at += length + 12
+    unpacker = zlib.decompressobj()
+    # Room for more than any image has, so that the end of the stream is read, too.
+    rows = unpacker.decompress(b"".join(packed), least + 4 * height + 8)
+    if len(rows) < least or not (unpacker.eof or unpacker.unconsumed_tail):
+        raise Fault("truncated", "is cut off before the end of its pixels")
+
+
 def rgb_pixels(data: bytes, *, max_pixels: int) -> np.ndarray:
     """Decode an image, or the first of several frames, to RGB as it would be stored as a JPEG.
 
@@ -165,8 +199,8 @@ def rgb_pixels(data: bytes, *, max_pixels: int) -> np.ndarray:
         with contextlib.suppress(ValueError):
             pixels: np.ndarray = simplejpeg.decode_jpeg(data, "RGB")
             return pixels
+    _load(image, data)
     with pillow_faults():
-        image.load()
         if image.mode == "RGB" and "transparency" not in image.info:
             return np.array(image)
         format = (image.format or "").lower()

@@ -32,12 +32,9 @@ from beam_tfrecord.features.arrow_arrays import (
 from beam_tfrecord.features.arrow_types import (
     decoded_type,
     is_binary,
-    is_extension,
     is_list,
-    is_numpy_tensor,
     is_temporal,
     is_text,
-    is_uuid,
 )
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
@@ -124,9 +121,9 @@ class _Builder(NamedTuple):
 
     def _built(self, arrow: pa.DataType, name: str, depth: int, nullable: bool) -> _Built:
         """Return the values of a nested type, and the lists around them."""
-        if is_numpy_tensor(arrow):
+        if isinstance(arrow, TensorType):
             return _Built(self._tensors(arrow, name))
-        if is_extension(arrow) and not is_uuid(arrow):
+        if isinstance(arrow, pa.BaseExtensionType) and not isinstance(arrow, pa.UuidType):
             storage, layers = self._built(arrow.storage_type, name, depth, nullable)
             return _Built(pa.ExtensionArray.from_storage(arrow, storage), layers)
         if pa.types.is_struct(arrow):
@@ -269,7 +266,7 @@ def _values_from_tf(found: Any, arrow: pa.DataType, column: TFColumn) -> pa.Arra
 def _bytes_from_tf(found: Any, arrow: pa.DataType, column: TFColumn) -> pa.Array:
     buffers = [None, pa.py_buffer(found.value_offsets), pa.py_buffer(found.values)]
     stored = pa.Array.from_buffers(pa.large_binary(), len(found.value_offsets) - 1, buffers)
-    if is_uuid(arrow):
+    if isinstance(arrow, pa.UuidType):
         return pa.ExtensionArray.from_storage(arrow, uuid_from_text(stored))
     if is_text(arrow):
         return stored.cast(pa.large_string()).cast(arrow)

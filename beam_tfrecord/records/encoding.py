@@ -21,7 +21,6 @@ from beam_tfrecord.batch import MAX_VALUE_CHARS, Batch, Reject
 from beam_tfrecord.errors import SchemaConflict
 from beam_tfrecord.features.arrow_arrays import (
     lacking_values,
-    null_positions,
     relative_error,
     to_text,
 )
@@ -151,7 +150,7 @@ class Encoder:
         array = pa.nulls(batch.num_rows) if source is None else batch.data.column(source)
         if not feature.nullable and array.null_count:
             message = _missing_message(feature, source)
-            for row in null_positions(array).tolist():
+            for row in np.flatnonzero(pc.is_null(array)).tolist():
                 reject = batch.reject(row, "missing-value", message, column=feature.name)
                 rejects.setdefault(row, reject)
         exact = _exact_column(batch, feature)

@@ -25,7 +25,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.arrow_arrays import with_nulls_at
 from beam_tfrecord.features.arrow_types import is_list
 from beam_tfrecord.features.convert_to_schema import NoConversion, convert
-from beam_tfrecord.features.converting import convert_each
+from beam_tfrecord.features.converting import cast, convert_each
 from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Unit
 from beam_tfrecord.sources.file_parts import raise_infrastructure
 from beam_tfrecord.sources.files import FileSource
@@ -256,10 +256,7 @@ def converted(values: pa.Array, arrow: pa.DataType) -> tuple[pa.Array, list[int]
 
 
 def _cast(values: pa.Array, arrow: pa.DataType) -> pa.Array:
-    if values.null_count == len(values):
-        # Arrow's cast of nulls alone to lists of a fixed size leaves their items undefined.
-        return pa.nulls(len(values), arrow)
-    made = values.cast(arrow)
+    made = cast(values, arrow)
     if _infinities(made) > _infinities(values):
         raise pa.ArrowInvalid("a number is too large for float32")
     return made

@@ -80,11 +80,13 @@ class OpenTable(NamedTuple):
         parts: The parts of the file, in order; only scans use them.
         read: Yields some columns, at least one, of the parts between a `start` and a `stop`. Its
             batches may have more than `batch_rows` rows.
+        reader: What a library opened, if scans of the format use it.
     """
 
     schema: pa.Schema
     parts: Iterable[Part]
     read: Callable[[int, int, pa.Schema, int], Iterator[pa.RecordBatch]]
+    reader: Any = None
 
 
 _Rows = TypeVar("_Rows", Part, pa.RecordBatch)
@@ -164,12 +166,8 @@ class TypedFiles(TypedOptions, FileSource):
             try:
                 table = self.open(raw, file)
             except self.faults as error:
-                raise incomplete(file, self.title, error, self.advice(file)) from error
+                raise incomplete(file, self.title, error) from error
             yield table
-
-    def advice(self, file: InputFile) -> str:
-        """Return what to do about a damaged file, if that is special."""
-        return ""
 
     def _guarded(self, found: Iterable[_Rows], file: InputFile, row: int) -> Iterator[_Rows]:
         """Yield parts or batches of a file; an error names the row from which it is damaged."""
@@ -178,7 +176,7 @@ class TypedFiles(TypedOptions, FileSource):
                 yield rows
                 row += rows.num_rows
         except self.faults as error:
-            raise unreadable(file, row, error, self.advice(file)) from error
+            raise unreadable(file, row, error) from error
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         """Join neighbouring parts up to `unit_bytes` of decoded data.

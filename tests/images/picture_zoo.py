@@ -704,7 +704,8 @@ def ended(data, share, way):
         data: A picture of one frame.
         share: From 0 to 1.
         way: ``file`` cuts the file. The others keep its structure: ``stream`` cuts the coded
-            pixels, but those of a PNG, and ``lines`` ends lines as in DOS.
+            pixels, ``rows`` the rows of a PNG before they are compressed, and ``lines`` ends lines
+            as in DOS.
     """
 
     def cut(part):
@@ -712,6 +713,17 @@ def ended(data, share, way):
 
     if way == "lines":
         return data.replace(b"\n", b"\r\n")
+    if way != "file" and data.startswith(PNG_SIGNATURE):
+        parts = png_chunks(data)
+        pixels = b"".join(part for kind, part in parts if kind == b"IDAT")
+        try:
+            shorter = zlib.compress(cut(zlib.decompress(pixels))) if way == "rows" else cut(pixels)
+        except zlib.error:  # some pictures are damaged on purpose
+            return data
+        first = ([kind for kind, _ in parts] + [b"IDAT"]).index(b"IDAT")
+        rest = [part for part in parts[first:] if part[0] != b"IDAT"]
+        parts = [*parts[:first], (b"IDAT", shorter), *rest]
+        return PNG_SIGNATURE + b"".join(chunk(*part) for part in parts)
     if way != "file" and data[8:12] == b"WEBP":
         return riff(
             *((k, cut(part) if k.startswith(b"VP8") else part) for k, part in riff_chunks(data))

@@ -304,19 +304,18 @@ def test_rejects_name_unit_row_and_line(write):
     assert "a.csv:8 has 3 fields" in rejects[2].message
 
 
-def test_lines_of_rejects_do_not_depend_on_chunks_or_blocks(write):
+def test_lines_of_rejects_do_not_depend_on_chunks_or_blocks(write, monkeypatch):
     text = "a,b\r\n" + "".join(f'{i},"p\r\nq"\r\n' if i % 7 else "x\r\n\r\n" for i in range(200))
     path = write(text)
     expected = None
     for chunk_bytes, block_bytes in itertools.product((16, 101, 2**20), (7, 2**20)):
         source = Csv(path, chunk_bytes=chunk_bytes)
-        (file,) = source.files()
-        how = dataclasses.replace(source.reading(file), block_bytes=block_bytes)
+        monkeypatch.setattr(csv_read, "BLOCK_BYTES", block_bytes)
         schema = source.schema()
         found = [
             reject.message
             for unit in source.all_units(source.all_scans())
-            for batch in csv_read.read_unit(unit, schema, how, batch_rows=13)
+            for batch in source.read(unit, schema, batch_rows=13)
             for reject in batch.rejects
         ]
         lines = text.replace("\r\n", "\n").split("\n")

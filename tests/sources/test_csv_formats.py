@@ -14,7 +14,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.sources.csv.formats import Format, Formats
+from beam_tfrecord.sources.csv.formats import Format, formats_of
 from beam_tfrecord.sources.csv.source import Csv
 from tests.helpers.reading import rejects_of, rows_in
 
@@ -354,7 +354,7 @@ def test_formats_that_are_not_used_change_nothing(tmp_path):
     files = list(Csv(path).files())
     assert not {"date_formats", "null_in", "thousands", "decimal"} & {*Csv(path).options_for(files)}
     assert Csv(path, decimal=",").options_for(files)["decimal"] == ","
-    assert Formats().of("a", ["a"]) is None
+    assert formats_of(Csv(path), ["a"]) == {}
 
 
 def test_a_dataset_is_written(tmp_path):

@@ -115,15 +115,30 @@ def test_every_version_of_the_header_is_read(tmp_path, version):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "cannot read x.npy (EOF: reading magic string, expected 8 bytes got 0)"),
-        (b"hello, world", "cannot read x.npy (the magic string is not correct; expected "),
-        (b"\x93NUMPY\1\0\5", "cannot read x.npy (EOF: reading array header length"),
-        (_npy(GOOD)[:-5], "cannot read x.npy (EOF: reading array header"),
+        (
+            b"",
+            "(EOF: reading magic string, expected 8 bytes got 0)",
+        ),
+        (
+            b"hello, world",
+            "(the magic string is not correct; expected ",
+        ),
+        (b"\x93NUMPY\1\0\5", "(EOF: reading array header length"),
+        (_npy(GOOD)[:-5], "(EOF: reading array header"),
         (_npy(GOOD, b"\1\0\2"), "x.npy has 3 bytes of values but its header says 4"),
         (_npy(GOOD, b"\1\0\2\0\3"), "x.npy has 5 bytes of values but its header says 4"),
-        (_npy(GOOD, version=(3, 1)), "cannot read x.npy (its version, or its names of fields"),
-        (_npy("{'descr': '<i2'}"), "cannot read x.npy (Header does not contain the correct keys"),
-        (_npy(GOOD.replace("(2,)", "(-2,)")), "cannot read x.npy (a dtype with a shape, or a neg"),
+        (
+            _npy(GOOD, version=(3, 1)),
+            "(its version, or its names of fields",
+        ),
+        (
+            _npy("{'descr': '<i2'}"),
+            "(Header does not contain the correct keys",
+        ),
+        (
+            _npy(GOOD.replace("(2,)", "(-2,)")),
+            "(a dtype with a shape, or a neg",
+        ),
     ],
 )
 def test_a_damaged_file_is_told_in_one_line(tmp_path, content, message):
@@ -131,7 +146,8 @@ def test_a_damaged_file_is_told_in_one_line(tmp_path, content, message):
     path.write_bytes(content)
     with pytest.raises(DataError) as caught:
         Numpy(path).schema()
-    assert str(caught.value).startswith(message)
+    assert str(caught.value).startswith("x.npy ")
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -142,7 +158,7 @@ def test_a_damaged_file_is_told_in_one_line(tmp_path, content, message):
 def test_a_header_is_never_run_nor_trusted(tmp_path, header):
     path = tmp_path / "x.npy"
     path.write_bytes(_npy(header))
-    with pytest.raises(DataError, match=r"cannot read x\.npy \(.*\): save it again") as caught:
+    with pytest.raises(DataError, match=r"^x\.npy is not a valid NumPy file \(") as caught:
         Numpy(path).schema()
     assert "\n" not in str(caught.value)
 
@@ -180,16 +196,20 @@ def _bytes_of(array):
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        ({}, "cannot read x.npz (Invalid position): save it again, or leave it out"),
+        (
+            {},
+            "x.npz is not a valid NumPy file (Invalid position): write the file again, or leave "
+            "it out",
+        ),
         (
             {"a_npy": _bytes_of(np.zeros(3)), "readme": b"hello"},
-            "cannot read 'readme' of x.npz (EOF: reading magic string, expected 8 bytes got 5): "
-            "save it again, or leave it out",
+            "x.npz is not a valid NumPy file (EOF: reading magic string, expected 8 bytes got 5): "
+            "write the file again, or leave it out",
         ),
         (
             {"a_npy": b"hello, world"},
-            "cannot read 'a.npy' of x.npz (the magic string is not correct; expected "
-            "b'\\x93NUMPY', got b'hello,'): save it again, or leave it out",
+            "x.npz is not a valid NumPy file (the magic string is not correct; expected "
+            "b'\\x93NUMPY', got b'hello,'): write the file again, or leave it out",
         ),
         (
             {"a_npy": _bytes_of(np.zeros(3))[:-1]},
@@ -242,5 +262,5 @@ def test_flips_in_a_compressed_array_are_found_by_its_checksum(tmp_path):
     data = bytearray(path.read_bytes())
     data[2000] ^= 1
     path.write_bytes(data)
-    with pytest.raises(DataError, match=r"cannot read array 'a' of x\.npz \(Bad CRC-32"):
+    with pytest.raises(DataError, match=r"cannot read x\.npz from row \d+ on \(Bad CRC-32"):
         rows_of(Numpy(path))

@@ -124,7 +124,7 @@ class TestShapes:
     def test_what_numpy_cannot_hold_is_refused(self, tmp_path, shape, example):
         (tmp_path / "x.npy").write_bytes(_npy(shape))
         with pytest.raises(
-            DataError, match=r"(cannot read|row of) .*x\.npy .*: (save|cut)"
+            DataError, match=r"(cannot read|row of)? ?x\.npy .*: (write|cut)"
         ) as caught:
             list(Numpy(tmp_path / "x.npy", example=example).batches())
         assert "\n" not in str(caught.value)
@@ -175,7 +175,7 @@ class TestInMemory:
             ({"a": np.float32(1)}, "array 'a' of data in memory is a single value and has no rows"),
             (
                 {"a": np.array([0x110000], np.uint32).view("<U1")},
-                "cannot read array 'a' of data in memory (invalid maximum character",
+                "cannot read data in memory from row 0 on (invalid maximum character",
             ),
         ],
     )

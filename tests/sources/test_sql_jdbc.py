@@ -403,7 +403,7 @@ def test_statistics_of_postgres_cut_a_skewed_key_evenly(postgresql):
         table = connection.find_table("skewed")
         relation = Relation(table.sql, table=table)
         (column,) = connection.describe(relation)
-        cuts = connection.cut_points(relation, column, connection.range_key(relation, column), 3)
+        cuts = connection.cut_points(relation, "k", connection.literal_of(column), 3)
         counts = connection.fetch(
             relation.select(
                 f"SUM((k < {cuts[0]})::int), SUM((k >= {cuts[0]} AND k < {cuts[1]})::int)"

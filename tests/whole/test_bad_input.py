@@ -87,7 +87,7 @@ FILES = {
     "no gzip": ({"x.jsonl.gz": LINES}, r"cannot read x\.jsonl\.gz \("),
     "Excel as CSV": (
         {"x.csv": lambda: _made(".xlsx")},
-        r"x\.csv is not a valid CSV file \(it begins as a zip archive or an E",
+        r"x\.csv is not a valid CSV file \(it begins as a zip archive, an E",
     ),
     "JSON as CSV": ({"x.csv": LINES}, r"x\.csv:1 is JSON, and not names of columns"),
     "a JSON array as CSV": ({"x.csv": b'[\n{"a": 1}\n]\n'}, r"x\.csv:1 is JSON, and not names of"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -48,13 +48,6 @@ COLUMNS: Mapping[str, pa.DataType] = {
 _UNIT_IMAGES = 512
 
 
-class CocoScan(NamedTuple):
-    """The number of images in a file, and what of it is not read."""
-
-    images: int
-    remarks: Sequence[str]
-
-
 class _Wrong(Exception):
     """An image or an object that cannot be read, with the reason."""
 
@@ -71,12 +64,13 @@ class CocoRows(Source):
     def files(self) -> Iterator[InputFile]:
         return list_files(as_paths(self.paths), SUFFIXES)
 
+    # The detail of a scan is the number of images, and what of the file is not read.
     def scan(self, chunk: Chunk) -> Scan:
         content = read_file(chunk.file)
-        return Scan(chunk, CocoScan(len(content.images), content.remarks))
+        return Scan(chunk, (len(content.images), content.remarks))
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        file, images = scans[0].chunk.file, scans[0].detail.images
+        file, (images, _) = scans[0].chunk.file, scans[0].detail
         starts = range(0, images, _UNIT_IMAGES)
         units = []
         for number, start in enumerate(starts):
@@ -92,7 +86,7 @@ class CocoRows(Source):
         return pa.schema({**own, **COLUMNS})
 
     def remarks(self, inferences: Sequence[Scan], schema: pa.Schema) -> list[str]:
-        return sorted(remark for scan in inferences for remark in scan.detail.remarks)
+        return sorted(remark for scan in inferences for remark in scan.detail[1])
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS

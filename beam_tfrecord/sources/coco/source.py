@@ -18,7 +18,7 @@ from beam_tfrecord.extras import require
 from beam_tfrecord.images import Fault
 from beam_tfrecord.options.sources import CocoOptions
 from beam_tfrecord.sources.base import InputFile, Scan, Source
-from beam_tfrecord.sources.coco.masks import MOST_CATEGORY, Masks, NoMask
+from beam_tfrecord.sources.coco.masks import MOST_CATEGORY, Masks, NoMask, runs_of
 from beam_tfrecord.sources.coco.rows import (
     AREA,
     COLUMNS,
@@ -129,7 +129,8 @@ def _masks_of(row: Mapping[str, Any], has_classes: bool) -> Masks:
     wrong = [number for number in row[LABEL] if not 0 < number <= MOST_CATEGORY]
     if has_classes and wrong:
         raise NoMask(f"of category {wrong[0]}, and masks have 1 to {MOST_CATEGORY:,}")
-    return Masks.of(list(map(json.loads, row[SEGMENTATION])), row[WIDTH], row[HEIGHT])
+    size = row[WIDTH], row[HEIGHT]
+    return Masks(*size, [runs_of(json.loads(text), *size) for text in row[SEGMENTATION]])
 
 
 def _sized(row: Mapping[str, Any], masks: Masks | None, size: tuple[int, int]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from beam_tfrecord.errors import UsageError, quoted
 from beam_tfrecord.features.arrow_types import bare_type
+from beam_tfrecord.options.sources import CsvOptions
 from beam_tfrecord.tables import not_found
 
 _MARK = "?"
@@ -106,57 +107,55 @@ def _marked(texts: pa.Array, where: pa.Array) -> pa.Array:
     return pc.if_else(where, pc.binary_join_element_wise(_MARK, texts, ""), texts)
 
 
-@dataclasses.dataclass(frozen=True)
-class Formats:
-    """The formats of all columns, as the options of the source state them."""
+def check_formats(options: CsvOptions) -> None:
+    """Check all options of formats that do not depend on the columns."""
+    for word in options.null_in:
+        if "=" not in word:
+            raise UsageError(f"--null-in {quoted(word)} names no column: write COLUMN=WORD")
+    for text in options.date_formats:
+        column, date_format = _divided(text)
+        if not _COMPLETE.fullmatch(_directives(date_format)):
+            raise UsageError(
+                f"--date-format {quoted(date_format)} is no format of dates: pass %d, %m (or %b, "
+                "%B) and %Y (or %y) once each, and for times %H and %M (or %I, %M and %p), "
+                "perhaps %S, %f and %z"
+            )
+        if _is_like_a_number(date_format) and not column:
+            raise UsageError(
+                f"--date-format {quoted(text)} would read integers as dates: write COLUMN={text}"
+            )
+    for name, character in (("thousands", options.thousands), ("decimal", options.decimal)):
+        if character is not None and not _is_mark(character):
+            raise UsageError(f"--{name} {character!r} is not one character such as ',' or '.'")
+    if options.thousands == options.decimal:
+        raise UsageError(f"--thousands and --decimal are both {options.decimal!r}: pass another")
 
-    dates: tuple[str, ...] = ()
-    nulls: tuple[str, ...] = ()
-    thousands: str | None = None
-    decimal: str = "."
 
-    def check(self) -> None:
-        """Check all that does not depend on the columns."""
-        for word in self.nulls:
-            if "=" not in word:
-                raise UsageError(f"--null-in {quoted(word)} names no column: write COLUMN=WORD")
-        for text in self.dates:
-            column, date_format = _divided(text)
-            if not _COMPLETE.fullmatch(_directives(date_format)):
-                raise UsageError(
-                    f"--date-format {quoted(date_format)} is no format of dates: pass %d, %m (or "
-                    "%b, %B) and %Y (or %y) once each, and for times %H and %M (or %I, %M and %p), "
-                    "perhaps %S, %f and %z"
-                )
-            if _is_like_a_number(date_format) and not column:
-                raise UsageError(
-                    f"--date-format {quoted(text)} would read integers as dates: "
-                    f"write COLUMN={text}"
-                )
-        for name, character in (("thousands", self.thousands), ("decimal", self.decimal)):
-            if character is not None and not _is_mark(character):
-                raise UsageError(f"--{name} {character!r} is not one character such as ',' or '.'")
-        if self.thousands == self.decimal:
-            raise UsageError(f"--thousands and --decimal are both {self.decimal!r}: pass another")
+def check_columns(options: CsvOptions, names: Sequence[str]) -> None:
+    """Check that the columns of formats and words are there."""
+    columns = {
+        "--date-format": [_divided(text)[0] for text in options.date_formats],
+        "--null-in": [
+            word.partition("=")[0] for word in options.null_in if _owner(word, names) is None
+        ],
+    }
+    for flag, named in columns.items():
+        if missing := [name for name in named if name and name not in names]:
+            raise UsageError(not_found(missing[0], names, of=flag))
 
-    def check_columns(self, names: Sequence[str]) -> None:
-        """Check that the columns of formats and words are there."""
-        columns = {"--date-format": [_divided(text)[0] for text in self.dates]}
-        columns["--null-in"] = [
-            word.partition("=")[0] for word in self.nulls if _owner(word, names) is None
-        ]
-        for flag, named in columns.items():
-            if missing := [name for name in named if name and name not in names]:
-                raise UsageError(not_found(missing[0], names, of=flag))
 
-    def of(self, name: str, names: Sequence[str]) -> Format | None:
-        """Return the format of a column of `names`; None if it has none of its own."""
-        nulls = [word[len(name) + 1 :] for word in self.nulls if _owner(word, names) == name]
-        divided = [_divided(text) for text in self.dates]
-        own = [text for column, text in divided if column == name]
-        dates = own or [text for column, text in divided if not column]
-        found = Format(tuple(nulls), tuple(dates), self.thousands, self.decimal)
-        return None if found == Format() else found
+def formats_of(options: CsvOptions, names: Sequence[str]) -> dict[str, Format]:
+    """Return the formats of the columns that have one."""
+    divided = [_divided(text) for text in options.date_formats]
+    general = [text for column, text in divided if not column]
+    formats = {}
+    for name in names:
+        nulls = [word[len(name) + 1 :] for word in options.null_in if _owner(word, names) == name]
+        dates = [text for column, text in divided if column == name] or general
+        found = Format(tuple(nulls), tuple(dates), options.thousands, options.decimal)
+        if found != Format():
+            formats[name] = found
+    return formats
 
 
 def _divided(text: str) -> tuple[str, str]:

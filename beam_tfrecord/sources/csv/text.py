@@ -5,15 +5,17 @@ from __future__ import annotations
 import codecs
 import dataclasses
 import re
-from collections.abc import Sequence
 
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.native._csv import count_lines, first_row
 from beam_tfrecord.native.values import Dialect, Row
+from beam_tfrecord.options.sources import CsvOptions
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.file_parts import incomplete
+from beam_tfrecord.sources.files import has_suffix
 from beam_tfrecord.sources.text_files import Text
+from beam_tfrecord.tables import repeated
 
 # Words that are null in a column of numbers, booleans, dates or times, but are ordinary text in a
 # text column.
@@ -23,11 +25,20 @@ NULL_WORDS = (
 )
 
 
-def dialect_of(
-    delimiter: str, quote: str | None, escape: str | None, double: bool, comment: str | None = None
-) -> Dialect:
-    """Check the characters of a CSV dialect, and return it as an object of the native kernel."""
-    characters = {"delimiter": delimiter, "quote": quote, "escape": escape, "comment": comment}
+def delimiter_of(options: CsvOptions, path: str) -> str:
+    """Return the delimiter of a file: the option, or that of its suffix."""
+    of_suffix = "\t" if has_suffix(path, (".tsv",)) else ","
+    return of_suffix if options.delimiter is None else options.delimiter
+
+
+def dialect_of(options: CsvOptions, path: str) -> Dialect:
+    """Check the characters of the CSV dialect of a file, and return it for the native kernel."""
+    characters = {
+        "delimiter": delimiter_of(options, path),
+        "quote": options.quote,
+        "escape": options.escape,
+        "comment": options.comment,
+    }
     used: dict[str, str] = {}
     for name, character in characters.items():
         if character is None:
@@ -42,7 +53,8 @@ def dialect_of(
             )
         used[character] = name
     code = {name: ord(character) for character, name in used.items()}
-    return code["delimiter"], code.get("quote"), code.get("escape"), double, code.get("comment")
+    quote, escape, comment = (code.get(name) for name in ("quote", "escape", "comment"))
+    return code["delimiter"], quote, escape, options.double_quote, comment
 
 
 MAX_HEADER_BYTES = 2**24
@@ -63,17 +75,10 @@ class Header:
     lines: int = 0
 
 
-def read_header(
-    text: Text,
-    file: InputFile,
-    dialect: Dialect,
-    *,
-    has_header: bool,
-    names: Sequence[str] | None,
-    skip_lines: int,
-) -> Header:
+def read_header(text: Text, file: InputFile, options: CsvOptions) -> Header:
     """Read the first row of a file."""
-    head, begin, row = _read_head(text, file, dialect, skip_lines)
+    names, skip_lines = options.names, options.skip_lines
+    head, begin, row = _read_head(text, file, dialect_of(options, file.path), skip_lines)
     if row is None:
         return Header((), len(head))
     line, stop = head[begin : begin + row.stop], begin + row.stop
@@ -86,7 +91,7 @@ def read_header(
             f"{file.name} has {counted(count, 'column')} but --names has {len(names)}: "
             "pass one name for each column"
         )
-    if not has_header:
+    if not options.header:
         made = tuple(names or (f"f{i}" for i in range(count)))
         return Header(made, begin, skip_lines)
     if names is None and _is_json(line):
@@ -153,15 +158,14 @@ def _names_of(row: Row, file: InputFile) -> list[str]:
         names = [value.decode() for value in row.values]
     except UnicodeDecodeError as error:
         raise DataError(f"the header of {file.name} is not utf-8: pass --encoding") from error
-    for place, name in enumerate(names, start=1):
-        if not name:
-            raise DataError(
-                f"column {place} has no name in the header of {file.name}: pass --names with a "
-                "name for each column"
-            )
-        if names.index(name) != place - 1:
-            raise DataError(
-                f"column {name!r} appears twice in the header of {file.name}: pass --names, or "
-                "--no-header if the line is a row"
-            )
+    if "" in names:
+        raise DataError(
+            f"column {names.index('') + 1} has no name in the header of {file.name}: pass --names "
+            "with a name for each column"
+        )
+    if doubled := repeated(names):
+        raise DataError(
+            f"column {doubled[0]!r} appears twice in the header of {file.name}: pass --names, or "
+            "--no-header if the line is a row"
+        )
     return names

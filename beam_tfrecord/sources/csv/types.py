@@ -18,39 +18,28 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import SchemaConflict, quoted
 from beam_tfrecord.features.arrow_types import type_name
-from beam_tfrecord.native.values import (
-    BIG_INT,
-    BOOL,
-    DATE,
-    EMPTY,
-    FLOAT,
-    INT,
-    TEXT,
-    TIME,
-    WORD,
-    ZONED_TIME,
-)
-from beam_tfrecord.sizes import counted
+from beam_tfrecord.native import values as kernel
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.merging import ByFile, join_by_name
+from beam_tfrecord.sources.merging import ByFile
 
 # Any other mixture is text.
 _TYPES: dict[int, pa.DataType] = {
     0: pa.null(),
-    BOOL: pa.bool_(),
-    INT: pa.int64(),
-    BIG_INT: pa.int64(),
-    INT | BIG_INT: pa.int64(),
-    FLOAT: pa.float64(),
+    kernel.BOOL: pa.bool_(),
+    kernel.INT: pa.int64(),
+    kernel.BIG_INT: pa.int64(),
+    kernel.INT | kernel.BIG_INT: pa.int64(),
+    kernel.FLOAT: pa.float64(),
     # A double represents integers of the kind INT exactly, but not all BIG_INT.
-    INT | FLOAT: pa.float64(),
-    DATE: pa.date32(),
-    TIME: pa.timestamp("us"),
-    DATE | TIME: pa.timestamp("us"),
-    ZONED_TIME: pa.timestamp("us", "UTC"),
+    kernel.INT | kernel.FLOAT: pa.float64(),
+    kernel.DATE: pa.date32(),
+    kernel.TIME: pa.timestamp("us"),
+    kernel.DATE | kernel.TIME: pa.timestamp("us"),
+    kernel.ZONED_TIME: pa.timestamp("us", "UTC"),
 }
 # Kinds that say nothing about the type, if a column has others.
-_NO_VALUE = EMPTY | WORD
+_NO_VALUE = kernel.EMPTY | kernel.WORD
+_LINE = operator.attrgetter("line")
 
 
 class Found(NamedTuple):
@@ -74,11 +63,11 @@ def type_of(found: Iterable[Found]) -> pa.DataType:
     """Return the type of a column with values of these kinds."""
     joined = functools.reduce(operator.or_, (one.kind for one in found), 0)
     # A quoted empty field is null in a column of any type but text, so it does not decide the type.
-    joined = EMPTY if joined & ~WORD == EMPTY else joined & ~_NO_VALUE
+    joined = kernel.EMPTY if joined & ~kernel.WORD == kernel.EMPTY else joined & ~_NO_VALUE
     return _TYPES.get(joined, pa.string())
 
 
-def _by_file(inferences: Iterable[CsvInference]) -> ByFile[dict[str, list[Found]]]:
+def by_file(inferences: Iterable[CsvInference]) -> ByFile[dict[str, list[Found]]]:
     """Return the kinds in the columns of each file, in order of the files' names and of lines."""
     files: dict[str, tuple[InputFile, dict[str, dict[int, Found]]]] = {}
     for one in inferences:
@@ -88,36 +77,12 @@ def _by_file(inferences: Iterable[CsvInference]) -> ByFile[dict[str, list[Found]
             for found in kinds:
                 first[found.kind] = min(found, first.get(found.kind, found))
     return [
-        (file, {name: _in_order(first) for name, first in columns.items()})
+        (file, {name: sorted(first.values(), key=_LINE) for name, first in columns.items()})
         for _, (file, columns) in sorted(files.items())
     ]
 
 
-def _in_order(first: Mapping[int, Found]) -> list[Found]:
-    return sorted(first.values(), key=lambda found: found.line)
-
-
-def infer_schema(
-    inferences: Iterable[CsvInference],
-    *,
-    types: Mapping[str, pa.DataType],
-    columns: Sequence[str] | None,
-    union: bool,
-    has_header: bool,
-) -> pa.Schema:
-    """Return the schema of all files; the columns from their paths come last."""
-    files = _by_file(inferences)
-    for file, found in files:
-        first, others = files[0]
-        if not (has_header or union) and len(found) != len(others):
-            raise SchemaConflict(
-                f"{file.name} has {counted(len(found), 'column')} but {first.name} has "
-                f"{len(others)}: files without header need the same number, or pass --union"
-            )
-    return join_by_name(files, _joined, columns=columns, union=union, types=types)
-
-
-def _joined(name: str, files: ByFile[Sequence[Found]]) -> pa.Field:
+def join_kinds(name: str, files: ByFile[Sequence[Found]]) -> pa.Field:
     """Return a column over all files.
 
     A column with a mixture of kinds in one file is text. But if a column is not text in one file
@@ -143,7 +108,7 @@ def _why_text(name: str, values: Sequence[tuple[str, Found]]) -> str:
     # A short word may mean that a value is missing.
     is_word = not any(character.isdigit() or character in "\0\\" for character in one.text)
     cure = "correct it, or pass"
-    if one.kind == TEXT and is_word and len(one.text) <= _WORD_CHARACTERS:
+    if one.kind == kernel.TEXT and is_word and len(one.text) <= _WORD_CHARACTERS:
         cure = f"pass --null {quoted(one.text)} if it means missing, or"
     as_text = f"--types {shlex.quote(f'{name}=string')}"
     return f"text because of {one.text!r} in {file}:{one.line}: {cure} {as_text}"
@@ -163,7 +128,7 @@ _WORD_CHARACTERS = 16
 
 def remarks_of(inferences: Iterable[CsvInference], schema: pa.Schema) -> list[str]:
     """Return a message for each column that is text because of a value or has words for null."""
-    files = _by_file(inferences)
+    files = by_file(inferences)
     texts = [field.name for field in schema if pa.types.is_string(field.type)]
     lines = [line for name in texts if (line := _remark(name, files))]
     if (more := len(lines) - _REMARKS) > 1:
@@ -179,7 +144,7 @@ def _remark(name: str, files: ByFile[Mapping[str, Sequence[Found]]]) -> str:
         return f"{name}: {_why_text(name, values)}"
     for file, ones in found:
         for one in ones:
-            if one.kind == WORD:
+            if one.kind == kernel.WORD:
                 where, null = f"{file.name}:{one.line}", f"--null {quoted(one.text)}"
                 return f"{name}: {one.text!r} in {where} is text: if it means missing, pass {null}"
     return ""

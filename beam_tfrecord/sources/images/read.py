@@ -234,15 +234,14 @@ def _check_size(size: _Size, expected: tuple[int, int]) -> None:
 
 
 def cut_by_bytes(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of indices of at most `most` files and about `BATCH_BYTES`."""
+    """Yield ranges of indices of at most `most` files and about `BATCH_BYTES`; of none, one."""
     start, held = 0, 0
     for index, size in enumerate(sizes):
         if index > start and (index - start == most or held + size > BATCH_BYTES):
             yield start, index
             start, held = index, 0
         held += size
-    if start < len(sizes):
-        yield start, len(sizes)
+    yield start, len(sizes)
 
 
 def in_order(

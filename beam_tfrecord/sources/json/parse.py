@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from beam_tfrecord.features.arrow_types import is_text, type_name
+from beam_tfrecord.features.converting import convert_each
 from beam_tfrecord.sources.json.text import MAX_DEPTH, depth_of
 
 _ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -57,37 +58,20 @@ def parse_rows(lines: Sequence[bytes], schema: pa.Schema) -> tuple[pa.Table, lis
     except ValueError:
         texts = {field.name for field in schema if is_text(field.type)}
         lines = [_as_text(line, texts) for line in lines]
-    tables, wrong = [], []
-    no_row = pa.Table.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
-    parts = [(0, len(lines))]
-    while parts:
-        start, stop = parts.pop()
-        try:
-            tables.append(parse(lines[start:stop], schema))
-        except ValueError:
-            middle = (start + stop) // 2
-            if middle == start:
-                wrong.append(start)
-                tables.append(no_row)
-            else:
-                parts += [(middle, stop), (start, middle)]
-    return pa.concat_tables(tables), wrong
 
+    def parsed(part: Sequence[bytes], _: pa.DataType) -> pa.Array:
+        return parse(part, schema).to_struct_array().combine_chunks()
 
-class Member(NamedTuple):
-    """A member of an object: its value, and the text that stands for it."""
-
-    name: str
-    value: Any
-    text: str
+    rows, wrong = convert_each(lines, pa.struct(list(schema)), parsed)
+    return pa.Table.from_struct_array(rows), wrong.tolist()
 
 
 class NotRight(Exception):
     """A line that is not right, with the reason."""
 
 
-def members(line: bytes) -> list[Member]:
-    """Return the members of the object on a line, with numbers exact."""
+def members(line: bytes) -> dict[str, tuple[Any, str]]:
+    """Return the members of the object on a line: the value, with numbers exact, and its text."""
     try:
         text = line.decode()
         if line.count(b"{") + line.count(b"[") > MAX_DEPTH < depth_of(line):
@@ -100,15 +84,12 @@ def members(line: bytes) -> list[Member]:
     except ValueError as error:
         # Python converts no integer with thousands of digits.
         raise NotRight(f"cannot be read ({error})") from error
-    _distinct([(member.name, None) for member in found])
-    if _ESCAPE.search(text):
-        values = json.dumps([(name, value) for name, value, _ in found], ensure_ascii=False)
-        if _HALF.search(values):
-            raise NotRight("has half of a surrogate pair (\\ud800 to \\udfff)")
+    if _ESCAPE.search(text) and _HALF.search(json.dumps(found, ensure_ascii=False)):
+        raise NotRight("has half of a surrogate pair (\\ud800 to \\udfff)")
     return found
 
 
-def _members(text: str) -> list[Member]:
+def _members(text: str) -> dict[str, tuple[Any, str]]:
     if not text.startswith("{"):
         kind = type(_DECODER.decode(text)).__name__
         raise NotRight(f"is {_KINDS.get(kind, 'a number')}, not an object")
@@ -118,10 +99,11 @@ def _members(text: str) -> list[Member]:
         return (value, text[at:end]), end
 
     # What Python's parser does for an object, with the text of each value.
-    pairs, end = _parse_object((text, 1), True, scan, None, list)
+    found: dict[str, tuple[Any, str]]
+    found, end = _parse_object((text, 1), True, scan, None, _distinct)
     if text[end:].strip(" \t\r\n"):
         raise json.JSONDecodeError("Extra data", text, end)
-    return [Member(name, value, shown) for name, (value, shown) in pairs]
+    return found
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -159,18 +141,13 @@ def _as_text(line: bytes, names: Collection[str]) -> bytes:
         found = members(line)
     except NotRight:
         return line
-    if not any(_is_other(member, names) for member in found):
+    texts = {
+        name: json.dumps(text) if name in names and not isinstance(value, str | None) else text
+        for name, (value, text) in found.items()
+    }
+    if texts == {name: text for name, (_, text) in found.items()}:
         return line
-    texts = [
-        f"{json.dumps(member.name)}:"
-        f"{json.dumps(member.text) if _is_other(member, names) else member.text}"
-        for member in found
-    ]
-    return f"{{{','.join(texts)}}}".encode()
-
-
-def _is_other(member: Member, names: Collection[str]) -> bool:
-    return member.name in names and not isinstance(member.value, str | None)
+    return f"{{{','.join(f'{json.dumps(name)}:{text}' for name, text in texts.items())}}}".encode()
 
 
 class Fault(NamedTuple):
@@ -188,15 +165,13 @@ def fault_of(line: bytes, schema: pa.Schema) -> Fault:
         found = members(line)
     except NotRight as error:
         return Fault("", str(error), shown)
-    for member in found:
-        if member.name in schema.names:
-            field = schema.field(member.name)
-            if parse_rows([line], pa.schema([field]))[1]:
-                return misfit_of(line, field)
+    for name in found:
+        if name in schema.names and parse_rows([line], pa.schema([schema.field(name)]))[1]:
+            return misfit_of(line, schema.field(name))
     return Fault("", "is not valid JSON", shown)
 
 
 def misfit_of(line: bytes, field: pa.Field) -> Fault:
     """Return the fault of a line whose value of a column does not fit the type of the column."""
-    text = next(member.text for member in members(line) if member.name == field.name)
+    _, text = members(line)[field.name]
     return Fault(field.name, f"is not {type_name(field.type)}", text)

@@ -19,12 +19,11 @@ import pyarrow.compute as pc
 
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.arrow_types import (
-    is_extension,
     is_list,
-    is_numpy_tensor,
     is_temporal,
     type_name,
 )
+from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.json.parse import NotRight, keys_of, members, parse
 from beam_tfrecord.sources.json.text import Line
@@ -181,7 +180,7 @@ class Finder:
 
     def _add_line(self, line: bytes, where: str) -> None:
         try:
-            found = {member.name: member.value for member in members(line)}
+            found = {name: value for name, (value, _) in members(line).items()}
         except NotRight as error:
             self.fault = self.fault or f"{where} {error}"
             # PyArrow does not check keys without a column, so each key of the line needs one.
@@ -227,9 +226,9 @@ def parsed_type(name: str, arrow: pa.DataType) -> pa.DataType:
     types = pa.types
     # Arrow parses no decimals that are multiples of ten.
     is_coarse = types.is_decimal(arrow) and arrow.scale < 0
-    if is_coarse or is_numpy_tensor(arrow) or types.is_map(arrow) or types.is_union(arrow):
+    if is_coarse or isinstance(arrow, TensorType) or types.is_map(arrow) or types.is_union(arrow):
         raise not_readable(name, arrow)
-    if is_extension(arrow):
+    if isinstance(arrow, pa.BaseExtensionType):
         return parsed_type(name, arrow.storage_type)
     if types.is_dictionary(arrow) or types.is_run_end_encoded(arrow):
         return parsed_type(name, arrow.value_type)

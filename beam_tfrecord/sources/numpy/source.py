@@ -26,12 +26,7 @@ from beam_tfrecord.sources.numpy.columns import (
     field_of,
     types_of,
 )
-from beam_tfrecord.sources.numpy.files import (
-    ArrayReader,
-    StoredArray,
-    as_data_errors,
-    stored_arrays,
-)
+from beam_tfrecord.sources.numpy.files import FAULTS, ArrayReader, StoredArray, stored_arrays
 from beam_tfrecord.sources.typed_files import OpenTable, Part, TypedFiles
 from beam_tfrecord.tables import not_found
 
@@ -55,7 +50,7 @@ class Numpy(NumpyOptions, TypedFiles):
     kind: ClassVar[str] = "numpy"
     title: ClassVar[str] = "NumPy"
     suffixes: ClassVar[tuple[str, ...]] = (".npy", ".npz")
-    faults = (OSError,)
+    faults = FAULTS
     converts: ClassVar[bool] = True
     if_types_differ: ClassVar[str] = "save both with one dtype"
 
@@ -103,13 +98,13 @@ class Numpy(NumpyOptions, TypedFiles):
     def _parts(
         self, file: InputFile, read: Sequence[StoredArray], rows: int, record_bytes: int
     ) -> Iterator[Part]:
-        """Yield the units of a file; a compressed array can only be read from its start."""
+        """Yield the units of a file."""
         row_bytes = sum(array.row_bytes for array in read)
-        is_compressed = any(array.member is not None for array in read)
-        step = max(1, rows if is_compressed else self.unit_bytes // max(1, row_bytes))
+        is_one = any(array.is_one_unit for array in read)
+        step = max(1, rows if is_one else self.unit_bytes // max(1, row_bytes))
         for start in range(0, rows, step):
             count = min(step, rows - start)
-            nbytes = file.bytes if is_compressed else count * row_bytes
+            nbytes = file.bytes if is_one else count * row_bytes
             encoded = max(1, count * record_bytes)
             yield Part(start, start + count, count, nbytes, count * row_bytes, encoded)
 
@@ -139,7 +134,7 @@ class Numpy(NumpyOptions, TypedFiles):
         for field in fields:
             self._check_type(columns[field.name], field, file)
         used = {columns[name].array for name in fields.names}
-        readers = {one.name: ArrayReader(raw, file, one) for one in arrays if one.name in used}
+        readers = {one.name: ArrayReader(raw, one) for one in arrays if one.name in used}
         row_bytes = sum(array.row_bytes for array in arrays)
         step = max(1, min(batch_rows, BATCH_BYTES // max(1, row_bytes)))
         for first in range(start, stop, step):
@@ -148,8 +143,7 @@ class Numpy(NumpyOptions, TypedFiles):
             found = []
             for field in fields:
                 column = columns[field.name]
-                with as_data_errors(f"array {field.name!r} of {file.name}"):
-                    found.append(arrow_array(column.of_block(blocks[column.array]), field.type))
+                found.append(arrow_array(column.of_block(blocks[column.array]), field.type))
             # One column more keeps the number of rows where there are no others.
             yield pa.RecordBatch.from_arrays([*found, pa.nulls(last - first)], [*fields.names, ""])
 

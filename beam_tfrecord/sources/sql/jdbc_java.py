@@ -13,6 +13,7 @@ import hashlib
 import importlib.resources
 import os
 import re
+import shlex
 import sys
 import tempfile
 import threading
@@ -24,15 +25,15 @@ from typing import Any
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.sql.database import driver_module
 
-# Defaults, each replaced by an option of the user with the same beginning. Blocks have a few MB and
-# rows are fetched by bytes, so a larger heap only accumulates garbage. Java's second compiler would
-# use a core for seconds, which its faster code regains only after some millions of rows.
-_CHOICES = {"-Xmx": "-Xmx512m", "-XX:TieredStopAtLevel=": "-XX:TieredStopAtLevel=1"}
-
-# The driver of MariaDB would also write errors to stderr.
-_SETTINGS = ("-Djava.awt.headless=true", "-Dmariadb.logging.disable=true")
-
-# The standard variable for options of the user, which override the options here.
+# Options, before those of the user, of which the last one counts. Blocks have a few MB and rows are
+# fetched by bytes, so a larger heap only accumulates garbage. Java's second compiler would use a
+# core for seconds, which its faster code regains only after some millions of rows. Without -Xrs the
+# JVM takes Ctrl-C for itself. The driver of MariaDB would also write errors to stderr.
+_OPTIONS = (
+    *("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xrs"),
+    *("-Djava.awt.headless=true", "-Dmariadb.logging.disable=true"),
+)
+# The standard variable for options of the user.
 _USER_OPTIONS = "JAVA_TOOL_OPTIONS"
 
 _POLL_MS = 100
@@ -87,11 +88,9 @@ def _start(jpype: Any) -> None:
         # Otherwise the exit waits for threads of drivers, which may never end.
         jpype.config.destroy_jvm = False
         jpype.addClassPath(jar)
-        chosen = os.environ.get(_USER_OPTIONS, "")
-        options = [option for start, option in _CHOICES.items() if start not in chosen]
+        options = (*_OPTIONS, *shlex.split(os.environ.get(_USER_OPTIONS, "")))
         try:
-            # Without -Xrs the JVM takes Ctrl-C for itself.
-            jpype.startJVM(path, *options, "-Xrs", "-XX:+UseSerialGC", *_SETTINGS, interrupt=False)
+            jpype.startJVM(path, *options, interrupt=False)
         except (RuntimeError, OSError) as error:
             raise UsageError(
                 f"cannot start Java at {path!r} ({str(error).splitlines()[0]}): install a "
@@ -136,6 +135,8 @@ def _stop_java_collections() -> None:
     ]
 
 
+# Variable of the directory of workers that holds files sent with the job.
+_STAGED = "SEMI_PERSISTENT_DIRECTORY"
 _COORDINATES = re.compile(r"([\w.-]+):([\w.-]+):([\w.-]+)")
 
 
@@ -170,16 +171,10 @@ def _located(jar: str) -> tuple[str, ...]:
         return (_downloaded(path),)
     if coordinates := _COORDINATES.fullmatch(jar):
         return (_resolved(*coordinates.groups()),)
-    if staged := _staged(os.path.basename(path)):
+    staged = os.path.join(os.environ.get(_STAGED, ""), "staged", os.path.basename(path))
+    if _STAGED in os.environ and os.path.isfile(staged):
         return (staged,)
     raise UsageError(f"cannot read driver jar {jar!r}: no such file: correct --jar")
-
-
-def _staged(name: str) -> str | None:
-    """Return the path of a file that was staged with the job, or None."""
-    directory = os.environ.get("SEMI_PERSISTENT_DIRECTORY")
-    path = os.path.join(directory, "staged", name) if directory else ""
-    return path if path and os.path.isfile(path) else None
 
 
 def _downloaded(url: str) -> str:

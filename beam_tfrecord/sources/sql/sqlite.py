@@ -16,8 +16,9 @@ from typing import Any
 from urllib.parse import quote
 
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
+from beam_tfrecord.features.arrow_types import is_binary
 from beam_tfrecord.sources.sql import database as db
-from beam_tfrecord.sources.sql.sqlite_columns import column_of, convert, declared_type
+from beam_tfrecord.sources.sql.sqlite_columns import convert, declared_type, with_type
 
 _BUSY_S = 8.0
 # SQLite steps row by row: more at a time only makes longer lists of Python values.
@@ -141,34 +142,27 @@ class SqliteConnection(db.Connection):
             self.fetch(f"DROP VIEW {_VIEW}")
             is_table = False
         wanted = self._engine.options.typed
-        # SQLite 3.41 and later declare BLOB for any expression in a view or query.
-        unknown = [
-            name
-            for name, of, _ in declared
-            if name not in wanted
-            and (declared_type(of) is None or (of.upper() == "BLOB" and not is_table))
-        ]
-        kinds = self._kinds(relation, unknown)
-        return tuple(
-            column_of(
-                name,
-                of,
-                wanted.get(name),
-                kinds=kinds.get(name),
-                select=self.dialect.name(name),
-                nullable=not not_null,
-            )
-            for name, of, not_null in declared
-        )
+        columns = []
+        for name, of, not_null in declared:
+            # SQLite 3.41 and later declare BLOB for any expression in a view or query.
+            is_sure = is_table or of.upper() != "BLOB"
+            arrow = wanted.get(name, declared_type(of) if is_sure else None)
+            select = self.dialect.name(name)
+            if name in wanted and is_binary(arrow):
+                # The cast makes even texts that are not UTF-8 readable.
+                select = f"CAST({select} AS BLOB)"
+            columns.append(db.Column(name, of or "untyped", arrow, not not_null, select))
+        kinds = self._kinds(relation, [one.select for one in columns if one.arrow is None])
+        return tuple(with_type(column, kinds.get(column.select)) for column in columns)
 
-    def _kinds(self, relation: db.Relation, names: Sequence[str]) -> dict[str, set[str]]:
+    def _kinds(self, relation: db.Relation, selects: Sequence[str]) -> dict[str, frozenset[str]]:
         """Return the kinds of the values of some columns, without null, by scanning all rows."""
-        if not names:
+        if not selects:
             return {}
-        types = (f"GROUP_CONCAT(DISTINCT TYPEOF({self.dialect.name(name)}))" for name in names)
+        types = (f"GROUP_CONCAT(DISTINCT TYPEOF({select}))" for select in selects)
         ((*found,),) = self.fetch(relation.select(", ".join(types)))
-        split = (set((kinds or "null").split(",")) - {"null"} for kinds in found)
-        return dict(zip(names, split, strict=True))
+        split = (frozenset((kinds or "null").split(",")) - {"null"} for kinds in found)
+        return dict(zip(selects, split, strict=True))
 
     def read(self, sql: str, columns: Sequence[db.Column], *, batch_rows: int) -> Iterator[db.Rows]:
         size = min(self._engine.options.fetch_rows or _FETCH_ROWS, batch_rows)
