@@ -246,7 +246,9 @@ class Epochs:
         for number, batch in enumerate(rebatch(every, self._mixed_rows)):
             seed = native.xxh64(struct.pack("<QQ", self.seed, number), 0)
             order = Order(batch.num_rows, seed, epoch)
-            yield batch.take(pa.array(order.indices(0, batch.num_rows)))
+            # Copied: Arrow 25 takes wrong values from a slice of nested lists of fixed size.
+            whole = pa.concat_batches([batch])
+            yield whole.take(pa.array(order.indices(0, batch.num_rows)))
 
 
 def _positions(pieces: list[Range]) -> UInt64Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from beam_tfrecord.dataset.tf_decoding import (
     tensor_decodings,
 )
 from beam_tfrecord.dataset.tf_records import Reading, serialized_examples
-from beam_tfrecord.dataset.values import check_defaults
+from beam_tfrecord.dataset.values import with_defaults
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import import_tensorflow, require
 from beam_tfrecord.features.schema import Schema
@@ -106,9 +105,7 @@ def _parsed_schema(
     schema = dataset.manifest.schema.select(dict.fromkeys((*names, *labels)))
     if not schema.features:
         raise UsageError("there is no column to parse: choose at least one")
-    check_defaults(schema, defaults)
-    filled = {name: dataclasses.replace(schema[name], default=defaults[name]) for name in defaults}
-    schema = schema.edit(**filled)
+    schema = with_defaults(schema, defaults)
     for name in labels:
         feature = schema[name]
         if feature.nullable and feature.default is None:
