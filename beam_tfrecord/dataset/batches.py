@@ -145,16 +145,7 @@ class Columns:
                 "which no tensor holds",
                 "nulls=<number> or nulls='mask', or choose other columns",
             )
-        self.check_masks(self.masked, self.schema.names)
-
-    def check_masks(self, masked: Sequence[str], names: Sequence[str]) -> None:
-        """Raise `UsageError` if the mask of a column has the name of another column."""
-        for name in masked:
-            if name + MASK_SUFFIX in names:
-                raise UsageError(
-                    f"the mask of {name!r} has the name of column {name + MASK_SUFFIX!r}: choose "
-                    "other columns, or pass defaults="
-                )
+        check_masks(self.masked, self.schema.names)
 
     def encoded(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows with the numbers of categories in place of their text."""
@@ -184,6 +175,16 @@ class Columns:
         if not self.labels:
             return features
         return features, targets[self._label] if isinstance(self._label, str) else targets
+
+
+def check_masks(masked: Sequence[str], names: Sequence[str]) -> None:
+    """Raise `UsageError` if the mask of a column has the name of another column."""
+    for name in masked:
+        if name + MASK_SUFFIX in names:
+            raise UsageError(
+                f"the mask of {name!r} has the name of column {name + MASK_SUFFIX!r}: choose "
+                "other columns, or pass defaults="
+            )
 
 
 def _is_list(arrow: pa.DataType) -> bool:

@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
 from beam_tfrecord.dataset.batches import Batches, Columns
 from beam_tfrecord.dataset.epochs import Division, Epochs
+from beam_tfrecord.dataset.image_options import IMAGE
 from beam_tfrecord.dataset.rows import Rows
-from beam_tfrecord.dataset.tf_decoding import IMAGE
 from beam_tfrecord.dataset.torch_images import ImageTensors, image_tensors
 from beam_tfrecord.dataset.torch_values import Tensors
 from beam_tfrecord.errors import DataError, UsageError

@@ -111,7 +111,7 @@ def test_epochs_differ_and_repeat(datasets):
 def test_unusable_divisions():
     with pytest.raises(UsageError, match="a batch must have at least 1 row, not 0"):
         Division(10, 0)
-    with pytest.raises(UsageError, match=r"rank 2 of 2 does not exist"):
+    with pytest.raises(UsageError, match=r"reader 2 of 2 does not exist"):
         Division(10, 1, 2, 2)
     with pytest.raises(UsageError, match=r"after 3 examples, which is no multiple of .* 2 x 1"):
         Division(10, 2).step_after(3)

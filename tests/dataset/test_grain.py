@@ -229,7 +229,7 @@ def test_unusable_arguments(directory):
     ds = bt.load(directory / "out", columns=["id"])
     with pytest.raises(UsageError, match="a batch must have at least 1 row, not 0"):
         ds.grain(0)
-    with pytest.raises(UsageError, match="rank 2 of 2 does not exist"):
+    with pytest.raises(UsageError, match="reader 2 of 2 does not exist"):
         ds.grain(1, shard=(2, 2))
     with pytest.raises(UsageError, match="repeat must be at least 0, not -1"):
         ds.grain(1, repeat=-1)

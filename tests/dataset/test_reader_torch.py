@@ -252,7 +252,7 @@ def test_every_batch_has_the_same_keys_and_types(tmp_path, nulls):
         ({"columns": "int"}, "columns 'int' is one string: pass a list"),
         ({"columns": []}, "there is no column to read"),
         ({"rank": 1}, "rank and world belong together"),
-        ({"rank": 2, "world": 2, "nulls": 0}, "rank 2 of 2 does not exist"),
+        ({"rank": 2, "world": 2, "nulls": 0}, "reader 2 of 2 does not exist"),
         ({"seed": -1, "nulls": 0}, "seed -1 is out of range"),
         ({"batch_size": 0, "nulls": 0}, "a batch must have at least 1 row"),
     ],
