@@ -188,7 +188,7 @@ def check_masks(masked: Sequence[str], names: Sequence[str]) -> None:
 
 
 def _is_list(arrow: pa.DataType) -> bool:
-    return pa.types.is_list(arrow) or pa.types.is_large_list(arrow)
+    return bool(pa.types.is_list(arrow) or pa.types.is_large_list(arrow))
 
 
 def _numbers_of(column: pa.Array, words: Sequence[str], name: str) -> pa.Array:

@@ -303,7 +303,8 @@ def _dense(part: Part, value: Any) -> tuple[Any, Any]:
     import tensorflow as tf
 
     if part.may_miss:
-        return value
+        dense, mask = value
+        return dense, mask
     if not part.is_ragged:
         return value, None
     is_there = tf.ragged.map_flat_values(lambda one: tf.ones_like(one, tf.bool), value)

@@ -183,7 +183,7 @@ def _numbers(values: pa.Array, dtype: str, name: str) -> Array:
         raise DataError(f"column {name!r} has a value that no Example can hold: {error}") from error
     found = values.to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore"):
-        exact = found.astype(dtype)
+        exact: Array = found.astype(dtype)
     if dtype == "float32" and (np.isinf(exact) & np.isfinite(found)).any():
         raise DataError(f"column {name!r} has a number beyond float32, which no Example can hold")
     return exact

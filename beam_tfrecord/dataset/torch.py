@@ -238,7 +238,8 @@ class TorchLoader(DataLoader):
 
     def state_dict(self) -> dict[str, Any]:
         """Return how many examples all ranks have got, as JSON, for `load_state_dict`."""
-        return self.sampler.batches.state(self.sampler.delivered)
+        state: dict[str, Any] = self.sampler.batches.state(self.sampler.delivered)
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next iteration begin after the examples that had been delivered."""

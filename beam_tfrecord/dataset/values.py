@@ -158,8 +158,9 @@ def default_scalar(feature: Feature, arrow: pa.DataType) -> pa.Scalar:
     A single number stands for all numbers of a list of fixed size, or of a tensor.
     """
     value, (_, shape) = feature.default, item_and_shape(arrow)
-    if shape and None not in shape and np.ndim(value) == 0:
-        value = np.full(shape, value).tolist()
+    sizes = [size for size in shape if size is not None]
+    if sizes and len(sizes) == len(shape) and np.ndim(value) == 0:
+        value = np.full(sizes, value).tolist()
     if is_numpy_tensor(arrow) and arrow.is_dense:
         given = np.asarray(value)
         full = given.astype(arrow.dtype)
