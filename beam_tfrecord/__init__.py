@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from beam_tfrecord.transforms.read import ReadFromExcel as ReadFromExcel
     from beam_tfrecord.transforms.read import ReadFromIceberg as ReadFromIceberg
     from beam_tfrecord.transforms.read import ReadFromImages as ReadFromImages
-    from beam_tfrecord.transforms.read import ReadFromJdbc as ReadFromJdbc
     from beam_tfrecord.transforms.read import ReadFromJson as ReadFromJson
     from beam_tfrecord.transforms.read import ReadFromNumpy as ReadFromNumpy
     from beam_tfrecord.transforms.read import ReadFromOrc as ReadFromOrc
@@ -72,8 +71,16 @@ if not os.path.exists(f"{__path__[0]}/native/_index.abi3.so"):
         "package: run Python in another folder, or run: pip install -e ."
     )
 
-# Beam warns of this whenever it is imported without its extra for Google Cloud.
-logging.getLogger().addFilter(lambda record: not str(record.msg).startswith("apitools not found"))
+
+def _is_wanted(record: logging.LogRecord) -> bool:
+    """Filter the warning that Beam's first import makes without its extra for Google Cloud."""
+    if not str(record.msg).startswith("apitools not found"):
+        return True
+    logging.getLogger().removeFilter(_is_wanted)
+    return False
+
+
+logging.getLogger().addFilter(_is_wanted)
 
 _MODULE_OF = {
     "batch": ("Batch",),
@@ -100,7 +107,6 @@ _MODULE_OF = {
         "ReadFromExcel",
         "ReadFromIceberg",
         "ReadFromImages",
-        "ReadFromJdbc",
         "ReadFromJson",
         "ReadFromNumpy",
         "ReadFromOrc",

@@ -144,6 +144,17 @@ class Batch:
         """The origin if it identifies each row, else None."""
         return self.origin if self.origin is not None and self.origin.is_exact else None
 
+    def reject(
+        self, row: int, code: str, message: str, *, column: str = "", value: str = ""
+    ) -> Reject:
+        """Return the reject of a row, with its place if that is known."""
+        origin = self.exact_origin
+        if origin is None:
+            return Reject("", -1, column, code, message, value)
+        number = int(origin.slice(row, row + 1).row_numbers(1)[0])
+        where = origin.address_of(number)
+        return Reject(origin.unit, number, column, code, f"{where}: {message}", value, where)
+
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield each row as a dict of Python values."""
         yield from self.data.to_pylist()

@@ -9,14 +9,13 @@ import re
 import textwrap
 from collections.abc import Callable
 from inspect import Parameter
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from beam_tfrecord.errors import with_keywords
 from beam_tfrecord.options.option import Option
 
 P = ParamSpec("P")
 Call = TypeVar("Call")
-Owner = TypeVar("Owner")
 Result = TypeVar("Result")
 
 _WIDTH = 92
@@ -42,22 +41,10 @@ def takes(
     return decorate
 
 
-def takes_too(
-    options: Callable[P, Call],
-) -> Callable[[Callable[[Owner, Call], None]], Callable[Concatenate[Owner, P], None]]:
-    """Do as `takes` for the `__init__` of a class."""
-
-    def decorate(
-        method: Callable[[Owner, Call], None],
-    ) -> Callable[Concatenate[Owner, P], None]:
-        @functools.wraps(method)
-        def call(self: Owner, /, *args: P.args, **kwargs: P.kwargs) -> None:
-            method(self, options(*args, **kwargs))
-
-        _set_signature(call, options, Parameter("self", Parameter.POSITIONAL_ONLY))
-        return call
-
-    return decorate
+def describe_arguments(kind: Any) -> None:
+    """Give a class that is a dataclass of options its signature and its section of arguments."""
+    _set_signature(kind.__init__, kind, Parameter("self", Parameter.POSITIONAL_ONLY))
+    kind.__doc__ = with_arguments(kind.__doc__, kind)
 
 
 def with_arguments(text: str | None, options: Any) -> str:

@@ -13,8 +13,7 @@
 
 Messages are lower case and say what happened, where, and what to do about it. Most have one line;
 two spaces indent the further lines of others. The code writes them with the flags of the command
-line, and values of options by `quoted` unless a digit or sign tells them from prose. For Python
-callers, `for_caller` replaces flags by keywords.
+line; for Python callers, `for_caller` replaces flags by keywords.
 """
 
 from __future__ import annotations
@@ -38,19 +37,13 @@ OptionName = Literal["flag", "keyword"]
 _named_by: OptionName = "keyword"
 _MOST_LINES = 11  # of a message in a notebook
 
-# One shell word; it may contain brackets and quotes. Punctuation behind it ends a sentence.
-_WORD = r"""(?:'[^']*'|"[^"]*"|\([^()]*\)|\[[^][]*\]|[^\s'"()\[\],;])+(?<![.:])"""
-_FLAG = (
-    rf"(?<![\w'\"-])(?P<flag>--[a-z][a-z-]*)(?![\w=-])"
-    rf"(?: (?!--)(?P<value>{_WORD})(?P<more>(?: (?P=flag) {_WORD})*))?"
-)
 # What is in quotes is not of the message's own words, so it stays.
 _CITED = r"""(?<!\w)(?:'[^']*'|"[^"]*")"""
+_FLAG = r"(?<![\w'\"-])(--[a-z][a-z-]*)(?![\w=-])"
 _UNPRINTABLE = re.compile(rb"[^ -~]|[\\']")
 # An error of this package in a traceback, with the further lines of its message, all indented.
 _RAISED = re.compile(r"\bbeam_tfrecord\.errors\.(\w+): (.+(?:\n {2}.+)*)")
 _STEP = re.compile(r" \[while running '[^']*'\]$")
-_AFTER_DASHES = r"(?<!\S)(\(?)-- (--[a-z][\w-]*=[^\s(),;]+)"
 
 
 class BeamTFRecordError(Exception):
@@ -182,47 +175,20 @@ def for_caller(message: str) -> str:
 def with_keywords(message: str) -> str:
     """Return a message with flags replaced by the keywords of Python functions.
 
-    ``--max-rejects`` becomes ``max_rejects=``, ``--union`` becomes ``union=True``, and
-    ``--types a=text`` becomes ``types={'a': 'text'}``. The flag of a runner becomes the name of
-    the option in Beam. An option after ``--`` becomes an argument ``pipeline_options``.
+    ``--max-rejects 1%`` becomes ``max_rejects 1%``, and ``--union`` becomes ``union=True``. The
+    flag of a runner becomes the name of the option in Beam.
     """
-    message = re.sub(_AFTER_DASHES, r"\1pipeline_options=['\2']", message)
     return re.sub(f"{_CITED}|{_FLAG}", _with_keyword, message)
 
 
 def _with_keyword(match: re.Match[str]) -> str:
-    flag = match["flag"]
-    option = _options().get(flag)
+    option = _options().get(match[1])
     if option is None:
         return match[0]
-    is_beams = isinstance(option, RunnerOption)
-    keyword = f"--{option.keyword}" if is_beams else f"{option.keyword}="
-    constant = {"switch": "True", "off": "False"}.get(option.form, "")
-    words = re.findall(rf"{flag} ({_WORD})", match[0]) if match["value"] else [""]
-    if option.form == "words" and all(_is_value(option, word) for word in words):
-        return f"{keyword}{[_unquoted(word) for word in words]}"
-    if constant or (code := _python_value(option, words[0])) is None:
-        return f"{keyword}{constant}{with_keywords(match[0].removeprefix(flag))}"
-    return f"{keyword}{'=' if is_beams else ''}{code}{with_keywords(match['more'] or '')}"
-
-
-def _is_value(option: Option, word: str) -> bool:
-    """Return whether the word after a flag is a value; else it is prose.
-
-    Prose has no quotes, digits or signs. Messages have values without any of them in quotes.
-    """
-    return word in option.choices or re.search(r"""[\d=|./:'"]""", word) is not None
-
-
-def _python_value(option: Option, word: str) -> str | None:
-    """Return the word after a flag as Python code, or None if it is prose or has another form."""
-    value = _unquoted(word)
-    if option.form == "types":
-        pairs = [pair.partition("=") for pair in re.split(r",(?=[^,=]+=)", value)]
-        return repr({name: kind for name, _, kind in pairs}) if "=" in value else None
-    if option.form == "words" or not _is_value(option, word):
-        return None
-    return value if isinstance(option, RunnerOption) or value.isdecimal() else repr(value)
+    if isinstance(option, RunnerOption):
+        return f"--{option.keyword}"
+    constant = {"switch": "=True", "off": "=False"}.get(option.form, "")
+    return f"{option.keyword}{constant}"
 
 
 def quoted(value: str) -> str:
@@ -233,15 +199,6 @@ def quoted(value: str) -> str:
     encoded = value.encode("utf-8", "surrogateescape")
     escaped = _UNPRINTABLE.sub(lambda byte: b"\\%03o" % byte[0][0], encoded)
     return f"$'{escaped.decode()}'"
-
-
-def _unquoted(word: str) -> str:
-    """Return the value of a word of a shell, the inverse of `quoted`."""
-    if word.startswith("$'"):
-        escaped = word[2:-1].encode()
-        value = re.sub(rb"\\(\d{3})", lambda octal: bytes([int(octal[1], 8)]), escaped)
-        return value.decode("utf-8", "surrogateescape")
-    return re.sub(r"'([^']*)'|\"([^\"]*)\"", r"\1\2", word)
 
 
 @functools.cache

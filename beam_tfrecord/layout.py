@@ -27,18 +27,14 @@ COMPRESSIONS = {"none": "", "": "", "uncompressed": "", "gzip": "GZIP"}
 DEFAULT_SHARD_BYTES = 128 * 10**6
 ONLY_SPLIT = "data"
 
-LOST_SPLITS = (
-    "rows lost the split that AssignSplits gave them when they came out of their batches: use "
-    "MapRows in place of ToRows, leave EncodeExamples out, or name the split in a column of the "
-    "rows and pass split_column"
+NO_SPLIT = (
+    "some rows have no split, though AssignSplits gave rows one: apply it to all rows, such as "
+    "after the Flatten. Rows that leave their batches lose their split: use MapRows in place of "
+    "ToRows, leave EncodeExamples out, or name the split in a column and pass split_column"
 )
 SPLIT_TWICE = (
     "rows come with the split that AssignSplits gave them: leave out splits, split_column and "
     "group here, or leave AssignSplits out"
-)
-SPLIT_IN_PART = (
-    "some rows come with the split that AssignSplits gave them and some with none: apply "
-    "AssignSplits to all of them, such as after the Flatten"
 )
 
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")

@@ -120,7 +120,7 @@ class Manifest:
     sidecars: Mapping[str, str]
     splits: Mapping[str, Split]
     split_by: str | None = None
-    rules: int | None = len(RULES)
+    rules: int | None = RULES
 
     def __repr__(self) -> str:
         counts = [f"{name}={split.examples:,}" for name, split in self.splits.items()]

@@ -116,18 +116,6 @@ def parse_character(text: str) -> str:
     return character
 
 
-def parse_prices(pairs: Sequence[str]) -> dict[str, float] | None:
-    """Parse the values ``name=amount`` of ``plan --price`` into a dict; None if there are none."""
-    prices = {}
-    for pair in pairs:
-        name, _, amount = pair.partition("=")
-        try:
-            prices[name] = float(amount)
-        except ValueError:
-            raise click.BadParameter(f"{pair!r} has no amount: write {name}=0.4") from None
-    return prices or None
-
-
 def parse_count(text: str | int) -> int | str:
     """Return an integer, or other text (``train=64,test=8``, ``1%``) for the function to parse."""
     return int(text) if str(text).isdecimal() else str(text)

@@ -166,7 +166,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         lambda log, _: log.show(logging.DEBUG),
         is_flag=True,
         common=False,
-        help="Also print what is inferred and decided, and how long each phase takes.",
+        help="Also print what is inferred and decided.",
     ),
     _log_option(
         "--log-file",

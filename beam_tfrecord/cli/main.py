@@ -25,7 +25,6 @@ from beam_tfrecord.cli.base import (
     signal_handler,
     stdout_failure,
 )
-from beam_tfrecord.cli.completion import completion
 from beam_tfrecord.cli.dataset_commands import DATASET_COMMANDS
 from beam_tfrecord.cli.help import write_sections
 from beam_tfrecord.cli.log import LOGGER, CommandLog, print_error
@@ -115,7 +114,6 @@ def _failure(error: BaseException) -> Failure:
 _COMMANDS = {
     "Write datasets": JOB_COMMANDS,
     "Read and check datasets": DATASET_COMMANDS,
-    "Set up the shell": (completion,),
 }
 
 

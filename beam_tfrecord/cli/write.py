@@ -23,7 +23,6 @@ from beam_tfrecord.cli.base import (
     check_beam_options,
     job_arguments,
     package_options,
-    parse_prices,
     print_message,
     print_result,
     signal_handler,
@@ -106,33 +105,16 @@ def write(
 @click.argument("paths", nargs=-1, required=True, metavar="INPUT... OUTPUT", type=INPUT_PATH)
 @with_options((*WRITE_OPTIONS, *SOURCE_OPTIONS, *RUNNER_OPTIONS))
 @package_options
-@option(
-    "--price",
-    "prices",
-    multiple=True,
-    callback=lambda ctx, param, pairs: parse_prices(pairs),
-    metavar="NAME=AMOUNT",
-    common=False,
-    help="Your price of a million read_requests or write_requests, or of a GB of shuffle_bytes; "
-    "may be repeated.",
-)
 @option("--json", "as_json", is_flag=True, help="Print machine-readable JSON.")
 @log_options
 @click.pass_context
-def plan(
-    ctx: click.Context,
-    /,
-    paths: tuple[str, ...],
-    prices: dict[str, float] | None,
-    as_json: bool,
-    **flags: Any,
-) -> None:
+def plan(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **flags: Any) -> None:
     """Say what "write" would do with the same arguments, and do nothing."""
     inputs, output = split_output(paths)
     arguments = job_arguments(flags, inputs=inputs) | _beam_arguments(ctx, flags)
     from beam_tfrecord.jobs import api
 
-    planned = api.plan(inputs, output, prices=prices, **arguments)
+    planned = api.plan(inputs, output, **arguments)
     if as_json:
         print_result(json.dumps(planned, indent=2, ensure_ascii=False))
     else:
@@ -223,11 +205,11 @@ def _run(
     function: Callable[..., Result], inputs: list[str], output: str, arguments: Mapping[str, Any]
 ) -> tuple[Result, bool, float]:
     """Run a job with a progress bar."""
-    from beam_tfrecord.cli.phases import TimedProgress
+    from beam_tfrecord.progress import Progress
 
     before = _manifest_version(output)
     began_s = time.monotonic()
-    with TimedProgress(enabled=not is_quiet()) as progress, _job_ends_at_interrupt(progress):
+    with Progress(enabled=not is_quiet()) as progress, _job_ends_at_interrupt(progress):
         manifest = function(inputs, output, progress=progress, **arguments)
     is_new = before is None or _manifest_version(output) != before
     return manifest, is_new, time.monotonic() - began_s

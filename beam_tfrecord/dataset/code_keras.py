@@ -105,7 +105,7 @@ def _leaves(schema: Schema) -> Iterator[tuple[TFColumn, Feature]]:
     """
     required = {reading.name for reading in readings(schema) if reading.how == FIXED}
     for feature in schema.features:
-        for leaf in tf_columns(feature, separator=schema.separator):
+        for leaf in tf_columns(feature):
             if leaf.role != VALUES or pa.types.is_temporal(leaf.type):
                 continue
             is_scalar = leaf.shape == () and (leaf.kind != BYTES or is_text(leaf.type))

@@ -246,8 +246,6 @@ def _schema_lines(a: Schema, b: Schema) -> Iterator[str]:
     for name in b.names:
         if name not in a:
             yield f"column {name!r} ({type_text(b[name].type)}) is only in B"
-    if a.separator != b.separator:
-        yield f"the separator of nested names is {a.separator!r} in A, {b.separator!r} in B"
 
 
 def _notes(a: Manifest, b: Manifest) -> Iterator[str]:

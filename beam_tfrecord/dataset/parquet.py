@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.batch import Batch
+from beam_tfrecord.batch import Batch, Origin
 from beam_tfrecord.dataset.record_files import OpenedManifest, explained_by
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
@@ -107,10 +107,9 @@ class ParquetFiles:
                 encoder, first = Encoder(self.schema), 0
                 for data in self.batches([shard], self.schema.names):
                     arena = Arena()
-                    encoded = encoder.encode(Batch(data), arena)
+                    encoded = encoder.encode(Batch(data, Origin(shard.path, 0, first)), arena)
                     if encoded.rejects:
-                        row, _, _, message, _ = encoded.rejects[0]
-                        raise DataError(f"{shard.path} row {first + row}: {message}")
+                        raise DataError(encoded.rejects[0].message)
                     # Copied, since a block must own its memory.
                     used = arena.used_data().copy(), arena.used_starts().copy()
                     yield shard, RecordBlock(*used, 0, first)
@@ -156,7 +155,7 @@ class ParquetFiles:
 def _check_unchanged(file: InputFile) -> None:
     """Raise `DataError` if a file is no longer the one whose footer was read."""
     try:
-        (now,) = list_files([file.path], SUFFIXES, remote=True)
+        (now,) = list_files([file.path], SUFFIXES)
     except UsageError:
         now = None
     if now is None or (now.bytes, now.version) != (file.bytes, file.version):

@@ -44,8 +44,7 @@ class Lost:
         if not self.stop:
             return f"{self.path}: {self.message}"
         place = f"{self.path}: bytes {self.start:,} to {self.stop:,}"
-        unsure = "" if self.message == _DAMAGED else f" ({self.message})"
-        return f"{place}: at most {counted(self.most_records, 'record')} lost{unsure}"
+        return f"{place}: at most {counted(self.most_records, 'record')} lost"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,15 +103,10 @@ class _SalvagedShard:
         if self.problem:
             return [Lost(path, 0, 0, examples, self.problem)]
         missing = examples - self.found
-        # The number of missing records is certain only if all intact records are among those that
-        # were written. Between several damaged stretches they may be parts of values, unless the
-        # length fields still chain from one damaged stretch to the next.
-        is_followed = len(self.damage) <= 1 or all(part.is_framed for part in self.damage)
-        is_sure = not any(part.unsure for part in self.damage)
-        is_counted = missing > 0 and not self.duplicates and is_followed and is_sure
+        is_counted = missing > 0 and not self.duplicates and self._has_no_doubt()
         most = missing if is_counted else examples
         losses = [
-            Lost(path, part.start, part.stop, min(most, part.max_records), _reason(part.unsure))
+            Lost(path, part.start, part.stop, min(most, part.max_records), _DAMAGED)
             for part in self.damage
         ]
         if not is_counted:
@@ -131,6 +125,16 @@ class _SalvagedShard:
             losses.append(Lost(path, 0, 0, elsewhere, message))
         return losses
 
+    def _has_no_doubt(self) -> bool:
+        """Return whether no part of a damaged value can be among the records that were found.
+
+        It would end before the checksum of its own record, so bytes are lost behind it, too.
+        """
+        if all(part.is_framed for part in self.damage):
+            return True
+        (first, *others) = self.damage
+        return not others and (self.bytes == self.shard.bytes or first.stop == self.bytes)
+
     @property
     def min_lost(self) -> int:
         """`examples - found`, or 1 if these are equal, since the hash differs.
@@ -148,12 +152,11 @@ def repair(
 ) -> Repair:
     """Write the intact records of a dataset as a new one, split by split in the same order.
 
-    A record with correct checksums is intact, unless it lies inside the value of a damaged record:
-    values may hold framed records, too. If this cannot be decided, the record is left out, and
-    listed. Nothing after the damage of a gzip stream can be read.
-
-    Records of blocks that were written twice or to a wrong position are intact, too. The result
-    says so if the hashes in the manifest show that they are not the records that were written.
+    A record with correct checksums is intact. Values may hold framed records, too: where the length
+    of a damaged record is damaged, those inside of its value come out as records. So do records of
+    blocks that were written twice or to a wrong position. The result says so, since the hashes in
+    the manifest show that they are not the records that were written. Nothing after the damage of a
+    gzip stream can be read.
 
     The new dataset has the schema and settings of the old one. If it differs from the old one, it
     has no fingerprint, so that `write` never mistakes it for its own output. ``job.json`` lists the
@@ -278,8 +281,11 @@ class _Repairer:
                 if not problem:
                     with record_stream(path, shard, self.old.compression, self.target) as data:
                         read_bytes = len(data)
-                        chains, damage = salvage(data, shard)
-                        hashes += [writer.write(*chain.records_in(data)) for chain in chains]
+                        for part in salvage(data):
+                            if isinstance(part, LostBytes):
+                                damage.append(part)
+                            else:
+                                hashes.append(writer.write(part.data, part.starts))
                 piece = writer.close()
             except BaseException:
                 writer.abort()
@@ -346,11 +352,3 @@ class _Repairer:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         put(path, data)
         return data_hash(data)
-
-
-def _reason(unsure: int) -> str:
-    """Return the reason of a loss, with the number of records left out because they are unsure."""
-    if not unsure:
-        return _DAMAGED
-    are, they = ("is", "it") if unsure == 1 else ("are", "they")
-    return f"of these, {unsure:,} {are} left out because {they} may be part of a damaged value"

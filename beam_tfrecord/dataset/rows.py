@@ -16,8 +16,8 @@ import pyarrow as pa
 from beam_tfrecord.dataset.values import arrays_of, python_rows, rebatch
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
-from beam_tfrecord.features.arrow_types import is_numpy_tensor, is_tensor
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.manifest import Manifest, Shard, Split, splits_html
 from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock
 from beam_tfrecord.sizes import counted
@@ -262,7 +262,7 @@ class Rows:
         """Return all rows for a DataFrame of a package, which has no type for tensors."""
         require(package, f"load(...).to_{package}()")
         for feature in self.schema.features:
-            if is_tensor(feature.type) or is_numpy_tensor(feature.type):
+            if isinstance(feature.type, (pa.FixedShapeTensorType, TensorType)):
                 raise UsageError(
                     f"column {feature.name!r} holds tensors, for which {package} has no type: "
                     "leave it out with load(columns=[…]), or use numpy()"

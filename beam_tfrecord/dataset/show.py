@@ -23,12 +23,12 @@ from beam_tfrecord.dataset.record_files import RecordFiles
 from beam_tfrecord.dataset.values import python_values
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import (
-    is_numpy_tensor,
     shape_text,
     type_from_json,
     type_text,
 )
 from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.images import Fault
 from beam_tfrecord.images.formats import describe
 from beam_tfrecord.manifest import beside_manifest
@@ -140,7 +140,7 @@ def count_values(path: str | os.PathLike[str], column: str) -> dict[str, list[di
 
 
 def _counted(array: pa.Array) -> Iterator[tuple[Any, int]]:
-    if pa.types.is_nested(array.type) or is_numpy_tensor(array.type):
+    if pa.types.is_nested(array.type) or isinstance(array.type, TensorType):
         raise UsageError(f"values of type {array.type} cannot be counted: choose a plain column")
     pairs = array.value_counts()
     yield from zip(python_values(pairs.field(0)), pairs.field(1).to_pylist(), strict=True)

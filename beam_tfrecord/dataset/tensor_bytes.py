@@ -8,11 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.dataset.batches import TIMES, Array
-from beam_tfrecord.features.arrow_types import is_numpy_tensor, is_tensor, numpy_dtype
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.feature_spec import FIXED, readings
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.features.tensors import OpenShape, is_foreign
+from beam_tfrecord.features.tensors import OpenShape, TensorType, is_foreign
 from beam_tfrecord.features.tf_columns import VALUES, tf_columns
 
 # Dtypes that `tf.io.decode_raw` decodes.
@@ -83,7 +82,7 @@ def tensors_in_bytes(schema: Schema) -> dict[str, TensorBytes]:
         described = _described(feature)
         if described is None or feature.name not in fixed:
             continue
-        leaves = tf_columns(feature, separator=schema.separator)
+        leaves = tf_columns(feature)
         unread = tuple(leaf.name for leaf in leaves if leaf.role != VALUES)
         out[feature.name] = TensorBytes(feature.name, *described, unread)
     return out
@@ -96,9 +95,7 @@ def _described(feature: Feature) -> tuple[str, OpenShape] | None:
         return "float64", ()
     if feature.store == "values":
         return None
-    if is_tensor(arrow):
-        return str(numpy_dtype(arrow.value_type)), tuple(arrow.shape)
-    if not is_numpy_tensor(arrow) or arrow.dtype.kind in "SU":
+    if not isinstance(arrow, TensorType) or arrow.dtype.kind in "SU":
         return None
     if arrow.dtype.kind in TIMES:
         return "int64", arrow.shape

@@ -187,7 +187,7 @@ def _rows(
         ranges = [division.positions(step) for step in range(first, stop)]
         found, places = reader(int(epoch))(ranges)
         encoded = columns.encoded(found)
-        return [np.array(places), *arrays_of_parts(parts, encoded, columns.schema.separator)]
+        return [np.array(places), *arrays_of_parts(parts, encoded)]
 
     specs = [tf.TensorSpec([None, 2], tf.int64), *(spec for part in parts for spec in part.specs())]
 

@@ -141,19 +141,19 @@ def parts_of(schema: Schema) -> list[Part]:
     return [
         Part(feature, stored, read[stored.name], tensors.get(stored.name))
         for feature in schema.features
-        for stored in tf_columns(feature, separator=schema.separator)
+        for stored in tf_columns(feature)
         if stored.name in read and stored.name not in hidden
     ]
 
 
-def arrays_of_parts(parts: Sequence[Part], rows: pa.RecordBatch, separator: str) -> list[Array]:
+def arrays_of_parts(parts: Sequence[Part], rows: pa.RecordBatch) -> list[Array]:
     """Return the arrays of all parts of rows."""
     found = []
     for name, group in itertools.groupby(parts, lambda part: part.feature.name):
         column, own = rows.column(name), list(group)
         stored = {}
         if own[0].tensor is None:
-            names = [one.name for one in tf_columns(own[0].feature, separator=separator)]
+            names = [one.name for one in tf_columns(own[0].feature)]
             converted = arrow_to_tf(column, own[0].feature)
             stored = dict(zip(names, converted.arrays, strict=True))
             if converted.null_rows:

@@ -13,9 +13,8 @@ from beam_tfrecord.dataset.batches import NUMBERS, TIMES, Array, Columns
 from beam_tfrecord.dataset.epochs import Range
 from beam_tfrecord.dataset.values import MissingError, array_of_column, default_scalar, is_number
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.arrow_types import is_numpy_tensor
 from beam_tfrecord.features.feature import Feature
-from beam_tfrecord.features.tensors import is_small_float
+from beam_tfrecord.features.tensors import TensorType, is_small_float
 
 # Single rows are views of tensors of so many rows.
 _ROWS_AT_ONCE = 1024
@@ -87,7 +86,7 @@ class Tensors:
         return found
 
     def _list(self, column: pa.Array, feature: Feature) -> list[Any]:
-        if is_numpy_tensor(column.type):
+        if isinstance(column.type, TensorType):
             return [self._tensor(value) for value in _array(column, feature)]
         is_list = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
         if is_list and is_number(column.type.value_type) and feature.dtype is None:

@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.arrow_to_tf import typed_scalar
-from beam_tfrecord.features.arrow_types import is_numpy_tensor, item_and_shape
+from beam_tfrecord.features.arrow_types import item_and_shape
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.features.tensors import column_arrays, dtype_of
+from beam_tfrecord.features.tensors import TensorType, column_arrays, dtype_of
 
 # Arrow converts these types to arrays of Python objects itself, several times as fast.
 _PLAIN_OBJECTS = (
@@ -145,7 +145,7 @@ def array_of_column(column: pa.Array | pa.ChunkedArray, feature: Feature) -> npt
             column = pa.ExtensionArray.from_storage(column.type, storage)
         else:
             column = column.fill_null(scalar)
-    if is_numpy_tensor(column.type):
+    if isinstance(column.type, TensorType):
         return column_arrays(column)
     if feature.dtype is not None:
         return _of_dtype(column, dtype_of(feature.dtype))
@@ -161,7 +161,7 @@ def default_scalar(feature: Feature, arrow: pa.DataType) -> pa.Scalar:
     sizes = [size for size in shape if size is not None]
     if sizes and len(sizes) == len(shape) and np.ndim(value) == 0:
         value = np.full(sizes, value).tolist()
-    if is_numpy_tensor(arrow) and arrow.is_dense:
+    if isinstance(arrow, TensorType) and arrow.is_dense:
         given = np.asarray(value)
         full = given.astype(arrow.dtype)
         is_shape = given.shape == shape

@@ -72,8 +72,8 @@ def verify(
 ) -> Verification:
     """Check a dataset, or a stage: every CRC, count, size and hash, the schema, and stray files.
 
-    If the bytes of an example, its group columns or a column decide its split, the split is checked
-    too: of every example in shards of up to 4 MiB, of one in 16 in larger shards.
+    If the bytes of an example or its group columns decide its split, the split is checked too: of
+    every example in shards of up to 4 MiB, of one in 16 in larger shards.
 
     Every shard is read once; only if splits are wrong are shards read again to locate the examples.
     Several shards are read at a time, and memory is a few blocks per thread.

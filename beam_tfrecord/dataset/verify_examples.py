@@ -6,7 +6,7 @@
 * `SplitChecker` checks that examples are in the right split. If a hash decides the split, each
   split is a range of hashes, and the ranges have the order of the splits: no example has a greater
   hash than an example of a later split. If a column decides the split, the manifest does not record
-  its name. If it was written, it is recognised as a column whose values are all split names.
+  its name, so that splits are not checked.
 * `DuplicateFinder` finds equal examples in several splits. Only the hashes of the smaller splits
   stay in memory; the hashes of the largest split are looked up among them block by block.
 """
@@ -29,17 +29,16 @@ from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import BeamTFRecordError, DataError
 from beam_tfrecord.exchange.block import ColumnHashes
-from beam_tfrecord.features.arrow_types import is_binary, is_temporal, is_tensor, is_text
+from beam_tfrecord.features.arrow_types import is_binary, is_temporal, is_text
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tf_columns import (
     BYTES,
     INT64,
-    SHAPE,
     VALUES,
     TFColumn,
     schema_tf_columns,
 )
-from beam_tfrecord.manifest import BY_BYTES, BY_COLUMN, BY_GROUP, Manifest, Shard
+from beam_tfrecord.manifest import BY_BYTES, BY_GROUP, Manifest, Shard
 from beam_tfrecord.native.values import KIND_NAMES, FitRule
 from beam_tfrecord.places import purpose_seed
 from beam_tfrecord.records.decoding import Decoder
@@ -177,9 +176,6 @@ def _value_bytes(leaf: TFColumn) -> int:
     arrow = leaf.type
     if leaf.kind != BYTES:
         return -1
-    if is_tensor(arrow):
-        item_bytes = max(1, int(arrow.value_type.bit_width) // 8)
-        return int(math.prod(arrow.shape)) * item_bytes
     if pa.types.is_fixed_size_binary(arrow):
         return int(arrow.byte_width)
     return 8 if leaf.store == "bytes" else -1
@@ -191,11 +187,7 @@ def _rules_suffice(column: tuple[TFColumn, ...]) -> bool:
     They do not if a feature has to agree with another feature, or if its values have to be parsed.
     """
     values = [leaf for leaf in column if leaf.role == VALUES]
-    # Only the shape of a fixed-shape tensor need not agree with the values.
-    others = {leaf.role for leaf in column} - {VALUES}
-    if others and not (others == {SHAPE} and is_tensor(values[0].type)):
-        return False
-    if not all(map(_is_plain, column)):
+    if len(values) < len(column) or not all(map(_is_plain, column)):
         return False
     return len(values) == 1 or all(leaf.depth == 0 for leaf in values)
 
@@ -204,8 +196,6 @@ def _is_plain(leaf: TFColumn) -> bool:
     arrow, types = leaf.type, pa.types
     if leaf.store == "text":
         return False
-    if is_tensor(arrow):
-        return not types.is_boolean(arrow.value_type)
     is_number = types.is_integer(arrow) or types.is_floating(arrow) or types.is_boolean(arrow)
     return bool(is_number or is_temporal(arrow) or is_text(arrow) or is_binary(arrow))
 
@@ -222,38 +212,21 @@ class SplitChecker:
         # Lowest and highest hash in each shard.
         self._ranges: dict[str, tuple[int, int]] = {}
         self._seed = purpose_seed(manifest.seed, "split")
-        # For each column that may name the splits, the shards in which it names another split.
-        self._naming: dict[str, set[str]] = {}
-        if manifest.split_by == BY_COLUMN and len(manifest.splits) > 1:
-            self._naming = {f.name: set() for f in manifest.schema.features if _can_name(f.type)}
 
     def observer(self, shard: Shard) -> Callable[[RecordBlock], None]:
         """Return a function to call with every block of a shard."""
         hasher = self._hasher()
-        if hasher is None and not self._naming:
+        if hasher is None:
             return lambda block: None
         step = 1 if shard.bytes <= _WHOLE_BYTES else _STEP
 
         def observe(block: RecordBlock) -> None:
             starts = np.ascontiguousarray(block.starts[::step])
-            chosen = dataclasses.replace(block, starts=starts)
-            if hasher is None:
-                self._compare(shard.path, chosen)
-            elif len(hashes := hasher(chosen)):
+            hashes = hasher(dataclasses.replace(block, starts=starts))
+            if len(hashes):
                 _extend(self._ranges, shard.path, int(hashes.min()), int(hashes.max()))
 
         return observe
-
-    def _compare(self, path: str, block: RecordBlock) -> None:
-        split, names = self._split_of[path], set(self._manifest.splits)
-        for column in list(self._naming):
-            with contextlib.suppress(BeamTFRecordError, ValueError, pa.ArrowException):
-                data = Decoder(self._manifest.schema, [column]).decode(block.data, block.starts)
-                named = set(pc.unique(data.column(0).cast(pa.string())).to_pylist())
-                if not named <= names:
-                    self._naming.pop(column, None)
-                elif named - {split} and (wrong := self._naming.get(column)) is not None:
-                    wrong.add(path)
 
     def _hasher(self) -> Hasher | None:
         """Return a function that hashes the bytes or columns of examples that decide the split."""
@@ -269,11 +242,6 @@ class SplitChecker:
 
     def misplaced(self) -> Iterator[tuple[str, str]]:
         """Yield the path of each shard with examples of another split, and a message."""
-        wrong = list(self._naming.items())
-        if wrong and all(paths for _, paths in wrong):
-            column, paths = wrong[0]
-            message = f"column {column!r} names another split for some of its examples"
-            yield from ((path, f"{message}: examples were swapped") for path in sorted(paths))
         order = list(self._manifest.splits)
         bounds: dict[str, tuple[int, int]] = {}
         for path, (low, high) in self._ranges.items():
@@ -305,10 +273,6 @@ class SplitChecker:
 def _extend(ranges: dict[str, tuple[int, int]], key: str, low: int, high: int) -> None:
     old_low, old_high = ranges.get(key, (low, high))
     ranges[key] = min(low, old_low), max(high, old_high)
-
-
-def _can_name(arrow: pa.DataType) -> bool:
-    return is_text(arrow) or pa.types.is_integer(arrow) or pa.types.is_boolean(arrow)
 
 
 def _group_hasher(manifest: Manifest, columns: tuple[str, ...], seed: int) -> Hasher:

@@ -6,7 +6,7 @@ The sort position of a record is called its *place*: a 64-bit number by which th
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.job_batch import as_job_batch
-from beam_tfrecord.layout import LOST_SPLITS, SPLIT_TWICE, Layout, Splits, is_split_name
+from beam_tfrecord.layout import NO_SPLIT, SPLIT_TWICE, Layout, Splits, is_split_name
 from beam_tfrecord.places import (
     ONE_INPUT,
     Inputs,
@@ -31,7 +31,7 @@ from beam_tfrecord.places import (
     purpose_seed,
 )
 from beam_tfrecord.records.decoding import Decoder
-from beam_tfrecord.records.encoding import RUN_ROOM_BYTES, Arena, Encoder, RowReject
+from beam_tfrecord.records.encoding import RUN_ROOM_BYTES, Arena, Encoder
 from beam_tfrecord.records.examples import (
     Discovered,
     ForeignRecord,
@@ -165,7 +165,7 @@ class Block:
     def _check_split(self, batch: Batch) -> None:
         if self._inputs.have_splits:
             if batch.split is None:
-                raise DataError(LOST_SPLITS)
+                raise DataError(NO_SPLIT)
         elif batch.split is not None and self._layout.splits.are_given:
             raise DataError(SPLIT_TWICE)
 
@@ -243,7 +243,7 @@ class Block:
         encoded = encoder.encode(batch, self.arena)
         left_out = frozenset(batch.data.schema.names) - set(encoder.schema.names)
         tally = Tally(schema=encoder.schema, observed=encoded.observed, left_out=left_out)
-        return tally, encoded.rows, _rejects_of(batch, encoded.rejects)
+        return tally, encoded.rows, encoded.rejects
 
     def _encoder_of(self, batch: Batch) -> Encoder:
         arrow, layout = batch.data.schema, self._layout
@@ -295,21 +295,6 @@ class Block:
         else:
             hashes = native.hash_records(self.arena.data, starts, self._split_seed)
         return splits.assign(hashes)
-
-
-def _rejects_of(batch: Batch, rejected: Iterable[RowReject]) -> list[Reject]:
-    """Return `Reject`s for rows of a batch, with the unit and number of each row if known."""
-    origin = batch.exact_origin
-    if origin is None:
-        return [Reject("", -1, *reject[1:]) for reject in rejected]
-    numbers = origin.row_numbers(batch.num_rows)
-    rejects = []
-    for row, column, code, message, value in rejected:
-        number = int(numbers[row])
-        where = origin.address_of(number)
-        text = f"{where}: {message}"
-        rejects.append(Reject(origin.unit, number, column, code, text, value, where))
-    return rejects
 
 
 def pieces_of(batch: Batch, piece_bytes: int) -> Iterator[Batch]:
@@ -391,13 +376,10 @@ class SplitNames:
         if not missing.any():
             return batch, everything, []
         message = f"split column {self._column!r} has no value"
-        rejects = _rejects_of(
-            batch,
-            [
-                RowReject(int(row), self._column, "no-split", message, "")
-                for row in np.flatnonzero(missing)
-            ],
-        )
+        rejects = [
+            batch.reject(row, "no-split", message, column=self._column)
+            for row in np.flatnonzero(missing).tolist()
+        ]
         kept = np.flatnonzero(~missing)
         return batch.take(kept), kept, rejects
 

@@ -14,7 +14,7 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.feature import ColumnStats
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.images import Refused, merge_refused
-from beam_tfrecord.layout import SPLIT_IN_PART
+from beam_tfrecord.layout import NO_SPLIT
 from beam_tfrecord.records.examples import Discovered, merge_discovered, schema_of_discovered
 
 
@@ -87,7 +87,7 @@ def _joined(one: Any, other: Any, join: Callable[[Any, Any], Any]) -> Any:
 
 def _one_split_state(one: bool, other: bool) -> bool:
     if one != other:
-        raise DataError(SPLIT_IN_PART)
+        raise DataError(NO_SPLIT)
     return one
 
 

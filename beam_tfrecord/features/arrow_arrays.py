@@ -80,11 +80,6 @@ def lacking_values(array: pa.Array) -> tuple[pa.BooleanArray, pa.BooleanArray]:
     return lacking, functools.reduce(pc.or_, (one for _, one in fields), hollow)
 
 
-def null_positions(array: pa.Array) -> Int64Array:
-    """Return the indices of the nulls of `array`."""
-    return np.flatnonzero(pc.is_null(array))
-
-
 def with_nulls_at(array: pa.Array, rows: BoolArray | None) -> pa.Array:
     """Return `array` with nulls in the rows for which `rows` is true; None means no rows."""
     if rows is None:
@@ -166,10 +161,6 @@ def from_text(text: pa.Array, arrow: pa.DataType) -> pa.Array:
         return pc.cast(text, pa.int64()).view(arrow)
     if pa.types.is_time(arrow):
         return _times_from_text(text, arrow)
-    if pa.types.is_float16(arrow):
-        return pc.cast(pc.cast(text, pa.float32()), arrow)
-    if pa.types.is_timestamp(arrow) and arrow.tz is not None:
-        return pc.cast(pc.cast(text, pa.timestamp(arrow.unit, "UTC")), arrow)
     made = pc.cast(text, arrow)
     if pa.types.is_decimal(arrow):
         # Arrow silently turns a number that is 39 digits finer than the type into 0.
@@ -244,23 +235,23 @@ def relative_error(stored: pa.Array, exact: pa.Array) -> float:
 
 def round_text(text: pa.Array) -> Rounded:
     """Return numbers that are written as text, rounded to float64."""
-    known = pc.cast(text, pa.float64())
-    plain = pc.replace_substring_regex(pc.cast(text, pa.string()), r"^\+", "")
-    nearest, exact, bad = _parsed(plain.drop_null())
+    filled = pc.fill_null(pc.cast(text, pa.string()), "0")
+    known = pc.cast(filled, pa.float64()).to_numpy()
+    nearest, exact, bad = _parsed(pc.replace_substring_regex(filled, r"^\+", ""))
     # Arrow parses the rest: it knows some notations that the native kernel does not.
-    nearest[bad] = exact[bad] = known.drop_null().to_numpy()[bad]
+    nearest[bad] = exact[bad] = known[bad]
     if np.isinf(nearest[bad]).any():
         raise pa.ArrowInvalid("a number is too large for float64")
-    return _with_nulls(text, nearest, exact)
+    return _rounded(text, nearest, exact)
 
 
 def round_decimals(values: pa.Array) -> Rounded:
     """Return decimals rounded to float64."""
-    present, scale = values.drop_null(), values.type.scale
-    digits = _short_digits(present)
+    filled, scale = pc.fill_null(values, pa.scalar(0, values.type)), values.type.scale
+    digits = _short_digits(filled)
     if digits is None:
-        nearest, exact, _ = _parsed(to_text(present))
-        return _with_nulls(values, nearest, exact)
+        nearest, exact, _ = _parsed(to_text(filled))
+        return _rounded(values, nearest, exact)
     nearest = exact = digits / 10.0**scale if scale > 0 else digits * 10.0**-scale
     # Halfway between two float32 values, `exact` differs, unless the number equals the float64.
     halfway = nearest.view(np.int64) & 0x1FFFFFFF == 0x10000000
@@ -268,8 +259,8 @@ def round_decimals(values: pa.Array) -> Rounded:
         halfway &= digits % 5**scale != 0
     if halfway.any():
         exact = nearest.copy()
-        nearest[halfway], exact[halfway], _ = _parsed(to_text(present.filter(pa.array(halfway))))
-    return _with_nulls(values, nearest, exact)
+        nearest[halfway], exact[halfway], _ = _parsed(to_text(filled.filter(pa.array(halfway))))
+    return _rounded(values, nearest, exact)
 
 
 def _short_digits(values: pa.Array) -> Int64Array | None:
@@ -304,17 +295,9 @@ def _lines(text: pa.Array) -> npt.NDArray[np.uint8]:
     return np.insert(np.frombuffer(data, np.uint8)[: ends[-1]], ends[1:], _LINE_END)[ends[0] :]
 
 
-def _with_nulls(source: pa.Array, nearest: Float64Array, exact: Float64Array) -> Rounded:
-    """Return `Rounded` numbers, with nulls inserted where `source` has them."""
+def _rounded(source: pa.Array, nearest: Float64Array, exact: Float64Array) -> Rounded:
+    """Return `Rounded` numbers, which are null where `source` is."""
     missing = missing_of(source)
-
-    def spread(values: Float64Array) -> pa.Array:
-        if missing is None:
-            return pa.array(values)
-        every = np.zeros(len(source))
-        every[~missing] = values
-        return pa.array(every, mask=missing)
-
-    first = spread(nearest)
+    first = pa.array(nearest, mask=missing)
     is_same = exact is nearest or np.array_equal(nearest, exact, equal_nan=True)
-    return Rounded(first, first if is_same else spread(exact))
+    return Rounded(first, first if is_same else pa.array(exact, mask=missing))

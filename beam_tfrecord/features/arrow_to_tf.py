@@ -9,7 +9,6 @@ inner lists.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -19,14 +18,11 @@ import pyarrow.compute as pc
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_arrays import (
-    BoolArray,
     Int64Array,
     Layer,
     bare_array,
-    fixed_binary,
     make_list,
     missing_of,
-    null_positions,
     open_list,
     open_map,
     round_decimals,
@@ -37,13 +33,9 @@ from beam_tfrecord.features.arrow_arrays import (
 from beam_tfrecord.features.arrow_types import (
     bare_type,
     is_binary,
-    is_extension,
     is_list,
-    is_numpy_tensor,
     is_temporal,
-    is_tensor,
     is_text,
-    is_uuid,
 )
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.python_values import MISFITS, array_of
@@ -55,11 +47,7 @@ from beam_tfrecord.features.tensors import (
     repeated_shape,
     tensor_column,
 )
-from beam_tfrecord.features.tf_columns import (
-    decimal_is_integer,
-    is_flat_tensor,
-    tensor_type,
-)
+from beam_tfrecord.features.tf_columns import decimal_is_integer, is_flat_tensor
 
 
 class TFArrays(NamedTuple):
@@ -104,10 +92,10 @@ class _Conversion(NamedTuple):
     ) -> Iterator[pa.Array]:
         """Yield the arrays of the TF columns for `array`."""
         array, arrow = bare_array(array), bare_type(arrow)
-        if is_tensor(arrow) or is_numpy_tensor(arrow):
+        if isinstance(arrow, TensorType):
             yield from self._tensors(array, arrow)
-        elif is_extension(arrow) and not is_uuid(arrow):
-            storage = array.storage if is_extension(array.type) else array
+        elif isinstance(arrow, pa.BaseExtensionType) and not isinstance(arrow, pa.UuidType):
+            storage = array.storage if isinstance(array.type, pa.BaseExtensionType) else array
             yield from self.arrays(storage, arrow.storage_type, layers, dense=dense)
         elif pa.types.is_struct(arrow):
             for field, child in zip(arrow, array.flatten(), strict=True):
@@ -144,7 +132,8 @@ class _Conversion(NamedTuple):
             if layer.missing is not None:
                 lists = np.flatnonzero(layer.missing)
                 rows = np.searchsorted(starts[-1], lists, side="right") - 1
-                self._add_null_rows(rows, layers[0].missing)
+                missing = layers[0].missing
+                self.null_rows.update((rows if missing is None else rows[~missing[rows]]).tolist())
             starts.append(layer.offsets[starts[-1]])
         yield make_list(Layer(starts[-1], layers[0].missing), stored)
         if dense:
@@ -153,16 +142,9 @@ class _Conversion(NamedTuple):
             lengths = pa.array(np.diff(layer.offsets))
             yield make_list(Layer(starts[level], layers[0].missing), lengths)
 
-    def _add_null_rows(self, rows: Int64Array, missing: BoolArray | None) -> None:
-        """Add rows to `null_rows`, except rows that are null themselves."""
-        self.null_rows.update((rows if missing is None else rows[~missing[rows]]).tolist())
-
-    def _tensors(self, array: pa.ExtensionArray, arrow: pa.DataType) -> Iterator[pa.Array]:
-        tensor, has_dtype = tensor_type(arrow, self.feature.name), is_numpy_tensor(arrow)
+    def _tensors(self, array: pa.ExtensionArray, tensor: TensorType) -> Iterator[pa.Array]:
         is_flat = is_flat_tensor(tensor, self.feature.store)
-        if not has_dtype:
-            array = self._as_numpy(array.storage, tensor, is_flat)
-        elif self.merge_equal_floats:
+        if self.merge_equal_floats:
             array = _merged_tensors(array, is_narrow=is_flat)
         missing, shape = missing_of(array), tensor.fixed_shape
         data, shapes = (array.storage, None) if tensor.is_dense else array.storage.flatten()
@@ -181,25 +163,8 @@ class _Conversion(NamedTuple):
         if shapes is None:
             shapes = with_nulls_at(repeated_shape(shape or (), len(array)), missing)
         yield shapes
-        if has_dtype and not is_flat:
+        if not is_flat:
             yield with_nulls_at(pa.repeat(dtype_name(tensor.dtype), len(array)), missing)
-
-    def _as_numpy(self, storage: pa.Array, tensor: TensorType, is_flat: bool) -> pa.ExtensionArray:
-        """Return Arrow's fixed-shape tensors as a column of NumPy arrays."""
-        layer, values = open_list(storage)
-        if self.merge_equal_floats:
-            values = _with_merged_floats(values, is_narrow=is_flat)
-        shape = tensor.fixed_shape or ()
-        if values.null_count:
-            rows = null_positions(values) // max(math.prod(shape), 1)
-            self._add_null_rows(rows, layer.missing)
-        if pa.types.is_boolean(values.type):
-            values = pc.cast(values, pa.uint8())
-        width = tensor.dtype.itemsize
-        data = np.frombuffer(values.buffers()[1] or b"", np.uint8)
-        data = data[values.offset * width : (values.offset + len(values)) * width]
-        dense = fixed_binary(data, tensor.nbytes or 0, layer.missing, rows=len(storage))
-        return pa.ExtensionArray.from_storage(tensor, dense)
 
 
 def _numbers(data: pa.Array, tensor: TensorType) -> tuple[Array, Int64Array]:
@@ -271,8 +236,8 @@ def store_values(values: pa.Array, arrow: pa.DataType, *, store: str = "auto") -
     A decimal that is stored as a float becomes a float64 that rounds to float32 as the decimal
     does.
     """
-    if is_uuid(arrow):
-        return uuid_to_text(values.storage if is_extension(values.type) else values)
+    if isinstance(arrow, pa.UuidType):
+        return uuid_to_text(getattr(values, "storage", values))
     if is_text(arrow) or is_binary(arrow):
         return values
     if store == "text":

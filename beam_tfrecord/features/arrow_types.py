@@ -64,26 +64,6 @@ def bare_type(arrow: pa.DataType) -> pa.DataType:
     return arrow
 
 
-def is_tensor(arrow: pa.DataType) -> bool:
-    """Return whether `arrow` is Arrow's canonical fixed-shape tensor."""
-    return isinstance(arrow, pa.FixedShapeTensorType)
-
-
-def is_numpy_tensor(arrow: pa.DataType) -> bool:
-    """Return whether `arrow` is `TensorType`, this package's type of NumPy arrays."""
-    return isinstance(arrow, TensorType)
-
-
-def is_uuid(arrow: pa.DataType) -> bool:
-    """Return whether `arrow` is Arrow's canonical UUID type."""
-    return isinstance(arrow, pa.UuidType)
-
-
-def is_extension(arrow: pa.DataType) -> bool:
-    """Return whether `arrow` is an extension type."""
-    return isinstance(arrow, pa.BaseExtensionType)
-
-
 def is_list(arrow: pa.DataType) -> bool:
     """Return whether `arrow` is a list of fixed or varying size; maps and list views are not."""
     return _list_layout(arrow) is not None or pa.types.is_fixed_size_list(arrow)
@@ -163,8 +143,9 @@ def type_to_json(arrow: pa.DataType) -> Any:
         return arrow.to_json()
     if isinstance(arrow, pa.BaseExtensionType):
         name = arrow.type_name if isinstance(arrow, pa.OpaqueType) else arrow.extension_name
-        shape = {"shape": list(arrow.shape)} if is_tensor(arrow) else {}
-        return {"extension": name, "storage": type_to_json(arrow.storage_type)} | shape
+        sizes = {key: getattr(arrow, key, None) for key in ("shape", "permutation")}
+        given = {key: list(part) for key, part in sizes.items() if part is not None}
+        return {"extension": name, "storage": type_to_json(arrow.storage_type)} | given
     for name, (is_kind, _) in _WRAPPERS.items():
         if is_kind(arrow):
             return {name: type_to_json(arrow.value_type)}
@@ -241,7 +222,8 @@ def _nested_from_json(value: dict[str, Any]) -> pa.DataType:
 def _extension_from_json(value: dict[str, Any]) -> pa.DataType:
     name, storage = value["extension"], type_from_json(value["storage"])
     if name == "arrow.fixed_shape_tensor":
-        return pa.fixed_shape_tensor(storage.value_type, value["shape"])
+        order = value.get("permutation")
+        return pa.fixed_shape_tensor(storage.value_type, value["shape"], permutation=order)
     if name == "arrow.uuid":
         return pa.uuid()
     if name == "arrow.json":
@@ -261,7 +243,7 @@ def item_and_shape(arrow: pa.DataType) -> tuple[str, tuple[int | None, ...]]:
     arrow = bare_type(arrow)
     if isinstance(arrow, TensorType):
         return dtype_name(arrow.dtype), arrow.shape or ()
-    if is_tensor(arrow):
+    if isinstance(arrow, pa.FixedShapeTensorType):
         return str(arrow.value_type), tuple(arrow.shape)
     sizes = []
     while is_list(arrow):

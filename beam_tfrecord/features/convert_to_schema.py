@@ -36,12 +36,8 @@ from beam_tfrecord.features.arrow_arrays import (
 from beam_tfrecord.features.arrow_types import (
     bare_type,
     is_binary,
-    is_extension,
     is_list,
-    is_numpy_tensor,
-    is_tensor,
     is_text,
-    is_uuid,
     type_to_json,
 )
 from beam_tfrecord.features.converting import Convert, cast, convert_each
@@ -83,7 +79,7 @@ def convert(array: pa.Array, target: pa.DataType, store: str = "auto") -> Conver
     if same_values(array.type, target):
         return Converted(array)
     array, target = bare_array(array), bare_type(target)
-    if is_extension(target) or is_extension(array.type):
+    if isinstance(target, pa.BaseExtensionType) or isinstance(array.type, pa.BaseExtensionType):
         return _convert_extension(array, target, store)
     if pa.types.is_null(array.type):
         return Converted(pa.nulls(len(array), target))
@@ -100,19 +96,22 @@ def convert(array: pa.Array, target: pa.DataType, store: str = "auto") -> Conver
 
 def _convert_extension(array: pa.Array, target: pa.DataType, store: str) -> Converted:
     source = array.type
-    if is_uuid(source) and is_text(target):
+    if isinstance(source, pa.UuidType) and is_text(target):
         return Converted(pc.cast(uuid_to_text(array.storage), target))
-    if is_uuid(target) and is_text(source):
+    if isinstance(target, pa.UuidType) and is_text(source):
         return _cast_each(array, pa.binary(16), lambda part, _: uuid_from_text(part))
-    if is_numpy_tensor(source) and is_numpy_tensor(target):
+    if isinstance(source, TensorType) and isinstance(target, TensorType):
         return Converted(_convert_tensors(array, target))
-    if is_numpy_tensor(source) or (is_numpy_tensor(target) and not pa.types.is_null(source)):
+    if isinstance(source, TensorType) or (
+        isinstance(target, TensorType) and not pa.types.is_null(source)
+    ):
         raise NoConversion
-    storage = array.storage if is_extension(source) else array
-    if not is_extension(target):
+    storage = array.storage if isinstance(source, pa.BaseExtensionType) else array
+    if not isinstance(target, pa.BaseExtensionType):
         return convert(storage, target, store)
     # Storage does not show it: tensors of another shape with as many values have the same storage.
-    if is_tensor(source) and is_tensor(target) and source.shape != target.shape:
+    shapes = [getattr(one, "shape", None) for one in (source, target)]
+    if None not in shapes and shapes[0] != shapes[1]:
         raise NoConversion
     converted = convert(storage, target.storage_type, store)
     storage = converted.array

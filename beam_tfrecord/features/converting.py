@@ -180,9 +180,6 @@ def cast_exactly(values: pa.Array, to: pa.DataType) -> tuple[pa.Array, Int64Arra
     """Cast values to a type that `can_cast` allows; `convert_each` describes the result."""
     if values.type.equals(to):
         return values, np.empty(0, np.int64)
-    if isinstance(to, pa.FixedShapeTensorType):
-        storage, misfits = cast_exactly(values, to.storage_type)
-        return pa.ExtensionArray.from_storage(to, storage), misfits
     if pa.types.is_dictionary(values.type):
         words = values.dictionary.cast(_without_view(values.dictionary.type))
         values = pa.DictionaryArray.from_arrays(values.indices, words)
@@ -191,6 +188,9 @@ def cast_exactly(values: pa.Array, to: pa.DataType) -> tuple[pa.Array, Int64Arra
 
 def cast(values: pa.Array, to: pa.DataType) -> pa.Array:
     """Return Arrow's checked cast, which is the usual `Convert`."""
+    if pa.types.is_nested(to) and values.null_count == len(values):
+        # Arrow would leave the items of lists of a fixed size undefined.
+        return pa.nulls(len(values), to)
     return values.cast(to)
 
 

@@ -193,7 +193,9 @@ class Feature:
                 observed=ColumnStats.from_json(value),
                 **{option: value[option] for option in _PLAIN_OPTIONS if option in value},
             )
-        except _TYPE_PARSE_ERRORS as error:
+        except (UsageError, RecursionError):
+            raise
+        except Exception as error:  # What building a type from arbitrary JSON can raise.
             raise UsageError(
                 f"feature {value['name']!r} in the schema: the type does not exist: "
                 f"{str(error)[:100]}"
@@ -228,15 +230,6 @@ _KEY_TYPES: Mapping[str, Any] = {
     **dict.fromkeys(("min", "max"), _NUMBER),
     "loss": dict[str, str | float] | None,
 }
-# Errors that building a type from arbitrary JSON can raise.
-_TYPE_PARSE_ERRORS = (
-    TypeError,
-    ValueError,
-    KeyError,
-    AttributeError,
-    OverflowError,
-    pa.ArrowException,
-)
 
 
 def with_labels(field: pa.Field, labels: Sequence[str]) -> pa.Field:

@@ -1,4 +1,4 @@
-"""Converts schemas to and from TensorFlow feature specs, and writes ``schema.pbtxt``.
+"""Converts schemas to TensorFlow feature specs, and writes ``schema.pbtxt``.
 
 TensorFlow parses only int64, float32 and bytes, so it returns booleans and times as int64.
 
@@ -10,7 +10,6 @@ written without the package `tensorflow_metadata`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,8 +57,7 @@ def readings(schema: SchemaLike, *, ragged: bool = True) -> list[Reading]:
                 continue
             reading = Reading(column.name, column.kind, VARYING)
             if column.shape is None and ragged:
-                row_lengths = column.row_lengths(schema.separator)
-                reading = reading._replace(how=RAGGED, row_lengths=row_lengths)
+                reading = reading._replace(how=RAGGED, row_lengths=column.row_lengths)
             elif column.shape is not None and not column.nullable:
                 reading = reading._replace(how=FIXED, shape=column.shape)
             elif column.shape is not None and default is not None:
@@ -135,50 +133,6 @@ def feature_spec(schema: SchemaLike, *, ragged: bool = True) -> dict[str, Any]:
                 row_splits_dtype=tf.int64,
             )
     return spec
-
-
-def features_from_spec(spec: Mapping[str, Any]) -> tuple[Feature, ...]:
-    """Return the features for data that a feature spec reads; see `Schema.from_feature_spec`."""
-    return tuple(_feature_of(name, entry) for name, entry in spec.items())
-
-
-def _feature_of(name: str, entry: Any) -> Feature:
-    import tensorflow as tf
-
-    types = {tf.int64: pa.int64(), tf.float32: pa.float32(), tf.string: pa.binary()}
-    arrow = types.get(getattr(entry, "dtype", None))
-    if arrow is None:
-        raise UsageError(f"feature {name!r} has no type that an Example holds: {entry}")
-    if isinstance(entry, tf.io.FixedLenFeature):
-        for size in reversed(list(entry.shape)):
-            arrow = pa.list_(arrow, size)
-        default = entry.default_value
-        return Feature(name, arrow, nullable=default is not None, default=_plain(default, entry))
-    if isinstance(entry, tf.io.VarLenFeature):
-        return Feature(name, pa.list_(arrow))
-    if isinstance(entry, tf.io.FixedLenSequenceFeature) and not list(entry.shape):
-        return Feature(name, pa.list_(arrow))
-    if isinstance(entry, tf.io.RaggedFeature):
-        column = entry.value_key or name
-        wanted = [f"{column}/row_lengths_{i}" for i in range(1, len(entry.partitions) + 1)]
-        if [getattr(part, "key", None) for part in entry.partitions] == wanted:
-            for _ in range(len(wanted) + 1):
-                arrow = pa.list_(arrow)
-            return Feature(column, arrow)
-    raise UsageError(
-        f"feature {name!r} cannot be written as {type(entry).__name__}: use FixedLenFeature, "
-        "VarLenFeature or RaggedFeature (its row lengths under name/row_lengths_1, …)"
-    )
-
-
-def _plain(default: Any, entry: Any) -> Any:
-    """Return a default as Python values, nested by the shape of the feature `entry`."""
-    if default is None:
-        return None
-    values = np.asarray(default)
-    if values.size == 1:
-        return values.item()
-    return values.reshape([int(size) for size in entry.shape]).tolist()
 
 
 def schema_pbtxt(schema: SchemaLike) -> str:

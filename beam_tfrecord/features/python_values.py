@@ -51,13 +51,12 @@ class Misfit(ValueError):
     """A value has no type, or none in common with those before it.
 
     Attributes:
-        reason: Why, for a message; continues a sentence about the column.
         row: Index of the value.
     """
 
     def __init__(self, reason: str, row: int = 0) -> None:
         super().__init__(reason)
-        self.reason, self.row = reason, row
+        self.row = row
 
 
 def as_row(value: Any) -> dict[Any, Any] | None:
@@ -293,7 +292,7 @@ def _first_misfit(values: Sequence[Any]) -> Misfit | None:
 
 def _misfit(row: int, value: Any, error: Exception) -> Misfit:
     if isinstance(error, Misfit):
-        return Misfit(error.reason, row)
+        return Misfit(str(error), row)
     if isinstance(error, OverflowError):
         return Misfit(
             f"{_shown(value)} does not fit 64 bits: convert the column, such as to text", row

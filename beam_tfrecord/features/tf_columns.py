@@ -20,14 +20,9 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import (
     bare_type,
     is_binary,
-    is_extension,
     is_list,
-    is_numpy_tensor,
     is_temporal,
-    is_tensor,
     is_text,
-    is_uuid,
-    numpy_dtype,
 )
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.tensors import TensorType, item_type
@@ -48,13 +43,6 @@ class SchemaLike(Protocol):
     def features(self) -> tuple[Feature, ...]:
         """The features, with distinct names."""
 
-    @property
-    def separator(self) -> str:
-        """Text between the parts of the name of a nested feature."""
-
-    def check(self) -> None:
-        """Check that the names and options of the features can be read from their JSON."""
-
 
 @dataclasses.dataclass(frozen=True)
 class TFColumn:
@@ -70,17 +58,18 @@ class TFColumn:
     nullable: bool = True
     store: str = "auto"
 
-    def row_lengths(self, separator: str) -> tuple[str, ...]:
+    @property
+    def row_lengths(self) -> tuple[str, ...]:
         """Return the names of the TF columns with the lengths of inner lists, outermost first."""
         if self.role != VALUES or self.shape is not None:
             return ()
         levels = range(1, self.depth)
-        return tuple(f"{self.name}{separator}row_lengths_{level}" for level in levels)
+        return tuple(f"{self.name}/row_lengths_{level}" for level in levels)
 
 
-def tf_columns(feature: Feature, *, separator: str = "/") -> tuple[TFColumn, ...]:
+def tf_columns(feature: Feature) -> tuple[TFColumn, ...]:
     """Return the TF columns that store a column, in the order of the parts of its type."""
-    walk = _Walk(feature.name, feature.store, separator)
+    walk = _Walk(feature.name, feature.store)
     found = tuple(walk.columns(feature.type, feature.name, (), feature.nullable))
     if not found:
         raise UsageError(
@@ -100,14 +89,15 @@ def schema_tf_columns(schema: SchemaLike) -> tuple[tuple[TFColumn, ...], ...]:
 
     Every schema passes through here before a dataset is written with it.
     """
-    schema.check()
-    found = tuple(tf_columns(feature, separator=schema.separator) for feature in schema.features)
+    for feature in schema.features:
+        feature.check()
+    found = tuple(map(tf_columns, schema.features))
     owners: dict[str, str] = {}
     for part in (part for column in found for part in column):
         if part.name in owners:
             raise UsageError(
                 f"columns {owners[part.name]!r} and {part.column!r} both map to the example key "
-                f"{part.name!r}: rename one, or choose another separator in the schema"
+                f"{part.name!r}: rename one of them"
             )
         owners[part.name] = part.column
     return found
@@ -122,7 +112,7 @@ def scalar_kind(arrow: pa.DataType) -> int | None:
         return FLOAT
     if types.is_decimal(arrow):
         return INT64 if decimal_is_integer(arrow) else FLOAT
-    if is_text(arrow) or is_binary(arrow) or is_uuid(arrow):
+    if is_text(arrow) or is_binary(arrow) or isinstance(arrow, pa.UuidType):
         return BYTES
     return None
 
@@ -130,22 +120,6 @@ def scalar_kind(arrow: pa.DataType) -> int | None:
 def decimal_is_integer(arrow: pa.DataType) -> bool:
     """Return whether every value of a decimal type is an integer within int64."""
     return bool(arrow.scale <= 0 and arrow.precision - arrow.scale <= INT64_DIGITS)
-
-
-def tensor_type(arrow: pa.DataType, column: str) -> TensorType:
-    """Return the `TensorType` for a tensor type of this package or of Arrow."""
-    if isinstance(arrow, TensorType):
-        return arrow
-    shape = tuple(arrow.shape)
-    if arrow.permutation not in (None, list(range(len(shape)))):
-        raise UsageError(
-            f"column {column!r} holds tensors in the memory order {arrow.permutation}: "
-            "convert them to C order first"
-        )
-    item = arrow.value_type
-    if not (pa.types.is_integer(item) or pa.types.is_floating(item) or pa.types.is_boolean(item)):
-        raise UsageError(f"column {column!r} holds tensors of {item}: cast them to numbers first")
-    return TensorType(numpy_dtype(item), shape)
 
 
 def is_flat_tensor(tensor: TensorType, store: str) -> bool:
@@ -165,29 +139,28 @@ class _Walk(NamedTuple):
 
     column: str
     store: str
-    separator: str
 
     def columns(
         self, arrow: pa.DataType, name: str, sizes: tuple[int | None, ...], nullable: bool
     ) -> Iterator[TFColumn]:
         """Yield the TF columns for a type."""
         arrow = bare_type(arrow)
-        if is_tensor(arrow) or is_numpy_tensor(arrow):
+        if isinstance(arrow, TensorType):
             if sizes:
                 raise UsageError(
                     f"column {self.column!r} has tensors inside lists: "
                     "use one tensor per row, or nested lists"
                 )
             yield from self._tensor(arrow, name, nullable)
-        elif is_extension(arrow) and not is_uuid(arrow):
+        elif isinstance(arrow, pa.BaseExtensionType) and not isinstance(arrow, pa.UuidType):
             yield from self.columns(arrow.storage_type, name, sizes, nullable)
         elif pa.types.is_struct(arrow):
             for field in arrow:
-                below = f"{name}{self.separator}{field.name}"
+                below = f"{name}/{field.name}"
                 yield from self.columns(field.type, below, sizes, nullable or field.nullable)
         elif pa.types.is_map(arrow):
             for part, item in (("key", arrow.key_type), ("value", arrow.item_type)):
-                below = f"{name}{self.separator}{part}"
+                below = f"{name}/{part}"
                 yield from self.columns(item, below, (*sizes, None), nullable)
         elif is_list(arrow):
             size = arrow.list_size if pa.types.is_fixed_size_list(arrow) else None
@@ -213,13 +186,13 @@ class _Walk(NamedTuple):
         depth = len(sizes)
         values = TFColumn(name, kind, arrow, self.column, VALUES, depth, shape, nullable, store)
         yield values
-        for level, below in enumerate(values.row_lengths(self.separator), start=1):
+        for level, below in enumerate(values.row_lengths, start=1):
             yield TFColumn(
                 below, INT64, pa.int64(), self.column, ROW_LENGTHS, level, nullable=nullable
             )
 
-    def _tensor(self, arrow: pa.DataType, name: str, nullable: bool) -> Iterator[TFColumn]:
-        tensor, column, below = tensor_type(arrow, self.column), self.column, self.separator
+    def _tensor(self, tensor: TensorType, name: str, nullable: bool) -> Iterator[TFColumn]:
+        column = self.column
         shape, is_flat = tensor.fixed_shape, is_flat_tensor(tensor, self.store)
         if is_flat:
             kind = INT64 if tensor.dtype.kind in "biu" else FLOAT
@@ -229,22 +202,14 @@ class _Walk(NamedTuple):
             if shape is not None:
                 return
         else:
-            yield TFColumn(name, BYTES, arrow, column, shape=(), nullable=nullable)
+            yield TFColumn(name, BYTES, tensor, column, shape=(), nullable=nullable)
         sizes = None if tensor.shape is None else (len(tensor.shape),)
-        yield TFColumn(f"{name}{below}shape", INT64, pa.int64(), column, SHAPE, 1, sizes, nullable)
-        if is_numpy_tensor(arrow) and not is_flat:
-            yield TFColumn(
-                f"{name}{below}dtype", BYTES, pa.string(), column, DTYPE, 0, (), nullable
-            )
+        yield TFColumn(f"{name}/shape", INT64, pa.int64(), column, SHAPE, 1, sizes, nullable)
+        if not is_flat:
+            yield TFColumn(f"{name}/dtype", BYTES, pa.string(), column, DTYPE, 0, (), nullable)
 
 
 def _hint(arrow: pa.DataType) -> str:
     if pa.types.is_null(arrow):
         return "give it a type in the schema or leave it out"
-    if pa.types.is_interval(arrow):
-        return "cast it to a duration, or to its parts as integers, first"
-    if pa.types.is_union(arrow):
-        return "split it into one column per member type first"
-    if pa.types.is_list_view(arrow) or pa.types.is_large_list_view(arrow):
-        return "cast it to a list first"
-    return "cast it to another type first"
+    return "cast it to numbers, text, bytes, or lists or structs of these first"

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, ParamSpec, TypeVar
 
 import pyarrow as pa
@@ -77,14 +77,6 @@ class _Write(SourceOptions, _ProgressOption, WriteOptions):
 class _Plan(SourceOptions, WriteOptions):
     """The arguments of `plan`."""
 
-    prices: Annotated[
-        Mapping[str, float] | None,
-        Option(
-            "Prices by name: of a million ``read_requests`` or ``write_requests`` to the store, or "
-            "of a gigabyte of ``shuffle_bytes``. They add a ``cost`` to the result."
-        ),
-    ] = None
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class _Extract(SourceOptions, _ProgressOption, JobOptions):
@@ -122,14 +114,13 @@ def write(call: _Write) -> Manifest:
 def plan(call: _Plan) -> "Plan":
     """Return a description of the job that `write` would run with the same arguments.
 
-    All arguments except `prices` are arguments of `write`. Nothing is written.
+    Nothing is written.
 
     Returns:
         A dict of JSON values: files, bytes and, if known without reading them, rows of the input;
         units (parts of the input) and groups (tasks of one or more units); passes over the input;
-        runs (sorted temporary files); requests; expected bytes of the records, of temporary files
-        and of the shuffle; splits and shards; runner and settings; expected seconds, if the job
-        runs here; and risks. Its ``lines()`` are what the command prints.
+        expected bytes of the records; splits and shards; runner and settings; and a summary in one
+        line. Its ``lines()`` are what the command prints.
 
     Raises:
         UsageError: The call cannot be carried out.
@@ -140,7 +131,7 @@ def plan(call: _Plan) -> "Plan":
     with _readable(call) as readable:
         settings = make_settings(readable)
         warn_of_output(settings)
-        return plan_of(settings, call.prices)
+        return plan_of(settings)
 
 
 @_takes(_Extract)

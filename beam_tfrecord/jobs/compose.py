@@ -35,7 +35,7 @@ from beam_tfrecord.storage import Lease, exists, is_remote, put, read_bytes, spl
 from beam_tfrecord.transforms.assign_splits import AssignSplits
 from beam_tfrecord.transforms.extract import stage_job
 from beam_tfrecord.transforms.map_rows import MapBatches, MapRows
-from beam_tfrecord.transforms.reading import ReadBatches, done_of, schema_of
+from beam_tfrecord.transforms.reading import ReadBatches, done_of
 from beam_tfrecord.transforms.write import write_batches
 from beam_tfrecord.workdir.job import Identity, Job
 from beam_tfrecord.workdir.stored_plan import RAW_SCHEMA
@@ -287,9 +287,9 @@ def _inferred(
     root: beam.Pipeline, settings: Settings, directory: str, listing: Listing
 ) -> beam.PCollection[pa.Schema]:
     reader = _plain_reader(settings, directory, listing)
-    if settings.map is None:
-        return schema_of(root, reader).pvalue
     reader.reads_all = True
+    if settings.map is None:
+        return reader.steps(root)[1].pvalue
     rows: beam.PCollection[Batch] = root | "Read" >> reader
     # Nothing else needs these rows, so they are not read again for their types.
     rows.beam_tfrecord_reader = None

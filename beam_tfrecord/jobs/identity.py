@@ -87,8 +87,7 @@ def fingerprints_of(
 ) -> tuple[str, tuple[str, ...]]:
     """Return the fingerprint of an output under the present and under all older writing rules.
 
-    The writing rules are the entries of `rules.RULES`, of which the number is hashed. With no rule,
-    nothing is added to the hashed text.
+    The number of rules is hashed. With no rule, nothing is added to the hashed text.
     """
 
     def described(value: Any) -> Any:
@@ -99,7 +98,7 @@ def fingerprints_of(
     text = json.dumps(decisive, default=described, sort_keys=True)
     digest = hashlib.sha256(text.encode())
     older = [digest.hexdigest()[:32]]
-    for number in range(1, len(rules.RULES) + 1):
+    for number in range(1, rules.RULES + 1):
         of_rules = digest.copy()
         of_rules.update(f"rules {number}".encode())
         older.append(of_rules.hexdigest()[:32])

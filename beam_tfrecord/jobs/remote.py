@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
@@ -155,16 +153,3 @@ def _loaded_from(directory: str) -> set[str]:
         and not name.startswith(("__", "_beam_tfrecord_map_"))
         and _directory_of(name) == directory
     }
-
-
-@contextlib.contextmanager
-def silent_beam() -> Iterator[None]:
-    """Silence Beam's log, since users get its errors as one line; not if it logs at level INFO."""
-    logger = logging.getLogger("apache_beam")
-    before = logger.level
-    if not logger.isEnabledFor(logging.INFO):
-        logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)

@@ -42,7 +42,7 @@ from beam_tfrecord.jobs.identity import (
     remove_unmarked,
     state_sha256,
 )
-from beam_tfrecord.jobs.remote import modules_of, preflight, silent_beam
+from beam_tfrecord.jobs.remote import modules_of, preflight
 from beam_tfrecord.jobs.settings import JobSettings, M
 from beam_tfrecord.progress import Progress
 from beam_tfrecord.publish.files import clear_leftovers, give_up, remove_leftovers
@@ -193,10 +193,11 @@ def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing)
                 "pass --overwrite to write it again"
             )
     if present is not None and present.fingerprint in identity.older and not settings.overwrite:
-        changes = rules.RULES[identity.older.index(present.fingerprint) :]
+        number = identity.older.index(present.fingerprint)
         raise TargetExists(
-            f"the dataset in {target.directory!r} was written by older rules. Changed since then: "
-            f"{'; '.join(changes)}. Pass --overwrite to write it again"
+            f"the dataset in {target.directory!r} was written by older rules ({number} of "
+            f'{rules.RULES}, see "Writing rules" in the changelog): pass --overwrite to write it '
+            "again"
         )
     may_replace = settings.overwrite
     if present is not None and identity.without_functions and not may_replace:
@@ -275,10 +276,13 @@ def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | 
             info[WITHOUT_FUNCTIONS] = job.identity.without_functions
         _LOGGER.debug("attempt %d works in %s", number, directory)
         launch = Launch(modules=modules_of(settings), directory=directory, progress=progress)
-        with silent_beam(), watch(directory, listing.bytes, progress), launching(launch):
+        with watch(directory, listing.bytes, progress), launching(launch):
+            # Lazy, because both modules import Beam.
             from beam_tfrecord.jobs.compose import run_pipelines
+            from beam_tfrecord.runners.pipelines import silenced
 
-            run_pipelines(settings, job.identity, directory, listing, info, held)
+            with silenced("apache_beam"):
+                run_pipelines(settings, job.identity, directory, listing, info, held)
         if (fault := recorded_fault(directory)) is not None:
             raise fault
         if launch.facts:

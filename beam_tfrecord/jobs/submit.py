@@ -8,7 +8,7 @@ from typing import Any
 
 from beam_tfrecord import runners
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.jobs.remote import modules_of, preflight, silent_beam
+from beam_tfrecord.jobs.remote import modules_of, preflight
 from beam_tfrecord.jobs.run import input_info, now_text, warn_of_output
 from beam_tfrecord.jobs.settings import Settings
 from beam_tfrecord.publish.files import clear_leftovers
@@ -80,8 +80,10 @@ def _check_runner(settings: Settings) -> None:
 def _start(
     settings: Settings, identity: Identity, listing: Listing, info: Mapping[str, Any]
 ) -> RemoteJob | None:
+    from beam_tfrecord.runners.pipelines import silenced
+
     launch = Launch(waits=False, modules=modules_of(settings))
-    with silent_beam(), launching(launch):
+    with silenced("apache_beam"), launching(launch):
         _compose(settings, identity, listing, info)
     return launch.job
 

@@ -76,11 +76,11 @@ class NullWordsOption:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayoutOption:
-    """The option of sources whose files or folders have several meanings."""
+    """The option of sources whose folders have several meanings."""
 
     layout: Annotated[str | None, Option(
-        "What folders mean: class, split or flat (images); plain: features shape and data (NumPy).",
-        "--layout NAME", choices=("class", "split", "flat", "plain"))] = None
+        "What folders mean: class, split or flat.", "--layout NAME",
+        choices=("class", "split", "flat"))] = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,8 +151,8 @@ class ExcelOptions(TypedOptions, TypesOption, NullWordsOption):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RowsOptions(TypesOption):
-    """The options of databases that all readers of databases have."""
+class DatabaseOptions(TypesOption, PropertiesOption):
+    """The options of databases."""
 
     where: Annotated[str | None, Option("SQL condition on the rows.", "--where SQL")] = None
     ordered: Annotated[bool, Option("Read and number the rows in the order of the key.")] = False
@@ -169,12 +169,6 @@ class RowsOptions(TypesOption):
         "File that holds the password there.", "--password-file FILE")] = None
     statement_timeout_s: Annotated[float | None, Option(
         "Seconds after which a statement is cancelled.", "--statement-timeout S", least=1)] = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DatabaseOptions(RowsOptions, PropertiesOption):
-    """The options of databases."""
-
     table: Annotated[str | None, Option("Table or view to read.", "--table NAME")] = None
     query: Annotated[str | None, Option("SELECT to read instead.", "--query SQL")] = None
     partition_column: Annotated[str | None, Option(
@@ -253,7 +247,7 @@ class CocoOptions(PictureOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NumpyOptions(UnionOption, TypesOption, LayoutOption):
+class NumpyOptions(TypedOptions, TypesOption):
     """The options of NumPy arrays."""
 
     example: Annotated[str | None, Option(

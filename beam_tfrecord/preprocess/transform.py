@@ -37,11 +37,17 @@ from beam_tfrecord.preprocess.request import (
 from beam_tfrecord.preprocess.tft_conversion import adapter_config, tft_batch, without_missing
 from beam_tfrecord.preprocess.vocabularies import save_categories
 from beam_tfrecord.records.infer_row_types import returned_schema
-from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.assign_splits import AssignSplits
-from beam_tfrecord.transforms.graph import RecordsWay, mark_step, step_label
-from beam_tfrecord.transforms.map_rows import Chain, MapRows, remember_reader
-from beam_tfrecord.transforms.reading import FlattenedReaders, ReadBatches, reader_of
+from beam_tfrecord.transforms.graph import (
+    RecordsWay,
+    Rereading,
+    mark_step,
+    reader_of,
+    remember_reader,
+    step_label,
+)
+from beam_tfrecord.transforms.map_rows import MapRows
+from beam_tfrecord.transforms.reading import ReadBatches
 from beam_tfrecord.transforms.rows import as_arrow_schema
 from beam_tfrecord.workdir.faults import Guarded
 
@@ -104,10 +110,6 @@ class Preprocess(beam.PTransform):
         self._directory = directory
         self._faults = faults
         self.needed: tuple[str, ...] = ()
-
-    def display_data(self) -> dict[str, Any]:
-        """Return the request as data that a runner shows on its page."""
-        return _request_data(self._request)
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Return the transformed batches; fit a function before if none is fitted already."""
@@ -186,15 +188,13 @@ class Preprocess(beam.PTransform):
 
 def _read_schema(reader: beam.PTransform | None) -> pa.Schema | None:
     """Return the schema of a reader's rows; None if it is not known before the reader runs."""
-    if isinstance(reader, FlattenedReaders):
-        schemas = [_read_schema(one) for one in reader.readers]
-        return schemas[0] if all(schema == schemas[0] for schema in schemas) else None
     if isinstance(reader, ReadBatches):
         return reader.schema if reader.schema is not None else reader.source.schema()
-    if not isinstance(reader, Chain):
+    if not isinstance(reader, Rereading):
         return None
-    if isinstance(reader.step, AssignSplits):
-        return _read_schema(reader.reader)
+    if isinstance(reader.step, AssignSplits | beam.Flatten):
+        schemas = [_read_schema(one) for one in reader.readers]
+        return schemas[0] if all(schema == schemas[0] for schema in schemas) else None
     if not isinstance(reader.step, MapRows):
         return None
     function = reader.step.function
@@ -306,14 +306,3 @@ class _Transform(beam.DoFn):
         rows = without_missing(batch, self._description.drop)
         data = fitted.apply(rows.data)
         yield rows.replace(data=data, numbers=rows.numbers_in(data))
-
-
-def _request_data(request: Request) -> dict[str, Any]:
-    """Return a request as Beam's display data."""
-    return display.shown(
-        steps=[step.to_json() for step in request.steps],
-        function=request.function and display.function_name(request.function),
-        transform_fn=request.fitted and display.place(request.fitted),
-        fit=request.fit,
-        raw_too=request.raw_too,
-    )

@@ -32,13 +32,9 @@ from beam_tfrecord.features.arrow_arrays import (
 from beam_tfrecord.features.arrow_types import (
     decoded_type,
     is_binary,
-    is_extension,
     is_list,
-    is_numpy_tensor,
     is_temporal,
-    is_tensor,
     is_text,
-    is_uuid,
 )
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
@@ -48,9 +44,7 @@ from beam_tfrecord.features.tf_columns import (
     DTYPE,
     FLOAT,
     SHAPE,
-    VALUES,
     TFColumn,
-    tensor_type,
     tf_columns,
 )
 
@@ -66,7 +60,7 @@ class Decoder:
     def __init__(self, schema: Schema, columns: Iterable[str] | None = None) -> None:
         self.schema = schema if columns is None else schema.select(columns)
         self._columns = [
-            {column.name: column for column in tf_columns(feature, separator=schema.separator)}
+            {column.name: column for column in tf_columns(feature)}
             for feature in self.schema.features
         ]
         every = [column for by_name in self._columns for column in by_name.values()]
@@ -86,9 +80,8 @@ class Decoder:
         except ValueError as error:
             raise DataError(str(error)) from error
         decoded = dict(zip(self._names, found, strict=True))
-        separator = self.schema.separator
         arrays = [
-            _Builder(feature, separator, columns, decoded, len(starts)).build()
+            _Builder(feature, columns, decoded, len(starts)).build()
             for feature, columns in zip(self.schema.features, self._columns, strict=True)
         ]
         fields = [
@@ -112,7 +105,6 @@ class _Builder(NamedTuple):
     """Builds one column of a batch from its decoded TF columns."""
 
     feature: Feature
-    separator: str
     columns: Mapping[str, TFColumn]
     decoded: Mapping[str, Any]
     rows: int
@@ -129,11 +121,9 @@ class _Builder(NamedTuple):
 
     def _built(self, arrow: pa.DataType, name: str, depth: int, nullable: bool) -> _Built:
         """Return the values of a nested type, and the lists around them."""
-        if is_tensor(arrow):
-            return _Built(self._tensor(arrow, name))
-        if is_numpy_tensor(arrow):
-            return _Built(self._numpy_tensor(arrow, name))
-        if is_extension(arrow) and not is_uuid(arrow):
+        if isinstance(arrow, TensorType):
+            return _Built(self._tensors(arrow, name))
+        if isinstance(arrow, pa.BaseExtensionType) and not isinstance(arrow, pa.UuidType):
             storage, layers = self._built(arrow.storage_type, name, depth, nullable)
             return _Built(pa.ExtensionArray.from_storage(arrow, storage), layers)
         if pa.types.is_struct(arrow):
@@ -149,10 +139,7 @@ class _Builder(NamedTuple):
         return self._values(self.columns[name], arrow)
 
     def _struct(self, arrow: pa.DataType, name: str, depth: int, nullable: bool) -> _Built:
-        built = [
-            self._built(field.type, f"{name}{self.separator}{field.name}", depth, True)
-            for field in arrow
-        ]
+        built = [self._built(field.type, f"{name}/{field.name}", depth, True) for field in arrow]
         layers = built[0].layers
         for other in built[1:]:
             _check_same_lists(layers, other.layers, name)
@@ -165,8 +152,8 @@ class _Builder(NamedTuple):
         return _Built(made, layers)
 
     def _map(self, arrow: pa.DataType, name: str, depth: int) -> _Built:
-        keys = self._built(arrow.key_type, f"{name}{self.separator}key", depth + 1, True)
-        items = self._built(arrow.item_type, f"{name}{self.separator}value", depth + 1, True)
+        keys = self._built(arrow.key_type, f"{name}/key", depth + 1, True)
+        items = self._built(arrow.item_type, f"{name}/value", depth + 1, True)
         _check_same_lists(keys.layers, items.layers, name)
         layer = keys.layers[depth]
         mask = None if layer.missing is None else pa.array(layer.missing)
@@ -190,7 +177,7 @@ class _Builder(NamedTuple):
             return _Built(values, (outermost, *[inner] * (column.depth - 1)))
         layers = [Layer(found.row_offsets, missing)]
         starts = found.row_offsets
-        for level, name in enumerate(column.row_lengths(self.separator)):
+        for level, name in enumerate(column.row_lengths):
             lengths = self.decoded[name]
             if level == 0:
                 layers[0] = Layer(lengths.row_offsets, missing)
@@ -217,27 +204,10 @@ class _Builder(NamedTuple):
         indices = np.where(counts > 0, found.row_offsets[:-1], 0)
         return values.take(pa.array(indices, mask=counts == 0))
 
-    def _tensor(self, arrow: pa.DataType, name: str) -> pa.Array:
-        """Return a column of type `pyarrow.FixedShapeTensorType`."""
-        # Records of other writers may lack the shape, which the type has.
-        bytes_of = self._tensor_storage(tensor_type(arrow, name), name, {VALUES: name})
-        item, count = arrow.value_type, math.prod(arrow.shape)
-        stored = pa.uint8() if pa.types.is_boolean(item) else item
-        buffers = [None, bytes_of.buffers()[1]]
-        values = pa.Array.from_buffers(stored, len(bytes_of) * count, buffers).cast(item)
-        storage = pa.FixedSizeListArray.from_arrays(
-            values, type=arrow.storage_type, mask=pc.is_null(bytes_of)
-        )
-        return pa.ExtensionArray.from_storage(arrow, storage)
-
-    def _numpy_tensor(self, arrow: TensorType, name: str) -> pa.Array:
-        """Return a column of type `TensorType`, NumPy arrays."""
-        parts = (name, f"{name}{self.separator}shape", f"{name}{self.separator}dtype")
+    def _tensors(self, arrow: TensorType, name: str) -> pa.Array:
+        """Return a column of NumPy arrays."""
+        parts = (name, f"{name}/shape", f"{name}/dtype")
         names = {self.columns[part].role: part for part in parts if part in self.columns}
-        return pa.ExtensionArray.from_storage(arrow, self._tensor_storage(arrow, name, names))
-
-    def _tensor_storage(self, arrow: TensorType, name: str, names: Mapping[str, str]) -> pa.Array:
-        """Return the storage of a column of tensors from the TF columns `names`, by their role."""
         column, found = self.columns[name], self.decoded[name]
         missing = found.present == 0
         for other in names.values():
@@ -257,8 +227,10 @@ class _Builder(NamedTuple):
             _check_shapes(shapes, names[SHAPE], arrow, sizes)
         if arrow.is_dense:
             _check(sizes == arrow.nbytes, name, f"not {arrow.nbytes} bytes")
-            return _dense_storage(data, arrow.nbytes or 0, missing)
-        return _varying_storage(data, sizes, shapes, missing)
+            storage = _dense_storage(data, arrow.nbytes or 0, missing)
+        else:
+            storage = _varying_storage(data, sizes, shapes, missing)
+        return pa.ExtensionArray.from_storage(arrow, storage)
 
 
 def _check_counts(counts: Int64Array, good: BoolArray, name: str, wanted: str) -> None:
@@ -294,7 +266,7 @@ def _values_from_tf(found: Any, arrow: pa.DataType, column: TFColumn) -> pa.Arra
 def _bytes_from_tf(found: Any, arrow: pa.DataType, column: TFColumn) -> pa.Array:
     buffers = [None, pa.py_buffer(found.value_offsets), pa.py_buffer(found.values)]
     stored = pa.Array.from_buffers(pa.large_binary(), len(found.value_offsets) - 1, buffers)
-    if is_uuid(arrow):
+    if isinstance(arrow, pa.UuidType):
         return pa.ExtensionArray.from_storage(arrow, uuid_from_text(stored))
     if is_text(arrow):
         return stored.cast(pa.large_string()).cast(arrow)

@@ -17,11 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord import native
-from beam_tfrecord.batch import MAX_VALUE_CHARS, Batch
+from beam_tfrecord.batch import MAX_VALUE_CHARS, Batch, Reject
 from beam_tfrecord.errors import SchemaConflict
 from beam_tfrecord.features.arrow_arrays import (
     lacking_values,
-    null_positions,
     relative_error,
     to_text,
 )
@@ -86,26 +85,16 @@ def _grown(array: np.ndarray, used: int, more: int) -> np.ndarray:
     return grown
 
 
-class RowReject(NamedTuple):
-    """A row of a batch that cannot be encoded: a `Reject` with the row's index in the batch."""
-
-    row: int
-    column: str
-    code: str
-    message: str
-    value: str
-
-
 class EncodedRows(NamedTuple):
     """The records that one batch added to an arena."""
 
     rows: Int64Array
-    rejects: list[RowReject]
+    rejects: list[Reject]
     observed: dict[str, ColumnStats]
 
 
 # The first reject of each rejected row, by the index of the row in the batch.
-_Rejects = dict[int, RowReject]
+_Rejects = dict[int, Reject]
 
 
 class Encoder:
@@ -139,7 +128,7 @@ class Encoder:
             self._arrow = batch.data.schema
             self._sources = [_column_index(self._arrow, name) for name in self.schema.names]
         arrays = [self._column(batch, i, rejects) for i in range(len(self._sources))]
-        tf_arrays = self._to_tf(arrays, rejects)
+        tf_arrays = self._to_tf(batch, arrays, rejects)
         arena.reserve(native.encode_bound(tf_arrays), batch.num_rows)
         rows = np.empty(batch.num_rows, np.int64)
         starts = arena.starts[arena.records :]
@@ -150,7 +139,7 @@ class Encoder:
         arena.records += encoded.records
         rows = rows[: encoded.records]
         for row, column, code in encoded.rejects:
-            rejects.setdefault(row, self._kernel_reject(row, column, code, arrays))
+            rejects.setdefault(row, self._kernel_reject(batch, row, column, code, arrays))
         indices = None if encoded.records == batch.num_rows else pa.array(rows)
         observed = self._stats(arrays, tf_arrays, encoded.max_relative_error, indices)
         return EncodedRows(rows, [rejects[row] for row in sorted(rejects)], observed)
@@ -161,21 +150,21 @@ class Encoder:
         array = pa.nulls(batch.num_rows) if source is None else batch.data.column(source)
         if not feature.nullable and array.null_count:
             message = _missing_message(feature, source)
-            for row in null_positions(array).tolist():
-                reject = RowReject(row, feature.name, "missing-value", message, "")
+            for row in np.flatnonzero(pc.is_null(array)).tolist():
+                reject = batch.reject(row, "missing-value", message, column=feature.name)
                 rejects.setdefault(row, reject)
         exact = _exact_column(batch, feature)
         if exact is not None and is_text(exact.type):
-            return self._convert(exact, index, rejects)
+            return self._convert(batch, exact, index, rejects)
         if exact is not None and feature.store == "auto":
             return exact
         if exact is not None:
             text = feature.store != "bytes"
             stored = pc.cast(to_text(array), pa.float64()) if text else array
             self._errors[index] = relative_error(stored, exact)
-        return self._convert(array, index, rejects)
+        return self._convert(batch, array, index, rejects)
 
-    def _convert(self, array: pa.Array, index: int, rejects: _Rejects) -> pa.Array:
+    def _convert(self, batch: Batch, array: pa.Array, index: int, rejects: _Rejects) -> pa.Array:
         feature = self.schema.features[index]
         # As text, one number may have several notations: hash its float64 instead.
         store = "bytes" if self._merge_equal_floats and feature.store == "text" else feature.store
@@ -194,10 +183,11 @@ class Encoder:
                 f"value {value} of column {feature.name!r} does not fit {feature.type}: "
                 "correct it, or change the type in the schema"
             )
-            rejects.setdefault(row, RowReject(row, feature.name, "bad-value", message, value))
+            reject = batch.reject(row, "bad-value", message, column=feature.name, value=value)
+            rejects.setdefault(row, reject)
         return converted
 
-    def _to_tf(self, arrays: list[pa.Array], rejects: _Rejects) -> pa.RecordBatch:
+    def _to_tf(self, batch: Batch, arrays: list[pa.Array], rejects: _Rejects) -> pa.RecordBatch:
         parts: list[pa.Array] = []
         for feature, as_is, array in zip(self.schema.features, self._as_is, arrays, strict=True):
             # The kernel cannot encode dictionaries, even if the schema has their plain type.
@@ -217,17 +207,21 @@ class Encoder:
                         "which a fill cannot replace: put an empty one there"
                     )
                 value = _value_text(array[row])
-                rejects.setdefault(row, RowReject(row, feature.name, code, message, value))
+                reject = batch.reject(row, code, message, column=feature.name, value=value)
+                rejects.setdefault(row, reject)
         return pa.RecordBatch.from_arrays(parts, names=self._names)
 
-    def _kernel_reject(self, row: int, column: int, code: int, arrays: list[pa.Array]) -> RowReject:
+    def _kernel_reject(
+        self, batch: Batch, row: int, column: int, code: int, arrays: list[pa.Array]
+    ) -> Reject:
         reason = native.REJECT_CODES[code]
         if column == native.WHOLE_ROW:
-            return RowReject(row, "", reason, _kernel_message(code), "")
+            return batch.reject(row, reason, _kernel_message(code))
         owner = self._owners[column]
         value = _value_text(arrays[owner][row])
         message = _kernel_message(code, self._names[column], value)
-        return RowReject(row, self.schema.features[owner].name, reason, message, value)
+        name = self.schema.features[owner].name
+        return batch.reject(row, reason, message, column=name, value=value)
 
     def _stats(
         self,

@@ -207,21 +207,8 @@ def _exact(values: Sequence[Any], rounded: pa.Array) -> pa.Array:
 
 def _reject_of(error: Exception, row: Any, batch: Batch, index: int) -> Reject:
     """Return the reject for a row; `index` is the index of its source row in the batch."""
-    origin = batch.exact_origin
-    unit, number, where = "", -1, ""
-    if origin is not None:
-        unit, number = origin.unit, int(origin.slice(index, index + 1).row_numbers(1)[0])
-        where = origin.address_of(number)
-    text = error_text(error)
-    return Reject(
-        unit=unit,
-        row=number,
-        column="",
-        code="map-error",
-        message=f"{where}: {text}" if where else text,
-        value=repr(row)[:MAX_VALUE_CHARS],
-        address=where,
-    )
+    value = repr(row)[:MAX_VALUE_CHARS]
+    return batch.reject(index, "map-error", error_text(error), value=value)
 
 
 def error_text(error: Exception) -> str:

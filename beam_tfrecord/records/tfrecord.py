@@ -71,7 +71,8 @@ class RecordBlock:
     def payloads(self) -> Iterator[bytes]:
         """Yield the payload of every record."""
         begins = self.starts + _HEADER_BYTES
-        ends = begins + payload_lengths(self.data, self.starts)
+        digits = self.data[self.starts[:, None] + np.arange(_LENGTH_BYTES)]
+        ends = begins + digits.view("<i8")[:, 0]
         view = self.data.data
         for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
             yield view[begin:end].tobytes()
@@ -81,13 +82,6 @@ class RecordBlock:
         return dataclasses.replace(
             self, starts=self.starts[start:stop], first_record=self.first_record + start
         )
-
-
-def payload_lengths(data: UInt8Array, starts: Int64Array) -> Int64Array:
-    """Return the length of the payload of each framed record, shape `[records]`."""
-    digits = data[starts[:, None] + np.arange(_LENGTH_BYTES)]
-    lengths: Int64Array = digits.view("<i8")[:, 0]
-    return lengths
 
 
 def read_blocks(
@@ -284,24 +278,17 @@ class GzipCompressor:
 
 
 class ShardStream:
-    """Writes framed records to a shard file, which gets its final path only at `close`.
+    """Writes framed records to a shard file, which gets its final path only at `close`."""
 
-    As a context manager it removes the file unless `close` was called.
-    """
-
-    def __init__(self, path: str, compression: str, temporary: str | None = None) -> None:
-        if compression not in COMPRESSIONS:
-            raise UsageError(f"compression {compression!r} is not known: use '' or 'GZIP'")
+    def __init__(self, path: str, compression: str) -> None:
         self._codec = GzipCompressor() if compression else None
         self._hash = native.XXH64(0)
         self._stored_hash = native.XXH64(0)
         self._bytes = 0
-        self._file: WholeFile | None = WholeFile(path, temporary=temporary)
+        self._file = WholeFile(path)
 
     def write(self, buffer: Any) -> None:
         """Write a buffer of framed records, or a part of a record."""
-        if self._file is None:
-            raise ValueError("write to a closed shard")
         view = memoryview(buffer).cast("B")
         self._hash.update(view)
         self._bytes += len(view)
@@ -318,25 +305,14 @@ class ShardStream:
         return f"{self._stored_hash.intdigest():016x}" if self._codec else ""
 
     def close(self) -> tuple[int, str]:
-        """Give the file its final path."""
-        if self._file is None:
-            raise ValueError("close of a closed shard")
+        """Give the file its final path; return size and hash of the records."""
         if self._codec is not None:
             rest = self._codec.flush()
             self._stored_hash.update(rest)
             self._file.write(rest)
-        file, self._file = self._file, None
-        file.close()
+        self._file.close()
         return self._bytes, f"{self._hash.intdigest():016x}"
 
     def abort(self) -> None:
-        """Remove the file; does nothing after `close`."""
-        if self._file is not None:
-            self._file.abort()
-            self._file = None
-
-    def __enter__(self) -> ShardStream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.abort()
+        """Remove the unfinished file."""
+        self._file.abort()

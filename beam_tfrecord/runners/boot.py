@@ -288,10 +288,7 @@ def _log_path(worker_id: str) -> str | None:
 
 
 def main() -> NoReturn:
-    """Check this machine, then run a worker until it ends; with ``--check``, only check."""
-    if sys.argv[1:] == ["--check"]:
-        print(json.dumps(found()))  # noqa: T201 - what the option is for
-        raise SystemExit(check_here())
+    """Check this machine, then run a worker until it ends."""
     task, root = parse_task(sys.argv[1:])
     if code := check_here():
         raise SystemExit(code)

@@ -232,7 +232,7 @@ def machine_for(process_bytes: int, worker_bytes: int = 0) -> Machine:
     raise UsageError(
         f"a step needs {max(process_bytes, worker_bytes) / 10**9:.1f} GB, more than "
         f"{MACHINES[-1].name} has: pass --machine-type, or fewer threads "
-        "(-- --number_of_worker_harness_threads=1)"
+        "(Beam's option --number_of_worker_harness_threads=1)"
     )
 
 

@@ -49,7 +49,7 @@ _KNOWN = (
     (
         "Insufficient number of network buffers",
         "TaskManagers have too few network buffers: set taskmanager.memory.network.min and max to "
-        "192m, or lower the parallelism (-- --parallelism=N)",
+        "192m, or lower the parallelism (Beam's option --parallelism=N)",
     ),
     (
         "NoResourceAvailableException",

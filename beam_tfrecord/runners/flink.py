@@ -37,9 +37,7 @@ from beam_tfrecord.runners.flink_cluster import (
     ENDED,
     Cluster,
     NoAnswer,
-    Room,
     boot_command,
-    check_boot,
     check_job_server,
     cluster_of,
     job_server,
@@ -57,9 +55,10 @@ _LOOK_S = 0.5
 _FAULTS_LOOK_S = 2.0
 # The job server may submit a job to Flink up to this many seconds after it was asked to.
 _MAY_COME_S = 20.0
-# After a failure, all tasks of a job end within this time on all hosts.
-_CLOSING_MS = 2_000
-_LEAST_CACHE_MS, _USUAL_CACHE_MS, _MOST_CACHE_MS = 3_000, 10_000, 60_000
+# How long a worker without work stays alive. A start takes seconds, and steps wait for each other's
+# workers. But if Flink restarts a job before that time is over, it gets workers that have died: so
+# it is less than the delay of restarts that `docs/flink.md` asks for.
+_CACHE_MS = 10_000
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -86,29 +85,12 @@ def presets(options: Sequence[str], *, is_small: bool) -> list[str]:
     return [
         # Else Beam would ask pip for all installed packages, to log them.
         "--experiments=disable_logging_submission_environment",
-        f"--environment_cache_millis={cache_ms(room)}",
+        f"--environment_cache_millis={_CACHE_MS}",
         f"--sdk_worker_parallelism={1 if is_small else room.slots_each}",
         # A step that needs more slots than there are would wait for ever.
         f"--parallelism={1 if is_small else room.free_slots}",
         f"--job_name={new_job_name()}",
     ]
-
-
-def cache_ms(room: Room) -> int:
-    """Return for how many milliseconds a worker without work stays alive.
-
-    A long time saves starts. If a worker ends and a later step needs one again, its start takes
-    seconds. Other hosts wait for it and end their own idle workers meanwhile, and so on to the end
-    of the job.
-
-    A short time makes restarts of the job succeed. If Flink restarts the job while old workers are
-    still kept, the job gets workers that have died, and fails once more.
-    """
-    if not room.restarts:
-        return _MOST_CACHE_MS
-    if room.restart_delay_ms is None:
-        return _USUAL_CACHE_MS
-    return min(max(room.restart_delay_ms - _CLOSING_MS, _LEAST_CACHE_MS), _MOST_CACHE_MS)
 
 
 def check(options: Sequence[str], leftovers: Sequence[str]) -> None:
@@ -119,36 +101,9 @@ def check(options: Sequence[str], leftovers: Sequence[str]) -> None:
     # An earlier attempt that still runs may have all slots; `presets` ends it later.
     is_running = any(exists(os.path.join(directory, _NOTE)) for directory in leftovers)
     room = room_of(cluster, needs_slot=not is_running)
-    warn_of_tries(options, room)
     check_job_server(portable.job_endpoint, flink.flink_job_server_jar, room.version)
     if _uses_boot(portable):
-        command = boot_command(parsed.view_as(FlinkOptions).worker_command)
-        check_boot(command, cluster, boot.expectation(None))
-
-
-def warn_of_tries(options: Sequence[str], room: Room) -> None:
-    """Log a warning if the loss of a single worker may end the job on this cluster.
-
-    Only the cluster's settings decide whether a failed job is tried again. Beam's own options for
-    this have an effect only in streaming jobs.
-    """
-    if not room.restarts:
-        _LOGGER.warning(
-            "the cluster has no restart strategy: the first worker that is lost ends the job, and "
-            "the same command goes on from there; set restart-strategy.type to fixed-delay"
-        )
-        return
-    words = [f"--environment_cache_millis={cache_ms(room)}", *options]
-    text = str(PipelineOptions(words).view_as(PortableOptions).environment_cache_millis)
-    if not text.isdecimal():
-        raise UsageError(f"--environment_cache_millis takes a number of milliseconds, not {text!r}")
-    if room.restart_delay_ms is not None and room.restart_delay_ms <= int(text):
-        _LOGGER.warning(
-            "the cluster tries a job again after %g s, and workers are kept for %g s: one that is "
-            "killed may end the job; set restart-strategy.fixed-delay.delay to 12 s",
-            room.restart_delay_ms / 1000,
-            int(text) / 1000,
-        )
+        boot_command(parsed.view_as(FlinkOptions).worker_command)
 
 
 def _uses_boot(portable: Any) -> bool:
@@ -290,39 +245,22 @@ class FlinkResult(RemoteResult):
         self._cluster = cluster
         self._expected = expected
         self._checked_s = time.monotonic()
-        self._slots = self._most_slots = 0
 
     def _check_workers(self) -> None:
         """End the job, and raise, if its workers cannot start or cannot load its code.
 
-        Flink would try again for minutes. Also say so if a TaskManager is gone.
+        Flink would try again for minutes.
         """
         if time.monotonic() - self._checked_s < _FAULTS_LOOK_S:
             return
         self._checked_s = time.monotonic()
         fault = self._reported_fault()
         with contextlib.suppress(NoAnswer):
-            self._check_slots()
             fault = fault or start_fault(self._traces(), self._expected)
         if fault is not None:
             with contextlib.suppress(TimeoutError, NoAnswer):
                 self._remote.cancel()
             raise UsageError(fault)
-
-    def _check_slots(self) -> None:
-        """Say how many slots are left if some are lost, since the job may wait for them."""
-        before, self._slots = self._slots, int(self._cluster.overview()["slots-total"])
-        if self._slots < before:
-            self._say(f"{self._slots} of {self._most_slots} slots: a TaskManager is gone")
-        elif before < self._slots <= self._most_slots:
-            self._say(f"{self._slots} of {self._most_slots} slots: a TaskManager is back")
-        self._most_slots = max(self._most_slots, self._slots)
-
-    def _say(self, text: str) -> None:
-        if self._launch.progress is None:
-            _LOGGER.warning("flink: %s", text)
-        else:
-            self._launch.progress.say(f"flink: {text}")
 
     def _reported_fault(self) -> str | None:
         """Return a worker's report of code that it cannot load (see `boot_worker`), or None."""

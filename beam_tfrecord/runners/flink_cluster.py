@@ -23,31 +23,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.runners import boot
 
 _BOOT = "beam-tfrecord-boot"
 # A job in one of these states is over.
 ENDED = ("FINISHED", "FAILED", "CANCELED")
 
 _ANSWER_S = 5.0
-_BOOT_S = 30
 # The slots of a job that has just ended are free again within this time.
 _SLOT_S = 5.0
 _SERVER_READY_S, _SERVER_END_S = 60.0, 5.0
 # The most failures of a job that Flink stores by default (web.exception-history-size).
 _MOST_FAULTS = 16
 _VERSIONS = ("1.17", "1.18", "1.19", "1.20", "2.0", "2.1", "2.2")
-_DELAYS = {
-    "fixeddelay": "restart-strategy.fixed-delay.delay",
-    "failurerate": "restart-strategy.failure-rate.delay",
-}
-# The units of Flink's TimeUtils; a number without a unit is in milliseconds.
-_UNITS_MS = {
-    **dict.fromkeys(("", "ms", "milli", "millis", "millisecond", "milliseconds"), 1),
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1000),
-    **dict.fromkeys(("m", "min", "minute", "minutes"), 60_000),
-    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
-}
 _WHAT_TO_FETCH = (
     "runner flink needs Beam's job server: name a running one (--job-endpoint HOST:PORT, as "
     "pipelines/flink/up starts it), or fetch org.apache.beam:beam-runners-flink-{flink}-job-server:"
@@ -83,10 +70,6 @@ class Cluster:
             raise NoAnswer(_NOT_FLINK)
         return overview
 
-    def configuration(self) -> dict[str, str]:
-        """Return the configuration of the JobManager."""
-        return {one["key"]: str(one["value"]) for one in self._ask("/v1/jobmanager/config")}
-
     def task_managers(self) -> list[Mapping[str, Any]]:
         """Return Flink's description of each TaskManager."""
         return list(self._ask("/v1/taskmanagers")["taskmanagers"])
@@ -120,14 +103,6 @@ class Cluster:
             raise NoAnswer(_NOT_FLINK) from error
 
 
-def parse_duration_ms(text: str) -> int | None:
-    """Return the milliseconds of a duration in Flink's configuration; None if it is unknown."""
-    found = re.fullmatch(r"(?:pt)?([0-9]+) *([a-z]*)", text.strip().lower())
-    if found is None or found[2] not in _UNITS_MS:
-        return None
-    return int(found[1]) * _UNITS_MS[found[2]]
-
-
 def parse_address(text: str, flag: str) -> str:
     """Return ``host:port`` of an address, with or without a scheme."""
     parts = urllib.parse.urlsplit(text if "://" in text else f"//{text}")
@@ -149,17 +124,15 @@ def cluster_of(flink_master: str | None) -> Cluster:
 
 @dataclasses.dataclass(frozen=True)
 class Room:
-    """The resources and settings of a cluster for a job: slots and restarts."""
+    """Flink's version, and the slots of a cluster for a job."""
 
     version: str
     free_slots: int
     slots_each: int
-    restarts: bool
-    restart_delay_ms: int | None = None
 
 
 def room_of(cluster: Cluster, *, needs_slot: bool = True) -> Room:
-    """Return the resources and settings of a cluster for a job."""
+    """Return the version and slots of a cluster for a job."""
     until_s = time.monotonic() + (_SLOT_S if needs_slot else 0)
     while not (room := _room_now(cluster)).free_slots and time.monotonic() < until_s:
         time.sleep(0.5)
@@ -173,7 +146,6 @@ def room_of(cluster: Cluster, *, needs_slot: bool = True) -> Room:
 def _room_now(cluster: Cluster) -> Room:
     try:
         overview, managers = cluster.overview(), cluster.task_managers()
-        configured = cluster.configuration()
     except NoAnswer as error:
         raise UsageError(
             f"cannot reach Flink at {cluster.address} ({error}): start it, or correct "
@@ -185,12 +157,7 @@ def _room_now(cluster: Cluster) -> Room:
     if not managers or not int(overview["slots-total"]):
         raise UsageError(f"no TaskManager is registered at {cluster.address}: start some")
     each = min(int(one["slotsNumber"]) for one in managers)
-    kind = configured.get("restart-strategy.type", configured.get("restart-strategy", "none"))
-    restarts = kind.lower() not in ("none", "off", "disable")
-    delay = _DELAYS.get(kind.lower().replace("-", ""))
-    # Flink's default is one second.
-    delay_ms = None if delay is None else parse_duration_ms(configured.get(delay, "1 s"))
-    return Room(version, int(overview["slots-available"]), max(1, each), restarts, delay_ms)
+    return Room(version, int(overview["slots-available"]), max(1, each))
 
 
 def _minor(version: str) -> str:
@@ -310,45 +277,3 @@ def boot_command(own: str | None) -> str:
     if found := shutil.which(_BOOT):
         return os.path.abspath(found)
     raise UsageError(f"there is no {_BOOT} beside {sys.executable}: install beam-tfrecord again")
-
-
-def check_boot(command: str, cluster: Cluster, expected: Mapping[str, str]) -> None:
-    """Try whether the program that starts workers runs, if a TaskManager is on this machine.
-
-    On other machines the program makes the same checks when the job starts it, and its error ends
-    the job.
-    """
-    if not any(_is_here(str(one.get("path", ""))) for one in cluster.task_managers()):
-        return
-    try:
-        tried = subprocess.run(
-            [command, "--check"],
-            env={**os.environ, boot.EXPECT: json.dumps(expected)},
-            capture_output=True,
-            text=True,
-            timeout=_BOOT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        reason = (getattr(error, "strerror", None) or "it does not end").lower()
-        raise UsageError(
-            f"cannot run the worker command {command!r} ({reason}): correct --worker-command"
-        ) from error
-    if tried.returncode in boot.FAULTS:
-        raise UsageError(boot.fault_text(tried.returncode, expected))
-    if tried.returncode:
-        last = (tried.stderr.strip().splitlines() or ["it says nothing"])[-1]
-        raise UsageError(
-            f"the worker command {command!r} ends with code {tried.returncode} ({last[:200]}): "
-            "correct --worker-command"
-        )
-
-
-def _is_here(path: str) -> bool:
-    """Return whether a TaskManager is on this machine."""
-    if (found := re.search(r"@([^:/]+)[:/]", path)) is not None:
-        with contextlib.suppress(OSError), socket.socket(type=socket.SOCK_DGRAM) as one:
-            # A socket can only be bound to an address of this machine.
-            one.bind((socket.gethostbyname(found[1]), 0))
-            return True
-    return False

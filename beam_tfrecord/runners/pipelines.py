@@ -43,9 +43,6 @@ from beam_tfrecord.runners.launch import (
 
 _LOGGER = logging.getLogger(__name__)
 
-# Its only use there is to print the traceback of a failed step, which it also logs and raises.
-sdk_worker.print = lambda *_, **__: None
-
 V = TypeVar("V", bound=PipelineOptions)
 Run = Callable[[], PipelineResult]
 
@@ -281,13 +278,16 @@ def silenced(name: str) -> Iterator[None]:
     A logger that logs at the level INFO or below is not silenced.
     """
     logger = logging.getLogger(name)
-    before = logger.level
+    level, show = logger.level, getattr(sdk_worker, "print", print)
     if not logger.isEnabledFor(logging.INFO):
         logger.setLevel(logging.CRITICAL + 1)
+    # Its only use there is to print the traceback of a failed step, which it also logs and raises.
+    sdk_worker.print = lambda *_, **__: None
     try:
         yield
     finally:
-        logger.setLevel(before)
+        logger.setLevel(level)
+        sdk_worker.print = show
 
 
 def graph_of(pipeline: beam.Pipeline) -> dict[str, list[str]]:

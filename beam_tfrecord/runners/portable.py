@@ -45,7 +45,7 @@ def prism_presets(options: Sequence[str]) -> list[str]:
         raise UsageError(
             "there is no prism on this machine: install it "
             f"(go install {PRISM_PACKAGE}@v{beam_version}), or name it "
-            "(-- --prism_location=PATH)"
+            "(Beam's option --prism_location=PATH)"
         )
     # At other levels Prism logs its start and its end.
     return [f"--prism_location={program}", "--prism_log_level=error"]

@@ -25,15 +25,9 @@ from beam_tfrecord.selection.nodes import (
     SIGNS,
     TRUE,
     Column,
-    Compare,
     Condition,
-    In,
-    Is,
-    Joined,
-    Like,
     Literal,
-    Not,
-    Operator,
+    Node,
 )
 from beam_tfrecord.tables import not_found
 
@@ -64,26 +58,21 @@ def rows_that_match(condition: Condition, data: pa.RecordBatch) -> pa.BooleanArr
     match condition:
         case Column():
             return _compared("=", _values(condition, data), TRUE)
-        case Joined(word, parts):
+        case Node("AND" | "OR" as word, parts):
             join = pc.and_kleene if word == "AND" else pc.or_kleene
             return functools.reduce(join, (rows_that_match(part, data) for part in parts))
-        case Not(part):
+        case Node("NOT", (part,)):
             return pc.invert(rows_that_match(part, data))
-        case Is(Column() as column, None):
+        case Node("IS NULL", (column,)):
             return _column(column, data).is_null()
-        case Is(part, None):
-            return rows_that_match(part, data).is_null()
-        case Is(part, result):
-            found = pc.fill_null(rows_that_match(part, data), not result)
-            return found if result else pc.invert(found)
-        case Compare(sign, left, Literal() as right):
-            return _compared(sign, _values(left, data), right)
-        case Compare(sign, left, Column() as right):
-            return _compared_columns(sign, _values(left, data), _values(right, data))
-        case In(column, literals):
+        case Node("IN", (column, *literals)):
             return _is_in(_values(column, data), literals)
-        case Like(column, _, _):
-            return _matches(_values(column, data), condition)
+        case Node("LIKE", (column, pattern)):
+            return _matches(_values(column, data), pattern)
+    left, right = condition.parts
+    if isinstance(right, Column):
+        return _compared_columns(condition.word, _values(left, data), _values(right, data))
+    return _compared(condition.word, _values(left, data), right)
 
 
 def _column(column: Column, data: pa.RecordBatch) -> pa.Array:
@@ -135,7 +124,7 @@ def _nulls(array: pa.Array) -> pa.BooleanArray:
     return pa.nulls(len(array), pa.bool_())
 
 
-def _compared(sign: Operator, values: Values, literal: Literal) -> pa.BooleanArray:
+def _compared(sign: str, values: Values, literal: Literal) -> pa.BooleanArray:
     if not _check(values, literal.kind, literal.text):
         return _nulls(values.array)
     match comparison(sign, literal, values.array.type):
@@ -146,9 +135,7 @@ def _compared(sign: Operator, values: Values, literal: Literal) -> pa.BooleanArr
             return SIGNS[sign].compare(values.array, value)
 
 
-def comparison(
-    sign: Operator, literal: Literal, arrow: pa.DataType
-) -> tuple[Operator, pa.Scalar] | bool:
+def comparison(sign: str, literal: Literal, arrow: pa.DataType) -> tuple[str, pa.Scalar] | bool:
     """Return what a comparison with a literal is among the values of a type.
 
     It is a comparison with a value of that type, or the same for all values.
@@ -209,7 +196,7 @@ def _float_at_or_below(literal: Literal, arrow: pa.DataType) -> tuple[float, boo
     return float(below), float(below) == exact
 
 
-def _compared_columns(sign: Operator, left: Values, right: Values) -> pa.BooleanArray:
+def _compared_columns(sign: str, left: Values, right: Values) -> pa.BooleanArray:
     what = f"column {right.name!r} ({right.kind})"
     if not _check(left, right.kind, what, is_column=True):
         return _nulls(left.array)
@@ -238,8 +225,6 @@ def _exact(array: pa.Array) -> list[Any]:
 def _is_in(values: Values, literals: Sequence[Literal]) -> pa.BooleanArray:
     array = values.array
     wanted = [one for one in literals if _check(values, one.kind, one.text)]
-    if values.kind == "null":
-        return _nulls(array)
     pairs = (_at_or_below(one, array.type) for one in wanted)
     found = [value for value, is_exact in pairs if is_exact]
     if pa.types.is_floating(array.type):
@@ -251,20 +236,11 @@ def _is_in(values: Values, literals: Sequence[Literal]) -> pa.BooleanArray:
     return pc.if_else(is_known, is_one, pa.scalar(None, pa.bool_()))
 
 
-def _matches(values: Values, like: Like) -> pa.BooleanArray:
+def _matches(values: Values, pattern: Literal) -> pa.BooleanArray:
     if not _check(values, "text", "a pattern"):
         return _nulls(values.array)
+    regex = "".join(_WILDCARDS.get(one) or re.escape(one) for one in str(pattern.value))
     try:
-        return pc.match_substring_regex(values.array, _regex(like))
+        return pc.match_substring_regex(values.array, rf"(?s)\A{regex}\z")
     except pa.ArrowInvalid as error:
-        raise UsageError(f"--filter has a pattern that is too long, of {like.column}") from error
-
-
-def _regex(like: Like) -> str:
-    """Return a pattern of LIKE as a regular expression of RE2."""
-    token = f"{re.escape(like.escape)}.|." if like.escape else "."
-    return rf"(?s)\A{re.sub(f'(?s){token}', _token_regex, like.pattern)}\z"
-
-
-def _token_regex(token: re.Match[str]) -> str:
-    return _WILDCARDS.get(token[0]) or re.escape(token[0][-1])
+        raise UsageError(f"--filter has a pattern that is too long, of {values.name!r}") from error

@@ -10,11 +10,8 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
-from typing import Literal as OneOf
 
 import pyarrow.compute as pc
-
-Operator = OneOf["=", "<>", "<", "<=", ">", ">="]
 
 
 class Sign(NamedTuple):
@@ -24,12 +21,12 @@ class Sign(NamedTuple):
     """
 
     parsed: str
-    mirrored: Operator
-    opposite: Operator
+    mirrored: str
+    opposite: str
     compare: Callable[..., Any]
 
 
-SIGNS: dict[Operator, Sign] = {
+SIGNS: dict[str, Sign] = {
     "=": Sign("EQ", "=", "<>", pc.equal),
     "<>": Sign("NEQ", "<>", "=", pc.not_equal),
     "<": Sign("LT", ">", ">=", pc.less),
@@ -64,78 +61,33 @@ class Literal:
 
 TRUE = Literal("boolean", "TRUE", True)
 
-Operand = Column | Literal
-
 
 @dataclasses.dataclass(frozen=True)
-class Joined:
-    """All of several conditions, or at least one of them."""
+class Node:
+    """A condition: a word, and what it stands before or between.
 
-    word: OneOf["AND", "OR"]
-    parts: tuple[Condition, ...]
+    After AND, OR and NOT these are conditions. An operator has a column and an operand, IN a column
+    and literals, LIKE a column and a pattern, IS NULL a column.
+    """
 
-    def __str__(self) -> str:
-        return f"({f' {self.word} '.join(map(str, self.parts))})"
-
-
-@dataclasses.dataclass(frozen=True)
-class Not:
-    """The opposite of a condition; null stays null."""
-
-    part: Condition
+    word: str
+    parts: tuple[Any, ...]
 
     def __str__(self) -> str:
-        return f"(NOT {self.part})"
+        first, *others = map(str, self.parts)
+        match self.word:
+            case "AND" | "OR":
+                return f"({f' {self.word} '.join([first, *others])})"
+            case "NOT":
+                return f"(NOT {first})"
+            case "IS NULL":
+                return f"({first}) IS NULL"
+            case "IN":
+                return f"{first} IN ({', '.join(others)})"
+        return f"{first} {self.word} {others[0]}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Compare:
-    """A comparison of a column with a literal or another column."""
-
-    operator: Operator
-    left: Column
-    right: Operand
-
-    def __str__(self) -> str:
-        return f"{self.left} {self.operator} {self.right}"
-
-
-@dataclasses.dataclass(frozen=True)
-class In:
-    """Whether a column is equal to one of some literals."""
-
-    column: Column
-    literals: tuple[Literal, ...]
-
-    def __str__(self) -> str:
-        return f"{self.column} IN ({', '.join(map(str, self.literals))})"
-
-
-@dataclasses.dataclass(frozen=True)
-class Like:
-    """Whether a text matches a pattern, in which ``%`` is any text and ``_`` any character."""
-
-    column: Column
-    pattern: str
-    escape: str | None = None
-
-    def __str__(self) -> str:
-        escape = "" if self.escape is None else f" ESCAPE {quoted_text(self.escape)}"
-        return f"{self.column} LIKE {quoted_text(self.pattern)}{escape}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Is:
-    """Whether a condition is true, false or null, or a column null; it is never null itself."""
-
-    part: Condition
-    result: bool | None
-
-    def __str__(self) -> str:
-        return f"({self.part}) IS {'NULL' if self.result is None else str(self.result).upper()}"
-
-
-Condition = Column | Joined | Not | Compare | In | Like | Is
+Condition = Column | Node
 
 
 def columns_of(condition: Condition) -> tuple[str, ...]:
@@ -144,18 +96,11 @@ def columns_of(condition: Condition) -> tuple[str, ...]:
 
 
 def _columns(node: Condition | Literal) -> Iterator[str]:
-    match node:
-        case Column(name):
-            yield name
-        case Joined(_, parts):
-            for part in parts:
-                yield from _columns(part)
-        case Not(part) | Is(part):
+    if isinstance(node, Column):
+        yield node.name
+    elif isinstance(node, Node):
+        for part in node.parts:
             yield from _columns(part)
-        case Compare(_, left, right):
-            yield from (*_columns(left), *_columns(right))
-        case In(column) | Like(column):
-            yield column.name
 
 
 def quoted_text(text: str) -> str:

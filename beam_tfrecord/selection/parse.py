@@ -17,16 +17,9 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.selection.nodes import (
     SIGNS,
     Column,
-    Compare,
     Condition,
-    In,
-    Is,
-    Joined,
-    Like,
     Literal,
-    Not,
-    Operand,
-    Operator,
+    Node,
     quoted_text,
 )
 from beam_tfrecord.tables import cell
@@ -41,10 +34,10 @@ _MOMENT = re.compile(
     r"(?:[ T](?P<time>\d\d:\d\d(?::\d\d)?)(?:\.(?P<fraction>\d{1,9}))?)?"
     r" ?(?P<zone>Z|[+-]\d\d(?::?\d\d)?)?"
 )
-_OPERATORS: dict[str, Operator] = {sign.parsed: operator for operator, sign in SIGNS.items()}
+_OPERATORS = {sign.parsed: operator for operator, sign in SIGNS.items()}
 # The arguments that the nodes may have; any other one would change the meaning.
 _ARGUMENTS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys((*_OPERATORS, "And", "Or", "Is", "Escape"), ("this", "expression")),
+    **dict.fromkeys((*_OPERATORS, "And", "Or", "Is"), ("this", "expression")),
     **dict.fromkeys(("Not", "Paren", "Neg", "Column", "Boolean"), ("this",)),
     "Like": ("this", "expression", "negate"),
     "Between": ("this", "low", "high"),
@@ -55,7 +48,7 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = {
     "Cast": ("this", "to"),
 }
 _CANNOT_HAVE = f"which a filter cannot have: {GUIDE}"
-_WORDS = ("AND", "OR", "NOT", "IN", "IS", "LIKE", "BETWEEN", "ESCAPE")
+_WORDS = ("AND", "OR", "NOT", "IN", "IS", "LIKE", "BETWEEN")
 _NAMES = {
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Mod", "IntDiv"), "arithmetic"),
     "NullSafeEQ": "IS NOT DISTINCT FROM",
@@ -112,82 +105,56 @@ class _Parser:
                 return self.condition(node.this)
             case "And" | "Or":
                 # A chain of thousands of conditions is a deep tree, which `flatten` walks.
-                parts = tuple(map(self.condition, node.flatten()))
-                return Joined("AND" if kind == "And" else "OR", parts)
+                return Node(kind.upper(), tuple(map(self.condition, node.flatten())))
             case "Not":
-                return Not(self.condition(node.this))
+                return Node("NOT", (self.condition(node.this),))
             case "Is":
-                return self._is(node)
-            case "Like" | "Escape":
-                return self._like(node)
+                if self._kind(node.expression) != "Null":
+                    raise self._wrong(node.expression, "cannot follow IS: use IS [NOT] NULL")
+                return Node("IS NULL", (self._column_in(node.this),))
+            case "Like":
+                pattern = self._operand(node.expression)
+                if not isinstance(pattern, Literal) or pattern.kind != "text":
+                    raise self._wrong(node.expression, "is not a text in single quotes")
+                found = Node("LIKE", (self._column_in(node.this), pattern))
+                return Node("NOT", (found,)) if node.args.get("negate") else found
             case "In":
-                return self._in(node)
+                literals = map(self._literal, node.expressions)
+                return Node("IN", (self._column_in(node.this), *literals))
             case "Between":
                 low = self._compare(node, ">=", node.this, node.args["low"])
                 high = self._compare(node, "<=", node.this, node.args["high"])
-                return Joined("AND", (low, high))
+                return Node("AND", (low, high))
             case "Column":
                 return self._column(node)
             case _ if kind in _OPERATORS:
                 return self._compare(node, _OPERATORS[kind], node.this, node.expression)
         raise self._wrong(node, "is no condition: compare it with something")
 
-    def _compare(self, node: Any, operator: Operator, left: Any, right: Any) -> Compare:
+    def _compare(self, node: Any, operator: str, left: Any, right: Any) -> Node:
         one, other = self._operand(left), self._operand(right)
         for operand in (one, other):
             if isinstance(operand, Literal) and operand.kind == "null":
                 raise self._wrong(node, "compares with NULL, which is never true: use IS NULL")
         if isinstance(one, Column):
-            return Compare(operator, one, other)
+            return Node(operator, (one, other))
         if isinstance(other, Column):
-            return Compare(SIGNS[operator].mirrored, other, one)
+            return Node(SIGNS[operator].mirrored, (other, one))
         raise self._wrong(node, "compares no column")
 
-    def _is(self, node: Any) -> Condition:
-        part, what = self.condition(node.this), node.expression
-        match self._kind(what):
-            case "Null":
-                return Is(part, None)
-            case "Boolean":
-                return Is(part, bool(what.this))
-        raise self._wrong(what, "cannot follow IS: use IS [NOT] NULL, TRUE or FALSE")
-
-    def _like(self, node: Any) -> Condition:
-        escape = None
-        if self._kind(node) == "Escape":
-            escape = self._text_of(node.expression)
-            if len(escape) != 1:
-                raise self._wrong(node.expression, "is not one character, as ESCAPE needs")
-            node = node.this
-            if self._kind(node) != "Like":
-                raise self._wrong(node, "cannot have an ESCAPE")
-        pattern = self._text_of(node.expression)
-        if escape and pattern.replace(escape * 2, "").endswith(escape):
-            raise self._wrong(node.expression, f"ends with {escape!r}, which escapes nothing")
-        found = Like(self._as_column(node.this), pattern, escape)
-        return Not(found) if node.args.get("negate") else found
-
-    def _in(self, node: Any) -> In:
-        literals = []
-        for one in node.expressions:
-            if isinstance(found := self._operand(one), Column):
-                raise self._wrong(one, "is a column in the list of IN, which has literals only")
-            literals.append(found)
-        return In(self._as_column(node.this), tuple(literals))
-
-    def _as_column(self, node: Any) -> Column:
+    def _column_in(self, node: Any) -> Column:
         found = self._operand(node)
         if isinstance(found, Column):
             return found
         raise self._wrong(node, "is not a column")
 
-    def _text_of(self, node: Any) -> str:
+    def _literal(self, node: Any) -> Literal:
         found = self._operand(node)
-        if isinstance(found, Literal) and isinstance(found.value, str):
-            return found.value
-        raise self._wrong(node, "is not a text in single quotes")
+        if isinstance(found, Literal):
+            return found
+        raise self._wrong(node, "is a column in the list of IN, which has literals only")
 
-    def _operand(self, node: Any) -> Operand:
+    def _operand(self, node: Any) -> Column | Literal:
         match self._kind(node):
             case "Paren":
                 return self._operand(node.this)

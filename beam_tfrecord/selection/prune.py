@@ -18,14 +18,9 @@ from beam_tfrecord.selection.nodes import (
     SIGNS,
     TRUE,
     Column,
-    Compare,
     Condition,
-    In,
-    Is,
-    Joined,
     Literal,
-    Not,
-    Operator,
+    Node,
     columns_of,
 )
 
@@ -35,25 +30,15 @@ _MOST_LITERALS = 1000
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
-    """What is known of the values of a column, an element for each part; null if it is not known.
+    """What is known of the values of a column, an element for each part.
 
-    All values are between `least` and `largest`, but for nulls and NaN.
+    All values are between `least` and `largest`, but for nulls and NaN; null if it is not known.
     """
 
     least: pa.Array
     largest: pa.Array
-    nulls: pa.Array
-    rows: pa.Array
-
-    @property
-    def may_be_null(self) -> pa.BooleanArray:
-        """Whether there may be a null."""
-        return pc.fill_null(pc.not_equal(self.nulls, 0), True)
-
-    @property
-    def may_have_value(self) -> pa.BooleanArray:
-        """Whether there may be a value other than null."""
-        return pc.fill_null(pc.not_equal(self.nulls, self.rows), True)
+    may_be_null: pa.BooleanArray
+    may_have_value: pa.BooleanArray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,54 +49,47 @@ class Parts:
     bounds: Mapping[str, Bounds]
     constants: pa.RecordBatch
 
-    def may_match(self, condition: Condition, result: bool | None = True) -> pa.BooleanArray:
-        """Return for each part whether a condition may have a result for one of its rows."""
+    def may_match(self, condition: Condition, result: bool = True) -> pa.BooleanArray:
+        """Return for each part whether a condition may be true, or false, for one of its rows."""
         if set(columns_of(condition)) <= set(self.constants.schema.names):
             return self._all(rows_that_match(condition, self.constants)[0].as_py() is result)
         match condition:
-            case Joined(word, parts):
+            case Node("AND" | "OR" as word, parts):
                 join = pc.and_ if result is (word == "AND") else pc.or_
                 return functools.reduce(join, (self.may_match(part, result) for part in parts))
-            case Not(part):
-                return self.may_match(part, None if result is None else not result)
-            case Is() if result is None:
-                return self._all(False)
-            case Is(Column(name), None) if name in self.bounds:
+            case Node("NOT", (part,)):
+                return self.may_match(part, not result)
+            case Node("IS NULL", (Column(name),)) if name in self.bounds:
                 bounds = self.bounds[name]
                 return bounds.may_be_null if result else bounds.may_have_value
-            case Is(part, wanted) if wanted is not None or not isinstance(part, Column):
-                results = [one for one in (True, False, None) if (one is wanted) is result]
-                return functools.reduce(pc.or_, (self.may_match(part, one) for one in results))
-            case Column():
-                return self._compare("=", condition, TRUE, result)
-            case Compare(sign, column, Literal() as literal):
-                return self._compare(sign, column, literal, result)
-            case In(column, literals) if result and len(literals) <= _MOST_LITERALS:
+            case Node("IN", (column, *literals)) if result and len(literals) <= _MOST_LITERALS:
                 known = (literal for literal in literals if literal.kind != "null")
                 each = (self._compare("=", column, literal, True) for literal in known)
                 return functools.reduce(pc.or_, each, self._all(False))
+            case Node(sign, (column, Literal() as literal)) if sign in SIGNS:
+                return self._compare(sign, column, literal, result)
+            case Column():
+                return self._compare("=", condition, TRUE, result)
         return self._all(True)
 
     def _all(self, value: bool) -> pa.BooleanArray:
         return pa.repeat(pa.scalar(value), self.count)
 
     def _compare(
-        self, sign: Operator, column: Column, literal: Literal, result: bool | None
+        self, sign: str, column: Column, literal: Literal, result: bool
     ) -> pa.BooleanArray:
         bounds = self.bounds.get(column.name)
         # Types that do not compare are for the evaluation to refuse, or the column has another type
         # in other files, and the condition fits the common type.
         if bounds is None or kind_of(bounds.least.type) != literal.kind:
             return self._all(True)
-        if result is None:
-            return bounds.may_be_null
         sign = sign if result else SIGNS[sign].opposite
         may_be_nan = pa.types.is_floating(bounds.least.type) and (sign == "<>" or not result)
         found = self._all(True) if may_be_nan else _within(sign, literal, bounds)
         return pc.and_(found, bounds.may_have_value)
 
 
-def _within(sign: Operator, literal: Literal, bounds: Bounds) -> pa.BooleanArray:
+def _within(sign: str, literal: Literal, bounds: Bounds) -> pa.BooleanArray:
     """Return whether a comparison may be true of values between the bounds."""
     least, largest = bounds.least, bounds.largest
     match comparison(sign, literal, least.type):

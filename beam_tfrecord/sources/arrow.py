@@ -15,12 +15,11 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.file_parts import PartOfFile, check_values
 from beam_tfrecord.sources.typed_files import OpenTable, Part, TypedFiles, joined
 
-_FILE_MAGIC, _FEATHER_V1_MAGIC = b"ARROW1", b"FEA1"
+_FILE_MAGIC = b"ARROW1"
 # A footer precedes its length and the magic bytes.
 _TAIL = struct.Struct("<i6s")
 # Position, bytes of metadata, padding, bytes of data.
@@ -47,14 +46,8 @@ class Arrow(TypedFiles):
     faults = (OSError, EOFError, pa.ArrowException, LookupError, ValueError, struct.error)
 
     def open(self, raw: pa.NativeFile, file: InputFile) -> OpenTable:
-        magic = raw.read(len(_FILE_MAGIC))
-        if magic.startswith(_FEATHER_V1_MAGIC):
-            raise DataError(
-                f"{file.name} is Feather V1, which is not read: write it again as Feather V2, such "
-                "as by pyarrow.feather.write_feather(pyarrow.feather.read_table(old), new)"
-            )
+        is_file = raw.read(len(_FILE_MAGIC)) == _FILE_MAGIC
         raw.seek(0)
-        is_file = magic == _FILE_MAGIC
         schema = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(raw).schema
         # Names that are not UTF-8 raise here.
         text, _ = str(schema.remove_metadata()), schema.names

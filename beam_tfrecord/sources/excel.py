@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import functools
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -110,27 +109,24 @@ class Excel(ExcelOptions, TypedFiles):
             sheet = sheet_name(workbook, file, self.sheet)
             rows = rows_of(workbook[sheet])
             header = self._header(next(rows, ()), _Place(file.name, sheet, 1))
-            read = functools.partial(self._read, rows, header, _Place(file.name, sheet, 2))
-            yield OpenTable(pa.schema([]), (), read)
+            numbered = enumerate(rows, self.first_row)
 
-    def _read(
-        self,
-        rows: Iterator[Sequence[Any]],
-        header: Sequence[str],
-        place: _Place,
-        start: int,
-        stop: int,
-        fields: pa.Schema,
-        batch_rows: int,
-    ) -> Iterator[pa.RecordBatch]:
-        wanted = [header.index(name) for name in fields.names]
-        numbered = enumerate(rows, place.row)
-        while batch := list(itertools.islice(numbered, batch_rows)):
-            read = [self._values(cells, place._replace(row=row), wanted) for row, cells in batch]
-            columns = [[_at(row, at) for row in read] for at in wanted]
-            arrays = [_array(*pair) for pair in zip(columns, fields.types, strict=True)]
-            # One column more keeps the number of rows where there are no others.
-            yield pa.RecordBatch.from_arrays([*arrays, pa.nulls(len(read))], [*fields.names, ""])
+            def read(
+                start: int, stop: int, fields: pa.Schema, batch_rows: int
+            ) -> Iterator[pa.RecordBatch]:
+                wanted = [header.index(name) for name in fields.names]
+                while batch := list(itertools.islice(numbered, batch_rows)):
+                    values = [
+                        self._values(cells, _Place(file.name, sheet, row), wanted)
+                        for row, cells in batch
+                    ]
+                    columns = [[_at(row, at) for row in values] for at in wanted]
+                    arrays = [_array(*pair) for pair in zip(columns, fields.types, strict=True)]
+                    # One column more keeps the number of rows where there are no others.
+                    arrays.append(pa.nulls(len(batch)))
+                    yield pa.RecordBatch.from_arrays(arrays, [*fields.names, ""])
+
+            yield OpenTable(pa.schema([]), (), read)
 
     def _header(self, cells: Sequence[Any], place: _Place) -> list[str]:
         """Return the names of the columns, each empty if its cell in the first row is."""

@@ -23,7 +23,8 @@ _FORMATS = {
     b"Obj\x01": "an Avro file",
     b"ORC": "an ORC file",
     b"ARROW1": "an Arrow file",
-    b"PK\x03\x04": "a zip archive or an Excel workbook",
+    b"FEA1": "a Feather V1 file, which Feather V2 has replaced",
+    b"PK\x03\x04": "a zip archive, an Excel workbook or NumPy arrays",
     b"\xd0\xcf\x11\xe0": "an Excel workbook that is old or has a password",
     b"\x1f\x8b\x08": "a gzip file",
     b"\x28\xb5\x2f\xfd": "a zstd file",
@@ -62,8 +63,8 @@ class PartOfFile(io.RawIOBase):
 
 
 def sliced(batch: pa.RecordBatch, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a record batch in batches of at most `batch_rows`."""
-    for start in range(0, batch.num_rows, batch_rows):
+    """Yield the rows of a record batch in batches of at most `batch_rows`, at least one."""
+    for start in range(0, max(1, batch.num_rows), batch_rows):
         yield batch.slice(start, batch_rows)
 
 
@@ -86,7 +87,7 @@ def changed(file: InputFile) -> DataError:
 
 
 def incomplete(file: InputFile, kind: str, error: Exception, advice: str = "") -> DataError:
-    """Return the error for a file that is not a complete file of a kind, such as ``parquet``."""
+    """Return the error for a file that is not a valid file of a kind, such as ``parquet``."""
     raise_infrastructure(error)
     reason = reason_of(error)
     with contextlib.suppress(OSError, BeamTFRecordError), open_input(file) as raw:
@@ -96,7 +97,7 @@ def incomplete(file: InputFile, kind: str, error: Exception, advice: str = "") -
             is_named_so = file.name.lower().endswith(COMPRESSION_SUFFIXES)
             cure = "decompress it" if is_named_so else "give it the suffix of what it is"
             advice = advice or f"{cure}, or leave it out"
-    return DataError(f"{file.name} is not a complete {kind} file ({reason}): {advice or _ADVICE}")
+    return DataError(f"{file.name} is not a valid {kind} file ({reason}): {advice or _ADVICE}")
 
 
 def format_of(head: bytes) -> str:
@@ -104,12 +105,10 @@ def format_of(head: bytes) -> str:
     return next((name for magic, name in _FORMATS.items() if head.startswith(magic)), "")
 
 
-def unreadable(file: InputFile, row: int, error: Exception, advice: str = "") -> DataError:
+def unreadable(file: InputFile, row: int, error: Exception) -> DataError:
     """Return the error for a file that cannot be read from a row on."""
     raise_infrastructure(error)
-    return DataError(
-        f"cannot read {file.name} from row {row} on ({reason_of(error)}): {advice or _ADVICE}"
-    )
+    return DataError(f"cannot read {file.name} from row {row} on ({reason_of(error)}): {_ADVICE}")
 
 
 def raise_infrastructure(error: Exception) -> None:

@@ -10,7 +10,7 @@ import pickle
 import posixpath
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord import storage
@@ -54,12 +54,10 @@ class FileSource(FileOptions, Source):
         object.__setattr__(self, "columns", wanted_columns(self.columns))
 
     def files(self) -> Iterator[InputFile]:
-        return list_files(as_paths(self.paths), self.suffixes, remote=True)
+        return list_files(as_paths(self.paths), self.suffixes)
 
 
-def list_files(
-    paths: Sequence[str], suffixes: Sequence[str], *, remote: bool = False
-) -> Iterator[InputFile]:
+def list_files(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[InputFile]:
     """Yield the files that `paths` name, sorted by name, each once.
 
     A directory is searched at every depth for files with one of the `suffixes`, which a compression
@@ -70,16 +68,11 @@ def list_files(
     Args:
         paths: Files, globs and directories.
         suffixes: Suffixes of the files to find in directories.
-        remote: Whether remote filesystems are allowed.
 
     Raises:
         UsageError: A path does not exist, nothing matches, or a file cannot be opened.
     """
     paths = with_zips(paths)
-    if not remote and any(map(is_remote, paths)):
-        kinds, shown = " and ".join(suffixes), shown_path(paths[0])
-        how = "unpack it first" if is_in_zip(paths[0]) else "copy them here first"
-        raise UsageError(f"cannot read {kinds} files from {shown!r}: {how}")
     if len({path.partition("://")[0] if is_remote(path) else "" for path in paths}) > 1:
         raise UsageError(
             "inputs lie on several filesystems, or only some in zip files: give those of one "
@@ -130,7 +123,7 @@ def _urls_in_zips(path: str) -> list[str]:
         if is_remote(path):
             found = [archive] if not is_in_zip(path) and storage.exists(archive) else []
         else:
-            found = sorted(filter(os.path.isfile, _visible_matches(archive)))
+            found = sorted(filter(os.path.isfile, visible_matches(archive)))
         if found:
             return [storage.zip_url(absolute_path(one), inside) for one in found]
     return []
@@ -176,7 +169,12 @@ def _plain_path(path: str) -> str:
     return plain.partition("://")[2] or plain
 
 
-def _visible_matches(pattern: str) -> Iterator[str]:
+def _is_hidden(path: str) -> bool:
+    name = os.path.basename(path)
+    return name.startswith("_") or storage.is_hidden(name)
+
+
+def visible_matches(pattern: str, is_hidden: Callable[[str], bool] = _is_hidden) -> Iterator[str]:
     """Yield the matches of a glob, without hidden names in the parts that its wildcards match.
 
     A file may have a name that is a glob: then it is the only match.
@@ -187,13 +185,13 @@ def _visible_matches(pattern: str) -> Iterator[str]:
     parts = pattern.split(os.sep)
     literal = next((at for at, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     for hit in glob.iglob(pattern, recursive=True):
-        if not any(map(_is_hidden, hit.split(os.sep)[literal:])):
+        if not any(map(is_hidden, hit.split(os.sep)[literal:])):
             yield hit
 
 
 def visible_files(path: str, suffixes: Sequence[str] = ("",)) -> Iterator[str]:
     """Yield the files of a local directory, or those that a pattern matches, in order."""
-    for hit in _visible_matches(path):
+    for hit in visible_matches(path):
         yield from _walk(hit, suffixes) if os.path.isdir(hit) else [hit]
 
 
@@ -242,11 +240,6 @@ def _names_below(place: str) -> Iterator[str]:
 
 def _raise_unreadable(error: OSError) -> None:
     raise UsageError(f"cannot read directory {error.filename!r}: {error.strerror}") from error
-
-
-def _is_hidden(path: str) -> bool:
-    name = os.path.basename(path)
-    return name.startswith("_") or storage.is_hidden(name)
 
 
 COMPRESSION_SUFFIXES = (".gz", ".bz2", ".zst", ".xz", ".lz4")

@@ -54,11 +54,15 @@ class Orc(TypedFiles):
 
 def _stripes(orc: ORCFile) -> Iterator[Part]:
     # pyarrow does not tell the rows of a stripe, so a column is read: of numbers, if there is one.
-    counted = counted_column(orc.schema)
+    counted, found = counted_column(orc.schema), 0
     for stripe in range(orc.nstripes):
         rows = orc.read_stripe(stripe, columns=counted).num_rows
         nbytes = orc.content_length // orc.nstripes
+        found += rows
         yield Part(stripe, stripe + 1, rows, nbytes, nbytes * _EXPANSION)
+    # Damage may have removed stripes from the footer.
+    if found != orc.nrows:
+        raise ValueError(f"its footer counts {orc.nrows:,} rows but its stripes hold {found:,}")
 
 
 def _read(

@@ -1,8 +1,8 @@
 """`TextFiles`, the base of the sources of text: CSV and JSON.
 
 It opens and decompresses files, divides them into chunks, and makes batches of their rows. Plain
-files are read by byte ranges. Compressed files, and files in encodings such as UTF-16, can only be
-read from the beginning.
+files are read by byte ranges. Compressed files, and files in other encodings than UTF-8, can only
+be read from the beginning.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import contextlib
 import functools
 import lzma
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,7 +25,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.arrow_arrays import with_nulls_at
 from beam_tfrecord.features.arrow_types import is_list
 from beam_tfrecord.features.convert_to_schema import NoConversion, convert
-from beam_tfrecord.features.converting import convert_each
+from beam_tfrecord.features.converting import cast, convert_each
 from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Unit
 from beam_tfrecord.sources.file_parts import raise_infrastructure
 from beam_tfrecord.sources.files import FileSource
@@ -33,7 +33,7 @@ from beam_tfrecord.sources.hive import with_partitions
 from beam_tfrecord.sources.rejects import without_rows
 from beam_tfrecord.storage import is_in_zip, is_remote, open_read, plain_path
 
-MIN_CHUNK_BYTES = 16
+_MIN_CHUNK_BYTES = 16
 # Bytes to read at a time, few enough for the processor's cache.
 BLOCK_BYTES = 2**20
 # Longest row.
@@ -52,24 +52,21 @@ def compression_of(file: InputFile) -> str | None:
 def is_stream(file: InputFile, encoding: str) -> bool:
     """Return whether `file` can only be read from its beginning."""
     is_packed = compression_of(file) is not None or is_in_zip(file.path)
-    return is_packed or not is_ascii_compatible(encoding)
+    return is_packed or not is_utf8(encoding)
 
 
 class Text:
-    """The text of an open CSV file, as bytes in an ASCII superset."""
+    """The text of an open file, in UTF-8."""
 
-    def __init__(self, pieces: Iterator[bytes], file: InputFile, encoding: str) -> None:
-        self.encoding = encoding if is_ascii_compatible(encoding) else "utf-8"
-        self._pieces, self._file, self._encoding_of_file = pieces, file, encoding
-        self._left = b""
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces, self._left = pieces, b""
 
     def read(self, size: int) -> bytes:
         pieces = [self._left] if self._left else []
         length = len(self._left)
-        with _as_data_errors(self._file, self._encoding_of_file):
-            while length < size and (piece := next(self._pieces, None)) is not None:
-                pieces.append(piece)
-                length += len(piece)
+        while length < size and (piece := next(self._pieces, None)) is not None:
+            pieces.append(piece)
+            length += len(piece)
         data = b"".join(pieces)
         self._left = data[size:]
         return data[:size]
@@ -77,29 +74,32 @@ class Text:
 
 @contextlib.contextmanager
 def open_text(file: InputFile, encoding: str, start: int, stop: int) -> Iterator[Text]:
-    """Open `file` as bytes in an ASCII superset.
+    """Open the text of `file` in UTF-8.
 
-    If `is_stream` is True for the file, it is decompressed and, if its encoding is not compatible
-    with ASCII, converted to UTF-8; `start` counts the bytes of the result. For any other file, the
-    text is the bytes `start` to `stop`.
+    If `is_stream` is True for the file, it is decompressed and converted to UTF-8, and `start`
+    counts the bytes of the result. For any other file, the text is the bytes `start` to `stop`.
     """
-    with contextlib.ExitStack() as stack:
-        with _as_data_errors(file, encoding):
-            kind = compression_of(file)
-            raw = stack.enter_context(_opened(file, kind))
-        pieces: Iterable[bytes]
+    with contextlib.closing(_pieces(file, encoding, start, stop)) as pieces:
+        text = Text(pieces)
+        if is_stream(file, encoding):
+            text.read(start)
+        yield text
+
+
+def _pieces(file: InputFile, encoding: str, start: int, stop: int) -> Generator[bytes, None, None]:
+    """Yield the bytes of the text of a file."""
+    kind = compression_of(file)
+    with _as_data_errors(file, encoding), _opened(file, kind) as raw:
+        pieces: Iterable[bytes] = iter(functools.partial(raw.read, BLOCK_BYTES), b"")
         if not is_stream(file, encoding):
             pieces = _range(raw, start, stop)
         elif kind in ("bz2", "xz"):
             pieces = _decompressed(raw, kind)
-        else:
-            pieces = iter(functools.partial(raw.read, BLOCK_BYTES), b"")
-        if not is_ascii_compatible(encoding):
-            pieces = (decoded.encode() for decoded in codecs.iterdecode(pieces, encoding))
-        text = Text(iter(pieces), file, encoding)
-        if is_stream(file, encoding):
-            text.read(start)
-        yield text
+        if not is_utf8(encoding):
+            # Invalid bytes become invalid UTF-8, for which the kernel rejects rows.
+            texts = codecs.iterdecode(pieces, encoding, "surrogateescape")
+            pieces = (text.encode("utf-8", "surrogatepass") for text in texts)
+        yield from pieces
 
 
 @contextlib.contextmanager
@@ -179,32 +179,11 @@ def is_utf8(encoding: str) -> bool:
     return codec_name(encoding) in ("utf-8", "utf-8-sig")
 
 
-@functools.lru_cache
-def is_ascii_compatible(encoding: str) -> bool:
-    """Return whether every byte below 128 is an ASCII character; then files can be cut at bytes.
-
-    That is true of UTF-8 and of encodings with one byte for each character. In other encodings, the
-    second byte of a character may have the value of a quote or a delimiter.
-    """
-    if is_utf8(encoding):
-        return True
-    alone = (bytes([byte]).decode(encoding, "replace") for byte in range(128))
-    if any(character != chr(byte) for byte, character in enumerate(alone)):
-        return False
-    pairs = (bytes([byte, ord("A")]).decode(encoding, "replace") for byte in range(128, 256))
-    return all(len(pair) == 2 and pair[1] == "A" for pair in pairs)
-
-
 class TextFiles(FileSource):
     """Base of the sources of text files, which have the option `chunk_bytes`."""
 
     quick_scans: ClassVar[int] = 16
     chunk_bytes: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.chunk_bytes < MIN_CHUNK_BYTES:
-            raise UsageError(f"chunk_bytes is {self.chunk_bytes}: pass {MIN_CHUNK_BYTES} or more")
 
     @property
     def text_encoding(self) -> str:
@@ -212,7 +191,7 @@ class TextFiles(FileSource):
         return "utf-8"
 
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        step = self.chunk_bytes * (self.unit_bytes // UNIT_BYTES)
+        step = max(_MIN_CHUNK_BYTES, self.chunk_bytes) * (self.unit_bytes // UNIT_BYTES)
         if is_stream(file, self.text_encoding):
             step = max(file.bytes, 1)
         for index, start in enumerate(range(0, max(file.bytes, 1), step)):
@@ -244,8 +223,11 @@ def batch_of(
     names = [*columns, ""]
     data = pa.RecordBatch.from_arrays([*columns.values(), pa.nulls(rows)], names)
     data = with_partitions(data.select(range(len(columns))), unit.file, schema)
+    floats = {field.name for field in schema if pa.types.is_floating(field.type)}
+    paths = {name: value for name, value in unit.file.partitions if name in floats and value}
+    exact = {**numbers, **{name: pa.repeat(value, rows) for name, value in paths.items()}}
     origin = Origin(unit.name, unit.index, first_row, address=address)
-    batch = Batch(data, origin, numbers=pa.RecordBatch.from_pydict(numbers) if numbers else None)
+    batch = Batch(data, origin, numbers=pa.RecordBatch.from_pydict(exact) if exact else None)
     return without_rows(batch, rejects)
 
 
@@ -274,10 +256,7 @@ def converted(values: pa.Array, arrow: pa.DataType) -> tuple[pa.Array, list[int]
 
 
 def _cast(values: pa.Array, arrow: pa.DataType) -> pa.Array:
-    if values.null_count == len(values):
-        # Arrow's cast of nulls alone to lists of a fixed size leaves their items undefined.
-        return pa.nulls(len(values), arrow)
-    made = values.cast(arrow)
+    made = cast(values, arrow)
     if _infinities(made) > _infinities(values):
         raise pa.ArrowInvalid("a number is too large for float32")
     return made

@@ -50,7 +50,8 @@ _PARTS_IN_UNIT = 16
 class Part(NamedTuple):
     """A part of a file that can be read on its own; `start` and `stop` are as its format counts.
 
-    `encoded_bytes` estimates its size in records; formats leave it to `TypedFiles`.
+    `encoded_bytes` estimates its size in records. A format leaves it to `TypedFiles`, or gives all
+    sizes without those of columns that are not read.
     """
 
     start: int
@@ -79,11 +80,13 @@ class OpenTable(NamedTuple):
         parts: The parts of the file, in order; only scans use them.
         read: Yields some columns, at least one, of the parts between a `start` and a `stop`. Its
             batches may have more than `batch_rows` rows.
+        reader: What a library opened, if scans of the format use it.
     """
 
     schema: pa.Schema
     parts: Iterable[Part]
     read: Callable[[int, int, pa.Schema, int], Iterator[pa.RecordBatch]]
+    reader: Any = None
 
 
 _Rows = TypeVar("_Rows", Part, pa.RecordBatch)
@@ -115,6 +118,10 @@ class TypedFiles(TypedOptions, FileSource):
     detail_type: ClassVar[Any] = PartUnit
     # Whether only a scan knows the columns of a file.
     schema_from_scan: ClassVar[bool] = False
+    # Whether its parts are read as the types of the schema, and not as those of the file.
+    converts: ClassVar[bool] = False
+    # What to do if the types of a column have no common type.
+    if_types_differ: ClassVar[str] = "pass --schema"
     # The number of the first row of a file.
     first_row: ClassVar[int] = 0
     # The name of the format in messages, and what a library raises for damage.
@@ -133,7 +140,11 @@ class TypedFiles(TypedOptions, FileSource):
             share = len(fields) / max(1, len(table.schema))
             per_row = framing_bytes(field.name for field in fields)
             parts: list[Part] = []
-            for start, stop, rows, *sizes, _, _ in self._guarded(table.parts, file, 0):
+            for part in self._guarded(table.parts, file, 0):
+                if part.encoded_bytes:
+                    parts.append(part)
+                    continue
+                start, stop, rows, *sizes, _, _ = part
                 nbytes, decoded = (int(share * size) for size in sizes)
                 check_size(nbytes, f"part {len(parts)}", file)
                 parts.append(Part(start, stop, rows, nbytes, decoded, rows * per_row + decoded))
@@ -155,12 +166,8 @@ class TypedFiles(TypedOptions, FileSource):
             try:
                 table = self.open(raw, file)
             except self.faults as error:
-                raise incomplete(file, self.title, error, self.advice(file)) from error
+                raise incomplete(file, self.title, error) from error
             yield table
-
-    def advice(self, file: InputFile) -> str:
-        """Return what to do about a damaged file, if that is special."""
-        return ""
 
     def _guarded(self, found: Iterable[_Rows], file: InputFile, row: int) -> Iterator[_Rows]:
         """Yield parts or batches of a file; an error names the row from which it is damaged."""
@@ -169,7 +176,7 @@ class TypedFiles(TypedOptions, FileSource):
                 yield rows
                 row += rows.num_rows
         except self.faults as error:
-            raise unreadable(file, row, error, self.advice(file)) from error
+            raise unreadable(file, row, error) from error
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         """Join neighbouring parts up to `unit_bytes` of decoded data.
@@ -241,7 +248,7 @@ class TypedFiles(TypedOptions, FileSource):
                 first, before = next(pairs)
                 raise SchemaConflict(
                     f"column {name!r} is {field.type} in {file.name} but {before.type} in "
-                    f"{first.name}: pass --schema"
+                    f"{first.name}: {self.if_types_differ}"
                 )
             joined = wider
         is_nullable = any(field.nullable for _, field in having)
@@ -275,8 +282,12 @@ class TypedFiles(TypedOptions, FileSource):
     ) -> Iterator[Batch]:
         first_row, _, inside = unit.detail
         inside = table.schema if inside is None else inside
-        wanted = _wanted(unit, inside, schema, self.union)
-        fields = pa.schema([inside.field(name) for name in wanted.names or counted_column(inside)])
+        wanted = pa.schema(fields_inside(schema, inside.names, unit.file, union=self.union))
+        fields = wanted
+        if not self.converts:
+            _check_casts(wanted, inside, unit.file)
+            names = wanted.names or counted_column(inside)
+            fields = pa.schema([inside.field(name) for name in names])
         address = (f"{unit.file.name} row ", first_row)
         rows = run.row
         batches = table.read(run.start, run.stop, fields, batch_rows)
@@ -371,17 +382,15 @@ def _spans(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
     return [*spans, (start, len(sizes))]
 
 
-def _wanted(unit: Unit, inside: pa.Schema, schema: pa.Schema, union: bool) -> pa.Schema:
-    """Return the fields of `schema` that are columns inside the file, not in its path."""
-    wanted = pa.schema(fields_inside(schema, inside.names, unit.file, union=union))
+def _check_casts(wanted: pa.Schema, inside: pa.Schema, file: InputFile) -> None:
+    """Check that the columns of a file can become the `wanted` ones."""
     for field in wanted:
         of = inside.field(field.name).type
         if not can_cast(of, field.type):
             raise SchemaConflict(
-                f"column {field.name!r} is {of} in {unit.file.name} but {field.type} in the "
-                f"schema: change it to {of} there, or convert it with --map"
+                f"column {field.name!r} is {of} in {file.name} but {field.type} in the schema: "
+                f"change it to {of} there, or convert it with --map"
             )
-    return wanted
 
 
 def _batch(

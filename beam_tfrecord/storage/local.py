@@ -155,9 +155,11 @@ class LocalFilesystem:
             os.write(descriptor, token.encode())
             yield token
         finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(path)
-            os.close(descriptor)
+            try:
+                with contextlib.suppress(FileNotFoundError):
+                    os.remove(path)
+            finally:
+                os.close(descriptor)
 
 
 def _locked(path: str) -> int | None:

@@ -1,7 +1,7 @@
 """Reads the members of zip files as files, by URLs such as ``zip:///data/a.zip!/train/1.csv``.
 
 The file itself may lie on any filesystem: ``zip+gs://bucket/a.zip!/1.csv``. A compressed member can
-only be read from its start. So a reader that jumps in one reads a temporary copy, which is not in
+only be read from its start. So the first jump back in one makes a temporary copy, which is not in
 memory if it is large. A wrong CRC is an error in both cases.
 """
 
@@ -29,9 +29,7 @@ from beam_tfrecord.storage.paths import Entry, is_plain_name, public_path
 _END = "!"
 # Archives that a process keeps open, which hold about 1 kB for each of their members.
 _MOST_OPEN = 8
-# A jump over fewer bytes reads them, and no copy is made for it.
-_JUMP_BYTES = 2**20
-_COPY_STEP_BYTES = 2**20
+_BUFFER_BYTES = 2**20
 _IN_MEMORY_BYTES = 8 * 2**20
 # Of the other methods, `zipfile` has all in memory that some bytes become: gigabytes of bzip2.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -209,7 +207,7 @@ class ZipFilesystem:
         file = _Member(opened, info, shown, is_same)
         if buffer_bytes == 0:
             return cast(BinaryIO, file)
-        return io.BufferedReader(file, buffer_bytes or _JUMP_BYTES)
+        return io.BufferedReader(file, buffer_bytes or _BUFFER_BYTES)
 
     def _archive(self, path: str) -> _Archive:
         """Return an open archive, which is read anew if it has changed."""
@@ -257,10 +255,9 @@ class _Member(io.RawIOBase):
         self._archive, self._info = archive, info
         self._shown, self._is_same = shown, is_same
         self._at = 0
-        # The member from its start, and how many of its bytes were read.
-        self._stream: IO[bytes] | None = None
-        self._passed = 0
-        self._copy: IO[bytes] | None = None
+        # The member as `zipfile` reads it, or its copy.
+        self._file: IO[bytes] | None = None
+        self._is_copy = False
 
     def readable(self) -> bool:
         """Return True."""
@@ -285,57 +282,30 @@ class _Member(io.RawIOBase):
     def readinto(self, out: Any) -> int:
         """Fill a buffer up to the end of the member, and return the number of bytes."""
         view = memoryview(out).cast("B")
-        filled = 0
-        while filled < len(view) and (piece := self._next(len(view) - filled)):
-            view[filled : filled + len(piece)] = piece
-            filled += len(piece)
-        return filled
-
-    def readall(self) -> bytes:
-        """Return the bytes from the position to the end; errors as of `readinto`."""
-        pieces = []
-        while piece := self._next(max(1, self._info.file_size - self._at)):
-            pieces.append(piece)
-        return b"".join(pieces)
-
-    def _next(self, most: int) -> bytes:
-        """Return some bytes at the position, and move it; none at the end."""
         with self._described():
-            self._reach()
-            piece = self._streamed(most) if self._copy is None else self._copy.read(most)
+            file = self._file_at_position()
+            piece = file.read(len(view))
+            if len(piece) < len(view) and file.tell() < self._info.file_size:
+                raise EOFError("it is cut off")
+        view[: len(piece)] = piece
         self._at += len(piece)
-        return piece
+        return len(piece)
 
-    def _reach(self) -> None:
-        """Make the next read begin at the position."""
-        if self._copy is None:
-            if self._stream is None or self._at == 0 < self._passed:
-                self._restart()
-            if not 0 <= self._at - self._passed <= _JUMP_BYTES:
-                self._make_copy()
-        if self._copy is not None:
-            self._copy.seek(self._at)
-            return
-        while self._passed < self._at and self._streamed(self._at - self._passed):
-            pass
+    def _file_at_position(self) -> IO[bytes]:
+        file = self._file = self._file or self._opened()
+        if self._at != file.tell():
+            if 0 < self._at < file.tell() and not self._is_copy:
+                self._file, self._is_copy = self._copied(), True
+                self._close(file)
+                file = self._file
+            file.seek(self._at)
+        return file
 
-    def _restart(self) -> None:
-        """Open the member at its start."""
-        self._close_stream()
+    def _opened(self) -> IO[bytes]:
         with self._archive.lock:
-            self._stream = self._archive.zip.open(self._info)
-        self._passed = 0
+            return self._archive.zip.open(self._info)
 
-    def _streamed(self, most: int) -> bytes:
-        """Return the next bytes of the stream; `zipfile` compares the CRC at the end."""
-        stream: Any = self._stream
-        piece: bytes = stream.read1(most)
-        self._passed += len(piece)
-        if not piece and self._passed < self._info.file_size:
-            raise EOFError("it is cut off")
-        return piece
-
-    def _make_copy(self) -> None:
+    def _copied(self) -> IO[bytes]:
         """Copy the complete member, so that its CRC is compared before a byte is used."""
         size, directory = self._info.file_size, tempfile.gettempdir()
         if size > _IN_MEMORY_BYTES and size > (free := shutil.disk_usage(directory).free):
@@ -343,16 +313,15 @@ class _Member(io.RawIOBase):
                 f"{self._shown!r} has {size:,} bytes unpacked, and {directory!r} has space for "
                 f"{free:,}: set TMPDIR to a larger disk, or unpack the zip file"
             )
-        self._restart()
         copy = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115
         try:
-            while piece := self._streamed(_COPY_STEP_BYTES):
-                copy.write(piece)
+            member = self._opened()
+            shutil.copyfileobj(member, copy, _BUFFER_BYTES)
+            self._close(member)
         except BaseException:
             copy.close()
             raise
-        self._copy = cast(IO[bytes], copy)
-        self._close_stream()
+        return cast(IO[bytes], copy)
 
     @contextlib.contextmanager
     def _described(self) -> Iterator[None]:
@@ -366,16 +335,13 @@ class _Member(io.RawIOBase):
                 raise _changed(self._shown) from error
             raise OSError(str(error) or "it is damaged") from error
 
-    def _close_stream(self) -> None:
-        if self._stream is not None:
-            with self._archive.lock:
-                self._stream.close()
-            self._stream = None
-
     def close(self) -> None:
         """Close the member, and remove its copy."""
-        if not self.closed:
-            self._close_stream()
-            if self._copy is not None:
-                self._copy.close()
+        if self._file is not None:
+            self._close(self._file)
+            self._file = None
         super().close()
+
+    def _close(self, file: IO[bytes]) -> None:
+        with self._archive.lock:
+            file.close()

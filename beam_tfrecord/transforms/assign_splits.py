@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import apache_beam as beam
 import numpy as np
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.job_batch import as_job_batch
-from beam_tfrecord.layout import SPLIT_TWICE, Layout, make_splits
-from beam_tfrecord.transforms import display
+from beam_tfrecord.layout import Layout, make_splits
 from beam_tfrecord.transforms.graph import (
     RecordsWay,
-    assigned_splits,
     check_batches,
-    mark_splits,
     mark_step,
+    remember_reader,
     step_label,
 )
 from beam_tfrecord.transforms.map_rows import MapBatches as MapBatches
 from beam_tfrecord.transforms.map_rows import MapRows as MapRows
-from beam_tfrecord.transforms.map_rows import remember_reader
 from beam_tfrecord.transforms.rows import BatchRows as BatchRows
 from beam_tfrecord.type_checks import check_seed
 from beam_tfrecord.workdir.faults import Guarded
@@ -47,7 +42,7 @@ class AssignSplits(beam.PTransform):
         seed: Seed of the hash that decides the split.
 
     Raises:
-        UsageError: The arguments do not fit together, or the rows have a split.
+        UsageError: The arguments do not fit together.
     """
 
     def __init__(
@@ -74,19 +69,9 @@ class AssignSplits(beam.PTransform):
         step._layout, step._schema, step._faults = layout, schema, faults
         return step
 
-    def display_data(self) -> dict[str, Any]:
-        """Return the settings that a runner's page shows for this step."""
-        return {
-            name: value
-            for name, value in display.of_layout(self._layout).items()
-            if name in ("splits", "split_column", "group", "seed")
-        }
-
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Add the step that divides every batch by split."""
         check_batches(batches, self)
-        if assigned_splits(batches).certain:
-            raise UsageError(SPLIT_TWICE)
         step = step_label(batches.pipeline)
         split = RecordsWay(
             functools.partial(split_batch, layout=self._layout, schema=self._schema), step
@@ -95,7 +80,7 @@ class AssignSplits(beam.PTransform):
             Guarded(split, self._faults)
         ).with_output_types(Batch)
         mark_step(assigned, step)
-        mark_splits(assigned, self._layout.splits)
+        assigned.beam_tfrecord_has_splits = True
         remember_reader(batches, assigned, self)
         return assigned
 

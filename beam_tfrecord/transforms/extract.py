@@ -19,7 +19,6 @@ from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import Inputs
 from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.runner_traits import check_lossless
-from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.graph import Sink, check_input, step_paths_to
 from beam_tfrecord.transforms.rows import batches_of
 from beam_tfrecord.transforms.write import write_batches
@@ -65,12 +64,6 @@ class ExtractToParquet(Sink):
             budget=parse_budget(max_rejects),
             overwrite=overwrite,
             info={"runner": "beam"},
-        )
-
-    def display_data(self) -> dict[str, Any]:
-        """Return the settings that a runner's page shows for this step."""
-        return display.shown(
-            output=display.place(self._job.target.directory), overwrite=self._job.overwrite
         )
 
     def expand(self, elements: beam.PCollection) -> beam.PCollection[str]:

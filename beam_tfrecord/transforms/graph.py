@@ -23,7 +23,6 @@ from apache_beam.typehints import row_type, typehints
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import TargetExists, UsageError
 from beam_tfrecord.job_batch import StepPath, as_job_batch, needs_batches
-from beam_tfrecord.layout import Splits
 from beam_tfrecord.records.rows import is_example_class
 from beam_tfrecord.storage import is_remote
 from beam_tfrecord.workdir.target import Target
@@ -51,10 +50,9 @@ def step_label(pipeline: beam.Pipeline) -> str:
     return str(pipeline.transforms_stack[-1].full_label)
 
 
-def mark_step(batches: beam.PCollection, step: str, *, is_reader: bool = False) -> None:
+def mark_step(batches: beam.PCollection, step: str) -> None:
     """Mark a PCollection as the output of a step of this package."""
     batches.beam_tfrecord_step = step
-    batches.beam_tfrecord_is_read = is_reader
 
 
 def step_paths_to(rows: beam.PCollection) -> tuple[StepPath, ...]:
@@ -90,12 +88,9 @@ def step_paths_to(rows: beam.PCollection) -> tuple[StepPath, ...]:
     return paths(rows)
 
 
-def is_step(batches: beam.PCollection) -> bool:
-    """Return whether a PCollection is the output of a step of this package or of a Flatten."""
-    is_flatten = batches.producer is not None and isinstance(
-        batches.producer.transform, beam.Flatten
-    )
-    return is_flatten or hasattr(batches, "beam_tfrecord_step")
+def is_flatten(rows: beam.PCollection) -> bool:
+    """Return whether a PCollection is the output of a Flatten."""
+    return rows.producer is not None and isinstance(rows.producer.transform, beam.Flatten)
 
 
 def inputs_of(rows: beam.PCollection) -> tuple[beam.PCollection, ...]:
@@ -107,6 +102,46 @@ def inputs_of(rows: beam.PCollection) -> tuple[beam.PCollection, ...]:
 def side_inputs_of(rows: beam.PCollection) -> tuple[beam.PCollection, ...]:
     """Return the side inputs of the step that produces a PCollection."""
     return tuple(side.pvalue for side in rows.producer.side_inputs) if rows.producer else ()
+
+
+@dataclasses.dataclass(eq=False)
+class Rereading(beam.PTransform):
+    """Reads the rows of a step again: reads those of its inputs, and applies the step.
+
+    Used when all rows must be seen (for example to infer types) before any row is encoded. A side
+    input computed from the rows themselves would make the runner store all of them.
+    """
+
+    readers: tuple[beam.PTransform, ...]
+    step: beam.PTransform
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
+        """Read with all readers, and apply the step."""
+        read = tuple(begin | f"Read{number}" >> one for number, one in enumerate(self.readers))
+        return (read if isinstance(self.step, beam.Flatten) else read[0]) | "Step" >> self.step
+
+
+def reader_of(batches: beam.PCollection) -> beam.PTransform | None:
+    """Return a transform that reads the elements of `batches` again; None if it is unknown."""
+    known: beam.PTransform | None = getattr(batches, "beam_tfrecord_reader", None)
+    if known is None and is_flatten(batches):
+        readers = [reader_of(one) for one in inputs_of(batches)]
+        found = tuple(reader for reader in readers if reader is not None)
+        if found and len(found) == len(readers):
+            return Rereading(found, beam.Flatten())
+    return known
+
+
+def remember_reader(
+    before: beam.PCollection, after: beam.PCollection, step: beam.PTransform
+) -> None:
+    """Attach to `after` a transform that reads its rows again, such as to infer their types."""
+    reader = reader_of(before)
+    if reader is not None:
+        after.beam_tfrecord_reader = Rereading((reader,), step)
 
 
 def element_kind(hint: Any) -> str:
@@ -202,50 +237,17 @@ class _Sinks(PipelineVisitor):
             self.found.append(transform_node.transform)
 
 
-@dataclasses.dataclass(frozen=True)
-class Assigned:
-    """The splits that earlier steps assigned to rows, as far as the graph shows."""
-
-    splits: tuple[Splits, ...]
-    certain: tuple[Splits, ...]
-    are_everywhere: bool
-    are_missing: bool
-    are_lost: bool
-
-
-def mark_splits(batches: beam.PCollection, splits: Splits) -> None:
-    """Mark a PCollection of batches as rows with assigned splits."""
-    batches.beam_tfrecord_splits = splits
-
-
-def assigned_splits(rows: beam.PCollection, *, is_plain: bool = False) -> Assigned:
-    """Find the `AssignSplits` steps that come before a PCollection."""
-    splits: list[Splits] = []
-    certain: list[Splits] = []
-    are_everywhere, are_missing, are_lost = True, False, False
-    # Each with two flags: a form without splits follows, and only steps of this package follow.
-    pending = [(rows, is_plain, True)]
-    seen = set()
+def has_splits(rows: beam.PCollection) -> bool:
+    """Return whether an `AssignSplits` comes before a PCollection, as far as the graph shows."""
+    pending, seen = [rows], set()
     while pending:
-        state = one, is_plain, is_ours = pending.pop()
-        if state in seen:
+        if (one := pending.pop()) in seen:
             continue
-        seen.add(state)
-        is_plain = is_plain or is_plain_kind(one)
-        assigned: Splits | None = getattr(one, "beam_tfrecord_splits", None)
-        if assigned is not None:
-            are_lost |= is_plain
-            if not is_plain:
-                splits.append(assigned)
-                certain += [assigned] if is_ours else []
-            continue
-        is_ours &= is_step(one)
-        if is_ours and getattr(one, "beam_tfrecord_is_read", False):
-            are_missing = True
-        inputs = inputs_of(one)
-        are_everywhere &= bool(inputs)
-        pending += [(before, is_plain, is_ours) for before in inputs]
-    return Assigned(tuple(splits), tuple(certain), are_everywhere, are_missing, are_lost)
+        if getattr(one, "beam_tfrecord_has_splits", False):
+            return True
+        seen.add(one)
+        pending += inputs_of(one)
+    return False
 
 
 def fitted_of(rows: Any) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
-from beam_tfrecord.batch import Batch, Reject
+from beam_tfrecord.batch import Batch
 from beam_tfrecord.beam_steps import in_one_window
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.schema import Schema
@@ -18,38 +18,21 @@ from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types, returned_schema
 from beam_tfrecord.records.rows import Mapped, call_on_rows, error_text, mapped_batch
 from beam_tfrecord.sizes import counted
-from beam_tfrecord.transforms import display
-from beam_tfrecord.transforms.graph import RecordsWay, check_batches, mark_step, step_label
-from beam_tfrecord.transforms.reading import NO_SCHEMA, NOTHING, reader_of
+from beam_tfrecord.transforms.graph import (
+    RecordsWay,
+    check_batches,
+    mark_step,
+    reader_of,
+    remember_reader,
+    step_label,
+)
+from beam_tfrecord.transforms.planning import NO_SCHEMA
+from beam_tfrecord.transforms.reading import NOTHING
 from beam_tfrecord.transforms.rows import as_arrow_schema
 from beam_tfrecord.workdir.faults import Guarded
 from beam_tfrecord.workdir.stored_plan import TYPES, Stored, load_schema
 
 RowFunction = Callable[[dict[str, Any]], Any]
-
-
-@dataclasses.dataclass(eq=False)
-class Chain(beam.PTransform):
-    """A reader followed by a transform of its batches, to read transformed batches again."""
-
-    reader: beam.PTransform
-    step: beam.PTransform
-
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
-        """Read the batches and transform them."""
-        return begin | "Read" >> self.reader | "Step" >> self.step
-
-
-def remember_reader(
-    before: beam.PCollection, after: beam.PCollection, step: beam.PTransform
-) -> None:
-    """Attach to `after` a transform that reads its rows again, such as to infer their types."""
-    reader = reader_of(before)
-    if reader is not None:
-        after.beam_tfrecord_reader = Chain(reader, step)
 
 
 @dataclasses.dataclass(eq=False)
@@ -85,12 +68,6 @@ class MapRows(beam.PTransform):
         super().__init__()
         if not isinstance(self.function, beam.DoFn) and not callable(self.function):
             raise UsageError(f"MapRows needs a function or a DoFn, not {self.function!r}")
-
-    def display_data(self) -> dict[str, Any]:
-        """Return the settings that a runner's page shows for this step."""
-        return display.shown(
-            function=display.function_name(self.function), schema=display.schema_text(self.schema)
-        )
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Add the step that calls the function on every batch."""
@@ -163,10 +140,10 @@ class _MapRows(_RowDoFn):
         self._mapped = Guarded(RecordsWay(self._map, step), faults)
 
     def process(self, batch: Batch, schema: pa.Schema) -> Iterator[Batch]:
-        yield from self._mapped((batch, schema))
+        yield from self._mapped((as_job_batch(batch), schema))
 
     def _map(self, task: tuple[Batch, pa.Schema]) -> Iterator[Batch]:
-        batch, schema = as_job_batch(task[0]), task[1]
+        batch, schema = task
         if not batch.data.num_columns:
             yield batch
             return
@@ -247,12 +224,6 @@ class MapBatches(beam.PTransform):
     def __post_init__(self) -> None:
         super().__init__()
 
-    def display_data(self) -> dict[str, Any]:
-        """Return the settings that a runner's page shows for this step."""
-        return display.shown(
-            function=display.function_name(self.function), keeps_rows=self.keeps_rows
-        )
-
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Add the step that calls the function on every batch."""
         check_batches(batches, self)
@@ -307,17 +278,8 @@ def map_batch(
 
 def _rejected_batch(batch: Batch, error: Exception) -> Iterator[Batch]:
     """Yield a batch without rows, with a reject for each row of `batch`."""
-    origin = batch.exact_origin
     text = error_text(error)
-    if origin is None:
-        rejects = (Reject("", -1, "", "map-error", text),) * batch.num_rows
-    else:
-        numbers = origin.row_numbers(batch.num_rows).tolist()
-        places = [(number, origin.address_of(number)) for number in numbers]
-        rejects = tuple(
-            Reject(origin.unit, row, "", "map-error", f"{where}: {text}", address=where)
-            for row, where in places
-        )
+    rejects = (batch.reject(row, "map-error", text) for row in range(batch.num_rows))
     # No columns, since it is unknown which columns the function would have returned.
     rows_read = as_job_batch(batch).rows_counted
     lost = as_job_batch(batch).replace(data=NOTHING, origin=None, rows_read=rows_read)

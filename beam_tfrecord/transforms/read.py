@@ -6,15 +6,15 @@ those of `ReadOptions`.
 
 import dataclasses
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar
 
+import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
-from beam_tfrecord.calls import takes_too, with_arguments
+from beam_tfrecord.calls import describe_arguments
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.inputs import SOURCES
 from beam_tfrecord.options import sources
@@ -23,13 +23,7 @@ from beam_tfrecord.options.option import Option
 from beam_tfrecord.selection.select import make_selection
 from beam_tfrecord.sources.base import Source, with_selection
 from beam_tfrecord.sources.memory.source import OnDisk, until_exit
-from beam_tfrecord.sources.numpy.memory import named_arrays, spill_arrays
-from beam_tfrecord.sources.sql.source import texts_of
-from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.reading import ReadBatches
-
-# The name of a table, plain or quoted, perhaps after the name of its schema and a dot.
-_NAME = re.compile(r'(?:[\w$]+|"[^"]+"|`[^`]+`)(?:\.(?:[\w$]+|"[^"]+"|`[^`]+`))*')
 
 # Tables of arguments read better than what the formatter makes of them.
 # fmt: off
@@ -41,6 +35,18 @@ class ReadOptions(SelectOptions):
     batch_rows: Annotated[int, Option(
         "Maximum number of rows per batch; does not affect the dataset.")] = DEFAULT_BATCH_ROWS
 
+    def __post_init__(self) -> None:
+        """Set up the transform that inherits the options."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TempDirOption:
+    """Where data in memory goes."""
+
+    temp_dir: Annotated[str | None, Option(
+        "Directory for data in memory, which every worker must see; None means the temporary "
+        "directory of this machine.")] = None
+
 
 @dataclasses.dataclass(frozen=True)
 class _Csv(ReadOptions, sources.CsvOptions, sources.FileOptions):
@@ -50,11 +56,6 @@ class _Csv(ReadOptions, sources.CsvOptions, sources.FileOptions):
 @dataclasses.dataclass(frozen=True)
 class _Json(ReadOptions, sources.JsonOptions, sources.FileOptions):
     """The arguments of `ReadFromJson`."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _Typed(ReadOptions, sources.TypedOptions, sources.FileOptions):
-    """The arguments of the readers of files that state their types."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,23 +79,19 @@ class _Coco(ReadOptions, sources.CocoOptions, sources.FileOptions):
 
 
 @dataclasses.dataclass(frozen=True)
+class _Typed(ReadOptions, sources.TypedOptions, sources.FileOptions):
+    """The arguments of the readers of files that state their types."""
+
+
+@dataclasses.dataclass(frozen=True)
 class _Lake(ReadOptions, sources.LakeOptions, sources.ColumnsOption):
     """The arguments of the readers of tables of a data lake."""
 
     paths: Annotated[str | os.PathLike[str], Option("Directory, URL or name of the table.")]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _TempDir:
-    """Where data in memory goes."""
-
-    temp_dir: Annotated[str | None, Option(
-        "Directory for data in memory, which every worker must see; None means the temporary "
-        "directory of this machine.")] = None
-
-
 @dataclasses.dataclass(frozen=True)
-class _Arrow(ReadOptions, sources.TypedOptions, sources.ColumnsOption, _TempDir):
+class _Arrow(ReadOptions, sources.TypedOptions, sources.ColumnsOption, TempDirOption):
     """The arguments of `ReadFromArrow`."""
 
     paths: Annotated[Any, Option(
@@ -104,7 +101,7 @@ class _Arrow(ReadOptions, sources.TypedOptions, sources.ColumnsOption, _TempDir)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Numpy(ReadOptions, sources.NumpyOptions, sources.ColumnsOption, _TempDir):
+class _Numpy(ReadOptions, sources.NumpyOptions, sources.ColumnsOption, TempDirOption):
     """The arguments of `ReadFromNumpy`."""
 
     paths: Annotated[
@@ -123,85 +120,65 @@ class _Sql(ReadOptions, sources.DatabaseOptions, sources.ColumnsOption):
     _: dataclasses.KW_ONLY
     password: Annotated[str | None, Option("The password itself.")] = None
 
-
-@dataclasses.dataclass(frozen=True)
-class _Jdbc(ReadOptions, sources.RowsOptions, sources.ColumnsOption):
-    """The arguments of `ReadFromJdbc`."""
-
-    table_name: Annotated[str | None, Option("Table or view; `query` overrides it.")]
-    driver_class_name: Annotated[str | None, Option(
-        "Class of the JDBC driver; only ``jdbc:`` URLs need it.")]
-    jdbc_url: Annotated[str, Option("URL of the database.")]
-    username: Annotated[str | None, Option("User.")]
-    password: Annotated[str | None, Option("Password.")]
-    query: Annotated[str | None, Option("SELECT statement to read instead of the table.")] = None
-    disable_autocommit: Annotated[bool | None, Option(
-        "Has no effect: every read is a transaction.")] = None
-    output_parallelization: Annotated[bool | None, Option(
-        "Has no effect: partitions are always read in parallel.")] = None
-    fetch_size: Annotated[int | None, Option("Rows that the driver fetches at a time.")] = None
-    partition_column: Annotated[str | None, Option(
-        "Column to cut the rows by, instead of the key.")] = None
-    partitions: Annotated[int | None, Option(
-        "Number of partitions; None means by the number of rows and bytes.")] = None
-    connection_properties: Annotated[str | None, Option("``name=value;name=value``.")] = None
-    connection_init_sqls: Annotated[Sequence[str] | None, Option(
-        "Statements that every connection executes first.")] = None
-    max_connections: Annotated[int | None, Option(
-        "Largest number of connections; None or a negative number means no limit.")] = None
-    driver_jars: Annotated[str | None, Option("Jars of the driver, separated by commas.")] = None
-    expansion_service: Annotated[Any, Option("Has no effect: there is none.")] = None
-    classpath: Annotated[Sequence[str] | None, Option(
-        "Further jars: paths, URLs or Maven coordinates.")] = None
-    schema: Annotated[Any, Option("Must be None: types come from the database.")] = None
-    secret_manager: Annotated[str | None, Option("Must be None.")] = None
-
 # fmt: on
 
 
-class ReadFromSource(ReadBatches):
-    """Base class of the readers: a transform that can also read its source without a pipeline."""
+class SourceTransform(ReadOptions, beam.PTransform):
+    """A transform whose arguments are the options of a source.
+
+    A subclass inherits them from a dataclass, with their `__init__`. Its name ends with the kind of
+    the source.
+    """
 
     kind: ClassVar[str]
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        arguments = getattr(cls.__init__, "arguments", None)
-        if cls.__doc__ and arguments:
-            cls.__doc__ = with_arguments(cls.__doc__, arguments)
+        if (kind := cls.__name__.rpartition("From")[2].lower()) in SOURCES:
+            cls.kind = kind
+        describe_arguments(cls)
 
-    def _read(self, source: Source, options: ReadOptions) -> None:
+    def __post_init__(self) -> None:
+        beam.PTransform.__init__(self)
         selection = make_selection(
-            filter=options.filter, sample=options.sample, sample_seed=options.sample_seed
+            filter=self.filter, sample=self.sample, sample_seed=self.sample_seed
         )
-        ReadBatches.__init__(self, with_selection(source, selection), batch_rows=options.batch_rows)
+        general = {field.name for field in dataclasses.fields(ReadOptions)}
+        names = [field.name for field in dataclasses.fields(self) if field.name not in general]
+        options = {name: getattr(self, name) for name in names}
+        self.source = with_selection(self._source(options), selection)
+        # Neither data nor a password stay in the pipeline.
+        for name in ("paths", "password"):
+            self.__dict__.pop(name, None)
 
-    def _read_kind(self, options: ReadOptions, **changed: Any) -> None:
-        """Read the source of this kind, with the options of the names that it has."""
+    def _source(self, options: dict[str, Any]) -> Source:
+        """Return the source for options; subclasses whose arguments are others change them."""
         kind: Any = SOURCES[self.kind]
-        names = [field.name for field in dataclasses.fields(kind) if hasattr(options, field.name)]
-        self._read(kind(**{name: getattr(options, name) for name in names} | changed), options)
+        made: Source = kind(**options)
+        return made
+
+
+class ReadFromSource(SourceTransform):
+    """Base class of the readers: a transform that can also read its source without a pipeline."""
 
     def batches(self) -> Iterator[Batch]:
         """Iterate over the batches of the input in this process, without a pipeline."""
         return self.source.batches(batch_rows=self.batch_rows)
 
+    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
+        """Add the steps that plan and read to the pipeline."""
+        return ReadBatches(self.source, batch_rows=self.batch_rows).expand(begin)
 
-class ReadFromCsv(ReadFromSource):
+
+class ReadFromCsv(ReadFromSource, _Csv):
     """Read CSV files, plain or compressed (``.gz .bz2 .zst .lz4 .xz``), as `Batch`es.
 
     Raises:
         UsageError: The arguments do not fit together.
     """
 
-    kind = "csv"
 
-    @takes_too(_Csv)
-    def __init__(self, options: _Csv) -> None:
-        self._read_kind(options)
-
-
-class ReadFromJson(ReadFromSource):
+class ReadFromJson(ReadFromSource, _Json):
     """Read JSON Lines and JSON files, plain or compressed (``.gz .bz2 .zst .lz4 .xz``).
 
     A file is JSON Lines, an array of objects, or one or several objects over several lines.
@@ -210,14 +187,8 @@ class ReadFromJson(ReadFromSource):
         UsageError: The arguments do not fit together.
     """
 
-    kind = "json"
 
-    @takes_too(_Json)
-    def __init__(self, options: _Json) -> None:
-        self._read_kind(options)
-
-
-class ReadFromExcel(ReadFromSource):
+class ReadFromExcel(ReadFromSource, _Excel):
     """Read one sheet of each Excel workbook (``.xlsx``) as `Batch`es; row 1 names the columns.
 
     Text is the only type for a column with several kinds of values. Words for null may be errors
@@ -227,14 +198,8 @@ class ReadFromExcel(ReadFromSource):
         UsageError: The arguments do not fit together.
     """
 
-    kind = "excel"
 
-    @takes_too(_Excel)
-    def __init__(self, options: _Excel) -> None:
-        self._read_kind(options)
-
-
-class ReadFromTFRecord(ReadFromSource):
+class ReadFromTFRecord(ReadFromSource, _TFRecord):
     """Read datasets, or TFRecord files of other programs, as `Batch`es.
 
     The columns of a dataset have the types of its manifest. Those of other files are found in all
@@ -246,60 +211,40 @@ class ReadFromTFRecord(ReadFromSource):
         UsageError: The arguments do not fit together.
     """
 
-    kind = "tfrecord"
 
-    @takes_too(_TFRecord)
-    def __init__(self, options: _TFRecord) -> None:
-        self._read_kind(options)
-
-
-class _ReadFromTyped(ReadFromSource):
-    @takes_too(_Typed)
-    def __init__(self, options: _Typed) -> None:
-        self._read_kind(options)
-
-
-class ReadFromAvro(_ReadFromTyped):
+class ReadFromAvro(ReadFromSource, _Typed):
     """Read Avro object container files as `Batch`es.
 
     Raises:
         UsageError: The arguments do not fit together.
     """
 
-    kind = "avro"
 
-
-class ReadFromOrc(_ReadFromTyped):
+class ReadFromOrc(ReadFromSource, _Typed):
     """Read ORC files as `Batch`es.
 
     Raises:
         UsageError: The arguments do not fit together.
     """
 
-    kind = "orc"
 
-
-class ReadFromParquet(_ReadFromTyped):
+class ReadFromParquet(ReadFromSource, _Typed):
     """Read Parquet files, or a stage (the output of `ExtractToParquet`), as `Batch`es.
 
     Raises:
         UsageError: The arguments do not fit together.
     """
 
-    kind = "parquet"
 
-
-class ReadFromWebDataset(_ReadFromTyped):
+class ReadFromWebDataset(ReadFromSource, _Typed):
     """Read WebDataset shards (``.tar``) as `Batch`es; a sample is a row, an extension a column.
 
     Raises:
         UsageError: The arguments do not fit together.
     """
 
-    kind = "webdataset"
 
-
-class ReadFromArrow(ReadFromSource):
+class ReadFromArrow(ReadFromSource, _Arrow):
     """Read Arrow IPC files and streams, Feather V2 files, or data in memory, as `Batch`es.
 
     Data in memory is written once, when this transform is created, to a temporary file that exists
@@ -311,18 +256,14 @@ class ReadFromArrow(ReadFromSource):
         StorageError: The temporary file cannot be written.
     """
 
-    kind = "arrow"
-
-    @takes_too(_Arrow)
-    def __init__(self, options: _Arrow) -> None:
-        readable = until_exit(options.paths, options.temp_dir)
+    def _source(self, options: dict[str, Any]) -> Source:
+        readable = until_exit(options["paths"], options.pop("temp_dir"))
         if isinstance(readable, OnDisk):
-            self._read(readable.source_of(columns=options.columns), options)
-        else:
-            self._read_kind(options, paths=readable)
+            return readable.source_of(columns=options["columns"])
+        return super()._source(options | {"paths": readable})
 
 
-class ReadFromNumpy(ReadFromSource):
+class ReadFromNumpy(ReadFromSource, _Numpy):
     """Read NumPy arrays, from files or from memory, as `Batch`es.
 
     Arrays in memory are written once, when this transform is created, to a temporary file that
@@ -335,27 +276,20 @@ class ReadFromNumpy(ReadFromSource):
         UsageError: The arguments do not fit together, such as `types` for arrays in memory.
     """
 
-    kind = "numpy"
-
-    @takes_too(_Numpy)
-    def __init__(self, options: _Numpy) -> None:
-        self._names: tuple[str, ...] = ()
-        if not isinstance(options.paths, Mapping | np.ndarray):
-            self._read_kind(options)
-            return
-        if options.types:
+    def _source(self, options: dict[str, Any]) -> Source:
+        paths, temp_dir = options["paths"], options.pop("temp_dir")
+        if not isinstance(paths, Mapping | np.ndarray):
+            return super()._source(options)
+        if options.pop("types"):
             raise UsageError("arrays in memory have dtypes of their own: leave out types")
-        arrays = named_arrays(options.paths)
-        self._names = tuple(arrays)
-        path, types = spill_arrays(arrays, options.temp_dir)
-        self._read_kind(options, paths=path, types=types or None)
-
-    def display_data(self) -> dict[str, Any]:
-        """Return the settings that a runner's page shows for this step."""
-        return super().display_data() | display.shown(arrays=self._names)
+        if isinstance(paths, Mapping):
+            paths = {name: np.asanyarray(array) for name, array in paths.items()}
+        del options["paths"]
+        made: Source = until_exit(paths, temp_dir).source_of(**options)
+        return made
 
 
-class ReadFromImages(ReadFromSource):
+class ReadFromImages(ReadFromSource, _Images):
     """Read images (JPEG, PNG, GIF, WebP, BMP, TIFF) as `Batch`es, one image per row.
 
     The paths are directories, globs and files; or tables (CSV, Parquet, JSON) of paths. A directory
@@ -370,14 +304,8 @@ class ReadFromImages(ReadFromSource):
         UsageError: The arguments do not fit together.
     """
 
-    kind = "images"
 
-    @takes_too(_Images)
-    def __init__(self, options: _Images) -> None:
-        self._read_kind(options)
-
-
-class ReadFromCoco(ReadFromSource):
+class ReadFromCoco(ReadFromSource, _Coco):
     """Read images with annotated objects as `Batch`es, one image per row.
 
     The paths are COCO files of instances, such as ``instances_val2017.json``. Boxes are fractions
@@ -390,20 +318,8 @@ class ReadFromCoco(ReadFromSource):
         UsageError: The arguments do not fit together.
     """
 
-    kind = "coco"
 
-    @takes_too(_Coco)
-    def __init__(self, options: _Coco) -> None:
-        self._read_kind(options)
-
-
-class _ReadFromLake(ReadFromSource):
-    @takes_too(_Lake)
-    def __init__(self, options: _Lake) -> None:
-        self._read_kind(options)
-
-
-class ReadFromDelta(_ReadFromLake):
+class ReadFromDelta(ReadFromSource, _Lake):
     """Read one version of a Delta Lake table as `Batch`es.
 
     Deletion vectors, mapped and added columns and partitions are honoured. `properties` are options
@@ -413,10 +329,8 @@ class ReadFromDelta(_ReadFromLake):
         UsageError: There is no such table or version, or it has a feature that is not supported.
     """
 
-    kind = "delta"
 
-
-class ReadFromIceberg(_ReadFromLake):
+class ReadFromIceberg(ReadFromSource, _Lake):
     """Read one snapshot of an Apache Iceberg table as `Batch`es.
 
     Position deletes, renamed and added columns are honoured. The table is
@@ -428,10 +342,8 @@ class ReadFromIceberg(_ReadFromLake):
         UsageError: There is no such table or snapshot, or it has a feature that is not supported.
     """
 
-    kind = "iceberg"
 
-
-class ReadFromSql(ReadFromSource):
+class ReadFromSql(ReadFromSource, _Sql):
     """Read a table or a query of a database as `Batch`es, in parallel partitions of one snapshot.
 
     Put the password in an environment variable or a file on the machines that read. A password in
@@ -441,60 +353,3 @@ class ReadFromSql(ReadFromSource):
     Raises:
         UsageError: The arguments do not fit together.
     """
-
-    kind = "sql"
-
-    @takes_too(_Sql)
-    def __init__(self, options: _Sql) -> None:
-        self._read_kind(options, password=options.password)
-
-
-class ReadFromJdbc(ReadFromSql):
-    """Read a database as `Batch`es, with the arguments of `apache_beam.io.jdbc.ReadFromJdbc`.
-
-    Unlike Beam's transform, it reads rows whose partition column is null, partitions a `query` too,
-    and connects on workers only. The argument `password` works only with runners inside this
-    process; for other runners leave it empty and pass `password_env` or `password_file`.
-
-    Raises:
-        UsageError: The arguments do not fit together.
-    """
-
-    @takes_too(_Jdbc)
-    def __init__(self, options: _Jdbc) -> None:
-        if options.schema is not None:
-            raise UsageError(
-                "ReadFromJdbc takes its types from the database: leave schema out, or pass "
-                "types={'column': 'type'}"
-            )
-        if options.secret_manager is not None:
-            raise UsageError(
-                "ReadFromJdbc asks no secret manager: put the password in an environment "
-                "variable of the workers, and pass password_env"
-            )
-        if options.query is None and not _NAME.fullmatch(options.table_name or ""):
-            table = options.table_name
-            raise UsageError(f"{table!r} is not the name of a table: pass query instead")
-        limit = options.max_connections
-        self._read_kind(
-            options,
-            paths=options.jdbc_url,
-            table=options.table_name if options.query is None else None,
-            driver=options.driver_class_name or None,
-            username=options.username or None,
-            password=options.password or None,
-            fetch_rows=options.fetch_size,
-            properties=_properties(options.connection_properties or ""),
-            session_init=options.connection_init_sqls or (),
-            max_connections=None if limit is None or limit < 0 else limit,
-            jars=(*_jars(options.driver_jars or ""), *texts_of(options.classpath or ())),
-        )
-
-
-def _properties(text: str) -> dict[str, str]:
-    pairs = [pair.partition("=") for pair in text.split(";") if pair.strip()]
-    return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-def _jars(text: str) -> list[str]:
-    return [jar.strip() for jar in text.split(",") if jar.strip()]

@@ -4,74 +4,70 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import apache_beam as beam
 import pyarrow as pa
 
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.beam_steps import count
-from beam_tfrecord.calls import takes_too
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.options import sources
 from beam_tfrecord.options.option import Option
-from beam_tfrecord.options.sources import ColumnsOption, CsvOptions, TypedOptions
 from beam_tfrecord.runner_traits import check_lossless
+from beam_tfrecord.sources.base import Source, altered
 from beam_tfrecord.sources.groups import Group, group_units
-from beam_tfrecord.transforms import display, read
 from beam_tfrecord.transforms.graph import mark_step, step_label
+from beam_tfrecord.transforms.read import ReadOptions, SourceTransform
 from beam_tfrecord.transforms.reading import read_group
 from beam_tfrecord.transforms.rows import as_arrow_schema
 
+Task = tuple[Source, pa.Schema, Group]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Typed(ReadOptions, sources.TypedOptions, sources.ColumnsOption):
+    """The arguments of the readers of files that state their types."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _TFRecord(ReadOptions, sources.UnionOption, sources.ColumnsOption):
+    """The arguments of `ReadAllFromTFRecord`."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ReadAllOptions(CsvOptions, TypedOptions, ColumnsOption, read.ReadOptions):
-    """Options of any reader; each takes those of its own kind of file."""
+class _Untyped(ReadOptions, sources.TypesOption, sources.ColumnsOption):
+    """The arguments of the readers of files that do not state their types."""
 
     schema: Annotated[
         Schema | pa.Schema | None,
-        Option("Names and types of the columns of CSV and JSON, as of `beam_tfrecord.schema`."),
+        Option("Names and types of the columns, as of `beam_tfrecord.schema`."),
     ] = None
 
 
-Task = tuple[read.ReadFromSource, pa.Schema, Group]
+@dataclasses.dataclass(frozen=True)
+class _Csv(_Untyped, sources.CsvOptions):
+    """The arguments of `ReadAllFromCsv`."""
 
 
-class _ReadAll(beam.PTransform):
+@dataclasses.dataclass(frozen=True)
+class _Json(_Untyped, sources.JsonOptions):
+    """The arguments of `ReadAllFromJson`."""
+
+
+class _ReadAll(SourceTransform):
     """Base class: reads the files, directories and globs in a PCollection of str as `Batch`es.
 
     The types of the rows are those of the files of one element. The bytes of a row decide its
     position in the dataset, because elements have no order.
-
-    Raises:
-        UsageError: The options do not fit together.
     """
 
-    _reader: ClassVar[Any]
-
-    @takes_too(ReadAllOptions)
-    def __init__(self, options: ReadAllOptions) -> None:
-        super().__init__()
-        of_reader = {
-            field.name: value
-            for field in dataclasses.fields(options)
-            if (value := getattr(options, field.name)) is not field.default
-        }
-        if self._reader in (read.ReadFromCsv, read.ReadFromJson):
-            # The files do not state their types.
-            arrow = as_arrow_schema(of_reader.pop("schema", None))
-            if not isinstance(arrow, pa.Schema):
-                call = f"{type(self).__name__}(schema=bt.schema('one-of-the-files'))"
-                raise UsageError(f"{type(self).__name__} needs the types: {call}")
-            types = dict(zip(arrow.names, arrow.types, strict=True))
-            of_reader = {"types": types, "columns": arrow.names, **of_reader}
-        self._reader_of = functools.partial(self._reader, **of_reader)
-        # Wrong options are refused here, not on a worker.
-        self._shown = display.of_source(self._reader_of("").source)
-
-    def display_data(self) -> dict[str, Any]:
-        """Return the settings that a runner's page shows for this step."""
-        return self._shown
+    def _source(self, options: dict[str, Any]) -> Source:
+        if isinstance(self, _Untyped):
+            options = _with_types(type(self).__name__, options)
+        # Wrong options are refused here; each element has paths of its own.
+        return super()._source(options | {"paths": ""})
 
     def expand(self, paths: beam.PCollection[str]) -> beam.PCollection[Batch]:
         """Add the steps that plan and read the files of each element."""
@@ -80,78 +76,75 @@ class _ReadAll(beam.PTransform):
             raise UsageError(f"{name} needs paths: p | beam.Create(['in/*']) | {name}(…)")
         check_lossless(paths.pipeline)
         step = step_label(paths.pipeline)
+        read = functools.partial(_read, self.batch_rows, step)
         batches = (
             paths
             | "SpreadPaths" >> beam.Reshuffle()
-            | "PlanPath" >> beam.FlatMap(functools.partial(_tasks, self._reader_of, name))
+            | "PlanPath" >> beam.FlatMap(functools.partial(_tasks, self.source, name))
             | "SpreadGroups" >> beam.Reshuffle()
-            | "ReadGroup" >> beam.FlatMap(functools.partial(_read, step)).with_output_types(Batch)
+            | "ReadGroup" >> beam.FlatMap(read).with_output_types(Batch)
         )
-        mark_step(batches, step, is_reader=True)
+        mark_step(batches, step)
         return batches
 
 
-def _tasks(reader_of: Any, name: str, path: Any) -> Iterator[Task]:
+def _with_types(reader: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return options of a source with the types of a schema."""
+    arrow = as_arrow_schema(options.pop("schema"))
+    if not isinstance(arrow, pa.Schema):
+        raise UsageError(
+            f"{reader} needs the types: {reader}(schema=bt.schema('one-of-the-files'))"
+        )
+    types = dict(zip(arrow.names, arrow.types, strict=True))
+    columns = options["columns"] or arrow.names
+    return options | {"types": options["types"] or types, "columns": columns}
+
+
+def _tasks(source: Source, name: str, path: Any) -> Iterator[Task]:
     if not isinstance(path, str | os.PathLike):
         raise UsageError(f"{name} needs paths, not {type(path).__name__}: make them str before")
-    reader = reader_of(path)
-    scans = reader.source.all_scans()
-    schema = reader.source.schema(scans)
-    for group in group_units(reader.source.all_units(scans)):
-        yield reader, schema, group
+    source = altered(source, paths=(os.fspath(path),))
+    scans = source.all_scans()
+    schema = source.schema(scans)
+    for group in group_units(source.all_units(scans)):
+        yield source, schema, group
 
 
-def _read(step: str, task: Task) -> Iterator[Batch]:
-    reader, schema, group = task
-    for batch in read_group(reader.source, group, schema, reader.batch_rows, (step,)):
+def _read(batch_rows: int, step: str, task: Task) -> Iterator[Batch]:
+    source, schema, group = task
+    for batch in read_group(source, group, schema, batch_rows, (step,)):
         count(_ReadAll, "read-rows", batch.num_rows)
         # Nobody knows the position of the path among all, and it may occur twice.
         yield dataclasses.replace(batch, origin=None, group=None)
 
 
-class ReadAllFromArrow(_ReadAll):
+class ReadAllFromArrow(_ReadAll, _Typed):
     """Read the Arrow files at the paths of a PCollection: see `ReadFromArrow`."""
 
-    _reader = read.ReadFromArrow
 
-
-class ReadAllFromAvro(_ReadAll):
+class ReadAllFromAvro(_ReadAll, _Typed):
     """Read the Avro files at the paths of a PCollection: see `ReadFromAvro`."""
 
-    _reader = read.ReadFromAvro
 
-
-class ReadAllFromCsv(_ReadAll):
+class ReadAllFromCsv(_ReadAll, _Csv):
     """Read the CSV files at the paths of a PCollection, by `schema`: see `ReadFromCsv`."""
 
-    _reader = read.ReadFromCsv
 
-
-class ReadAllFromJson(_ReadAll):
+class ReadAllFromJson(_ReadAll, _Json):
     """Read the JSON files at the paths of a PCollection, by `schema`: see `ReadFromJson`."""
 
-    _reader = read.ReadFromJson
 
-
-class ReadAllFromOrc(_ReadAll):
+class ReadAllFromOrc(_ReadAll, _Typed):
     """Read the ORC files at the paths of a PCollection: see `ReadFromOrc`."""
 
-    _reader = read.ReadFromOrc
 
-
-class ReadAllFromParquet(_ReadAll):
+class ReadAllFromParquet(_ReadAll, _Typed):
     """Read the Parquet files at the paths of a PCollection: see `ReadFromParquet`."""
 
-    _reader = read.ReadFromParquet
 
-
-class ReadAllFromTFRecord(_ReadAll):
+class ReadAllFromTFRecord(_ReadAll, _TFRecord):
     """Read the datasets or TFRecord files at paths of a PCollection: see `ReadFromTFRecord`."""
 
-    _reader = read.ReadFromTFRecord
 
-
-class ReadAllFromWebDataset(_ReadAll):
+class ReadAllFromWebDataset(_ReadAll, _Typed):
     """Read the WebDataset shards at the paths of a PCollection: see `ReadFromWebDataset`."""
-
-    _reader = read.ReadFromWebDataset

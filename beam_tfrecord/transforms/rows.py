@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, batch_of_examples
-from beam_tfrecord.beam_steps import in_global_window, in_one_window
+from beam_tfrecord.beam_steps import in_one_window
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.extras import import_tensorflow, require
 from beam_tfrecord.features.python_values import as_row
@@ -30,7 +30,6 @@ from beam_tfrecord.records.rows import (
     mapped_batch,
 )
 from beam_tfrecord.runner_traits import check_lossless
-from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.graph import cannot_write, check_batches, check_input, element_kind
 
 
@@ -55,43 +54,18 @@ class BatchRows(beam.PTransform):
         if not isinstance(self.schema, Schema | pa.Schema | beam.pvalue.AsSingleton):
             raise UsageError("BatchRows needs a schema: a beam_tfrecord.Schema or a pyarrow.Schema")
 
-    def display_data(self) -> dict[str, Any]:
-        """Return the settings that a runner's page shows for this step."""
-        return display.shown(schema=display.schema_text(self.schema), batch_rows=self.batch_rows)
-
     def expand(self, rows: beam.PCollection) -> beam.PCollection[Batch]:
         """Add the step that gathers rows."""
         check_input(rows, self)
         check_lossless(rows.pipeline)
         schema = as_arrow_schema(self.schema)
-        return in_one_window(rows) | "GatherRows" >> beam.ParDo(
-            _BatchRows(self.batch_rows), schema
-        ).with_output_types(Batch)
+        gathered = _gathered(in_one_window(rows), "GatherRows", self.batch_rows)
+        return gathered | "BatchRows" >> beam.Map(batch_of_rows, schema).with_output_types(Batch)
 
 
-class _BatchRows(beam.DoFn):
-    def __init__(self, batch_rows: int) -> None:
-        self._batch_rows = batch_rows
-        self._schema: pa.Schema | None = None
-        self._rows: list[dict[str, Any]] = []
-
-    def start_bundle(self) -> None:
-        self._rows = []
-
-    def process(self, row: Any, schema: pa.Schema) -> Iterator[Batch]:
-        self._schema = schema
-        self._rows.append(as_dict(row))
-        if len(self._rows) >= self._batch_rows:
-            yield self._take()
-
-    def finish_bundle(self) -> Iterator[Any]:
-        if self._rows:
-            yield in_global_window(self._take())
-
-    def _take(self) -> Batch:
-        rows, self._rows = self._rows, []
-        assert self._schema is not None
-        return batch_of_rows(rows, self._schema)
+def _gathered(elements: Any, label: str, size: int = DEFAULT_BATCH_ROWS) -> Any:
+    """Return the elements in lists of at most `size`."""
+    return elements | label >> beam.BatchElements(min_batch_size=size, max_batch_size=size)
 
 
 def as_dict(row: Any) -> dict[str, Any]:
@@ -101,11 +75,11 @@ def as_dict(row: Any) -> dict[str, Any]:
     return found
 
 
-def batch_of_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> Batch:
+def batch_of_rows(rows: Sequence[Any], schema: pa.Schema) -> Batch:
     """Return a batch of rows whose origin is unknown; rows that do not fit become rejects."""
     nothing = pa.RecordBatch.from_pylist([], schema=schema)
     zeros = np.zeros(len(rows), np.int64)
-    mapped = Mapped(list(rows), zeros, zeros, ())
+    mapped = Mapped(list(map(as_dict, rows)), zeros, zeros, ())
     batch = mapped_batch(Batch(nothing), mapped, schema)
     # No function made these rows.
     rejects = (dataclasses.replace(reject, code="bad-value") for reject in batch.rejects)
@@ -117,13 +91,13 @@ def as_arrow_schema(schema: Schema | pa.Schema | None) -> pa.Schema | None:
     return schema.to_arrow() if isinstance(schema, Schema) else schema
 
 
-ROWS = "rows"
+EXAMPLES, ROWS = "examples", "rows"
 
 
 def batches_of(
     elements: beam.PCollection, coder: beam.coders.Coder | None, schema: Schema | None
 ) -> tuple[beam.PCollection[Batch], ...]:
-    """Convert elements to one or two PCollections of batches."""
+    """Convert elements to PCollections of batches, one for each kind of element."""
     if coder is not None:
         encoded = elements | "EncodeElements" >> beam.Map(coder.encode).with_output_types(bytes)
         return batches_of(encoded, None, schema)
@@ -131,44 +105,33 @@ def batches_of(
     if kind == "batches":
         return (elements,)
     if kind == "examples":
-        gathered = elements | "GatherExamples" >> beam.ParDo(_Sort()).with_outputs(
-            ROWS, main="batches"
-        )
-        return (gathered.batches,)
+        return (_batch_examples(elements | "AsBytes" >> beam.Map(_as_bytes)),)
     if kind == "rows":
         return (_batch_rows(elements | "AsDicts" >> beam.Map(as_dict), schema),)
-    gathered = elements | "SortElements" >> beam.ParDo(_Sort()).with_outputs(ROWS, main="batches")
-    return gathered.batches, _batch_rows(gathered[ROWS], schema)
+    found = elements | "SortElements" >> beam.FlatMap(_sorted).with_outputs(
+        EXAMPLES, ROWS, main="batches"
+    )
+    return found.batches, _batch_examples(found[EXAMPLES]), _batch_rows(found[ROWS], schema)
 
 
-class _Sort(beam.DoFn):
-    """Gathers examples into batches, passes batches on, and sends rows to the output `ROWS`."""
+def _sorted(element: Any) -> Iterator[Any]:
+    """Yield an element in the output of its kind."""
+    if isinstance(element, Batch):
+        yield element
+    elif isinstance(element, bytes) or is_example_class(type(element)):
+        yield beam.pvalue.TaggedOutput(EXAMPLES, _as_bytes(element))
+    else:
+        yield beam.pvalue.TaggedOutput(ROWS, as_dict(element))
 
-    def start_bundle(self) -> None:
-        self._examples: list[bytes] = []
 
-    def process(self, element: Any) -> Iterator[Any]:
-        if isinstance(element, Batch):
-            yield element
-        elif isinstance(element, bytes):
-            yield from self._gather(element)
-        elif is_example_class(type(element)):
-            yield from self._gather(canonical_example(element))
-        else:
-            yield beam.pvalue.TaggedOutput(ROWS, as_dict(element))
+def _as_bytes(example: Any) -> bytes:
+    return example if isinstance(example, bytes) else canonical_example(example)
 
-    def _gather(self, example: bytes) -> Iterator[Batch]:
-        self._examples.append(example)
-        if len(self._examples) >= DEFAULT_BATCH_ROWS:
-            yield self._take()
 
-    def finish_bundle(self) -> Iterator[Any]:
-        if self._examples:
-            yield in_global_window(self._take())
-
-    def _take(self) -> Batch:
-        examples, self._examples = self._examples, []
-        return batch_of_examples(examples)
+def _batch_examples(examples: beam.PCollection) -> beam.PCollection[Batch]:
+    gathered = _gathered(examples, "GatherExamples")
+    # Beam takes further keywords of a function for side inputs.
+    return gathered | "BatchExamples" >> beam.Map(lambda some: batch_of_examples(some))
 
 
 def _batch_rows(rows: beam.PCollection, schema: Schema | None) -> beam.PCollection[Batch]:
@@ -225,10 +188,6 @@ class EncodeExamples(beam.PTransform):
     def __post_init__(self) -> None:
         super().__init__()
 
-    def display_data(self) -> dict[str, Any]:
-        """Return the settings that a runner's page shows for this step."""
-        return display.shown(schema=display.schema_text(self.schema))
-
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[bytes]:
         """Add the step that encodes every batch."""
         check_batches(batches, self)
@@ -247,7 +206,7 @@ def examples_of(batch: Batch, schema: Schema | None = None) -> Iterator[bytes]:
     arena = Arena()
     encoded = Encoder(schema or Schema.from_arrow(batch.data.schema)).encode(batch, arena)
     if encoded.rejects:
-        raise DataError(encoded.rejects[0][3])
+        raise DataError(encoded.rejects[0].message)
     starts = arena.starts[: arena.records]
     # A unit without rows gives a batch without rows.
     ends = np.append(starts[1:], arena.size) if len(starts) else starts
@@ -266,10 +225,6 @@ class ToExample(beam.PTransform):
         super().__init__()
         self._schema = schema if isinstance(schema, Schema) else Schema.from_arrow(schema)
 
-    def display_data(self) -> dict[str, Any]:
-        """Return the settings that a runner's page shows for this step."""
-        return display.shown(schema=display.schema_text(self._schema))
-
     def expand(self, rows: beam.PCollection) -> beam.PCollection[Any]:
         """Add the step that converts every row."""
         check_input(rows, self)
@@ -287,6 +242,6 @@ class _ToExample(beam.DoFn):
     def process(self, row: Any) -> Iterator[Any]:
         import tensorflow as tf
 
-        batch = batch_of_rows([as_dict(row)], self._schema.to_arrow())
+        batch = batch_of_rows([row], self._schema.to_arrow())
         for example in examples_of(batch, self._schema):
             yield tf.train.Example.FromString(example)

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import apache_beam as beam
 
@@ -17,8 +17,6 @@ from beam_tfrecord.exchange.checkpoints import Done
 from beam_tfrecord.exchange.write_steps import EXCHANGES, write_files
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.layout import (
-    LOST_SPLITS,
-    SPLIT_IN_PART,
     SPLIT_TWICE,
     Layout,
     ShardNames,
@@ -32,13 +30,11 @@ from beam_tfrecord.places import Inputs
 from beam_tfrecord.publish.last_step import publish_once
 from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.runner_traits import check_lossless, traits_of
-from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.graph import (
-    Assigned,
     Sink,
-    assigned_splits,
     check_input,
     fitted_of,
+    has_splits,
     step_paths_to,
 )
 from beam_tfrecord.transforms.rows import batches_of
@@ -168,15 +164,6 @@ class WriteToTFRecord(Sink):
         )
         self._exchange = exchange
 
-    def display_data(self) -> dict[str, Any]:
-        """Return the settings that a runner's page shows for this step."""
-        return display.of_layout(self._job.layout) | display.shown(
-            output=display.place(self._job.target.output),
-            schema=display.schema_text(self._job.schema),
-            overwrite=self._job.overwrite,
-            exchange=self._exchange,
-        )
-
     def expand(self, elements: beam.PCollection) -> beam.PCollection[str]:
         """Add the steps that write and publish the dataset to the pipeline."""
         check_input(elements, self)
@@ -184,9 +171,14 @@ class WriteToTFRecord(Sink):
         self.check_target(elements.pipeline)
         if not elements.is_bounded:
             raise UsageError("WriteToTFRecord needs a bounded PCollection: this one is unbounded")
-        found = assigned_splits(elements, is_plain=self._coder is not None)
-        _check_splits(self._job, found)
-        have_splits = found.are_everywhere and not self._job.layout.splits.are_given
+        splits, have_splits = self._job.layout.splits, has_splits(elements)
+        if have_splits and self.target.prefix is not None:
+            raise _needs_directory(self.target)
+        if have_splits and splits.are_given:
+            # Rows that were taken out of batches may name their split in a column.
+            if splits.column is None:
+                raise UsageError(SPLIT_TWICE)
+            have_splits = False
         examples: Literal["own", "any"] = "own" if self._coder is None else "any"
         inputs = Inputs(step_paths_to(elements), have_splits, examples)
         exchange = self._exchange or traits_of(type(elements.pipeline.runner).__name__).exchange
@@ -199,23 +191,6 @@ class WriteToTFRecord(Sink):
 
 def _needs_directory(target: Target) -> UsageError:
     return UsageError(f"splits need a directory: write to '{target.output}/' instead")
-
-
-def _check_splits(job: Job, found: Assigned) -> None:
-    """Refuse a job whose layout conflicts with splits that its rows already have."""
-    splits = job.layout.splits
-    # Rows that were taken out of batches may name their split in a column.
-    if found.are_lost and splits.column is None:
-        raise UsageError(LOST_SPLITS)
-    if splits.are_given and (found.certain or (found.splits and splits.column is None)):
-        raise UsageError(SPLIT_TWICE)
-    if found.certain and found.are_missing:
-        raise UsageError(SPLIT_IN_PART)
-    if found.certain and job.target.prefix is not None:
-        raise _needs_directory(job.target)
-    # After the user's code the rows may have any split.
-    known = found.certain or ((splits,) if found.are_missing else ())
-    job.layout.shards.check(name for one in known for name in one.filled_names)
 
 
 def _compression_and_suffix(

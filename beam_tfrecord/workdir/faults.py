@@ -152,7 +152,7 @@ def machine_error(error: BaseException, output: str) -> BeamTFRecordError | None
     if isinstance(error, MemoryError) or is_refused or is_threadless:
         return StorageError(
             f"out of memory while writing {output!r}: give the job more, or fewer workers "
-            "(-- --direct_num_workers=1)"
+            "(Beam's option --direct_num_workers=1)"
         )
     if not isinstance(error, OSError):
         return None

@@ -66,7 +66,6 @@ _MODULES = {
     "records.examples": ("Discovered",),
     "sources.base": ("InputFile", "Unit"),
     "sources.groups": ("Group",),
-    "sources.coco.index": ("CocoUnit",),
     "sources.csv.read": ("CsvUnit",),
     "sources.images.listing": ("Pack",),
     "sources.lake.table": ("DataFile",),

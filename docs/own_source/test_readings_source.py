@@ -27,7 +27,7 @@ class TestReadings(SourceConformance):
 
     suffix = ".readings"
     schema = SCHEMA
-    damage_message = r"x\.readings is not a complete readings file \(its last record is cut off\)"
+    damage_message = r"x\.readings is not a valid readings file \(its last record is cut off\)"
 
     @pytest.fixture(autouse=True)
     def _use_small_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,6 @@ def prove(*, tables: int, seed: int) -> dict[str, Any]:
         postgres = servers.enter_context(postgres_server())
         mariadb = servers.enter_context(mariadb_server())
         databases = {
-            "sqlite": partitions.sqlite(scratch / "native.db"),
             "duckdb": partitions.duckdb(scratch / "native.duckdb"),
             "h2 by jdbc": partitions.h2("proof"),
             "mariadb by jdbc": partitions.mariadb(mariadb, "mariadb"),

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import beam_tfrecord as bt
 from beam_tfrecord.private import private_directory
 from beam_tfrecord.runners import boot_worker
-from beam_tfrecord.sources.sql import jdbc_java
 
 NOBODY = 65534
 
@@ -59,11 +57,11 @@ def temporary(tmp_path, monkeypatch):
     return directory
 
 
-def test_own_directory_is_made_for_the_user_alone(temporary):
-    path = Path(jdbc_java._cached("a.jar"))
-    assert path == temporary / f"beam_tfrecord-{os.getuid()}" / "a.jar"
-    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert jdbc_java._cached("b.jar") == str(path.parent / "b.jar")
+def test_own_directory_is_made_for_the_user_alone(tmp_path):
+    path = Path(private_directory(str(tmp_path / "own")))
+    assert path == tmp_path / "own"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    assert private_directory(str(path)) == str(path)
 
 
 def test_own_link_to_an_own_directory_is_followed(tmp_path):
@@ -83,10 +81,10 @@ def test_own_link_to_an_own_directory_is_followed(tmp_path):
         file,
     ],
 )
-def test_directory_that_others_may_write_to_is_refused(temporary, plant):
-    plant(temporary / f"beam_tfrecord-{os.getuid()}")
-    with pytest.raises(bt.BeamTFRecordError, match=r"^cannot keep driver jars in .*: remove it"):
-        jdbc_java._cached("driver.jar")
+def test_directory_that_others_may_write_to_is_refused(tmp_path, plant):
+    plant(tmp_path / "own")
+    with pytest.raises(OSError, match="own"):
+        private_directory(str(tmp_path / "own"))
 
 
 @pytest.mark.parametrize("plant", [owned_by_another, open_to_others, link_of_another])

@@ -71,8 +71,7 @@ def forged(tmp_path, form, parts=b""):
                     "a", pa.timestamp("us", "UTC"), default=3, observed=ColumnStats(1, -2.5, 4)
                 ),
                 Feature("b", pa.list_(pa.string()), labels=("x", "y"), fill=""),
-            ),
-            separator=".",
+            )
         ),
         Tally(
             5,

@@ -60,7 +60,7 @@ def test_options_are_under_their_subjects_in_order():
     assert columns == {full.splitlines()[-1].index("Show this message")}
 
 
-@pytest.mark.parametrize("name", ["verify", "diff", "repair", "completion"])
+@pytest.mark.parametrize("name", ["verify", "diff", "repair"])
 def test_a_command_with_few_options_shows_all_of_them(name):
     assert {*flags_in(help_of(name, "--help"))} == flags_of(name)
     assert help_of(name, "--help") == help_of(name, "--help-all")
@@ -79,20 +79,9 @@ def test_the_page_shows_all_options():
         assert f"| `{name} " in PAGE
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_a_script_for_the_shell(shell):
-    assert "_BEAM_TFRECORD_COMPLETE" in help_of("completion", shell)
-
-
-def test_completion_of_another_shell():
-    ran = CliRunner().invoke(cli, ["completion", "tcsh"])
-    assert ran.exit_code == 2
-    assert "'tcsh' is not one of 'bash', 'zsh', 'fish'" in ran.stderr
-
-
 # Does what bash does when somebody types words and presses the tab key after the last of them.
 TAB = """
-eval "$(beam-tfrecord completion bash)"
+eval "$(_BEAM_TFRECORD_COMPLETE=bash_source beam-tfrecord)"
 COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
 compopt() { local IFS=' '; echo "compopt $*"; }
 _beam_tfrecord_completion beam-tfrecord
@@ -111,7 +100,6 @@ printf '%s\\n' "${COMPREPLY[@]}"
         (["show", "--code", "k"], ["keras"]),
         (["write", "trips"], ["compopt -o default", ""]),
         (["write", "--schema", "s"], ["compopt -o default", ""]),
-        (["completion", "f"], ["fish"]),
     ],
 )
 def test_bash_completes_commands_flags_values_and_paths(words, completed, tmp_path):

@@ -57,7 +57,7 @@ def test_version_and_module():
 
 def test_every_command_is_listed():
     ran = process("--help")
-    names = "write plan schema extract show head verify diff repair index completion"
+    names = "write plan schema extract show head verify diff repair index"
     assert list(cli.commands) == names.split()
     for name in cli.commands:
         assert f"\n  {name} " in ran.stdout

@@ -155,7 +155,8 @@ def _both(first, second):
     return both
 
 
-# One place is damaged, or single bits are: everything that is promised holds.
+# One place is damaged, or single bits are: all that is intact comes out, and nothing else if values
+# hold no framed records.
 KINDS = {one.__name__: one for one in (flip, flips, zero, cut, insert, delete)}
 # Blocks are where they do not belong, or many places are damaged: bytes alone do not tell what
 # the records were, but what is told of them is right.
@@ -273,14 +274,12 @@ class Repaired:
         invented: Records in it that were not in the sound one, or not as often.
         listed: True where it lists every loss.
         honest: True where no count or line of it denies a loss.
-        withheld: Framed records that it has left out for want of evidence.
     """
 
     lost: int
     invented: int
     listed: bool
     honest: bool
-    withheld: int
 
 
 def damage_and_repair(directory, payloads, kind, draw):
@@ -305,7 +304,6 @@ def damage_and_repair(directory, payloads, kind, draw):
         invented=(found - sound).total(),
         listed=missing == least,
         honest=least <= missing <= most and done.has_all_examples == (found == sound),
-        withheld=sum("left out" in lost.message for lost in done.lost),
     )
 
 

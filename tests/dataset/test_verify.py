@@ -274,11 +274,6 @@ def test_records_that_follow_each_other_across_a_bad_block_keep_their_numbers(
             pa.array([[], [1]]),
             "does not have as many values as its row",
         ),
-        (
-            pa.fixed_shape_tensor(pa.int8(), [2]),
-            pa.array([b"ab", b"a"]),
-            "feature 'c' has not 2 bytes",
-        ),
         (pa.uuid(), pa.array(["00000000-0000-0000-0000-000000000001", "x"]), "uuid"),
     ],
 )

@@ -165,11 +165,11 @@ def test_splits_that_are_said_twice_are_refused(splits):
 @pytest.mark.parametrize("names", [(None, "a"), ("a", None), ("a", "b", None)])
 def test_rows_of_which_some_have_a_split_are_refused(names):
     batches = [batch_of([n], first=n).replace(split=name) for n, name in enumerate(names)]
-    with pytest.raises(DataError, match="some rows come with the split"):
+    with pytest.raises(DataError, match="some rows have no split"):
         block_of(Layout(), *batches)
     # Two workers may see a part each.
     tallies = [block_of(Layout(), batch).tally for batch in batches]
-    with pytest.raises(DataError, match="some rows come with the split"):
+    with pytest.raises(DataError, match="some rows have no split"):
         merge_tallies(tallies)
 
 
@@ -219,7 +219,7 @@ def test_a_feature_of_two_kinds_is_refused_in_one_batch_or_two():
 
 def test_an_example_without_a_feature_that_is_named_is_refused():
     batch = batch_of_examples([EXAMPLE, b""])
-    with pytest.raises(UsageError, match=r"feature 'x' of (--key|key=) is not in all examples"):
+    with pytest.raises(UsageError, match=r"feature 'x' of (--key|key) is not in all examples"):
         block_of(Layout(key=("x",)), batch)
 
 

@@ -121,7 +121,7 @@ def columns_of_float32():
         "decimal kept": (decimals, None),
         "text": (texts, Feature("c", pa.float64())),
         "text as float32": (texts, Feature("c", pa.float32())),
-        "tensor": (pa.ExtensionArray.from_storage(fixed, storage), values_of(fixed)),
+        "tensor": (pa.ExtensionArray.from_storage(fixed, storage), None),
         "array": (tensor_column(tensors, dense), values_of(dense)),
         "arrays": (tensor_column(tensors, open_), values_of(open_)),
     }

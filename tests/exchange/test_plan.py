@@ -1,9 +1,20 @@
+import math
+
 import numpy as np
 import pytest
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange import plan
-from beam_tfrecord.exchange.plan import Window, plan_merges, split_order
+from beam_tfrecord.exchange.plan import (
+    LOCAL_REQUEST_BYTES,
+    REMOTE_REQUEST_BYTES,
+    Window,
+    max_fan_in,
+    plan_merges,
+    run_bytes_for,
+    split_order,
+    window_bytes_for,
+)
 from beam_tfrecord.exchange.spill_files import BinCounts
 from beam_tfrecord.layout import Layout, ShardSpec, Splits
 
@@ -77,3 +88,20 @@ def test_too_few_shards_are_refused():
     layout = Layout(splits=TWO, shards=ShardSpec(total=1))
     with pytest.raises(UsageError, match="1 shard is too few for 2 splits"):
         plan_merges({"a": counts([1]), "train": counts([1])}, layout)
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "most"), [(REMOTE_REQUEST_BYTES, 137.4e9), (LOCAL_REQUEST_BYTES, 1.0995e12)]
+)
+def test_one_round_reaches_as_far_as_documented(request_bytes, most):
+    for size, is_enough in ((int(most), True), (int(1.001 * most), False)):
+        runs = math.ceil(size / run_bytes_for(size, request_bytes))
+        assert (runs <= max_fan_in(request_bytes)) == is_enough
+
+
+@pytest.mark.parametrize("size", [10**9, 10**12, 10**14])
+def test_reads_of_a_store_are_large_for_any_size(size):
+    run_bytes = run_bytes_for(size, REMOTE_REQUEST_BYTES)
+    # With more runs than can be merged at once, a round first merges as many of them as can be.
+    runs = min(math.ceil(size / run_bytes), max_fan_in(REMOTE_REQUEST_BYTES))
+    assert window_bytes_for(runs, REMOTE_REQUEST_BYTES) / runs >= 10**6

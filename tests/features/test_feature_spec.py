@@ -48,8 +48,7 @@ def expected():
         "tags": ragged(tf.string, "tags"),
         "deep": ragged(tf.int64, "deep", "deep/row_lengths_1", "deep/row_lengths_2"),
         "at/lat": tf.io.VarLenFeature(tf.float32),
-        "image": tf.io.FixedLenFeature([], tf.string),
-        "image/shape": tf.io.FixedLenFeature([2], tf.int64),
+        "image": tf.io.FixedLenFeature([4], tf.int64),
         'odd "näme"\n': tf.io.VarLenFeature(tf.string),
     }
 
@@ -107,26 +106,6 @@ def test_tfx_bsl_decodes_with_the_text_proto():
     decoder = example_coder.ExamplesToRecordBatchDecoder(proto.SerializeToString())
     decoded = decoder.DecodeBatch([arena.used_data()[12:-4].tobytes()])
     assert decoded.to_pydict() == {"id": [[5]], "tags": [[b"a", b"b"]]}
-
-
-def test_schema_from_feature_spec():
-    spec = {
-        "id": tf.io.FixedLenFeature([], tf.int64),
-        "grid": tf.io.FixedLenFeature([2, 1], tf.float32),
-        "zip": tf.io.FixedLenFeature([], tf.string, "x"),
-        "any": tf.io.VarLenFeature(tf.int64),
-        "deep": ragged(tf.int64, "deep", "deep/row_lengths_1"),
-    }
-    schema = Schema.from_feature_spec(spec)
-    assert {f.name: (f.type, f.nullable, f.default) for f in schema.features} == {
-        "id": (pa.int64(), False, None),
-        "grid": (pa.list_(pa.list_(pa.float32(), 1), 2), False, None),
-        "zip": (pa.binary(), True, "x"),
-        "any": (pa.list_(pa.int64()), True, None),
-        "deep": (pa.list_(pa.list_(pa.int64())), True, None),
-    }
-    with pytest.raises(UsageError, match="feature 's' cannot be written as SparseFeature"):
-        Schema.from_feature_spec({"s": tf.io.SparseFeature("i", "v", tf.int64, 3)})
 
 
 def test_defaults_that_cannot_be_read_are_refused():

@@ -43,7 +43,7 @@ def test_edit_replaces_adds_and_removes():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "schema is not JSON: line 1"),
+        ("{", r"schema is not JSON: .*: line 1 column 2"),
         ("[]", "it has no list of features"),
         (
             '{"features": [{"name": "a", "tpye": "int64"}]}',

@@ -4,6 +4,7 @@ import pytest
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.features.tf_columns import schema_tf_columns, tf_columns
 
 BYTES, FLOAT, INT64 = 1, 2, 3
@@ -52,7 +53,7 @@ def test_plain_columns_are_one_feature(arrow, kind):
         ),
         (pa.list_(pa.list_(pa.int64(), 2), 3), [("c", INT64)]),
         (pa.list_(pa.list_(pa.int64(), 2)), [("c", INT64), ("c/row_lengths_1", INT64)]),
-        (pa.fixed_shape_tensor(pa.int16(), [2, 3]), [("c", BYTES), ("c/shape", INT64)]),
+        (pa.fixed_shape_tensor(pa.int16(), [2, 3]), [("c", INT64)]),
     ],
 )
 def test_nested_columns_are_several_features(arrow, expected):
@@ -62,14 +63,14 @@ def test_nested_columns_are_several_features(arrow, expected):
 def test_store_changes_the_kind():
     assert kinds(pa.decimal128(5, 2), store="text") == [("c", BYTES)]
     assert kinds(pa.float64(), store="bytes") == [("c", BYTES)]
-    assert kinds(pa.fixed_shape_tensor(pa.int16(), [2]), store="values") == [("c", INT64)]
+    assert kinds(TensorType("int16", [2]), store="values") == [("c", INT64)]
 
 
 @pytest.mark.parametrize(
     ("arrow", "options", "message"),
     [
-        (pa.month_day_nano_interval(), {}, "column 'c'.*cast it to a duration"),
-        (pa.dense_union([pa.field("a", pa.int8())]), {}, "column 'c'.*one column per member"),
+        (pa.month_day_nano_interval(), {}, "column 'c'.*cast it to numbers"),
+        (pa.dense_union([pa.field("a", pa.int8())]), {}, "column 'c'.*cast it to numbers"),
         (pa.null(), {}, "column 'c'.*give it a type in the schema"),
         (pa.struct([]), {}, "column 'c'.*holds no values"),
         (pa.int64(), {"store": "bytes"}, "only float64"),
@@ -86,5 +87,3 @@ def test_one_feature_name_from_two_columns_is_refused():
     features = (Feature("a", pa.struct({"b": pa.int8()})), Feature("a/b", pa.int8()))
     with pytest.raises(UsageError, match="columns 'a' and 'a/b' both map to the example key 'a/b'"):
         schema_tf_columns(Schema(features))
-    names = [part.name for parts in schema_tf_columns(Schema(features, ".")) for part in parts]
-    assert names == ["a.b", "a/b"]

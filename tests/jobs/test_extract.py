@@ -498,7 +498,7 @@ def test_the_error_about_a_damaged_file_says_what_to_do(stage):
     path = stage / "part-00000.parquet"
     data = path.read_bytes()
     path.write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
-    with pytest.raises(DataError, match=r"read part-00000\.parquet .*: run extract again"):
+    with pytest.raises(DataError, match=r"read part-00000\.parquet .*: write the file again"):
         bt.load(stage).arrow()
 
 

@@ -48,7 +48,7 @@ def test_write_warns_of_rounding_and_rejects_at_the_line_of_its_caller(tmp_path)
     types = dict.fromkeys(("start", "stop", "fare"), "float64")
     with pytest.warns(OutputWarning) as warned, options_named_by("keyword"):
         bt.write(path, out, types=types, max_rejects=1)
-    assert [str(one.message) for one in warned] == [COARSE % "schema=", REJECTED % out]
+    assert [str(one.message) for one in warned] == [COARSE % "schema", REJECTED % out]
     assert {one.filename for one in warned} == {__file__}
     words = ("--max-rejects", 1, "--types", ",".join(f"{name}=float64" for name in types))
     told = run("write", path, tmp_path / "by-command", *words).stderr.splitlines()

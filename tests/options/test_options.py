@@ -26,7 +26,7 @@ from beam_tfrecord.options.sources import SourceOptions
 
 # What a function has and a command line says otherwise: its arguments, what follows `--`, and
 # what only a program can hand over.
-NOT_FLAGS = {"inputs", "output", "pipeline_options", "prices", "progress"}
+NOT_FLAGS = {"inputs", "output", "pipeline_options", "progress"}
 
 
 READERS = {
@@ -137,7 +137,7 @@ def test_a_reader_has_the_options_of_its_source(kind):
             assert parameter.default == default or not (parameter.default or default), name
 
 
-@pytest.mark.parametrize("reader", [*READERS.values(), bt.ReadFromJdbc])
+@pytest.mark.parametrize("reader", READERS.values())
 def test_every_keyword_of_a_reader_is_documented_in_order(reader):
     arguments = inspect.getdoc(reader).partition("Args:\n")[2].partition("\n\n")[0]
     documented = re.findall(r"^    (?:\*\*)?(\w+): ", arguments, re.MULTILINE)
@@ -216,7 +216,7 @@ def test_every_option_has_a_group_and_about_ten_are_common():
 
 def test_write_and_plan_have_the_same_flags():
     def flags(name):
-        own = {"--json", "--dry-run", "--detach", "--price"}
+        own = {"--json", "--dry-run", "--detach"}
         return {flag for p in cli.commands[name].params for flag in p.opts} - own
 
     assert flags("write") == flags("plan")

@@ -17,7 +17,7 @@ AssignSplits Batch BatchRows BeamTFRecordError EncodeExamples ExtractToParquet F
 MapBatches MapRows Preprocess ReadAllFromArrow ReadAllFromAvro ReadAllFromCsv ReadAllFromJson
 ReadAllFromOrc ReadAllFromParquet ReadAllFromTFRecord ReadAllFromWebDataset ReadFromArrow
 ReadFromAvro ReadFromCoco ReadFromCsv ReadFromDelta ReadFromExcel ReadFromIceberg ReadFromImages
-ReadFromJdbc ReadFromJson ReadFromNumpy ReadFromOrc ReadFromParquet ReadFromSql ReadFromTFRecord
+ReadFromJson ReadFromNumpy ReadFromOrc ReadFromParquet ReadFromSql ReadFromTFRecord
 ReadFromWebDataset Schema ToExample ToRows WriteToTFRecord __version__ diff extract index load
 pipeline plan repair schema verify write
 """.split()  # noqa: SIM905

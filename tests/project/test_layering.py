@@ -28,6 +28,7 @@ UPPER_LAYERS = {
     "beam_tfrecord.transforms.extract",
     "beam_tfrecord.transforms.graph",
     "beam_tfrecord.transforms.map_rows",
+    "beam_tfrecord.transforms.planning",
     "beam_tfrecord.transforms.read",
     "beam_tfrecord.transforms.read_all",
     "beam_tfrecord.transforms.reading",

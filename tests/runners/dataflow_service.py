@@ -261,39 +261,10 @@ def _launch(service, ids, query, body):
     return 200, {"job": _told(service.create({**description, "name": body["jobName"]}))}
 
 
-def _launch_flex(service, ids, query, body):
-    """Run the program of a Flex Template as its launcher does, and the job that it describes."""
-    launched = body["launchParameter"]
-    place = f"{launched['environment']['tempLocation']}/template_launches/job_object"
-    words = {
-        **launched["parameters"],
-        "runner": "DataflowRunner",
-        "project": ids["project"],
-        "region": ids["location"],
-        "job_name": launched["jobName"],
-        "temp_location": launched["environment"]["tempLocation"],
-        "staging_location": launched["environment"]["stagingLocation"],
-        "template_location": place,
-    }
-    program = ROOT / "pipelines" / "dataflow" / "main.py"
-    ran = subprocess.run(
-        # Beam looks for an account of the machine, for long where there is none.
-        [sys.executable, program, "--no_auth", *(f"--{n}={value}" for n, value in words.items())],
-        cwd=tempfile.gettempdir(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if ran.returncode:
-        return 400, {"error": {"code": 400, "message": ran.stderr}}
-    return 200, {"job": _told(service.create(json.loads(read_bytes(place))))}
-
-
 _ROUTES = [
     ("POST", r"jobs", _create),
     ("GET", r"jobs/(?P<id>[^/]+)", _get),
     ("PUT", r"jobs/(?P<id>[^/]+)", _update),
     ("GET", r"jobs/(?P<id>[^/]+)/messages", _messages),
     ("POST", r"templates:launch", _launch),
-    ("POST", r"flexTemplates:launch", _launch_flex),
 ]

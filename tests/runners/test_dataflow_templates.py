@@ -1,4 +1,4 @@
-"""Jobs that are left to Dataflow: detached ones, classic templates and Flex Templates."""
+"""Jobs that are left to Dataflow: detached ones and templates."""
 
 import json
 import urllib.error
@@ -88,27 +88,6 @@ def test_a_classic_template_runs_again_and_again(cloud, here):
     assert not any(name.startswith(".") for name in cloud.names("out"))
 
 
-def test_a_flex_template_describes_the_job_at_launch(cloud, here):
-    parameters = {"input": cloud.input, "output": cloud.output, "split": "train=0.9,test=0.1"}
-    told = ask(cloud, "flexTemplates:launch", _flex(cloud, parameters))
-    assert told["job"]["name"] == "flex"
-    assert ended(cloud) == ["JOB_STATE_DONE"]
-    job = cloud.service.job
-    assert job.pool["machineType"] == "n2-standard-4"
-    assert any(package["name"].endswith(".whl") for package in job.pool["packages"])
-    assert read_bytes(f"{cloud.output}/manifest.json") == (here / "manifest.json").read_bytes()
-
-
-def test_a_flex_template_refuses_in_one_line(cloud):
-    parameters = {"input": f"{cloud.bucket}/nowhere/*.csv", "output": cloud.output}
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        ask(cloud, "flexTemplates:launch", _flex(cloud, parameters))
-    message = json.load(refused.value)["error"]["message"]
-    assert message.startswith("error: ")
-    assert f"{cloud.bucket}/nowhere/*.csv" in message
-    assert message.count("\n") == 1
-
-
 def test_a_stage_is_extracted_there_too(cloud):
     words = [word for word in cloud.words() if word != cloud.output]
     stage = f"{cloud.bucket}/stage"
@@ -116,19 +95,3 @@ def test_a_stage_is_extracted_there_too(cloud):
     assert ran.exit_code == 0, ran.stderr
     assert last_line(ran).startswith("extracted 1,000 rows to ")
     assert run("verify", stage).exit_code == 0
-
-
-def _flex(cloud, parameters):
-    # The launcher has no option for an endpoint: a parameter of Beam's own leads it here.
-    more = dict(word.removeprefix("--").split("=") for word in cloud.service.options if "=" in word)
-    return {
-        "launchParameter": {
-            "jobName": "flex",
-            "containerSpecGcsPath": f"{cloud.bucket}/templates/flex.json",
-            "parameters": {**parameters, **more},
-            "environment": {
-                "tempLocation": f"{cloud.bucket}/tmp",
-                "stagingLocation": f"{cloud.bucket}/staging",
-            },
-        }
-    }

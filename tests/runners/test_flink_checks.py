@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import http.server
-import io
 import json
 import socket
 import stat
@@ -19,11 +17,9 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.progress import Progress
-from beam_tfrecord.runners import boot, flink_cluster
-from beam_tfrecord.runners.flink import FlinkResult, cache_ms, cancel, warn_of_tries
-from beam_tfrecord.runners.flink_cluster import Cluster, parse_address, parse_duration_ms
-from beam_tfrecord.runners.launch import Launch, RemoteJob
+from beam_tfrecord.runners import flink_cluster
+from beam_tfrecord.runners.flink import cancel
+from beam_tfrecord.runners.flink_cluster import Cluster, parse_address
 
 # As Flink 1.19.3 answers, shortened to what is asked for.
 ANSWERS = {
@@ -39,7 +35,6 @@ ANSWERS = {
             {"path": "pekko.tcp://flink@127.0.0.1:38/user/rpc/taskmanager_0", "slotsNumber": 3},
         ]
     },
-    "/v1/jobmanager/config": [{"key": "restart-strategy.type", "value": "fixed-delay"}],
 }
 
 
@@ -117,32 +112,7 @@ def test_there_is_no_cluster_to_end(tmp_path):
 
 
 def test_the_room_of_a_cluster(flink):
-    assert flink_cluster.room_of(flink[0]) == flink_cluster.Room(
-        "1.19.3", 3, 2, restarts=True, restart_delay_ms=1000
-    )
-
-
-def test_a_lost_task_manager_is_reported_while_the_job_waits(
-    flink,
-    monkeypatch,
-    caplog,
-):
-    monkeypatch.setattr("beam_tfrecord.runners.flink._FAULTS_LOOK_S", 0.0)
-    flink[1]["/v1/jobs/overview"] = {"jobs": []}
-    job = RemoteJob("flink", "trips", "http://page", lambda: None)
-    for stream in (io.StringIO(), None):
-        progress = None if stream is None else Progress(stream=stream)
-        launch = Launch(progress=progress)
-        result = FlinkResult(None, job, launch, contextlib.ExitStack(), flink[0], {})
-        for slots in (4, 4, 2, 2, 3, 4, 4):
-            flink[1]["/v1/overview"]["slots-total"] = slots
-            result._check_workers()
-        shown = caplog.messages if stream is None else stream.getvalue().splitlines()
-        assert shown == [
-            "flink: 2 of 4 slots: a TaskManager is gone",
-            "flink: 3 of 4 slots: a TaskManager is back",
-            "flink: 4 of 4 slots: a TaskManager is back",
-        ]
+    assert flink_cluster.room_of(flink[0]) == flink_cluster.Room("1.19.3", 3, 2)
 
 
 def test_a_job_is_cancelled_though_its_server_hangs_and_flink_misses_requests(flink, monkeypatch):
@@ -159,12 +129,6 @@ def test_a_job_is_cancelled_though_its_server_hangs_and_flink_misses_requests(fl
     cancel(flink[0], "trips", argparse.Namespace(cancel=end.wait))
     assert flink[1]["/v1/jobs/7?mode=cancel"] == states == []
     end.set()
-
-
-@pytest.mark.parametrize("told", [[], [{"key": "restart-strategy.type", "value": "none"}]])
-def test_a_cluster_without_a_restart_strategy_is_known(flink, told):
-    flink[1]["/v1/jobmanager/config"] = told
-    assert flink_cluster.room_of(flink[0]).restarts is False
 
 
 @pytest.mark.parametrize(
@@ -257,77 +221,3 @@ def test_a_job_server_runs_until_the_block_ends(tmp_path, monkeypatch):
         flink_cluster.job_server("server.jar", Cluster("localhost:1"), None),
     ):
         pass
-
-
-def test_the_worker_command_is_tried_where_task_managers_are_here(flink, tmp_path):
-    command = program(tmp_path / "boot", "raise SystemExit(81)")
-    expected = boot.expectation(None)
-    with pytest.raises(UsageError, match="a worker has another version of Python than this"):
-        flink_cluster.check_boot(command, flink[0], expected)
-    with pytest.raises(UsageError, match=r"cannot run the worker command '/no/boot' \(no such"):
-        flink_cluster.check_boot("/no/boot", flink[0], expected)
-    broken = program(tmp_path / "broken", "import no_such_module")
-    with pytest.raises(UsageError, match=r"ends with code 1 \(ModuleNotFoundError: No module"):
-        flink_cluster.check_boot(broken, flink[0], expected)
-    flink_cluster.check_boot(flink_cluster.boot_command(None), flink[0], expected)
-
-
-def test_the_worker_command_is_not_tried_where_task_managers_are_elsewhere(
-    flink,
-):
-    # An address of the block that is set aside for documentation.
-    flink[1]["/v1/taskmanagers"]["taskmanagers"] = [
-        {"path": "pekko.tcp://flink@192.0.2.7:37/user/rpc/taskmanager_0", "slotsNumber": 2}
-    ]
-    flink_cluster.check_boot("/no/boot", flink[0], {})
-
-
-@pytest.mark.parametrize(
-    ("text", "ms"),
-    [
-        ("5 s", 5_000),
-        ("10s", 10_000),
-        ("1 min", 60_000),
-        ("PT7S", 7_000),
-        ("250", 250),
-        ("x", None),
-    ],
-)
-def test_durations_are_read_as_flink_writes_them(text, ms):
-    assert parse_duration_ms(text) == ms
-
-
-@pytest.mark.parametrize(
-    ("restarts", "delay_ms", "kept_ms"),
-    [
-        (True, 1_000, 3_000),
-        (True, 12_000, 10_000),
-        (True, 3_600_000, 60_000),
-        (True, None, 10_000),
-        (False, None, 60_000),
-    ],
-)
-def test_workers_are_kept_for_less_than_the_delay_of_tries(restarts, delay_ms, kept_ms):
-    room = flink_cluster.Room("1.19.3", 3, 2, restarts, delay_ms)
-    assert cache_ms(room) == kept_ms
-
-
-@pytest.mark.parametrize(
-    ("delay_ms", "options", "told"),
-    [
-        (12_000, (), None),
-        (None, (), None),
-        (1_000, (), "again after 1 s, and workers are kept for 3 s"),
-        (12_000, ("--environment_cache_millis", "60000"), "workers are kept for 60 s"),
-        (12_000, ("--environment_cache_millis=500",), None),
-    ],
-)
-def test_tries_that_come_too_soon_are_told(
-    delay_ms,
-    options,
-    told,
-    caplog,
-):
-    warn_of_tries(options, flink_cluster.Room("1.19.3", 3, 2, True, delay_ms))
-    assert (told is None) == (caplog.messages == [])
-    assert told is None or told in caplog.messages[0]

@@ -3,6 +3,10 @@
 `scripts/prove/run elements` runs the first test twenty times on every runner of one machine.
 """
 
+import gc
+import logging
+import tempfile
+
 import apache_beam as beam
 import pyarrow as pa
 import pytest
@@ -10,9 +14,13 @@ from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner, SwitchingDirectRunner
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.portability.portable_runner import PortableRunner
+from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms.environments import EmbeddedPythonGrpcEnvironment
 
 import beam_tfrecord as bt
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.runners.launch import Launch, launching
+from beam_tfrecord.runners.pipelines import silenced
 from tests.runners import slow_bundles
 
 THREADS = ["--direct_running_mode=multi_threading", "--direct_num_workers=2"]
@@ -153,3 +161,36 @@ def test_keyword_spelling_of_the_running_mode_is_taken(tmp_path):
                 | bt.WriteToTFRecord(f"{tmp_path}/{mode}/")
             )
         assert len(bt.load(tmp_path / mode)) == 100
+
+
+def _is_never_run(out):
+    with launching(Launch(runs=False)), bt.pipeline() as pipeline:
+        _ = pipeline | beam.Create([1])
+
+
+def _is_refused(out):
+    with pytest.raises(UsageError, match="columns is empty"), bt.pipeline() as pipeline:
+        _ = pipeline | bt.ReadFromCsv("a.csv", columns=[])
+
+
+def _runs(out):
+    with bt.pipeline() as pipeline:
+        _ = pipeline | beam.Create([1])
+
+
+@pytest.mark.parametrize("use", [_is_never_run, _is_refused, _runs])
+def test_pipelines_leave_no_folder_of_beam(use, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    use(tmp_path)
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_beams_own_output_is_silenced_while_a_pipeline_runs_only(tmp_path):
+    logger = logging.getLogger("apache_beam.runners")
+    before = logger.level
+    with silenced("apache_beam.runners"):
+        assert not logger.isEnabledFor(logging.ERROR)
+        assert sdk_worker.print is not print
+    assert logger.level == before
+    assert sdk_worker.print is print

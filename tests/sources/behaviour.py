@@ -33,6 +33,7 @@ from beam_tfrecord.testing import SCHEMA, Row
 from tests.helpers import formats
 from tests.helpers.records import damage_record, write_shard
 
+PICTURE = Path(__file__).parents[1] / "golden/pictures/cats/png-1.png"
 TYPES = {field.name: field.type for field in SCHEMA}
 
 
@@ -70,9 +71,8 @@ def _writer(form, **options):
     return lambda path, rows: path.write_bytes(form(_table(rows), **options))
 
 
-_write_parquet = _writer(
-    formats.parquet_file, group_rows=20, use_dictionary=False, write_page_checksum=True
-)
+_SMALL_GROUPS = {"group_rows": 20, "use_dictionary": False, "write_page_checksum": True}
+_write_parquet = _writer(formats.parquet_file, **_SMALL_GROUPS)
 
 
 def _damage_csv(path):
@@ -137,8 +137,14 @@ def _without_nulls(row: Row) -> Row:
     return {"id": row["id"] or 0, "share": row["share"] or 0.0, "name": row["name"] or ""}
 
 
+def _write_images(path: Path, rows: Sequence[Row]) -> None:
+    """Write a table of pictures, with one picture for all rows."""
+    table = _table(rows).append_column("file", pa.array([str(PICTURE)] * len(rows)))
+    path.write_bytes(formats.parquet_file(table, **_SMALL_GROUPS))
+
+
 def _open_images(paths, **options):
-    """Open tables of pictures, but for the further columns alone: those of the path, too."""
+    """Open tables of pictures for their further columns: those of the path, too."""
     named = [paths] if isinstance(paths, str | Path) else paths
     has_partitions = any("day=" in str(p) or any(Path(p).glob("day=*")) for p in named)
     columns = [*TYPES, "day", "city"] if has_partitions else [*TYPES]
@@ -207,7 +213,7 @@ CASES = {
         open=lambda paths, **options: Excel(paths, types=TYPES, **options),
         damage=_damage_excel,
         cuts_files=False,
-        damage_message=r"x\.xlsx is not a complete xlsx file \(.*\): save it as \.xlsx",
+        damage_message=r"x\.xlsx is not a valid xlsx file \(.*\): save it as \.xlsx",
         held=_without_returns,
     ),
     "json": Case(
@@ -236,7 +242,7 @@ CASES = {
     ),
     "images": Case(
         suffix=".parquet",
-        write=_write_parquet,
+        write=_write_images,
         open=_open_images,
         damage=_damage_parquet,
         damage_message=r"cannot read x\.parquet from row [0-9]+ on \(.*CRC checksum.*\)",

@@ -71,7 +71,7 @@ def test_feather_is_read_and_its_first_version_refused(tmp_path):
     pa.feather.write_feather(TABLE, tmp_path / "a.feather", chunksize=30)
     assert read_all(Arrow(tmp_path / "a.feather")).equals(TABLE)
     (tmp_path / "b.feather").write_bytes(b"FEA1" + bytes(100) + b"FEA1")
-    with pytest.raises(DataError, match=r"^b\.feather is Feather V1, which is not read: write it"):
+    with pytest.raises(DataError, match=r"^b\.feather .* \(it begins as a Feather V1 file"):
         read_all(Arrow(tmp_path / "b.feather"))
 
 

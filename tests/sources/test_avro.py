@@ -315,7 +315,7 @@ def test_damage_that_states_any_size_is_refused(tmp_path, size):
         read_all(Avro(path))
     at = data.index(b"avro.schema") - 1
     path.write_bytes(data[:at] + varint(size) + data[at + 1 :])
-    with pytest.raises(DataError, match=r"^a\.avro is not a complete Avro file \("):
+    with pytest.raises(DataError, match=r"^a\.avro is not a valid Avro file \("):
         read_all(Avro(path))
 
 

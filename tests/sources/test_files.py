@@ -141,10 +141,6 @@ def test_partition_above_a_plain_directory_is_none(tmp_path):
         ("nope.csv", "cannot read 'nope.csv': no such file: check the path"),
         ("nope*.csv", "cannot read 'nope*.csv': no file matches this pattern: check the path"),
         ("empty", "no .csv or .tsv files in directory 'empty': check the path, or pass --from"),
-        (
-            "gs://b/x.csv",
-            "cannot read .csv and .tsv files from 'gs://b/x.csv': copy them here first",
-        ),
     ],
 )
 def test_nothing_found_is_one_clear_line(path, message, tmp_path, monkeypatch):

@@ -21,7 +21,6 @@ from tests.sources.made_images import (
     WIDTH,
     encoded,
     exif,
-    forbid,
     jpeg,
     picture,
     write_tree,
@@ -188,13 +187,6 @@ def test_faults_are_rejects_with_path_and_reason(tmp_path):
     assert [number for _, number, _ in by_origin(batches_of(source))] == [0, 5]
     with pytest.raises(DataError, match=r"b\.jpg is empty"):
         list(source.batches())
-
-
-def test_what_may_not_be_read_is_a_reject(tmp_path, monkeypatch):
-    write_tree(tmp_path, a=jpeg(), b=jpeg(1))
-    forbid(monkeypatch, "open", tmp_path / "a.jpg")
-    (reject,) = rejects_of(Images(tmp_path))
-    assert reject.message == "a.jpg cannot be read (Permission denied)"
 
 
 def test_a_name_that_is_not_utf8_is_refused(tmp_path):

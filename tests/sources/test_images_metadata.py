@@ -45,21 +45,21 @@ def hugging_face(root: Path, cache: Path) -> dict[str, list[dict[str, Any]]]:
 @pytest.mark.slow
 def test_rows_and_splits_are_those_of_hugging_face(tmp_path, suffix):
     root = tmp_path / "photos"
-    names = ("train__0", "train__deep__1", "train__2", "test__3", "test__m0", "train__m1")
+    names = ("train__0", "train__deep__1", "train__2", "test__3")
     write_tree(root, **{name: jpeg(number) for number, name in enumerate(names)})
     train = [
-        {"file_name": "2.jpg", "caption": "two", "n": 2, "mask_file_name": "m1.jpg"},
-        {"file_name": "deep/1.jpg", "caption": "one", "n": 1, "mask_file_name": None},
-        {"file_name": "./0.jpg", "caption": 'né, "ö"', "n": 0, "mask_file_name": "2.jpg"},
-        {"file_name": "2.jpg", "caption": "again", "n": 3, "mask_file_name": "m1.jpg"},
+        {"file_name": "2.jpg", "caption": "two", "n": 2},
+        {"file_name": "deep/1.jpg", "caption": "one", "n": 1},
+        {"file_name": "./0.jpg", "caption": 'né, "ö"', "n": 0},
+        {"file_name": "2.jpg", "caption": "again", "n": 3},
     ]
-    test = [{"file_name": "3.jpg", "caption": "three", "n": 4, "mask_file_name": "m0.jpg"}]
+    test = [{"file_name": "3.jpg", "caption": "three", "n": 4}]
     write_rows(root / "train" / f"metadata{suffix}", train)
     write_rows(root / "test" / f"metadata{suffix}", test)
     source = Images(root)
     assert source.default_split_column() == "split"
     rows = good_rows(source)
-    columns = ("image", "caption", "n", "mask")
+    columns = ("image", "caption", "n")
     ours = {
         split: [{name: row[name] for name in columns} for row in rows if row["split"] == split]
         for split in ("train", "test")
@@ -69,37 +69,20 @@ def test_rows_and_splits_are_those_of_hugging_face(tmp_path, suffix):
     assert "label" not in source.schema().names
 
 
-@pytest.mark.slow
-def test_lists_of_images_are_those_of_hugging_face(tmp_path):
-    root = tmp_path / "photos"
-    write_tree(root, **{f"p{number}": jpeg(number) for number in range(4)})
-    rows = [
-        {"file_name": "p0.jpg", "view_file_names": ["p1.jpg", "p2.jpg"]},
-        {"file_name": "p3.jpg", "view_file_names": []},
-        {"file_name": "p2.jpg", "view_file_names": ["p3.jpg"]},
-    ]
-    write_rows(root / "metadata.jsonl", rows)
-    found = good_rows(Images(root))
-    ours = [{name: row[name] for name in ("image", "view")} for row in found]
-    assert ours == hugging_face(root, tmp_path / "cache")["train"]
-
-
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_bad_rows_are_rejects_with_the_reason(tmp_path, suffix):
     root = tmp_path / "photos"
     write_tree(root, a=jpeg(0), b=jpeg(1))
     (tmp_path / "outside.jpg").write_bytes(jpeg(9))
     rows = [
-        {"file_name": "a.jpg", "x_file_name": "b.jpg"},
-        {"file_name": "gone.jpg", "x_file_name": "b.jpg"},
-        {"file_name": None, "x_file_name": "b.jpg"},
-        {"file_name": "../outside.jpg", "x_file_name": "b.jpg"},
-        {"file_name": "c/..\\../outside.jpg", "x_file_name": "b.jpg"},
-        {"file_name": str(tmp_path / "outside.jpg"), "x_file_name": "b.jpg"},
-        {"file_name": f"file://{tmp_path}/outside.jpg", "x_file_name": "b.jpg"},
-        {"file_name": "b.jpg", "x_file_name": "gone.jpg"},
-        {"file_name": "b.jpg", "x_file_name": "../outside.jpg"},
-        {"file_name": "b.jpg", "x_file_name": "a.jpg"},
+        {"file_name": "a.jpg"},
+        {"file_name": "gone.jpg"},
+        {"file_name": None},
+        {"file_name": "../outside.jpg"},
+        {"file_name": "c/..\\../outside.jpg"},
+        {"file_name": str(tmp_path / "outside.jpg")},
+        {"file_name": f"file://{tmp_path}/outside.jpg"},
+        {"file_name": "b.jpg"},
     ]
     write_rows(root / f"metadata{suffix}", rows)
     below = "is not a path below its directory: correct it"
@@ -110,44 +93,40 @@ def test_bad_rows_are_rejects_with_the_reason(tmp_path, suffix):
         f"c/..\\../outside.jpg {below}",
         f"{tmp_path}/outside.jpg {below}",
         f"file://{tmp_path}/outside.jpg {below}",
-        "b.jpg names 'gone.jpg' in x_file_name, which is missing",
-        f"b.jpg names '../outside.jpg' in x_file_name, which {below}",
     ]
-    assert [(row["image"], row["x"]) for row in good_rows(Images(root))] == [
-        (jpeg(0), jpeg(1)),
-        (jpeg(1), jpeg(0)),
-    ]
+    assert [row["image"] for row in good_rows(Images(root))] == [jpeg(0), jpeg(1)]
 
 
 def test_rows_do_not_depend_on_batches(tmp_path):
     write_tree(tmp_path, **{f"p{number}": jpeg(number) for number in range(5)})
-    rows = [
-        {"file_name": f"p{n % 5}.jpg", "x_file_name": f"p{n % 3}.jpg" if n % 4 else "gone.jpg"}
-        for n in range(40)
-    ]
-    write_rows(tmp_path / "metadata.jsonl", rows)
-    expected = [
-        (jpeg(n % 5), jpeg(n % 3)) for n, row in enumerate(rows) if row["x_file_name"] != "gone.jpg"
-    ]
+    names = [f"p{n % 5}.jpg" if n % 4 else "gone.jpg" for n in range(40)]
+    write_rows(tmp_path / "metadata.jsonl", [{"file_name": name} for name in names])
+    expected = [jpeg(n % 5) for n in range(40) if n % 4]
     for batch_rows in (1, 7, 100):
         found = good_rows(Images(tmp_path), batch_rows=batch_rows)
-        assert [(row["image"], row["x"]) for row in found] == expected
+        assert [row["image"] for row in found] == expected
 
 
-def test_columns_are_chosen_and_further_images_resized(tmp_path):
-    write_tree(tmp_path, a=jpeg(0), b=jpeg(1))
+def test_columns_are_chosen(tmp_path):
+    write_tree(tmp_path, a=jpeg(0))
     write_rows(
-        tmp_path / "metadata.jsonl",
-        [{"file_name": "a.jpg", "x_file_name": "b.jpg", "width": 7, "tags": ["u", "v"]}],
+        tmp_path / "metadata.jsonl", [{"file_name": "a.jpg", "width": 7, "tags": ["u", "v"]}]
     )
-    columns = ["tags", "x", "image"]
-    (row,) = good_rows(Images(tmp_path, columns=columns))
-    assert row == {"tags": ["u", "v"], "x": jpeg(1), "image": jpeg(0)}
+    (row,) = good_rows(Images(tmp_path, columns=["tags", "image"]))
+    assert row == {"tags": ["u", "v"], "image": jpeg(0)}
     with pytest.raises(UsageError, match=r"'width' of the table has the name.*--columns without"):
         Images(tmp_path).schema()
-    (resized,) = good_rows(Images(tmp_path, columns=columns, resize="8x9", format="png"))
-    assert [resized[name][:4] for name in ("image", "x")] == [b"\x89PNG", b"\x89PNG"]
-    assert resized["image"] != resized["x"]
+
+
+@pytest.mark.parametrize("further", [{"x_file_name": "b.jpg"}, {"x_file_names": ["b.jpg"]}])
+def test_further_images_are_refused_unless_their_names_are_asked_for(tmp_path, further):
+    write_tree(tmp_path, a=jpeg(0))
+    write_rows(tmp_path / "metadata.jsonl", [{"file_name": "a.jpg", **further}])
+    with pytest.raises(UsageError, match=r"column 'x_file_names?' names further images, and one"):
+        Images(tmp_path).schema()
+    assert good_rows(Images(tmp_path, columns=["image"])) == [{"image": jpeg(0)}]
+    columns = ["image", *further]
+    assert good_rows(Images(tmp_path, columns=columns)) == [{"image": jpeg(0), **further}]
 
 
 def test_folders_decide_if_a_layout_says_so(tmp_path):
@@ -178,14 +157,6 @@ def test_metadata_of_two_kinds_is_refused(tmp_path):
         Images(tmp_path).all_scans()
 
 
-def test_a_name_that_is_taken_is_refused(tmp_path):
-    write_tree(tmp_path, a=jpeg(0))
-    row = {"file_name": "a.jpg", "x_file_name": "a.jpg", "x": 1}
-    write_rows(tmp_path / "metadata.jsonl", [row])
-    with pytest.raises(UsageError, match=r"'x_file_name' of the table names images for.* 'x'"):
-        Images(tmp_path).schema()
-
-
 def test_a_table_without_file_names_is_refused(tmp_path):
     write_tree(tmp_path, a=jpeg(0))
     write_rows(tmp_path / "metadata.jsonl", [{"image_file_name": "a.jpg"}])
@@ -197,7 +168,7 @@ def test_a_table_without_file_names_is_refused(tmp_path):
 
 @pytest.mark.slow_after(2)
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_dataset_of_images_with_metadata(tmp_path, suffix, recwarn):
+def test_a_dataset_of_images_with_metadata(tmp_path, suffix):
     root = tmp_path / "photos"
     names = ("train__0", "train__1", "train__2", "test__3", "test__4")
     write_tree(root, **{name: jpeg(number) for number, name in enumerate(names)})
@@ -211,10 +182,6 @@ def test_a_dataset_of_images_with_metadata(tmp_path, suffix, recwarn):
         "train": 2,
         "test": 1,
     }
-    assert (
-        "2 images beside the metadata have no row there and were left out, such as test/4.jpg"
-        in "".join(map(str, recwarn))
-    )
     rows = sorted(bt.load(tmp_path / "out").rows(), key=lambda row: row["n"])
     assert [(row["n"], row["image"]) for row in rows] == [(n, jpeg(n)) for n in (0, 1, 3)]
 

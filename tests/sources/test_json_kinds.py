@@ -2,14 +2,12 @@
 
 import json
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.json.text import Lines
 from beam_tfrecord.sources.json.types import BIG, Finder, JsonInference, infer_schema
 from tests.helpers.effort import examples
 
@@ -58,7 +56,7 @@ _ROWS = st.one_of(
 
 def _lines(rows):
     texts = [row.encode("utf-8", "surrogatepass") for row in rows]
-    return Lines.of(texts, np.arange(1, len(rows) + 1))
+    return list(enumerate((text.strip(b" \t\r\n") for text in texts), 1))
 
 
 def _found(rows):
@@ -89,7 +87,7 @@ def test_the_types_are_those_that_python_finds_in_every_row(rows, times):
 def test_bytes_that_are_not_utf8_are_a_fault():
     rows = [b'{"a": "x"}', b'{"a": "\xed\xa0\xbd"}', b'{"a": "\xff"}']
     finder = Finder("x.jsonl:")
-    finder.add(Lines.of(rows, np.arange(1, 4)))
+    finder.add(list(enumerate(rows, 1)))
     assert finder.fault == "x.jsonl:2 is not UTF-8 (byte 8)"
 
 

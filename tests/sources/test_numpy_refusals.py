@@ -52,8 +52,6 @@ class TestNames:
         assert _refusal(Numpy(path, columns=["a", "nope"])) == (
             "column 'nope' is not in the input: the columns are a, raw, b"
         )
-        plain = Numpy(path, columns=["a", "nope"], layout="plain")
-        assert _refusal(plain).startswith("column 'nope' is not in the input")
 
     def test_columns_of_fields_and_paths_are_listed(self, tmp_path):
         (tmp_path / "year=1").mkdir()
@@ -116,7 +114,7 @@ class TestShapes:
     @pytest.mark.parametrize(
         "shape",
         [
-            f"({'0, ' * 65})",
+            f"(1, {'0, ' * 65})",
             "(0, 99999999999999999999)",
             f"(0, {2**40}, {2**40})",
             f"({'-1, ' * 9999})",
@@ -126,7 +124,7 @@ class TestShapes:
     def test_what_numpy_cannot_hold_is_refused(self, tmp_path, shape, example):
         (tmp_path / "x.npy").write_bytes(_npy(shape))
         with pytest.raises(
-            DataError, match=r"(cannot read|row of) .*x\.npy .*: (save|cut)"
+            DataError, match=r"(cannot read|row of)? ?x\.npy .*: (write|cut)"
         ) as caught:
             list(Numpy(tmp_path / "x.npy", example=example).batches())
         assert "\n" not in str(caught.value)
@@ -170,11 +168,14 @@ class TestInMemory:
     @pytest.mark.parametrize(
         ("arrays", "message"),
         [
-            ({"a": np.arange(3), "b": np.arange(4)}, "array 'b' of arrays.npz has 4 rows but 'a'"),
-            ({"a": np.float32(1)}, "array 'a' of arrays.npz is a single value and has no rows"),
+            (
+                {"a": np.arange(3), "b": np.arange(4)},
+                "array 'b' of data in memory has 4 rows but 'a'",
+            ),
+            ({"a": np.float32(1)}, "array 'a' of data in memory is a single value and has no rows"),
             (
                 {"a": np.array([0x110000], np.uint32).view("<U1")},
-                "cannot read array 'a' of arrays.npz (invalid maximum character",
+                "cannot read data in memory from row 0 on (invalid maximum character",
             ),
         ],
     )
@@ -184,5 +185,5 @@ class TestInMemory:
         assert str(caught.value).startswith(message)
 
     def test_what_has_no_one_meaning_is_refused_at_once(self):
-        with pytest.raises(UsageError, match="'a' of the arrays in memory holds Python objects"):
+        with pytest.raises(DataError, match="'a' of the arrays in memory holds Python objects"):
             bt.ReadFromNumpy({"a": np.array([{}])})

@@ -11,7 +11,9 @@ from hypothesis import assume, given, settings
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError
 from beam_tfrecord.sources.orc import Orc
+from beam_tfrecord.testing import some_rows
 from tests.helpers.effort import examples
+from tests.helpers.formats import orc_file
 from tests.helpers.reading import read_all, units_of
 from tests.whole.type_families import FAMILIES
 
@@ -100,9 +102,28 @@ def test_a_file_that_is_cut_off_anywhere_is_refused(tmp_path):
     data = (tmp_path / "a.orc").read_bytes()
     for size in range(0, len(data), 97):
         (tmp_path / "b.orc").write_bytes(data[:size])
-        with pytest.raises(DataError, match=r"b\.orc is not a complete ORC file \(") as caught:
+        with pytest.raises(DataError, match=r"b\.orc is not a valid ORC file \(") as caught:
             read_all(Orc(tmp_path / "b.orc"))
         assert "\n" not in str(caught.value)
+
+
+def test_a_stripe_that_a_damaged_footer_does_not_list_is_noticed(tmp_path):
+    path = tmp_path / "a.orc"
+    path.write_bytes(
+        orc_file(pa.Table.from_pylist(some_rows(60)), group_rows=20, compression="uncompressed")
+    )
+    orc, data = pa.orc.ORCFile(path), bytearray(path.read_bytes())
+    # A footer begins with two numbers; then each stripe has a tag, a length and that many bytes.
+    first = data.index(b"\x1a", len(data) - 1 - orc.file_postscript_length - orc.file_footer_length)
+    second = first + 2 + data[first + 1]
+    assert data[second] == data[first]
+    data[second] = 0x7A  # the tag of a field that no reader knows
+    path.write_bytes(data)
+    message = (
+        r"cannot read a\.orc from row 40 on \(its footer counts 60 rows but its stripes hold 40"
+    )
+    with pytest.raises(DataError, match=message):
+        read_all(Orc(path))
 
 
 def test_files_are_written_as_a_dataset(tmp_path):

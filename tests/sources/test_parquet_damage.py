@@ -41,7 +41,7 @@ def test_file_that_is_not_whole_is_named(tmp_path, damage):
     with pytest.raises(DataError) as caught:
         Parquet(path).all_scans()
     message = str(caught.value)
-    assert message.startswith("trips 1.parquet is not a complete parquet file (")
+    assert message.startswith("trips 1.parquet is not a valid parquet file (")
     assert message.endswith("): write the file again, or leave it out")
     assert "\n" not in message
 
@@ -115,5 +115,5 @@ def test_name_that_is_not_utf8_is_told(tmp_path, column):
     names = {"a": [column]} if isinstance(column, dict) else {column: [1]}
     pq.write_table(pa.table(names), path, store_schema=False)
     path.write_bytes(path.read_bytes().replace(b"c" * 8, b"cc\xff\xfecccc"))
-    with pytest.raises(DataError, match=r"a\.parquet is not a complete parquet file \('utf-8'"):
+    with pytest.raises(DataError, match=r"a\.parquet is not a valid parquet file \('utf-8'"):
         list(Parquet(str(path)).batches())

@@ -136,3 +136,9 @@ def test_joined_integers_hold_every_value_of_both(one, other, data):
     cast, misfits = cast_exactly(pa.array(values, one), joined)
     assert cast.to_pylist() == values
     assert not len(misfits)
+
+
+def test_the_items_of_null_lists_are_null():
+    lists = pa.array([None, None], pa.list_(pa.float64()))
+    fixed, misfits = cast_exactly(lists, pa.list_(pa.float64(), 2))
+    assert (fixed.values.null_count, len(misfits)) == (4, 0)

@@ -102,12 +102,20 @@ def test_floats_of_mariadb_as_other_types(mariadb, wanted, expected):
 @pytest.mark.parametrize(
     ("declared", "literal", "expected"),
     [
-        ("date", "'infinity'", "is 'infinity', which is not date32[day] exactly"),
-        ("date", "'-infinity'", "is '-infinity', which is not date32[day] exactly"),
-        ("timestamp", "'infinity'", "(an infinite moment has no number): pass --types v=text"),
-        ("timestamptz", "'-infinity'", "(an infinite moment has no number): pass --types v=text"),
-        ("time", "'24:00:00'", "is '24:00:00', which is not time64[us] exactly"),
-        ("numeric(10, 2)", "'NaN'", "is 'NaN', which is not decimal128(10, 2) exactly"),
+        ("date", "'infinity'", "is 'infinity', which date32[day] cannot hold: pass --types v=text"),
+        (
+            "date",
+            "'-infinity'",
+            "is '-infinity', which date32[day] cannot hold: pass --types v=text",
+        ),
+        ("timestamp", "'infinity'", "cannot hold: pass --types v=text"),
+        ("timestamptz", "'-infinity'", "cannot hold: pass --types v=text"),
+        ("time", "'24:00:00'", "is '24:00:00', which time64[us] cannot hold: pass --types v=text"),
+        (
+            "numeric(10, 2)",
+            "'NaN'",
+            "is 'NaN', which decimal128(10, 2) cannot hold: pass --types v=text",
+        ),
     ],
 )
 def test_postgres_values_that_arrow_has_not_are_misfits_and_text(
@@ -131,7 +139,7 @@ def test_postgres_values_that_arrow_has_not_are_misfits_and_text(
 def test_zero_dates_of_mariadb_are_misfits_and_text(mariadb, declared, literal, text):
     nullable = " NULL DEFAULT NULL"
     _, found, (message,) = mariadb.read(declared, literal, null=nullable)
-    assert message.startswith(f"is '{text}', which is not ")
+    assert message.startswith(f"is {text!r}, which ")
     assert found.to_pylist() == [None, None]
     _, found, misfits = mariadb.read(declared, literal, wanted=pa.string(), null=nullable)
     assert (found.to_pylist(), misfits) == ([text, None], ())
@@ -148,7 +156,7 @@ def test_arrays_are_read_as_text(postgres, h2, arrays):
         column, found, _ = database.read("int array", literal, arrays="text")
         assert (column.arrow, found.to_pylist()) == (pa.string(), [text, None])
         column, _, _ = database.read("int array", literal, arrays=arrays)
-        assert column.refusal == "pass --arrays text"
+        assert column.refusal.endswith("pass --arrays text")
 
 
 WANTED = [
@@ -179,9 +187,14 @@ def test_types_that_the_user_wants(h2, declared, literal, wanted, expected):
             pa.int32(),
             "is '4294967296', which int32 cannot hold: pass --types V=text",
         ),
-        ("numeric(3, 1)", "1.5", pa.int64(), "is '1.5', which is not int64 exactly"),
-        ("numeric(20, 2)", "12345.67", pa.decimal128(4, 2), "it has more than 4 digits"),
-        ("numeric(20, 3)", "1.125", pa.decimal128(20, 2), "Rounding necessary"),
+        ("numeric(3, 1)", "1.5", pa.int64(), "is '1.5', which int64 cannot hold"),
+        (
+            "numeric(20, 2)",
+            "12345.67",
+            pa.decimal128(4, 2),
+            "is '12345.67', which decimal128(4, 2) cannot",
+        ),
+        ("numeric(20, 3)", "1.125", pa.decimal128(20, 2), "which decimal128(20, 2) cannot hold"),
     ],
 )
 def test_values_that_do_not_fit_what_the_user_wants(h2, declared, literal, wanted, message):

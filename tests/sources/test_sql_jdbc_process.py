@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 from pathlib import Path
 
 import pytest
+from apache_beam.utils.subprocess_server import JavaJarServer
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.sql import jdbc_java as sql_jdbc_jars
@@ -229,7 +230,7 @@ def test_what_is_not_installed_is_told_with_the_cure(missing):
 
 
 def test_jars_are_found_by_path_directory_and_url(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(JavaJarServer, "JAR_CACHE", str(tmp_path / "cache"))
     for name in ("b.jar", "a.jar", "notes.txt"):
         (tmp_path / name).write_bytes(name.encode())
     a, b = f"{tmp_path}/a.jar", f"{tmp_path}/b.jar"
@@ -246,13 +247,12 @@ def test_jars_are_found_by_path_directory_and_url(tmp_path, monkeypatch):
 def test_jars_on_a_filesystem_of_beam_are_copied_here(tmp_path, monkeypatch):
     from apache_beam.io.filesystems import FileSystems
 
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    (tmp_path / "far.jar").write_bytes(b"far")
+    monkeypatch.setattr(JavaJarServer, "JAR_CACHE", str(tmp_path / "cache"))
     opened = []
 
     def open_far(url):
         opened.append(url)
-        return (tmp_path / "far.jar").open("rb")
+        return io.BytesIO(b"far")
 
     monkeypatch.setattr(FileSystems, "open", open_far)
     (path,) = local_jars(("gs://bucket/far.jar",))
@@ -266,18 +266,16 @@ def test_jars_staged_with_a_job_are_found_on_its_workers(tmp_path, monkeypatch):
     staged.parent.mkdir()
     staged.touch()
     monkeypatch.setenv("SEMI_PERSISTENT_DIRECTORY", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(sql_jdbc_jars.shutil, "which", lambda _: None)
     assert local_jars(("/elsewhere/driver-1.0.jar",)) == (str(staged),)
-    with pytest.raises(UsageError, match=r"maven \(mvn\) is not installed: pass the path"):
-        local_jars(("org.example:other:1.0",))
 
 
-def test_coordinates_that_maven_does_not_know(tmp_path, monkeypatch):
-    driver_jars(H2)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(UsageError, match=r"maven did not find .*:1.0 \(.+\): correct --jar"):
+def test_coordinates_that_maven_central_does_not_know(tmp_path, monkeypatch):
+    monkeypatch.setattr(JavaJarServer, "JAR_CACHE", str(tmp_path))
+    with pytest.raises(
+        UsageError, match=r"cannot read driver jar '.*none-1.0.jar' \(.+\): correct"
+    ):
         local_jars(("org.example.invalid:none:1.0",))
+    assert not list(tmp_path.rglob("*.jar"))
 
 
 def test_jars_are_sent_along_with_a_job(tmp_path, monkeypatch):

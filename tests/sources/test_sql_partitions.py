@@ -2,7 +2,6 @@
 
 import logging
 import random
-import sqlite3
 
 import pytest
 
@@ -15,11 +14,6 @@ from tests.helpers.databases.partitions import check_partitions
 def check(database, declared):
     """Check a table with enough rows and cuts that a cut out of order is seen."""
     check_partitions(database, declared, random.Random(declared), rows=(60,), partitions=(9,))
-
-
-@pytest.fixture(scope="module")
-def sqlite(tmp_path_factory):
-    return partitions.sqlite(tmp_path_factory.mktemp("keys") / "keys.db")
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +34,6 @@ def maria(request, mariadb):
 @pytest.fixture(scope="module")
 def h2():
     return partitions.h2("keys")
-
-
-@pytest.mark.parametrize("declared", keys.SQLITE)
-def test_sqlite(sqlite, declared):
-    check(sqlite, declared)
 
 
 @pytest.mark.parametrize("declared", keys.DUCKDB)
@@ -131,16 +120,6 @@ def test_a_key_that_an_outer_join_leaves_empty_is_not_lost(postgresql, h2, maria
         key = "K" if database.upper else "k"
         source = Sql(**database.source, query=query, partition_column=key, partitions=2)
         assert read_numbers(source) == [1, 2, 3, 4, 5, 6]
-
-
-def test_a_column_named_like_the_number_of_a_row(tmp_path):
-    path = tmp_path / "rowid.db"
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE t (n int, rowid text, oid int)")
-        connection.executemany("INSERT INTO t VALUES (?, NULL, 7)", [(n,) for n in range(20)])
-    source = Sql(path, table="t", partitions=4, row_count=False)
-    assert read_numbers(source) == list(range(20))
-    assert len(source.all_scans()[0].detail.partitions) == 4
 
 
 @pytest.mark.slow

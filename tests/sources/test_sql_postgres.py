@@ -451,7 +451,7 @@ def test_a_database_that_cannot_be_had(server, change, message):
             {"query": "SELECT pg_sleep(60)::text AS a", "statement_timeout_s": 0.3},
             "ran into the time limit .*: raise --statement-timeout",
         ),
-        ({"query": "SELECT 1 AS a, 2 AS a"}, "the query has 2 columns named 'a'"),
+        ({"query": "SELECT 1 AS a, 2 AS a"}, "the query has two columns named 'a'"),
         ({"table": "trips", "session_init": ["SET nope TO 1"]}, "unrecognized configuration"),
     ],
 )

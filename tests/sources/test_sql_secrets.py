@@ -99,7 +99,6 @@ def things_sent(p):
     [
         lambda s: bt.ReadFromSql(s.full_url, table="t"),
         lambda s: bt.ReadFromSql(s.url, table="t", password=PASSWORD),
-        lambda s: bt.ReadFromJdbc("t", "org.postgresql.Driver", s.url, "tester", PASSWORD),
     ],
 )
 def test_no_password_is_sent_to_workers(postgres, read):
@@ -171,35 +170,3 @@ def test_ways_to_log_in(postgres, tmp_path, monkeypatch):
     assert rows_in(Sql(postgres.url, query=query).batches()) == [{"x": 1}]
     url = postgres.url.replace("tester@", "")
     assert rows_in(Sql(url, query=query, username="tester").batches()) == [{"x": 1}]
-
-
-def test_arguments_of_beam(postgres):
-    reading = bt.ReadFromJdbc(
-        table_name="trips",
-        driver_class_name="org.h2.Driver",
-        jdbc_url="jdbc:h2:mem:x",
-        username="sa",
-        password="",
-        fetch_size=50,
-        partition_column="id",
-        partitions=7,
-        connection_properties="a=1;b=2;",
-        connection_init_sqls=["SET x"],
-        max_connections=-1,
-        driver_jars="a.jar,b.jar",
-        classpath=["org.h2:h2:2.5"],
-    )
-    source = reading.source
-    assert isinstance(source, Sql)
-    assert (source.table, source.query, source.driver) == ("trips", None, "org.h2.Driver")
-    assert (source.username, source.fetch_rows, source.partitions) == ("sa", 50, 7)
-    assert source.properties == {"a": "1", "b": "2"}
-    assert source.jars == ("a.jar", "b.jar", "org.h2:h2:2.5")
-    assert (source.max_connections, source.session_init) == (None, ("SET x",))
-    by_query = bt.ReadFromJdbc("trips", None, "sqlite:///a.db", None, None, query="SELECT 1 AS a")
-    assert (by_query.source.table, by_query.source.query) == (None, "SELECT 1 AS a")
-    for wrong in ({"schema": object}, {"secret_manager": "x"}):
-        with pytest.raises(UsageError):
-            bt.ReadFromJdbc("trips", None, "sqlite:///a.db", None, None, **wrong)
-    with pytest.raises(UsageError, match="is not the name of a table: pass query instead"):
-        bt.ReadFromJdbc("(select 1) x", None, "sqlite:///a.db", None, None)

@@ -1,4 +1,4 @@
-"""SQLite: its types value by value, and the one moment that all partitions see."""
+"""SQLite: its types value by value, and the one moment that all rows are of."""
 
 import contextlib
 import dataclasses
@@ -19,7 +19,7 @@ from beam_tfrecord.sources.sql.source import Sql
 from beam_tfrecord.sources.sql.sqlite_columns import declared_type
 from tests.helpers import warm
 from tests.helpers.reading import rows_in
-from tests.sources.made_sql import conditions, make_database
+from tests.sources.made_sql import make_database
 
 INT64 = (-(2**63), 2**63 - 1)
 US = pa.timestamp("us")
@@ -229,7 +229,7 @@ def test_names_of_every_kind(tmp_path):
         'CREATE TABLE "order ""x""" ("select" INTEGER PRIMARY KEY, "a\'b" TEXT)',
         'INSERT INTO "order ""x""" VALUES (1, \'q\')',
     )
-    source = Sql(tmp_path / "a.db", table='order "x"', partitions=2)
+    source = Sql(tmp_path / "a.db", table='order "x"')
     assert rows_in(source.batches()) == [{"select": 1, "a'b": "q"}]
 
 
@@ -240,12 +240,8 @@ def test_views_and_tables_without_rowid(tmp_path):
         "CREATE VIEW v AS SELECT b, a FROM t WHERE b > 1",
         rows=[(f"k{n % 3}", n) for n in range(9)],
     )
-    keyed = Sql(path, table="t", partitions=3)
-    assert sorted(row["b"] for row in rows_in(keyed.batches())) == list(range(9))
-    assert len(keyed.all_scans()[0].detail.partitions) > 1
-    keyed.release()
-    seen = rows_in(Sql(path, table="v", partitions=3).batches())
-    assert sorted(row["b"] for row in seen) == list(range(2, 9))
+    assert sorted(row["b"] for row in rows_in(Sql(path, table="t").batches())) == list(range(9))
+    assert sorted(row["b"] for row in rows_in(Sql(path, table="v").batches())) == list(range(2, 9))
 
 
 @pytest.mark.parametrize("asked", [{"table": "v"}, {"query": "SELECT * FROM t"}])
@@ -280,7 +276,7 @@ def test_generated_columns_are_read(tmp_path, kind, asked):
         for n in range(3)
     ]
     assert rows_in(Sql(path, **asked).batches()) == expected
-    chosen = Sql(path, columns=["b"], partition_column="b", partitions=2, ordered=True, **asked)
+    chosen = Sql(path, columns=["b"], partition_column="b", ordered=True, **asked)
     assert rows_in(chosen.batches()) == [{"b": 2}, {"b": 4}, {"b": 6}]
 
 
@@ -318,46 +314,9 @@ def grown(path, *, journal):
     return sqlite3.connect(path, timeout=0.1)
 
 
-@pytest.mark.parametrize(
-    ("declared", "keys", "counts"),
-    [
-        ("INTEGER PRIMARY KEY", range(-10, 10), [5, 5, 5, 5]),
-        ("INTEGER PRIMARY KEY", [-(2**63), *range(18), 2**63 - 1], [5, 5, 5, 5]),
-        ("INT PRIMARY KEY", [*range(16), 3.5, 4.25, None, None], [5, 5, 4, 4, 2]),
-        ("INT PRIMARY KEY", [*range(16), "a", "b", b"c", b"d"], [5, 5, 5, 5, 0]),
-    ],
-)
-def test_partitions_of_any_key_are_exactly_the_table(tmp_path, declared, keys, counts):
-    table = f"CREATE TABLE t (k {declared}, n INTEGER)"
-    rows = [(key, number) for number, key in enumerate(keys)]
-    path = make_database(tmp_path / "a.db", table, rows=rows)
-    source = Sql(path, table="t", columns=["n"], partitions=4, ordered=True)
-    assert [count for _, count in conditions(source)] == counts
-    found = [row["n"] for row in rows_in(source.batches())]
-    assert sorted(found) == list(range(20))
-
-
-def test_all_partitions_see_the_moment_of_the_plan(tmp_path):
+def test_rows_are_of_the_moment_they_are_read(tmp_path):
     writer = grown(tmp_path / "a.db", journal="wal")
-    source = Sql(tmp_path / "a.db", table="t", partitions=4)
-    (scan,) = source.all_scans()
-    for statement in (
-        "DELETE FROM t WHERE id % 3 = 0",
-        "UPDATE t SET x = 1",
-        "INSERT INTO t SELECT id + 5000, 2 FROM t",
-    ):
-        writer.execute(statement)
-    writer.commit()
-    writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
-    schema = source.merge([scan])
-    rows = [row for unit in source.units([scan]) for row in rows_in(source.read(unit, schema))]
-    assert rows == [{"id": i, "x": 0} for i in range(1000)]
-    assert len(rows_in(source.batches())) == 2 * 666
-
-
-def test_one_partition_is_of_the_moment_it_is_read(tmp_path):
-    writer = grown(tmp_path / "a.db", journal="wal")
-    source = Sql(tmp_path / "a.db", table="t", partitions=1)
+    source = Sql(tmp_path / "a.db", table="t")
     (scan,) = source.all_scans()
     writer.execute("DELETE FROM t WHERE id >= 10")
     writer.commit()
@@ -386,7 +345,7 @@ def test_a_job_among_writers_is_of_one_moment(tmp_path):
     thread.start()
     try:
         for _ in range(5):
-            source = Sql(tmp_path / "a.db", table="t", partitions=7)
+            source = Sql(tmp_path / "a.db", table="t")
             totals.append(sum(row["x"] for row in rows_in(source.batches())))
     finally:
         done.set()
@@ -396,12 +355,12 @@ def test_a_job_among_writers_is_of_one_moment(tmp_path):
 
 def test_writers_wait_where_there_is_no_log(tmp_path):
     writer = grown(tmp_path / "a.db", journal="delete")
-    source = Sql(tmp_path / "a.db", table="t", partitions=4)
-    source.all_scans()
+    reading = Sql(tmp_path / "a.db", table="t").batches(batch_rows=10)
+    next(reading)
     writer.execute("UPDATE t SET x = 1")
     with pytest.raises(sqlite3.OperationalError, match="locked"):
         writer.commit()
-    source.release()
+    reading.close()
     writer.commit()
 
 

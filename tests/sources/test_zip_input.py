@@ -25,9 +25,7 @@ from tests.helpers.zips import flip_in, make_zip, set_field, zip_of
 from tests.sources.behaviour import CASES
 
 ROWS = 200
-# Sources that only read local files.
-LOCAL = ("numpy",)
-KINDS = pytest.mark.parametrize("kind", sorted(set(CASES) - {*LOCAL}))
+KINDS = pytest.mark.parametrize("kind", sorted(CASES))
 METHODS = pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 TABLE = "id,x\n1,2.5\n2,3.5\n"
 
@@ -79,7 +77,7 @@ def test_a_wrong_crc_is_named(tmp_path, kind, method):
     data[data.rfind(f"x{case.suffix}".encode()) - 46 + 16] ^= 1
     path.write_bytes(data)
     # openpyxl takes any error of reading for one of its format.
-    reason = "not a complete xlsx file" if kind == "excel" else "Bad CRC-32"
+    reason = "not a valid xlsx file" if kind == "excel" else "Bad CRC-32"
     with pytest.raises(DataError, match=rf"in\.zip/x\{case.suffix}.*{reason}") as raised:
         rows_of(case.open(str(path)))
     assert "\n" not in str(raised.value)
@@ -144,7 +142,6 @@ def test_partitions_in_and_around_a_zip_file_are_columns(tmp_path):
         ({"x.csv": b"1"}, "/y*.csv", r"cannot read '.*a\.zip/y\*\.csv': no such file"),
         ({"x.csv.zip": b"1"}, "", r"a\.zip' holds zip files, which are not looked into: unpack"),
         ({"x.csv": b"1", "x.jpg": b"1"}, "", r"holds csv \(1 file\) and images \(1 file\)"),
-        ({"x.npy": b"1"}, "", r"cannot read \.npy and \.npz files from '.*a\.zip': unpack it"),
         (
             {"t/_delta_log/0.json": b"{}", "t/a.parquet": b"1"},
             "",

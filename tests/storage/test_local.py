@@ -211,6 +211,16 @@ def test_a_lock_that_fails_leaves_no_descriptor(tmp_path, monkeypatch):
     assert names("/proc/self/fd") == before
 
 
+def test_a_lock_that_cannot_be_removed_leaves_no_descriptor(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    before = names("/proc/self/fd")
+    with pytest.raises(OSError, match="Read-only file system"), lease(str(tmp_path)):
+        monkeypatch.setattr(os, "remove", fail)
+    assert names("/proc/self/fd") == before
+
+
 def test_two_jobs_never_hold_one_directory_at_a_time(tmp_path):
     holders = []
     together = []

@@ -50,7 +50,7 @@ def bucket(store):
     ],
 )
 def test_what_paths_name(bucket, paths, expected):
-    found = list(list_files([bucket + path for path in paths], [".csv"], remote=True))
+    found = list(list_files([bucket + path for path in paths], [".csv"]))
     assert [file.name for file in found] == expected
     assert all(file.path.endswith(f"/{file.name}") for file in found)
     # The content of each is its name.
@@ -83,7 +83,7 @@ def test_zip_files_are_read_without_a_copy_here(store, tmp_path):
         source = bt.ReadFromCsv(f"{store.url}/in/x.zip{inside}")
         assert [row["a"] for batch in source.batches() for row in batch.rows()] == [*range(3000)]
     url = f"{store.url}/in/x.zip/t/a.csv"
-    (file,) = list_files([url], [".csv"], remote=True)
+    (file,) = list_files([url], [".csv"])
     assert (file.name, file.bytes) == ("x.zip/t/a.csv", 4 + len(text))
     make_zip(path, {"t/a.csv": b"a,b\n1,2\n"})
     put(f"{store.url}/in/x.zip", path.read_bytes())
@@ -92,29 +92,24 @@ def test_zip_files_are_read_without_a_copy_here(store, tmp_path):
 
 
 def test_directories_of_partitions_make_columns(bucket):
-    found = list(list_files([f"{bucket}/k=*"], [".csv"], remote=True))
+    found = list(list_files([f"{bucket}/k=*"], [".csv"]))
     assert [file.partitions for file in found] == [(("k", "1"),), (("k", "2"),)]
 
 
 @pytest.mark.parametrize("path", ["/none", "/none/*.csv", "/a.cs", "/[xy].csv"])
 def test_what_is_not_there_is_named(bucket, path):
     with pytest.raises(UsageError, match=rf"cannot read '{bucket}/"):
-        list(list_files([bucket + path], [".csv"], remote=True))
+        list(list_files([bucket + path], [".csv"]))
 
 
 def test_a_bucket_is_no_pattern(store):
     with pytest.raises(UsageError, match="the name of a bucket cannot be a pattern"):
-        list(list_files([f"{store.scheme}://bucket-*/a.csv"], [".csv"], remote=True))
+        list(list_files([f"{store.scheme}://bucket-*/a.csv"], [".csv"]))
 
 
 def test_local_and_remote_files_are_not_mixed(bucket):
     with pytest.raises(UsageError, match="give those of one filesystem"):
-        list(list_files([bucket, "/etc/hosts"], [".csv"], remote=True))
-
-
-def test_sources_that_need_local_files_say_so(bucket):
-    with pytest.raises(UsageError, match=r"cannot read \.npy files from .*: copy them here first"):
-        list(list_files([bucket], [".npy"]))
+        list(list_files([bucket, "/etc/hosts"], [".csv"]))
 
 
 def test_the_kind_is_seen_from_the_names(bucket):

@@ -13,6 +13,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.transforms.graph import MAX_STEP_PATHS, step_paths_to
+from beam_tfrecord.transforms.reading import ReadBatches
 from tests.helpers.datasets import read_examples, shard_hashes
 
 ROWS = 500
@@ -228,8 +229,7 @@ def test_rows_of_many_groups_share_runs(inputs, tmp_path):
     for number in range(20):
         (tmp_path / "in").mkdir(exist_ok=True)
         (tmp_path / "in" / f"{number:02d}.csv").write_text("row\n1\n2\n")
-    reader = bt.ReadFromCsv(str(tmp_path / "in"))
-    reader.group_bytes = 1
+    reader = ReadBatches(bt.ReadFromCsv(str(tmp_path / "in")).source, group_bytes=1)
     p = bt.pipeline("FnApiRunner")
     p | reader | beam.Reshuffle() | bt.WriteToTFRecord(f"{tmp_path / 'out'}/")
     result = p.run()

@@ -213,12 +213,8 @@ ROWS = [
 
 
 def read_by_us(paths):
-    spec = {
-        "z": tf.io.FixedLenFeature([], tf.int64),
-        "a": tf.io.VarLenFeature(tf.string),
-        "f": tf.io.FixedLenFeature([], tf.float32),
-    }
-    decoder = Decoder(Schema.from_feature_spec(spec))
+    types = {"z": pa.int64(), "a": pa.list_(pa.binary()), "f": pa.float32()}
+    decoder = Decoder(Schema.from_arrow(pa.schema(types)))
     return [
         row
         for path in sorted(paths)

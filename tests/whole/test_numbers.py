@@ -204,7 +204,7 @@ def test_a_float32_printed_as_float64_is_no_loss(tmp_path):
 def test_text_beyond_float32_is_a_reject(text):
     data = pa.RecordBatch.from_pydict({"a": ["1.5", text]})
     result = Encoder(Schema((Feature("a", pa.float64()),))).encode(Batch(data), Arena())
-    assert [(reject[0], len(result.rows)) for reject in result.rejects] == [(1, 1)]
+    assert (len(result.rejects), result.rows.tolist()) == (1, [0])
 
 
 def test_a_decimal_much_finer_than_its_type_is_a_reject(tmp_path):
@@ -216,7 +216,7 @@ def test_a_decimal_much_finer_than_its_type_is_a_reject(tmp_path):
     assert [reject.row for reject in batch.rejects] == [0]
     data = pa.RecordBatch.from_pydict({"a": ["1e-58", "1.5"]})
     result = Encoder(Schema((Feature("a", arrow),))).encode(Batch(data), Arena())
-    assert [reject[0] for reject in result.rejects] == [0]
+    assert (len(result.rejects), result.rows.tolist()) == (1, [1])
     rows = [{"a": Decimal("1e-58")}, {"a": Decimal("1.5")}, {"a": Decimal("0e-58")}]
     batch = batch_of_rows(rows, pa.schema([("a", arrow)]))
     assert (batch.num_rows, len(batch.rejects)) == (2, 1)

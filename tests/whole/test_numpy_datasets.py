@@ -12,7 +12,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.dataset.code import reading_code
 from beam_tfrecord.dataset.show import count_values, json_lines, render_rows
-from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.sources.numpy import source as numpy_arrays
 from tests.helpers.datasets import shard_hashes
@@ -135,9 +135,11 @@ class TestDatasets:
 
         array = np.random.default_rng(1).normal(size=(4, 3, 2))
         np.save(tmp_path / "x.npy", array)
-        bt.write(
-            tmp_path / "x.npy", tmp_path / "out", shuffle=False, source_options={"layout": "plain"}
-        )
+
+        def plain(row):
+            return {"shape": [*row["data"].shape], "data": row["data"].tobytes()}
+
+        bt.write(tmp_path / "x.npy", tmp_path / "out", shuffle=False, map=plain)
         (shard,) = (tmp_path / "out").glob("*.tfrecord")
         found = []
         for record in tf.data.TFRecordDataset(str(shard)):
@@ -218,12 +220,12 @@ class TestInMemory:
     @pytest.mark.parametrize(
         ("arrays", "message"),
         [
-            ({}, "there is no array: pass at least one"),
+            ({}, "there is no row: the input is empty"),
             ({1: np.zeros(2)}, "'1' cannot be the name of an array"),
             ({"a": np.array([{}])}, "array 'a' of the arrays in memory holds Python objects"),
             ({"a": np.ma.masked_array([1], [True])}, "array 'a' is masked: give array.filled"),
         ],
     )
     def test_what_cannot_be_stored_is_refused_at_once(self, arrays, message):
-        with pytest.raises(UsageError, match=message):
+        with pytest.raises(BeamTFRecordError, match=message):
             bt.ReadFromNumpy(arrays)

@@ -20,7 +20,7 @@ from beam_tfrecord.sources.images import read as images_read
 from tests.helpers.cli_stand_ins import run
 from tests.helpers.datasets import shard_hashes
 from tests.images.picture_zoo import zoo
-from tests.sources.made_images import HEIGHT, WIDTH, encoded, exif, jpeg, picture, write_tree
+from tests.sources.made_images import encoded, exif, jpeg, picture, write_tree
 
 SPLITS = ("a", "b", "c")
 
@@ -351,17 +351,6 @@ def test_a_table_may_have_sizes_of_its_own_where_nothing_is_resized(tmp_path):
             from_="images",
             source_options={**options, "resize": 8},
         )
-    columns = ["original_width", "original_height"]
-    bt.write(
-        tmp_path / "t.csv",
-        tmp_path / "sizes",
-        from_="images",
-        columns=columns,
-        source_options={**options, "resize": 8},
-    )
-    assert list(bt.load(tmp_path / "sizes").rows()) == [
-        {"original_width": WIDTH, "original_height": HEIGHT}
-    ]
 
 
 def test_a_reject_names_its_own_file(tmp_path):

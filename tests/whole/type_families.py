@@ -185,9 +185,7 @@ def _tensors(draw):
     size = int(np.prod(shape))
     numbers = st.lists(st.integers(0, 100), min_size=size, max_size=size)
     storage = pa.array(draw(_rows(numbers)), pa.list_(pa.int64(), size)).cast(arrow.storage_type)
-    return Column(
-        pa.ExtensionArray.from_storage(arrow, storage), draw(st.sampled_from(["auto", "values"]))
-    )
+    return Column(pa.ExtensionArray.from_storage(arrow, storage))
 
 
 @st.composite

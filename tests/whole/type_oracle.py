@@ -29,8 +29,6 @@ class _Flat:
 
 def features_of(scalar, arrow, name, store="auto"):
     """Return the features that one value of a column gives; none where it is null."""
-    if isinstance(arrow, pa.FixedShapeTensorType):
-        return _tensor(scalar, arrow, name, store) if scalar.is_valid else {}
     scalar, arrow = _bare(scalar, arrow)
     if pa.types.is_struct(arrow):
         found = {}
@@ -81,16 +79,6 @@ def _bare(scalar, arrow):
     if isinstance(arrow, pa.BaseExtensionType):
         return scalar.value if scalar.is_valid else scalar, arrow.storage_type
     return scalar, arrow
-
-
-def _tensor(scalar, arrow, name, store):
-    array = scalar.to_numpy() if arrow.value_type != pa.bool_() else np.array(scalar.value.as_py())
-    if store == "values":
-        values = scalar.value.values
-        flat = [stored(value, arrow.value_type) for value in values]
-        return {name: (flat[0][0], [value for _, value in flat])}
-    data = np.ascontiguousarray(array).tobytes()
-    return {name: (BYTES, [data]), f"{name}/shape": (INT, list(arrow.shape))}
 
 
 def _is_list(arrow):

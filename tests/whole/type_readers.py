@@ -150,7 +150,6 @@ def _is_rounded(arrow, store):
     return bool(
         (pa.types.is_float64(arrow) and store == "auto")
         or (is_decimal and not (arrow.scale <= 0 and arrow.precision - arrow.scale <= 18))
-        or isinstance(arrow, pa.FixedShapeTensorType)
         or "struct<" in str(arrow)
         # NaN is not equal to itself, at any depth; the features above are compared by bits.
         or any(word in str(arrow) for word in ("float", "double"))

@@ -1,13 +1,5 @@
 package beamtfrecord;
 
-import static java.nio.charset.StandardCharsets.UTF_8;
-
-import java.io.IOException;
-import java.io.InputStream;
-import java.io.OutputStream;
-import java.io.OutputStreamWriter;
-import java.io.Reader;
-import java.io.Writer;
 import java.nio.ByteBuffer;
 import java.sql.ResultSet;
 import java.sql.SQLException;
@@ -21,34 +13,19 @@ final class Bytes extends Column {
     private int[] offsets = new int[64];
     private byte[] data = new byte[1 << 16];
     private int length;
-    private final Sink sink = new Sink();
-    private final Getter getter;
+    private final Columns.Getter<byte[]> getter;
 
-    /** Puts the value of the current row into a column; false for NULL. */
-    interface Getter {
-        boolean get(Bytes into, ResultSet row, int index) throws SQLException;
-    }
-
-    Bytes(Getter getter) {
+    Bytes(Columns.Getter<byte[]> getter) {
         this.getter = getter;
     }
 
     @Override
     boolean read(ResultSet row, int index) throws SQLException {
-        return getter.get(this, row, index);
-    }
-
-    /** Appends to the bytes of the value that is read. */
-    private final class Sink extends OutputStream {
-        @Override
-        public void write(int one) {
-            write(new byte[] {(byte) one}, 0, 1);
+        byte[] value = getter.get(row, index);
+        if (value != null) {
+            add(value);
         }
-
-        @Override
-        public void write(byte[] bytes, int from, int count) {
-            add(bytes, from, count);
-        }
+        return end(value != null);
     }
 
     @Override
@@ -57,51 +34,8 @@ final class Bytes extends Column {
         length = 0;
     }
 
-    boolean put(byte[] value) {
-        if (value != null) {
-            add(value, 0, value.length);
-        }
-        return end(value != null);
-    }
-
-    boolean put(String value) {
-        return put(value == null ? null : value.getBytes(UTF_8));
-    }
-
-    /** Copies a value that is too long to be held twice. */
-    boolean put(InputStream value) throws SQLException {
-        if (value == null) {
-            return end(false);
-        }
-        try (InputStream open = value) {
-            open.transferTo(sink);
-        } catch (IOException cause) {
-            throw brokenOff(cause);
-        }
-        return end(true);
-    }
-
-    /** Copies a text that is too long to be held twice. */
-    boolean put(Reader value) throws SQLException {
-        if (value == null) {
-            return end(false);
-        }
-        // The writer never cuts a pair of surrogates, which is one character of UTF-8.
-        try (Reader open = value; Writer writer = new OutputStreamWriter(sink, UTF_8)) {
-            open.transferTo(writer);
-        } catch (IOException cause) {
-            throw brokenOff(cause);
-        }
-        return end(true);
-    }
-
-    private static SQLException brokenOff(IOException cause) {
-        return new SQLException("cannot read further: " + cause.getMessage(), "08006", cause);
-    }
-
     @Override
     boolean skip() {
-        length = offsets[count];
         return end(false);
     }
 
@@ -113,16 +47,16 @@ final class Bytes extends Column {
         return present;
     }
 
-    private void add(byte[] bytes, int from, int count) {
-        long needed = (long) length + count;
+    private void add(byte[] value) {
+        long needed = (long) length + value.length;
         if (needed > MAX_BYTES) {
             throw new ArithmeticException("a value longer than 2 GiB cannot be read");
         }
         if (needed > data.length) {
             data = Arrays.copyOf(data, (int) Math.min(MAX_BYTES, Math.max(needed, 2L * data.length)));
         }
-        System.arraycopy(bytes, from, data, length, count);
-        length += count;
+        System.arraycopy(value, 0, data, length, value.length);
+        length += value.length;
     }
 
     @Override
@@ -136,8 +70,8 @@ final class Bytes extends Column {
     }
 
     @Override
-    int variableLength() {
-        return length;
+    int[] layout() {
+        return new int[] {nulls(), bits(count), Integer.BYTES * (count + 1), length};
     }
 
     @Override

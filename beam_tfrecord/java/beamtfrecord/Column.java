@@ -74,8 +74,9 @@ abstract class Column {
         return false;
     }
 
-    int variableLength() {
-        return 0;
+    /** Returns the number of NULLs, and the bytes of each buffer. */
+    int[] layout() {
+        return new int[] {nulls, bits(count), (int) valueBytes()};
     }
 
     /** Writes validity and values. */

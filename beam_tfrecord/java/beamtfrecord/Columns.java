@@ -1,5 +1,7 @@
 package beamtfrecord;
 
+import static java.nio.charset.StandardCharsets.UTF_8;
+
 import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.math.RoundingMode;
@@ -10,22 +12,23 @@ import java.time.LocalDateTime;
 import java.time.LocalTime;
 import java.util.function.ToLongFunction;
 
-/** Creates the column for a kind: a getter that loses nothing, and storage for its values. */
+/** Creates the column for a type: a getter that loses nothing, and storage for its values. */
 final class Columns {
     private Columns() {}
 
     /**
      * Creates a column.
      *
-     * @param kind name of a kind, as in the cases below; {@code decimal:12:2} for 12 digits, 2 of
-     *     them after the point
+     * @param type name of an Arrow type, as in the cases below, or such as {@code decimal128(12, 2)}
+     *     for 12 digits, 2 of them after the point
      */
-    static Column make(String kind) {
-        if (kind.startsWith("decimal:")) {
-            String[] digits = kind.split(":");
-            return new Decimals(Integer.parseInt(digits[1]), Integer.parseInt(digits[2]));
+    static Column make(String type) {
+        if (type.startsWith("decimal")) {
+            String[] digits = type.substring(type.indexOf('(') + 1, type.length() - 1).split(", ");
+            return new Decimals(Integer.parseInt(digits[0]), Integer.parseInt(digits[1]));
         }
-        switch (kind) {
+        int perSecond = type.contains("[ns") ? Moments.NANOS : Moments.MICROS;
+        switch (type) {
             case "bool":
                 return new Column.Bits();
             case "int32":
@@ -44,11 +47,9 @@ final class Columns {
                         return put(value, value != 0 || !row.wasNull());
                     }
                 };
-            case "integer":
-                return longs(ResultSet::getBigDecimal, BigDecimal::longValueExact);
             case "uint64":
                 return longs(ResultSet::getBigDecimal, Columns::unsigned);
-            case "float32":
+            case "float":
                 return new Column.Ints() {
                     @Override
                     boolean read(ResultSet row, int index) throws SQLException {
@@ -58,7 +59,7 @@ final class Columns {
                         return put(Float.floatToRawIntBits(value), isPlain || !row.wasNull());
                     }
                 };
-            case "float64":
+            case "double":
                 return new Column.Longs(1) {
                     @Override
                     boolean read(ResultSet row, int index) throws SQLException {
@@ -67,23 +68,11 @@ final class Columns {
                         return put(Double.doubleToRawLongBits(value), isPlain || !row.wasNull());
                     }
                 };
-            case "text":
-                return new Bytes((into, row, index) -> into.put(row.getString(index)));
+            case "string":
+                return new Bytes((row, index) -> utf8(row.getString(index)));
             case "binary":
-                return new Bytes((into, row, index) -> into.put(row.getBytes(index)));
-            case "long_text":
-                return new Bytes((into, row, index) -> into.put(row.getCharacterStream(index)));
-            case "long_binary":
-                return new Bytes((into, row, index) -> into.put(row.getBinaryStream(index)));
-            default:
-                return moment(kind);
-        }
-    }
-
-    private static Column moment(String kind) {
-        int perSecond = kind.endsWith("_ns") ? Moments.NANOS : Moments.MICROS;
-        switch (kind) {
-            case "date":
+                return new Bytes(ResultSet::getBytes);
+            case "date32[day]":
                 return new Column.Ints() {
                     @Override
                     boolean read(ResultSet row, int index) throws SQLException {
@@ -91,24 +80,28 @@ final class Columns {
                         return value == null ? skip() : put(Math.toIntExact(value.toEpochDay()), true);
                     }
                 };
-            case "time_us":
-            case "time_ns":
+            case "time64[us]":
+            case "time64[ns]":
                 return longs(Moments::time, (LocalTime value) -> Moments.ticks(value, perSecond));
-            case "timestamp_us":
-            case "timestamp_ns":
+            case "timestamp[us]":
+            case "timestamp[ns]":
                 return longs(
                         Moments::timestamp, (LocalDateTime value) -> Moments.ticks(value, perSecond));
-            case "instant_us":
-            case "instant_ns":
+            case "timestamp[us, tz=UTC]":
+            case "timestamp[ns, tz=UTC]":
                 return longs(
                         Moments::instant, (LocalDateTime value) -> Moments.ticks(value, perSecond));
             default:
-                throw new IllegalArgumentException("no column is of kind " + kind);
+                throw new IllegalArgumentException("no column is of type " + type);
         }
     }
 
+    private static byte[] utf8(String text) {
+        return text == null ? null : text.getBytes(UTF_8);
+    }
+
     /** A getter of objects: null for NULL. */
-    private interface Getter<T> {
+    interface Getter<T> {
         T get(ResultSet row, int index) throws SQLException;
     }
 

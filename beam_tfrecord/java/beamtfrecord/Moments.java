@@ -35,6 +35,7 @@ final class Moments {
     /** Returns a moment of the time line in UTC. */
     static LocalDateTime instant(ResultSet row, int index) throws SQLException {
         OffsetDateTime moment = row.getObject(index, OffsetDateTime.class);
+        checkNull(moment, row, index);
         finite(moment, OffsetDateTime.MIN, OffsetDateTime.MAX);
         return moment == null ? null : moment.withOffsetSameInstant(ZoneOffset.UTC).toLocalDateTime();
     }

@@ -37,14 +37,14 @@ public final class RowBlocks {
     /**
      * Reads a result set, which the caller closes.
      *
-     * @param kinds one kind per column, see {@link Columns}
+     * @param types one type per column, see {@link Columns}
      * @param fetchedBytes bytes to fetch at a time once the width of rows is known; 0 leaves the
      *     fetch size as it is
      */
-    public RowBlocks(ResultSet rows, String[] kinds, long fetchedBytes) {
+    public RowBlocks(ResultSet rows, String[] types, long fetchedBytes) {
         this.rows = rows;
         this.fetchedBytes = fetchedBytes;
-        columns = Arrays.stream(kinds).map(Columns::make).toArray(Column[]::new);
+        columns = Arrays.stream(types).map(Columns::make).toArray(Column[]::new);
         variable = Arrays.stream(columns).filter(Column::isVariable).toArray(Column[]::new);
         // An estimate is enough here: it ends a block, and chooses how many rows to fetch.
         fixedRowBytes = (long) Long.BYTES * (columns.length - variable.length);
@@ -96,7 +96,7 @@ public final class RowBlocks {
                     throw cause;
                 }
                 columns[index].appendNull();
-                misfits.add(new Misfit(index, count, shown(index), cause));
+                misfits.add(new Misfit(index, count, shown(index)));
             }
         }
     }
@@ -140,18 +140,9 @@ public final class RowBlocks {
         return block;
     }
 
-    /**
-     * Describes {@link #block}: two numbers per column, its NULLs and the bytes of its variable part,
-     * and at last the number of misfits.
-     */
+    /** Describes {@link #block}: for each column its NULLs, and the bytes of each of its buffers. */
     public int[] layout() {
-        int[] layout = new int[2 * columns.length + 1];
-        for (int index = 0; index < columns.length; index++) {
-            layout[2 * index] = columns[index].nulls();
-            layout[2 * index + 1] = columns[index].variableLength();
-        }
-        layout[2 * columns.length] = misfits.size();
-        return layout;
+        return Arrays.stream(columns).flatMapToInt(column -> Arrays.stream(column.layout())).toArray();
     }
 
     /** Returns the values of the last {@link #start} that do not fit; each is NULL in its column. */
@@ -174,14 +165,10 @@ public final class RowBlocks {
         /** The value as the driver spells it, cut; empty if the driver cannot. */
         public final String value;
 
-        /** Why it does not fit. */
-        public final String reason;
-
-        Misfit(int column, int row, String value, Exception cause) {
+        Misfit(int column, int row, String value) {
             this.column = column;
             this.row = row;
             this.value = value;
-            reason = String.valueOf(cause.getMessage());
         }
     }
 }

@@ -25,16 +25,11 @@ class NoMask(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Masks:
-    """The masks of the objects of an image."""
+    """The masks of the objects of an image, by their run lengths."""
 
     width: int
     height: int
     runs: Sequence[Sequence[int]]
-
-    @classmethod
-    def of(cls, segmentations: Sequence[Any], width: int, height: int) -> Masks:
-        """Return the masks of segmentations, as a COCO file has them."""
-        return cls(width, height, [_runs(one, width, height) for one in segmentations])
 
     def objects(self, size: tuple[int, int]) -> list[bytes]:
         """Return a PNG for each object, with 1 where it is, resized to a width and height."""
@@ -63,7 +58,8 @@ class Masks:
         return np.repeat(is_inside, runs).reshape((self.height, self.width), order="F")
 
 
-def _runs(segmentation: Any, width: int, height: int) -> Sequence[int]:
+def runs_of(segmentation: Any, width: int, height: int) -> Sequence[int]:
+    """Return the run lengths of a segmentation, as a COCO file has it."""
     if isinstance(segmentation, list) and segmentation:
         if not all(map(_is_polygon, segmentation)):
             raise NoMask("with a polygon that is not three or more pairs of numbers")

@@ -17,9 +17,8 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.images import Fault
 from beam_tfrecord.options.sources import CocoOptions
-from beam_tfrecord.sources.base import InputFile, Source
-from beam_tfrecord.sources.coco.index import CocoUnit
-from beam_tfrecord.sources.coco.masks import MOST_CATEGORY, Masks, NoMask
+from beam_tfrecord.sources.base import InputFile, Scan, Source
+from beam_tfrecord.sources.coco.masks import MOST_CATEGORY, Masks, NoMask, runs_of
 from beam_tfrecord.sources.coco.rows import (
     AREA,
     COLUMNS,
@@ -33,7 +32,7 @@ from beam_tfrecord.sources.coco.rows import (
     CocoRows,
 )
 from beam_tfrecord.sources.files import as_paths
-from beam_tfrecord.sources.images.base import ImageSource, RowsInference
+from beam_tfrecord.sources.images.base import ImageSource
 from beam_tfrecord.sources.images.read import Rows
 from beam_tfrecord.type_checks import as_words
 
@@ -53,7 +52,7 @@ class Coco(CocoOptions, ImageSource):
     """Images with annotated objects, from COCO files such as ``instances_val2017.json``."""
 
     kind: ClassVar[str] = "coco"
-    detail_type: ClassVar[Any] = CocoUnit
+    infers_from_scans: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,17 +78,16 @@ class Coco(CocoOptions, ImageSource):
             require("coco", "masks of objects")
         return super().files()
 
-    @property
-    def _needs_images(self) -> bool:
-        return True
+    def infer(self, of: Scan) -> Any:
+        return of
 
-    def merge(self, inferences: Iterable[RowsInference]) -> pa.Schema:
+    def merge(self, inferences: Iterable[Any]) -> pa.Schema:
         types = {**COLUMNS, **dict(map(MASKS.__getitem__, self.masks or ()))}
         fields = tuple(pa.field(name, arrow) for name, arrow in types.items())
         return self._schema_of(further=fields)
 
-    def remarks(self, inferences: Sequence[RowsInference], schema: pa.Schema) -> list[str]:
-        return self.row_source.remarks([one.inference for one in inferences], schema)
+    def remarks(self, inferences: Sequence[Any], schema: pa.Schema) -> list[str]:
+        return self.row_source.remarks(inferences, schema)
 
     def _folder_of(self, file: InputFile) -> str:
         # An image has to be below the directory of the images.
@@ -131,7 +129,8 @@ def _masks_of(row: Mapping[str, Any], has_classes: bool) -> Masks:
     wrong = [number for number in row[LABEL] if not 0 < number <= MOST_CATEGORY]
     if has_classes and wrong:
         raise NoMask(f"of category {wrong[0]}, and masks have 1 to {MOST_CATEGORY:,}")
-    return Masks.of(list(map(json.loads, row[SEGMENTATION])), row[WIDTH], row[HEIGHT])
+    size = row[WIDTH], row[HEIGHT]
+    return Masks(*size, [runs_of(json.loads(text), *size) for text in row[SEGMENTATION]])
 
 
 def _sized(row: Mapping[str, Any], masks: Masks | None, size: tuple[int, int]) -> dict[str, Any]:

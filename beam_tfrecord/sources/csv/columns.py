@@ -5,7 +5,7 @@ The kernel reads a column as a *target*, a type it knows, and returns buffers th
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.arrow_types import type_name
+from beam_tfrecord.features.arrow_types import bare_type, type_name
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.native import values as kinds
 from beam_tfrecord.native._csv import Filler, Typer
@@ -49,7 +49,7 @@ _FROM_WORDS = (pa.types.is_decimal, pa.types.is_time, pa.types.is_fixed_size_bin
 
 def target_of(field: pa.Field, column: int) -> Target:
     """Return the target with which the kernel reads column number `column` as a field."""
-    types, arrow = pa.types, _value_type(field.type)
+    types, arrow = pa.types, bare_type(field.type)
     if arrow in _TARGETS:
         return Target(column, *_TARGETS[arrow])
     if types.is_integer(arrow):
@@ -69,22 +69,14 @@ def target_of(field: pa.Field, column: int) -> Target:
     )
 
 
-def _value_type(arrow: pa.DataType) -> pa.DataType:
-    return arrow.value_type if pa.types.is_dictionary(arrow) else arrow
-
-
-def array_of(
-    target: Target,
-    arrow: pa.DataType,
-    buffers: Buffers,
-) -> pa.Array:
+def array_of(target: Target, arrow: pa.DataType, buffers: Buffers) -> pa.Array:
     """Return the Arrow array of the buffers that the kernel has filled for one column.
 
     The buffers are values, one byte of validity for each row, offsets, and exact numbers. Values
     are copied only if the type requires it. Words remain text.
     """
     values, valid, offsets, _ = buffers
-    rows, kind, value_type = len(valid), target.kind, _value_type(arrow)
+    rows, kind, value_type = len(valid), target.kind, bare_type(arrow)
     if kind == kinds.AS_NULL:
         return pa.nulls(rows, arrow)
     absent = rows - int(np.count_nonzero(valid))
@@ -111,24 +103,19 @@ def exact_of(buffers: Buffers) -> pa.Array | None:
     return None if exact is None else pa.array(exact, mask=valid == 0)
 
 
-class Values(NamedTuple):
-    """The values of texts, the rows that do not fit, and the exact numbers if these differ."""
+def values_of(texts: pa.Array, field: pa.Field) -> tuple[pa.Array, list[int], pa.Array | None]:
+    """Return trimmed texts as the type of a field.
 
-    array: pa.Array
-    misfits: list[int]
-    exact: pa.Array | None
-
-
-def values_of(texts: pa.Array, field: pa.Field) -> Values:
-    """Return trimmed texts as the type of a field."""
+    The results are values, the rows that do not fit, and the exact numbers if these differ.
+    """
     target = target_of(field, 0)
     if target.kind == kinds.AS_WORDS:
-        return Values(*converted(texts, field.type), None)
+        return *converted(texts, field.type), None
     filler = Filler(_ONE_COLUMN, 1, [target], capacity=max(1, len(texts)), **_NO_WORDS)
     filler.feed(_lines_of(texts), 0, True)
     misfits = [fault.row for fault in filler.take_faults()]
     (buffers,) = filler.take()
-    return Values(array_of(target, field.type, buffers), misfits, exact_of(buffers))
+    return array_of(target, field.type, buffers), misfits, exact_of(buffers)
 
 
 # The kernel reads texts as a file of one column; one that could not be a row is text.
@@ -137,17 +124,11 @@ _NOT_A_ROW = "[\\r\\n\\x01]"
 _NO_WORDS: dict[str, Any] = {"keep_blank": True, "nulls": (), "always": ()}
 
 
-class TextTyper:
-    """Collects the kinds of texts."""
-
-    def __init__(self) -> None:
-        self._typer = Typer(_ONE_COLUMN, 1, **_NO_WORDS)
-
-    def new_kinds(self, texts: pa.Array) -> list[tuple[int, int]]:
-        """Return kinds that no text had before, each with the first row among `texts`."""
-        before = self._typer.rows
-        self._typer.feed(_lines_of(texts), 0, True)
-        return [(one.kind, one.row - before) for one in self._typer.take_sightings()]
+def kinds_of(texts: pa.Array) -> list[tuple[int, int]]:
+    """Return the kinds of texts, each with the row of its first text."""
+    typer = Typer(_ONE_COLUMN, 1, **_NO_WORDS)
+    typer.feed(_lines_of(texts), 0, True)
+    return [(one.kind, one.row) for one in typer.take_sightings()]
 
 
 def _lines_of(texts: pa.Array) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,31 +11,23 @@ import pyarrow as pa
 from beam_tfrecord.batch import MAX_VALUE_CHARS, Batch, Reject
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_types import type_name
+from beam_tfrecord.native import values as kernel
 from beam_tfrecord.native._csv import Filler, Typer, count_lines
-from beam_tfrecord.native.values import (
-    AS_BYTES,
-    AS_TEXT,
-    AS_WORDS,
-    BROKEN_ROWS,
-    EMPTY,
-    WORD,
-    Dialect,
-    Fault,
-    Target,
-)
+from beam_tfrecord.native.values import BROKEN_ROWS, Fault, Target
+from beam_tfrecord.options.sources import CsvOptions
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import Unit
 from beam_tfrecord.sources.csv.columns import (
     Buffers,
-    TextTyper,
     array_of,
     exact_of,
     keeps_text,
+    kinds_of,
     target_of,
     values_of,
 )
-from beam_tfrecord.sources.csv.formats import Format, Formats
-from beam_tfrecord.sources.csv.text import CLOSE_QUOTE, NULL_WORDS, to_utf8
+from beam_tfrecord.sources.csv.formats import Format, formats_of
+from beam_tfrecord.sources.csv.text import CLOSE_QUOTE, NULL_WORDS, dialect_of
 from beam_tfrecord.sources.csv.types import CsvInference, Found
 from beam_tfrecord.sources.merging import fields_inside
 from beam_tfrecord.sources.rejects import bad_value, shortened
@@ -54,24 +46,10 @@ class CsvUnit:
     rows_are_lines: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class Reading:
-    """The options of reading text."""
-
-    dialect: Dialect
-    encoding: str
-    always: tuple[bytes, ...]
-    block_bytes: int = BLOCK_BYTES
-    formats: Formats = Formats()
-
-    def formats_of(self, names: Sequence[str]) -> dict[str, Format]:
-        """Return the formats of the columns that have one."""
-        found = {name: self.formats.of(name, names) for name in names}
-        return {name: one for name, one in found.items() if one is not None}
-
-    def options(self, columns: int) -> dict[str, Any]:
-        """Return the options of objects of the kernel that read so many columns."""
-        return {"keep_blank": columns == 1, "nulls": NULL_WORDS, "always": self.always}
+def _kernel_options(options: CsvOptions, columns: int) -> dict[str, Any]:
+    """Return the options of objects of the kernel that read so many columns."""
+    always = tuple(word.encode() for word in options.null_words if word)
+    return {"keep_blank": columns == 1, "nulls": NULL_WORDS, "always": always}
 
 
 @dataclasses.dataclass
@@ -91,9 +69,9 @@ class _Window:
         return self.line + lines
 
 
-def _windows(unit: Unit, how: Reading) -> Iterator[_Window]:
+def _windows(unit: Unit, encoding: str) -> Iterator[_Window]:
     """Yield windows, in which the caller moves `at`; the unread rest begins the next window."""
-    with open_text(unit.file, how.encoding, unit.start, unit.stop) as text:
+    with open_text(unit.file, encoding, unit.start, unit.stop) as text:
         window = _Window(b"", 0, unit.detail.line, False)
         while not window.final:
             left = window.data[window.at :]
@@ -103,85 +81,75 @@ def _windows(unit: Unit, how: Reading) -> Iterator[_Window]:
                     f"bytes: a quote may never close there: {CLOSE_QUOTE}"
                 )
             # A read as long as the rest limits the copies of a very long row.
-            piece = text.read(max(how.block_bytes, len(left)))
-            window = _Window(left + to_utf8(piece, text.encoding), 0, window.line, not piece)
+            piece = text.read(max(BLOCK_BYTES, len(left)))
+            window = _Window(left + piece, 0, window.line, not piece)
             yield window
 
 
-def infer_unit(unit: Unit, how: Reading) -> CsvInference:
+def infer_unit(unit: Unit, options: CsvOptions) -> CsvInference:
     """Return the kinds (such as integer, date or text) of all values of `unit`, by column."""
     names = unit.detail.names
-    typer = Typer(how.dialect, len(names), **how.options(len(names)))
-    in_formats = _FormattedTyper(names, how)
-    kinds: list[list[Found]] = [[] for _ in names]
-    for window in _windows(unit, how):
+    dialect, of_kernel = dialect_of(options, unit.file.path), _kernel_options(options, len(names))
+    typer = Typer(dialect, len(names), **of_kernel)
+    formats = {names.index(name): form for name, form in formats_of(options, names).items()}
+    words = [Target(column, kernel.AS_WORDS) for column in formats]
+    filler = Filler(dialect, len(names), words, capacity=_INFERRED_ROWS, **of_kernel)
+    kinds: list[dict[int, Found]] = [{} for _ in names]
+    for window in _windows(unit, options.encoding):
         next_at = typer.feed(window.data, window.at, window.final)
         for column, kind, _, start, value in typer.take_sightings():
             text = value.decode("utf-8", "backslashreplace").strip(" \t")
-            if in_formats.keeps(column, kind, text):
-                kinds[column].append(Found(kind, window.line_of(start), shortened(text)))
-        for column, found in in_formats.new_kinds(window):
-            kinds[column].append(found)
+            form = formats.get(column)
+            # Only fields show whether a blank is quoted, and which words for null there are.
+            if form is None or (kind in (kernel.EMPTY, kernel.WORD) and text not in form.nulls):
+                found = Found(kind, window.line_of(start), shortened(text))
+                kinds[column].setdefault(kind, found)
+        for column, found in _kinds_in_formats(window, filler, formats):
+            kinds[column].setdefault(found.kind, found)
         window.move(next_at)
-    return CsvInference(unit.file, names, tuple(map(tuple, kinds)))
+    return CsvInference(unit.file, names, tuple(tuple(found.values()) for found in kinds))
 
 
-class _FormattedTyper:
-    """Collects the kinds of values in columns that have a format, which Arrow rewrites."""
-
-    def __init__(self, names: Sequence[str], how: Reading) -> None:
-        found = how.formats_of(names)
-        self._formats = {names.index(name): form for name, form in found.items()}
-        self._typers = [TextTyper() for _ in found]
-        words = [Target(column, AS_WORDS) for column in self._formats]
-        options = how.options(len(names))
-        self._filler = Filler(how.dialect, len(names), words, capacity=_INFERRED_ROWS, **options)
-
-    def keeps(self, column: int, kind: int, text: str) -> bool:
-        """Return whether a kind that the kernel has found in a column counts.
-
-        Only fields show whether a blank is quoted, and which words for null there are.
-        """
-        form = self._formats.get(column)
-        return form is None or (kind in (EMPTY, WORD) and text not in form.nulls)
-
-    def new_kinds(self, window: _Window) -> Iterator[tuple[int, Found]]:
-        """Yield column and first value of the kinds that no window before has had."""
-        at, filler, is_full = window.at, self._filler, bool(self._formats)
-        while is_full:
-            at = filler.feed(window.data, at, window.final)
-            is_full, starts = filler.is_full, filler.starts
-            # Rows with too few or too many fields take no part.
-            bad = [fault.row for fault in filler.take_faults() if fault.target < 0]
-            columns = zip(self._formats.items(), self._typers, filler.take(), strict=True)
-            for (column, form), typer, buffers in columns:
-                buffers[1][bad] = 0
-                texts = array_of(Target(column, AS_WORDS), pa.string(), buffers)
-                for kind, row in typer.new_kinds(form.plain(texts)):
-                    shown = shortened(texts[row].as_py())
-                    yield column, Found(kind, window.line_of(starts[row]), shown)
+def _kinds_in_formats(
+    window: _Window, filler: Filler, formats: Mapping[int, Format]
+) -> Iterator[tuple[int, Found]]:
+    """Yield column and kinds of values in the columns that have a format, which Arrow rewrites."""
+    at, is_full = window.at, bool(formats)
+    while is_full:
+        at = filler.feed(window.data, at, window.final)
+        is_full, starts = filler.is_full, filler.starts
+        # Rows with too few or too many fields take no part.
+        bad = [fault.row for fault in filler.take_faults() if fault.target < 0]
+        for (column, form), buffers in zip(formats.items(), filler.take(), strict=True):
+            buffers[1][bad] = 0
+            texts = array_of(Target(column, kernel.AS_WORDS), pa.string(), buffers)
+            for kind, row in kinds_of(form.plain(texts)):
+                yield (
+                    column,
+                    Found(kind, window.line_of(starts[row]), shortened(texts[row].as_py())),
+                )
 
 
 def read_unit(
-    unit: Unit, schema: pa.Schema, how: Reading, *, batch_rows: int, union: bool = False
+    unit: Unit, schema: pa.Schema, options: CsvOptions, *, batch_rows: int
 ) -> Iterator[Batch]:
     """Yield the rows of `unit` as at least one batch of exactly `schema`.
 
     `Batch.numbers` contains the text of floats that `schema` stores as text.
     """
-    fields_inside(schema, unit.detail.names, unit.file, union=union)
-    reader = _UnitReader(unit, schema, how, batch_rows)
-    for window in _windows(unit, how):
+    fields_inside(schema, unit.detail.names, unit.file, union=options.union)
+    reader = _UnitReader(unit, schema, options, batch_rows)
+    for window in _windows(unit, options.encoding):
         yield from reader.batches(window)
 
 
 class _UnitReader:
     """Collects the rows of a unit into batches, and turns faulty rows into rejects."""
 
-    def __init__(self, unit: Unit, schema: pa.Schema, how: Reading, batch_rows: int) -> None:
+    def __init__(self, unit: Unit, schema: pa.Schema, options: CsvOptions, batch_rows: int) -> None:
         self._unit, self._schema = unit, schema
         self._names: Sequence[str] = unit.detail.names
-        formats = how.formats_of(self._names)
+        formats = formats_of(options, self._names)
         self._formats = {
             field.name: form
             for field in schema
@@ -192,20 +160,24 @@ class _UnitReader:
         ]
         # Columns with the texts of floats come after all other columns.
         self._with_text = [field for field, _ in self._columns if keeps_text(field)]
-        words = [Target(self._names.index(field.name), AS_WORDS) for field in self._with_text]
+        words = [
+            Target(self._names.index(field.name), kernel.AS_WORDS) for field in self._with_text
+        ]
         targets = [target for _, target in self._columns]
-        self._converts = any(target.kind == AS_WORDS for target in targets)
-        count = len(self._names)
-        self._filler = Filler(
-            how.dialect, count, [*targets, *words], capacity=batch_rows, **how.options(count)
-        )
+        self._converts = any(target.kind == kernel.AS_WORDS for target in targets)
+        dialect, count = dialect_of(options, unit.file.path), len(self._names)
+        of_kernel = _kernel_options(options, count)
+        self._filler = Filler(dialect, count, [*targets, *words], capacity=batch_rows, **of_kernel)
         self._first_row = 0
         self._rejects: dict[int, Reject] = {}
 
     def _target_of(self, field: pa.Field) -> Target:
         target = target_of(field, self._names.index(field.name))
-        is_formatted = field.name in self._formats and target.kind not in (AS_TEXT, AS_BYTES)
-        return Target(target.column, AS_WORDS) if is_formatted else target
+        is_formatted = field.name in self._formats and target.kind not in (
+            kernel.AS_TEXT,
+            kernel.AS_BYTES,
+        )
+        return Target(target.column, kernel.AS_WORDS) if is_formatted else target
 
     def batches(self, window: _Window) -> Iterator[Batch]:
         """Yield the batches that are full within a window, and in the last window the rest."""
@@ -247,7 +219,7 @@ class _UnitReader:
 
     def _plain(self, field: pa.Field, buffers: Buffers) -> tuple[pa.Array, pa.Array]:
         """Return the words of a column, and what its format makes of them."""
-        texts = array_of(Target(0, AS_WORDS), pa.string(), buffers)
+        texts = array_of(Target(0, kernel.AS_WORDS), pa.string(), buffers)
         form = self._formats.get(field.name)
         return texts, texts if form is None else form.plain(texts)
 
@@ -255,7 +227,7 @@ class _UnitReader:
         self, field: pa.Field, target: Target, buffers: Buffers, window: _Window, starts: Any
     ) -> tuple[pa.Array, pa.Array | None]:
         """Return the values of a column, and the exact numbers if they differ from its floats."""
-        if target.kind == AS_WORDS:
+        if target.kind == kernel.AS_WORDS:
             texts, plain = self._plain(field, buffers)
             array, misfits, exact = values_of(plain, field)
             for row in misfits:
@@ -266,7 +238,7 @@ class _UnitReader:
         form = self._formats.get(field.name)
         if form is None:
             return array_of(target, field.type, buffers), exact_of(buffers)
-        plain_type = pa.binary() if target.kind == AS_BYTES else pa.string()
+        plain_type = pa.binary() if target.kind == kernel.AS_BYTES else pa.string()
         texts = form.without_nulls(array_of(target, plain_type, buffers))
         return texts.cast(field.type), None
 

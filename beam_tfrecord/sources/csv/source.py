@@ -20,8 +20,6 @@ All columns follow the same rules for values:
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -31,16 +29,15 @@ from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import type_of_column
 from beam_tfrecord.features.feature import Feature
-from beam_tfrecord.native.values import Dialect
 from beam_tfrecord.options.sources import CsvOptions
 from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Scan, Source, Unit, altered
 from beam_tfrecord.sources.csv.columns import keeps_text
 from beam_tfrecord.sources.csv.cut import ChunkScan, Piece, cut, scan_chunk
-from beam_tfrecord.sources.csv.formats import Formats, is_number
-from beam_tfrecord.sources.csv.read import CsvUnit, Reading, infer_unit, read_unit
-from beam_tfrecord.sources.csv.text import Header, dialect_of, first_fields, read_header
-from beam_tfrecord.sources.csv.types import CsvInference, infer_schema, remarks_of
-from beam_tfrecord.sources.files import has_suffix
+from beam_tfrecord.sources.csv.formats import check_columns, check_formats
+from beam_tfrecord.sources.csv.read import CsvUnit, infer_unit, read_unit
+from beam_tfrecord.sources.csv.text import Header, delimiter_of, dialect_of, read_header
+from beam_tfrecord.sources.csv.types import CsvInference, by_file, join_kinds, remarks_of
+from beam_tfrecord.sources.merging import join_by_name
 from beam_tfrecord.sources.text_files import (
     TextFiles,
     codec_name,
@@ -48,14 +45,12 @@ from beam_tfrecord.sources.text_files import (
     open_text,
     text_bytes_of,
 )
-from beam_tfrecord.tables import cell
 from beam_tfrecord.type_checks import as_words
 
 SUFFIXES = (".csv", ".tsv")
 # Options that the first release did not have.
 _LATER_OPTIONS = ("skip_lines", "comment", "date_formats", "null_in", "thousands", "decimal")
 _DELIMITERS = (";", "\t", "|", ",")
-_NUMBER = re.compile(r"[ \t]*[+-]?(\d+\.?\d*|\.\d+)[ \t]*")
 
 
 class _ScanDetail(NamedTuple):
@@ -90,31 +85,11 @@ class Csv(CsvOptions, TextFiles):
         if self.skip_lines < 0:
             raise UsageError(f"skip_lines is {self.skip_lines}: pass 0 or more")
         codec_name(self.encoding)
-        self._formats.check()
-        self._dialect("," if self.delimiter is None else self.delimiter)
-
-    @property
-    def _formats(self) -> Formats:
-        return Formats(tuple(self.date_formats), tuple(self.null_in), self.thousands, self.decimal)
-
-    def _delimiter_of(self, file: InputFile) -> str:
-        if self.delimiter is not None:
-            return self.delimiter
-        return "\t" if has_suffix(file.path, (".tsv",)) else ","
-
-    def _dialect_of(self, file: InputFile) -> Dialect:
-        return self._dialect(self._delimiter_of(file))
-
-    def _dialect(self, delimiter: str) -> Dialect:
-        return dialect_of(delimiter, self.quote, self.escape, self.double_quote, self.comment)
-
-    def reading(self, file: InputFile) -> Reading:
-        """Return the options of reading the text of a file."""
-        always = tuple(word.encode() for word in self.null_words if word)
-        return Reading(self._dialect_of(file), self.encoding, always, formats=self._formats)
+        check_formats(self)
+        dialect_of(self, "")
 
     def options_for(self, files: Iterable[InputFile]) -> dict[str, Any]:
-        delimiters = {self._delimiter_of(file) for file in files}
+        delimiters = {delimiter_of(self, file.path) for file in files}
         delimiter = delimiters.pop() if len(delimiters) == 1 else None
         options = super().options_for(files) | {"delimiter": delimiter}
         # Options that are not used are left out, so that older fingerprints stay valid.
@@ -138,19 +113,12 @@ class Csv(CsvOptions, TextFiles):
             start = min(max(chunk.start, header.stop), chunk.stop)
             with open_text(file, self.encoding, max(start - 1, 0), chunk.stop) as text:
                 after_cr = start > 0 and text.read(1) == b"\r"
-                found = scan_chunk(text, start, self._dialect_of(file), after_cr=after_cr)
+                found = scan_chunk(text, start, dialect_of(self, file.path), after_cr=after_cr)
         return Scan(chunk, _ScanDetail(header, found))
 
     def _header(self, file: InputFile) -> Header:
         with open_text(file, self.encoding, 0, file.bytes) as text:
-            return read_header(
-                text,
-                file,
-                self._dialect_of(file),
-                has_header=self.header,
-                names=self.names,
-                skip_lines=self.skip_lines,
-            )
+            return read_header(text, file, self)
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         file, header = scans[0].chunk.file, scans[0].detail.header
@@ -177,29 +145,23 @@ class Csv(CsvOptions, TextFiles):
         ]
 
     def infer(self, of: Unit) -> CsvInference:
-        return infer_unit(of, self.reading(of.file))
+        return infer_unit(of, self)
 
     def merge(self, inferences: Iterable[CsvInference]) -> pa.Schema:
         inferences = list(inferences)
         names = list(dict.fromkeys(name for found in inferences for name in found.names))
         self._check_delimiter(names)
-        self._formats.check_columns(names)
-        found = infer_schema(
-            inferences,
-            types=self.typed,
-            columns=self.columns,
-            union=self.union,
-            has_header=self.header,
+        check_columns(self, names)
+        files = by_file(inferences)
+        found = join_by_name(
+            files, join_kinds, columns=self.columns, union=self.union, types=self.typed
         )
         noted = [_with_text(field) if field.name in self.texts else field for field in found]
         return pa.schema(noted, metadata=found.metadata)
 
     def remarks(self, inferences: Sequence[CsvInference], schema: pa.Schema) -> list[str]:
         inferred = [field for field in schema if field.name not in self.typed]
-        return [
-            *self._header_remarks(inferences, schema),
-            *remarks_of(inferences, pa.schema(inferred)),
-        ]
+        return remarks_of(inferences, pa.schema(inferred))
 
     def _check_delimiter(self, names: Sequence[str]) -> None:
         """Refuse a header of one column whose name looks like several, unless the user chose so."""
@@ -214,34 +176,10 @@ class Csv(CsvOptions, TextFiles):
                 "--delimiter ',' if it is one column"
             )
 
-    def _header_remarks(self, inferences: Sequence[CsvInference], schema: pa.Schema) -> list[str]:
-        """Return a message if the header has a number for each column of numbers, as rows have."""
-        if not self.header or not inferences:
-            return []
-        one = min(inferences, key=lambda one: one.file.name)
-        with open_text(one.file, self.encoding, 0, one.file.bytes) as text:
-            dialect = self._dialect_of(one.file)
-            fields = first_fields(text, one.file, dialect, skip_lines=self.skip_lines)
-        types = {field.name: field.type for field in schema}
-        found = [
-            text
-            for name, text in zip(one.names, fields, strict=True)
-            if name in types and is_number(types[name])
-        ]
-        # Other tools name columns 0, 1, 2, and pivot tables have years as names.
-        is_row = all(map(_NUMBER.fullmatch, found)) and (self.names is not None or found)
-        if not is_row or {float(b) - float(a) for a, b in itertools.pairwise(found)} == {1.0}:
-            return []
-        line = f"{one.file.name}, {cell(self._delimiter_of(one.file).join(fields))!r}"
-        if self.names is None:
-            return [f"the header of {line}, looks like a row: if so, add --no-header --names"]
-        return [f"--names replaces the first line of {line}: if it is a row, pass --no-header"]
-
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
     ) -> Iterator[Batch]:
-        how = self.reading(unit.file)
-        return read_unit(unit, schema, how, batch_rows=batch_rows, union=self.union)
+        return read_unit(unit, schema, self, batch_rows=batch_rows)
 
 
 def with_texts(source: Source, schema: pa.Schema) -> Source:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import codecs
 import dataclasses
-import json
 import re
-from collections.abc import Sequence
 
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.native._csv import count_lines, first_row
 from beam_tfrecord.native.values import Dialect, Row
+from beam_tfrecord.options.sources import CsvOptions
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.file_parts import format_of
-from beam_tfrecord.sources.text_files import Text, is_utf8
+from beam_tfrecord.sources.file_parts import incomplete
+from beam_tfrecord.sources.files import has_suffix
+from beam_tfrecord.sources.text_files import Text
+from beam_tfrecord.tables import repeated
 
 # Words that are null in a column of numbers, booleans, dates or times, but are ordinary text in a
 # text column.
@@ -24,11 +25,20 @@ NULL_WORDS = (
 )
 
 
-def dialect_of(
-    delimiter: str, quote: str | None, escape: str | None, double: bool, comment: str | None = None
-) -> Dialect:
-    """Check the characters of a CSV dialect, and return it as an object of the native kernel."""
-    characters = {"delimiter": delimiter, "quote": quote, "escape": escape, "comment": comment}
+def delimiter_of(options: CsvOptions, path: str) -> str:
+    """Return the delimiter of a file: the option, or that of its suffix."""
+    of_suffix = "\t" if has_suffix(path, (".tsv",)) else ","
+    return of_suffix if options.delimiter is None else options.delimiter
+
+
+def dialect_of(options: CsvOptions, path: str) -> Dialect:
+    """Check the characters of the CSV dialect of a file, and return it for the native kernel."""
+    characters = {
+        "delimiter": delimiter_of(options, path),
+        "quote": options.quote,
+        "escape": options.escape,
+        "comment": options.comment,
+    }
     used: dict[str, str] = {}
     for name, character in characters.items():
         if character is None:
@@ -43,17 +53,8 @@ def dialect_of(
             )
         used[character] = name
     code = {name: ord(character) for character, name in used.items()}
-    return code["delimiter"], code.get("quote"), code.get("escape"), double, code.get("comment")
-
-
-def to_utf8(text: bytes, encoding: str) -> bytes:
-    """Return `text`, in an ASCII-compatible encoding, as UTF-8.
-
-    Bytes that are invalid in the encoding become invalid UTF-8, which the kernel reports by row.
-    """
-    if is_utf8(encoding):
-        return text
-    return text.decode(encoding, "surrogateescape").encode("utf-8", "surrogatepass")
+    quote, escape, comment = (code.get(name) for name in ("quote", "escape", "comment"))
+    return code["delimiter"], quote, escape, options.double_quote, comment
 
 
 MAX_HEADER_BYTES = 2**24
@@ -74,28 +75,23 @@ class Header:
     lines: int = 0
 
 
-def read_header(
-    text: Text,
-    file: InputFile,
-    dialect: Dialect,
-    *,
-    has_header: bool,
-    names: Sequence[str] | None,
-    skip_lines: int,
-) -> Header:
+def read_header(text: Text, file: InputFile, options: CsvOptions) -> Header:
     """Read the first row of a file."""
-    head, begin, row = _read_head(text, file, dialect, skip_lines)
+    names, skip_lines = options.names, options.skip_lines
+    head, begin, row = _read_head(text, file, dialect_of(options, file.path), skip_lines)
     if row is None:
         return Header((), len(head))
     line, stop = head[begin : begin + row.stop], begin + row.stop
     count = len(row.values)
-    _check_text(head, line, f"{file.name}:{skip_lines + 1}")
+    if b"\0" in line:
+        reason = "it has NUL bytes, as compressed files and UTF-16 have (--encoding utf-16)"
+        raise incomplete(file, "CSV", ValueError(reason))
     if names is not None and len(names) != count:
         raise DataError(
             f"{file.name} has {counted(count, 'column')} but --names has {len(names)}: "
             "pass one name for each column"
         )
-    if not has_header:
+    if not options.header:
         made = tuple(names or (f"f{i}" for i in range(count)))
         return Header(made, begin, skip_lines)
     if names is None and _is_json(line):
@@ -103,40 +99,14 @@ def read_header(
             f"{file.name}:{skip_lines + 1} is JSON, and not names of columns: give the file the "
             "suffix .json, or pass --from json"
         )
-    found = names if names is not None else _names_of(row, file, text.encoding)
+    found = names if names is not None else _names_of(row, file)
     return Header(tuple(found), stop, skip_lines + count_lines(line))
 
 
-def _check_text(head: bytes, row: bytes, where: str) -> None:
-    """Check that a file is text, given its first bytes and its first row."""
-    if b"\0" not in row:
-        return
-    if found := format_of(head):
-        raise DataError(
-            f"{where} begins as {found}, and not as text: give it the suffix of what it is"
-        )
-    raise DataError(
-        f"{where} holds NUL bytes: it is compressed, not text, or UTF-16 (--encoding utf-16)"
-    )
-
-
 def _is_json(line: bytes) -> bool:
-    """Return whether a line is a JSON object or array, or begins one."""
-    if line.strip() in (b"{", b"["):
-        return True
-    try:
-        return isinstance(json.loads(line), dict | list)
-    except (ValueError, RecursionError):
-        return False
-
-
-def first_fields(
-    text: Text, file: InputFile, dialect: Dialect, *, skip_lines: int = 0
-) -> list[str]:
-    """Return the fields of the first row of a file, to show them; none if there is no row."""
-    _, _, row = _read_head(text, file, dialect, skip_lines)
-    values = [] if row is None else row.values
-    return [to_utf8(value, text.encoding).decode(errors="replace") for value in values]
+    """Return whether a line begins a JSON object, or an array of objects."""
+    text = b"".join(line.split())
+    return text.startswith((b"{", b"[{")) or text == b"["
 
 
 def _read_head(
@@ -183,20 +153,19 @@ def _begin_of_rows(head: bytes, skip_lines: int, *, final: bool) -> int | None:
     return at
 
 
-def _names_of(row: Row, file: InputFile, encoding: str) -> list[str]:
+def _names_of(row: Row, file: InputFile) -> list[str]:
     try:
-        names = [to_utf8(value, encoding).decode() for value in row.values]
+        names = [value.decode() for value in row.values]
     except UnicodeDecodeError as error:
-        raise DataError(f"the header of {file.name} is not {encoding}: pass --encoding") from error
-    for place, name in enumerate(names, start=1):
-        if not name:
-            raise DataError(
-                f"column {place} has no name in the header of {file.name}: pass --names with a "
-                "name for each column"
-            )
-        if names.index(name) != place - 1:
-            raise DataError(
-                f"column {name!r} appears twice in the header of {file.name}: pass --names, or "
-                "--no-header if the line is a row"
-            )
+        raise DataError(f"the header of {file.name} is not utf-8: pass --encoding") from error
+    if "" in names:
+        raise DataError(
+            f"column {names.index('') + 1} has no name in the header of {file.name}: pass --names "
+            "with a name for each column"
+        )
+    if doubled := repeated(names):
+        raise DataError(
+            f"column {doubled[0]!r} appears twice in the header of {file.name}: pass --names, or "
+            "--no-header if the line is a row"
+        )
     return names

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import operator
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,40 +17,29 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from beam_tfrecord.errors import SchemaConflict, quoted
-from beam_tfrecord.native.values import (
-    BIG_INT,
-    BOOL,
-    DATE,
-    EMPTY,
-    FLOAT,
-    INT,
-    TEXT,
-    TIME,
-    WORD,
-    ZONED_TIME,
-)
-from beam_tfrecord.sizes import counted
+from beam_tfrecord.features.arrow_types import type_name
+from beam_tfrecord.native import values as kernel
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.merging import ByFile, join_by_name
+from beam_tfrecord.sources.merging import ByFile
 
 # Any other mixture is text.
 _TYPES: dict[int, pa.DataType] = {
     0: pa.null(),
-    BOOL: pa.bool_(),
-    INT: pa.int64(),
-    BIG_INT: pa.int64(),
-    INT | BIG_INT: pa.int64(),
-    FLOAT: pa.float64(),
+    kernel.BOOL: pa.bool_(),
+    kernel.INT: pa.int64(),
+    kernel.BIG_INT: pa.int64(),
+    kernel.INT | kernel.BIG_INT: pa.int64(),
+    kernel.FLOAT: pa.float64(),
     # A double represents integers of the kind INT exactly, but not all BIG_INT.
-    INT | FLOAT: pa.float64(),
-    DATE: pa.date32(),
-    TIME: pa.timestamp("us"),
-    DATE | TIME: pa.timestamp("us"),
-    ZONED_TIME: pa.timestamp("us", "UTC"),
+    kernel.INT | kernel.FLOAT: pa.float64(),
+    kernel.DATE: pa.date32(),
+    kernel.TIME: pa.timestamp("us"),
+    kernel.DATE | kernel.TIME: pa.timestamp("us"),
+    kernel.ZONED_TIME: pa.timestamp("us", "UTC"),
 }
 # Kinds that say nothing about the type, if a column has others.
-_NO_VALUE = EMPTY | WORD
-_SHOWN_TYPES = {pa.string(): "text", pa.float64(): "float", pa.int64(): "int", pa.date32(): "date"}
+_NO_VALUE = kernel.EMPTY | kernel.WORD
+_LINE = operator.attrgetter("line")
 
 
 class Found(NamedTuple):
@@ -75,11 +63,11 @@ def type_of(found: Iterable[Found]) -> pa.DataType:
     """Return the type of a column with values of these kinds."""
     joined = functools.reduce(operator.or_, (one.kind for one in found), 0)
     # A quoted empty field is null in a column of any type but text, so it does not decide the type.
-    joined = EMPTY if joined & ~WORD == EMPTY else joined & ~_NO_VALUE
+    joined = kernel.EMPTY if joined & ~kernel.WORD == kernel.EMPTY else joined & ~_NO_VALUE
     return _TYPES.get(joined, pa.string())
 
 
-def _by_file(inferences: Iterable[CsvInference]) -> ByFile[dict[str, list[Found]]]:
+def by_file(inferences: Iterable[CsvInference]) -> ByFile[dict[str, list[Found]]]:
     """Return the kinds in the columns of each file, in order of the files' names and of lines."""
     files: dict[str, tuple[InputFile, dict[str, dict[int, Found]]]] = {}
     for one in inferences:
@@ -89,75 +77,47 @@ def _by_file(inferences: Iterable[CsvInference]) -> ByFile[dict[str, list[Found]
             for found in kinds:
                 first[found.kind] = min(found, first.get(found.kind, found))
     return [
-        (file, {name: _in_order(first) for name, first in columns.items()})
+        (file, {name: sorted(first.values(), key=_LINE) for name, first in columns.items()})
         for _, (file, columns) in sorted(files.items())
     ]
 
 
-def _in_order(first: Mapping[int, Found]) -> list[Found]:
-    return sorted(first.values(), key=lambda found: found.line)
-
-
-def infer_schema(
-    inferences: Iterable[CsvInference],
-    *,
-    types: Mapping[str, pa.DataType],
-    columns: Sequence[str] | None,
-    union: bool,
-    has_header: bool,
-) -> pa.Schema:
-    """Return the schema of all files; the columns from their paths come last."""
-    files = _by_file(inferences)
-    for file, found in files:
-        first, others = files[0]
-        if not (has_header or union) and len(found) != len(others):
-            raise SchemaConflict(
-                f"{file.name} has {counted(len(found), 'column')} but {first.name} has "
-                f"{len(others)}: files without header need the same number, or pass --union"
-            )
-    return join_by_name(files, _joined, columns=columns, union=union, types=types)
-
-
-def _joined(name: str, files: ByFile[Sequence[Found]]) -> pa.Field:
+def join_kinds(name: str, files: ByFile[Sequence[Found]]) -> pa.Field:
     """Return a column over all files.
 
     A column with a mixture of kinds in one file is text. But if a column is not text in one file
     and would become text only because of another file, that is probably a mistake and an error.
     """
     arrow = type_of(one for _, found in files for one in found)
-    having = [(file, values) for file, found in files if (values := _values(found))]
-    if not pa.types.is_string(arrow) or all(type_of(values) == arrow for _, values in having):
-        return pa.field(name, arrow)
-    # The first two files that disagree, or the first and last file if only more than two do.
-    pairs = itertools.combinations(having, 2)
-    before, last = next((pair for pair in pairs if _disagree(*pair)), (having[0], having[-1]))
-    cure = f"pass --schema, or {_as_text(name)}"
-    if position := _deciding(last[1]):
-        cure = _cure(name, last[1][position], "pass --schema")
-    raise SchemaConflict(
-        f"column {name!r} is {_type_and_line(*last)} but {_type_and_line(*before)}: {cure}"
-    )
+    for file, found in files if pa.types.is_string(arrow) else ():
+        own = type_of(one for one in found if one.kind & ~_NO_VALUE)
+        if own not in (pa.null(), arrow):
+            why = _why_text(name, _values(files))
+            raise SchemaConflict(f"column {name!r} is {type_name(own)} in {file.name} but {why}")
+    return pa.field(name, arrow)
 
 
-def _values(found: Iterable[Found]) -> list[Found]:
-    return [one for one in found if one.kind & ~_NO_VALUE]
+def _values(files: ByFile[Sequence[Found]]) -> list[tuple[str, Found]]:
+    """Return the first values of each kind that decides about a type, with the names of files."""
+    return [(file.name, one) for file, found in files for one in found if one.kind & ~_NO_VALUE]
 
 
-def _disagree(one: tuple[InputFile, list[Found]], other: tuple[InputFile, list[Found]]) -> bool:
-    """Return whether two files have different types of a column that only text has in common."""
-    is_text = pa.types.is_string(type_of([*one[1], *other[1]]))
-    return bool(is_text and type_of(one[1]) != type_of(other[1]))
+def _why_text(name: str, values: Sequence[tuple[str, Found]]) -> str:
+    """Return the value that makes a column text, and what to do about it."""
+    file, one = values[_deciding(values)]
+    # A short word may mean that a value is missing.
+    is_word = not any(character.isdigit() or character in "\0\\" for character in one.text)
+    cure = "correct it, or pass"
+    if one.kind == kernel.TEXT and is_word and len(one.text) <= _WORD_CHARACTERS:
+        cure = f"pass --null {quoted(one.text)} if it means missing, or"
+    as_text = f"--types {shlex.quote(f'{name}=string')}"
+    return f"text because of {one.text!r} in {file}:{one.line}: {cure} {as_text}"
 
 
-def _type_and_line(file: InputFile, values: Sequence[Found]) -> str:
-    """Return the type of a column and the line that decides it, such as ``text in a.csv:7``."""
-    arrow, line = type_of(values), values[_deciding(values)].line
-    return f"{_SHOWN_TYPES.get(arrow, str(arrow))} in {file.name}:{line}"
-
-
-def _deciding(values: Sequence[Found]) -> int:
+def _deciding(values: Sequence[tuple[str, Found]]) -> int:
     """Return the position of the first value from which on a column has its type."""
-    types = [type_of(values[: count + 1]) for count in range(len(values))]
+    found = [one for _, one in values]
+    types = [type_of(found[: count + 1]) for count in range(len(found))]
     return types.index(types[-1]) if types else 0
 
 
@@ -168,7 +128,7 @@ _WORD_CHARACTERS = 16
 
 def remarks_of(inferences: Iterable[CsvInference], schema: pa.Schema) -> list[str]:
     """Return a message for each column that is text because of a value or has words for null."""
-    files = _by_file(inferences)
+    files = by_file(inferences)
     texts = [field.name for field in schema if pa.types.is_string(field.type)]
     lines = [line for name in texts if (line := _remark(name, files))]
     if (more := len(lines) - _REMARKS) > 1:
@@ -178,27 +138,13 @@ def remarks_of(inferences: Iterable[CsvInference], schema: pa.Schema) -> list[st
 
 def _remark(name: str, files: ByFile[Mapping[str, Sequence[Found]]]) -> str:
     """Return the message about a column, or an empty text if it is ordinary text."""
-    found = [(file.name, one) for file, of_file in files for one in of_file.get(name, ())]
-    values = [(file, one) for file, one in found if one.kind & ~_NO_VALUE]
-    if position := _deciding([one for _, one in values]):
-        file, one = values[position]
-        cure = _cure(name, one, "correct it")
-        return f"{name}: text because of {one.text!r} in {file}:{one.line}: {cure}"
-    for file, one in found:
-        if one.kind == WORD:
-            null = f"--null {quoted(one.text)}"
-            cure = f"if it means missing, pass {null}"
-            return f"{name}: {one.text!r} in {file}:{one.line} is text: {cure}"
+    found = [(file, of_file.get(name, ())) for file, of_file in files]
+    values = _values(found)
+    if _deciding(values):
+        return f"{name}: {_why_text(name, values)}"
+    for file, ones in found:
+        for one in ones:
+            if one.kind == kernel.WORD:
+                where, null = f"{file.name}:{one.line}", f"--null {quoted(one.text)}"
+                return f"{name}: {one.text!r} in {where} is text: if it means missing, pass {null}"
     return ""
-
-
-def _cure(name: str, found: Found, other: str) -> str:
-    """Return the advice about a value that makes a column text; `other` if it is not missing."""
-    is_plain = not any(character.isdigit() or character in "\0\\" for character in found.text)
-    if found.kind == TEXT and is_plain and len(found.text) <= _WORD_CHARACTERS:
-        other = f"pass --null {quoted(found.text)} if it means missing"
-    return f"{other}, or {'' if 'pass' in other else 'pass '}{_as_text(name)}"
-
-
-def _as_text(name: str) -> str:
-    return f"--types {shlex.quote(f'{name}=string')}"

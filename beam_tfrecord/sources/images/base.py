@@ -5,10 +5,9 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
@@ -18,7 +17,6 @@ from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.feature import with_labels
 from beam_tfrecord.images.decode import Transform
 from beam_tfrecord.options.sources import PictureOptions
-from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import (
     UNIT_BYTES,
     Chunk,
@@ -29,11 +27,15 @@ from beam_tfrecord.sources.base import (
     chosen_columns,
 )
 from beam_tfrecord.sources.files import FileSource
-from beam_tfrecord.sources.images import metadata
 from beam_tfrecord.sources.images.folders import BYTES, Folders
 from beam_tfrecord.sources.images.labels import Labels, classes_in, kind_of, label_field, read_as
 from beam_tfrecord.sources.images.listing import PACK_BYTES, Tree
-from beam_tfrecord.sources.images.metadata import Place, PlaceOf, place_of, size_of
+from beam_tfrecord.sources.images.metadata import (
+    Place,
+    place_of,
+    refuse_further_images,
+    size_of,
+)
 from beam_tfrecord.sources.images.read import (
     CHECKS,
     Reading,
@@ -42,14 +44,12 @@ from beam_tfrecord.sources.images.read import (
     cut_by_bytes,
     image_fields,
     in_order,
-    with_columns,
 )
 from beam_tfrecord.storage import absolute_path, is_remote
 from beam_tfrecord.tables import not_found
 
 # An example has at most 2 GiB.
 MAX_BYTES = 2**30
-_ENOUGH_GROUPS = 24
 _LABEL_COLUMNS = frozenset({"label", "label_name"})
 
 
@@ -68,6 +68,10 @@ _Task = tuple[Batch, list[Place], list[int]]
 class ImageSource(PictureOptions, FileSource):
     """Images, wherever their names come from: a column of a source of rows has their paths."""
 
+    # Decoding takes long for the size of images, so with large groups one worker would be busy
+    # with the last group while the others are idle.
+    group_bytes: ClassVar[int] = PACK_BYTES
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.check not in CHECKS:
@@ -75,14 +79,6 @@ class ImageSource(PictureOptions, FileSource):
         if not 1 <= self.max_bytes <= MAX_BYTES:
             raise UsageError(f"max_bytes {self.max_bytes} is not from 1 to {MAX_BYTES}")
         Transform(self.resize, self.format, self.quality, self.orient)
-
-    def sized(self, total_bytes: int) -> Source:
-        sized = super().sized(total_bytes)
-        # Decoding takes long for the size of images, so with large groups one worker would be
-        # busy with the last group while the others are idle.
-        least = min(max(PACK_BYTES, total_bytes // _ENOUGH_GROUPS), Source.group_bytes)
-        object.__setattr__(sized, "group_bytes", least)
-        return sized
 
     @property
     def default_group(self) -> tuple[str, ...]:
@@ -149,12 +145,6 @@ class ImageSource(PictureOptions, FileSource):
         return wanted and bool(self.class_column)
 
     @property
-    def _needs_images(self) -> bool:
-        if self.columns is None or self.beside is not None or self._are_folders:
-            return True
-        return not self._made.isdisjoint(self.columns)
-
-    @property
     def _are_folders(self) -> bool:
         return isinstance(self.row_source, Folders)
 
@@ -218,15 +208,16 @@ class ImageSource(PictureOptions, FileSource):
         self._check_columns(schema)
         special = {self.path_name, self.class_column}
         fields = [field for field in schema if field.name not in special]
-        further = tuple(fields if self.beside is None else metadata.with_images(fields))
+        if self.beside is not None and self.columns is None:
+            refuse_further_images(field.name for field in fields)
         if not self._needs_labels or self.class_column not in schema.names:
-            return self._schema_of(further=further)
+            return self._schema_of(further=fields)
         kind = read_as(schema.field(self.class_column))
         classes = self.class_names
         if classes is None and kind == pa.string():
             classes = tuple(sorted(set().union(*(piece.classes for piece in pieces))))
         label = with_labels(label_field(kind), classes or ())
-        return self._schema_of(label, has_names=classes is not None, further=further)
+        return self._schema_of(label, has_names=classes is not None, further=fields)
 
     def _schema_of(
         self,
@@ -260,7 +251,7 @@ class ImageSource(PictureOptions, FileSource):
     def _check_columns(self, schema: pa.Schema) -> None:
         if not schema.names:
             raise UsageError("the tables are empty: give them a header that names their columns")
-        named = {"--path-column": self.path_name} if self._needs_images else {}
+        named = {"--path-column": self.path_name}
         # With the default options, a table need not have a column of classes.
         if (self.class_column, self.class_names, self.columns) != ("label", None, None):
             named |= {"--label-column": self.class_column} if self._needs_labels else {}
@@ -269,31 +260,7 @@ class ImageSource(PictureOptions, FileSource):
                 raise UsageError(not_found(name, sorted(schema.names), of=option))
 
     def notes(self, files: Iterable[InputFile]) -> list[str]:
-        if self._are_folders:
-            return self.row_source.notes(files)
-        if self.beside is None:
-            return []
-        count, first = metadata.images_without_row(self.beside, self._named_images())
-        if not count:
-            return []
-        return [
-            f"{counted(count, 'image')} beside the metadata {'has' if count == 1 else 'have'} no "
-            f"row there and {'was' if count == 1 else 'were'} left out, such as {first}"
-        ]
-
-    def _named_images(self) -> Iterator[str]:
-        """Yield the paths of all images that the rows of metadata name."""
-        units = self.row_source.all_units(self.row_source.all_scans())
-        schema = self.row_source.merge([self.infer(unit).inference for unit in units])
-        named = map(metadata.as_read, metadata.images_named_in(schema).values())
-        only = pa.schema([pa.field(self.path_name, pa.string()), *named])
-        for unit in units:
-            folder = self._folder_of(unit.file)
-            batches = (batch.data.columns for batch in self.row_source.read(unit, only))
-            for column in itertools.chain.from_iterable(batches):
-                names = column.flatten() if pa.types.is_list(column.type) else column
-                places = (place_of(name, "", folder) for name in names.to_pylist())
-                yield from (place.name for place in places if place.name and not place.fault)
+        return self.row_source.notes(files)
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
@@ -307,10 +274,8 @@ class ImageSource(PictureOptions, FileSource):
         is_unknown = how.is_remote and not self._are_folders
         most = 1 if is_unknown else min(batch_rows, how.batch_files)
         batches = self.row_source.read(unit, self._schema_of_rows(schema), batch_rows=most)
-        if not self._needs_images:
-            return (batch.replace(data=with_columns(batch, {}, schema)) for batch in batches)
         place = functools.partial(place_of, base=base, folder=self._folder_of(unit.file))
-        add = functools.partial(self._batch, unit, schema, how, place)
+        add = functools.partial(self._batch, unit, schema, how)
         return in_order(add, self._tasks(batches, place, most), threads=how.threads)
 
     def _folder_of(self, file: InputFile) -> str | None:
@@ -321,15 +286,16 @@ class ImageSource(PictureOptions, FileSource):
 
     def _schema_of_rows(self, schema: pa.Schema) -> pa.Schema:
         """Return the columns to read from the source of the rows."""
-        read = [metadata.as_read(field) for field in schema if field.name not in self._made]
-        if self._needs_images:
-            read.append(pa.field(self.path_name, pa.string()))
+        read = [field for field in schema if field.name not in self._made]
+        read.append(pa.field(self.path_name, pa.string()))
         if not _LABEL_COLUMNS.isdisjoint(schema.names):
             kind = kind_of(schema.field("label")) if "label" in schema.names else None
             read.append(pa.field(self.class_column, kind or pa.string()))
         return pa.schema(read)
 
-    def _tasks(self, batches: Iterable[Batch], place: PlaceOf, most: int) -> Iterator[_Task]:
+    def _tasks(
+        self, batches: Iterable[Batch], place: Callable[[str | None], Place], most: int
+    ) -> Iterator[_Task]:
         for batch in batches:
             places = list(map(place, batch.data.column(self.path_name).to_pylist()))
             if self._are_folders:
@@ -338,12 +304,8 @@ class ImageSource(PictureOptions, FileSource):
                 sizes = [size_of(one.path) for one in places]
             for start, stop in cut_by_bytes(sizes, most):
                 yield batch.slice(start, stop), places[start:stop], sizes[start:stop]
-            if not places:
-                yield batch, [], []
 
-    def _batch(
-        self, unit: Unit, schema: pa.Schema, how: Reading, place: PlaceOf, task: _Task
-    ) -> Batch:
+    def _batch(self, unit: Unit, schema: pa.Schema, how: Reading, task: _Task) -> Batch:
         batch, places, sizes = task
         assert batch.origin is not None
         numbers = batch.origin.row_numbers(batch.num_rows).tolist()
@@ -361,11 +323,7 @@ class ImageSource(PictureOptions, FileSource):
             splits = [name.partition("/")[0] if "/" in name else None for name in names]
             columns["split"] = pa.array(splits, pa.string())
         read = dict(zip(batch.data.schema.names, batch.data.columns, strict=True))
-        columns = read | columns
-        for field in schema:
-            if name := metadata.naming_column(field):
-                columns[field.name] = metadata.further_images(name, read[name], place, faults, how)
-        data = batch.replace(data=pa.RecordBatch.from_pydict(columns))
+        data = batch.replace(data=pa.RecordBatch.from_pydict(read | columns))
         paths = [one.path for one in places]
         addresses = [(unit.name, number) for number in numbers]
         if self._are_folders:

@@ -61,16 +61,9 @@ def classes_in(columns: Iterable[pa.Array]) -> frozenset[str]:
     return frozenset(filter(is_line, names))
 
 
-def is_text(kind: pa.DataType) -> bool:
-    """Return whether a type is text in any layout, dictionary-encoded or not."""
-    if pa.types.is_dictionary(kind):
-        return is_text(kind.value_type)
-    return arrow_types.is_text(kind)
-
-
 def read_as(column: pa.Field) -> pa.DataType:
     """Return the type (text, bool or int64) as which to read a table's column of classes."""
-    if is_text(column.type):
+    if arrow_types.is_text(arrow_types.bare_type(column.type)):
         return pa.string()
     if pa.types.is_boolean(column.type):
         return pa.bool_()

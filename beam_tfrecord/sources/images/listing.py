@@ -8,16 +8,14 @@ follow from the names of the objects.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import glob
 import hashlib
-import itertools
 import os
 import stat
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +24,13 @@ from beam_tfrecord import storage
 from beam_tfrecord.errors import DataError, InputChanged, UsageError
 from beam_tfrecord.images.formats import SUFFIXES
 from beam_tfrecord.sources.base import InputFile, version_and_state
-from beam_tfrecord.sources.files import is_pattern, kind_of_name, with_zips
+from beam_tfrecord.sources.files import (
+    is_pattern,
+    kind_of_name,
+    not_there,
+    visible_matches,
+    with_zips,
+)
 from beam_tfrecord.storage import is_hidden, is_remote, is_web, shown_path
 
 LAYOUTS = ("auto", "class", "split", "flat")
@@ -176,35 +180,16 @@ def find_tree(paths: Sequence[str], layout: str = "auto") -> Tree:
             f"cannot read {shown_path(remote[0])!r}: give one directory of images, without "
             "a pattern: web servers do not list their files: download these first"
         )
-    if remote:
-        root = storage.absolute_path(remote[0])
-        folders, metadata = _remote_folders(root)
-        return _laid_out(Tree(root, ("",), metadata=metadata), layout, folders.__getitem__)
-    found: dict[str, bool] = {}
-    bases: list[str] = []
-    for path in paths:
-        matches, base = _resolve(path)
-        bases.append(base)
-        found |= matches
-    root = os.path.commonpath(bases)
-    starts = {os.path.relpath(path, root) if path != root else "": path for path in found}
-    named = frozenset(start for start, path in starts.items() if found[path])
-    outermost = _outermost(starts)
-    tree = Tree(root, outermost, named, metadata=tuple(_local_metadata(root, outermost)))
-    return _laid_out(tree, layout, functools.partial(_local_folders, tree))
-
-
-def _laid_out(tree: Tree, layout: str, folders: Callable[[int], set[str]]) -> Tree:
-    """Return the tree with `has_splits`, `has_labels` and `classes` for a layout."""
-    names = folders(0)
+    tree = Tree(storage.absolute_path(remote[0]), ("",)) if remote else _local_tree(paths)
+    outer, inner, metadata = _top_folders(tree)
+    tree = dataclasses.replace(tree, metadata=tuple(sorted(metadata)))
     if layout == "auto":
-        are_splits = bool(names) and all(name.lower() in SPLIT_NAMES for name in names)
-        layout = "split" if are_splits else "class" if names else "flat"
+        are_splits = bool(outer) and all(name.lower() in SPLIT_NAMES for name in outer)
+        layout = "split" if are_splits else "class" if outer else "flat"
     if layout == "flat":
         return tree
     has_splits = layout == "split"
-    if has_splits:
-        names = folders(1)
+    names = inner if has_splits else outer
     return dataclasses.replace(
         tree,
         has_splits=has_splits,
@@ -213,26 +198,26 @@ def _laid_out(tree: Tree, layout: str, folders: Callable[[int], set[str]]) -> Tr
     )
 
 
-def _resolve(path: str) -> tuple[dict[str, bool], str]:
-    """Return absolute paths, with True for a file that is named without a glob, and their root."""
-    path = path.removeprefix("file://")
-    absolute = os.path.abspath(path)
-    if os.path.isdir(path):
-        return {absolute: False}, absolute
-    if os.path.lexists(path):
-        return {absolute: True}, os.path.dirname(absolute)
-    if not glob.has_magic(path):
-        raise UsageError(f"cannot read {path!r}: no such file or directory: check the path")
-    parts = absolute.split(os.sep)
-    literal = next(at for at, part in enumerate(parts) if glob.has_magic(part))
-    matches = {
-        os.path.abspath(hit): False
-        for hit in glob.iglob(path, recursive=True)
-        if not any(is_hidden(part) for part in os.path.abspath(hit).split(os.sep)[literal:])
-    }
-    if not matches:
-        raise UsageError(f"cannot read {path!r}: no file matches this pattern: check the path")
-    return matches, os.sep.join(parts[:literal]) or os.sep
+def _local_tree(paths: Iterable[str]) -> Tree:
+    """Return what paths and patterns name, below a root that does not depend on what is there."""
+    found: list[str] = []
+    named: list[str] = []
+    bases: list[str] = []
+    for path in (path.removeprefix("file://") for path in paths):
+        matches = list(map(os.path.abspath, visible_matches(path, is_hidden)))
+        if not matches:
+            raise UsageError(not_there(path))
+        found += matches
+        base = os.path.abspath(path)
+        if not os.path.isdir(path):
+            named += [base] if base in matches else []
+            base = os.path.dirname(base)
+        while glob.has_magic(base) and not os.path.lexists(base):
+            base = os.path.dirname(base)
+        bases.append(base)
+    root = os.path.commonpath(bases)
+    starts = _outermost("" if path == root else os.path.relpath(path, root) for path in found)
+    return Tree(root, starts, frozenset(os.path.relpath(path, root) for path in named))
 
 
 def _outermost(starts: Iterable[str]) -> tuple[str, ...]:
@@ -244,34 +229,27 @@ def _outermost(starts: Iterable[str]) -> tuple[str, ...]:
     return tuple(outer)
 
 
-def _remote_folders(root: str) -> tuple[tuple[set[str], set[str]], tuple[str, ...]]:
-    """Return what a single listing of a URL shows."""
-    names: tuple[set[str], set[str]] = (set(), set())
+def _top_folders(tree: Tree) -> tuple[set[str], set[str], list[str]]:
+    """Return the names of the folders, of those in them, and the tables of metadata in both."""
+    outer: set[str] = set()
+    inner: set[str] = set()
     metadata: list[str] = []
+    for path in _remote_top(tree.root) if is_remote(tree.root) else _local_names(tree, 2):
+        *folders, file = path.split("/")
+        if any(map(is_hidden, folders)):
+            continue
+        outer.update(folders[:1])
+        inner.update(folders[1:2])
+        if file in METADATA_NAMES:
+            metadata.append(os.path.join(tree.root, path))
+    return outer, inner, metadata
+
+
+def _remote_top(root: str) -> Iterator[str]:
+    """Yield the names of objects, and, with a slash at the end, of folders in folders."""
     for entry in storage.list_files(root):
-        *folders, file = entry.path[len(root) + 1 :].split("/")
-        visible = list(itertools.takewhile(lambda name: not is_hidden(name), folders))
-        for found, name in zip(names, visible, strict=False):
-            found.add(name)
-        if file in METADATA_NAMES and len(folders) == len(visible) < 2:
-            metadata.append(entry.path)
-    return names, tuple(sorted(metadata))
-
-
-def _local_metadata(root: str, starts: Iterable[str]) -> Iterator[str]:
-    """Yield the paths of the tables of metadata in directories and in their folders."""
-    for directory in (os.path.join(root, start) for start in starts):
-        if os.path.isdir(directory):
-            found = sorted(name for name, is_folder in _scan(directory) if is_folder)
-            for folder in ("", *(name for name in found if not is_hidden(name))):
-                paths = (os.path.join(directory, folder, name) for name in METADATA_NAMES)
-                yield from filter(os.path.isfile, paths)
-
-
-def _local_folders(tree: Tree, depth: int) -> set[str]:
-    """Return the names of all folders that are `depth` levels below the root."""
-    paths = (name.split("/")[:-1] for name in _local_names(tree, depth + 1))
-    return {path[depth] for path in paths if len(path) > depth and not is_hidden(path[depth])}
+        parts = entry.path[len(root) + 1 :].split("/")
+        yield "/".join(parts) if len(parts) < 3 else f"{parts[0]}/{parts[1]}/"
 
 
 def list_tree(tree: Tree) -> Iterator[Found | str]:

@@ -91,17 +91,17 @@ class Images(ImageOptions, ImageSource):
     @property
     def is_table(self) -> bool:
         """Whether the paths of images come from tables."""
-        return self._are_tables or self.path_column is not None or self._metadata is not None
+        return self._are_tables or self.path_column is not None or self.beside is not None
 
     @property
     def _are_tables(self) -> bool:
         return all(_kind_of_table(path) for path in as_paths(self.paths))
 
     @functools.cached_property
-    def _metadata(self) -> Tree | None:
+    def beside(self) -> Tree | None:
         """The directories of images, if they have tables of metadata that decide; else None."""
-        paths = as_paths(self.paths)
-        if self.layout is not None or not all(map(_is_directory, paths)):
+        are_folders = not self._are_tables and all(map(_is_directory, as_paths(self.paths)))
+        if self.layout is not None or not are_folders:
             return None
         return self._tree if self._tree.metadata else None
 
@@ -137,10 +137,6 @@ class Images(ImageOptions, ImageSource):
         return classes_of_option(self.labels)
 
     @property
-    def beside(self) -> Tree | None:
-        return None if self._are_tables else self._metadata
-
-    @property
     def has_splits(self) -> bool:
         tree = self.beside if self.is_table else self._tree
         return tree is not None and tree.has_splits
@@ -158,10 +154,10 @@ class Images(ImageOptions, ImageSource):
     @functools.cached_property
     def _kind_of_rows(self) -> _TableKind:
         paths: Sequence[str] = as_paths(self.paths)
-        if not self._are_tables and self._metadata is not None:
-            paths = self._metadata.metadata
+        if self.beside is not None:
+            paths = self.beside.metadata
         elif not self._are_tables:
-            paths = [file.name for file in list_files(paths, _SUFFIXES, remote=True)]
+            paths = [file.name for file in list_files(paths, _SUFFIXES)]
         kinds = {_kind_of_table(path): path for path in paths}
         if None in kinds:
             raise UsageError(

@@ -9,85 +9,72 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.json as pj
 
 from beam_tfrecord.features.arrow_types import is_text, type_name
-from beam_tfrecord.sources.json.text import MAX_DEPTH, Lines, depth_of
+from beam_tfrecord.features.converting import convert_each
+from beam_tfrecord.sources.json.text import MAX_DEPTH, depth_of
 
 _ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _HALF = re.compile("[\ud800-\udfff]")
 
 
-def parse(lines: Lines, schema: pa.Schema, *, unexpected: str = "ignore") -> pa.Table:
+def parse(lines: Sequence[bytes], schema: pa.Schema, *, unexpected: str = "ignore") -> pa.Table:
     """Return the rows of some lines, at least one, with columns of `schema`.
 
     A missing key is null. `unexpected` tells what to do about other keys, as PyArrow names it.
     """
-    if not lines.are_objects():
+    # If as many objects as lines are parsed, none extends over a line or shares one: a newline
+    # between ``}`` and ``{`` is between two objects, since inside one a comma would be.
+    if not all(line[:1] == b"{" and line[-1:] == b"}" for line in lines):
         raise ValueError("a line is not an object")
+    data = b"\n".join(lines)
     # The parser checks neither the text that it skips nor the names of columns.
-    if not lines.data.isascii():
-        lines.data.decode()
-    read_options = pj.ReadOptions(use_threads=False, block_size=len(lines.data) + 1)
+    if not data.isascii():
+        data.decode()
+    read_options = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
     parse_options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected)
-    table = pj.read_json(pa.BufferReader(lines.data), read_options, parse_options)
+    table = pj.read_json(pa.BufferReader(data), read_options, parse_options)
     if table.num_rows != len(lines):
         raise ValueError("a line is not one object")
     table.validate(full=True)
     return table
 
 
-def parse_rows(lines: Lines, schema: pa.Schema) -> tuple[pa.Table, list[int]]:
+def parse_rows(lines: Sequence[bytes], schema: pa.Schema) -> tuple[pa.Table, list[int]]:
     """Return the rows with columns of `schema`, and the numbers of those that are malformed.
 
     Malformed rows are null. A number, boolean, object or array in a column of text is the text that
     stands for it.
     """
-    if not len(lines):
+    if not lines:
         return schema.empty_table(), []
     try:
         return parse(lines, schema), []
     except ValueError:
-        lines = _as_text(lines, {field.name for field in schema if is_text(field.type)})
-    tables, wrong = [], []
-    no_row = pa.Table.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
-    parts = [(0, len(lines))]
-    while parts:
-        start, stop = parts.pop()
-        try:
-            tables.append(parse(lines.slice(start, stop), schema))
-        except ValueError:
-            middle = (start + stop) // 2
-            if middle == start:
-                wrong.append(start)
-                tables.append(no_row)
-            else:
-                parts += [(middle, stop), (start, middle)]
-    return pa.concat_tables(tables), wrong
+        texts = {field.name for field in schema if is_text(field.type)}
+        lines = [_as_text(line, texts) for line in lines]
 
+    def parsed(part: Sequence[bytes], _: pa.DataType) -> pa.Array:
+        return parse(part, schema).to_struct_array().combine_chunks()
 
-class Member(NamedTuple):
-    """A member of an object: its value, and the text that stands for it."""
-
-    name: str
-    value: Any
-    text: str
+    rows, wrong = convert_each(lines, pa.struct(list(schema)), parsed)
+    return pa.Table.from_struct_array(rows), wrong.tolist()
 
 
 class NotRight(Exception):
     """A line that is not right, with the reason."""
 
 
-def members(line: bytes) -> list[Member]:
-    """Return the members of the object on a line, with numbers exact."""
+def members(line: bytes) -> dict[str, tuple[Any, str]]:
+    """Return the members of the object on a line: the value, with numbers exact, and its text."""
     try:
         text = line.decode()
-        if depth_of(line) > MAX_DEPTH:
+        if line.count(b"{") + line.count(b"[") > MAX_DEPTH < depth_of(line):
             raise NotRight(f"is nested more than {MAX_DEPTH} levels deep")
         found = _members(text)
     except UnicodeDecodeError as error:
@@ -97,15 +84,12 @@ def members(line: bytes) -> list[Member]:
     except ValueError as error:
         # Python converts no integer with thousands of digits.
         raise NotRight(f"cannot be read ({error})") from error
-    _distinct([(member.name, None) for member in found])
-    if _ESCAPE.search(text):
-        values = json.dumps([(name, value) for name, value, _ in found], ensure_ascii=False)
-        if _HALF.search(values):
-            raise NotRight("has half of a surrogate pair (\\ud800 to \\udfff)")
+    if _ESCAPE.search(text) and _HALF.search(json.dumps(found, ensure_ascii=False)):
+        raise NotRight("has half of a surrogate pair (\\ud800 to \\udfff)")
     return found
 
 
-def _members(text: str) -> list[Member]:
+def _members(text: str) -> dict[str, tuple[Any, str]]:
     if not text.startswith("{"):
         kind = type(_DECODER.decode(text)).__name__
         raise NotRight(f"is {_KINDS.get(kind, 'a number')}, not an object")
@@ -115,10 +99,11 @@ def _members(text: str) -> list[Member]:
         return (value, text[at:end]), end
 
     # What Python's parser does for an object, with the text of each value.
-    pairs, end = _parse_object((text, 1), True, scan, None, list)
+    found: dict[str, tuple[Any, str]]
+    found, end = _parse_object((text, 1), True, scan, None, _distinct)
     if text[end:].strip(" \t\r\n"):
         raise json.JSONDecodeError("Extra data", text, end)
-    return [Member(name, value, shown) for name, (value, shown) in pairs]
+    return found
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -150,31 +135,19 @@ _LAX = json.JSONDecoder(
 _KINDS = {"list": "an array", "str": "a string", "bool": "a boolean", "NoneType": "null"}
 
 
-def _as_text(lines: Lines, names: Collection[str]) -> Lines:
-    """Return lines in which the values of some columns are strings, but for nulls."""
-    if not names:
-        return lines
-    made = [_line_as_text(lines.line(row), names) for row in range(len(lines))]
-    return Lines.of(made, lines.numbers)
-
-
-def _line_as_text(line: bytes, names: Collection[str]) -> bytes:
+def _as_text(line: bytes, names: Collection[str]) -> bytes:
+    """Return a line in which the values of some columns are strings, but for nulls."""
     try:
         found = members(line)
     except NotRight:
         return line
-    if not any(_is_other(member, names) for member in found):
+    texts = {
+        name: json.dumps(text) if name in names and not isinstance(value, str | None) else text
+        for name, (value, text) in found.items()
+    }
+    if texts == {name: text for name, (_, text) in found.items()}:
         return line
-    texts = [
-        f"{json.dumps(member.name)}:"
-        f"{json.dumps(member.text) if _is_other(member, names) else member.text}"
-        for member in found
-    ]
-    return f"{{{','.join(texts)}}}".encode()
-
-
-def _is_other(member: Member, names: Collection[str]) -> bool:
-    return member.name in names and not isinstance(member.value, str | None)
+    return f"{{{','.join(f'{json.dumps(name)}:{text}' for name, text in texts.items())}}}".encode()
 
 
 class Fault(NamedTuple):
@@ -192,16 +165,13 @@ def fault_of(line: bytes, schema: pa.Schema) -> Fault:
         found = members(line)
     except NotRight as error:
         return Fault("", str(error), shown)
-    alone = Lines.of([line], np.zeros(1, np.int64))
-    for member in found:
-        if member.name in schema.names:
-            field = schema.field(member.name)
-            if parse_rows(alone, pa.schema([field]))[1]:
-                return misfit_of(line, field)
+    for name in found:
+        if name in schema.names and parse_rows([line], pa.schema([schema.field(name)]))[1]:
+            return misfit_of(line, schema.field(name))
     return Fault("", "is not valid JSON", shown)
 
 
 def misfit_of(line: bytes, field: pa.Field) -> Fault:
     """Return the fault of a line whose value of a column does not fit the type of the column."""
-    text = next(member.text for member in members(line) if member.name == field.name)
+    _, text = members(line)[field.name]
     return Fault(field.name, f"is not {type_name(field.type)}", text)

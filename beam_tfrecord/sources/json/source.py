@@ -20,7 +20,6 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, MAX_VALUE_CHARS, Batch, Reject
@@ -29,7 +28,7 @@ from beam_tfrecord.features.convert_to_schema import NoConversion
 from beam_tfrecord.options.sources import JsonOptions
 from beam_tfrecord.sources.base import Chunk, Scan, Unit
 from beam_tfrecord.sources.json.parse import Fault, fault_of, misfit_of, parse_rows
-from beam_tfrecord.sources.json.text import LINES, JsonUnit, Lines, form_of, read_lines
+from beam_tfrecord.sources.json.text import LINES, JsonUnit, Line, form_of, read_lines
 from beam_tfrecord.sources.json.types import (
     Finder,
     JsonInference,
@@ -130,11 +129,11 @@ class Json(JsonOptions, TextFiles):
         for lines in read_lines(unit):
             address = _address(lines, unit, first_row)
             for start in range(0, len(lines), batch_rows):
-                part = lines.slice(start, min(start + batch_rows, len(lines)))
+                part = lines[start : start + batch_rows]
                 yield _batch(unit, schema, part, first_row, address)
                 first_row += len(part)
         if not first_row:
-            yield _batch(unit, schema, Lines.of([], np.empty(0, np.int64)), 0, None)
+            yield _batch(unit, schema, [], 0, None)
 
 
 def _address_of(unit: Unit) -> str:
@@ -142,33 +141,36 @@ def _address_of(unit: Unit) -> str:
     return f"{unit.file.name}{':' if unit.detail.form == LINES else ' row '}"
 
 
-def _address(lines: Lines, unit: Unit, first_row: int) -> tuple[str, int] | None:
+def _address(lines: Sequence[Line], unit: Unit, first_row: int) -> tuple[str, int] | None:
     """Return the address for `Origin` of some lines; None if a blank line is among them."""
     # Of all lines that were read as one, so that messages do not depend on the size of batches.
-    if not len(lines) or lines.numbers[-1] - lines.numbers[0] >= len(lines):
-        return None
-    return _address_of(unit), int(lines.numbers[0]) - first_row
+    (first, _), (last, _) = lines[0], lines[-1]
+    return None if last - first >= len(lines) else (_address_of(unit), first - first_row)
 
 
 def _batch(
-    unit: Unit, schema: pa.Schema, lines: Lines, first_row: int, address: tuple[str, int] | None
+    unit: Unit,
+    schema: pa.Schema,
+    lines: Sequence[Line],
+    first_row: int,
+    address: tuple[str, int] | None,
 ) -> Batch:
     """Return the rows of some lines, of which the first is row `first_row` of the unit."""
     partitions = dict(unit.file.partitions)
     fields = [field for field in schema if field.name not in partitions]
     parsed = pa.schema([(field.name, parsed_type(field.name, field.type)) for field in fields])
-    table, wrong = parse_rows(lines, parsed)
-    faults = {row: fault_of(lines.line(row), parsed) for row in wrong}
+    texts = [text for _, text in lines]
+    table, wrong = parse_rows(texts, parsed)
+    faults = {row: fault_of(texts[row], parsed) for row in wrong}
     columns, numbers = {}, {}
     for field in fields:
         values = table.column(field.name).combine_chunks()
         columns[field.name], misfits = _column(values, field)
-        faults |= {row: misfit_of(lines.line(row), field) for row in misfits}
+        faults |= {row: misfit_of(texts[row], field) for row in misfits}
         if pa.types.is_float32(field.type):
             numbers[field.name] = values
     rejects = {
-        row: _reject(unit, first_row + row, int(lines.numbers[row]), fault)
-        for row, fault in faults.items()
+        row: _reject(unit, first_row + row, lines[row][0], fault) for row, fault in faults.items()
     }
     return batch_of(
         *(unit, schema, columns, first_row, len(lines)),

@@ -12,19 +12,17 @@ import codecs
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_arrays import BoolArray, Int64Array
 from beam_tfrecord.sources.base import InputFile, Unit
-from beam_tfrecord.sources.file_parts import format_of
+from beam_tfrecord.sources.file_parts import format_of, incomplete
 from beam_tfrecord.sources.files import has_suffix
 from beam_tfrecord.sources.text_files import BLOCK_BYTES, MAX_ROW_BYTES, open_text
 
-Bytes = npt.NDArray[np.uint8]
 LINES, ARRAY, OBJECTS = "lines", "array", "objects"
 
 # Deeper types can crash the parser, which calls itself for each of their levels.
@@ -45,64 +43,16 @@ class JsonUnit:
     line: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Lines:
-    """Some rows as text, one on each line."""
-
-    data: bytes
-    starts: Int64Array
-    numbers: Int64Array
-
-    @classmethod
-    def of(cls, lines: Sequence[bytes], numbers: Int64Array) -> Lines:
-        """Return lines, given each without its newline."""
-        starts = np.cumsum([0, *(len(line) + 1 for line in lines)])
-        return cls(b"".join(line + b"\n" for line in lines), starts, numbers)
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def line(self, row: int) -> bytes:
-        """Return a line without its newline."""
-        return self.data[self.starts[row] : self.starts[row + 1] - 1]
-
-    def slice(self, start: int, stop: int) -> Lines:
-        """Return the lines `start` to `stop`."""
-        first, last = self.starts[start], self.starts[stop]
-        starts = self.starts[start : stop + 1] - first
-        return Lines(self.data[first:last], starts, self.numbers[start:stop])
-
-    def are_objects(self) -> bool:
-        """Return whether each line begins and ends as an object.
-
-        If as many objects as lines are parsed, no object then extends over a line or shares one: a
-        newline between ``}`` and ``{`` is between two objects, since inside one a comma would be.
-        """
-        text, starts = np.frombuffer(self.data, np.uint8), self.starts
-        # A blank line has no brace: before its newline is another newline, or the last byte.
-        return bool((text[starts[:-1]] == _OPEN).all() and (text[starts[1:] - 2] == _CLOSE).all())
-
-
-def split_lines(data: bytes, ends: Int64Array, first: int, *, keep_blank: bool = False) -> Lines:
-    """Return the lines of `data`, which has newlines at `ends`; `first` numbers the first."""
-    starts = np.concatenate([[0], ends + 1])
-    numbers = np.arange(first, first + len(ends))
-    lines = Lines(data, starts, numbers)
-    if lines.are_objects():
-        return lines
-    stripped = [line.strip(_SPACE) for line in data.split(b"\n")[:-1]]
-    kept = [row for row, line in enumerate(stripped) if line or keep_blank]
-    return Lines.of([stripped[row] for row in kept], numbers[kept])
+# A row: its number, and its text on one line, without blanks around it.
+Line = tuple[int, bytes]
 
 
 def form_of(file: InputFile) -> str:
     """Return the form of a file, by its suffix and its first bytes."""
     with open_text(file, "utf-8", 0, file.bytes) as text:
         head = text.read(_HEAD_BYTES)
-    if found := format_of(head):
-        raise DataError(
-            f"{file.name} begins as {found}, and not as JSON: give it the suffix of what it is"
-        )
+    if format_of(head):
+        raise incomplete(file, "JSON", ValueError("it is binary"))
     if head.startswith(_BOMS) or b"\0" in head[:4]:
         raise DataError(f"{file.name} looks like UTF-16: JSON has to be UTF-8, so convert it")
     head = head.removeprefix(codecs.BOM_UTF8).lstrip(_SPACE)
@@ -117,31 +67,27 @@ def form_of(file: InputFile) -> str:
     return OBJECTS if levels[-1] > 0 else LINES
 
 
-def read_lines(unit: Unit) -> Iterator[Lines]:
+def read_lines(unit: Unit) -> Iterator[list[Line]]:
     """Yield the rows of a unit, in parts of about `BLOCK_BYTES`."""
-    detail: JsonUnit = unit.detail
-    is_array, is_lines = detail.form == ARRAY, detail.form == LINES
-    number = detail.line if is_lines else 0
-    rest: list[bytes] = []
-    for piece in _pieces(unit):
-        end = piece.rfind(b"\n") + 1
-        if end:
-            block = b"".join([*rest, piece[:end]])
-            ends = np.flatnonzero(np.frombuffer(block, np.uint8) == _LF)
-            found = split_lines(block, ends, number, keep_blank=is_array)
-            number += len(ends) if is_lines else len(found)
-            rest = []
-            yield found
-        rest.append(piece[end:])
-        if sum(map(len, rest)) > MAX_ROW_BYTES:
+    form: str = unit.detail.form
+    number = unit.detail.line if form == LINES else 0
+    rest = b""
+    for piece in itertools.chain(_pieces(unit), [b"\n"]):
+        block, newline, rest = (rest + piece).rpartition(b"\n")
+        if newline:
+            texts = [line.strip(_SPACE) for line in block.split(b"\n")]
+            if form == OBJECTS:
+                texts = [text for text in texts if text]
+            lines = [line for line in enumerate(texts, number) if line[1] or form == ARRAY]
+            number += len(texts)
+            # An array without values has only blanks between its brackets.
+            if lines and lines != [(0, b"")]:
+                yield lines
+        if len(rest) > MAX_ROW_BYTES:
             raise DataError(
-                f"{unit.file.name}{':' if is_lines else ' row '}{number} is longer than "
+                f"{unit.file.name}{':' if form == LINES else ' row '}{number} is longer than "
                 f"{MAX_ROW_BYTES} bytes: check that every row is an object of its own"
             )
-    last = b"".join(rest)
-    # An array without values has only blanks between its brackets.
-    if last.strip(_SPACE) or (is_array and number):
-        yield split_lines(last + b"\n", np.array([len(last)]), number, keep_blank=is_array)
 
 
 def _pieces(unit: Unit) -> Iterator[bytes]:

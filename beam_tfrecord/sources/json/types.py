@@ -19,15 +19,14 @@ import pyarrow.compute as pc
 
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.arrow_types import (
-    is_extension,
     is_list,
-    is_numpy_tensor,
     is_temporal,
     type_name,
 )
+from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.json.parse import NotRight, keys_of, members, parse
-from beam_tfrecord.sources.json.text import Lines
+from beam_tfrecord.sources.json.text import Line
 from beam_tfrecord.sources.merging import joined_schema
 
 # Kinds of values, as messages name them.
@@ -48,6 +47,11 @@ class Place:
     kinds: dict[str, str] = dataclasses.field(default_factory=dict)  # kind -> its first row
     # By the key of an object, or None for the values of an array; in the order of appearance.
     inner: dict[str | None, Place] = dataclasses.field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """The number of places in which rows have values, here and inside."""
+        return 1 + sum(place.size for place in self.inner.values() if place.kinds)
 
     def add(self, value: Any, where: str, *, is_right: bool = True) -> None:
         """Add a value of the row `where`; if the row is malformed only its keys."""
@@ -137,52 +141,46 @@ class JsonInference:
 class Finder:
     """Collects the kinds of values, for a `JsonInference`.
 
-    PyArrow parses lines with the types that the known kinds have. Python reads only lines that it
-    refuses: these may have other kinds or keys, or be malformed.
+    PyArrow parses lines with the types that the known kinds have. Python reads the lines that it
+    refuses: these may have other kinds or keys, or be malformed. It also reads lines that lack most
+    keys, because PyArrow makes a value of each key in each line.
     """
 
     def __init__(self, address: str) -> None:
         self.row = Place()
         self.fault = ""
         self._address = address
-        self._schema: pa.Schema | None = pa.schema([])
 
-    def add(self, lines: Lines) -> None:
+    def add(self, lines: Sequence[Line]) -> None:
         """Add the kinds of all values in some lines; of malformed lines only the keys."""
-        parts = [lines] if len(lines) else []
+        parts = [lines]
         while parts:
             part = parts.pop()
-            if self._is_known(part):
+            texts = [text for _, text in part]
+            is_sparse = self.row.size * len(texts) > sum(map(len, texts))
+            if not is_sparse and self._is_known(texts):
                 continue
-            if len(part) > _FEW_LINES:
+            if not is_sparse and len(part) > _FEW_LINES:
                 middle = len(part) // 2
-                parts += [part.slice(middle, len(part)), part.slice(0, middle)]
+                parts += [part[middle:], part[:middle]]
                 continue
-            for row in range(len(part)):
-                self._add_line(part.line(row), f"{self._address}{part.numbers[row]}")
-            try:
-                self._schema = pa.schema(
-                    [(name, place.type_of("")) for name, place in self.row.inner.items()]
-                )
-            except SchemaConflict:
-                # Python reads all lines from here on.
-                self._schema = None
+            for number, text in part:
+                self._add_line(text, f"{self._address}{number}")
 
-    def _is_known(self, lines: Lines) -> bool:
+    def _is_known(self, lines: Sequence[bytes]) -> bool:
         """Return whether the lines are right, and have no key and no kind that is not known."""
-        if self._schema is None:
-            return False
-        try:
-            table = parse(lines, self._schema, unexpected="error")
-        except ValueError:
-            return False
         columns = self.row.inner.items()
+        try:
+            schema = pa.schema([(name, place.type_of("")) for name, place in columns])
+            table = parse(lines, schema, unexpected="error")
+        except (SchemaConflict, ValueError):
+            return False
         has_large = any(place.has_large(table.column(name)) for name, place in columns)
-        return not (has_large and _LONG_INTEGER.search(lines.data))
+        return not (has_large and any(map(_LONG_INTEGER.search, lines)))
 
     def _add_line(self, line: bytes, where: str) -> None:
         try:
-            found = {member.name: member.value for member in members(line)}
+            found = {name: value for name, (value, _) in members(line).items()}
         except NotRight as error:
             self.fault = self.fault or f"{where} {error}"
             # PyArrow does not check keys without a column, so each key of the line needs one.
@@ -228,9 +226,9 @@ def parsed_type(name: str, arrow: pa.DataType) -> pa.DataType:
     types = pa.types
     # Arrow parses no decimals that are multiples of ten.
     is_coarse = types.is_decimal(arrow) and arrow.scale < 0
-    if is_coarse or is_numpy_tensor(arrow) or types.is_map(arrow) or types.is_union(arrow):
+    if is_coarse or isinstance(arrow, TensorType) or types.is_map(arrow) or types.is_union(arrow):
         raise not_readable(name, arrow)
-    if is_extension(arrow):
+    if isinstance(arrow, pa.BaseExtensionType):
         return parsed_type(name, arrow.storage_type)
     if types.is_dictionary(arrow) or types.is_run_end_encoded(arrow):
         return parsed_type(name, arrow.value_type)

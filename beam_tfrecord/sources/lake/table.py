@@ -39,7 +39,7 @@ from beam_tfrecord.sources.base import (
 from beam_tfrecord.sources.file_parts import reason_of
 from beam_tfrecord.sources.files import FileSource, as_paths
 from beam_tfrecord.sources.hive import partition_value
-from beam_tfrecord.sources.parquet.footer import footer_of, opened, pruned_by
+from beam_tfrecord.sources.parquet.footer import footer_of, pruned_by
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.sources.typed_files import Contents, OpenTable, Part, PartUnit, check_names
 from beam_tfrecord.storage import is_remote, list_names
@@ -112,22 +112,21 @@ class _DataFiles(Parquet):
 
     names_in: Callable[[InputFile, pa.Schema], dict[str, str]] = lambda *_: {}
 
-    @contextlib.contextmanager
-    def opened(self, file: InputFile) -> Iterator[OpenTable]:
-        with super().opened(file) as found:
-            # No names of a table: a dropped column may have left its name to a new one.
-            names = {f"\0{name}": name for name in found.schema.names}
-            names |= self.names_in(file, found.schema)
-            fields = (found.schema.field(inside).with_name(name) for name, inside in names.items())
+    def open(self, raw: pa.NativeFile, file: InputFile) -> OpenTable:
+        found = super().open(raw, file)
+        # No names of a table: a dropped column may have left its name to a new one.
+        names = {f"\0{name}": name for name in found.schema.names}
+        names |= self.names_in(file, found.schema)
+        fields = (found.schema.field(inside).with_name(name) for name, inside in names.items())
 
-            def read(
-                start: int, stop: int, wanted: pa.Schema, rows: int
-            ) -> Iterator[pa.RecordBatch]:
-                inside = pa.schema([field.with_name(names[field.name]) for field in wanted])
-                for batch in found.read(start, stop, inside, rows):
-                    yield batch.select(inside.names).rename_columns(wanted.names)
+        def read(
+            start: int, stop: int, wanted: pa.Schema, batch_rows: int
+        ) -> Iterator[pa.RecordBatch]:
+            inside = pa.schema([field.with_name(names[field.name]) for field in wanted])
+            for batch in found.read(start, stop, inside, batch_rows):
+                yield batch.select(inside.names).rename_columns(wanted.names)
 
-            yield OpenTable(pa.schema(fields), (), read)
+        return OpenTable(pa.schema(fields), (), read)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,8 +201,8 @@ class LakeTable(LakeOptions, FileSource):
             if not Parts(1, {}, known).may_match(condition)[0].as_py():
                 part = Part(0, 1, file.rows, file.bytes, file.bytes, 0, is_pruned=True)
                 return Scan(chunk, Contents(pa.schema([]), (), (part,)))
-        with opened(file) as (parquet, _):
-            inside = parquet.schema_arrow
+        with Parquet("").opened(file) as table:
+            parquet, inside = table.reader, table.schema
             names = self._names_in(file, inside)
             footer = footer_of(parquet, names.values())
             # Where values might not fit, a row that is not read might have to be rejected.

@@ -13,11 +13,14 @@ import itertools
 import os
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any, ClassVar
 
 import numpy as np
 
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.tensors import dtype_name, is_foreign
 from beam_tfrecord.hashes import file_hash
 from beam_tfrecord.sources.arrow import Arrow
 from beam_tfrecord.sources.base import InputFile, Source
@@ -25,10 +28,13 @@ from beam_tfrecord.sources.files import FileSource
 from beam_tfrecord.sources.memory.rows import next_of
 from beam_tfrecord.sources.memory.spool import spool
 from beam_tfrecord.sources.memory.tables import is_table, stream_of
-from beam_tfrecord.sources.numpy.memory import named_arrays, spill_arrays
+from beam_tfrecord.sources.numpy.columns import checked_columns, columns_of
+from beam_tfrecord.sources.numpy.files import StoredArray
 from beam_tfrecord.sources.numpy.source import Numpy
 
 _NAME = "data in memory"
+# A zip archive stores the length of a name in two bytes.
+_MAX_NAME_BYTES = 2**16 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +122,7 @@ def _looked_at(inputs: Any) -> tuple[Any, bool]:
 
 def _written(inputs: Any, directory: str) -> OnDisk:
     if _are_arrays(inputs):
-        path, types = spill_arrays(named_arrays(inputs), directory)
+        path, types = _write_arrays(inputs, directory)
         return OnDisk(Arrays, (path,), {"types": types or None, "digest": file_hash(path)})
     path, digest = spool(*stream_of(inputs), directory)
     return OnDisk(Memory, (path,), {"digest": digest})
@@ -125,3 +131,39 @@ def _written(inputs: Any, directory: str) -> OnDisk:
 def _are_arrays(inputs: Any) -> bool:
     found = inputs.values() if isinstance(inputs, Mapping) else [inputs]
     return any(isinstance(value, np.ndarray) for value in found)
+
+
+def _write_arrays(arrays: Any, directory: str) -> tuple[str, dict[str, str]]:
+    """Write one array, or a mapping of arrays by name, to an .npz file.
+
+    Return its path, and the dtypes of the columns that it holds as raw bytes.
+    """
+    if isinstance(arrays, np.ndarray):
+        arrays = {"data": arrays}
+    for name, array in arrays.items():
+        if not (isinstance(name, str) and name and _is_kept(f"{name}.npy")):
+            raise UsageError(
+                f"{str(name)[:80]!r} cannot be the name of an array: pass a short text"
+            )
+        if isinstance(array, np.ma.MaskedArray):
+            raise UsageError(f"array {name!r} is masked: give array.filled(…) instead")
+    held = {name: np.asarray(array) for name, array in arrays.items()}
+    stored = (StoredArray(name, of.dtype, of.shape, False, 0) for name, of in held.items())
+    columns = (column for array in stored for column in columns_of(array))
+    dtypes = {
+        name: column.dtype
+        for name, column in checked_columns(columns, "the arrays in memory", {}).items()
+    }
+    path = os.path.join(directory, "arrays.npz")
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in held.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                raw = array.view(f"V{array.itemsize}") if is_foreign(array.dtype) else array
+                np.lib.format.write_array(member, raw, allow_pickle=False)
+    return path, {name: dtype_name(dtype) for name, dtype in dtypes.items() if is_foreign(dtype)}
+
+
+def _is_kept(member: str) -> bool:
+    """Return whether zipfile writes a member under exactly this name: it cuts some at a NUL."""
+    written = zipfile.ZipInfo(member).filename.encode(errors="replace")
+    return written.decode() == member and len(written) <= _MAX_NAME_BYTES

@@ -8,6 +8,7 @@ the batches that came in.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterable, Iterator
 
@@ -25,6 +26,7 @@ from beam_tfrecord.hashes import file_hash
 from beam_tfrecord.sources.memory.rows import FIRST_ROWS, NO_ROW, check_distinct, next_rows
 
 FILE_NAME = "rows.arrow"
+_DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def spool(
@@ -32,20 +34,21 @@ def spool(
 ) -> tuple[str, str]:
     """Write batches to a file."""
     path, pieces = os.path.join(directory, FILE_NAME), os.path.join(directory, "pieces.arrows")
-    if schema is None:
-        schema = _write_pieces(batches, pieces)
-        batches = _read_pieces(pieces, schema)
-    schema = _checked(schema)
-    # Errors of the batches themselves are not errors of the disk.
-    with _disk_errors(directory):
-        writer = pa.ipc.new_file(path, schema)
     try:
-        for batch in recut(batches, schema):
-            with _disk_errors(directory):
+        if schema is None:
+            schema = _write_pieces(batches, pieces)
+            batches = _read_pieces(pieces)
+        schema = _checked(schema)
+        with pa.ipc.new_file(path, schema) as writer:
+            for batch in recut(batches, schema):
                 writer.write_batch(batch)
-    finally:
-        with _disk_errors(directory):
-            writer.close()
+    except OSError as error:
+        if error.errno not in _DISK_IS_FULL:
+            raise
+        raise StorageError(
+            f"cannot write the rows in memory to the temporary directory {directory!r} "
+            f"({error.strerror or error}): set TMPDIR to a directory with more space"
+        ) from error
     with contextlib.suppress(FileNotFoundError):
         os.remove(pieces)
     return path, file_hash(path)
@@ -68,11 +71,13 @@ def recut(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.R
     """Yield the rows in batches whose sizes and bytes depend on the rows alone."""
     held: list[pa.RecordBatch] = []
     missing = size = FIRST_ROWS
+    rows = 0
     for batch in batches:
         while batch.num_rows:
             head = batch.slice(0, missing)
             batch = batch.slice(head.num_rows)
-            held.append(_plain_batch(head, schema))
+            held.append(_plain_batch(head, schema, rows))
+            rows += head.num_rows
             missing -= head.num_rows
             if not missing:
                 whole = _canonical(held)
@@ -94,33 +99,46 @@ def _canonical(held: list[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=whole.schema)
 
 
-def _plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    columns = []
-    for field, column in zip(schema, batch.columns, strict=True):
-        try:
-            # A slice of an array with views is stored with the text of the complete array.
-            columns.append(bare_array(column).cast(field.type))
-        except pa.ArrowNotImplementedError as error:
-            raise DataError(
-                f"column {field.name!r} of the input is {column.type}, which Arrow cannot convert "
-                f"to {field.type}: cast it before"
-            ) from error
+def _plain_batch(batch: pa.RecordBatch, schema: pa.Schema, first_row: int) -> pa.RecordBatch:
+    columns = [
+        _cast(batch.column(field.name), field, first_row)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _cast(column: pa.Array, field: pa.Field, first_row: int) -> pa.Array:
+    if isinstance(field.type, TensorType) and not column.type.equals(field.type):
+        return tensor_column(column.to_pylist(), field.type)
+    try:
+        # A slice of an array with views is stored with the text of the complete array.
+        cast, misfits = cast_exactly(bare_array(column), field.type)
+    except pa.ArrowNotImplementedError as error:
+        raise DataError(
+            f"column {field.name!r} of the input is {column.type}, which Arrow cannot convert "
+            f"to {field.type}: cast it before"
+        ) from error
+    if len(misfits):
+        row = int(misfits[0])
+        raise DataError(
+            f"column {field.name!r} in row {first_row + row:,}: {column[row]} is not exactly a "
+            f"{field.type}, which other rows need: convert them first"
+        )
+    return cast
 
 
 def _write_pieces(batches: Iterable[pa.RecordBatch], path: str) -> pa.Schema:
     """Write each batch as a stream of its own; return the schema of all rows."""
     fields: dict[str, pa.Field] = {}
     rows = 0
-    directory = os.path.dirname(path)
-    with _disk_errors(directory):
-        sink = pa.OSFile(path, "wb")
-    with sink:
+    with pa.OSFile(path, "wb") as sink:
         for batch in batches:
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 field = fields.setdefault(name, batch.schema.field(name))
                 fields[name] = field.with_type(_joined(field, column, rows)).with_nullable(True)
-            with _disk_errors(directory), pa.ipc.new_stream(sink, batch.schema) as writer:
+            with pa.ipc.new_stream(sink, batch.schema) as writer:
                 writer.write_batch(batch)
             rows += batch.num_rows
     if not rows:
@@ -136,43 +154,9 @@ def _joined(field: pa.Field, column: pa.Array, first_row: int) -> pa.DataType:
         raise DataError(f"column {field.name!r} in row {first_row + row:,}: {error}") from error
 
 
-def _read_pieces(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the batches that `_write_pieces` wrote, with the schema of all rows."""
-    rows = 0
+def _read_pieces(path: str) -> Iterator[pa.RecordBatch]:
+    """Yield the batches that `_write_pieces` wrote, each with its own schema."""
     with pa.OSFile(path) as source:
         while source.tell() < source.size():
             with pa.ipc.open_stream(source) as reader:
-                for batch in reader:
-                    yield pa.RecordBatch.from_arrays(
-                        [_cast(batch, field, rows) for field in schema], schema=schema
-                    )
-                    rows += batch.num_rows
-
-
-def _cast(batch: pa.RecordBatch, field: pa.Field, first_row: int) -> pa.Array:
-    if field.name not in batch.schema.names:
-        return pa.nulls(batch.num_rows, field.type)
-    column = batch.column(field.name)
-    if column.type.equals(field.type):
-        return column
-    if isinstance(field.type, TensorType):
-        return tensor_column(column.to_pylist(), field.type)
-    cast, misfits = cast_exactly(column, field.type)
-    if len(misfits):
-        row = int(misfits[0])
-        raise DataError(
-            f"column {field.name!r} in row {first_row + row:,}: {column[row]} is not exactly a "
-            f"{field.type}, which other rows need: convert them first"
-        )
-    return cast
-
-
-@contextlib.contextmanager
-def _disk_errors(directory: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(
-            f"cannot write the rows in memory to the temporary directory {directory!r} "
-            f"({error.strerror or error}): set TMPDIR to a directory with more space"
-        ) from error
+                yield from reader

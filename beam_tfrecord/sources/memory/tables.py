@@ -8,7 +8,6 @@ beside numbers, and beside anything else, such as text, it is null.
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -109,38 +108,28 @@ def _batches_of(reader: pa.RecordBatchReader, *, is_once: bool) -> Iterator[pa.R
 
 
 def _of_polars(frame: Any) -> Stream:
-    import polars
-
-    _check_polars(frame.schema)
-
-    def table_of(part: Any) -> pa.Table:
-        # The newest level has views inside dictionaries, which Arrow cannot decode.
-        return part.to_arrow(compat_level=polars.CompatLevel.oldest())
-
-    parts = map(table_of, frame.iter_slices(DEFAULT_BATCH_ROWS))
-    batches = (batch for part in parts for batch in part.to_batches())
-    return Stream(batches, table_of(frame.clear()).schema)
+    return _of_frames(frame.iter_slices(DEFAULT_BATCH_ROWS), frame.clear())
 
 
-def _check_polars(schema: Mapping[str, Any]) -> None:
-    """Refuse Python objects, which polars exports as their addresses, and integers of 128 bits."""
-    for name, dtype in schema.items():
+def _of_lazy(frame: Any) -> Stream:
+    """Return the rows of a LazyFrame, which polars computes piece by piece."""
+    return _of_frames(frame.collect_batches(), frame.collect_schema().to_frame())
+
+
+def _of_frames(frames: Iterable[Any], empty: Any) -> Stream:
+    for name, dtype in empty.schema.items():
+        # Python objects are exported as their addresses.
         if str(dtype) in ("Object", "Int128", "UInt128"):
             raise UsageError(
                 f"column {name!r} is of dtype {dtype}, which has no type here: cast it before"
             )
 
+    def table_of(frame: Any) -> pa.Table:
+        # The newest level has views inside dictionaries, which Arrow cannot decode.
+        return frame.to_arrow(compat_level=sys.modules["polars"].CompatLevel.oldest())
 
-def _of_lazy(frame: Any) -> Stream:
-    """Return the rows of a LazyFrame, which polars computes into a file, in bounded memory."""
-    _check_polars(frame.collect_schema())
-    oldest = sys.modules["polars"].CompatLevel.oldest()
-    with tempfile.NamedTemporaryFile(prefix="beam_tfrecord-lazy-", suffix=".arrow") as file:
-        frame.sink_ipc(file.name, compression="uncompressed", compat_level=oldest)
-        # The open file stays readable when its name is gone.
-        reader = pa.ipc.open_file(pa.OSFile(file.name))
-    batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
-    return Stream(batches, reader.schema)
+    batches = (batch for table in map(table_of, frames) for batch in table.to_batches())
+    return Stream(batches, table_of(empty).schema)
 
 
 def _of_datasets(dataset: Any) -> Stream:

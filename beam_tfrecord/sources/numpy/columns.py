@@ -19,7 +19,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.tensors import (
     Array,
-    OpenShape,
+    Shape,
     TensorType,
     dtype_name,
     dtype_of,
@@ -31,7 +31,6 @@ from beam_tfrecord.features.tensors import (
 )
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.numpy.files import StoredArray
-from beam_tfrecord.tables import repeated
 
 # The units of time that both NumPy and Arrow have.
 _UNITS = ("s", "ms", "us", "ns")
@@ -46,7 +45,7 @@ class Column:
     array: str
     fields: tuple[str, ...]
     dtype: np.dtype[Any]
-    shape: OpenShape
+    shape: Shape
 
     def of_block(self, block: Array) -> Array:
         """Return the values of this column in a block of rows of its array."""
@@ -62,15 +61,13 @@ def types_of(types: Mapping[str, str] | None) -> dict[str, np.dtype[Any]]:
 
 
 def checked_columns(
-    columns: Iterable[Column], shown: str, types: Mapping[str, np.dtype[Any]] | None = None
-) -> tuple[Column, ...]:
-    """Return the columns to read of a file, with the dtypes of the option ``types``."""
-    typed = tuple(_typed(column, (types or {}).get(column.name), shown) for column in columns)
-    for column in typed:
+    columns: Iterable[Column], shown: str, types: Mapping[str, np.dtype[Any]]
+) -> dict[str, Column]:
+    """Return the columns to read of a file by name, with the dtypes of the option ``types``."""
+    typed = {one.name: _typed(one, types.get(one.name), shown) for one in columns}
+    for name, column in typed.items():
         if refusal := refusal_of(column.dtype):
-            raise DataError(f"array {column.name!r} of {shown} holds {refusal}")
-    if doubled := repeated(column.name for column in typed):
-        raise DataError(f"{shown} has two columns named {doubled[0]!r}: rename an array or a field")
+            raise DataError(f"array {name!r} of {shown} holds {refusal}")
     return typed
 
 
@@ -104,21 +101,20 @@ def _typed(column: Column, dtype: np.dtype[Any] | None, shown: str) -> Column:
     return dataclasses.replace(column, dtype=dtype)
 
 
-def field_of(column: Column, *, store: str) -> pa.Field:
+def field_of(name: str, tensor: TensorType, *, store: str) -> pa.Field:
     """Return the Arrow field of a column."""
-    dtype, shape = column.dtype, column.shape
-    arrow = _scalar_type(dtype, store) if shape == () else None
+    dtype = tensor.dtype
+    arrow = _scalar_type(dtype, store) if tensor.shape == () else None
     if arrow is None:
-        arrow = TensorType(dtype, shape)
-        as_values = store == "values" and arrow.is_number
-        return Feature(column.name, arrow, store="values" if as_values else "auto").to_arrow()
+        as_values = store == "values" and tensor.is_number
+        return Feature(name, tensor, store="values" if as_values else "auto").to_arrow()
     if pa.types.is_float64(arrow):
         kept = "auto" if store == "values" else "bytes"
-        return Feature(column.name, arrow, store=kept).to_arrow()
+        return Feature(name, arrow, store=kept).to_arrow()
     is_stated = not is_small_float(dtype) and (
         pa.types.is_temporal(arrow) if dtype.kind in "Mm" else dtype.kind not in "SU"
     )
-    return Feature(column.name, arrow, dtype=None if is_stated else dtype_name(dtype)).to_arrow()
+    return Feature(name, arrow, dtype=None if is_stated else dtype_name(dtype)).to_arrow()
 
 
 def _scalar_type(dtype: np.dtype[Any], store: str) -> pa.DataType | None:
@@ -134,14 +130,6 @@ def _scalar_type(dtype: np.dtype[Any], store: str) -> pa.DataType | None:
         return pa.float32() if store == "values" else None
     has_bytes_alone = dtype.kind == "c" or (dtype == np.uint64 and store != "values")
     return None if is_foreign(dtype) or has_bytes_alone else pa.from_numpy_dtype(dtype)
-
-
-def plain_field(name: str, column: Column) -> pa.Field:
-    """Return a field of ``--layout plain``: the shape or the bytes (``data``) of each array."""
-    if name == "data":
-        return pa.field(name, pa.large_binary())
-    # Arrow has no lists of the fixed size 0.
-    return pa.field(name, pa.list_(pa.int64(), len(column.shape or ()) or -1))
 
 
 def arrow_array(values: Array, arrow: pa.DataType) -> pa.Array:

@@ -6,33 +6,29 @@ because rows would change with the file, and a file that became shorter would ki
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import functools
 import lzma
 import math
-import os
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.tensors import Array
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.file_parts import reason_of
 
 _ZIP_MAGIC = b"PK"
 # Parsing a literal of any length could use all memory for a broken file.
 _MAX_HEADER_BYTES = 2**20
 # What NumPy and `zipfile` raise for damage, encryption and unknown methods of compression.
-_FAULTS = (
-    *(ArithmeticError, EOFError, LookupError, RuntimeError, SyntaxError, TypeError, ValueError),
-    *(tokenize.TokenError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
-    # For a header without end, and for characters beyond Unicode.
-    *(MemoryError, SystemError),
+FAULTS = (
+    *(ArithmeticError, EOFError, LookupError, OSError, RuntimeError, SyntaxError, SystemError),
+    *(TypeError, ValueError, tokenize.TokenError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
 )
 
 
@@ -49,6 +45,11 @@ class StoredArray:
     is_alone: bool = False
 
     @property
+    def is_one_unit(self) -> bool:
+        """Whether it can only be read from its start, or its rows have no bytes of their own."""
+        return self.member is not None or self.is_fortran
+
+    @property
     def row_bytes(self) -> int:
         """Number of bytes of a row."""
         return math.prod(self.shape[1:]) * self.dtype.itemsize
@@ -59,26 +60,25 @@ class StoredArray:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def stored_arrays(file: InputFile) -> list[StoredArray]:
+def stored_arrays(raw: pa.NativeFile, file: InputFile) -> list[StoredArray]:
     """Return the arrays of a file, in its order; only headers are read."""
-    with as_data_errors(file.name), open(file.path, "rb") as raw:
-        if raw.read(len(_ZIP_MAGIC)) != _ZIP_MAGIC:
-            raw.seek(0)
-            array = _described(raw, "data")
-            _check_length(array, os.fstat(raw.fileno()).st_size - array.start, file.name)
-            return [dataclasses.replace(array, is_alone=True)]
-        with zipfile.ZipFile(raw) as archive:
-            arrays = [_member(archive, raw, info, file) for info in archive.infolist()]
+    if raw.read(len(_ZIP_MAGIC)) != _ZIP_MAGIC:
+        raw.seek(0)
+        array = _described(raw, "data")
+        _check_length(array, raw.size() - array.start, file.name)
+        return [dataclasses.replace(array, is_alone=True)]
+    with zipfile.ZipFile(raw) as archive:
+        arrays = [_member(archive, raw, info, file) for info in archive.infolist()]
     if not arrays:
-        raise DataError(f"{file.name} holds no array: leave it out")
+        raise ValueError("it holds no array")
     return arrays
 
 
 def _member(
-    archive: zipfile.ZipFile, raw: IO[bytes], info: zipfile.ZipInfo, file: InputFile
+    archive: zipfile.ZipFile, raw: pa.NativeFile, info: zipfile.ZipInfo, file: InputFile
 ) -> StoredArray:
     name, shown = info.filename, f"{info.filename!r} of {file.name}"
-    with as_data_errors(shown), archive.open(info) as member:
+    with archive.open(info) as member:
         if info.compress_type != zipfile.ZIP_STORED:
             array = _described(member, name.removesuffix(".npy"))
             _check_length(array, info.file_size - array.start, shown)
@@ -90,13 +90,16 @@ def _member(
         return array
 
 
-def _described(stream: IO[bytes], name: str) -> StoredArray:
+def _described(stream: Any, name: str) -> StoredArray:
     """Parse the header at the position of `stream`."""
     read = np.lib.format.read_array_header_2_0
     version = np.lib.format.read_magic(stream)
     if version == (1, 0):
         read = np.lib.format.read_array_header_1_0
-    shape, is_fortran, dtype = read(stream, max_header_size=_MAX_HEADER_BYTES)
+    try:
+        shape, is_fortran, dtype = read(stream, max_header_size=_MAX_HEADER_BYTES)
+    except (MemoryError, SystemError) as error:
+        raise ValueError("its header has no end, or odd characters") from error
     # The function for version 3 is private; the one for version 2 mistakes its UTF-8.
     if version > (3, 0) or (version == (3, 0) and not repr(dtype).isascii()):
         raise ValueError("its version, or its names of fields beyond Latin-1, are not read")
@@ -115,66 +118,38 @@ def _check_length(array: StoredArray, found: int, shown: str) -> None:
         )
 
 
-@contextlib.contextmanager
-def as_data_errors(shown: str) -> Iterator[None]:
-    """Turn what NumPy and `zipfile` raise for damage into an error of one line."""
-    try:
-        yield
-    except _FAULTS as error:
-        raise DataError(
-            f"cannot read {shown} ({reason_of(error)}): save it again, or leave it out"
-        ) from error
-
-
 class ArrayReader:
     """Reads ranges of rows of one stored array, in order."""
 
-    def __init__(self, file: InputFile, array: StoredArray) -> None:
-        self._shown, self._array = f"array {array.name!r} of {file.name}", array
-        self._whole: Array | None = None
-        with contextlib.ExitStack() as stack, as_data_errors(self._shown):
-            if array.member is None:
-                self._stream: Any = stack.enter_context(open(file.path, "rb", buffering=0))
-            else:
-                archive = stack.enter_context(zipfile.ZipFile(file.path))
-                self._stream = stack.enter_context(archive.open(array.member))
-            self._opened = stack.pop_all()
+    def __init__(self, raw: pa.NativeFile, array: StoredArray) -> None:
+        self._raw, self._array = raw, array
 
     def rows(self, start: int, stop: int) -> Array:
         """Return the rows `start` to `stop`, shape ``[stop - start, …]``, in C order or not."""
-        with as_data_errors(self._shown):
-            return self._rows(start, stop)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._opened.close()
-
-    def _rows(self, start: int, stop: int) -> Array:
         array = self._array
-        if not array.is_fortran:
-            data = self._bytes(start * array.row_bytes, stop * array.row_bytes)
-            return np.ndarray((stop - start, *array.shape[1:]), array.dtype, data)
-        count = array.shape[0]
-        if array.member is not None or stop - start == count:
-            # A compressed array can only be read from its start.
-            if self._whole is None:
-                data = self._bytes(0, array.nbytes)
-                self._whole = np.ndarray(array.shape, array.dtype, data, order="F")
+        if array.is_fortran:
             return self._whole[start:stop]
-        item = array.dtype.itemsize
-        columns = range(0, array.nbytes, count * item)
-        pieces = [self._bytes(at + start * item, at + stop * item) for at in columns]
-        shape = (stop - start, *array.shape[1:])
-        return np.ndarray(shape, array.dtype, np.concatenate(pieces), order="F")
+        data = self._bytes(start * array.row_bytes, stop * array.row_bytes)
+        return np.ndarray((stop - start, *array.shape[1:]), array.dtype, data)
 
-    def _bytes(self, start: int, stop: int) -> Array:
-        data = np.empty(stop - start, np.uint8)
-        filled = 0
-        self._stream.seek(self._array.start + start)
-        while count := self._stream.readinto(data.data[filled:]):
-            filled += count
-        if filled < len(data):
+    @functools.cached_property
+    def _stream(self) -> Any:
+        return zipfile.ZipFile(self._raw).open(self._array.member or "")
+
+    @functools.cached_property
+    def _whole(self) -> Array:
+        data = self._bytes(0, self._array.nbytes)
+        return np.ndarray(self._array.shape, self._array.dtype, data, order="F")
+
+    def _bytes(self, start: int, stop: int) -> bytes:
+        first, size = self._array.start + start, stop - start
+        if self._array.member is None:
+            data: bytes = self._raw.read_at(size, first)
+        else:
+            self._stream.seek(first)
+            data = self._stream.read(size)
+            if stop == self._array.nbytes:
+                self._stream.read(1)  # `zipfile` compares the CRC at the end of a member.
+        if len(data) < size:
             raise EOFError("it is cut off")
-        if self._array.member is not None and stop == self._array.nbytes:
-            self._stream.read(1)  # `zipfile` compares the CRC at the end of a member.
         return data

@@ -1,31 +1,28 @@
-"""Opens Parquet files and reads their footers: types and sizes of row groups."""
+"""Reads the footers of Parquet files: types, sizes and bounds of row groups."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.converting import plain_field, plain_type
 from beam_tfrecord.selection.nodes import Condition
-from beam_tfrecord.selection.prune import Parts
+from beam_tfrecord.selection.prune import Bounds, Parts
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.file_parts import incomplete, open_input
-from beam_tfrecord.sources.parquet.statistics import bounds_of, has_no_null
 from beam_tfrecord.sources.typed_files import Contents, Part, framing_bytes
-from beam_tfrecord.stage import is_stage, staged_schema_of
+from beam_tfrecord.stage import staged_schema_of
 from beam_tfrecord.storage import is_in_zip, is_remote
 
 # Column chunks are streamed through buffers of this size. Buffers of complete chunks took ten times
 # the memory, and twice the time on small row groups.
 _STREAM_BYTES = 2**18
 _NO_CONSTANTS = pa.record_batch({})
-FAULTS = (OSError, pa.ArrowException, UnicodeDecodeError)
 
 
 def footer_of(parquet: pq.ParquetFile, columns: Collection[str] | None) -> Contents:
@@ -38,7 +35,7 @@ def footer_of(parquet: pq.ParquetFile, columns: Collection[str] | None) -> Conte
     groups = [parquet.metadata.row_group(index) for index in range(parquet.num_row_groups)]
     wanted = {field.name: leaves[field.name] for field in fields}
     schema = pa.schema(
-        field.with_nullable(field.nullable and not has_no_null(parquet, wanted[field.name]))
+        field.with_nullable(field.nullable and not _has_no_null(parquet, wanted[field.name]))
         for field in fields
     )
     parts = tuple(_row_group(index, group, wanted) for index, group in enumerate(groups))
@@ -61,13 +58,57 @@ def pruned_by(
     for name, inside in names.items():
         arrow = plain_type(parquet.schema_arrow.field(inside).type) if inside in leaves else None
         if arrow and not pa.types.is_nested(arrow) and not isinstance(arrow, pa.BaseExtensionType):
-            bounds[name] = bounds_of(parquet, leaves[inside][0], arrow)
+            bounds[name] = _bounds_of(parquet, leaves[inside][0], arrow)
     found = Parts(len(footer.parts), bounds, constants).may_match(condition).to_pylist()
     parts = (
         part._replace(is_pruned=not may_match)
         for part, may_match in zip(footer.parts, found, strict=True)
     )
     return dataclasses.replace(footer, parts=tuple(parts))
+
+
+def _bounds_of(parquet: pq.ParquetFile, leaf: int, arrow: pa.DataType) -> Bounds:
+    """Return what is known of a leaf column, whose values have an Arrow type, in each row group."""
+    arrow = pa.large_string() if is_text(arrow) else arrow
+    known = _statistics(parquet, leaf)
+    groups = map(parquet.metadata.row_group, range(parquet.num_row_groups))
+    nulls = [(_null_count(one), group.num_rows) for one, group in zip(known, groups, strict=True)]
+    return Bounds(
+        pa.array([_end(one, "min", arrow) for one in known], arrow),
+        pa.array([_end(one, "max", arrow) for one in known], arrow),
+        pa.array([count != 0 for count, _ in nulls], pa.bool_()),
+        pa.array([count != rows for count, rows in nulls], pa.bool_()),
+    )
+
+
+def _has_no_null(parquet: pq.ParquetFile, leaves: Iterable[int]) -> bool:
+    """Return whether statistics prove that a column has no null, given its leaf columns.
+
+    A null struct is a null in each of its leaves, so one leaf without nulls is proof. Leaves
+    inside lists prove nothing because writers count their nulls in different ways.
+    """
+    return any(
+        parquet.schema.column(leaf).max_repetition_level == 0
+        and all(_null_count(one) == 0 for one in _statistics(parquet, leaf))
+        for leaf in leaves
+    )
+
+
+def _statistics(parquet: pq.ParquetFile, leaf: int) -> list[pq.Statistics | None]:
+    groups = map(parquet.metadata.row_group, range(parquet.num_row_groups))
+    return [group.column(leaf).statistics for group in groups]
+
+
+def _null_count(statistics: pq.Statistics | None) -> int | None:
+    return statistics.null_count if statistics is not None and statistics.has_null_count else None
+
+
+def _end(statistics: pq.Statistics | None, name: str, arrow: pa.DataType) -> Any:
+    """Return the least or the largest value; None if it is unknown, NaN or no complete text."""
+    with contextlib.suppress(ValueError, TypeError, OverflowError, pa.ArrowException):
+        value = pa.scalar(getattr(statistics, name, None), arrow).as_py()
+        return value if value == value else None
+    return None
 
 
 def int96_in(parquet: pq.ParquetFile, names: Iterable[str]) -> list[str]:
@@ -141,19 +182,6 @@ def _varint_bytes(statistics: pq.Statistics | None) -> int:
     return max(5 if low < 0 else 1, -(-high.bit_length() // 7))
 
 
-@contextlib.contextmanager
-def opened(file: InputFile) -> Iterator[tuple[pq.ParquetFile, pa.NativeFile]]:
-    """Open a file, and read its footer; yield it and what its bytes are read from."""
-    with open_input(file) as raw:
-        try:
-            parquet = reader_of(raw, file)
-            # Evaluated only to raise for unsupported types and for names that are not UTF-8.
-            str(parquet.schema_arrow.remove_metadata())
-        except FAULTS as error:
-            raise incomplete(file, "parquet", error, advice(file)) from error
-        yield parquet, raw
-
-
 def reader_of(raw: pa.NativeFile, file: InputFile, **options: Any) -> pq.ParquetFile:
     """Return a reader that streams an open file, with its INT96 timestamps in microseconds."""
     # A member of a zip file is copied to this machine, and is a single unit of any size.
@@ -166,10 +194,3 @@ def reader_of(raw: pa.NativeFile, file: InputFile, **options: Any) -> pq.Parquet
         page_checksum_verification=True,
         **{"coerce_int96_timestamp_unit": "us", **options},
     )
-
-
-def advice(file: InputFile) -> str:
-    """Return what to do about a damaged file of a stage; empty for other files."""
-    if is_stage(os.path.dirname(file.path)):
-        return "run extract again to replace the stage that it belongs to"
-    return ""

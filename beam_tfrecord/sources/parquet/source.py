@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import glob
@@ -18,14 +17,7 @@ from beam_tfrecord.manifest import MANIFEST_NAME
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan
 from beam_tfrecord.sources.file_parts import changed
 from beam_tfrecord.sources.files import as_paths, list_files
-from beam_tfrecord.sources.parquet.footer import (
-    FAULTS,
-    advice,
-    footer_of,
-    int96_in,
-    opened,
-    pruned_by,
-)
+from beam_tfrecord.sources.parquet.footer import footer_of, int96_in, pruned_by, reader_of
 from beam_tfrecord.sources.parquet.int96 import check_int96
 from beam_tfrecord.sources.typed_files import Contents, OpenTable, TypedFiles, check_names
 from beam_tfrecord.stage import StageManifest, is_stage, stage_files
@@ -41,7 +33,7 @@ class Parquet(TypedFiles):
     kind: ClassVar[str] = "parquet"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
     title: ClassVar[str] = "parquet"
-    faults = FAULTS
+    faults = (OSError, pa.ArrowException, UnicodeDecodeError)
 
     def files(self) -> Iterator[InputFile]:
         return list_staged(as_paths(self.paths), SUFFIXES)
@@ -49,8 +41,9 @@ class Parquet(TypedFiles):
     def scan(self, chunk: Chunk) -> Scan:
         if stands_for_none(chunk.file):
             return Scan(chunk, footer_of_none(chunk.file, self.columns))
-        with opened(chunk.file) as (parquet, _):
-            check_names(parquet.schema_arrow.names, chunk.file)
+        with self.opened(chunk.file) as table:
+            parquet = table.reader
+            check_names(table.schema.names, chunk.file)
             footer = footer_of(parquet, self.columns)
             # With settled types, a row that is not read might have to be rejected.
             if self.selection is not None and self.selection.condition and self.settled is None:
@@ -58,14 +51,12 @@ class Parquet(TypedFiles):
                 footer = pruned_by(self.selection.condition, parquet, footer, names)
         return Scan(chunk, footer)
 
-    @contextlib.contextmanager
-    def opened(self, file: InputFile) -> Iterator[OpenTable]:
-        with opened(file) as (parquet, raw):
-            read = functools.partial(_read, raw, file, parquet)
-            yield OpenTable(parquet.schema_arrow, (), read)
-
-    def advice(self, file: InputFile) -> str:
-        return advice(file)
+    def open(self, raw: pa.NativeFile, file: InputFile) -> OpenTable:
+        parquet = reader_of(raw, file)
+        # Evaluated only to raise for unsupported types and for names that are not UTF-8.
+        str(parquet.schema_arrow.remove_metadata())
+        read = functools.partial(_read, raw, file, parquet)
+        return OpenTable(parquet.schema_arrow, (), read, parquet)
 
 
 def _read(
@@ -104,7 +95,7 @@ def list_staged(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[Input
                 raise DataError(f"{file!r} of its stage is missing: extract it again")
         named += files or [os.path.join(absolute_path(path), MANIFEST_NAME)]
         sizes |= dict(zip(files, (file.bytes for file in manifest.files), strict=True))
-    for found in list_files(named, suffixes, remote=True):
+    for found in list_files(named, suffixes):
         if found.bytes != sizes.get(found.path, found.bytes):
             raise DataError(
                 f"{found.path!r} has {found.bytes:,} bytes but the manifest of its stage says "

@@ -13,18 +13,17 @@ import abc
 import contextlib
 import dataclasses
 import decimal
-import difflib
 import importlib
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
 import pyarrow as pa
 
-from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
+from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError, did_you_mean
 from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sources.sql.secrets import stored_password, without_password
@@ -152,25 +151,11 @@ def _plain(number: int | decimal.Decimal) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Key:
-    """An SQL expression whose values split a table into ranges.
-
-    The database sorts by the expression and compares the same expression with the literals, so
-    both use the same ordering.
-    """
-
-    expression: str
-    text: str = "{}"
-    literal: Callable[[Any], str] = str
-
-
-@dataclasses.dataclass(frozen=True)
 class Dialect:
     """The quoting rules of one database."""
 
     text_type: str = ""
     quote: str = '"'
-    backslashes: bool = False
 
     def name(self, name: str) -> str:
         """Quote a name."""
@@ -178,8 +163,6 @@ class Dialect:
 
     def text(self, value: str) -> str:
         """Quote a text."""
-        if self.backslashes:
-            value = value.replace("\\", "\\\\")
         return "'" + value.replace("'", "''") + "'"
 
     def as_text(self, expression: str) -> str:
@@ -201,6 +184,8 @@ class Connection(contextlib.AbstractContextManager["Connection"]):
     """
 
     dialect: Dialect
+    # Whether one connection reads all rows, whatever the number of partitions that the user wants.
+    reads_alone: ClassVar[bool] = False
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -228,49 +213,42 @@ class Connection(contextlib.AbstractContextManager["Connection"]):
         The same statement returns its rows in the same order again in the same snapshot.
         """
 
-    def range_key(self, relation: Relation, column: Column) -> Key | None:
-        """Return the key that splits a relation by a column, or None if no exact key exists.
+    def literal_of(self, column: Column) -> Callable[[Any], str] | None:
+        """Return the function that writes values of a column as literals.
 
-        Numbers, dates and timestamps compare as they sort in any database.
+        Returns None if the literals may not compare as the column sorts. Numbers, dates and
+        timestamps do in any database.
         """
-        of, name, dialect = column.arrow, self.dialect.name(column.name), self.dialect
+        of = column.arrow
         if of is not None and (pa.types.is_integer(of) or pa.types.is_decimal(of)):
-            return Key(name, literal=_plain)
+            return _plain
         is_moment = of is not None and (pa.types.is_date(of) or pa.types.is_timestamp(of))
-        if is_moment and dialect.text_type:
-            return Key(name, dialect.as_text("{}"), dialect.text)
-        return None
+        return self.dialect.text if is_moment and self.dialect.text_type else None
 
     def cut_points(
-        self, relation: Relation, column: Column, key: Key, partitions: int
+        self, relation: Relation, name: str, literal: Callable[[Any], str], partitions: int
     ) -> list[str]:
-        """Return ascending literals that split a relation into about equal ranges of a key.
+        """Return ascending literals that split a relation into about equal ranges of a column.
 
         There are at most ``partitions - 1`` distinct literals, and none if the relation is empty.
         """
-        known = f"{key.expression} IS NOT NULL"
+        known = f"{name} IS NOT NULL"
         ((rows,),) = self.fetch(relation.select("COUNT(*)", known))
         first = [1, *(1 + cut for cut in even_cuts(int(rows), partitions))]
-        numbered = relation.select(
-            f"{key.expression} AS k, ROW_NUMBER() OVER (ORDER BY {key.expression}) AS place", known
-        )
+        numbered = f"{name} AS k, ROW_NUMBER() OVER (ORDER BY {name}) AS place"
         found = self.fetch(
-            f"SELECT {key.text.format('k')} FROM ({numbered}) t "
+            f"SELECT {self.dialect.as_text('k')} FROM ({relation.select(numbered, known)}) t "
             f"WHERE place IN ({', '.join(map(str, first))}) ORDER BY place"
         )
         distinct = list(dict.fromkeys(value for (value,) in found))
         # The first partition begins with the lowest value.
-        return [key.literal(value) for value in distinct[1:]]
+        return [literal(value) for value in distinct[1:]]
 
     def row_cuts(self, relation: Relation, partitions: int) -> tuple[str, list[str]] | None:
         """Return an expression for a row's position, and ascending literals that split a table.
 
         Returns None if rows have no position, or if the database cannot compare positions.
         """
-        return None
-
-    def locator(self, relation: Relation) -> Column | None:
-        """Return an integer column that identifies the rows of a table without a key, or None."""
         return None
 
     def export_snapshot(self) -> str:
@@ -415,7 +393,7 @@ _QUOTED_NAME = re.compile(r'"((?:[^"]|"")*)"|`((?:[^`]|``)*)`')
 
 
 def find_named(
-    written: str, known: Iterable[tuple[str, str]], here: Sequence[str], place: str
+    written: str, known: Collection[tuple[str, str]], here: Sequence[str], place: str
 ) -> tuple[str, str]:
     """Return schema and name of a table or view that the user named, such as ``public.trips``.
 
@@ -425,7 +403,6 @@ def find_named(
     >>> find_named('Trips', [("s", "trips"), ("t", "trips")], ["t", "s"], "shop.db")
     ('t', 'trips')
     """
-    known = list(known)
     by_name = {f"{schema}.{name}": (schema, name) for schema, name in known}
     for first in reversed(here):
         by_name |= {name: (schema, name) for schema, name in known if schema == first}
@@ -437,8 +414,6 @@ def find_named(
     if len(same) == 1 and plain == written:
         return same.pop()
     near = [f"{schema}.{name}" for schema, name in known if name.lower() == plain.lower()]
-    by_lower = {name.lower(): name for name in by_name}
-    close = difflib.get_close_matches(plain.lower(), by_lower, n=1, cutoff=0.5)
-    near += [by_lower[name] for name in close]
-    hint = f"did you mean {near[0]!r}?" if near else "correct --table"
+    similar = did_you_mean(plain.lower(), map(str.lower, by_name), "correct --table")
+    hint = f"did you mean {near[0]!r}?" if near else similar
     raise UsageError(f"table {written!r} is not in {place}: {hint}")

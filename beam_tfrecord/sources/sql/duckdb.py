@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.sql import database as db
-from beam_tfrecord.sources.sql.values import Infinities, convert_batch
+from beam_tfrecord.sources.sql.values import convert_batch
 
 # Types that are read as text: they have no exact Arrow type, or another one than the same type has
 # in other databases.
@@ -35,10 +35,10 @@ _SETTINGS = {
     "arrow_output_list_view": "false",
     "arrow_output_version": "1.0",
 }
-_INFINITIES = Infinities(
-    days={2**31 - 1: "infinity", 1 - 2**31: "-infinity"},
-    ticks={2**63 - 1: "infinity", 1 - 2**63: "-infinity"},
-)
+_INFINITIES = {
+    32: {2**31 - 1: "infinity", 1 - 2**31: "-infinity"},
+    64: {2**63 - 1: "infinity", 1 - 2**63: "-infinity"},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,8 +106,7 @@ class DuckDbConnection(db.Connection):
     def fetch(self, sql: str) -> list[tuple[Any, ...]]:
         """Return the rows of a small result as Python values."""
         with self._engine.errors():
-            rows: list[tuple[Any, ...]] = self._connection.execute(self._one(sql)).fetchall()
-            return rows
+            return list(self._connection.execute(self._one(sql)).fetchall())
 
     def find_table(self, table: str) -> db.Table:
         found = {(schema, name): rows for schema, name, rows in self.fetch(_ALL)}
@@ -152,20 +151,18 @@ class DuckDbConnection(db.Connection):
 
     def row_cuts(self, relation: db.Relation, partitions: int) -> tuple[str, list[str]] | None:
         """Split a table by its row numbers; None for a view, or if a column is named ``rowid``."""
-        columns = {str(name).lower() for name, *_ in self.fetch(f"DESCRIBE {relation.sql}")}
-        if "rowid" in columns:
+        described = self.fetch(f"DESCRIBE {relation.sql}")
+        is_view = relation.table is None or relation.table.rows is None
+        if is_view or any(name.lower() == "rowid" for name, *_ in described):
             return None
-        try:
-            ((rows,),) = self.fetch(f"SELECT COALESCE(MAX(rowid) + 1, 0) FROM {relation.sql}")
-        except UsageError:
-            return None
+        ((rows,),) = self.fetch(f"SELECT COALESCE(MAX(rowid) + 1, 0) FROM {relation.sql}")
         return "rowid", [str(cut) for cut in db.even_cuts(rows, partitions)]
 
     def export_snapshot(self) -> str:
         """Return a token that changes if the file is changed or replaced."""
         state = os.stat(self._engine.path)
-        times = f"{state.st_mtime_ns}:{state.st_ctime_ns}"
-        return f"{self._engine.path}:{state.st_size}:{times}:{state.st_ino}"
+        times = state.st_mtime_ns, state.st_ctime_ns
+        return ":".join(map(str, (self._engine.path, state.st_size, *times, state.st_ino)))
 
     def close(self) -> None:
         """Close the connection."""

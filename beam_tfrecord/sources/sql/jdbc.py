@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -26,8 +27,8 @@ _USER = re.compile(r"(jdbc:[^/?;@]*//)([^/?;@]*)@")
 # The JDBC driver writes intervals in another style than the ADBC driver.
 _POSTGRES_SETTINGS = {**SETTINGS, "IntervalStyle": "postgres"}
 
-# Constants of java.sql.
-_FORWARD_ONLY, _READ_ONLY, _REPEATABLE_READ = 1003, 1007, 4
+# A constant of java.sql.Connection.
+_REPEATABLE_READ = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,8 +87,7 @@ class Jdbc(db.Engine):
                 raise
         if opened is None:
             raise UsageError(self._no_driver())
-        is_postgres = self.scheme == "postgresql"
-        kind = JdbcPostgresConnection if is_postgres else JdbcConnection
+        kind = JdbcPostgresConnection if self.scheme == "postgresql" else JdbcConnection
         connection: JdbcConnection = kind(self, opened, password)
         with db.closed_on_error(connection):
             connection.begin(snapshot)
@@ -119,7 +119,7 @@ class Jdbc(db.Engine):
 
     def _no_driver(self) -> str:
         coordinates = DRIVERS.get(self.scheme)
-        where = f" or {coordinates}:VERSION to get it by maven" if coordinates else ""
+        where = f" or {coordinates}:VERSION to download it" if coordinates else ""
         named = f" {self.options.driver!r}" if self.options.driver else ""
         return f"no jdbc driver{named} for {self.place}: pass --jar driver.jar{where}"
 
@@ -130,31 +130,27 @@ class JdbcConnection(db.Connection):
     def __init__(self, engine: Jdbc, opened: Any, password: str | None) -> None:
         self._engine = engine
         self.place = engine.place
-        self._product = engine.product
         self._opened = opened
         self._password = password
-        self.dialect = self._product.dialect
+        self.dialect = engine.product.dialect
 
     def _errors(self) -> contextlib.AbstractContextManager[None]:
         return self._engine.errors(self._password)
 
     def begin(self, snapshot: str = "") -> None:
         """Apply session settings, and begin a transaction; PostgreSQL can join a snapshot."""
-        jpype, options = java(), self._engine.options
-        limit_s = options.statement_timeout_s
+        jpype = java()
         # Not every driver supports this, and none has to: this package never writes.
         with contextlib.suppress(jpype.JException):
             self._opened.setReadOnly(True)
-        for statement in options.session_init:
+        for statement in self._engine.options.session_init:
             self.run(statement)
-        if limit_s is not None and self._product.timeout_sql:
-            self.run(self._product.timeout_sql.format(ms=round(limit_s * 1000), s=limit_s))
-        if not self._product.is_mysql:
+        if not self._engine.product.is_mysql:
             with contextlib.suppress(jpype.JException):
                 self._opened.setTransactionIsolation(_REPEATABLE_READ)
             with self._errors():
                 self._opened.setAutoCommit(False)
-        for statement in self._product.begin:
+        for statement in self._engine.product.begin:
             self.run(statement)
 
     def run(self, sql: str) -> None:
@@ -164,7 +160,7 @@ class JdbcConnection(db.Connection):
     def find_table(self, table: str) -> db.Table:
         """Look up a table or view in the catalog."""
         with self._errors():
-            return find_table(self._product, self._opened, table, self.place)
+            return find_table(self._engine.product, self._opened, table, self.place)
 
     def check_text(self, text: str, option: str) -> None:
         """Refuse a text that could end its statement, and begin one that ends the transaction."""
@@ -178,7 +174,7 @@ class JdbcConnection(db.Connection):
         with self._errors(), self._statement() as statement:
             # A query in brackets can only be a SELECT.
             rows = ask(statement, relation.select("*", "1 = 0"))
-            columns = columns_in(rows, self._product, self._engine.options)
+            columns = columns_in(rows, self._engine.product, self._engine.options)
         if relation.table is not None:
             return columns
         # For a query, drivers report the NOT NULL of the table, but an outer join returns nulls.
@@ -193,25 +189,31 @@ class JdbcConnection(db.Connection):
         ]
 
     def read(self, sql: str, columns: Sequence[db.Column], *, batch_rows: int) -> Iterator[db.Rows]:
-        is_fixed = self._product.fetch_rows < 0 or self._engine.options.fetch_rows is not None
+        is_fixed = (
+            self._engine.product.fetch_rows < 0 or self._engine.options.fetch_rows is not None
+        )
         with self._errors(), self._statement() as statement:
             rows = ask(statement, sql)
             yield from read_rows(
                 statement,
                 rows,
-                columns or columns_in(rows, self._product, DatabaseOptions(arrays="text")),
+                columns or columns_in(rows, self._engine.product, DatabaseOptions(arrays="text")),
                 batch_rows=batch_rows,
                 fetch_bytes=0 if is_fixed else _FETCH_BYTES,
-                cancels=self._product.is_mysql,
+                cancels=self._engine.product.is_mysql,
             )
 
     @contextlib.contextmanager
     def _statement(self) -> Iterator[Any]:
-        statement = self._opened.createStatement(_FORWARD_ONLY, _READ_ONLY)
+        statement = self._opened.createStatement()
         try:
             # Text in braces is the user's SQL, not an escape of JDBC.
             statement.setEscapeProcessing(False)
-            statement.setFetchSize(self._engine.options.fetch_rows or self._product.fetch_rows)
+            statement.setFetchSize(
+                self._engine.options.fetch_rows or self._engine.product.fetch_rows
+            )
+            if self._engine.options.statement_timeout_s is not None:
+                statement.setQueryTimeout(math.ceil(self._engine.options.statement_timeout_s))
             yield statement
         finally:
             with contextlib.suppress(java().JException):
@@ -219,12 +221,8 @@ class JdbcConnection(db.Connection):
 
     def close(self) -> None:
         """Close the connection."""
-        jpype = java()
         # Errors do not matter: the connection only read, or it is broken or closed already.
-        with contextlib.suppress(jpype.JException):
-            if not self._opened.getAutoCommit():
-                self._opened.rollback()
-        with contextlib.suppress(jpype.JException):
+        with contextlib.suppress(java().JException):
             self._opened.close()
 
 

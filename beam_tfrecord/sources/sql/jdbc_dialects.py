@@ -9,9 +9,6 @@ from typing import Any
 
 from beam_tfrecord.sources.sql.database import Dialect, Table, find_named
 
-_CONNECT_S = 4
-"""Drivers time out a little earlier than we do, with a better message."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Product:
@@ -23,14 +20,12 @@ class Product:
     # Reads in a transaction that `begin` starts, and streams a result until it is cancelled.
     is_mysql: bool = False
     begin: tuple[str, ...] = ()
-    timeout_sql: str = ""
     fetch_rows: int = 16
 
 
 def _mysql(properties: Mapping[str, str], **others: Any) -> Product:
     """Return what MariaDB and MySQL have in common, with more properties of the driver."""
-    connect_ms = str(_CONNECT_S * 1000)
-    common = {"tinyInt1isBit": "false", "yearIsDateType": "false", "connectTimeout": connect_ms}
+    common = {"tinyInt1isBit": "false", "yearIsDateType": "false"}
     begin = (
         "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
         # Text travels as UTF-8 and times in UTC, results are not cut, and a CHAR has no padding.
@@ -40,7 +35,7 @@ def _mysql(properties: Mapping[str, str], **others: Any) -> Product:
         "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
     )
     return Product(
-        Dialect("CHAR", quote="`", backslashes=True),
+        Dialect("CHAR", quote="`"),
         hex="HEX({})",
         properties={**common, **properties},
         is_mysql=True,
@@ -59,12 +54,9 @@ PRODUCTS = {
             "prepareThreshold": "0",
             "tcpKeepAlive": "true",
             "ApplicationName": "beam_tfrecord",
-            "connectTimeout": str(_CONNECT_S),
-            "loginTimeout": str(_CONNECT_S),
         },
         # This must come first. A driver property may disable setTransactionIsolation.
         begin=("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",),
-        timeout_sql="SET statement_timeout = {ms}",
     ),
     "h2": Product(
         Dialect("VARCHAR"),
@@ -72,12 +64,10 @@ PRODUCTS = {
         # Otherwise a wrong name creates an empty database.
         properties={"IFEXISTS": "TRUE"},
         begin=("SET LAZY_QUERY_EXECUTION TRUE", "SET TIME ZONE 'UTC'"),
-        timeout_sql="SET QUERY_TIMEOUT {ms}",
     ),
-    "mariadb": _mysql({"timezone": "UTC"}, timeout_sql="SET max_statement_time = {s}"),
+    "mariadb": _mysql({"timezone": "UTC"}),
     "mysql": _mysql(
         {"connectionTimeZone": "UTC", "forceConnectionTimeZoneToSession": "true"},
-        timeout_sql="SET max_execution_time = {ms}",
         # Connector/J streams only with this number.
         fetch_rows=-(2**31),
     ),
@@ -98,40 +88,23 @@ DRIVERS = {
 _KINDS = (
     "TABLE", "BASE TABLE", "VIEW", "MATERIALIZED VIEW", "PARTITIONED TABLE", "FOREIGN TABLE",
 )  # fmt: skip
-_SYSTEM = frozenset(
-    ("information_schema", "pg_catalog", "mysql", "performance_schema", "sys", "system_lobs")
-)
 
 
 def find_table(product: Product, opened: Any, table: str, place: str) -> Table:
     """Look up a table or view in the catalog, which on MariaDB and MySQL has no schemas."""
-    has_schemas = not product.is_mysql
-    catalog = _text(opened.getCatalog())
-    known: dict[tuple[str, str], tuple[str | None, str | None]] = {}
-    for row in _each(opened.getMetaData().getTables(catalog, None, "%", list(_KINDS))):
-        place_of = _text(row.getString(1)), _text(row.getString(2))
-        outer = place_of[has_schemas] or ""
-        if outer.lower() not in _SYSTEM:
-            known[outer, str(row.getString(3))] = place_of
-    here = _text(opened.getSchema()) if has_schemas else catalog
-    outer, name = find_named(table, known, [here or ""], place)
+    is_mysql, meta, catalog = product.is_mysql, opened.getMetaData(), opened.getCatalog()
+    rows = _each(meta.getTables(catalog, None, "%", list(_KINDS)))
+    outer_at = 1 if is_mysql else 2
+    known = [(str(row.getString(outer_at) or ""), str(row.getString(3))) for row in rows]
+    here = str((catalog if is_mysql else opened.getSchema()) or "")
+    outer, name = find_named(table, known, [here], place)
+    inside = (outer, None) if is_mysql else (catalog, outer or None)
+    rows = _each(meta.getPrimaryKeys(*inside, name))
+    keys = sorted((int(row.getShort(5)), str(row.getString(4))) for row in rows)
     return Table(
         sql=".".join(product.dialect.name(part) for part in (outer, name) if part),
-        name=f"{outer}.{name}" if has_schemas and outer else name,
-        key=_primary_key(opened, *known[outer, name], name),
-    )
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
-
-
-def _primary_key(
-    opened: Any, catalog: str | None, schema: str | None, name: str
-) -> tuple[str, ...]:
-    rows = _each(opened.getMetaData().getPrimaryKeys(catalog, schema, name))
-    return tuple(
-        name for _, name in sorted((int(r.getShort(5)), str(r.getString(4))) for r in rows)
+        name=name if is_mysql or not outer else f"{outer}.{name}",
+        key=tuple(key for _, key in keys),
     )
 
 

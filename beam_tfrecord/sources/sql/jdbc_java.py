@@ -1,21 +1,19 @@
 """Starts the Java virtual machine (JVM) of this process, and finds the jars of JDBC drivers.
 
-A jar is named by its path, a URL of any Beam filesystem, or Maven coordinates. Workers without
-Maven find a jar by its file name if it was staged with the job. The *Java helper* is a jar of this
-package that reads results of JDBC.
+A jar is named by its path, a URL that Beam can open, or Maven coordinates. Workers find a jar by
+its file name if it was staged with the job. The *Java helper* is a jar of this package that reads
+results of JDBC.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import hashlib
 import importlib.resources
 import os
 import re
-import shutil
-import subprocess
+import shlex
 import sys
 import tempfile
 import threading
@@ -25,19 +23,17 @@ from pathlib import Path
 from typing import Any
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.private import private_directory
 from beam_tfrecord.sources.sql.database import driver_module
-from beam_tfrecord.storage import put
 
-# Defaults, each replaced by an option of the user with the same beginning. Blocks have a few MB and
-# rows are fetched by bytes, so a larger heap only accumulates garbage. Java's second compiler would
-# use a core for seconds, which its faster code regains only after some millions of rows.
-_CHOICES = {"-Xmx": "-Xmx512m", "-XX:TieredStopAtLevel=": "-XX:TieredStopAtLevel=1"}
-
-# The driver of MariaDB would also write errors to stderr.
-_SETTINGS = ("-Djava.awt.headless=true", "-Dmariadb.logging.disable=true")
-
-# The standard variable for options of the user, which override the options here.
+# Options, before those of the user, of which the last one counts. Blocks have a few MB and rows are
+# fetched by bytes, so a larger heap only accumulates garbage. Java's second compiler would use a
+# core for seconds, which its faster code regains only after some millions of rows. Without -Xrs the
+# JVM takes Ctrl-C for itself. The driver of MariaDB would also write errors to stderr.
+_OPTIONS = (
+    *("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xrs"),
+    *("-Djava.awt.headless=true", "-Dmariadb.logging.disable=true"),
+)
+# The standard variable for options of the user.
 _USER_OPTIONS = "JAVA_TOOL_OPTIONS"
 
 _POLL_MS = 100
@@ -92,11 +88,9 @@ def _start(jpype: Any) -> None:
         # Otherwise the exit waits for threads of drivers, which may never end.
         jpype.config.destroy_jvm = False
         jpype.addClassPath(jar)
-        chosen = os.environ.get(_USER_OPTIONS, "")
-        options = [option for start, option in _CHOICES.items() if start not in chosen]
+        options = (*_OPTIONS, *shlex.split(os.environ.get(_USER_OPTIONS, "")))
         try:
-            # Without -Xrs the JVM takes Ctrl-C for itself.
-            jpype.startJVM(path, *options, "-Xrs", "-XX:+UseSerialGC", *_SETTINGS, interrupt=False)
+            jpype.startJVM(path, *options, interrupt=False)
         except (RuntimeError, OSError) as error:
             raise UsageError(
                 f"cannot start Java at {path!r} ({str(error).splitlines()[0]}): install a "
@@ -141,12 +135,9 @@ def _stop_java_collections() -> None:
     ]
 
 
+# Variable of the directory of workers that holds files sent with the job.
+_STAGED = "SEMI_PERSISTENT_DIRECTORY"
 _COORDINATES = re.compile(r"([\w.-]+):([\w.-]+):([\w.-]+)")
-_MAVEN_S = 120
-_SHOWN_CHARACTERS = 200
-
-# A fixed version, so that Maven does not look for the newest one.
-_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
 
 
 def local_jars(jars: Sequence[str]) -> tuple[str, ...]:
@@ -157,7 +148,7 @@ def local_jars(jars: Sequence[str]) -> tuple[str, ...]:
 def jars_to_send(jars: Sequence[str]) -> tuple[str, ...]:
     """Return the names under which workers find jars, for a job that this machine submits.
 
-    Coordinates become the path of the jar that Maven finds here. URLs do not change, nor do paths
+    Coordinates become the path of the jar here. URLs do not change, nor do paths
     that do not exist here, since they may exist on the workers.
     """
     sent: list[str] = []
@@ -180,77 +171,31 @@ def _located(jar: str) -> tuple[str, ...]:
         return (_downloaded(path),)
     if coordinates := _COORDINATES.fullmatch(jar):
         return (_resolved(*coordinates.groups()),)
-    if staged := _staged(os.path.basename(path)):
+    staged = os.path.join(os.environ.get(_STAGED, ""), "staged", os.path.basename(path))
+    if _STAGED in os.environ and os.path.isfile(staged):
         return (staged,)
     raise UsageError(f"cannot read driver jar {jar!r}: no such file: correct --jar")
 
 
-def _staged(name: str) -> str | None:
-    """Return the path of a file that was staged with the job, or None."""
-    directory = os.environ.get("SEMI_PERSISTENT_DIRECTORY")
-    path = os.path.join(directory, "staged", name) if directory else ""
-    return path if path and os.path.isfile(path) else None
-
-
-def _cached(name: str) -> str:
-    """Return the path that keeps a jar, in a directory of this user alone."""
-    directory = os.path.join(tempfile.gettempdir(), f"beam_tfrecord-{os.getuid()}")
-    try:
-        return os.path.join(private_directory(directory), name)
-    except OSError as error:
-        raise UsageError(
-            f"cannot keep driver jars in {directory!r} ({error.strerror}): remove it, or set "
-            "TMPDIR to a directory of your own"
-        ) from error
-
-
-@functools.cache
 def _downloaded(url: str) -> str:
-    """Copy a jar from any filesystem of Beam, once per process."""
-    from apache_beam.io.filesystems import FileSystems
+    """Return the copy of a jar in Beam's cache, into which Beam downloads it if it is not there."""
+    from apache_beam.utils.subprocess_server import JavaJarServer
 
-    path = _cached(f"{hashlib.sha256(url.encode()).hexdigest()[:16]}-{url.rpartition('/')[2]}")
-    try:
-        with FileSystems.open(url) as file:
-            put(path, file.read())
-    except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UsageError(f"cannot read driver jar {url!r} ({reason}): correct --jar") from error
+    folder = os.path.join(JavaJarServer.JAR_CACHE, hashlib.sha256(url.encode()).hexdigest()[:16])
+    path = os.path.join(folder, url.rpartition("/")[2])
+    if not os.path.isfile(path):
+        try:
+            os.makedirs(folder, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder) as part:
+                os.replace(JavaJarServer.local_jar(url, part), path)
+        except Exception as error:
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            raise UsageError(f"cannot read driver jar {url!r} ({reason}): correct --jar") from error
     return path
 
 
 def _resolved(group: str, artifact: str, version: str) -> str:
-    """Return the jar of Maven coordinates, which Maven copies here once."""
-    coordinates = f"{group}:{artifact}:{version}"
-    path = _cached(f"{group}-{artifact}-{version}.jar")
-    if os.path.isfile(path):
-        return path
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise UsageError(
-            f"cannot resolve {coordinates}: maven (mvn) is not installed: pass the path of the "
-            "jar with --jar"
-        )
-    with tempfile.TemporaryDirectory(dir=os.path.dirname(path)) as directory:
-        command = [maven, "-B", "-q", "-Dstyle.color=never", _PLUGIN]
-        command += [f"-Dartifact={coordinates}", f"-DoutputDirectory={directory}"]
-        try:
-            done = subprocess.run(
-                command,
-                cwd=directory,
-                capture_output=True,
-                text=True,
-                timeout=_MAVEN_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise UsageError(
-                f"maven did not find {coordinates} within {_MAVEN_S} seconds: pass the path of "
-                "the jar with --jar"
-            ) from None
-        if done.returncode == 0:
-            os.replace(os.path.join(directory, f"{artifact}-{version}.jar"), path)
-            return path
-    lines = (line.rpartition("[ERROR]")[2].strip() for line in done.stdout.splitlines())
-    reason = next(filter(None, lines), "no reason given")[:_SHOWN_CHARACTERS]
-    raise UsageError(f"maven did not find {coordinates} ({reason}): correct --jar")
+    """Return the copy of a jar from Maven Central."""
+    from apache_beam.utils.subprocess_server import JavaJarServer
+
+    return _downloaded(JavaJarServer.path_to_maven_jar(artifact, group, version))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,32 +21,43 @@ import pyarrow as pa
 from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.options.sources import DatabaseOptions
-from beam_tfrecord.sources.sql.database import Column, Misfit, Rows
+from beam_tfrecord.sources.sql.database import Column, Rows
 from beam_tfrecord.sources.sql.jdbc_dialects import Product
 from beam_tfrecord.sources.sql.jdbc_java import helper, java, result_of
-from beam_tfrecord.sources.sql.values import cast_column
+from beam_tfrecord.sources.sql.values import cast_column, misfit
 
-# Constants of java.sql.Types.
-_BIT, _TINYINT, _BIGINT, _LONGVARBINARY, _VARBINARY, _BINARY = -7, -6, -5, -4, -3, -2
-_LONGVARCHAR, _CHAR, _NUMERIC, _DECIMAL, _INTEGER, _SMALLINT = -1, 1, 2, 3, 4, 5
-_FLOAT, _REAL, _DOUBLE, _VARCHAR, _BOOLEAN, _DATALINK = 6, 7, 8, 12, 16, 70
-_DATE, _TIME, _TIMESTAMP, _OTHER, _DISTINCT, _STRUCT, _ARRAY = 91, 92, 93, 1111, 2001, 2002, 2003
-_BLOB, _CLOB, _SQLXML, _NCLOB, _TIME_TZ, _TIMESTAMP_TZ = 2004, 2005, 2009, 2011, 2013, 2014
-_ROWID, _NCHAR, _NVARCHAR, _LONGNVARCHAR = -8, -15, -9, -16
-
-_TEXTS = frozenset(
-    {_CHAR, _VARCHAR, _LONGVARCHAR, _NCHAR, _NVARCHAR, _LONGNVARCHAR, _SQLXML}
-    | {_DATALINK, _ROWID, _DISTINCT, _STRUCT, _OTHER}
-)
+_DECIMALS = ("NUMERIC", "DECIMAL")
 _MAX_DIGITS = 76
+
+# Types by the names of `java.sql.Types`, other than those of decimals, bits and moments.
+_TYPES = {
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER"), pa.int32()),
+    "BIGINT": pa.int64(),
+    "REAL": pa.float32(),
+    **dict.fromkeys(("FLOAT", "DOUBLE"), pa.float64()),
+    **dict.fromkeys(("BINARY", "VARBINARY", "LONGVARBINARY", "BLOB"), pa.binary()),
+    "DATE": pa.date32(),
+    **dict.fromkeys(("CHAR", "VARCHAR", "LONGVARCHAR", "CLOB"), pa.string()),
+    **dict.fromkeys(("NCHAR", "NVARCHAR", "LONGNVARCHAR", "NCLOB"), pa.string()),
+    **dict.fromkeys(("SQLXML", "DATALINK", "ROWID", "DISTINCT", "STRUCT", "OTHER"), pa.string()),
+    "TIME_WITH_TIMEZONE": pa.string(),
+}
+# Smaller unsigned types fit into the signed type that they are described as.
+_UNSIGNED = {"INTEGER": pa.int64(), "BIGINT": pa.uint64()}
+# Types that are recognized by the database's own name.
+_BY_NAME = {
+    **dict.fromkeys(("uuid", "money", "timetz", "decfloat"), pa.string()),
+    "year": pa.int32(),
+    "oid": pa.int64(),
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Described:
-    """A column of a result, as the driver describes it."""
+    """A column of a result, as the driver describes it; `kind` is its name in `java.sql.Types`."""
 
     product: Product
-    number: int
+    kind: str
     name: str
     precision: int
     scale: int
@@ -53,179 +65,97 @@ class Described:
     nullable: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class JdbcType:
-    """The two types by which a column is read: one of the Java helper, and one of Arrow."""
-
-    kind: str
-    arrow: pa.DataType
-    refusal: str = ""
-
-
-TEXT = JdbcType("text", pa.string())
-_FLOAT64 = JdbcType("float64", pa.float64())
-_LONG_TEXT = JdbcType("long_text", pa.string())
-_BINARY_TYPE = JdbcType("binary", pa.binary())
-_INT32 = JdbcType("int32", pa.int32())
-_INT64 = JdbcType("int64", pa.int64())
-_UINT64 = JdbcType("uint64", pa.uint64())
-_BOOL = JdbcType("bool", pa.bool_())
-_SIMPLE = {
-    _TINYINT: _INT32,
-    _SMALLINT: _INT32,
-    _INTEGER: _INT32,
-    _BIGINT: _INT64,
-    _REAL: JdbcType("float32", pa.float32()),
-    _FLOAT: _FLOAT64,
-    _DOUBLE: _FLOAT64,
-    _BINARY: _BINARY_TYPE,
-    _VARBINARY: _BINARY_TYPE,
-    _LONGVARBINARY: _BINARY_TYPE,
-    _BLOB: JdbcType("long_binary", pa.binary()),
-    _CLOB: _LONG_TEXT,
-    _NCLOB: _LONG_TEXT,
-    _DATE: JdbcType("date", pa.date32()),
-    _TIME_TZ: TEXT,
-}
-
-# Smaller unsigned types fit into the signed type that their number stands for.
-_UNSIGNED = {_INTEGER: _INT64, _BIGINT: _UINT64}
-
-# Types that are recognized by their name, regardless of their number.
-_BY_NAME = {
-    "uuid": TEXT,
-    "money": TEXT,
-    "year": _INT32,
-    "oid": _INT64,
-    "timetz": TEXT,
-}
-
-
-def type_of(described: Described, *, arrays: str) -> JdbcType:
-    """Return the types that read a column without any loss; `RowsOptions` describes `arrays`."""
-    name, number = described.name.lower(), described.number
-    if number == _ARRAY:
-        return TEXT if arrays == "text" else JdbcType("text", pa.string(), "pass --arrays text")
+def type_of(one: Described) -> pa.DataType | None:
+    """Return the type that holds a column without any loss, or None if there is none."""
+    kind, name, is_mysql = one.kind, one.name.lower(), one.product.is_mysql
     if name in _BY_NAME:
         return _BY_NAME[name]
-    if number in (_NUMERIC, _DECIMAL):
-        return _decimal_type(described.precision, described.scale, name=name)
-    if number in (_BIT, _BOOLEAN):
-        return _bit_type(described)
-    if number in (_TIME, _TIMESTAMP, _TIMESTAMP_TZ):
-        return _moment_type(described)
-    if "unsigned" in name and number in _UNSIGNED:
-        return _UNSIGNED[number]
-    if number in _SIMPLE:
-        return _SIMPLE[number]
-    if number in _TEXTS:
-        return TEXT
-    return JdbcType("text", pa.string(), "no type holds it exactly: pass --types to name one")
+    if kind in _DECIMALS:
+        return _decimal_type(one.precision, one.scale)
+    if kind in ("BIT", "BOOLEAN"):
+        if name not in ("bit", "varbit") or one.precision <= 1:
+            return pa.bool_()
+        return pa.binary() if is_mysql else pa.string()
+    unit = "ns" if one.scale > 6 else "us"
+    if kind == "TIME":
+        # A TIME of MariaDB is a duration of up to 838 hours.
+        return pa.string() if is_mysql else pa.time64(unit)
+    if kind in ("TIMESTAMP", "TIMESTAMP_WITH_TIMEZONE"):
+        # MariaDB's TIMESTAMP is an instant, shown in the session's zone, which is UTC.
+        is_instant = kind != "TIMESTAMP" or name == ("timestamp" if is_mysql else "timestamptz")
+        return pa.timestamp(unit, "UTC" if is_instant else None)
+    if "unsigned" in name and kind in _UNSIGNED:
+        return _UNSIGNED[kind]
+    return _TYPES.get(kind)
 
 
-def _decimal_type(precision: int, scale: int, *, name: str = "numeric") -> JdbcType:
+def _decimal_type(precision: int, scale: int) -> pa.DataType:
     """Return the type of decimals, or text if no Arrow decimal holds all of them.
 
     PostgreSQL describes a numeric without limits as one of 0 digits, and a negative scale as a
     scale above a thousand.
     """
-    if name == "decfloat" or not (0 < precision <= _MAX_DIGITS and 0 <= scale <= precision):
-        return TEXT
-    arrow = pa.decimal128 if precision <= 38 else pa.decimal256
-    return JdbcType(f"decimal:{precision}:{scale}", arrow(precision, scale))
+    if not (0 < precision <= _MAX_DIGITS and 0 <= scale <= precision):
+        return pa.string()
+    return (pa.decimal128 if precision <= 38 else pa.decimal256)(precision, scale)
 
 
-def _bit_type(described: Described) -> JdbcType:
-    if described.name.lower() in ("bit", "varbit") and described.precision > 1:
-        return _BINARY_TYPE if described.product.is_mysql else TEXT
-    return _BOOL
+def _reader(one: Described, wanted: pa.DataType) -> pa.DataType | None:
+    """Return the type to read a column in before Arrow's checked cast to the type `wanted`.
 
-
-def _moment_type(described: Described) -> JdbcType:
-    name, is_mysql = described.name.lower(), described.product.is_mysql
-    unit = "ns" if described.scale > 6 else "us"
-    if described.number == _TIME:
-        # A TIME of MariaDB is a duration of up to 838 hours.
-        return TEXT if is_mysql else JdbcType(f"time_{unit}", pa.time64(unit))
-    if described.number == _TIMESTAMP_TZ or name == "timestamptz":
-        return JdbcType(f"instant_{unit}", pa.timestamp(unit, "UTC"))
-    # MariaDB's TIMESTAMP is an instant, shown in the session's zone, which is UTC.
-    zone = "UTC" if is_mysql and name == "timestamp" else None
-    return JdbcType(f"timestamp_{unit}", pa.timestamp(unit, zone))
-
-
-def _wanted_type(described: Described, wanted: pa.DataType) -> JdbcType | None:
-    """Return the types that read a column as the user wants it, or None if that is never exact.
-
-    Arrow's checked cast may still have to convert the result to the type `wanted`.
+    Returns None if that is never exact.
     """
-    if described.number in (_NUMERIC, _DECIMAL):
-        if pa.types.is_decimal(wanted):
-            found = _decimal_type(wanted.precision, wanted.scale)
-            return None if found is TEXT else found
-        if pa.types.is_integer(wanted):
-            return _UINT64 if wanted.equals(pa.uint64()) else JdbcType("integer", pa.int64())
-    natural = type_of(described, arrays="text")
-    return natural if can_cast(natural.arrow, wanted) else None
+    if one.kind in _DECIMALS and pa.types.is_decimal(wanted):
+        return _decimal_type(wanted.precision, wanted.scale)
+    if one.kind in _DECIMALS and pa.types.is_integer(wanted):
+        return pa.decimal128(38, 0)
+    natural = type_of(one)
+    return natural if natural is not None and can_cast(natural, wanted) else None
 
 
-def _column_of(described: Described, options: DatabaseOptions) -> Column:
+def _column_of(one: Described, options: DatabaseOptions) -> Column:
     """Return a column with the type that the user wants; with its own type if that is None."""
-    product, wanted = described.product, options.typed.get(described.label)
-    quoted = product.dialect.name(described.label)
-    natural = type_of(described, arrays=options.arrays)
-    if product.is_mysql and pa.types.is_float32(natural.arrow):
+    quoted = one.product.dialect.name(one.label)
+    natural, wanted = type_of(one), options.typed.get(one.label)
+    if one.product.is_mysql and natural == pa.float32():
         # The server sends a FLOAT as a text of six digits, but a DOUBLE with all of its digits.
         quoted = f"({quoted} * 1e0)"
-    reader: JdbcType | None = natural
-    if wanted is not None and is_text(wanted):
-        quoted, reader = _as_text(quoted, described)
-    elif wanted is not None:
-        reader = _wanted_type(described, wanted)
-    arrow = natural.arrow if wanted is None else wanted
-    column = Column(
-        described.label, described.name, arrow, described.nullable, quoted, reader=reader
-    )
-    if reader is None or not quoted:
+    column = Column(one.label, one.name, natural, one.nullable, quoted, reader=natural)
+    if one.kind == "ARRAY" and options.arrays == "text":
+        column = dataclasses.replace(column, arrow=pa.string(), reader=pa.string())
+    if wanted is None:
+        cure = "pass --arrays text" if one.kind == "ARRAY" else "pass --types to name one"
+        return dataclasses.replace(column, refusal=f"no type holds it exactly: {cure}")
+    if is_text(wanted):
+        column, reader = dataclasses.replace(column, select=_as_text(one, quoted)), pa.string()
+    else:
+        reader = _reader(one, wanted)
+    if reader is None or not column.select:
         return column.refused(f"it cannot be read as {wanted} exactly: cast it in --query")
-    is_refused = wanted is None and natural.refusal
-    return column.refused(natural.refusal) if is_refused else column
+    return dataclasses.replace(column, arrow=wanted, reader=reader)
 
 
-def _as_text(quoted: str, described: Described) -> tuple[str, JdbcType]:
-    """Return an expression that selects a column as text, empty if there is none, and its type."""
-    natural = type_of(described, arrays="text")
-    if pa.types.is_string(natural.arrow) and not natural.refusal:
-        return quoted, natural
-    if pa.types.is_binary(natural.arrow) or described.name.lower() == "bit":
-        return described.product.hex.format(quoted), TEXT
-    return described.product.dialect.as_text(quoted), TEXT
+def _as_text(one: Described, quoted: str) -> str:
+    """Return an expression that selects a column as text, or an empty text if there is none."""
+    natural = type_of(one)
+    if one.kind == "ARRAY" or natural == pa.string():
+        return quoted
+    if natural == pa.binary() or one.name.lower() == "bit":
+        return one.product.hex.format(quoted)
+    return one.product.dialect.as_text(quoted)
 
 
-class _Block:
-    """The reader of one block of the Java helper, which holds columns one after another."""
-
-    def __init__(self, blocks: Any) -> None:
-        data = memoryview(blocks.block()).cast("B")
-        self._copy = pa.allocate_buffer(len(data))
-        memoryview(self._copy).cast("B")[:] = data
-        self._position = 0
-
-    def _next(self, size: int) -> pa.Buffer:
-        piece = self._copy.slice(self._position, size)
-        self._position += -(-size // _ALIGNMENT) * _ALIGNMENT
-        return piece
-
-    def array(self, arrow: pa.DataType, count: int, layout: Iterator[int]) -> pa.Array:
-        """Return the next column without copying; ``RowBlocks.layout`` describes `layout`."""
-        nulls, variable = next(layout), next(layout)
-        validity = self._next((count + 7) // 8)
-        known = validity if nulls else None
-        if pa.types.is_string(arrow) or pa.types.is_binary(arrow):
-            buffers = [self._next(4 * (count + 1)), self._next(variable)]
-        else:
-            buffers = [self._next((count * arrow.bit_width + 7) // 8)]
-        return pa.Array.from_buffers(arrow, count, [known, *buffers], nulls)
+def _arrays(blocks: Any, types: Sequence[pa.DataType], count: int) -> Iterator[pa.Array]:
+    """Yield the columns of a block, which holds their buffers one after another."""
+    data = pa.py_buffer(bytes(memoryview(blocks.block()).cast("B")))
+    layout = iter(memoryview(blocks.layout()).cast("B").cast("i"))
+    position = 0
+    for arrow in types:
+        nulls, buffers = next(layout), []
+        for size in itertools.islice(layout, arrow.num_buffers):
+            buffers.append(data.slice(position, size))
+            position += -(-size // _ALIGNMENT) * _ALIGNMENT
+        yield pa.Array.from_buffers(arrow, count, buffers if nulls else [None, *buffers[1:]], nulls)
 
 
 _ALIGNMENT = 64
@@ -256,10 +186,12 @@ def _end(task: Any, statement: Any, *, is_open: bool = False) -> None:
 def columns_in(rows: Any, product: Product, options: DatabaseOptions) -> tuple[Column, ...]:
     """Return the columns of a ``ResultSet`` as its driver describes them and the options ask."""
     meta = rows.getMetaData()
+    fields = java().JClass("java.sql.Types").class_.getFields()
+    kinds = {int(field.getInt(None)): str(field.getName()) for field in fields}
     described = (
         Described(
             product=product,
-            number=int(meta.getColumnType(at)),
+            kind=kinds.get(int(meta.getColumnType(at)), ""),
             name=str(meta.getColumnTypeName(at)),
             precision=int(meta.getPrecision(at)),
             scale=int(meta.getScale(at)),
@@ -283,29 +215,19 @@ def read_rows(
     """Stream a result in blocks."""
     names = [column.name for column in columns]
     types = [column.arrow for column in columns]
-    kinds = [column.reader.kind for column in columns]
-    blocks = helper("RowBlocks")(rows, kinds, fetch_bytes)
+    readers = [column.reader for column in columns]
+    blocks = helper("RowBlocks")(rows, [str(reader) for reader in readers], fetch_bytes)
     task = blocks.start(batch_rows, _BLOCK_BYTES)
     is_open = cancels
     try:
         while count := int(result_of(task)):
-            block, layout = _Block(blocks), list(memoryview(blocks.layout()).cast("B").cast("i"))
-            misfits = list(_misfits(blocks, names, types)) if layout[-1] else []
+            arrays = list(_arrays(blocks, readers, count))
+            odd = [(int(one.column), int(one.row), str(one.value)) for one in blocks.misfits()]
             # Java reads the next block while this one is used here.
             task = blocks.start(batch_rows, _BLOCK_BYTES)
-            numbers = iter(layout)
-            arrays = [block.array(one.reader.arrow, count, numbers) for one in columns]
+            misfits = [misfit(row, names[at], types[at], value) for at, row, value in odd]
             found = Rows.of(names, map(cast_column, arrays, names, types))
             yield dataclasses.replace(found, misfits=(*misfits, *found.misfits))
         is_open = False
     finally:
         _end(task, statement, is_open=is_open)
-
-
-def _misfits(blocks: Any, names: Sequence[str], types: Sequence[Any]) -> Iterator[Misfit]:
-    for one in blocks.misfits():
-        at, value = int(one.column), str(one.value)
-        shown = f"is {value[:40]!r}, which" if value else "holds a value that"
-        cure = f"{names[at]}={'bytes' if is_text(types[at]) else 'text'}"
-        message = f"{shown} is not {types[at]} exactly ({one.reason}): pass --types {cure}"
-        yield Misfit(int(one.row), names[at], message, value)

@@ -7,11 +7,11 @@ rows whose key is null. Together they hold each row once, whichever ascending bo
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import logging
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.sql.database import Column, Connection, Relation, Table, trimmed
-from beam_tfrecord.tables import not_found
+from beam_tfrecord.tables import not_found, repeated
 
 MAX_PARTITIONS = 1000
 # A partition is the unit of parallel reading, and is read again after a dropped connection.
@@ -50,13 +50,7 @@ class SqlPlan:
     partitions: tuple[Partition, ...]
     row_bytes: int
     is_ordered: bool = False
-    locator: Column | None = None
     snapshot: str = ""
-
-    @property
-    def row_id(self) -> Column | None:
-        """The column that numbers or identifies the rows; it is selected after all others."""
-        return self.locator if self.number is None else self.number
 
     @property
     def schema(self) -> pa.Schema:
@@ -81,7 +75,8 @@ def make_plan(
     rows = _count(connection, relation) if options.row_count else None
     row_bytes = _row_bytes(relation.table, rows, columns)
     wanted = options.partitions or _partition_count(relation.table, rows, row_bytes)
-    wanted = max(1, min(wanted, options.max_connections or MAX_PARTITIONS, MAX_PARTITIONS))
+    most = 1 if connection.reads_alone else options.max_connections or MAX_PARTITIONS
+    wanted = max(1, min(wanted, most, MAX_PARTITIONS))
     conditions = _conditions(connection, relation, options, split_by, wanted)
     partitions = _counted(connection, relation, conditions, rows)
     if partitions is None:
@@ -100,25 +95,27 @@ def make_plan(
         partitions=partitions,
         row_bytes=row_bytes,
         is_ordered=options.ordered,
-        locator=None if keys or options.ordered else connection.locator(relation),
     )
 
 
-def _described(connection: Connection, relation: Relation) -> tuple[Column, ...]:
+@contextlib.contextmanager
+def _with_advice(advice: str) -> Iterator[None]:
     try:
-        return connection.describe(relation)
+        yield
     except UsageError as error:
-        if relation.table is not None:
-            raise
-        raise UsageError(f"{error.message}: correct --query, which has to be one SELECT") from error
+        raise UsageError(f"{error.message}: {advice}") from error
+
+
+def _described(connection: Connection, relation: Relation) -> tuple[Column, ...]:
+    if relation.table is not None:
+        return connection.describe(relation)
+    with _with_advice("correct --query, which has to be one SELECT"):
+        return connection.describe(relation)
 
 
 def _check_where(connection: Connection, relation: Relation) -> None:
-    try:
+    with _with_advice("correct --where" if relation.table else "correct --where or --query"):
         counts = connection.fetch(relation.select("COUNT(*)", "1 = 0"))
-    except UsageError as error:
-        options = "--where" if relation.table else "--where or --query"
-        raise UsageError(f"{error.message}: correct {options}") from error
     # With unbalanced brackets, a row could meet the conditions of several partitions.
     if counts != [(0,)]:
         raise UsageError("--where is not one condition: correct its brackets")
@@ -137,12 +134,8 @@ def _relation(connection: Connection, options: DatabaseOptions) -> Relation:
 
 
 def _by_name(columns: Sequence[Column], name: str) -> dict[str, Column]:
-    counts = Counter(column.name for column in columns)
-    for column, count in counts.items():
-        if count > 1:
-            raise UsageError(
-                f"the {name} has {count} columns named {column!r}: give each a name with AS"
-            )
+    if twice := repeated(column.name for column in columns):
+        raise UsageError(f"the {name} has two columns named {twice[0]!r}: give each a name with AS")
     return {column.name: column for column in columns}
 
 
@@ -173,9 +166,8 @@ def _is_number(column: Column) -> bool:
 
 
 def _order(connection: Connection, keys: Sequence[Column], split_by: Column | None) -> str:
-    first = [] if split_by is None else [split_by]
-    columns = first + [column for column in keys if column is not split_by]
-    return ", ".join(connection.dialect.name(column.name) for column in columns)
+    names = dict.fromkeys(column.name for column in (split_by, *keys) if column is not None)
+    return ", ".join(map(connection.dialect.name, names))
 
 
 def _count(connection: Connection, relation: Relation, *conditions: str) -> int:
@@ -223,29 +215,30 @@ def _conditions(
     """
     if wanted == 1:
         return [""]
-    key = None if split_by is None else connection.range_key(relation, split_by)
-    if not options.row_count and not options.ordered and split_by and not _is_number(split_by):
+    literal = None if split_by is None else connection.literal_of(split_by)
+    if not options.row_count and split_by and not _is_number(split_by):
         # Only a count would show ranges that overlap.
-        key = None
+        literal = None
     # Positions need no statistics, but do not tell how many rows meet a condition.
     is_free = options.partition_column is None and not options.ordered
-    if relation.table is not None and is_free and (key is None or not relation.where):
+    if relation.table is not None and is_free and (literal is None or not relation.where):
         found = connection.row_cuts(relation, wanted)
         if found is not None:
             return ranges(*found, nullable=False)
-    if split_by is None or key is None:
+    if split_by is None or literal is None:
         return None
     if split_by.nullable and options.max_connections is not None:
         # Rows without a key are one partition more, which --max-connections counts too.
         wanted = min(wanted, options.max_connections - 1)
     try:
-        cuts = connection.cut_points(relation, split_by, key, wanted)
+        name = connection.dialect.name(split_by.name)
+        cuts = connection.cut_points(relation, name, literal, wanted)
     except UsageError as error:
         raise UsageError(
             f"{relation.name} cannot be cut by {split_by.name!r}, which is {split_by.declared} "
             f"({error}): choose another --partition-column, or pass --partitions 1"
         ) from None
-    return ranges(key.expression, cuts, nullable=split_by.nullable)
+    return ranges(name, cuts, nullable=split_by.nullable)
 
 
 def ranges(name: str, cuts: Sequence[str], *, nullable: bool) -> list[str]:

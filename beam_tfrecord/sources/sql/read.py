@@ -15,7 +15,6 @@ import atexit
 import dataclasses
 import itertools
 import logging
-import threading
 import time
 from collections.abc import Iterator, Sequence
 
@@ -46,35 +45,34 @@ class _Holder:
     unread: set[int]
 
 
-_lock = threading.Lock()
+# Connections of this process by the token of their snapshot. Threads only call single methods of
+# this dict and of the sets in it, which need no lock.
 _holders: dict[str, _Holder] = {}
 
 
 def hold_snapshot(snapshot: str, connection: db.Connection, *, job: str, partitions: int) -> None:
     """Keep a connection open until all partitions are read or `release_snapshots` is called."""
-    with _lock:
-        _holders[snapshot] = _Holder(connection, job, set(range(partitions)))
+    _holders[snapshot] = _Holder(connection, job, set(range(partitions)))
 
 
 def partition_done(snapshot: str, index: int) -> None:
     """Record that this process has read a partition; after the last, end the snapshot."""
-    with _lock:
-        holder = _holders.get(snapshot)
-        if holder is None:
-            return
+    holder = _holders.get(snapshot)
+    if holder is not None:
         holder.unread.discard(index)
-        if holder.unread:
-            return
-        del _holders[snapshot]
-    holder.connection.close()
+        if not holder.unread:
+            _end(snapshot)
 
 
 def release_snapshots(job: str | None = None) -> None:
     """Close the connections that this process holds for a job; for all jobs if it is None."""
-    with _lock:
-        ended = [key for key, holder in _holders.items() if job in (None, holder.job)]
-        holders = [_holders.pop(key) for key in ended]
-    for holder in holders:
+    for snapshot, holder in list(_holders.items()):
+        if job in (None, holder.job):
+            _end(snapshot)
+
+
+def _end(snapshot: str) -> None:
+    if (holder := _holders.pop(snapshot, None)) is not None:
         holder.connection.close()
 
 
@@ -100,17 +98,19 @@ def read_partition(
                     ((expected,),) = connection.fetch(counting)
                 found = connection.read(sql, columns, batch_rows=batch_rows)
                 for number, one in enumerate(found):
-                    hashed = _hash(one.data, plan)
-                    if number < len(hashes):
-                        if hashed != hashes[number]:
-                            raise DataError(
-                                f"the connection dropped, and {plan.name} then came in another "
-                                "order: run the job again, or order the query"
-                            )
-                        continue
-                    hashes.append(hashed)
-                    rows += one.data.num_rows
-                    yield one
+                    # In one snapshot a key, which is the last column, identifies its row.
+                    last = one.data.num_columns - 1
+                    seen = one.data if plan.number is None else one.data.select([last])
+                    hashed = native.xxh64(seen.serialize(), 0)
+                    if number >= len(hashes):
+                        hashes.append(hashed)
+                        rows += one.data.num_rows
+                        yield one
+                    elif hashed != hashes[number]:
+                        raise DataError(
+                            f"the connection dropped, and {plan.name} then came in another order: "
+                            "run the job again, or order the query"
+                        )
             break
         except db.ConnectionLost as error:
             if hashes and not plan.snapshot:
@@ -132,14 +132,8 @@ def read_partition(
         )
 
 
-def _hash(data: pa.RecordBatch, plan: SqlPlan) -> int:
-    # In one snapshot a key identifies its row, so the key, which is the last column, is enough.
-    hashed = data if plan.number is None else data.select([data.num_columns - 1])
-    return native.xxh64(hashed.serialize(), 0)
-
-
 def columns_for(schema: pa.Schema, plan: SqlPlan) -> list[db.Column]:
-    """Return the columns to select: those of `schema`, then `row_id` of the plan if it has one."""
+    """Return the columns to select: those of `schema`, then the column that numbers the rows."""
     by_name = {column.name: column for column in plan.columns}
     for field in schema:
         column = by_name.get(field.name)
@@ -150,8 +144,8 @@ def columns_for(schema: pa.Schema, plan: SqlPlan) -> list[db.Column]:
                 f"column {field.name!r} of {plan.name} is {column.declared} but {field.type} in "
                 f"the schema: pass --types {field.name}={field.type}"
             )
-    row_ids = [] if plan.row_id is None else [plan.row_id]
-    return [by_name[name] for name in schema.names] + row_ids
+    numbers = [] if plan.number is None else [plan.number]
+    return [by_name[name] for name in schema.names] + numbers
 
 
 def origin_of(unit: Unit, plan: SqlPlan, rows: db.Rows, first_row: int) -> Origin | None:
@@ -188,14 +182,12 @@ def batches_of(
 def _reject(
     misfit: db.Misfit, origin: Origin | None, schema: pa.Schema, plan: SqlPlan, rows: db.Rows
 ) -> Reject:
-    number, where = -1, plan.name
-    if plan.row_id is not None:
-        found = rows.data.column(rows.data.num_columns - 1)[misfit.row].as_py()
-        number = -1 if found is None else int(found)
-        where += "" if found is None else f" where {plan.row_id.name} is {found}"
-    elif origin is not None:
-        number = int(origin.row_numbers(rows.data.num_rows)[misfit.row])
-        where += f" row {number}"
+    number = -1 if origin is None else int(origin.row_numbers(rows.data.num_rows)[misfit.row])
+    where = plan.name
+    if number != -1:
+        where += (
+            f" row {number}" if plan.number is None else f" where {plan.number.name} is {number}"
+        )
     return Reject(
         unit=plan.name if origin is None else origin.unit,
         row=number,

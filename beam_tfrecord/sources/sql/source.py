@@ -41,21 +41,6 @@ _SCHEME = re.compile(r"([a-z][a-z0-9]*)(?:\+[a-z0-9_]+)?:", re.I)
 _FILES = {".duckdb": "duckdb", ".ddb": "duckdb"}
 
 
-def engine_of(url: str, options: DatabaseOptions) -> Engine:
-    """Return the engine for a URL or the path of a database file, without connecting."""
-    module, name = _ENGINES[_scheme_of(url)]
-    engine: type[Engine] = getattr(importlib.import_module(f"{__package__}.{module}"), name)
-    return engine(url, options)
-
-
-def absolute_url(url: str, path: str | None) -> str:
-    """Return a URL with the absolute path of its file."""
-    if path is None:
-        return url
-    absolute = os.path.abspath(path)
-    return absolute if path == url else f"{_scheme_of(url)}:///{quote(absolute)}"
-
-
 def _scheme_of(url: str) -> str:
     match = _SCHEME.match(url)
     # A single letter is a drive of Windows.
@@ -72,11 +57,6 @@ def _scheme_of(url: str) -> str:
         near = () if len(scheme) < 4 else (*_ENGINES, "https", "file", "hdfs")
         raise UsageError(f"cannot read '{scheme}://': {did_you_mean(scheme, near, others)}")
     return scheme
-
-
-def texts_of(values: Sequence[str]) -> tuple[str, ...]:
-    """Return one text or several texts as a tuple."""
-    return (values,) if isinstance(values, str) else tuple(values)
 
 
 _ARRAYS = ("refuse", "text", "list")
@@ -111,8 +91,8 @@ class Sql(DatabaseOptions, FileSource):
             "paths": (url,),
             "types": types,
             "columns": wanted_columns(self.columns),
-            "session_init": texts_of(self.session_init),
-            "jars": texts_of(self.jars),
+            "session_init": as_paths(self.session_init),
+            "jars": as_paths(self.jars),
             "properties": dict(self.properties or {}),
             "job": uuid.uuid4().hex,
         }.items():
@@ -142,7 +122,9 @@ class Sql(DatabaseOptions, FileSource):
     @property
     def engine(self) -> Engine:
         """The engine that reads the database."""
-        return engine_of(self.url, self)
+        module, name = _ENGINES[_scheme_of(self.url)]
+        engine: type[Engine] = getattr(importlib.import_module(f"{__package__}.{module}"), name)
+        return engine(self.url, self)
 
     @property
     def is_stable(self) -> bool:
@@ -157,9 +139,13 @@ class Sql(DatabaseOptions, FileSource):
         return dataclasses.replace(self, ordered=True)
 
     def to_send(self) -> tuple[Source, tuple[str, ...]]:
-        sent, jars = copy.copy(self), jars_to_send(self.jars)
+        sent, jars, path = copy.copy(self), jars_to_send(self.jars), self.engine.path
         object.__setattr__(sent, "jars", jars)
-        object.__setattr__(sent, "paths", (absolute_url(self.url, self.engine.path),))
+        if path is not None:
+            absolute = os.path.abspath(path)
+            is_path = path == self.url
+            url = absolute if is_path else f"{_scheme_of(self.url)}:///{quote(absolute)}"
+            object.__setattr__(sent, "paths", (url,))
         return sent, tuple(filter(os.path.isfile, jars))
 
     def numbers_rows(self, units: Iterable[Unit]) -> bool:

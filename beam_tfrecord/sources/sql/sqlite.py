@@ -1,100 +1,44 @@
 """Reads SQLite files through Python's own `sqlite3` module.
 
-A read transaction of SQLite cannot be joined later, so all connections of a job are opened in one
-snapshot at the start, and readers borrow them. If the file is in WAL mode, other programs can write
-to it meanwhile; in other modes they wait.
+One connection reads all rows: `sqlite3` runs one thread of Python at a time, so more connections
+would not be faster. If the file is in WAL mode, other programs can write to it meanwhile; in other
+modes they wait.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
-import queue
 import sqlite3
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
-import pyarrow as pa
-
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
+from beam_tfrecord.features.arrow_types import is_binary
 from beam_tfrecord.sources.sql import database as db
-from beam_tfrecord.sources.sql.sqlite_columns import column_of, convert, declared_type
+from beam_tfrecord.sources.sql.sqlite_columns import convert, declared_type, with_type
 
 _BUSY_S = 8.0
-# Number of readers that can run at the same time; one more waits until another ends.
-_POOL_SIZE = min(8, os.cpu_count() or 1)
-_SAME_SNAPSHOT_S = 8.0
 # SQLite steps row by row: more at a time only makes longer lists of Python values.
 _FETCH_ROWS = 2048
+_VIEW = "beam_tfrecord_query"
 # Number of SQLite's instructions between two checks of the time limit.
 _CLOCK_STEPS = 100_000
-# What QUOTE() writes for infinity is a literal only in some versions; a larger number always is.
-_INFINITIES = {"Inf": "9e999", "-Inf": "-9e999"}
-
-# The `hidden` value of PRAGMA table_xinfo for hidden columns of virtual tables.
-_HIDDEN = 1
-# Names of a row's number; a column of the table may have the same name.
-_ROW_NUMBERS = ("rowid", "_rowid_", "oid")
-_DEFINITION = "SELECT type, sql FROM sqlite_master WHERE name = "
 _TABLES = (
     "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' "
     "ESCAPE '\\'"
 )
 
+# The columns that SELECT * returns: not the hidden ones of virtual tables. A lone INTEGER PRIMARY
+# KEY is the row's own number, so it is never null; other key columns may be.
+_COLUMNS = """
+SELECT name, type, "notnull" OR (pk AND SUM(pk > 0) OVER () = 1 AND UPPER(type) = 'INTEGER')
+FROM pragma_table_xinfo({}) WHERE hidden <> 1 ORDER BY cid
+"""
+_KEY = "SELECT name FROM pragma_table_xinfo({}) WHERE pk ORDER BY pk"
 _SIZE = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
-
-_snapshots: dict[str, _Snapshot] = {}
-
-
-def _opened(path: str, session_init: Sequence[str]) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        f"file:{quote(os.path.abspath(path))}?mode=ro",
-        uri=True,
-        timeout=_BUSY_S,
-        isolation_level=None,
-        check_same_thread=False,
-    )
-    # Raises an error if the file is not a database: opening it did not read it.
-    for statement in ("PRAGMA schema_version", *session_init):
-        connection.execute(statement).fetchone()
-    return connection
-
-
-class _Snapshot:
-    """A pool of connections in one snapshot of a file; each has one reader at a time."""
-
-    def __init__(self, path: str, session_init: Sequence[str]) -> None:
-        self._connections = [_opened(path, session_init) for _ in range(1 + _POOL_SIZE)]
-        with contextlib.closing(_opened(path, ())) as watcher, db.closed_on_error(self):
-            self._begin(watcher, os.path.basename(path))
-        self.first, *others = self._connections
-        self.free: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()
-        for connection in others:
-            self.free.put(connection)
-
-    def _begin(self, watcher: sqlite3.Connection, place: str) -> None:
-        """Begin all transactions; repeat this if another program wrote in the meantime."""
-        ends = time.monotonic() + _SAME_SNAPSHOT_S
-        while time.monotonic() < ends:
-            # This number changes with every commit of another connection.
-            before = watcher.execute("PRAGMA data_version").fetchone()
-            for connection in self._connections:
-                connection.execute("BEGIN")
-                # The first read of a transaction takes its snapshot.
-                connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
-            if watcher.execute("PRAGMA data_version").fetchone() == before:
-                return
-            for connection in self._connections:
-                connection.execute("ROLLBACK")
-        raise DataError(f"others write to {place} without a pause: read a copy of it")
-
-    def close(self) -> None:
-        for connection in self._connections:
-            connection.close()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,19 +48,21 @@ class Sqlite(db.FileEngine):
     scheme = "sqlite"
 
     def connect(self, *, snapshot: str = "") -> SqliteConnection:
-        """Open the file for reading; unless `snapshot` is empty, borrow one of its connections."""
-        if not snapshot:
-            self.check_file()
-            with self.errors():
-                opened = _Snapshot(self.path, self.options.session_init)
-            return SqliteConnection(self, opened, opened.first)
-        found = _snapshots.get(snapshot)
-        if found is None:
-            raise db.SnapshotLost(
-                f"the snapshot of {self.place} cannot be read from another "
-                "process: run on this machine, or pass --partitions 1"
+        """Open the file for reading, and begin a transaction."""
+        self.check_file()
+        with self.errors():
+            opened = sqlite3.connect(
+                f"file:{quote(os.path.abspath(self.path))}?mode=ro",
+                uri=True,
+                timeout=_BUSY_S,
+                isolation_level=None,
+                check_same_thread=False,
             )
-        return SqliteConnection(self, found, found.free.get())
+            with db.closed_on_error(opened):
+                # Raises an error if the file is not a database: opening it did not read it.
+                for statement in ("PRAGMA schema_version", *self.options.session_init, "BEGIN"):
+                    opened.execute(statement).fetchone()
+        return SqliteConnection(self, opened)
 
     def table_names(self) -> list[str]:
         """Return the tables and views of the file, sorted; empty if it cannot be read."""
@@ -149,181 +95,82 @@ class Sqlite(db.FileEngine):
 
 
 class SqliteConnection(db.Connection):
-    """A connection inside a read transaction, which may be borrowed from its snapshot."""
+    """A connection inside a read transaction."""
 
     dialect = db.Dialect()
+    reads_alone = True
 
-    def __init__(self, engine: Sqlite, snapshot: _Snapshot, connection: sqlite3.Connection) -> None:
+    def __init__(self, engine: Sqlite, connection: sqlite3.Connection) -> None:
         self._engine = engine
-        self._snapshot = snapshot
         self._connection = connection
-        self._token = ""
-        self._is_open = True
 
     def _execute(self, sql: str) -> sqlite3.Cursor:
         limit_s = self._engine.options.statement_timeout_s
         if limit_s is not None:
             ends = time.monotonic() + limit_s
             self._connection.set_progress_handler(lambda: time.monotonic() > ends, _CLOCK_STEPS)
-        with self._engine.errors():
-            return self._connection.execute(sql)
+        return self._connection.execute(sql)
 
     def fetch(self, sql: str) -> list[tuple[Any, ...]]:
         """Return the rows of a small result as Python values."""
-        cursor = self._execute(sql)
         with self._engine.errors():
-            return cursor.fetchall()
+            return self._execute(sql).fetchall()
 
     def find_table(self, table: str) -> db.Table:
-        names = [name for (name,) in self.fetch(_TABLES)]
-        place = self._engine.place
-        _, name = db.find_named(table, [("main", name) for name in names], ["main"], place)
-        found = self._columns_of(self.dialect.name(name))
-        keys = sorted((key, column) for column, _, _, key in found if key)
+        known = [("main", name) for (name,) in self.fetch(_TABLES)]
+        _, name = db.find_named(table, known, ["main"], self._engine.place)
         ((size,),) = self.fetch(_SIZE)
         return db.Table(
             sql=self.dialect.name(name),
             name=name,
-            key=tuple(column for _, column in keys),
-            bytes=size // len(names),
+            key=tuple(key for (key,) in self.fetch(_KEY.format(self.dialect.text(name)))),
+            bytes=size // len(known),
         )
 
     def describe(self, relation: db.Relation) -> tuple[db.Column, ...]:
         """Return the columns, with types as declared, or else as found in the values."""
-        declared = self._declared(relation)
-        table = relation.table
-        is_table = table is not None and self._definition(table.name)[0] == "table"
-        wanted = self._engine.options.typed
-        # SQLite 3.41 and later declare BLOB for any expression in a view or query.
-        unknown = [
-            name
-            for name, of, _ in declared
-            if name not in wanted
-            and (declared_type(of) is None or (of.upper() == "BLOB" and not is_table))
-        ]
-        kinds = self._kinds(relation, unknown)
-        return tuple(
-            column_of(
-                name,
-                of,
-                wanted.get(name),
-                kinds=kinds.get(name),
-                select=self.dialect.name(name),
-                nullable=not not_null,
+        table, text = relation.table, self.dialect.text
+        if table is not None:
+            declared = self.fetch(_COLUMNS.format(text(table.name)))
+            is_table = bool(
+                self.fetch(f"{_TABLES} AND type = 'table' AND name = {text(table.name)}")
             )
-            for name, of, not_null in declared
-        )
-
-    def _kinds(self, relation: db.Relation, names: Sequence[str]) -> dict[str, set[str]]:
-        """Return the kinds of the values of some columns, without null, by scanning all rows."""
-        if not names:
-            return {}
-        types = (f"GROUP_CONCAT(DISTINCT TYPEOF({self.dialect.name(name)}))" for name in names)
-        ((*found,),) = self.fetch(relation.select(", ".join(types)))
-        split = (set((kinds or "null").split(",")) - {"null"} for kinds in found)
-        return dict(zip(names, split, strict=True))
-
-    def _declared(self, relation: db.Relation) -> list[tuple[str, str, bool]]:
-        """Return name, declared type and NOT NULL of every column."""
-        if relation.table is not None:
-            found = self._columns_of(relation.table.sql)
         else:
             # A temporary view, outside of the file, has the declared types of a query's columns.
-            view = self.dialect.name(f"beam_tfrecord_{uuid.uuid4().hex[:8]}")
-            self._execute(f"CREATE TEMP VIEW {view} AS SELECT * FROM {relation.sql}")
-            found = self._columns_of(view)
-            self._execute(f"DROP VIEW {view}")
-        # Of key columns without NOT NULL, only a lone INTEGER PRIMARY KEY is never null: it is the
-        # row's own number.
-        alone = sum(bool(key) for _, _, _, key in found) == 1
-        return [
-            (name, of, bool(not_null) or (bool(key) and alone and of.upper() == "INTEGER"))
-            for name, of, not_null, key in found
-        ]
+            self.fetch(f"CREATE TEMP VIEW {_VIEW} AS SELECT * FROM {relation.sql}")
+            declared = self.fetch(_COLUMNS.format(text(_VIEW)))
+            self.fetch(f"DROP VIEW {_VIEW}")
+            is_table = False
+        wanted = self._engine.options.typed
+        columns = []
+        for name, of, not_null in declared:
+            # SQLite 3.41 and later declare BLOB for any expression in a view or query.
+            is_sure = is_table or of.upper() != "BLOB"
+            arrow = wanted.get(name, declared_type(of) if is_sure else None)
+            select = self.dialect.name(name)
+            if name in wanted and is_binary(arrow):
+                # The cast makes even texts that are not UTF-8 readable.
+                select = f"CAST({select} AS BLOB)"
+            columns.append(db.Column(name, of or "untyped", arrow, not not_null, select))
+        kinds = self._kinds(relation, [one.select for one in columns if one.arrow is None])
+        return tuple(with_type(column, kinds.get(column.select)) for column in columns)
 
-    def _definition(self, name: str) -> tuple[str, str]:
-        """Return the kind (`table` or `view`) and the statement of a table or view."""
-        ((kind, sql),) = self.fetch(_DEFINITION + self.dialect.text(name))
-        return kind, str(sql)
-
-    def _columns_of(self, table: str) -> list[tuple[str, str, int, int]]:
-        """Return name, declared type, NOT NULL and position in the key of SELECT *'s columns."""
-        # table_info leaves out generated columns.
-        found = self.fetch(f"PRAGMA table_xinfo({table})")
-        return [
-            (name, of, not_null, key)
-            for _, name, of, not_null, _, key, hidden in found
-            if hidden != _HIDDEN
-        ]
+    def _kinds(self, relation: db.Relation, selects: Sequence[str]) -> dict[str, frozenset[str]]:
+        """Return the kinds of the values of some columns, without null, by scanning all rows."""
+        if not selects:
+            return {}
+        types = (f"GROUP_CONCAT(DISTINCT TYPEOF({select}))" for select in selects)
+        ((*found,),) = self.fetch(relation.select(", ".join(types)))
+        split = (frozenset((kinds or "null").split(",")) - {"null"} for kinds in found)
+        return dict(zip(selects, split, strict=True))
 
     def read(self, sql: str, columns: Sequence[db.Column], *, batch_rows: int) -> Iterator[db.Rows]:
         size = min(self._engine.options.fetch_rows or _FETCH_ROWS, batch_rows)
-        cursor = self._execute(sql)
-        while True:
-            with self._engine.errors():
-                rows = cursor.fetchmany(size)
-            if not rows:
-                return
-            yield convert(rows, columns)
-
-    def range_key(self, relation: db.Relation, column: db.Column) -> db.Key:
-        """Return the key for a column: QUOTE() writes literals of any kind of value."""
-        return db.Key(
-            self.dialect.name(column.name), "QUOTE({})", lambda text: _INFINITIES.get(text, text)
-        )
-
-    def cut_points(
-        self, relation: db.Relation, column: db.Column, key: db.Key, partitions: int
-    ) -> list[str]:
-        """Return literals of the quantiles, which are computed if the keys are dense integers."""
-        name = key.expression
-        some = f"{name} IS NOT NULL"
-        # SQLite uses an index for MIN or MAX alone, but scans all rows for both together.
-        ends = [relation.select(f"{end}({name})", some) for end in ("MIN", "MAX")]
-        ((count, least, most),) = self.fetch(
-            f"SELECT ({relation.select('COUNT(*)', some)}), ({ends[0]}), ({ends[1]})"
-        )
-        # All values between two numbers are numbers, even if the column holds other kinds too.
-        if isinstance(least, int) and isinstance(most, int) and most - least < 2 * count:
-            step = (most - least + 1) / partitions
-            cuts = sorted({least + int(step * index) for index in range(1, partitions)} - {least})
-            return [str(cut) for cut in cuts]
-        return super().cut_points(relation, column, key, partitions)
-
-    def row_cuts(self, relation: db.Relation, partitions: int) -> tuple[str, list[str]] | None:
-        """Split a table by its row numbers; None if it has none, such as a view."""
-        number = self.locator(relation)
-        if number is None:
-            return None
-        key = self.range_key(relation, number)
-        return key.expression, self.cut_points(relation, number, key, partitions)
-
-    def locator(self, relation: db.Relation) -> db.Column | None:
-        """Return the row number of a table as a column, or None if nothing can name it."""
-        if relation.table is None:
-            return None
-        kind, sql = self._definition(relation.table.name)
-        if kind != "table" or "WITHOUT ROWID" in sql.upper():
-            return None
-        columns = {column.lower() for column, _, _ in self._declared(relation)}
-        number = next((one for one in _ROW_NUMBERS if one not in columns), None)
-        if number is None:
-            return None
-        return db.Column(number, "INTEGER", pa.int64(), False, self.dialect.name(number))
-
-    def export_snapshot(self) -> str:
-        """Return a token by which readers in this process borrow connections of this snapshot."""
-        self._token = uuid.uuid4().hex
-        _snapshots[self._token] = self._snapshot
-        return self._token
+        with self._engine.errors():
+            cursor = self._execute(sql)
+            while rows := cursor.fetchmany(size):
+                yield convert(rows, columns)
 
     def close(self) -> None:
-        """Return a borrowed connection, or close all connections of the snapshot."""
-        if not self._is_open:
-            return
-        self._is_open = False
-        if self._connection is not self._snapshot.first:
-            self._snapshot.free.put(self._connection)
-            return
-        _snapshots.pop(self._token, None)
-        self._snapshot.close()
+        """Close the connection."""
+        self._connection.close()

@@ -7,14 +7,15 @@ all of its values have.
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from beam_tfrecord.features.arrow_arrays import from_text
-from beam_tfrecord.features.arrow_types import is_text
+from beam_tfrecord.features.arrow_types import is_binary, is_text
 from beam_tfrecord.features.converting import convert_each
 from beam_tfrecord.sources.sql.database import Column, Misfit, Rows
 from beam_tfrecord.sources.sql.values import misfit
@@ -23,105 +24,76 @@ _DECIMAL = re.compile(r"(?:DECIMAL|NUMERIC) *\( *(\d+) *(?:, *(\d+) *)?\)", re.I
 _LARGEST_PRECISION = 38
 _KIND_NAMES = {int: "integer", float: "real", str: "text", bytes: "blob"}
 
-# Types by the beginning of the declared type; the first match counts.
-_DECLARED: tuple[tuple[str, pa.DataType], ...] = (
+# The first row that matches the begin of a declared type counts. The last ones are SQLite's own
+# rules of affinity, with two more types of numbers.
+_DECLARED = (
     ("BOOL", pa.bool_()),
-    ("DATETIME", pa.timestamp("us")),
-    ("TIMESTAMP", pa.timestamp("us")),
+    ("DATETIME|TIMESTAMP", pa.timestamp("us")),
     ("DATE", pa.date32()),
     ("TIME", pa.time64("us")),
-    ("UUID", pa.string()),
-    ("JSON", pa.string()),
-)
-# Types by a part of the declared type: SQLite's rules of affinity, and two more for numbers.
-_AFFINITY: tuple[tuple[str, pa.DataType], ...] = (
-    ("INT", pa.int64()),
-    ("CHAR", pa.string()),
-    ("CLOB", pa.string()),
-    ("TEXT", pa.string()),
-    ("BLOB", pa.binary()),
-    ("REAL", pa.float64()),
-    ("FLOA", pa.float64()),
-    ("DOUB", pa.float64()),
-    ("DECIMAL", pa.float64()),
-    ("NUMERIC", pa.float64()),
+    ("UUID|JSON", pa.string()),
+    (".*INT", pa.int64()),
+    (".*(CHAR|CLOB|TEXT)", pa.string()),
+    (".*BLOB", pa.binary()),
+    (".*(REAL|FLOA|DOUB|DECIMAL|NUMERIC)", pa.float64()),
 )
 
 
 def declared_type(declared: str) -> pa.DataType | None:
     """Return the Arrow type for a declared type of SQLite, or None if it implies no type."""
-    upper = declared.strip().upper()
-    for start, arrow in _DECLARED:
-        if upper.startswith(start):
-            return arrow
-    if match := _DECIMAL.match(upper):
+    declared = declared.strip()
+    if match := _DECIMAL.match(declared):
         precision, scale = int(match[1]), int(match[2] or 0)
-        if 0 < precision <= _LARGEST_PRECISION and scale <= precision:
-            return pa.decimal128(precision, scale)
-        return pa.string()
-    return next((arrow for part, arrow in _AFFINITY if part in upper), None)
+        is_exact = 0 < precision <= _LARGEST_PRECISION and scale <= precision
+        return pa.decimal128(precision, scale) if is_exact else pa.string()
+    found = (arrow for begin, arrow in _DECLARED if re.match(begin, declared, re.I | re.S))
+    return next(found, None)
 
 
-def column_of(
-    name: str,
-    declared: str,
-    wanted: pa.DataType | None,
-    *,
-    kinds: set[str] | None,
-    select: str,
-    nullable: bool,
-) -> Column:
-    """Return a column of type `wanted`, else of the type of its values, else as declared."""
-    arrow = wanted if wanted is not None else declared_type(declared)
-    if kinds is not None and (kinds or arrow is None):
-        arrow = _common_type(kinds)
-    refusal = ""
-    if arrow is None:
-        suited = "bytes" if kinds and "blob" in kinds else "text"
-        refusal = f"it holds values of several kinds: pass --types {name}={suited}"
-    elif wanted is not None and _stored_kinds(wanted) is None:
-        arrow, refusal = None, f"SQLite has no values of type {wanted}: correct --types"
-    if wanted is not None and _is_bytes(wanted):
-        # The cast makes even texts that are not UTF-8 readable.
-        select = f"CAST({select} AS BLOB)"
-    return Column(name, declared or "untyped", arrow, nullable, select, refusal)
+_OF_KINDS = {
+    frozenset({"integer"}): pa.int64(),
+    frozenset({"real"}): pa.float64(),
+    frozenset({"integer", "real"}): pa.float64(),
+    frozenset({"text"}): pa.string(),
+    frozenset({"blob"}): pa.binary(),
+}
 
 
-def _common_type(kinds: set[str]) -> pa.DataType | None:
+def with_type(column: Column, kinds: frozenset[str] | None) -> Column:
+    """Return a column with the type of its values' kinds, which are None if its type is known."""
+    if kinds is None:
+        is_known = _stored_kinds(column.arrow) is not None
+        why = f"SQLite has no values of type {column.arrow}: correct --types"
+        return column if is_known else column.refused(why)
     if not kinds:
-        return pa.null()
-    if kinds == {"integer"}:
-        return pa.int64()
-    if kinds <= {"integer", "real"}:
-        return pa.float64()
-    return {"text": pa.string(), "blob": pa.binary()}.get(kinds.pop()) if len(kinds) == 1 else None
+        return dataclasses.replace(column, arrow=declared_type(column.declared) or pa.null())
+    if kinds in _OF_KINDS:
+        return dataclasses.replace(column, arrow=_OF_KINDS[kinds])
+    suited = "bytes" if "blob" in kinds else "text"
+    return column.refused(f"it holds values of several kinds: pass --types {column.name}={suited}")
+
+
+def _is_iso(arrow: pa.DataType) -> bool:
+    """Return whether SQLite stores such values as ISO 8601 text."""
+    is_moment = pa.types.is_temporal(arrow) and not pa.types.is_duration(arrow)
+    return is_moment and getattr(arrow, "tz", None) is None
+
+
+_STORED: tuple[tuple[Callable[[pa.DataType], bool], set[type]], ...] = (
+    (pa.types.is_integer, {int}),
+    (pa.types.is_boolean, {int}),
+    (pa.types.is_floating, {int, float}),
+    (pa.types.is_decimal, {int, float, str}),
+    (is_text, {int, float, str}),
+    (is_binary, {bytes}),
+    (pa.types.is_null, set()),
+    (_is_iso, {str}),
+)
 
 
 def _stored_kinds(arrow: pa.DataType) -> set[type] | None:
     """Return the kinds of stored values that a type can hold; None for unsupported types."""
-    types = pa.types
-    if types.is_integer(arrow) or types.is_boolean(arrow):
-        return {int}
-    if types.is_floating(arrow):
-        return {int, float}
-    if types.is_decimal(arrow) or is_text(arrow):
-        return {int, float, str}
-    if types.is_null(arrow):
-        return set()
-    if _is_bytes(arrow):
-        return {bytes}
-    return {str} if is_iso(arrow) else None
-
-
-def is_iso(arrow: pa.DataType) -> bool:
-    """Return whether SQLite stores such values as ISO 8601 text."""
-    types = pa.types
-    is_plain_timestamp = types.is_timestamp(arrow) and arrow.tz is None
-    return bool(types.is_date(arrow) or types.is_time(arrow) or is_plain_timestamp)
-
-
-def _is_bytes(arrow: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(arrow) or pa.types.is_large_binary(arrow))
+    return next((kinds for is_kind, kinds in _STORED if is_kind(arrow)), None)
 
 
 def convert(rows: Sequence[tuple[Any, ...]], columns: Sequence[Column]) -> Rows:
@@ -149,7 +121,7 @@ def _exact_array(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
         if int in kinds and floats != list(values):
             raise ValueError
         return _reversibly(pa.array(floats, pa.float64()), arrow)
-    if is_iso(arrow) or is_text(arrow) or pa.types.is_decimal(arrow):
+    if _is_iso(arrow) or is_text(arrow) or pa.types.is_decimal(arrow):
         # SQLite stores a fraction as a double, whose shortest text is what was meant.
         texts = [repr(value) if isinstance(value, int | float) else value for value in values]
         return from_text(pa.array(texts, pa.string()), arrow)
@@ -168,7 +140,7 @@ def _misfit(row: int, column: Column, value: Any) -> Misfit:
     assert column.arrow is not None
     shown = value.hex() if isinstance(value, bytes) else str(value)
     # Any value but a blob can be read as text, and any value at all as bytes.
-    suited = "bytes" if isinstance(value, bytes) or _is_bytes(column.arrow) else "text"
+    suited = "bytes" if isinstance(value, bytes) or is_binary(column.arrow) else "text"
     cure = f"pass --types {column.name}={suited}"
     verb = f"is {_KIND_NAMES[type(value)]}"
     return misfit(row, column.name, column.arrow, shown, cure, verb=verb)

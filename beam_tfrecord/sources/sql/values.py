@@ -7,7 +7,6 @@ reserved number. Read as a date or time, that number would be silently wrong.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -21,12 +20,9 @@ from beam_tfrecord.sources.sql.database import Column, Misfit, Rows
 _DAY_US = 86_400_000_000
 
 
-@dataclasses.dataclass(frozen=True)
-class Infinities:
-    """The numbers by which a driver represents ``infinity`` and ``-infinity``."""
-
-    days: Mapping[int, str]
-    ticks: Mapping[int, str]
+# What the numbers of a driver for ``infinity`` and ``-infinity`` stand for: under 32 those of dates
+# and under 64 those of timestamps.
+Infinities = Mapping[int, Mapping[int, str]]
 
 
 def convert_batch(
@@ -72,15 +68,13 @@ def _odd_moments(values: pa.Array, infinities: Infinities) -> dict[int, str]:
         found = _odd_moments(values.flatten(), infinities)
         parents = pc.list_parent_indices(values) if found else []
         return {parents[item].as_py(): text for item, text in found.items()}
-    if pa.types.is_date32(of):
-        reserved = infinities.days
-    elif pa.types.is_timestamp(of):
-        reserved = infinities.ticks
+    if pa.types.is_date32(of) or pa.types.is_timestamp(of):
+        reserved = infinities[of.bit_width]
     elif pa.types.is_time64(of) and of.unit == "us":
         reserved = {_DAY_US: "24:00:00"}
     else:
         return {}
-    numbers = values.view(pa.int32() if pa.types.is_date32(of) else pa.int64())
+    numbers = values.view(pa.int32() if of.bit_width == 32 else pa.int64())
     is_odd = pc.is_in(numbers, pa.array(list(reserved), numbers.type))
     rows = pc.indices_nonzero(is_odd).to_pylist()
     return {row: reserved[numbers[row].as_py()] for row in rows}

@@ -74,7 +74,7 @@ def list_records(paths: Sequence[str]) -> Iterator[InputFile]:
             Manifest.load(path)
         named += _shards_of(path) if is_dataset(path) else [path]
     datasets = functools.cache(lambda directory: dict(_listed_in(directory)))
-    for file in list_files(named, SUFFIXES, remote=True):
+    for file in list_files(named, SUFFIXES):
         as_shard = datasets(os.path.dirname(file.path)).get(file.path)
         yield file if as_shard is None else as_shard(file)
 

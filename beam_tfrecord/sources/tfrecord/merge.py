@@ -58,17 +58,10 @@ def _joined(manifests: dict[str, Manifest], *, union: bool) -> Schema:
     schemas = {os.path.dirname(path): of.schema for path, of in manifests.items()}
     if len(schemas) < len(manifests):
         schemas = {path: of.schema for path, of in manifests.items()}
-    (first, schema), *others = schemas.items()
-    for name, other in others:
-        if other.separator != schema.separator:
-            raise SchemaConflict(
-                f"nested columns are named with {schema.separator!r} in {first!r} but with "
-                f"{other.separator!r} in {name!r}: write both again with one --schema"
-            )
     names = dict.fromkeys(name for of in schemas.values() for name in of.names)
     rows = [manifest.examples for manifest in manifests.values()]
     features = tuple(_joined_feature(name, schemas, rows, union=union) for name in names)
-    return dataclasses.replace(schema, features=features)
+    return Schema(features)
 
 
 def _joined_feature(

@@ -1,24 +1,32 @@
-"""Cuts TFRecord files into units, and reads the records of a unit, with every checksum checked."""
+"""Cuts TFRecord files into units, and reads the records of a unit: checked, and as rows."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.native.values import FAULT_REASONS
+from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.tfrecord import RecordBlock, RecordFault, detect_compression, read_part
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.file_parts import incomplete
+from beam_tfrecord.sources.hive import with_partitions
+from beam_tfrecord.sources.merging import fields_inside
 from beam_tfrecord.sources.tfrecord.listing import ShardFile
 from beam_tfrecord.storage import is_in_zip, open_read
 
 # A record begins with its length and the checksum of that.
 _HEADER_BYTES = 12
 _LENGTH_BYTES = 8
+_OF_RECORD = re.compile(r"record (\d+): (.*)", re.DOTALL)
 
 
 class RecordUnit(NamedTuple):
@@ -88,11 +96,10 @@ def blocks_of(file: InputFile, start: int, stop: int, unit: RecordUnit) -> Itera
 
 
 def _damaged(file: InputFile, fault: RecordFault, compression: str) -> DataError:
-    is_other = fault.reason == FAULT_REASONS[2] and not fault.position and not compression
-    if is_other:
+    if fault.reason == FAULT_REASONS[2] and not fault.position and not compression:
         with opened(file) as stream:
             has_none = stream.read(_HEADER_BYTES)[_LENGTH_BYTES:] == bytes(4)
-        reason = "its checksums are zero" if has_none else fault.reason
+        reason = "it has no checksums" if has_none else "it does not begin with a record"
         return incomplete(file, "TFRecord", ValueError(reason))
     cure = "restore the file, or leave it out"
     if isinstance(file, ShardFile):
@@ -100,15 +107,38 @@ def _damaged(file: InputFile, fault: RecordFault, compression: str) -> DataError
     return DataError(f"{file.name} is damaged at {fault.where}: {fault.reason}: {cure}")
 
 
-def split_rows(block: RecordBlock, batch_rows: int) -> Iterator[RecordBlock]:
-    """Yield a block in blocks of at most `batch_rows` records, each with its own bytes."""
-    ends = np.append(block.starts, len(block.data))
-    for first in range(0, max(1, len(block.starts)), batch_rows):
-        starts = ends[first : first + batch_rows + 1]
-        begin = int(starts[0])
-        yield RecordBlock(
-            block.data[begin : int(starts[-1])],
-            starts[:-1] - begin,
-            block.position + begin,
-            block.first_record + first,
-        )
+class RowReader:
+    """Decodes blocks of records of one file."""
+
+    def __init__(self, file: InputFile, schema: pa.Schema, *, union: bool) -> None:
+        inside = pa.schema([field for field in schema if field.name not in dict(file.partitions)])
+        stored = Schema.from_arrow(inside)
+        if isinstance(file, ShardFile):
+            stored = Manifest.load(file.manifest).schema
+            inside = pa.schema(fields_inside(schema, stored.names, file, union=union))
+        self._file = file
+        self._schema = schema
+        self._inside = inside
+        self._decoder = Decoder(stored, inside.names)
+
+    def rows(self, block: RecordBlock) -> pa.RecordBatch:
+        """Return the rows of a block."""
+        try:
+            found = self._decoder.decode(block.data, block.starts)
+        except DataError as error:
+            raise DataError(self._located(str(error), block)) from error
+        for field, array in zip(self._inside, found.columns, strict=True):
+            if array.null_count and not field.nullable:
+                at = array.is_null().index(True).as_py()
+                message = f"record {at}: a value of column {field.name!r} is missing"
+                raise DataError(self._located(message, block))
+        if len(self._inside):
+            found = pa.RecordBatch.from_arrays(found.columns, schema=self._inside)
+        return with_partitions(found, self._file, self._schema)
+
+    def _located(self, message: str, block: RecordBlock) -> str:
+        """Return a message with the number of the record within the file."""
+        first, name = block.first_record, self._file.name
+        if (found := _OF_RECORD.match(message)) is not None:
+            return f"{name} record {first + int(found[1])}: {found[2]}"
+        return f"{name}, in the records from {first} on: {message}"

@@ -28,6 +28,7 @@ from beam_tfrecord.records.examples import (
 from beam_tfrecord.records.framed import framed_batch
 from beam_tfrecord.records.tfrecord import RecordBlock
 from beam_tfrecord.sources.base import MOST_NOTES, Chunk, InputFile, Scan, Source, Unit, altered
+from beam_tfrecord.sources.file_parts import sliced
 from beam_tfrecord.sources.files import FileSource, as_paths
 from beam_tfrecord.sources.merging import joined_schema
 from beam_tfrecord.sources.tfrecord.listing import (
@@ -37,8 +38,7 @@ from beam_tfrecord.sources.tfrecord.listing import (
     list_records,
 )
 from beam_tfrecord.sources.tfrecord.merge import Known, arrow_schema_of, known_records
-from beam_tfrecord.sources.tfrecord.read import Cuts, RecordUnit, blocks_of, cuts_of, split_rows
-from beam_tfrecord.sources.tfrecord.rows import RowReader
+from beam_tfrecord.sources.tfrecord.read import Cuts, RecordUnit, RowReader, blocks_of, cuts_of
 from beam_tfrecord.storage import absolute_path, is_directory, is_remote
 
 # Examples of other programs compress about so well; it only decides how units are grouped.
@@ -133,10 +133,11 @@ class Tfrecord(UnionOption, FileSource):
         is_framed = self.copies
         convert = framed_batch if is_framed else RowReader(file, schema, union=self.union).rows
         for block in _unit_blocks(unit):
-            for part in split_rows(block, batch_rows):
-                row, address = part.first_record - first, (f"{file.name} record ", first)
+            row, address = block.first_record - first, (f"{file.name} record ", first)
+            for data in sliced(convert(block), batch_rows):
                 origin = Origin(unit.name, unit.index, row, address=address)
-                yield Batch(convert(part), origin, split, encoded=is_framed, framed=is_framed)
+                yield Batch(data, origin, split, encoded=is_framed, framed=is_framed)
+                row += data.num_rows
 
     def notes(self, files: Iterable[InputFile]) -> list[str]:
         listed = list(files)

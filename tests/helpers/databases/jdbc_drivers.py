@@ -1,4 +1,4 @@
-"""Drivers for the tests, by Maven; and statements run through them."""
+"""Drivers for the tests, from Maven Central; and statements run through them."""
 
 import os
 import shutil

@@ -149,27 +149,6 @@ H2 = {
     "timestamp(6) with time zone": texts(moment.strip("'") + "+05:30" for moment in _TS[1:]),
 }
 
-SQLITE = {
-    "integer": plain([*NUMBERS, 2**63 - 1, -(2**63) + 1, 2**53, 2**53 + 1]),
-    "int": plain([*NUMBERS, 10**12]),
-    "text": [
-        *hexed((t.encode() for t in TEXTS), "CAST(X'{}' AS TEXT)"),
-        "CAST(X'61006200' AS TEXT)",
-    ],
-    "text COLLATE NOCASE": hexed((text.encode() for text in TEXTS), "CAST(X'{}' AS TEXT)"),
-    "text COLLATE RTRIM": hexed((text.encode() for text in TEXTS), "CAST(X'{}' AS TEXT)"),
-    "varchar(9)": texts(t for t in TEXTS if "\\" not in t),
-    "blob": hexed(BYTES),
-    "real": plain([*_FRACTIONS, "9e999", "-9e999", "0.1000000000000001", "1e308"]),
-    "double": plain([*_FRACTIONS, "9e999"]),
-    "boolean": plain([0, 1]),
-    "date": texts(DATES),
-    "timestamp": _TS,
-    "numeric": plain([1, "1.5", 10, 9, "1e300", -1, "9007199254740993", "9007199254740992.0"]),
-    "decimal(10, 2)": plain(["1.25", "10", "9", "-1.5", "0.1"]),
-    "": plain([1, "1.5", 10, "9.25", 2**53 + 1, "-9e999"]),
-}
-
 DUCKDB = {
     "TINYINT": plain(NUMBERS),
     "INTEGER": plain(NUMBERS),

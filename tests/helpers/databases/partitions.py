@@ -124,7 +124,7 @@ def sqlite(path):
         connection.commit()
         connection.close()
 
-    return KeyedDatabase(keys.SQLITE, run, {"paths": str(path)})
+    return KeyedDatabase({}, run, {"paths": str(path)})
 
 
 def duckdb(path):
