@@ -32,7 +32,7 @@ from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.publish.files import Publication, put_in_place
 from beam_tfrecord.records import tfrecord
 from beam_tfrecord.rejects import SavedRejects
-from beam_tfrecord.sources.parquet import footer as parquet_open
+from beam_tfrecord.sources import typed_files
 from beam_tfrecord.stage import StageFile, StageManifest
 from beam_tfrecord.workdir.job import Job
 from beam_tfrecord.workdir.target import directory_target
@@ -322,7 +322,7 @@ def _events(event):
         # What outlasts a power cut is not the question here, and takes most of the time.
         for name in ("fsync", "fdatasync"):
             stack.enter_context(mock.patch.object(os, name))
-        spots = [(tfrecord, "open_read"), (parquet_open, "open_input")]
+        spots = [(tfrecord, "open_read"), (typed_files, "open_input")]
         spots.append((OpenedManifest, "check"))
         for owner, name in spots:
             stack.enter_context(mock.patch.object(owner, name, around(getattr(owner, name))))
