@@ -82,7 +82,7 @@ def forged(tmp_path, form, parts=b""):
             copies=DuplicateCount(2**64, b"12345678", b"87654321"),
             staged=b"\x01",
         ),
-        Column("a", "data", ("x",), np.dtype("<M8[25s]"), (None, 3)),
+        Column("a", "data", ("x",), np.dtype("<M8[25s]"), (2, 3)),
         StoredArray("a", STRUCTURED, (4,), is_fortran=True, start=80, member="a.npy"),
     ],
 )
