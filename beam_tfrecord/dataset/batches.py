@@ -142,7 +142,7 @@ class Columns:
         if unfilled:
             raise missing_error(
                 unfilled,
-                "which no tensor holds",
+                "missing values, which no tensor holds",
                 "nulls=<number> or nulls='mask', or choose other columns",
             )
         check_masks(self.masked, self.schema.names)

@@ -69,7 +69,7 @@ def arrays_of(table: pa.Table | pa.RecordBatch, schema: Schema) -> dict[str, npt
     if missing:
         raise missing_error(
             missing,
-            "which NumPy has no value for",
+            "missing values, which NumPy has no value for",
             "or choose other columns with load(columns=[…])",
         )
     return arrays
@@ -88,7 +88,7 @@ def missing_error(counts: Mapping[str, int | None], why: str, cure: str) -> Usag
     numbers = {name: "" if count is None else f"{count:,} " for name, count in counts.items()}
     columns = "missing values, ".join(f"column {name!r} has {n}" for name, n in numbers.items())
     defaults = ", ".join(f"{name!r}: …" for name in counts)
-    return UsageError(f"{columns}missing values, {why}: pass defaults={{{defaults}}}, {cure}")
+    return UsageError(f"{columns}{why}: pass defaults={{{defaults}}}, {cure}")
 
 
 def with_defaults(schema: Schema, defaults: Mapping[str, Any]) -> Schema:
