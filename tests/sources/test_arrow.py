@@ -271,3 +271,16 @@ def test_the_reader_takes_the_options_of_parquet(tmp_path):
     batches = list(bt.ReadFromArrow(path, columns=["name"], batch_rows=7).batches())
     assert {batch.data.schema.names[0] for batch in batches} == {"name"}
     assert max(batch.num_rows for batch in batches) == 7
+
+
+def test_a_filter_keeps_the_values_of_nested_lists_of_fixed_size(tmp_path):
+    rows = 1000
+    pairs = pa.FixedSizeListArray.from_arrays(pa.array(range(6 * rows)), 2)
+    lists = pa.FixedSizeListArray.from_arrays(pairs, 3)
+    table = pa.table({"id": range(rows), "x": lists})
+    pa.feather.write_feather(table, tmp_path / "a.arrow", compression="uncompressed")
+    # Batches of 100 rows are slices of the file's record batch.
+    read = bt.ReadFromArrow(tmp_path / "a.arrow", filter="id > 250 and id <> 300", batch_rows=100)
+    found = {row["id"]: row["x"] for batch in read.batches() for row in batch.rows()}
+    values = lists.to_pylist()
+    assert found == {row: values[row] for row in range(251, rows) if row != 300}

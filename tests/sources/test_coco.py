@@ -12,12 +12,12 @@ import pytest
 from PIL import Image
 
 import beam_tfrecord as bt
-from beam_tfrecord import storage
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.sources.coco import rows
 from beam_tfrecord.sources.coco.rows import COLUMNS
 from beam_tfrecord.sources.coco.source import Coco
-from beam_tfrecord.workdir import object_file
+from beam_tfrecord.sources.groups import Group
+from beam_tfrecord.workdir import stored_plan
 from tests.helpers.reading import good_rows, messages_of
 from tests.sources.made_images import encoded, exif, jpeg, picture, write_tree
 
@@ -118,8 +118,9 @@ def test_rows_do_not_depend_on_batches_units_or_the_order_of_parts(tmp_path, mon
     source = Coco(path, **options)
     units = source.all_units(source.all_scans())
     assert len(units) == 6
-    object_file.save(str(tmp_path / "plan"), units)
-    assert object_file.load(str(tmp_path / "plan")) == units
+    groups = [Group(0, 0, tuple(units))]
+    stored_plan.save_groups(str(tmp_path), groups)
+    assert stored_plan.load_groups(str(tmp_path), source) == groups
     for batch_rows in (1, 5, 100):
         assert good_rows(source, batch_rows=batch_rows) == expected
     content = json.loads(path.read_text())
@@ -379,20 +380,6 @@ def test_texts_may_be_ids_and_annotations_lacking(tmp_path):
     del content["annotations"]
     path.write_text(json.dumps(content))
     assert good_rows(Coco(path))[0]["image/object/class/label"] == []
-
-
-def test_a_file_is_read_once_for_all_units(tmp_path, monkeypatch):
-    path = some_objects(tmp_path)
-    calls = []
-
-    def opened(path, **options):
-        calls.append(path)
-        return storage.open_read(path, **options)
-
-    monkeypatch.setattr("beam_tfrecord.sources.coco.content.open_read", opened)
-    monkeypatch.setattr(rows, "_UNIT_IMAGES", 2)
-    assert len(good_rows(Coco(path, base=str(tmp_path / "val")))) == 6
-    assert calls == [str(path)]
 
 
 def test_options_are_checked(tmp_path):

@@ -4,7 +4,6 @@ import contextlib
 import csv
 import datetime
 import decimal
-import gzip
 import random
 import re
 
@@ -13,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.sources.csv.formats import Format, formats_of
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.sources.csv.formats import Format
 from beam_tfrecord.sources.csv.source import Csv
 from tests.helpers.reading import rejects_of, rows_in
 
@@ -301,72 +300,8 @@ def test_a_column_of_other_type_is_as_without_formats(tmp_path):
     assert inferred[0] == inferred[1]
 
 
-@pytest.mark.slow
-def test_lines_and_units_do_not_matter(tmp_path):
-    lines = ["id;at;x"] + [f'{n};"{n % 28 + 1}.5.2024";{n},5' for n in range(300)]
-    lines[200] = "199;1.5.2024;12.3"
-    lines[210] = "209;soon;1"
-    text = "\n# note\n".join(lines)
-    (tmp_path / "x.csv").write_text(text)
-    (tmp_path / "y.csv.gz").write_bytes(gzip.compress(text.encode()))
-    found = []
-    for name in ("x.csv", "y.csv.gz"):
-        for chunk_bytes in (60, 2**20):
-            options = {
-                "delimiter": ";",
-                "decimal": ",",
-                "date_formats": ["%d.%m.%Y"],
-                "comment": "#",
-                "chunk_bytes": chunk_bytes,
-            }
-            source = Csv(tmp_path / name, types={"at": "date", "x": "float64"}, **options)
-            assert rejected(source) == [(f"{name}:401", "12.3"), (f"{name}:421", "soon")]
-            inferred = Csv(tmp_path / name, **options)
-            kinds = [
-                inferred.infer(unit).kinds for unit in inferred.all_units(inferred.all_scans())
-            ]
-            first = {one.text: one.line for unit in kinds for found in unit for one in found}
-            assert (first["12.3"], first["soon"]) == (401, 421)
-            schema = inferred.schema()
-            found.append((schema, column(inferred, "x"), column(inferred, "at")))
-    assert all(one == found[0] for one in found)
-    assert found[0][0].types == [pa.int64(), pa.string(), pa.string()]
-
-
-def test_rows_with_other_numbers_of_fields_take_no_part(tmp_path):
-    path = written(tmp_path / "x.csv", ["a", "b"], ["1,5", "2"], ["x", "y", "z"], ["w"], ["3", "4"])
-    for decimal_mark in (",", "."):
-        source = Csv(path, delimiter=";", decimal=decimal_mark)
-        first = pa.float64() if decimal_mark == "," else pa.string()
-        assert source.schema().types == [first, pa.int64()]
-        assert [place for place, _ in rejected(source)] == ["x.csv:3", "x.csv:4"]
-
-
-def test_a_faulty_value_is_reported_as_it_is_written(tmp_path):
-    path = written(tmp_path / "x.csv", ["id", "x"], [1, "1.5"])
-    source = Csv(path, delimiter=";", decimal=",", types={"x": "float64"})
-    with pytest.raises(DataError, match=r"column 'x' is '1\.5' in x\.csv:2, which is not"):
-        list(source.batches())
-
-
 def test_formats_that_are_not_used_change_nothing(tmp_path):
     path = written(tmp_path / "x.csv", ["id"], [1])
     files = list(Csv(path).files())
     assert not {"date_formats", "null_in", "thousands", "decimal"} & {*Csv(path).options_for(files)}
     assert Csv(path, decimal=",").options_for(files)["decimal"] == ","
-    assert formats_of(Csv(path), ["a"]) == {}
-
-
-def test_a_dataset_is_written(tmp_path):
-    rows = [["when", "price", "age"], ["31.12.2024", "1.234,5", "-1"]]
-    path = written(tmp_path / "x.csv", *rows)
-    bt.write(
-        *(path, tmp_path / "out"),
-        delimiter=";",
-        date_formats=["%d.%m.%Y"],
-        thousands=".",
-        decimal=",",
-        null_in=["age=-1"],
-    )
-    (row,) = bt.load(tmp_path / "out").rows()
-    assert row["price"] == 1234.5

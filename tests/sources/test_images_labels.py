@@ -72,21 +72,6 @@ def test_booleans_are_labels(table):
     assert told(by_name) == [(0, "True"), (1, "False"), (0, "True")]
 
 
-def test_names_alone_are_read_where_a_piece_has_none(table):
-    path = labelled(table, "cat", "dog", "cat")
-    other = labelled(table.with_stem("u"), None)
-    source = Images([path, other], columns=["label_name"])
-    names = [row["label_name"] for row in good_rows(source)]
-    assert names == ["cat", "dog", "cat"]
-    assert messages_of(source) == ["a.jpg has no class"]
-
-
-def test_classes_do_without_the_other_columns(table):
-    path = labelled(table, "cat", "dog", "cat")
-    source = Images(path, columns=["label", "label_name"])
-    assert told(source) == [(0, "cat"), (1, "dog"), (0, "cat")]
-
-
 @pytest.mark.parametrize("text", ["", "\n", " \n\n"])
 def test_labels_without_a_name_are_refused(table, tmp_path, text):
     (tmp_path / "labels.txt").write_text(text)

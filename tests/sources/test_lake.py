@@ -115,23 +115,6 @@ def test_delta_has_the_rows_of_each_version(delta, version, count):
     assert len(rows_of(source)) == count
 
 
-def test_delta_columns_are_those_of_the_table(delta):
-    schema = make_source(delta).schema()
-    assert schema.remove_metadata().field("price").type == pa.decimal128(10, 2)
-    assert all(field.nullable for field in schema)
-    assert make_source(delta, columns=["new", "id"]).schema().names == ["new", "id"]
-    with pytest.raises(UsageError, match="did you mean 'city'"):
-        make_source(delta, columns=["citi"]).schema()
-
-
-def test_units_and_batches_have_no_influence(delta, monkeypatch):
-    source = make_source(delta)
-    expected = rows_of(source)
-    assert rows_of(source, batch_rows=1) == expected
-    monkeypatch.setattr(LakeTable, "unit_bytes", 100)
-    assert rows_of(source) == expected
-
-
 def test_a_delta_table_is_written_once_for_each_version(delta, tmp_path):
     output = tmp_path / "out"
     manifest = bt.write(delta, output, key="id")
@@ -204,16 +187,6 @@ def test_a_vacuumed_version_is_refused_by_its_file(delta):
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
     with pytest.raises(InputChanged, match=r"no such file.*vacuumed, read a newer version"):
         list(source.files())
-
-
-def test_a_table_vacuumed_while_it_is_read_is_found(delta):
-    source = make_source(delta)
-    units = source.all_units(source.all_scans())
-    os.remove(units[-1].file.path)
-    with pytest.raises(
-        InputChanged, match="removed while it was read: if the table was vacuumed, read a"
-    ):
-        list(source.read_unchanged(units[-1], source.merge(())))
 
 
 def test_mapped_columns_and_deletion_vectors_are_honoured(tmp_path, monkeypatch):

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 
 import beam_tfrecord as bt
-from beam_tfrecord.errors import UsageError
 from beam_tfrecord.inputs import make_source
 from beam_tfrecord.selection.evaluate import rows_that_match
 from beam_tfrecord.selection.parse import parse_filter
@@ -28,8 +27,6 @@ from tests.sources.test_lake import table_of
 deltalake = Lazy("deltalake")
 
 pytestmark = pytest.mark.slow
-
-Place = tuple[str, int]
 
 
 def filtered(path, text, **options):
@@ -204,13 +201,6 @@ def test_pruning_changes_no_byte(trips, tmp_path, monkeypatch, text, shuffle):
     assert [job["rows_read"] for job in jobs] == [80, 80]
 
 
-def test_rows_keep_their_places(trips):
-    everything = places_of(make_source(trips))
-    found = places_of(filtered(trips, "id between 33 and 47"))
-    assert {row["id"] for row in found.values()} == set(range(33, 48))
-    assert found.items() <= everything.items()
-
-
 def test_a_file_of_another_partition_is_not_even_opened(trips, tmp_path, monkeypatch):
     text = "city = 'LA' and id < 50"
     source = filtered(trips, text)
@@ -231,14 +221,6 @@ def test_a_file_of_another_partition_is_not_even_opened(trips, tmp_path, monkeyp
     before_ns = (tmp_path / "out" / "job.json").stat().st_mtime_ns
     bt.write(trips, tmp_path / "out", filter=text)
     assert (tmp_path / "out" / "job.json").stat().st_mtime_ns == before_ns
-
-
-def test_all_files_may_be_excluded(trips, tmp_path):
-    assert bt.write(trips, tmp_path / "out", filter="id < 0").examples == 0
-    with pytest.raises(UsageError, match="column 'idd' of --filter is not in the input"):
-        bt.write(trips, tmp_path / "other", filter="idd < 0")
-    with pytest.raises(UsageError, match="--filter compares column 'id'"):
-        bt.write(trips, tmp_path / "other", filter="id < 'a'")
 
 
 def test_deleted_rows_are_not_counted_as_pruned(tmp_path, monkeypatch):

@@ -5,11 +5,8 @@ from __future__ import annotations
 import dataclasses
 import logging
 import pickle
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +16,6 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists, UsageError
 from beam_tfrecord.sources.sql import read as sql_read
 from beam_tfrecord.sources.sql.database import Column, ConnectionLost, Engine, Rows
-from beam_tfrecord.sources.sql.plan import ranges
 from beam_tfrecord.sources.sql.read import read_partition
 from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.lazy import Lazy
@@ -56,11 +52,6 @@ def parts(tmp_path):
 
 
 # --- partitions
-
-
-def test_ranges_are_open_at_both_ends():
-    assert ranges('"k"', ["5"], nullable=False) == ['"k" < 5', '"k" >= 5']
-    assert ranges('"k"', [], nullable=True) == [""]
 
 
 @pytest.mark.parametrize(
@@ -242,31 +233,6 @@ def test_a_unit_does_not_grow_with_the_number_of_partitions(parts):
     assert sizes[1] < sizes[0] + 100
 
 
-def test_everything_that_travels_survives_pickling(parts):
-    def copy(value: Any) -> Any:
-        return pickle.loads(pickle.dumps(value))
-
-    source = copy(Sql(parts, table="t", partitions=3))
-    assert source == Sql(parts, table="t", partitions=3)
-    (scan,) = copy(source.all_scans())
-    units = copy(source.units([scan]))
-    assert [unit.name for unit in units] == ["t:0", "t:1", "t:2"]
-    schema = copy(source.merge([copy(source.infer(scan))]))
-    rows = [row for unit in units for row in rows_in(copy(source).read(unit, schema))]
-    assert [row["id"] for row in rows] == list(range(1000))
-
-
-def test_the_last_partition_ends_the_moment(parts):
-    source = Sql(parts, table="t", partitions=3)
-    scans = source.all_scans()
-    schema, units = source.schema(scans), source.all_units(scans)
-    for unit in units[:-1]:
-        list(source.read(unit, schema))
-    assert len(sql_read._holders) == 1
-    list(source.read(units[-1], schema))
-    assert sql_read._holders == {}
-
-
 # --- dropped connections and counts
 
 
@@ -429,40 +395,4 @@ def test_what_is_wrong_is_told_in_one_line(trips, options, kind, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_job_fails_with_the_same_line(trips, tmp_path):
-    with pytest.raises(UsageError, match=r"^table 'x' is not in trips\.db: correct --table"):
-        bt.write(trips, tmp_path / "out", source_options={"table": "x"})
-    assert not (tmp_path / "out" / "manifest.json").exists()
-    assert sql_read._holders == {}
-
-
-def test_no_shuffle_asks_the_source_for_an_order(trips, tmp_path):
-    from beam_tfrecord.jobs.settings import make_settings
-    from beam_tfrecord.options.jobs import WriteOptions
-
-    for shuffle in (True, False):
-        made = make_settings(
-            WriteOptions(trips, tmp_path / "o", shuffle=shuffle, source_options={"table": "t"})
-        )
-        assert isinstance(made.source, Sql)
-        assert made.source.ordered is not shuffle
-
-
 # --- the bench
-
-
-@pytest.mark.slow
-def test_the_bench_measures_and_tells(tmp_path):
-    names = "sqlite_fetchmany,sqlite_write"
-    done = subprocess.run(
-        [sys.executable, ROOT / "scripts/bench/sql.py", "--quick", "--cases", names],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("'rows': 20000") == 2
-    first_cells = [line.split("|")[1].strip() for line in done.stdout.splitlines() if line]
-    assert first_cells[2:4] == names.split(",")
-    assert first_cells[-1] == "SQLite end to end, of fetchmany alone"

@@ -132,7 +132,6 @@ def test_postgres_values_that_arrow_has_not_are_misfits_and_text(
     ("declared", "literal", "text"),
     [
         ("date", "'0000-00-00'", "0000-00-00"),
-        ("date", "'2024-00-00'", "2024-00-00"),
         ("datetime", "'0000-00-00'", "0000-00-00 00:00:00"),
     ],
 )
@@ -161,12 +160,9 @@ def test_arrays_are_read_as_text(postgres, h2, arrays):
 
 WANTED = [
     ("bigint", "7", pa.int32(), [7, None]),
-    ("numeric(20, 0)", "9223372036854775807", pa.int64(), [2**63 - 1, None]),
     ("numeric(20, 0)", "18446744073709551615", pa.uint64(), [2**64 - 1, None]),
-    ("int", "7", pa.float64(), [7.0, None]),
     ("timestamp(9)", "timestamp '2024-01-02 03:04:05'", US, ["2024-01-02 03:04:05.000000", None]),
     ("numeric(10, 2)", "1.50", pa.decimal128(20, 4), ["1.5000", None]),
-    ("varchar(9)", "'é'", pa.large_string(), ["é", None]),
     ("varbinary(9)", "X'00ff'", pa.string(), ["00ff", None]),
 ]
 

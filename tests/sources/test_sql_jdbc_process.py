@@ -269,15 +269,6 @@ def test_jars_staged_with_a_job_are_found_on_its_workers(tmp_path, monkeypatch):
     assert local_jars(("/elsewhere/driver-1.0.jar",)) == (str(staged),)
 
 
-def test_coordinates_that_maven_central_does_not_know(tmp_path, monkeypatch):
-    monkeypatch.setattr(JavaJarServer, "JAR_CACHE", str(tmp_path))
-    with pytest.raises(
-        UsageError, match=r"cannot read driver jar '.*none-1.0.jar' \(.+\): correct"
-    ):
-        local_jars(("org.example.invalid:none:1.0",))
-    assert not list(tmp_path.rglob("*.jar"))
-
-
 def test_jars_are_sent_along_with_a_job(tmp_path, monkeypatch):
     from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
     from apache_beam.testing.test_pipeline import TestPipeline

@@ -19,14 +19,13 @@ from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists, Usa
 from beam_tfrecord.sources.tfrecord.source import Tfrecord, copying
 from tests.helpers.effort import examples
 from tests.helpers.records import (
-    damage_record,
     example,
     framed,
     masked_crc,
     read_records,
     write_records,
 )
-from tests.native.reference import wire
+from tests.native import wire
 from tests.whole.changing import at_moment
 
 
@@ -405,15 +404,6 @@ def test_a_record_that_no_example_can_be_is_refused_by_its_length(tmp_path, befo
         bt.write(path, tmp_path / "out")
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_damaged_and_torn_files_are_refused_with_their_place(tmp_path, suffix):
-    path = tmp_path / f"a.tfrecord{suffix}"
-    write_records(path, [example(n=number) for number in range(500)])
-    path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(DataError, match=rf"a\.tfrecord{suffix} is damaged at byte \d+ \(record "):
-        bt.write(path, tmp_path / "out")
-
-
 @given(bit=st.integers(0, 8 * 2000), copies=st.booleans())
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 def test_any_flipped_bit_is_refused(tmp_path_factory, bit, copies):
@@ -426,18 +416,6 @@ def test_any_flipped_bit_is_refused(tmp_path_factory, bit, copies):
     with pytest.raises(DataError, match=r"^a\.tfrecord (is|has) ") as caught:
         list(source.batches())
     assert "\n" not in str(caught.value)
-
-
-def test_damage_is_found_where_it_is_in_a_file_of_many_units(tmp_path, monkeypatch):
-    monkeypatch.setattr(Tfrecord, "unit_bytes", 1000)
-    write_records(tmp_path / "a.tfrecord", [example(n=number) for number in range(500)])
-    units = Tfrecord(tmp_path / "a.tfrecord").all_units(
-        Tfrecord(tmp_path / "a.tfrecord").all_scans()
-    )
-    assert len(units) > 10
-    damage_record(tmp_path / "a.tfrecord", 250)
-    with pytest.raises(DataError, match=r"a\.tfrecord is damaged at byte \d+ \(record 250\)"):
-        bt.write(tmp_path / "a.tfrecord", tmp_path / "out")
 
 
 def test_units_begin_at_records_whatever_records_hold(tmp_path, monkeypatch):
@@ -474,20 +452,6 @@ def test_a_shard_and_a_file_of_others_do_not_mix(made, tmp_path):
     write_records(tmp_path / "z.tfrecord", FOREIGN)
     with pytest.raises(UsageError, match=r"is of a dataset but .*z\.tfrecord is not"):
         bt.write([made, tmp_path / "z.tfrecord"], tmp_path / "out")
-
-
-@pytest.mark.slow
-def test_a_pipeline_reads_columns(made, tmp_path):
-    with bt.pipeline() as root:
-        rows = root | bt.ReadFromTFRecord(made, columns=["id"])
-        _ = rows | bt.MapRows(_doubled) | bt.WriteToTFRecord(f"{tmp_path}/out/")
-    assert sorted(row["id"] for row in bt.load(tmp_path / "out").rows()) == [
-        2 * number for number in range(600)
-    ]
-
-
-def _doubled(row: dict[str, int]) -> dict[str, int]:
-    return {"id": 2 * row["id"]}
 
 
 @pytest.mark.slow_after(1)
