@@ -76,18 +76,6 @@ def test_a_note_that_is_not_whole_is_no_obstacle(killed):
     assert not (killed / ".tmp-0a").exists()
 
 
-def test_shards_of_every_try_go(killed):
-    directory = killed / ".tmp-0a"
-    again = tuple((f"again-{n}", NEW[n], len(f"shard {n}")) for n in range(2))
-    for temporary, _, nbytes in again:
-        (directory / temporary).write_text("s" * nbytes)
-    Note(again, (), frozenset()).after(Note.load(str(directory))).save(str(directory))
-    clear_leftovers(Target(str(killed)), keep=str(directory))
-    assert visible_names(killed) == ["notes.txt"]
-    assert (directory / "shard-0").read_text() == "shard 0"
-    assert (directory / "again-0").read_text() == "sssssss"
-
-
 def test_what_tries_before_have_named_otherwise_goes_and_what_is_not_theirs_stays(
     killed,
 ):
@@ -97,14 +85,6 @@ def test_what_tries_before_have_named_otherwise_goes_and_what_is_not_theirs_stay
     note = Note(only, (), frozenset()).after(Note.load(directory))
     remove_replaced(Target(str(killed)), note, {OLD}, lambda: None)
     assert visible_names(killed) == [OLD, NEW[1], "notes.txt"]
-
-
-def test_what_tries_before_have_written_otherwise_goes(killed):
-    directory = str(killed / ".tmp-0a")
-    (killed / "labels.txt").write_text("cat")
-    note = Note((), (("labels.txt", "0" * 16),), frozenset()).after(Note.load(directory))
-    remove_replaced(Target(str(killed)), note, set(), lambda: None)
-    assert not (killed / "labels.txt").exists()
 
 
 def test_a_job_that_is_publishing_is_spared_and_one_that_may_be_at_work(killed):
