@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import sqlite3
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.batch import Origin
 from beam_tfrecord.sources.csv.source import Csv
 
 
@@ -21,10 +18,6 @@ def addresses(batches):
         for batch in batches
         for row in batch.origin.row_numbers(batch.num_rows)
     ]
-
-
-def test_without_an_address_unit_and_row_are_shown():
-    assert Origin("part", 0, 5).address_of(7) == "part row 7"
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -42,17 +35,6 @@ def test_rows_of_text_are_named_by_line(tmp_path, end, last, rows):
         file.write(text.encode())
     expected = [f"b.csv.gz row {row}" for row in range(rows)]
     assert addresses(bt.ReadFromCsv(tmp_path / "b.csv.gz").batches()) == expected
-
-
-def test_a_file_in_several_units_has_its_own_lines(tmp_path):
-    (tmp_path / "a.csv").write_text("id\n" + "".join(f"{i}\n" for i in range(100)))
-    source = Csv(tmp_path / "a.csv", chunk_bytes=40)
-    units = source.all_units(source.all_scans())
-    assert len(units) > 3
-    found = addresses(
-        batch for unit in units for batch in source.read(unit, pa.schema([("id", pa.int64())]))
-    )
-    assert found == [f"a.csv:{line}" for line in range(2, 102)]
 
 
 @pytest.mark.parametrize("batch_rows", [1, 2, 100])
@@ -87,21 +69,6 @@ def test_rows_of_parquet_are_counted_in_the_file(tmp_path):
     assert len(units) == 3
     found = addresses(batch for unit in units for batch in source.read(unit, table.schema))
     assert found == [f"a.parquet row {row}" for row in range(9)]
-
-
-def test_rows_of_arrays_are_indices(tmp_path):
-    np.save(tmp_path / "x.npy", np.arange(3))
-    reader = bt.ReadFromNumpy(tmp_path / "x.npy")
-    assert addresses(reader.batches()) == [f"x.npy row {row}" for row in range(3)]
-
-
-def test_rows_of_a_table_are_named_by_their_key(tmp_path):
-    with sqlite3.connect(tmp_path / "shop.db") as connection:
-        connection.execute("CREATE TABLE sales (id INTEGER PRIMARY KEY, price REAL)")
-        connection.execute("INSERT INTO sales VALUES (7, 1.5), (9, 2.5)")
-    connection.close()
-    reader = bt.ReadFromSql(f"sqlite:///{tmp_path}/shop.db", table="sales")
-    assert addresses(reader.batches()) == ["sales where id is 7", "sales where id is 9"]
 
 
 def fails_on_three(row: dict) -> dict:

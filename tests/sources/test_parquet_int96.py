@@ -67,26 +67,6 @@ def test_the_dataset_says_microseconds(tmp_path):
     assert bt.load(tmp_path / "out").schema.to_arrow().field("at").type == pa.timestamp("us")
 
 
-def test_inside_lists_and_structs(tmp_path):
-    lists = pa.array(
-        [[micros(FAR[0])], None, [micros(NEAR[0]), None]], pa.list_(pa.timestamp("us"))
-    )
-    structs = pa.StructArray.from_arrays([timestamps([FAR[1], None, NEAR[1]])], ["in"])
-    path = write(tmp_path / "x.parquet", NEAR, many=lists, struct=structs)
-    (batch,) = Parquet(str(path)).batches()
-    assert batch.data.column("many").type.value_type == pa.timestamp("us")
-    assert batch.data.column("many").flatten().cast("int64").to_pylist() == [
-        micros(FAR[0]),
-        micros(NEAR[0]),
-        None,
-    ]
-    assert batch.data.column("struct").field(0).cast("int64").to_pylist() == [
-        micros(FAR[1]),
-        None,
-        micros(NEAR[1]),
-    ]
-
-
 US, NS = pa.timestamp("us"), pa.timestamp("ns")
 NESTED = {
     "list": (pa.list_, lambda value: [value]),

@@ -83,12 +83,6 @@ def test_a_wrong_crc_is_named(tmp_path, kind, method):
     assert "\n" not in str(raised.value)
 
 
-def test_a_bad_row_has_the_address_of_its_member(tmp_path):
-    path = make_zip(tmp_path / "a.zip", {"train/x.csv": "id,x\n1,2\n3\n"})
-    with pytest.raises(DataError, match=r"in a\.zip/train/x\.csv:3 has 1 field"):
-        rows_of(Csv(str(path)))
-
-
 def names(*paths, **options):
     return [file.name for file in make_source(paths, **options).files()]
 
@@ -309,12 +303,3 @@ def test_a_dataset_in_a_zip_file_keeps_its_splits(tmp_path):
     assert {name: of.examples for name, of in manifest.splits.items()} == {
         name: of.examples for name, of in bt.load(tmp_path / "ds").manifest.splits.items()
     }
-
-
-def test_a_large_parquet_member_is_read_by_row_groups(tmp_path):
-    table = pa.table({"x": pa.array(range(100_000))})
-    sink = io.BytesIO()
-    pq.write_table(table, sink, row_group_size=1000)
-    path = make_zip(tmp_path / "a.zip", {"x.parquet": sink.getvalue()})
-    source = make_source(path)
-    assert [row["x"] for row in rows_of(source)] == list(range(100_000))
