@@ -287,19 +287,6 @@ def test_words_that_are_null_are_not_remarked(tmp_path):
     assert remark.startswith("b: 'n/a' in x.csv:2 is text: if it means missing")
 
 
-def test_a_column_of_other_type_is_as_without_formats(tmp_path):
-    rows = [["a", "b", "c", "d", "e"], ["true", "x", "", "NA", "5"], ["false", "NA", "", "", "1e3"]]
-    path = tmp_path / "x.csv"
-    path.write_text("\n".join(";".join(row) for row in rows).replace(";;", ';"";') + "\n")
-    plain = Csv(path, delimiter=";")
-    formatted = Csv(path, delimiter=";", decimal=",", date_formats=["%d.%m.%Y"])
-    assert formatted.schema() == plain.schema()
-    for name in plain.schema().names:
-        assert column(formatted, name) == column(plain, name)
-    inferred = [source.inferred()[1] for source in (plain, formatted)]
-    assert inferred[0] == inferred[1]
-
-
 def test_formats_that_are_not_used_change_nothing(tmp_path):
     path = written(tmp_path / "x.csv", ["id"], [1])
     files = list(Csv(path).files())

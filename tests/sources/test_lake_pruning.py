@@ -201,28 +201,6 @@ def test_pruning_changes_no_byte(trips, tmp_path, monkeypatch, text, shuffle):
     assert [job["rows_read"] for job in jobs] == [80, 80]
 
 
-def test_a_file_of_another_partition_is_not_even_opened(trips, tmp_path, monkeypatch):
-    text = "city = 'LA' and id < 50"
-    source = filtered(trips, text)
-    unread = not_opened(source, monkeypatch)
-    assert len(unread) == 4
-    assert all("NYC" in name for name in unread)
-    before = bt.plan(trips, tmp_path / "o")["input"]
-    planned = bt.plan(trips, tmp_path / "o", filter=text)["input"]
-    assert (planned["rows"], planned["rows_not_read"]) == (80, 60)
-    assert planned["bytes_not_read"] > before["bytes"] * 0.7
-    manifest = bt.write(trips, tmp_path / "out", filter=text)
-    assert manifest.examples == 20
-    # The manifest names all files of the snapshot, with the sizes in the log.
-    stored = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    listed = stored["generations"][0]["source"]["files"]
-    assert len(listed) == 8
-    assert all(file["bytes"] > 0 for file in listed)
-    before_ns = (tmp_path / "out" / "job.json").stat().st_mtime_ns
-    bt.write(trips, tmp_path / "out", filter=text)
-    assert (tmp_path / "out" / "job.json").stat().st_mtime_ns == before_ns
-
-
 def test_deleted_rows_are_not_counted_as_pruned(tmp_path, monkeypatch):
     path = handmade_delta(tmp_path / "t", FEATURES, deletionVector=deletion_vector([2, 4, 5, 9]))
     # Its row groups have four rows, of which three, two and one are left.

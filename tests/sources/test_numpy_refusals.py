@@ -38,10 +38,6 @@ class TestNames:
             "column 'nope' of --types is not in the input: the columns are a, raw, b"
         )
 
-    def test_a_type_for_an_array_that_is_not_wanted_is_fine(self, path):
-        source = Numpy(path, columns=["a"], types={"raw": "bfloat16"})
-        assert source.schema().names == ["a"]
-
     def test_columns_of_fields_and_paths_are_listed(self, tmp_path):
         (tmp_path / "year=1").mkdir()
         array = np.zeros(2, [("x", "f4"), ("y", "f4")])
@@ -49,23 +45,6 @@ class TestNames:
         source = Numpy(tmp_path, columns=["year", "nope"])
         assert _refusal(source).endswith("the columns are x, y, year")
         assert Numpy(tmp_path, columns=["year", "y"]).schema().names == ["year", "y"]
-
-
-class TestTypes:
-    """Raw bytes become values of one dtype with a meaning."""
-
-    @pytest.mark.parametrize(
-        ("dtype", "message"),
-        [
-            ("i1,i1", "array 'data' of x.npy holds raw bytes (|V2) without a type"),
-            ("V2", "array 'data' of x.npy holds raw bytes (|V2) without a type"),
-            ("O", "array 'data' of x.npy has values of |V2, which --types cannot make object"),
-        ],
-    )
-    def test_a_type_that_raw_bytes_cannot_have_is_refused(self, tmp_path, dtype, message):
-        np.save(tmp_path / "x.npy", np.zeros(2, "V2"))
-        refusal = _refusal(Numpy(tmp_path / "x.npy", types={"data": dtype}))
-        assert refusal.startswith(message)
 
 
 class TestRowsWithoutBytes:
@@ -139,12 +118,3 @@ class TestInMemory:
         with pytest.raises(UsageError) as caught:
             bt.ReadFromNumpy({name: np.arange(3)})
         assert str(caught.value) == message
-
-    @pytest.mark.parametrize("name", ["a/b", "../c", "x.npy", "a b\n", "日本", "a" * 65_531])
-    def test_any_other_name_is_kept(self, name):
-        (batch,) = bt.ReadFromNumpy({name: np.arange(3)}).batches()
-        assert batch.data.schema.names == [name]
-
-    def test_what_has_no_one_meaning_is_refused_at_once(self):
-        with pytest.raises(DataError, match="'a' of the arrays in memory holds Python objects"):
-            bt.ReadFromNumpy({"a": np.array([{}])})

@@ -71,12 +71,6 @@ def test_a_table_is_cut_by_the_position_of_its_rows_or_by_its_key(parts, options
     ]
 
 
-def test_rows_without_a_key_have_a_partition_of_their_own(parts):
-    found = conditions(Sql(parts, table="t", partition_column="zone", partitions=3))
-    assert found[-1] == ('"zone" IS NULL', 100)
-    assert sum(count or 0 for _, count in found) == 1000
-
-
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
 def test_rows_without_a_key_count_among_the_connections(parts, most):
     source = Sql(parts, table="t", partition_column="zone", partitions=4, max_connections=most)
@@ -92,19 +86,6 @@ def test_one_connection_is_warned_of(parts, caplog):
     assert caplog.messages == [
         "the query is read over one connection: pass --partition-column with a column to cut it by"
     ]
-
-
-def test_partitions_follow_from_rows_and_bytes_alone(parts):
-    query = "SELECT range AS id FROM range(600000)"
-    asked = {"query": query, "partition_column": "id"}
-    assert [rows for _, rows in conditions(Sql(parts, **asked))][:2] == [300_000, 300_000]
-    assert [rows for _, rows in conditions(Sql(parts, max_connections=1, **asked))] == [600_000]
-
-
-def test_sqlite_is_read_over_one_connection(trips, caplog):
-    with caplog.at_level(logging.WARNING):
-        found = conditions(Sql(trips, table="t", partition_column="zone", partitions=4))
-    assert (found, caplog.messages) == ([("", 1000)], [])
 
 
 def test_a_query_is_partitioned_too(parts):

@@ -77,16 +77,6 @@ def test_blocks_hold_all_rows_in_order_whatever_their_size(h2):
             assert str(table.column(1)[-1].as_py()) == "250.00"
 
 
-def test_blocks_end_by_bytes_too(h2):
-    # 8 MiB a block: rows of 3 MB make blocks of 3 rows.
-    sql = "SELECT REPEAT('x', 3000000) AS long FROM system_range(1, 7)"
-    with h2.engine().connect() as connection:
-        columns = connection.describe(Relation(connection.dialect.subquery(sql)))
-        found = list(connection.read(sql, columns, batch_rows=1000))
-    assert [rows.data.num_rows for rows in found] == [3, 3, 1]
-    assert {len(text) for rows in found for text in rows.data.column(0).to_pylist()} == {3000000}
-
-
 def test_long_objects_of_many_characters_are_whole(h2):
     h2.run("CREATE TABLE long (c clob, b blob)")
     h2.run("INSERT INTO long SELECT REPEAT('😀é', 50001), CAST(REPEAT('x', 70000) AS blob)")
@@ -95,38 +85,6 @@ def test_long_objects_of_many_characters_are_whole(h2):
         (rows,) = connection.read("SELECT c, b FROM long", columns, batch_rows=10)
     assert rows.data.column(0).to_pylist() == ["😀é" * 50001]
     assert rows.data.column(1).to_pylist() == [b"x" * 70000]
-
-
-def test_a_read_may_end_early(maria, postgresql, h2):
-    series = {
-        "mariadb": "SELECT seq AS n FROM seq_1_to_5000000",
-        "postgresql": "SELECT n FROM generate_series(1, 5000000) AS s(n)",
-        "h2": "SELECT x AS n FROM system_range(1, 5000000)",
-    }
-    for database in (maria, postgresql, h2):
-        with database.engine().connect() as connection:
-            sql = series[database.url.split(":")[1]]
-            columns = connection.describe(Relation(connection.dialect.subquery(sql)))
-            found = connection.read(sql, columns, batch_rows=100)
-            assert next(found).data.column(0).to_pylist() == list(range(1, 101))
-            found.close()
-
-
-@pytest.mark.parametrize(
-    ("statement", "message"),
-    [
-        ("SELECT * FROM nowhere", "NOWHERE"),
-        ("DELETE FROM trips", "DELETE"),
-        ("SELECT 1; DELETE FROM trips", "DELETE"),
-        ("SELECT nothing FROM trips", "NOTHING"),
-    ],
-)
-def test_wrong_statements_are_told_in_one_line(h2, statement, message):
-    with h2.engine().connect() as connection:
-        with pytest.raises(UsageError, match=message) as caught:
-            connection.describe(Relation(connection.dialect.subquery(statement)))
-        assert "\n" not in str(caught.value)
-        assert connection.fetch("SELECT COUNT(*) FROM trips") == [(1000,)]
 
 
 @pytest.mark.parametrize("where", ["url", "environment"])
