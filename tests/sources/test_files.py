@@ -39,15 +39,6 @@ def test_directory_takes_compressed_files_too(tmp_path):
     assert _names(tmp_path) == ["a.csv.gz", "b.CSV.ZST"]
 
 
-def test_quoted_and_expanded_glob_are_the_same(tmp_path):
-    _make(tmp_path, "deep/x/a.csv", "deep/x/b.csv", "deep/y/c.csv")
-    quoted = _list(tmp_path / "*" / "*" / "*.csv")
-    files = [tmp_path / "deep/y/c.csv", tmp_path / "deep/x/b.csv", tmp_path / "deep/x/a.csv"]
-    assert [file.name for file in quoted] == ["x/a.csv", "x/b.csv", "y/c.csv"]
-    assert _list(*files) == quoted
-    assert _list(tmp_path) == quoted
-
-
 def test_a_file_named_several_times_comes_once(tmp_path, monkeypatch):
     _make(tmp_path, "a.csv", "b.csv")
     monkeypatch.chdir(tmp_path)

@@ -1,7 +1,5 @@
 """Partition columns: what directory names mean, and the columns they make."""
 
-import datetime
-
 import pyarrow as pa
 import pytest
 
@@ -69,27 +67,6 @@ def test_missing_directory_is_refused_or_null():
 def test_column_twice_in_a_path_is_refused():
     with pytest.raises(SchemaConflict, match="column 'a' is twice in the path a=1/a=2/x"):
         partition_fields([_file("a=1/a=2/x")])
-
-
-def test_batch_gets_the_columns_of_schema():
-    schema = pa.schema(
-        [
-            ("day", pa.date32()),
-            ("id", pa.int64()),
-            ("city", pa.dictionary(pa.int32(), pa.string())),
-            ("gone", pa.float32()),
-            ("none", pa.string()),
-        ]
-    )
-    file = _file("day=2024-02-29/city=Oslo/none=__HIVE_DEFAULT_PARTITION__/x")
-    data = pa.record_batch({"extra": [0, 0], "id": [1, 2]})
-    result = with_partitions(data, file, schema)
-    assert result.schema == schema
-    day = datetime.date(2024, 2, 29)
-    assert result.to_pylist() == [
-        {"day": day, "id": 1, "city": "Oslo", "gone": None, "none": None},
-        {"day": day, "id": 2, "city": "Oslo", "gone": None, "none": None},
-    ]
 
 
 def test_value_that_does_not_fit_is_refused():

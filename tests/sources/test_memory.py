@@ -88,10 +88,6 @@ class Color(enum.Enum):
     RED = 1
 
 
-class Level(enum.IntEnum):
-    HIGH = 3
-
-
 class TestRows:
     def test_dicts_named_tuples_and_dataclasses_are_rows(self):
         rows = [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
@@ -469,28 +465,6 @@ class TestIdentity:
         assert _features(found["x"], column.store) == _features(table["x"], column.store)
         found.validate(full=True)
         assert digest_of(chunked) == digest_of(table) == digest_of(chunked.to_reader())
-
-    @settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
-    @given(
-        st.lists(
-            st.fixed_dictionaries(
-                {"a": st.none() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False)},
-                optional={"b": st.none() | st.text(max_size=3), "c": st.lists(st.booleans())},
-            ),
-            min_size=1,
-            max_size=30,
-        ),
-        st.integers(1, 9),
-    )
-    def test_pieces_of_rows_change_nothing(self, rows, first):
-        whole = spooled(rows)
-        for row, found in zip(rows, whole.to_pylist(), strict=True):
-            assert {name: value for name, value in found.items() if value is not None} == {
-                name: value for name, value in row.items() if value is not None
-            }
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(rows_module, "FIRST_ROWS", first)
-            assert spooled(rows).equals(whole)
 
     def test_bytes_below_nulls_do_not_count(self):
         validity = pa.py_buffer(b"\x05")

@@ -110,19 +110,10 @@ def test_every_version_of_the_header_is_read(tmp_path, version):
             b"",
             "(EOF: reading magic string, expected 8 bytes got 0)",
         ),
-        (
-            b"hello, world",
-            "(the magic string is not correct; expected ",
-        ),
-        (_npy(GOOD)[:-5], "(EOF: reading array header"),
         (_npy(GOOD, b"\1\0\2"), "x.npy has 3 bytes of values but its header says 4"),
         (
             _npy(GOOD, version=(3, 1)),
             "(its version, or its names of fields",
-        ),
-        (
-            _npy("{'descr': '<i2'}"),
-            "(Header does not contain the correct keys",
         ),
         (
             _npy(GOOD.replace("(2,)", "(-2,)")),
@@ -189,16 +180,6 @@ def _bytes_of(array):
             {},
             "x.npz is not a valid NumPy file (Invalid position): write the file again, or leave "
             "it out",
-        ),
-        (
-            {"a_npy": _bytes_of(np.zeros(3)), "readme": b"hello"},
-            "x.npz is not a valid NumPy file (EOF: reading magic string, expected 8 bytes got 5): "
-            "write the file again, or leave it out",
-        ),
-        (
-            {"a_npy": b"hello, world"},
-            "x.npz is not a valid NumPy file (the magic string is not correct; expected "
-            "b'\\x93NUMPY', got b'hello,'): write the file again, or leave it out",
         ),
         (
             {"a_npy": _bytes_of(np.zeros(3))[:-1]},

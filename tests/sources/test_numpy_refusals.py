@@ -92,11 +92,6 @@ class TestShapes:
             list(Numpy(tmp_path / "x.npy", example=example).batches())
         assert "\n" not in str(caught.value)
 
-    def test_a_dtype_with_a_shape_is_refused(self, tmp_path):
-        data = bytes(16)
-        (tmp_path / "x.npy").write_bytes(_npy("(2,)", descr="('<i4', (2,))", data=data))
-        assert "a dtype with a shape" in _refusal(Numpy(tmp_path / "x.npy"))
-
 
 class TestInMemory:
     """Arrays in memory are written to a file, by their names."""

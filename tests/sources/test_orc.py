@@ -6,16 +6,13 @@ import decimal
 import pyarrow as pa
 import pyarrow.orc
 import pytest
-from hypothesis import assume, given, settings
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError
 from beam_tfrecord.sources.orc import Orc
 from beam_tfrecord.testing import some_rows
-from tests.helpers.effort import examples
 from tests.helpers.formats import orc_file
 from tests.helpers.reading import read_all
-from tests.whole.type_families import FAMILIES
 
 _INSTANT = datetime.datetime(2020, 2, 29, 12, 30, 1, 123456, datetime.UTC)
 
@@ -50,29 +47,6 @@ def test_every_type_comes_back_as_it_was_written(tmp_path, compression):
     assert found.to_pylist() == table.to_pylist()
     one = read_all(Orc(tmp_path / "a.orc", columns=["struct"]))
     assert one.column("struct").to_pylist() == table.column("struct").to_pylist()
-
-
-@pytest.mark.parametrize("family", ["ints", "text and binary", "decimals", "lists"])
-def test_types_that_orc_has_come_back(family, tmp_path_factory):
-    path = tmp_path_factory.mktemp("orc") / "a.orc"
-    seen = []
-
-    @settings(max_examples=examples(25), deadline=None)
-    @given(FAMILIES[family])
-    def check(column):
-        # pyarrow reads all timestamps of ORC in nanoseconds, also those in lists.
-        assume("timestamp" not in str(column.array.type))
-        try:
-            pa.orc.write_table(pa.table({"x": column.array}), path)
-        except pa.ArrowException:
-            # ORC has no such type.
-            return
-        seen.append(column.array.type)
-        found = read_all(Orc(path)).column("x")
-        assert repr(found.to_pylist()) == repr(column.array.to_pylist())
-
-    check()
-    assert seen
 
 
 def test_a_timestamp_out_of_range_is_refused(tmp_path, monkeypatch):

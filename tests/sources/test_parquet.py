@@ -10,39 +10,6 @@ from tests.helpers.reading import read_all, units_of
 from tests.sources.made_parquet import write_parquet
 
 
-def _many_types():
-    return pa.table(
-        {
-            "int": pa.array([1, -2, None], pa.int16()),
-            "big": pa.array([0, 2**64 - 1, None], pa.uint64()),
-            "float": pa.array([0.5, float("inf"), None], pa.float32()),
-            "flag": pa.array([True, False, None]),
-            "text": pa.array(["é", "", None]),
-            "large": pa.array(["é", "", None], pa.large_string()),
-            "bytes": pa.array([b"\xff", b"", None]),
-            "fixed": pa.array([b"ab", b"cd", None], pa.binary(2)),
-            "day": pa.array([0, 19000, None], pa.date32()),
-            "clock": pa.array([0, 1, None], pa.time64("us")),
-            "instant": pa.array([0, -1, None], pa.timestamp("us", "UTC")),
-            "span": pa.array([0, -1, None], pa.duration("ms")),
-            "price": pa.array([1, 2, None], pa.decimal128(10, 2)),
-            "list": pa.array([[1, None], [], None], pa.list_(pa.int64())),
-            "nested": pa.array([[["a"], []], [], None], pa.list_(pa.list_(pa.string()))),
-            "pair": pa.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], pa.list_(pa.float32(), 2)),
-            "struct": pa.array([{"x": 1, "y": None}, {"x": None, "y": "b"}, None]),
-            "map": pa.array([[("a", 1)], [], None], pa.map_(pa.string(), pa.int64())),
-        }
-    )
-
-
-def test_every_type_comes_back_as_it_was_written(tmp_path):
-    table = _many_types()
-    result = read_all(Parquet(write_parquet(tmp_path / "a.parquet", table)))
-    assert result.schema.names == table.schema.names
-    assert result.schema.types == table.schema.types
-    assert result.equals(table)
-
-
 def test_dictionaries_are_read_as_values_unless_asked_for(tmp_path):
     texts = pa.array(["a", "b", "a", None]).dictionary_encode()
     path = write_parquet(tmp_path / "a.parquet", {"c": texts})

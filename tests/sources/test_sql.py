@@ -131,22 +131,6 @@ def test_a_key_of_integers_numbers_the_rows(parts):
         assert found == list(range(1000))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{"table": "t"}, {"query": "SELECT * FROM t"}])
-def test_a_dataset_does_not_depend_on_how_the_table_is_cut(parts, tmp_path, options):
-    for partitions in (1, 5):
-        bt.write(
-            parts,
-            tmp_path / f"out{partitions}",
-            splits={"train": 0.8, "test": 0.2},
-            shards=4,
-            source_options={**options, "partition_column": "id", "partitions": partitions},
-        )
-    assert shards_of(tmp_path / "out1") == shards_of(tmp_path / "out5")
-    place = bt.Manifest.load(tmp_path / "out1").place
-    assert place == ("origin" if "table" in options else "bytes")
-
-
 def test_source_order_is_that_of_the_key(parts, tmp_path):
     for name, options in {"direct": {}, "exchange": {"shards": 3}}.items():
         out = tmp_path / name

@@ -195,20 +195,6 @@ def test_a_table_is_cut_by_its_key(server):
     assert {o.unit for o in origins if o is not None} == {"public.trips"}
 
 
-def test_a_skewed_column_is_cut_by_its_quantiles(server):
-    server.run(
-        "DROP TABLE IF EXISTS skewed",
-        "CREATE TABLE skewed AS SELECT CASE WHEN g <= 9000 THEN g % 100 ELSE g END AS k, g "
-        "FROM generate_series(1, 10000) AS g",
-        "ANALYZE skewed",
-    )
-    source = Sql(server.url, table="skewed", partition_column="k", partitions=10)
-    counts = [count or 0 for _, count in conditions(source)]
-    assert sum(counts) == 10_000
-    assert max(counts) < 2000
-    assert len(counts) == 11
-
-
 def test_a_table_without_a_key_is_cut_by_pages(server):
     server.run(
         "DROP TABLE IF EXISTS heap",

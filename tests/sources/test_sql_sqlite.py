@@ -173,16 +173,6 @@ def test_text_that_is_no_unicode_is_told(tmp_path):
     assert rows_in(source.batches()) == [{"c": b"\xffA"}]
 
 
-def test_a_reader_that_stops_early_leaves_nothing_open(tmp_path):
-    source = column(tmp_path, "TEXT", ["x"] * 1000)
-    reading = source.batches(batch_rows=10)
-    next(reading)
-    reading.close()
-    source.release()
-    with sqlite3.connect(tmp_path / "a.db", timeout=0.1) as writer:
-        writer.execute("DELETE FROM t")
-
-
 def test_views_and_tables_without_rowid(tmp_path):
     path = make_database(
         tmp_path / "a.db",
