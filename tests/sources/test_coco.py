@@ -15,7 +15,8 @@ from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.sources.coco import rows
 from beam_tfrecord.sources.coco.rows import COLUMNS
 from beam_tfrecord.sources.coco.source import Coco
-from beam_tfrecord.workdir import object_file
+from beam_tfrecord.sources.groups import Group
+from beam_tfrecord.workdir import stored_plan
 from tests.helpers.reading import good_rows, messages_of
 from tests.sources.made_images import encoded, exif, jpeg, picture, write_tree
 
@@ -116,8 +117,9 @@ def test_rows_do_not_depend_on_batches_units_or_the_order_of_parts(tmp_path, mon
     source = Coco(path, **options)
     units = source.all_units(source.all_scans())
     assert len(units) == 6
-    object_file.save(str(tmp_path / "plan"), units)
-    assert object_file.load(str(tmp_path / "plan")) == units
+    groups = [Group(0, 0, tuple(units))]
+    stored_plan.save_groups(str(tmp_path), groups)
+    assert stored_plan.load_groups(str(tmp_path), source) == groups
     for batch_rows in (1, 5, 100):
         assert good_rows(source, batch_rows=batch_rows) == expected
     content = json.loads(path.read_text())

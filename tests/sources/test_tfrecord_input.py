@@ -25,7 +25,7 @@ from tests.helpers.records import (
     read_records,
     write_records,
 )
-from tests.native.reference import wire
+from tests.native import wire
 
 
 def table(rows: int, first: int = 0) -> pa.Table:

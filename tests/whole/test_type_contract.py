@@ -1,4 +1,4 @@
-"""Every type of the contract, through both kernels and before four readers.
+"""Every type of the contract, through the encoder and before four readers.
 
 Values and types are random; what is expected comes from `type_oracle`, which reads the contract
 value by value. `scripts/prove/run types` does the same for thousands of examples a family.
@@ -9,14 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beam_tfrecord import native
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.sources.tfrecord.source import Tfrecord
 from tests.helpers.records import framed, write_shard
-from tests.native import reference
 from tests.whole.type_families import FAMILIES
-from tests.whole.type_readers import CHECKS, NAME, check_wire, write
+from tests.whole.type_readers import CHECKS, NAME, write
 
 QUICK = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -36,18 +34,6 @@ def test_a_reader_sees_every_value_as_the_contract_says(family, reader):
     @given(FAMILIES[family])
     def check(column):
         CHECKS[reader](write(column))
-
-    check()
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_both_kernels_write_the_same_bytes(family):
-    @QUICK
-    @given(FAMILIES[family])
-    def check(column):
-        by_reference = write(column, reference)
-        check_wire(by_reference)
-        assert by_reference.payloads == write(column, native).payloads
 
     check()
 
