@@ -43,6 +43,14 @@ def test_hidden_and_system_files_are_skipped_and_counted(tmp_path):
     assert Counter(skipped) == {"hidden or of the operating system": 4, ".txt": 1}
 
 
+@pytest.mark.parametrize(
+    "suffix", ["jpg", "JPEG", "jpe", "png", "GIF", "webp", "bmp", "tif", "tiff"]
+)
+def test_suffixes_of_pictures(tmp_path, suffix):
+    make(tmp_path, f"a.{suffix}", "b.jpg.txt", "jpg", "c.svg")
+    assert listed(tmp_path) == [f"a.{suffix}"]
+
+
 def test_a_file_that_is_named_is_taken_whatever_its_suffix(tmp_path):
     make(tmp_path, "a.data", "b.jpg", "c.data")
     assert listed(tmp_path / "a.data", tmp_path / "b.jpg") == ["a.data", "b.jpg"]

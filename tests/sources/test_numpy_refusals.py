@@ -113,3 +113,7 @@ class TestInMemory:
         with pytest.raises(UsageError) as caught:
             bt.ReadFromNumpy({name: np.arange(3)})
         assert str(caught.value) == message
+
+    def test_what_has_no_one_meaning_is_refused_at_once(self):
+        with pytest.raises(DataError, match="'a' of the arrays in memory holds Python objects"):
+            bt.ReadFromNumpy({"a": np.array([{}])})
