@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import gzip
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.sources.csv.source import Csv
 
 
 def addresses(batches):
@@ -50,25 +48,6 @@ def test_rows_that_are_not_lines_are_counted_from_0(tmp_path, batch_rows):
     (tmp_path / "c.csv").write_text("id\n1\n\n2")
     reader = bt.ReadFromCsv(tmp_path / "c.csv", batch_rows=batch_rows)
     assert addresses(reader.batches()) == ["c.csv:2", "c.csv:3", "c.csv:4"]
-
-
-def test_rows_after_a_reject_keep_their_lines(tmp_path):
-    (tmp_path / "a.csv").write_text("id\n1\n2,2\n3\n")
-    source = Csv(tmp_path / "a.csv")
-    (unit,) = source.all_units(source.all_scans())
-    found = addresses(source.read(unit, pa.schema([("id", pa.int64())])))
-    assert found == ["a.csv:2", "a.csv:4"]
-
-
-def test_rows_of_parquet_are_counted_in_the_file(tmp_path):
-    table = pa.table({"id": range(9)})
-    pq.write_table(table, tmp_path / "a.parquet", row_group_size=3)
-    source = bt.ReadFromParquet(tmp_path / "a.parquet").source
-    object.__setattr__(source, "unit_bytes", 1)
-    units = source.all_units(source.all_scans())
-    assert len(units) == 3
-    found = addresses(batch for unit in units for batch in source.read(unit, table.schema))
-    assert found == [f"a.parquet row {row}" for row in range(9)]
 
 
 def fails_on_three(row: dict) -> dict:

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.sources import file_parts
 from beam_tfrecord.sources.arrow import Arrow
 from tests.helpers.effort import examples
 from tests.helpers.reading import read_all, units_of
@@ -37,15 +36,6 @@ def write_arrow(path, table, *, stream=False, rows=10, **options):
     with make(path, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
         writer.write_table(table, max_chunksize=rows)
     return path
-
-
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
-def test_buffers_may_be_compressed(tmp_path, compression, stream, monkeypatch):
-    monkeypatch.setattr(Arrow, "unit_bytes", 2000)
-    source = Arrow(write_arrow(tmp_path / "a.arrow", TABLE, stream=stream, compression=compression))
-    assert read_all(source).equals(TABLE)
-    assert len(units_of(source)) > 3
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -147,14 +137,6 @@ def test_class_names_in_the_schema_of_a_file_are_kept(tmp_path):
     schema = bt.Schema((bt.Feature("x", pa.int64(), labels=("cat", "dog")),)).to_arrow()
     write_arrow(tmp_path / "a.arrow", pa.table({"x": [0, 1]}, schema=schema))
     assert bt.schema(tmp_path / "a.arrow")["x"].labels == ("cat", "dog")
-
-
-def test_a_record_batch_that_is_too_large_is_refused(tmp_path, monkeypatch):
-    path = write_arrow(tmp_path / "a.arrow", TABLE, rows=50)
-    monkeypatch.setattr(file_parts, "MOST_BYTES", 1000)
-    message = r"^part 0 of a\.arrow has [0-9,]+ bytes, which are read at once: write the"
-    with pytest.raises(DataError, match=message):
-        Arrow(path).schema()
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path):

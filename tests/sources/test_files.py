@@ -110,23 +110,6 @@ def test_name_that_is_not_text_is_refused(tmp_path):
         _names(path)
 
 
-def test_unreadable_file_and_directory_are_refused(tmp_path, monkeypatch):
-    _make(tmp_path, "d/a.csv")
-    denied = PermissionError(13, "Permission denied", str(tmp_path / "d"))
-
-    def refuse(*_, **__):
-        raise denied
-
-    # Root may read everything, so the refusal is put in its place.
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "scandir", refuse)
-        with pytest.raises(UsageError, match=r"cannot read directory '.*/d': Permission denied"):
-            _names(tmp_path / "d")
-    monkeypatch.setattr("builtins.open", refuse)
-    with pytest.raises(UsageError, match=r"cannot read '.*/d/a\.csv' \(Permission denied\)"):
-        _names(tmp_path / "d/a.csv")
-
-
 def test_an_inode_alone_is_no_change_while_reading(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("a\n1\n")

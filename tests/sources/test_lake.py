@@ -223,30 +223,6 @@ def test_what_is_no_table_is_refused(tmp_path):
             make_source(["a", "b"], from_=kind)
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_table_without_rows_is_a_dataset_without_rows(tmp_path, kind):
-    path = str(tmp_path / "t")
-    if kind == "delta":
-        deltalake.DeltaTable.create(path, SCHEMA)
-    else:
-        properties = {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}"}
-        catalog = hinted_catalog("mine", **properties)
-        catalog.create_namespace("ns")
-        path = catalog.create_table("ns.t", schema=SCHEMA).location().removeprefix("file://")
-        catalog.engine.dispose()
-    assert make_source(path).schema().names == SCHEMA.names
-    for number, options in enumerate(
-        ({}, {"filter": "id > 1"}, {"columns": ["day"], "key": "day"})
-    ):
-        output = tmp_path / f"out{number}"
-        manifest = bt.write(path, output, **options)
-        assert (manifest.examples, manifest.shards) == (0, ())
-    assert bt.plan(path, tmp_path / "planned")["input"]["rows"] == 0
-    before = (output / "job.json").stat().st_mtime_ns
-    bt.write(path, output, columns=["day"], key="day")
-    assert (output / "job.json").stat().st_mtime_ns == before
-
-
 def test_an_iceberg_directory_is_read_as_pyiceberg_does_after_a_crash_at_every_step(tmp_path):
     """Every file that a commit writes is one step; the hint is the last."""
     from pyiceberg.table import StaticTable

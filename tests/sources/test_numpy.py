@@ -61,10 +61,7 @@ def test_a_structured_dtype_is_a_column_a_field(tmp_path):
     ("dtype", "arrow", "notes"),
     [
         ("bool", "bool", {}),
-        ("int8", "int8", {}),
-        ("uint32", "uint32", {}),
         ("float16", "halffloat", {}),
-        ("float32", "float", {}),
         ("float64", "double", {b"beam_tfrecord.store": b"bytes"}),
         ("uint64", "tensor<uint64>[]", {}),
         ("complex64", "tensor<complex64>[]", {}),
@@ -170,19 +167,6 @@ def test_a_single_value_has_no_rows(tmp_path):
     with pytest.raises(DataError, match=r"is a single value and has no rows: .*--example"):
         Numpy(path).schema()
     assert rows_of(Numpy(path, example="array")) == [{"data": 3.5}]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"example": "file"}, "--example 'file' has no meaning for arrays: choose row or array"),
-        ({"store": "text"}, "--store 'text' has no meaning for arrays: choose bytes or values"),
-        ({"columns": "data"}, "columns 'data' is one string"),
-    ],
-)
-def test_wrong_options_are_named(options, message):
-    with pytest.raises(UsageError, match=message):
-        Numpy("x.npy", **options)
 
 
 def test_a_row_that_no_example_holds_is_refused(tmp_path, monkeypatch):

@@ -58,14 +58,6 @@ class TestManyFiles:
         rows = rows_of(Numpy(tmp_path, example="row"))
         assert [row["data"].tolist() for row in rows] == [[0] * 3, [0] * 3, [1] * 5]
 
-    def test_text_has_the_width_of_the_widest(self, tmp_path):
-        _save(tmp_path / "a.npy", np.array(["a"]))
-        _save(tmp_path / "b.npy", np.array(["abc"]))
-        (field,) = Numpy(tmp_path, example="row").schema()
-        assert field.metadata == {b"beam_tfrecord.dtype": b"<U3"}
-        both = Numpy(tmp_path, example="array")
-        assert [row["data"].tolist() for row in rows_of(both)] == [["a"], ["abc"]]
-
     def test_other_dtypes_are_refused_with_both_files(self, tmp_path):
         _save(tmp_path / "a.npy", np.zeros(2, "i4"))
         _save(tmp_path / "b.npy", np.zeros(2, "i8"))

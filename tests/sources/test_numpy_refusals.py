@@ -100,20 +100,6 @@ class TestInMemory:
         with pytest.raises(UsageError, match="arrays in memory have dtypes of their own"):
             bt.ReadFromNumpy(np.arange(3), types={"data": "int8"})
 
-    @pytest.mark.parametrize(
-        ("name", "message"),
-        [
-            ("", "'' cannot be the name of an array: pass a short text"),
-            ("a\0b", "'a\\x00b' cannot be the name of an array: pass a short text"),
-            ("a\ud800", "'a\\ud800' cannot be the name of an array: pass a short text"),
-            ("é" * 40_000, f"'{'é' * 80}' cannot be the name of an array: pass a short text"),
-        ],
-    )
-    def test_a_name_that_no_archive_holds_is_refused_at_once(self, name, message):
-        with pytest.raises(UsageError) as caught:
-            bt.ReadFromNumpy({name: np.arange(3)})
-        assert str(caught.value) == message
-
     def test_what_has_no_one_meaning_is_refused_at_once(self):
         with pytest.raises(DataError, match="'a' of the arrays in memory holds Python objects"):
             bt.ReadFromNumpy({"a": np.array([{}])})

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-import pytest
 
 from beam_tfrecord.sources.parquet.source import Parquet
 from tests.helpers.reading import read_all, units_of
@@ -45,21 +43,6 @@ def test_columns_without_nulls_are_not_nullable(tmp_path):
     write_parquet(tmp_path / "c.parquet", {name: [None] * 2 for name in table})
     both = Parquet([tmp_path / "a.parquet", tmp_path / "c.parquet"])
     assert all(field.nullable for field in both.schema())
-
-
-@pytest.mark.parametrize("groups", [0, 1])
-def test_file_without_rows_is_one_unit_and_one_batch(tmp_path, groups):
-    schema = pa.schema([("x", pa.int64())])
-    with pq.ParquetWriter(tmp_path / "a.parquet", schema) as writer:
-        if groups:
-            writer.write_table(schema.empty_table())
-    source = Parquet(tmp_path / "a.parquet")
-    (unit,) = units_of(source)
-    assert (unit.name, unit.rows, unit.input_bytes >= 0) == ("a.parquet", 0, True)
-    (batch,) = source.batches()
-    assert (batch.num_rows, batch.data.schema.types) == (0, [pa.int64()])
-    assert batch.origin is not None
-    assert batch.origin.unit == "a.parquet"
 
 
 def test_memory_does_not_grow_with_the_unit(tmp_path):

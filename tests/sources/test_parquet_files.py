@@ -45,16 +45,6 @@ def test_files_that_disagree_are_named(tmp_path, first, second, message):
     assert str(caught.value) == message
 
 
-def test_union_fills_missing_columns_with_nulls(tmp_path):
-    write_parquet(tmp_path / "a.parquet", {"x": [1]})
-    write_parquet(tmp_path / "b.parquet", {"x": [2], "y": ["p"]})
-    source = Parquet(tmp_path, union=True)
-    assert source.schema() == pa.schema(
-        [pa.field("x", pa.int64(), nullable=False), pa.field("y", pa.string())]
-    )
-    assert read_all(source).to_pylist() == [{"x": 1, "y": None}, {"x": 2, "y": "p"}]
-
-
 def test_given_schema_rejects_values_that_do_not_fit(tmp_path):
     source = Parquet(
         write_parquet(tmp_path / "a.parquet", {"x": [1, 300, 3, -1], "y": list("abcd")})

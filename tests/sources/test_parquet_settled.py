@@ -25,10 +25,3 @@ def test_values_are_exact_or_rejected(files, arrow, rows, refused):
     assert [row["x"] for row in load(files / "out").rows()] == rows
     rejects = pq.read_table(files / "out" / "rejects")
     assert rejects["value"].to_pylist()[0] == refused
-
-
-def test_columns_without_conflict_widen_as_they_did(files):
-    pq.write_table(pa.table({"x": pa.array([3], pa.int8())}), files / "b.parquet")
-    schema = bt.Schema((bt.Feature("x", "int64"),))
-    bt.write(files / "*.parquet", files / "out", schema=schema, shuffle=False)
-    assert [row["x"] for row in load(files / "out").rows()] == [1, 2**53 + 1, 3]

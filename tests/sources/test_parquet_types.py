@@ -5,25 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_tfrecord.features.converting import can_cast, cast_exactly, join_types, plain_type
+from beam_tfrecord.features.converting import can_cast, cast_exactly, join_types
 
 _TEXT = pa.dictionary(pa.int8(), pa.string())
-
-
-@pytest.mark.parametrize(
-    ("arrow", "expected"),
-    [
-        (_TEXT, pa.string()),
-        (pa.list_(pa.field("element", _TEXT, nullable=False)), pa.list_(pa.string())),
-        (pa.struct([pa.field("x", _TEXT, nullable=False)]), pa.struct([("x", pa.string())])),
-        (pa.map_(pa.string(), _TEXT), pa.map_(pa.string(), pa.string())),
-        (pa.timestamp("us", "UTC"), pa.timestamp("us", "UTC")),
-    ],
-)
-def test_plain_type_has_values_only(arrow, expected):
-    plain = plain_type(arrow)
-    assert plain.equals(expected)
-    assert all(plain.field(index).nullable for index in range(plain.num_fields) if plain.id != 30)
 
 
 @pytest.mark.parametrize(

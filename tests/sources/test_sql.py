@@ -148,15 +148,6 @@ def test_same_rows_from_parquet_give_the_same_files(trips, tmp_path):
     assert shards_of(tmp_path / "a") == shards_of(tmp_path / "b")
 
 
-def test_limit_and_an_empty_table(trips, tmp_path):
-    manifest = bt.write(trips, tmp_path / "out", limit=12, source_options={"table": "t"})
-    assert manifest.examples == 12
-    empty = make_database(tmp_path / "e.db", "CREATE TABLE t (id INTEGER PRIMARY KEY, x TEXT)")
-    (batch,) = Sql(empty, table="t").batches()
-    assert batch.num_rows == 0
-    assert batch.data.schema.names == ["id", "x"]
-
-
 # --- the manifest, and being done already
 
 
@@ -302,9 +293,7 @@ def test_without_a_snapshot_a_partition_is_of_one_moment_or_fails(monkeypatch, t
         ({}, "pass --table or --query, to say what to read"),
         ({"table": "t", "query": "SELECT 1"}, "pass --table or --query, not both"),
         ({"table": "t", "partitions": 0}, "--partitions 0 is less than 1"),
-        ({"table": "t", "arrays": "maybe"}, "arrays 'maybe' is not one of refuse, text, list"),
         ({"table": "t", "columns": "id"}, "columns 'id' is one string"),
-        ({"table": "t", "columns": ["a", "a"]}, "column 'a' is selected twice"),
         ({"table": "t", "types": {"a": "what"}}, "'what' is not a type"),
     ],
 )
@@ -335,22 +324,12 @@ def test_an_unknown_database_is_refused_without_connecting():
             "column 'nope' of --columns is not in the input: the columns are id, fare, zone",
         ),
         (
-            {"table": "t", "types": {"nope": "text"}},
-            UsageError,
-            "column 'nope' of --types is not in the input: the columns are id, fare, zone",
-        ),
-        (
             {"table": "t", "partition_column": "nope"},
             UsageError,
             "column 'nope' of --partition-column is not in the input: the columns are id, fare",
         ),
         ({"table": "t", "where": "nope = 1"}, UsageError, "no such column: nope: correct --where$"),
         ({"query": "DELETE FROM t"}, UsageError, "correct --query, which has to be one SELECT$"),
-        (
-            {"query": "SELECT nope FROM t"},
-            UsageError,
-            "no such column: nope: correct --query, which",
-        ),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(trips, options, kind, message):

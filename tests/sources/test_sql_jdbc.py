@@ -21,7 +21,6 @@ from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.databases.jdbc_database import Database
 from tests.helpers.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, driver_jars
 from tests.helpers.databases.jdbc_mariadb import PASSWORD as MARIADB_PASSWORD
-from tests.helpers.databases.jdbc_mariadb import USER as MARIADB_USER
 from tests.helpers.databases.postgres import PASSWORD
 from tests.helpers.databases.server import free_port
 from tests.helpers.marks import needs
@@ -45,12 +44,6 @@ def h2():
 def postgresql(postgres):
     url = f"jdbc:postgresql://127.0.0.1:{postgres.port}/postgres"
     return Database(url, driver_jars(POSTGRES), "tester", (("password", PASSWORD),))
-
-
-@pytest.fixture(scope="module")
-def maria(mariadb):
-    secret = (("password", MARIADB_PASSWORD),)
-    return Database(mariadb.url, driver_jars(MARIADB), MARIADB_USER, secret)
 
 
 def ids_of(connection, relation):
@@ -202,38 +195,12 @@ def test_connections_of_postgres_share_a_moment(postgresql):
         engine.connect(snapshot=snapshot)
 
 
-def test_a_connection_sees_one_moment(h2, maria):
-    maria.run(
-        "CREATE OR REPLACE TABLE moment (id int PRIMARY KEY)", "INSERT INTO moment VALUES (1)"
-    )
-    h2.run("CREATE TABLE moment (id int PRIMARY KEY)", "INSERT INTO moment VALUES (1)")
-    for database in (maria, h2):
-        with database.engine().connect() as connection:
-            assert ids_of(connection, Relation("moment")) == [1]
-            database.run("INSERT INTO moment VALUES (2)")
-            assert ids_of(connection, Relation("moment")) == [1]
-            assert connection.export_snapshot() == ""
-
-
 def test_a_dropped_connection_is_told_as_such(postgresql):
     with postgresql.engine().connect() as connection:
         ((pid,),) = connection.fetch("SELECT pg_backend_pid()")
         postgresql.run(f"SELECT pg_terminate_backend({pid})")
         with pytest.raises(ConnectionLost):
             connection.fetch("SELECT 1")
-
-
-def test_values_that_do_not_fit_are_rejects_of_their_rows(h2):
-    h2.run("CREATE TABLE bad (id int PRIMARY KEY, n numeric(20, 2))")
-    h2.run("INSERT INTO bad VALUES (1, 5), (2, 5.25), (3, NULL)")
-    source = Sql(h2.url, table="bad", jars=h2.jars, types={"N": "int64"})
-    scans = source.all_scans()
-    (unit,) = source.all_units(scans)
-    (batch,) = source.read(unit, source.schema(scans))
-    assert batch.data.to_pylist() == [{"ID": 1, "N": 5}, {"ID": 3, "N": None}]
-    (reject,) = batch.rejects
-    assert (reject.row, reject.column, reject.value) == (2, "N", "5.25")
-    assert "is '5.25', which int64 cannot hold" in reject.message
 
 
 def test_a_dataset_by_jdbc_is_that_of_the_same_rows_in_parquet(h2, tmp_path):

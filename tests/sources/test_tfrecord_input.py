@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import json
 import shutil
@@ -225,17 +224,6 @@ def test_a_shard_that_is_another_one_is_refused(made, tmp_path):
     write_records(shard, [held[1], held[0], *held[2:]])
     with pytest.raises(DataError, match=r"train-00001.* is not the shard that its manifest desc"):
         bt.write(tmp_path / "ds", tmp_path / "out")
-
-
-def test_a_fitted_function_that_is_left_behind_is_named(made, tmp_path):
-    manifest = bt.Manifest.load(made)
-    fitted = dataclasses.replace(manifest, sidecars={"transform_fn/saved_model.pb": "0" * 16})
-    shutil.copytree(made, tmp_path / "ds")
-    (tmp_path / "ds/manifest.json").write_text(fitted.dumps())
-    source = Tfrecord(tmp_path / "ds")
-    (line,) = source.notes(source.files())
-    assert line.startswith(f"the preprocessing function in {str(tmp_path / 'ds')!r} is not copied")
-    assert Tfrecord(made).notes(Tfrecord(made).files()) == []
 
 
 def test_an_empty_dataset_stays_empty(tmp_path):
