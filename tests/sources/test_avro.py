@@ -72,13 +72,6 @@ def test_codecs_of_other_libraries_are_read_by_pyarrow(tmp_path, codec):
             read_all(Avro(path))
 
 
-def test_another_codec_is_refused_by_its_name(tmp_path):
-    path = write_avro(tmp_path / "a.avro", {"x": "long"}, [{"x": 1}])
-    with_blocks(path, b"\x02", rows=1, codec="lzma")
-    with pytest.raises(DataError, match=r"^a\.avro is compressed by 'lzma', which is not read: w"):
-        Avro(path).schema()
-
-
 _WHEN = datetime.datetime(2020, 2, 29, 12, 30, 1, 123456)
 _LOGICAL = {
     "date": ("int", pa.date32(), datetime.date(1, 1, 1)),
@@ -341,18 +334,6 @@ def test_a_block_that_becomes_too_large_is_refused(tmp_path, monkeypatch, codec)
     )
     with pytest.raises(DataError, match=message):
         read_all(Avro(path))
-
-
-def test_files_are_written_as_a_dataset(tmp_path):
-    write_avro(tmp_path / "a.avro", FIELDS, ROWS)
-    assert bt.write(tmp_path / "a.avro", tmp_path / "out").examples == 200
-    assert sorted(row["id"] for row in bt.load(tmp_path / "out").rows()) == list(range(200))
-    batches = bt.ReadFromAvro(tmp_path / "a.avro", columns=["id"], batch_rows=50).batches()
-    assert [batch.num_rows for batch in batches] == [50] * 4
-    (tmp_path / "p=1").mkdir()
-    (tmp_path / "a.avro").rename(tmp_path / "p=1/a.avro")
-    only = list(bt.ReadFromAvro(tmp_path / "p=1", columns=["p"]).batches())
-    assert sum(batch.num_rows for batch in only) == 200
 
 
 # Strategies of an Avro type with its values; named types get their names below.

@@ -119,17 +119,6 @@ def test_blank_lines(write):
     assert sum(unit.rows for unit in one.all_units(one.all_scans())) == 4
 
 
-def test_files_without_rows(write, tmp_path):
-    write("", "0.csv")
-    write("a,b", "1.csv")
-    source = Csv(tmp_path)
-    assert [unit.name for unit in source.all_units(source.all_scans())] == ["1.csv"]
-    table, _ = rows_and_rejects(source)
-    assert table.schema == pa.schema({"a": pa.null(), "b": pa.null()})
-    (unit,) = source.all_units(source.all_scans())
-    assert len(list(source.read(unit, table.schema))) == 1
-
-
 def test_a_row_too_long_to_hold_is_an_error(write, monkeypatch):
     monkeypatch.setattr(csv_read, "MAX_ROW_BYTES", 2**21)
     source = Csv(write(b'a,b\n1,2\n3,"' + b"x\n" * 2**22))

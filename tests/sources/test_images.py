@@ -2,7 +2,8 @@
 
 import hashlib
 import os
-import struct
+import pickle
+import random
 
 import pytest
 
@@ -48,17 +49,6 @@ def test_a_row_has_the_untouched_bytes_and_what_they_are(tmp_path):
         "sha256": hashlib.sha256(data).hexdigest(),
     }
     assert (second["label"], second["label_name"]) == (1, "dog")
-
-
-def test_schema_carries_the_classes(tmp_path):
-    write_tree(tmp_path, b__x=jpeg(), a__x=jpeg(1))
-    (tmp_path / "empty").mkdir()
-    schema = Images(tmp_path).schema()
-    assert schema.names == [
-        *("image", "label", "label_name", "width", "height", "channels", "format"),
-        *("orientation", "path", "sha256"),
-    ]
-    assert labels_of(schema.field("label")) == ("a", "b", "empty")
 
 
 @pytest.mark.parametrize("given", [["dog", "cat"], "file"])
@@ -162,18 +152,6 @@ def test_without_a_check_everything_is_taken(tmp_path):
     assert (second["image"], second["width"], second["format"]) == (b"text", None, None)
 
 
-def test_what_pillow_cannot_open_is_stored_without_a_check(tmp_path):
-    # Satellites take pictures of many channels.
-    tags = {256: 4, 257: 3, 262: 1, 277: 13}
-    entries = b"".join(struct.pack("<HHII", tag, 3, 1, value) for tag, value in tags.items())
-    data = struct.pack("<2sHIH", b"II", 42, 8, len(tags)) + entries + bytes(4)
-    (tmp_path / "a.tiff").write_bytes(data)
-    (reject,) = rejects_of(Images(tmp_path))
-    assert reject.message.startswith("a.tiff is not an image, or cut off in its header")
-    (row,) = good_rows(Images(tmp_path, check="none"))
-    assert (row["image"], row["format"]) == (data, None)
-
-
 def test_what_is_to_be_resized_must_be_a_picture(tmp_path):
     write_tree(tmp_path, a=jpeg(), b=b"text", c=jpeg()[:-60])
     for check in ("none", "decode"):
@@ -225,6 +203,15 @@ def test_batches_change_neither_rows_nor_origins(many, batch_rows, monkeypatch):
     assert max(batch.num_rows for batch in batches) <= batch_rows
     assert max(batch.data.column("image").nbytes for batch in batches) < 3000
     assert list(by_origin(batches)) == expected
+
+
+def test_everything_that_travels_survives_pickling(many):
+    source = pickle.loads(pickle.dumps(Images(many, columns=["path", "label"])))
+    scans = pickle.loads(pickle.dumps(source.all_scans()))
+    units = pickle.loads(pickle.dumps(source.all_units(scans)))
+    schema = source.merge(random.Random(0).sample([source.infer(scan) for scan in scans], 9))
+    found = [row for unit in units for batch in source.read(unit, schema) for row in batch.rows()]
+    assert [row["path"] for row in found] == [row["path"] for row in good_rows(Images(many))]
 
 
 @pytest.mark.parametrize(

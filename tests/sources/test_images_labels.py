@@ -3,7 +3,6 @@
 import re
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from beam_tfrecord.errors import DataError, UsageError
@@ -92,15 +91,6 @@ def test_classes_that_no_line_can_hold_are_rejects(table):
     ]
     assert told(source) == [(0, "dog")]
     assert labels_of(source.schema().field("label")) == ("dog",)
-
-
-def test_text_in_any_layout_names_classes(tmp_path):
-    write_tree(tmp_path, a=jpeg(), b=jpeg(1))
-    paths = pa.array(["a.jpg", "b.jpg"])
-    for kind in (pa.string_view(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())):
-        labels = pa.array(["dog", "cat"]).cast(kind)
-        pq.write_table(pa.table({"path": paths, "label": labels}), tmp_path / "t.parquet")
-        assert told(Images(tmp_path / "t.parquet")) == [(1, "dog"), (0, "cat")]
 
 
 def test_a_byte_order_mark_is_no_part_of_the_labels(tmp_path):

@@ -96,17 +96,6 @@ def test_bad_rows_are_rejects_with_the_reason(tmp_path, suffix):
     assert [row["image"] for row in good_rows(Images(root))] == [jpeg(0), jpeg(1)]
 
 
-def test_columns_are_chosen(tmp_path):
-    write_tree(tmp_path, a=jpeg(0))
-    write_rows(
-        tmp_path / "metadata.jsonl", [{"file_name": "a.jpg", "width": 7, "tags": ["u", "v"]}]
-    )
-    (row,) = good_rows(Images(tmp_path, columns=["tags", "image"]))
-    assert row == {"tags": ["u", "v"], "image": jpeg(0)}
-    with pytest.raises(UsageError, match=r"'width' of the table has the name.*--columns without"):
-        Images(tmp_path).schema()
-
-
 @pytest.mark.parametrize("further", [{"x_file_name": "b.jpg"}, {"x_file_names": ["b.jpg"]}])
 def test_further_images_are_refused_unless_their_names_are_asked_for(tmp_path, further):
     write_tree(tmp_path, a=jpeg(0))
@@ -136,11 +125,3 @@ def test_a_directory_with_metadata_is_images(tmp_path):
     (tmp_path / "other.csv").write_text("a\n1\n")
     with pytest.raises(UsageError, match=r"holds csv .1 file. and images .1 file."):
         detect_kind(tmp_path)
-
-
-def test_metadata_of_two_kinds_is_refused(tmp_path):
-    write_tree(tmp_path, a=jpeg(0))
-    for suffix in (".csv", ".jsonl"):
-        write_rows(tmp_path / f"metadata{suffix}", [{"file_name": "a.jpg"}])
-    with pytest.raises(UsageError, match="holds csv and json: name the tables of one kind"):
-        Images(tmp_path).all_scans()

@@ -1,7 +1,5 @@
 """Pictures that a table names."""
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
@@ -137,15 +135,6 @@ def test_labels_need_a_column_of_classes(table):
         Images(path, labels=["cat", "dog"]).schema()
 
 
-def test_a_file_may_lack_the_columns_of_another(table):
-    first = write_table(table, ROWS)
-    second = write_table(table.with_stem("u"), [{"age": 1}])
-    source = Images([first, second], union=True, columns=["path", "label_name", "label"])
-    assert [row["label_name"] for row in good_rows(source)] == ["dog", "cat", "dog"]
-    (message,) = messages_of(source)
-    assert message == f"{address(second, 0)} has no path"
-
-
 def test_a_directory_may_hold_tables_and_their_pictures(table):
     write_table(table, ROWS)
     rows = good_rows(Images(table.parent, path_column="path"))
@@ -160,21 +149,6 @@ def test_a_table_without_a_header_is_empty(tmp_path):
     (tmp_path / "t.csv").touch()
     with pytest.raises(UsageError, match="the tables are empty: give them a header"):
         Images(tmp_path / "t.csv").schema()
-
-
-def test_a_table_without_rows_is_none_the_worse(table):
-    if table.suffix == ".parquet":
-        empty = pa.schema([("path", pa.string()), ("label", pa.int64())]).empty_table()
-        pq.write_table(empty, table)
-    elif table.suffix == ".csv":
-        table.write_text("path\n")
-    else:
-        table.write_text("\n")
-        with pytest.raises(UsageError, match="the tables are empty"):
-            Images(table).schema()
-        return
-    assert good_rows(Images(table)) == []
-    assert "path" in Images(table).schema().names
 
 
 def test_json_that_is_not_right_is_named_with_its_line(tmp_path):

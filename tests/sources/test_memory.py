@@ -88,10 +88,6 @@ class Color(enum.Enum):
     RED = 1
 
 
-class Level(enum.IntEnum):
-    HIGH = 3
-
-
 class TestRows:
     def test_dicts_named_tuples_and_dataclasses_are_rows(self):
         rows = [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
@@ -144,7 +140,6 @@ class TestRows:
             ([{1: 2}], "a column is named 1, which is not text"),
             ([{"\ud800": 1}], "is not valid Unicode: rename the column"),
             ([{}, {}], "no row of the input has a column"),
-            (5, "cannot read an input of type int: give paths, a table"),
             ({"a": [1, 2], "b": [1]}, "columns must have as many rows.*'a' has 2, 'b' has 1"),
             ({"a": "text"}, "column 'a' is of type str: give a list"),
             (pd.Series([1]), "cannot read an input of type Series as a table"),
@@ -168,7 +163,6 @@ class TestRows:
 # Values, and the type and the values that they have then.
 GO_TOGETHER = [
     ([1, 2.5], pa.float64(), [1.0, 2.5]),
-    ([None, 2], pa.int64(), [None, 2]),
     ([np.int8(1), 300], pa.int64(), [1, 300]),
     ([np.float32(1.5), np.float32(2)], pa.float32(), [1.5, 2.0]),
     ([np.float32(1.5), 0.1], pa.float64(), [1.5, 0.1]),
@@ -189,7 +183,6 @@ GO_TOGETHER = [
         [pd.Timestamp("2020-01-01"), pd.Timestamp("2020-01-01 00:00:00.000000001")],
     ),
     ([pd.NaT, dt.date(2020, 1, 2)], pa.date32(), [None, dt.date(2020, 1, 2)]),
-    ([np.datetime64("2020-01-02"), None], pa.date32(), [dt.date(2020, 1, 2), None]),
     ([pd.NA, 1], pa.int64(), [None, 1]),
     ([[1, pd.NA], [None]], pa.list_(pa.int64()), [[1, None], [None]]),
     (
@@ -229,7 +222,6 @@ APART = [
 ALONE = [
     ({1, 2}, "a set has no order: give a sorted list"),
     (Color.RED, "Color .* has no type here"),
-    (1j, "complex .* has no type here"),
     ({1: 2}, "the key 1 of a dict is not text"),
     (dt.time(1, tzinfo=UTC), "a time of day with a zone has no type here"),
     (2**63, "9223372036854775808 does not fit 64 bits: convert the column, such as to text"),
@@ -342,13 +334,11 @@ class TestPandas:
         [
             (pd.DataFrame({"a": [1]}, index=["x"]), "the index of the DataFrame has no name"),
             (pd.DataFrame([[1, 2]], columns=["a", "a"]), "two columns are named 'a'"),
-            (pd.DataFrame({"a": [1]}).rename_axis("a"), "two columns are named 'a'"),
             (
                 pd.DataFrame({"a": [1]}, pd.MultiIndex.from_tuples([(1, 2)], names=["b", "b"])),
                 "two columns are named 'b'",
             ),
             (pd.DataFrame({"a": [1]}).rename_axis(5), "a column is named 5, which is not text"),
-            (pd.DataFrame([[1, 2]]), "a column is named 0, which is not text"),
             (
                 pd.DataFrame({"p": pd.period_range("2020-01", periods=2, freq="M")}),
                 r"column 'p' is of dtype period\[M\], which has no type here",
@@ -384,13 +374,6 @@ class TestTables:
         expected = frame.to_dicts()
         for held in (frame, frame.lazy(), frame.to_arrow().to_reader()):
             assert spooled(held).to_pylist() == expected
-
-    def test_polars_objects_are_refused(self):
-        for dtype, value in ((pl.Object, object()), (pl.Int128, 1)):
-            frame = pl.DataFrame({"a": pl.Series([value], dtype=dtype)})
-            for held in (frame, frame.lazy()):
-                with pytest.raises(UsageError, match=f"column 'a' is of dtype {dtype}"):
-                    spooled(held)
 
     @pytest.mark.slow
     def test_whatever_exports_arrow_is_a_table(self):
@@ -469,28 +452,6 @@ class TestIdentity:
         assert _features(found["x"], column.store) == _features(table["x"], column.store)
         found.validate(full=True)
         assert digest_of(chunked) == digest_of(table) == digest_of(chunked.to_reader())
-
-    @settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
-    @given(
-        st.lists(
-            st.fixed_dictionaries(
-                {"a": st.none() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False)},
-                optional={"b": st.none() | st.text(max_size=3), "c": st.lists(st.booleans())},
-            ),
-            min_size=1,
-            max_size=30,
-        ),
-        st.integers(1, 9),
-    )
-    def test_pieces_of_rows_change_nothing(self, rows, first):
-        whole = spooled(rows)
-        for row, found in zip(rows, whole.to_pylist(), strict=True):
-            assert {name: value for name, value in found.items() if value is not None} == {
-                name: value for name, value in row.items() if value is not None
-            }
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(rows_module, "FIRST_ROWS", first)
-            assert spooled(rows).equals(whole)
 
     def test_bytes_below_nulls_do_not_count(self):
         validity = pa.py_buffer(b"\x05")
@@ -639,10 +600,3 @@ class TestDatasets:
             bt.write(one, tmp_path / type(one).__name__)
             schema = bt.load(tmp_path / type(one).__name__).schema
             assert schema["label"].labels == ("cat", "dog")
-
-    def test_a_dict_of_datasets_is_refused(self, datasets):
-        held = datasets.DatasetDict({"train": datasets.Dataset.from_dict({"a": [1]})})
-        with pytest.raises(
-            UsageError, match=r"a dict of 1 tables: give one of them, .*\['train'\]"
-        ):
-            stream_of(held)

@@ -71,12 +71,6 @@ def test_a_table_is_cut_by_the_position_of_its_rows_or_by_its_key(parts, options
     ]
 
 
-def test_rows_without_a_key_have_a_partition_of_their_own(parts):
-    found = conditions(Sql(parts, table="t", partition_column="zone", partitions=3))
-    assert found[-1] == ('"zone" IS NULL', 100)
-    assert sum(count or 0 for _, count in found) == 1000
-
-
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
 def test_rows_without_a_key_count_among_the_connections(parts, most):
     source = Sql(parts, table="t", partition_column="zone", partitions=4, max_connections=most)
@@ -92,19 +86,6 @@ def test_one_connection_is_warned_of(parts, caplog):
     assert caplog.messages == [
         "the query is read over one connection: pass --partition-column with a column to cut it by"
     ]
-
-
-def test_partitions_follow_from_rows_and_bytes_alone(parts):
-    query = "SELECT range AS id FROM range(600000)"
-    asked = {"query": query, "partition_column": "id"}
-    assert [rows for _, rows in conditions(Sql(parts, **asked))][:2] == [300_000, 300_000]
-    assert [rows for _, rows in conditions(Sql(parts, max_connections=1, **asked))] == [600_000]
-
-
-def test_sqlite_is_read_over_one_connection(trips, caplog):
-    with caplog.at_level(logging.WARNING):
-        found = conditions(Sql(trips, table="t", partition_column="zone", partitions=4))
-    assert (found, caplog.messages) == ([("", 1000)], [])
 
 
 def test_a_query_is_partitioned_too(parts):
@@ -150,22 +131,6 @@ def test_a_key_of_integers_numbers_the_rows(parts):
         assert found == list(range(1000))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{"table": "t"}, {"query": "SELECT * FROM t"}])
-def test_a_dataset_does_not_depend_on_how_the_table_is_cut(parts, tmp_path, options):
-    for partitions in (1, 5):
-        bt.write(
-            parts,
-            tmp_path / f"out{partitions}",
-            splits={"train": 0.8, "test": 0.2},
-            shards=4,
-            source_options={**options, "partition_column": "id", "partitions": partitions},
-        )
-    assert shards_of(tmp_path / "out1") == shards_of(tmp_path / "out5")
-    place = bt.Manifest.load(tmp_path / "out1").place
-    assert place == ("origin" if "table" in options else "bytes")
-
-
 def test_source_order_is_that_of_the_key(parts, tmp_path):
     for name, options in {"direct": {}, "exchange": {"shards": 3}}.items():
         out = tmp_path / name
@@ -181,15 +146,6 @@ def test_same_rows_from_parquet_give_the_same_files(trips, tmp_path):
     bt.write(tmp_path / "t.parquet", tmp_path / "a", key=["id"], shards=3)
     bt.write(trips, tmp_path / "b", key=["id"], shards=3, source_options={"table": "t"})
     assert shards_of(tmp_path / "a") == shards_of(tmp_path / "b")
-
-
-def test_limit_and_an_empty_table(trips, tmp_path):
-    manifest = bt.write(trips, tmp_path / "out", limit=12, source_options={"table": "t"})
-    assert manifest.examples == 12
-    empty = make_database(tmp_path / "e.db", "CREATE TABLE t (id INTEGER PRIMARY KEY, x TEXT)")
-    (batch,) = Sql(empty, table="t").batches()
-    assert batch.num_rows == 0
-    assert batch.data.schema.names == ["id", "x"]
 
 
 # --- the manifest, and being done already
@@ -337,9 +293,7 @@ def test_without_a_snapshot_a_partition_is_of_one_moment_or_fails(monkeypatch, t
         ({}, "pass --table or --query, to say what to read"),
         ({"table": "t", "query": "SELECT 1"}, "pass --table or --query, not both"),
         ({"table": "t", "partitions": 0}, "--partitions 0 is less than 1"),
-        ({"table": "t", "arrays": "maybe"}, "arrays 'maybe' is not one of refuse, text, list"),
         ({"table": "t", "columns": "id"}, "columns 'id' is one string"),
-        ({"table": "t", "columns": ["a", "a"]}, "column 'a' is selected twice"),
         ({"table": "t", "types": {"a": "what"}}, "'what' is not a type"),
     ],
 )
@@ -370,22 +324,12 @@ def test_an_unknown_database_is_refused_without_connecting():
             "column 'nope' of --columns is not in the input: the columns are id, fare, zone",
         ),
         (
-            {"table": "t", "types": {"nope": "text"}},
-            UsageError,
-            "column 'nope' of --types is not in the input: the columns are id, fare, zone",
-        ),
-        (
             {"table": "t", "partition_column": "nope"},
             UsageError,
             "column 'nope' of --partition-column is not in the input: the columns are id, fare",
         ),
         ({"table": "t", "where": "nope = 1"}, UsageError, "no such column: nope: correct --where$"),
         ({"query": "DELETE FROM t"}, UsageError, "correct --query, which has to be one SELECT$"),
-        (
-            {"query": "SELECT nope FROM t"},
-            UsageError,
-            "no such column: nope: correct --query, which",
-        ),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(trips, options, kind, message):

@@ -6,12 +6,11 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.errors import BeamTFRecordError, DataError
+from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.sql.database import SnapshotLost
 from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.lazy import Lazy
 from tests.helpers.reading import rows_in
-from tests.sources.made_sql import conditions
 
 duckdb = Lazy("duckdb")
 
@@ -115,23 +114,6 @@ def test_arrays_are_refused_or_text_or_lists(tmp_path):
     assert [row["c"] for row in rows_in(lists.batches())] == [[1, None, 3], [], None]
 
 
-@pytest.mark.parametrize(
-    ("options", "partitions"),
-    [({}, 4), ({"partition_column": "k"}, 5), ({"partition_column": "s"}, 1)],
-)
-def test_tables_are_cut_with_nothing_lost(tmp_path, options, partitions):
-    path = make_database(
-        tmp_path / "a.duckdb",
-        "CREATE TABLE t AS SELECT range AS n, range::VARCHAR AS s, "
-        "CASE WHEN range % 10 > 0 THEN range * 7 END AS k FROM range(20000)",
-    )
-    source = Sql(path, table="t", partitions=4, **options)
-    counts = [count or 0 for _, count in conditions(source)]
-    assert len(counts) == partitions
-    assert max(counts) <= (5000 if partitions > 1 else 20_000)
-    assert sorted(row["n"] for row in rows_in(source.batches())) == list(range(20_000))
-
-
 def test_a_file_that_changed_is_not_read_on(tmp_path):
     path = make_database(tmp_path / "a.duckdb", "CREATE TABLE t AS SELECT range AS n FROM range(9)")
     source = Sql(path, table="t", partitions=2)
@@ -140,23 +122,6 @@ def test_a_file_that_changed_is_not_read_on(tmp_path):
     make_database(path, "INSERT INTO t SELECT range FROM range(100000)")
     with pytest.raises(SnapshotLost, match=r"a\.duckdb was changed while it was read"):
         list(source.read(source.units([scan])[0], source.merge([scan])))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"table": "tt"}, "table 'tt' is not in a.duckdb: did you mean 't'"),
-        ({"query": "DELETE FROM t"}, "cannot read a.duckdb: Parser Error"),
-        ({"table": "t", "where": "nope = 1"}, 'Binder Error: Referenced column "nope" not found'),
-        ({"table": "t", "statement_timeout_s": 1}, "leave out --statement-timeout"),
-        ({"table": "t", "types": {"n": "date"}}, "BIGINT: it cannot be read as date32"),
-    ],
-)
-def test_what_is_wrong_is_told_in_one_line(tmp_path, options, message):
-    path = make_database(tmp_path / "a.duckdb", "CREATE TABLE t AS SELECT 1::BIGINT AS n")
-    with pytest.raises(BeamTFRecordError, match=message) as caught:
-        Sql(path, **options).all_scans()
-    assert "\n" not in str(caught.value)
 
 
 def test_dates_that_python_cannot_hold_are_shown(tmp_path):

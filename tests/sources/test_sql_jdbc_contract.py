@@ -103,13 +103,7 @@ def test_floats_of_mariadb_as_other_types(mariadb, wanted, expected):
     ("declared", "literal", "expected"),
     [
         ("date", "'infinity'", "is 'infinity', which date32[day] cannot hold: pass --types v=text"),
-        (
-            "date",
-            "'-infinity'",
-            "is '-infinity', which date32[day] cannot hold: pass --types v=text",
-        ),
         ("timestamp", "'infinity'", "cannot hold: pass --types v=text"),
-        ("timestamptz", "'-infinity'", "cannot hold: pass --types v=text"),
         ("time", "'24:00:00'", "is '24:00:00', which time64[us] cannot hold: pass --types v=text"),
         (
             "numeric(10, 2)",
@@ -177,12 +171,6 @@ def test_types_that_the_user_wants(h2, declared, literal, wanted, expected):
 @pytest.mark.parametrize(
     ("declared", "literal", "wanted", "message"),
     [
-        (
-            "bigint",
-            "4294967296",
-            pa.int32(),
-            "is '4294967296', which int32 cannot hold: pass --types V=text",
-        ),
         ("numeric(3, 1)", "1.5", pa.int64(), "is '1.5', which int64 cannot hold"),
         (
             "numeric(20, 2)",

@@ -173,16 +173,6 @@ def test_text_that_is_no_unicode_is_told(tmp_path):
     assert rows_in(source.batches()) == [{"c": b"\xffA"}]
 
 
-def test_a_reader_that_stops_early_leaves_nothing_open(tmp_path):
-    source = column(tmp_path, "TEXT", ["x"] * 1000)
-    reading = source.batches(batch_rows=10)
-    next(reading)
-    reading.close()
-    source.release()
-    with sqlite3.connect(tmp_path / "a.db", timeout=0.1) as writer:
-        writer.execute("DELETE FROM t")
-
-
 def test_views_and_tables_without_rowid(tmp_path):
     path = make_database(
         tmp_path / "a.db",
@@ -315,20 +305,3 @@ def test_ways_to_name_a_file(tmp_path, form):
     path = make_database(tmp_path / "a b%.db", "CREATE TABLE t (x INTEGER)", rows=[(1,)])
     text = str(path) if form == "{}" else str(path).replace("%", "%25")
     assert rows_in(Sql(form.format(text), table="t").batches()) == [{"x": 1}]
-
-
-@pytest.mark.slow
-def test_another_sqlite_in_the_process_does_no_harm(tmp_path):
-    path = make_database(
-        tmp_path / "x.db", "CREATE TABLE t (a INTEGER PRIMARY KEY)", rows=[(1,), (2,)]
-    )
-    # TensorFlow makes its own copy of SQLite visible to all libraries that come after it.
-    code = (
-        "import sys, tensorflow; import beam_tfrecord as bt; "
-        "print([row for batch in bt.ReadFromSql(sys.argv[1], table='t').batches() "
-        "for row in batch.rows()])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, f"sqlite:///{path}"], capture_output=True, text=True
-    )
-    assert (done.returncode, done.stdout) == (0, "[{'a': 1}, {'a': 2}]\n")
