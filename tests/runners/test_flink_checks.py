@@ -159,16 +159,21 @@ def test_addresses_are_taken_as_people_write_them():
         ("localhost:1", None, "cannot reach the job server at localhost:1: start it"),
         (None, "missing/no.jar", r"there is no job server '.*no\.jar': correct"),
         (None, "beam-runners-flink-1.20-job-server-2.77.0.jar", r"is for Flink 1\.20, but the cl"),
-        (None, "server.jar", "there is no java on this machine: install a Java"),
     ],
 )
-def test_a_job_server_that_does_not_suit_is_told(tmp_path, monkeypatch, endpoint, name, message):
-    monkeypatch.setenv("PATH", str(tmp_path))
+def test_a_job_server_that_does_not_suit_is_told(tmp_path, endpoint, name, message):
     jar = tmp_path / name if name else None
     if jar and jar.parent.exists():
         jar.write_bytes(b"")
     with pytest.raises(UsageError, match=message):
         flink_cluster.check_job_server(endpoint, str(jar) if jar else None, "1.19.3")
+
+
+def test_a_missing_java_is_told(tmp_path, monkeypatch):
+    (tmp_path / "server.jar").write_bytes(b"")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="there is no java on this machine: install a Java"):
+        flink_cluster.check_job_server(None, str(tmp_path / "server.jar"), "1.19.3")
 
 
 def program(path, text):
