@@ -187,7 +187,6 @@ def test_a_dry_run_touches_nothing(cloud):
     assert before == {"trips-1.csv", "trips-2.csv"}
     assert [cloud.names(name) for name in ("out", "tmp")] == [set(), set()]
     lines = {line.strip() for line in ran.stdout.splitlines()}
-    assert {"units: 2", "exchange: runner", "machine: n2-standard-4", "most allowed: 3"} <= lines
-    assert re.search(r"^estimated shuffle bytes: \d+\.\d kB$", ran.stdout, re.M)
+    assert {"units: 2", "machine: n2-standard-4", "most allowed: 3"} <= lines
     assert re.search(r"^  Read: BeginListFiles, ListFiles, .*, ReadGroup$", ran.stdout, re.M)
     assert re.search(r"^    packages: beam_tfrecord-\S+\.whl$|packages: beam_tfrecord", ran.stdout)
