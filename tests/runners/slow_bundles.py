@@ -4,6 +4,8 @@ Beam's streams between a runner and its workers may be flushed by time as well a
 lost then shows only where a bundle emits, or a runner sends, for longer than such a limit.
 """
 
+from __future__ import annotations
+
 import collections
 import contextlib
 import itertools
