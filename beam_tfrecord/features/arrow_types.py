@@ -222,8 +222,15 @@ def _nested_from_json(value: dict[str, Any]) -> pa.DataType:
 def _extension_from_json(value: dict[str, Any]) -> pa.DataType:
     name, storage = value["extension"], type_from_json(value["storage"])
     if name == "arrow.fixed_shape_tensor":
-        order = value.get("permutation")
-        return pa.fixed_shape_tensor(storage.value_type, value["shape"], permutation=order)
+        if "permutation" not in value:
+            # Without it, the dataset stores these tensors as bytes, which are not read any more.
+            raise UsageError(
+                "arrow.fixed_shape_tensor lacks its 'permutation', as datasets of earlier versions "
+                "do: write the dataset again"
+            )
+        return pa.fixed_shape_tensor(
+            storage.value_type, value["shape"], permutation=value["permutation"]
+        )
     if name == "arrow.uuid":
         return pa.uuid()
     if name == "arrow.json":

@@ -38,14 +38,7 @@ from beam_tfrecord.preprocess.tft_conversion import adapter_config, tft_batch, w
 from beam_tfrecord.preprocess.vocabularies import save_categories
 from beam_tfrecord.records.infer_row_types import returned_schema
 from beam_tfrecord.transforms.assign_splits import AssignSplits
-from beam_tfrecord.transforms.graph import (
-    RecordsWay,
-    Rereading,
-    mark_step,
-    reader_of,
-    remember_reader,
-    step_label,
-)
+from beam_tfrecord.transforms.graph import Rereading, apply_step, reader_of
 from beam_tfrecord.transforms.map_rows import MapRows
 from beam_tfrecord.transforms.reading import ReadBatches
 from beam_tfrecord.transforms.rows import as_arrow_schema
@@ -108,7 +101,7 @@ class Preprocess(beam.PTransform):
         self._request = request
         self._schema = schema
         self._directory = directory
-        self._faults = faults
+        self.faults = faults
         self.needed: tuple[str, ...] = ()
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
@@ -125,14 +118,10 @@ class Preprocess(beam.PTransform):
                 | "FittedBefore" >> beam.Create([self._request.fitted])
                 | "CopyFitted" >> beam.Map(_copy_fitted, finished)
             )
-        step = step_label(batches.pipeline)
-        transformed = batches | "Transform" >> beam.ParDo(
-            _Transform(description, self._request.raw_too, self._faults, step),
-            beam.pvalue.AsSingleton(fitted),
-        ).with_output_types(Batch)
+        transform = _Transform(description, self._request.raw_too)
+        side = beam.pvalue.AsSingleton(fitted)
+        transformed = apply_step(self, batches, "Transform", transform, side)
         transformed.beam_tfrecord_fitted = finished
-        mark_step(transformed, step)
-        remember_reader(batches, transformed, self)
         return transformed
 
     def _raw_schema(self, batches: beam.PCollection[Batch]) -> pa.Schema:
@@ -165,7 +154,7 @@ class Preprocess(beam.PTransform):
         )
         select = functools.partial(_fit_rows, description, self._request.fit)
         selected = rows | "SelectFitRows" >> beam.FlatMap(
-            Guarded(select, self._faults)
+            Guarded(select, self.faults)
         ).with_outputs(_COUNTS, main="batches")
         counts = selected[_COUNTS] | "CountFitRows" >> beam.CombineGlobally(
             beam.combiners.TupleCombineFn(sum, sum)
@@ -180,7 +169,7 @@ class Preprocess(beam.PTransform):
             )
             written = transform_fn | "WriteFitted" >> tft_beam.WriteTransformFn(_output(directory))
         finish = functools.partial(_finish, description, self._request.fit, directory)
-        guarded = Guarded(finish, self._faults, instead=[""])
+        guarded = Guarded(finish, self.faults, instead=[""])
         return written | "FinishFitted" >> beam.FlatMap(
             lambda _, sums: guarded(sums), beam.pvalue.AsSingleton(counts)
         ).with_output_types(str)
@@ -279,23 +268,17 @@ def _renamed_to(finished: str) -> Iterator[str]:
         shutil.rmtree(temporary)
 
 
-class _Transform(beam.DoFn):
-    """Applies the fitted function to every batch."""
+class _Transform:
+    """Applies the fitted function to a batch."""
 
-    def __init__(
-        self, description: Description, raw_too: bool, faults: str | None, step: str
-    ) -> None:
+    def __init__(self, description: Description, raw_too: bool) -> None:
         self._description = description
         self._raw_too = raw_too
         # All threads of a process share one loaded function.
         self._shared = shared.Shared()
-        self._apply = Guarded(RecordsWay(self._transformed, step), faults)
 
-    def process(self, batch: Batch, directory: str) -> Iterator[Batch]:
-        yield from self._apply((batch, directory))
-
-    def _transformed(self, task: tuple[Batch, str]) -> Iterator[Batch]:
-        batch, directory = task
+    def __call__(self, batch: Batch, directory: str) -> Iterator[Batch]:
+        """Yield the transformed batch."""
         if not batch.data.num_columns:
             # A batch without columns has only rejected rows.
             yield batch

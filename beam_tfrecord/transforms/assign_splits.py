@@ -13,18 +13,8 @@ from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.layout import Layout, make_splits
-from beam_tfrecord.transforms.graph import (
-    RecordsWay,
-    check_batches,
-    mark_step,
-    remember_reader,
-    step_label,
-)
-from beam_tfrecord.transforms.map_rows import MapBatches as MapBatches
-from beam_tfrecord.transforms.map_rows import MapRows as MapRows
-from beam_tfrecord.transforms.rows import BatchRows as BatchRows
+from beam_tfrecord.transforms.graph import apply_step
 from beam_tfrecord.type_checks import check_seed
-from beam_tfrecord.workdir.faults import Guarded
 
 
 class AssignSplits(beam.PTransform):
@@ -58,7 +48,7 @@ class AssignSplits(beam.PTransform):
             make_splits(splits, column=split_column, group=group), seed=check_seed(seed)
         )
         self._schema: Schema | None = None
-        self._faults: str | None = None
+        self.faults: str | None = None
 
     @classmethod
     def of_layout(
@@ -66,22 +56,14 @@ class AssignSplits(beam.PTransform):
     ) -> AssignSplits:
         """Return the transform that splits rows as a job with this layout and schema does."""
         step = cls()
-        step._layout, step._schema, step._faults = layout, schema, faults
+        step._layout, step._schema, step.faults = layout, schema, faults
         return step
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Add the step that divides every batch by split."""
-        check_batches(batches, self)
-        step = step_label(batches.pipeline)
-        split = RecordsWay(
-            functools.partial(split_batch, layout=self._layout, schema=self._schema), step
-        )
-        assigned = batches | "AssignSplits" >> beam.ParDo(
-            Guarded(split, self._faults)
-        ).with_output_types(Batch)
-        mark_step(assigned, step)
+        split = functools.partial(split_batch, layout=self._layout, schema=self._schema)
+        assigned = apply_step(self, batches, "AssignSplits", split)
         assigned.beam_tfrecord_has_splits = True
-        remember_reader(batches, assigned, self)
         return assigned
 
 

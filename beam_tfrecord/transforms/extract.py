@@ -14,12 +14,10 @@ from typing import Any
 import apache_beam as beam
 
 from beam_tfrecord.beam_steps import in_one_window
-from beam_tfrecord.errors import UsageError
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import Inputs
 from beam_tfrecord.rejects import parse_budget
-from beam_tfrecord.runner_traits import check_lossless
-from beam_tfrecord.transforms.graph import Sink, check_input, step_paths_to
+from beam_tfrecord.transforms.graph import Sink, step_paths_to
 from beam_tfrecord.transforms.rows import batches_of
 from beam_tfrecord.transforms.write import write_batches
 from beam_tfrecord.workdir.job import Job
@@ -68,11 +66,7 @@ class ExtractToParquet(Sink):
 
     def expand(self, elements: beam.PCollection) -> beam.PCollection[str]:
         """Add the steps that write the stage to the pipeline."""
-        check_input(elements, self)
-        check_lossless(elements.pipeline)
-        self.check_target(elements.pipeline)
-        if not elements.is_bounded:
-            raise UsageError("ExtractToParquet needs a bounded PCollection: this one is unbounded")
+        self.check_elements(elements)
         found = batches_of(in_one_window(elements), None, None)
         batches = found[0] if len(found) == 1 else found | "AllBatches" >> beam.Flatten()
         job = dataclasses.replace(self._job, inputs=Inputs(step_paths_to(elements)))

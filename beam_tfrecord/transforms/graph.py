@@ -17,42 +17,24 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.pipeline import PipelineVisitor
 from apache_beam.typehints import row_type, typehints
 
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import TargetExists, UsageError
 from beam_tfrecord.job_batch import StepPath, as_job_batch, needs_batches
 from beam_tfrecord.records.rows import is_example_class
+from beam_tfrecord.runner_traits import check_lossless
 from beam_tfrecord.storage import is_remote
+from beam_tfrecord.workdir.faults import Guarded
 from beam_tfrecord.workdir.target import Target
 
 # Each fork whose branches are flattened again doubles the number of paths.
 MAX_STEP_PATHS = 4096
 
 
-@dataclasses.dataclass(frozen=True)
-class RecordsWay:
-    """A wrapper of a function that appends a step to the step path of its batches."""
-
-    function: Callable[[Any], Iterable[Batch]]
-    step: str
-
-    def __call__(self, element: Any) -> Iterator[Batch]:
-        """Yield the batches that the function returns, with the step appended to their path."""
-        for batch in self.function(element):
-            job_batch = as_job_batch(batch)
-            yield job_batch.replace(step_path=(*job_batch.step_path, self.step))
-
-
 def step_label(pipeline: beam.Pipeline) -> str:
     """Return the full label of the transform that is being applied."""
     return str(pipeline.transforms_stack[-1].full_label)
-
-
-def mark_step(batches: beam.PCollection, step: str) -> None:
-    """Mark a PCollection as the output of a step of this package."""
-    batches.beam_tfrecord_step = step
 
 
 def step_paths_to(rows: beam.PCollection) -> tuple[StepPath, ...]:
@@ -73,7 +55,7 @@ def step_paths_to(rows: beam.PCollection) -> tuple[StepPath, ...]:
                 steps.append(step)
             else:
                 # The user's code may forward batches of any of its inputs.
-                inputs += side_inputs_of(rows)
+                inputs += tuple(side.pvalue for side in getattr(rows.producer, "side_inputs", ()))
             if len(inputs) != 1:
                 break
             (rows,) = inputs
@@ -97,11 +79,6 @@ def inputs_of(rows: beam.PCollection) -> tuple[beam.PCollection, ...]:
     """Return the inputs of the step that produces a PCollection."""
     inputs = rows.producer.inputs if rows.producer is not None else ()
     return tuple(one for one in inputs if isinstance(one, beam.PCollection))
-
-
-def side_inputs_of(rows: beam.PCollection) -> tuple[beam.PCollection, ...]:
-    """Return the side inputs of the step that produces a PCollection."""
-    return tuple(side.pvalue for side in rows.producer.side_inputs) if rows.producer else ()
 
 
 @dataclasses.dataclass(eq=False)
@@ -144,8 +121,33 @@ def remember_reader(
         after.beam_tfrecord_reader = Rereading((reader,), step)
 
 
+def apply_step(
+    step: Any,
+    batches: beam.PCollection,
+    label: str,
+    function: Callable[..., Iterable[Batch]],
+    *side_inputs: Any,
+) -> beam.PCollection[Batch]:
+    """Apply a function of a batch and side inputs as a step, which has the attribute `faults`."""
+    check_batches(batches, step)
+    name = step_label(batches.pipeline)
+
+    def outputs(values: Any) -> Iterator[Batch]:
+        for batch in function(*values):
+            job_batch = as_job_batch(batch)
+            yield job_batch.replace(step_path=(*job_batch.step_path, name))
+
+    guarded = Guarded(outputs, step.faults)
+    made = batches | label >> beam.FlatMap(
+        lambda batch, *others: guarded((batch, *others)), *side_inputs
+    ).with_output_types(Batch)
+    made.beam_tfrecord_step = name
+    remember_reader(batches, made, step)
+    return made
+
+
 def element_kind(hint: Any) -> str:
-    """Return ``batches``, ``examples``, ``rows`` or ``any`` for a Beam element type."""
+    """Return ``batches``, ``examples``, ``rows``, ``any`` or ``none`` for a Beam element type."""
     if isinstance(hint, type) and issubclass(hint, Batch):
         return "batches"
     if hint is bytes or is_example_class(hint):
@@ -161,7 +163,7 @@ def element_kind(hint: Any) -> str:
         return "rows"
     if hint in (None, Any, object, typehints.Any) or isinstance(hint, typehints.UnionConstraint):
         return "any"
-    raise cannot_write(hint)
+    return "none"
 
 
 def cannot_write(kind: Any) -> UsageError:
@@ -184,19 +186,11 @@ def check_input(elements: Any, step: beam.PTransform) -> None:
 def check_batches(elements: Any, step: beam.PTransform) -> None:
     """Check that a step follows another one, and that its elements may be batches."""
     check_input(elements, step)
-    if is_plain_kind(elements):
-        hint = elements.element_type
+    hint = elements.element_type
+    # Elements of no kind (such as keyed batches) may become batches in a function of the user.
+    if element_kind(hint) in ("rows", "examples"):
         kind = getattr(hint, "__name__", str(hint))
         raise UsageError(needs_batches(type(step).__name__, kind))
-
-
-def is_plain_kind(rows: beam.PCollection) -> bool:
-    """Return whether elements are rows or examples, which cannot carry a split, not batches."""
-    try:
-        return element_kind(rows.element_type) in ("rows", "examples")
-    except UsageError:
-        # No sink accepts these elements (such as keyed batches), but a step before it may use them.
-        return False
 
 
 class Sink(beam.PTransform):
@@ -208,33 +202,26 @@ class Sink(beam.PTransform):
 
     target: Target
 
-    def check_target(self, pipeline: beam.Pipeline) -> None:
-        """Check that no other sink of a pipeline has the same target.
+    def check_elements(self, elements: Any) -> None:
+        """Check that the sink can write what comes before it.
 
         Raises:
-            TargetExists: Another sink has the same target.
+            TargetExists: Another sink of the pipeline has the same target.
+            UsageError: The sink has no input, an unbounded one, or a runner that loses elements.
         """
-        sinks = _Sinks()
-        pipeline.visit(sinks)
-        if any(sink is not self and _place(sink) == _place(self) for sink in sinks.found):
+        check_input(elements, self)
+        check_lossless(elements.pipeline)
+        directory = self.target.directory
+        place = directory if is_remote(directory) else os.path.realpath(directory)
+        sinks = vars(elements.pipeline).setdefault("beam_tfrecord_sinks", {})
+        if sinks.setdefault((place, self.target.prefix), self) is not self:
             raise TargetExists(
                 f"two sinks of one pipeline write to {self.target.output!r}: "
                 "give each an output of its own"
             )
-
-
-def _place(sink: Sink) -> tuple[str, str | None]:
-    directory = sink.target.directory
-    return directory if is_remote(directory) else os.path.realpath(directory), sink.target.prefix
-
-
-class _Sinks(PipelineVisitor):
-    def __init__(self) -> None:
-        self.found: list[Sink] = []
-
-    def enter_composite_transform(self, transform_node: Any) -> None:
-        if isinstance(transform_node.transform, Sink):
-            self.found.append(transform_node.transform)
+        if not elements.is_bounded:
+            name = type(self).__name__
+            raise UsageError(f"{name} needs a bounded PCollection: this one is unbounded")
 
 
 def has_splits(rows: beam.PCollection) -> bool:
@@ -248,8 +235,3 @@ def has_splits(rows: beam.PCollection) -> bool:
         seen.add(one)
         pending += inputs_of(one)
     return False
-
-
-def fitted_of(rows: Any) -> str | None:
-    """Return the directory of the fitted preprocessing function of the rows; None if none."""
-    return getattr(rows, "beam_tfrecord_fitted", None)

@@ -14,18 +14,11 @@ from beam_tfrecord.batch import Batch
 from beam_tfrecord.beam_steps import in_one_window
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.job_batch import as_job_batch
+from beam_tfrecord.job_batch import JobBatch, as_job_batch
 from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types, returned_schema
 from beam_tfrecord.records.rows import Mapped, call_on_rows, error_text, mapped_batch
 from beam_tfrecord.sizes import counted
-from beam_tfrecord.transforms.graph import (
-    RecordsWay,
-    check_batches,
-    mark_step,
-    reader_of,
-    remember_reader,
-    step_label,
-)
+from beam_tfrecord.transforms.graph import apply_step, check_batches, reader_of
 from beam_tfrecord.transforms.planning import NO_SCHEMA
 from beam_tfrecord.transforms.reading import NOTHING
 from beam_tfrecord.transforms.rows import as_arrow_schema
@@ -51,7 +44,7 @@ class MapRows(beam.PTransform):
     are known: pass a schema or a hint to avoid this.
 
     Attributes:
-        function: A function, or a `beam.DoFn` whose `process` takes only the row.
+        function: The function.
         schema: Types of the mapped rows; None means by the return hint or by inference.
         faults: Directory where a data error is recorded for the launcher; None means that
             the worker raises it.
@@ -59,31 +52,28 @@ class MapRows(beam.PTransform):
             job cannot be resumed.
     """
 
-    function: RowFunction | beam.DoFn
+    function: RowFunction
     schema: Schema | pa.Schema | None = None
     faults: str | None = None
     resume: str | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
-        if not isinstance(self.function, beam.DoFn) and not callable(self.function):
-            raise UsageError(f"MapRows needs a function or a DoFn, not {self.function!r}")
+        given: Any = self.function
+        if not callable(given):
+            name = type(given).__name__
+            raise UsageError(f"MapRows needs a function, not {name}: a DoFn goes after ToRows()")
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Add the step that calls the function on every batch."""
-        check_batches(batches, self)
-        step = step_label(batches.pipeline)
-        mapped = batches | "MapBatch" >> beam.ParDo(
-            _MapRows(self.function, self.faults, step), self.types(batches)
-        ).with_output_types(Batch)
-        mark_step(mapped, step)
-        remember_reader(batches, mapped, self)
-        return mapped
+        function = functools.partial(_map_rows, self.function)
+        return apply_step(self, batches, "MapBatch", function, self.types(batches))
 
     def types(self, batches: beam.PCollection[Batch]) -> Any:
         """Return the schema of the mapped rows, or a side input that yields it once inferred."""
+        check_batches(batches, self)
         schema = as_arrow_schema(self.schema)
-        if schema is None and not isinstance(self.function, beam.DoFn):
+        if schema is None:
             schema = returned_schema(getattr(self.function, "function", self.function))
         if schema is None:
             schema = load_schema(self.resume, TYPES)
@@ -94,78 +84,32 @@ class MapRows(beam.PTransform):
         rows = (
             in_one_window(batches) if reader is None else batches.pipeline | "ReadToInfer" >> reader
         )
+        infer = functools.partial(_infer_types, self.function)
         merge = Stored(_merge_types, self.resume, TYPES)
         inferred = (
             rows
-            | "InferTypes" >> beam.ParDo(_InferTypes(self.function, self.faults))
+            | "InferTypes" >> beam.FlatMap(Guarded(infer, self.faults))
             | "GatherTypes" >> beam.combiners.ToList()
             | "SchemaOfTypes" >> beam.FlatMap(Guarded(merge, self.faults, instead=[NO_SCHEMA]))
         )
         return beam.pvalue.AsSingleton(inferred)
 
 
-class _RowDoFn(beam.DoFn):
-    """Base class: calls a function on rows, or the `process` method of a user's DoFn."""
-
-    def __init__(self, function: RowFunction | beam.DoFn) -> None:
-        self._function = function
-
-    @property
-    def _call(self) -> RowFunction:
-        user = self._function
-        if not isinstance(user, beam.DoFn):
-            return user
-        return lambda row: list(user.process(row) or ())
-
-    def setup(self) -> None:
-        if isinstance(self._function, beam.DoFn):
-            self._function.setup()
-
-    def start_bundle(self) -> None:
-        if isinstance(self._function, beam.DoFn):
-            self._function.start_bundle()
-
-    def finish_bundle(self) -> None:
-        if isinstance(self._function, beam.DoFn) and self._function.finish_bundle() is not None:
-            raise UsageError("a DoFn in MapRows cannot yield rows in finish_bundle")
-
-    def teardown(self) -> None:
-        if isinstance(self._function, beam.DoFn):
-            self._function.teardown()
+def _map_rows(function: RowFunction, batch: Batch, schema: pa.Schema) -> Iterator[Batch]:
+    batch = as_job_batch(batch)
+    if batch.data.num_columns:
+        yield mapped_batch(batch, call_on_rows(batch, function), schema)
+    else:
+        yield batch
 
 
-class _MapRows(_RowDoFn):
-    def __init__(self, function: RowFunction | beam.DoFn, faults: str | None, step: str) -> None:
-        super().__init__(function)
-        self._mapped = Guarded(RecordsWay(self._map, step), faults)
-
-    def process(self, batch: Batch, schema: pa.Schema) -> Iterator[Batch]:
-        yield from self._mapped((as_job_batch(batch), schema))
-
-    def _map(self, task: tuple[Batch, pa.Schema]) -> Iterator[Batch]:
-        batch, schema = task
-        if not batch.data.num_columns:
-            yield batch
-            return
-        mapped = call_on_rows(batch, self._call)
-        yield mapped_batch(batch, mapped, schema)
-
-
-class _InferTypes(_RowDoFn):
-    def __init__(self, function: RowFunction | beam.DoFn, faults: str | None) -> None:
-        super().__init__(function)
-        self._inferred = Guarded(self._infer, faults)
-
-    def process(self, batch: Batch) -> Iterator[tuple[RowTypes, pa.Schema]]:
-        yield from self._inferred(batch)
-
-    def _infer(self, batch: Batch) -> Iterator[tuple[RowTypes, pa.Schema]]:
-        mapped = call_on_rows(as_job_batch(batch), self._call)
-        try:
-            types = infer_row_types(mapped.rows)
-        except SchemaConflict as error:
-            raise _located(error, batch, mapped) from error
-        yield types, batch.data.schema
+def _infer_types(function: RowFunction, batch: Batch) -> Iterator[tuple[RowTypes, pa.Schema]]:
+    mapped = call_on_rows(as_job_batch(batch), function)
+    try:
+        types = infer_row_types(mapped.rows)
+    except SchemaConflict as error:
+        raise _located(error, batch, mapped) from error
+    yield types, batch.data.schema
 
 
 def _located(error: SchemaConflict, batch: Batch, mapped: Mapped) -> SchemaConflict:
@@ -192,14 +136,12 @@ def _merge_types(
 
 def _in_common(schemas: Iterable[pa.Schema]) -> pa.Schema:
     """Return a schema of the columns that have one type in all schemas that contain them."""
-    fields: dict[str, pa.Field] = {}
-    conflicting = set()
+    found: dict[str, list[pa.Field]] = {}
     for schema in sorted(schemas, key=str):
         for field in schema:
-            known = fields.setdefault(field.name, field)
-            if known.type != field.type:
-                conflicting.add(field.name)
-    return pa.schema([field for name, field in fields.items() if name not in conflicting])
+            found.setdefault(field.name, []).append(field)
+    same = (fields for fields in found.values() if len({field.type for field in fields}) == 1)
+    return pa.schema([fields[0] for fields in same])
 
 
 @dataclasses.dataclass(eq=False)
@@ -226,15 +168,8 @@ class MapBatches(beam.PTransform):
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Add the step that calls the function on every batch."""
-        check_batches(batches, self)
-        step = step_label(batches.pipeline)
-        call = RecordsWay(functools.partial(map_batch, self.function, self.keeps_rows), step)
-        mapped = batches | "MapBatch" >> beam.FlatMap(Guarded(call, self.faults)).with_output_types(
-            Batch
-        )
-        mark_step(mapped, step)
-        remember_reader(batches, mapped, self)
-        return mapped
+        function = functools.partial(map_batch, self.function, self.keeps_rows)
+        return apply_step(self, batches, "MapBatch", function)
 
 
 def map_batch(
@@ -253,11 +188,9 @@ def map_batch(
         yield from _rejected_batch(batch, error)
         return
     if isinstance(data, pa.Table):
-        data = data.combine_chunks()
-        data = pa.RecordBatch.from_arrays(
-            [c.chunk(0) if c.num_chunks else pa.array([], c.type) for c in data.columns],
-            schema=data.schema,
-        )
+        # A table without rows may have no batch.
+        batches = data.combine_chunks().to_batches()
+        data = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=data.schema)
     if not isinstance(data, pa.RecordBatch):
         raise DataError(f"a batch function returns a RecordBatch, not {type(data).__name__}")
     if not keeps_rows:
@@ -276,11 +209,10 @@ def map_batch(
     yield batch.replace(data=data, numbers=batch.numbers_in(data))
 
 
-def _rejected_batch(batch: Batch, error: Exception) -> Iterator[Batch]:
+def _rejected_batch(batch: JobBatch, error: Exception) -> Iterator[Batch]:
     """Yield a batch without rows, with a reject for each row of `batch`."""
     text = error_text(error)
     rejects = (batch.reject(row, "map-error", text) for row in range(batch.num_rows))
     # No columns, since it is unknown which columns the function would have returned.
-    rows_read = as_job_batch(batch).rows_counted
-    lost = as_job_batch(batch).replace(data=NOTHING, origin=None, rows_read=rows_read)
+    lost = batch.replace(data=NOTHING, origin=None, rows_read=batch.rows_counted)
     yield lost.replace(rejects=(*batch.rejects, *rejects))

@@ -18,12 +18,10 @@ from beam_tfrecord.options.option import Option
 from beam_tfrecord.runner_traits import check_lossless
 from beam_tfrecord.sources.base import Source, altered
 from beam_tfrecord.sources.groups import Group, group_units
-from beam_tfrecord.transforms.graph import mark_step, step_label
+from beam_tfrecord.transforms.graph import step_label
 from beam_tfrecord.transforms.read import ReadOptions, SourceTransform
 from beam_tfrecord.transforms.reading import read_group
 from beam_tfrecord.transforms.rows import as_arrow_schema
-
-Task = tuple[Source, pa.Schema, Group]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,11 +78,11 @@ class _ReadAll(SourceTransform):
         batches = (
             paths
             | "SpreadPaths" >> beam.Reshuffle()
-            | "PlanPath" >> beam.FlatMap(functools.partial(_tasks, self.source, name))
+            | "PlanPath" >> beam.FlatMap(functools.partial(_tasks, self.source))
             | "SpreadGroups" >> beam.Reshuffle()
             | "ReadGroup" >> beam.FlatMap(read).with_output_types(Batch)
         )
-        mark_step(batches, step)
+        batches.beam_tfrecord_step = step
         return batches
 
 
@@ -100,9 +98,7 @@ def _with_types(reader: str, options: dict[str, Any]) -> dict[str, Any]:
     return options | {"types": options["types"] or types, "columns": columns}
 
 
-def _tasks(source: Source, name: str, path: Any) -> Iterator[Task]:
-    if not isinstance(path, str | os.PathLike):
-        raise UsageError(f"{name} needs paths, not {type(path).__name__}: make them str before")
+def _tasks(source: Source, path: str | os.PathLike[str]) -> Iterator[Any]:
     source = altered(source, paths=(os.fspath(path),))
     scans = source.all_scans()
     schema = source.schema(scans)
@@ -110,7 +106,7 @@ def _tasks(source: Source, name: str, path: Any) -> Iterator[Task]:
         yield source, schema, group
 
 
-def _read(batch_rows: int, step: str, task: Task) -> Iterator[Batch]:
+def _read(batch_rows: int, step: str, task: tuple[Source, pa.Schema, Group]) -> Iterator[Batch]:
     source, schema, group = task
     for batch in read_group(source, group, schema, batch_rows, (step,)):
         count(_ReadAll, "read-rows", batch.num_rows)

@@ -8,6 +8,7 @@ and read each group as one task.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,7 +23,7 @@ from beam_tfrecord.job_batch import JobBatch, Part, StepPath, as_job_batch
 from beam_tfrecord.runner_traits import check_lossless
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.groups import Group
-from beam_tfrecord.transforms.graph import mark_step, step_label
+from beam_tfrecord.transforms.graph import step_label
 from beam_tfrecord.transforms.planning import NO_SCHEMA, ReadPlan
 from beam_tfrecord.workdir import stored_plan
 from beam_tfrecord.workdir.faults import Guarded
@@ -72,7 +73,7 @@ class ReadBatches(ReadPlan, beam.PTransform):
             batches.beam_tfrecord_done = outputs[DONE]
         else:
             batches = spread | "ReadGroup" >> read
-        mark_step(batches, step)
+        batches.beam_tfrecord_step = step
         # Types are inferred from all rows, also from those of groups with a checkpoint.
         batches.beam_tfrecord_reader = dataclasses.replace(self, reads_all=True)
         return batches
@@ -106,7 +107,6 @@ class _ReadGroup(beam.DoFn):
         if self._resume is not None:
             key = stored_plan.group_key(group, schema)
             if self._may_skip and (done := find_group(self._resume, key)) is not None:
-                count(type(self), "resumed-groups", 1)
                 self._progress.add(done.tally.rows, rejects=done.tally.rejects)
                 yield beam.pvalue.TaggedOutput(DONE, done)
                 return
@@ -157,12 +157,9 @@ def read_group(
 
 def first_rows(batches: Iterator[JobBatch], limit: int | None) -> Iterator[JobBatch]:
     """Yield batches until they have `limit` rows in total; None means all."""
-    if limit is None:
-        yield from batches
-        return
-    left = limit
+    left = math.inf if limit is None else limit
     for batch in batches:
-        yield batch if batch.num_rows <= left else batch.slice(0, left)
+        yield batch if batch.num_rows <= left else batch.slice(0, int(left))
         left -= batch.num_rows
         if left <= 0:
             return

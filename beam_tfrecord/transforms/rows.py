@@ -102,6 +102,8 @@ def batches_of(
         encoded = elements | "EncodeElements" >> beam.Map(coder.encode).with_output_types(bytes)
         return batches_of(encoded, None, schema)
     kind = element_kind(elements.element_type)
+    if kind == "none":
+        raise cannot_write(elements.element_type)
     if kind == "batches":
         return (elements,)
     if kind == "examples":
@@ -228,20 +230,18 @@ class ToExample(beam.PTransform):
     def expand(self, rows: beam.PCollection) -> beam.PCollection[Any]:
         """Add the step that converts every row."""
         check_input(rows, self)
-        return rows | "ToExample" >> beam.ParDo(_ToExample(self._schema))
+        return rows | "ToExample" >> beam.Map(_as_example, self._schema)
 
 
-class _ToExample(beam.DoFn):
-    def __init__(self, schema: Schema) -> None:
-        self._schema = schema
+def _as_example(row: Any, schema: Schema) -> Any:
+    (serialized,) = examples_of(batch_of_rows([row], schema.to_arrow()), schema)
+    return _example_class().FromString(serialized)
 
-    def setup(self) -> None:
-        require("tensorflow", "ToExample")
-        import_tensorflow("tensorflow")
 
-    def process(self, row: Any) -> Iterator[Any]:
-        import tensorflow as tf
+@functools.cache
+def _example_class() -> Any:
+    require("tensorflow", "ToExample")
+    import_tensorflow("tensorflow")
+    import tensorflow as tf
 
-        batch = batch_of_rows([row], self._schema.to_arrow())
-        for example in examples_of(batch, self._schema):
-            yield tf.train.Example.FromString(example)
+    return tf.train.Example

@@ -29,11 +29,9 @@ from beam_tfrecord.layout import (
 from beam_tfrecord.places import Inputs
 from beam_tfrecord.publish.last_step import publish_once
 from beam_tfrecord.rejects import parse_budget
-from beam_tfrecord.runner_traits import check_lossless, traits_of
+from beam_tfrecord.runner_traits import traits_of
 from beam_tfrecord.transforms.graph import (
     Sink,
-    check_input,
-    fitted_of,
     has_splits,
     step_paths_to,
 )
@@ -166,11 +164,7 @@ class WriteToTFRecord(Sink):
 
     def expand(self, elements: beam.PCollection) -> beam.PCollection[str]:
         """Add the steps that write and publish the dataset to the pipeline."""
-        check_input(elements, self)
-        check_lossless(elements.pipeline)
-        self.check_target(elements.pipeline)
-        if not elements.is_bounded:
-            raise UsageError("WriteToTFRecord needs a bounded PCollection: this one is unbounded")
+        self.check_elements(elements)
         splits, have_splits = self._job.layout.splits, has_splits(elements)
         if have_splits and self.target.prefix is not None:
             raise _needs_directory(self.target)
@@ -181,10 +175,9 @@ class WriteToTFRecord(Sink):
             have_splits = False
         examples: Literal["own", "any"] = "own" if self._coder is None else "any"
         inputs = Inputs(step_paths_to(elements), have_splits, examples)
+        fitted = getattr(elements, "beam_tfrecord_fitted", None)
         exchange = self._exchange or traits_of(type(elements.pipeline.runner).__name__).exchange
-        job = dataclasses.replace(
-            self._job, fitted=fitted_of(elements), inputs=inputs, exchange=exchange
-        )
+        job = dataclasses.replace(self._job, fitted=fitted, inputs=inputs, exchange=exchange)
         batches = batches_of(in_one_window(elements), self._coder, job.schema)
         return write_batches(batches, job)
 

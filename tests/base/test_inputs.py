@@ -161,7 +161,8 @@ def test_files_that_a_directory_hides_get_a_warning(tmp_path, caplog):
     make_source(path)
     assert caplog.messages == [
         "skipped 4 files whose names do not end in .csv or .tsv: 2 .json, 2 without a suffix "
-        "(b.json, below/part-00000, c.json.gz, f.000123): name them or a pattern to read them, with --from"
+        "(b.json, below/part-00000, c.json.gz, f.000123): name them or a pattern to read "
+        "them, with --from"
     ]
 
 

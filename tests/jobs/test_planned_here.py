@@ -12,7 +12,6 @@ from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.sources.numpy.source import Numpy
 from beam_tfrecord.sources.parquet.source import Parquet
-from beam_tfrecord.workdir import object_file
 from tests.helpers.datasets import sample_table, shard_hashes, write_parquet
 from tests.sources.made_images import jpeg, write_tree
 
@@ -78,14 +77,6 @@ def by_workers(kind, monkeypatch):
 
     monkeypatch.setattr(Images, "__post_init__", without)
     monkeypatch.setattr(kind, "quick_scans", 0)
-
-
-@KINDS
-def test_the_plan_is_read_back(kind, make, tmp_path):
-    source = kind(make(tmp_path / "in"))
-    units = source.all_units(source.all_scans())
-    object_file.save(str(tmp_path / "kept"), units)
-    assert object_file.load(str(tmp_path / "kept")) == units
 
 
 @pytest.mark.slow_after(1)

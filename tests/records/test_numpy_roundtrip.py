@@ -91,7 +91,7 @@ def test_every_array_comes_back_bit_for_bit(tmp_path, array, as_row):
     types = save(tmp_path / "x.npy", array)
     source = Numpy(tmp_path / "x.npy", types=types, example="array" if as_row else "row")
     table, schema = through_records(source)
-    found = arrays_of(table, schema, {})["data"]
+    found = arrays_of(table, schema)["data"]
     expected = little(array)[None] if as_row else little(array)
     assert found.dtype == expected.dtype
     assert found.shape == expected.shape
@@ -107,7 +107,7 @@ def test_values_come_back_in_their_dtype(tmp_path, dtype, shape):
     array = (np.arange(np.prod(shape)) % 2).reshape(shape).astype(dtype)
     types = save(tmp_path / "x.npy", array)
     table, schema = through_records(Numpy(tmp_path / "x.npy", types=types, store="values"))
-    found = arrays_of(table, schema, {})["data"]
+    found = arrays_of(table, schema)["data"]
     assert found.dtype == array.dtype
     assert found.shape == shape
     assert found.tobytes() == array.tobytes()
@@ -117,7 +117,7 @@ def test_values_of_several_shapes_come_back(tmp_path):
     for number, shape in enumerate([(2, 3), (1, 3), (0, 3)]):
         np.save(tmp_path / f"{number}.npy", np.full(shape, number + 0.5, "f4"))
     table, schema = through_records(Numpy(tmp_path, example="array", store="values"))
-    assert [array.tolist() for array in arrays_of(table, schema, {})["data"]] == [
+    assert [array.tolist() for array in arrays_of(table, schema)["data"]] == [
         [[0.5] * 3] * 2,
         [[1.5] * 3],
         [],
@@ -131,7 +131,7 @@ def test_missing_arrays_come_back_as_missing(tmp_path):
     for store in ("bytes", "values"):
         source = Numpy(tmp_path, example="row", union=True, store=store)
         table, schema = through_records(source)
-        found = arrays_of(table, schema, {})
+        found = arrays_of(table, schema)
         lists = [None if y is None else y.tolist() for y in found["y"]]
         assert lists == [[1, 1, 1], [1, 1, 1], None, [7, 7]]
         assert [z is None for z in found["z"]] == [False, False, True, True]

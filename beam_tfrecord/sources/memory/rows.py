@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from beam_tfrecord.batch import DEFAULT_BATCH_ROWS
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.python_values import Misfit, as_row, column_of
 from beam_tfrecord.sizes import counted
+from beam_tfrecord.tables import repeated
 
 FIRST_ROWS = 64
 NO_ROW = "there is no row: the input is empty, or an iterator that was read before"
@@ -108,7 +108,7 @@ def check_name(name: Any) -> None:
 
 def check_distinct(names: Iterable[str]) -> None:
     """Check that no two columns have the same name."""
-    if doubled := [name for name, times in Counter(names).items() if times > 1]:
+    if doubled := repeated(names):
         raise UsageError(f"two columns are named {doubled[0]!r}: rename one of them")
 
 
