@@ -181,6 +181,12 @@ def test_a_column_of_another_nature_is_a_conflict():
         encode(pa.array([{"a": 1}]), Feature("c", pa.int64()))
 
 
+def test_a_null_struct_hides_the_values_of_its_fields():
+    fields = [pa.array([1, 2]), pa.array(["x", "y"])]
+    array = pa.StructArray.from_arrays(fields, ["a", "b"], mask=pa.array([False, True]))
+    assert list(map(parse, encode(array)[1])) == [{"c/a": [1], "c/b": [b"x"]}, {}]
+
+
 @pytest.mark.parametrize("fill", [2.5, "x"])
 def test_a_fill_of_another_type_is_refused(fill):
     feature = Feature("c", pa.list_(pa.int64()), fill=fill)
