@@ -1,14 +1,10 @@
-import itertools
-
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.feature_spec import schema_pbtxt
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.records.encoding import Arena, Encoder
 from tests.helpers.lazy import Lazy
 
 tf = Lazy("tensorflow")
@@ -71,41 +67,6 @@ def test_tft_reads_the_same_spec_from_the_text_proto():
 
     proto = text_format.Parse(schema_pbtxt(SCHEMA), schema_pb2.Schema())
     assert schema_utils.schema_as_feature_spec(proto).feature_spec == expected()
-
-
-def test_tensorflow_parses_what_is_encoded():
-    schema = Schema(
-        (
-            Feature("id", "int64", nullable=False),
-            Feature("zip", "text", default="n/a"),
-            Feature("deep", pa.list_(pa.list_(pa.int64()))),
-        )
-    )
-    rows = {"id": [1, -2], "zip": [None, "07"], "deep": [[[1, 2], []], [[3]]]}
-    arena = Arena()
-    Encoder(schema).encode(Batch(pa.RecordBatch.from_pydict(rows, schema.to_arrow())), arena)
-    starts = [*arena.used_starts().tolist(), arena.size]
-    payloads = [arena.data[a + 12 : b - 4].tobytes() for a, b in itertools.pairwise(starts)]
-    parsed = tf.io.parse_example(payloads, schema.feature_spec())
-    assert parsed["id"].numpy().tolist() == [1, -2]
-    assert parsed["zip"].numpy().tolist() == [b"n/a", b"07"]
-    assert parsed["deep"].to_list() == [[[1, 2], []], [[3]]]
-
-
-@pytest.mark.slow
-def test_tfx_bsl_decodes_with_the_text_proto():
-    from google.protobuf import text_format
-    from tensorflow_metadata.proto.v0 import schema_pb2
-    from tfx_bsl.coders import example_coder
-
-    schema = Schema((Feature("id", "int64"), Feature("tags", pa.list_(pa.string()))))
-    proto = text_format.Parse(schema_pbtxt(schema), schema_pb2.Schema())
-    arena = Arena()
-    data = pa.RecordBatch.from_pydict({"id": [5], "tags": [["a", "b"]]})
-    Encoder(schema).encode(Batch(data), arena)
-    decoder = example_coder.ExamplesToRecordBatchDecoder(proto.SerializeToString())
-    decoded = decoder.DecodeBatch([arena.used_data()[12:-4].tobytes()])
-    assert decoded.to_pydict() == {"id": [[5]], "tags": [[b"a", b"b"]]}
 
 
 def test_defaults_that_cannot_be_read_are_refused():
