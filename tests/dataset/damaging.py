@@ -100,20 +100,6 @@ def misdirect(data, draw):
     return Damage(new, [at if one == data[at] else None for at, one in enumerate(new)])
 
 
-def swap(data, draw):
-    """Swap two blocks."""
-    size = draw.randint(1, len(data) // 4)
-    one, other = sorted(draw.sample(range(0, len(data) - size, size), 2))
-    places = [
-        *range(one),
-        *range(other, other + size),
-        *range(one + size, other),
-        *range(one, one + size),
-        *range(other + size, len(data)),
-    ]
-    return Damage(bytes(data[place] for place in places), list(places))
-
-
 def copy_records(data, draw):
     """Write whole records once more at any place, or over as many others."""
     ends = [0, *_record_ends(data)]
@@ -122,22 +108,6 @@ def copy_records(data, draw):
     over = draw.choice((0, count))
     rows = [*range(at), *range(first, first + count), *range(at + over, len(ends) - 1)]
     places = [place for row in rows for place in range(ends[row], ends[row + 1])]
-    return Damage(bytes(data[place] for place in places), list(places))
-
-
-def carriage_returns(data, _):
-    """Convert the ends of lines, as a transfer of text does."""
-    places = [
-        place for at, one in enumerate(data) for place in ((None, at) if one == 10 else (at,))
-    ]
-    new = bytes(13 if place is None else data[place] for place in places)
-    return Damage(new, places)
-
-
-def thin(data, draw):
-    """Take every so many-th byte out."""
-    step = draw.randint(20, 4000)
-    places = [at for at in range(len(data)) if at % step != step - 1]
     return Damage(bytes(data[place] for place in places), list(places))
 
 
@@ -165,16 +135,10 @@ HARD_KINDS = {
     for one in (
         double,
         misdirect,
-        swap,
         copy_records,
-        carriage_returns,
-        thin,
-        _both(double, delete),
         _both(double, flip),
         _both(copy_records, flip),
         _both(delete, delete),
-        _both(delete, insert),
-        _both(misdirect, delete),
     )
 }
 
@@ -253,15 +217,11 @@ def tables(draw):
             for _ in range(60)
         ]
     )
-    few = rows([frames_of(others, 12) if row == 30 else b"" for row in range(60)])
-    same = rows([framed(b"same") * 3] * 60)
     return {
         "plain": plain,
         "framed bytes": framed_bytes,
         "framed examples": framed_examples,
         "frames between bytes": spaced,
-        "frames in one record": few,
-        "equal frames": same,
     }
 
 

@@ -75,30 +75,6 @@ def test_the_feature_spec_in_the_code_is_that_of_the_schema():
     assert literal == schema.feature_spec()
 
 
-@pytest.mark.slow
-@pytest.mark.xdist_group("tensorflow")
-def test_keras_code_trains(tmp_path):
-    manifest = make_dataset(tmp_path, TABLE, splits=SPLITS)
-    code = reading_code(manifest, "keras", tmp_path)
-    assert "learns; --label chooses another. Not numeric, so left out: name, raw, tags.\n" in code
-    assert 'LABEL = "label"' in code
-    assert "binary_crossentropy" in code
-    assert "default_value=0.0),  # stands for a missing value" in code
-    found = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        # Keras warns if it cannot shuffle.
-        warnings.filterwarnings("error", message=".*shuffle")
-        exec(compile(code, "keras_code", "exec"), found)
-    assert found["INPUTS"] == ["id", "x"]
-    assert sorted(found["model"].history.history) == [
-        "accuracy",
-        "loss",
-        "val_accuracy",
-        "val_loss",
-    ]
-
-
 def test_the_model_suits_the_label(tmp_path):
     table = TABLE.set_column(0, "id", pa.array([row % 5 for row in range(ROWS)]))
     manifest = make_dataset(tmp_path, table)
@@ -144,17 +120,6 @@ def test_the_label_is_the_column_with_class_names(tmp_path):
 def test_the_name_of_a_column_decides_among_several_with_class_names(tmp_path):
     manifest = labelled(tmp_path, id=("a", "b"), x=("a", "b"))
     assert 'LABEL = "label"\n' in reading_code(manifest, "keras", tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.xdist_group("tensorflow")
-def test_another_label_is_a_guess_and_the_program_says_so(tmp_path, capsys):
-    manifest = make_dataset(tmp_path, TABLE.rename_columns([*TABLE.column_names[:-1], "last"]))
-    code = reading_code(manifest, "keras", tmp_path)
-    assert "# What the model learns, only a guess: pass --label to choose it." in code
-    found = executed_keras_code(code)
-    assert found["LABEL"] == "last"
-    assert "the label 'last' is only a guess: choose one with" in capsys.readouterr().out
 
 
 @pytest.mark.slow_after(1)

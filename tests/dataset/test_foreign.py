@@ -2,7 +2,6 @@
 
 import shutil
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -55,12 +54,6 @@ def test_rows_are_read_singly_after_index(made):
     rows = list(found.rows())
     for number in (0, 99, 150, 299):
         assert found[number]["n"] == rows[number]["n"]
-
-
-@pytest.mark.xdist_group("tensorflow")
-def test_tensorflow_reads_them(made):
-    seen = np.concatenate([batch["n"].numpy() for batch in bt.load(made).tf(batch_size=64)])
-    assert sorted(seen.tolist()) == [*range(300)]
 
 
 def test_show_and_head_need_no_manifest(made):

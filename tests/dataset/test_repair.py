@@ -160,18 +160,6 @@ def test_records_in_another_order_are_no_loss(dataset):
     )
 
 
-def test_records_that_are_there_twice_cost_no_others(tmp_path):
-    make_dataset(tmp_path / "in", pa.table({"id": list(range(60))}), shards=1)
-    shard = tmp_path / "in" / "data-00000-of-00001.tfrecord"
-    data = shard.read_bytes()
-    size = len(data) // 60
-    double = data[: 20 * size] + data[10 * size :]
-    at = 50 * size + 14
-    shard.write_bytes(double[:at] + double[at + 3 :])
-    repair(tmp_path / "in", tmp_path / "out")
-    assert set(ids(tmp_path / "out")) == set(range(60)) - {40}
-
-
 def blobs(directory, values):
     """Write a dataset of one shard whose values are bytes; return the shard."""
     table = pa.table({"blob": values, "id": list(range(len(values)))})

@@ -17,7 +17,6 @@ from beam_tfrecord.dataset.show import (
     head,
     json_lines,
     json_text,
-    json_value,
     render_rows,
     render_show,
     show,
@@ -127,24 +126,6 @@ def test_the_input_order_and_size_of_a_dataset(tmp_path):
     assert "? compressed from" in render_show(show(tmp_path / "gz"))
 
 
-@pytest.mark.parametrize(
-    ("source", "line"),
-    [
-        ({"kind": "images", "files": [{"path": "a.jpg", "files": 3}, {"path": "b"}]}, "4 files"),
-        ({"kind": "csv", "files": [{}]}, "None"),
-        ({"kind": "sql"}, "from sql"),
-        ({"kind": "csv", "files": [{"files": "many"}]}, "from csv"),
-        (
-            {"kind": "delta", "files": [{"path": "p"}], "snapshot": {"table": "t", "version": 3}},
-            "from delta: version 3 of t, p",
-        ),
-        ({"kind": "iceberg", "files": [], "snapshot": {"table": "t", "version": None}}, "of t"),
-    ],
-)
-def test_the_line_on_the_input(path, source, line):
-    assert render_show(show(path) | {"source": source}).splitlines()[1].endswith(line)
-
-
 @pytest.mark.slow
 def test_what_chose_the_rows_and_nan_are_shown(tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n1.5,nan\n2,3\n134000.5,-1\n")
@@ -209,20 +190,6 @@ def test_times_losses_stores_and_defaults_are_shown(tmp_path):
     assert "classes c0, c1, c2, c3, c4, c5, c6, c7, c8, c9 and 2 more" in text
     assert "default 0" in text
     assert "datetime64[D] in NumPy" in text
-
-
-def test_counts_are_by_split_and_most_frequent_first(path):
-    assert show(path, counts="city")["counts"] == {
-        "column": "city",
-        "splits": {
-            "train": [
-                {"value": "Oslo", "count": 1},
-                {"value": "Rome", "count": 1},
-                {"value": None, "count": 1},
-            ],
-            "test": [{"value": "Rome", "count": 1}],
-        },
-    }
 
 
 def test_what_cannot_be_counted_is_told(tmp_path):
@@ -325,8 +292,3 @@ def test_values_in_a_table(value, text):
 def test_values_as_json(value, text):
     assert json_text(value) == text
     json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-
-
-def test_a_value_without_a_form_in_json_is_refused():
-    with pytest.raises(TypeError, match="type object has no form"):
-        json_value(object())

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-import beam_tfrecord as bt
 from beam_tfrecord.dataset import verify as verify_module
 from beam_tfrecord.dataset import verify_examples
 from beam_tfrecord.dataset.load import load
@@ -18,7 +17,6 @@ from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
 from tests.helpers.made_datasets import encoded, make_dataset, write_examples
-from tests.helpers.records import framed
 
 TABLE = pa.table({"id": list(range(8)), "name": [f"n{row}" for row in range(8)]})
 SCHEMA = Schema((Feature("id", "int64", nullable=False), Feature("name", "text")))
@@ -249,16 +247,6 @@ def test_no_dataset(tmp_path):
         verify(tmp_path)
 
 
-def test_records_that_follow_each_other_across_a_bad_block_keep_their_numbers(
-    tmp_path,
-):
-    examples = encoded(TABLE, SCHEMA)
-    write_examples(tmp_path, {"data": [examples]}, SCHEMA)
-    shard = tmp_path / "data-00000-of-00001.tfrecord"
-    shard.write_bytes(framed(b"x") + shard.read_bytes())
-    assert "record 0" in faults(tmp_path)[0]
-
-
 @pytest.mark.parametrize(
     ("arrow", "given", "message"),
     [
@@ -293,11 +281,3 @@ def test_a_column_of_arrays_whose_shape_does_not_fit(tmp_path):
     write_examples(tmp_path, {"data": [examples]}, schema)
     (fault,) = verify(tmp_path).faults
     assert fault.where == "record 1"
-
-
-def test_progress_can_be_shown(tmp_path):
-    (tmp_path / "in.csv").write_text("a\n1\n2\n")
-    bt.write(tmp_path / "in.csv", tmp_path / "out")
-    # What is shown, and when, is tested with the command line.
-    assert bt.verify(tmp_path / "out", progress=True).ok
-    assert bt.repair(tmp_path / "out", tmp_path / "again", progress=True).is_whole

@@ -1,6 +1,5 @@
 """Notebooks: an edited cell writes its dataset anew, and nothing else is replaced unasked."""
 
-import json
 import os
 import re
 import subprocess
@@ -14,8 +13,6 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, TargetExists, options_named_by
-from beam_tfrecord.jobs.settings import make_settings
-from beam_tfrecord.options.jobs import WriteOptions
 from beam_tfrecord.workdir.job_file import WITHOUT_FUNCTIONS, dump_job, load_job
 from tests.helpers.datasets import visible_names
 
@@ -60,23 +57,6 @@ def test_an_edited_lambda_replaces_what_the_cell_wrote(cell, caplog, capsys):
     assert shard == "data-00000-of-00001.tfrecord"
     assert others == ["job.json", "manifest.json", "schema.json", "schema.pbtxt"]
     assert sorted(os.listdir(".")) == ["a.csv", "out"]
-
-
-@pytest.mark.slow
-def test_every_kind_of_function_counts(cell):
-    Path("prep.py").write_text("def f(row):\n    return {'y': 7}\n")
-    cell("bt.write('a.csv', 'out', map='prep.py:f')")
-    cell("bt.write('a.csv', 'out', map='prep.py:f')")
-    assert written() == [7, 7, 7]
-    cell("def f(row):\n    return {'y': row['x']}\nbt.write('a.csv', 'out', map=f)")
-    assert written() == [1, 2, 3]
-
-
-@pytest.mark.slow
-def test_a_cell_can_show_progress(cell):
-    cell("bt.write('a.csv', 'out', progress=True)")
-    cell("bt.extract('a.csv', 'stage', progress=True)")
-    assert written("x") == [1, 2, 3]
 
 
 @pytest.mark.slow
@@ -161,36 +141,6 @@ def test_a_program_replaces_nothing(cell, monkeypatch):
     with pytest.raises(TargetExists):
         cell("bt.write('a.csv', 'out', map=lambda row: {'y': 2})")
     assert written() == [1, 1, 1]
-
-
-@pytest.mark.slow
-def test_the_session_changes_nothing_but_one_entry_of_the_job_file(cell, monkeypatch):
-    cell("bt.write('a.csv', 'in_a_session', map=lambda row: row)")
-    monkeypatch.delattr(sys, "ps1")
-    bt.write("a.csv", "by_a_program", map=lambda row: row)
-    session, program = Path("in_a_session"), Path("by_a_program")
-    names = visible_names(session)
-    assert names == visible_names(program)
-    for name in set(names) - {"_index", "job.json"}:
-        assert (session / name).read_bytes() == (program / name).read_bytes()
-    jobs = [json.loads((path / "job.json").read_text()) for path in (session, program)]
-    assert jobs[0].keys() - jobs[1].keys() == {WITHOUT_FUNCTIONS}
-    assert jobs[1].keys() <= jobs[0].keys()
-
-
-@pytest.mark.slow
-def test_functions_of_mapping_and_preprocessing_are_told_apart(cell):
-    def fingerprint(**functions):
-        return (
-            make_settings(WriteOptions("a.csv", "out", **functions)).identity([]).without_functions
-        )
-
-    one, other = fingerprint(transform=lambda t: t), fingerprint(transform=lambda t: dict(t))
-    assert one == other != ""
-    assert fingerprint(map=lambda row: row) not in ("", one)
-    assert fingerprint(map=lambda row: row, transform=lambda t: t) not in ("", one)
-    assert fingerprint(transform=[{"op": "zscore", "columns": "x"}]) == ""
-    assert fingerprint() == ""
 
 
 def test_writing_in_ipython_needs_none_of_the_interactive_parts_of_beam(

@@ -9,11 +9,9 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.csv.source import Csv
-from beam_tfrecord.sources.groups import group_units
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.sources.numpy.source import Numpy
 from beam_tfrecord.sources.parquet.source import Parquet
-from beam_tfrecord.workdir import stored_plan
 from tests.helpers.datasets import sample_table, shard_hashes, write_parquet
 from tests.sources.made_images import jpeg, write_tree
 
@@ -79,14 +77,6 @@ def by_workers(kind, monkeypatch):
 
     monkeypatch.setattr(Images, "__post_init__", without)
     monkeypatch.setattr(kind, "quick_scans", 0)
-
-
-@KINDS
-def test_the_plan_is_read_back(kind, make, tmp_path):
-    source = kind(make(tmp_path / "in"))
-    groups = group_units(source.all_units(source.all_scans()))
-    stored_plan.save_groups(str(tmp_path), groups)
-    assert stored_plan.load_groups(str(tmp_path), source) == groups
 
 
 @pytest.mark.slow_after(1)

@@ -12,7 +12,6 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, TargetExists, UsageError
-from beam_tfrecord.inputs import detect_kind
 from beam_tfrecord.jobs import stdin as stdin_module
 from tests.helpers import warm
 
@@ -148,11 +147,6 @@ def test_a_full_disk_is_one_line(scratch, monkeypatch):
     assert not list(scratch.iterdir())
 
 
-def test_a_source_alone_cannot_read_stdin():
-    with pytest.raises(UsageError, match="standard input cannot be read here"):
-        detect_kind("-")
-
-
 @contextlib.contextmanager
 def _command(scratch, *words):
     scratch.mkdir()
@@ -180,21 +174,6 @@ def test_an_interrupt_while_stdin_is_copied_leaves_nothing(tmp_path):
     assert process.returncode == 130
     assert not list(scratch.glob("beam-tfrecord-*"))
     assert not out.exists()
-
-
-def test_an_interrupt_of_the_job_removes_the_copy(tmp_path):
-    scratch, out = tmp_path / "scratch", tmp_path / "out"
-    slow = tmp_path / "slow.py"
-    slow.write_text("import time\n\ndef wait(row):\n    time.sleep(0.1)\n    return row\n")
-    with _command(scratch, "write", "-", str(out), "--map", f"{slow}:wait") as process:
-        assert process.stdin is not None
-        process.stdin.write(JSON * 1000)
-        process.stdin.close()
-        _wait_for(tmp_path, "out/.tmp-*/plan.json")
-        assert list(scratch.glob("*/stdin.json"))
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
-    assert not list(scratch.glob("beam-tfrecord-*"))
 
 
 def test_the_command_line_reads_stdin(tmp_path):

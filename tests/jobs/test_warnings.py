@@ -1,37 +1,10 @@
 """What `write` and `extract` warn of, in Python and on the command line."""
 
-import math
-
 import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import OutputWarning, options_named_by
-from beam_tfrecord.features.feature import ColumnStats
-from beam_tfrecord.jobs.settings import NOTICED_ROUNDING, rounding_of
 from tests.helpers.cli_stand_ins import run
-
-
-def rounded(least, most, error=2.0**-24):
-    return ColumnStats(min=least, max=most, max_relative_error=error)
-
-
-@pytest.mark.parametrize(
-    ("observed", "is_noticed"),
-    [
-        (rounded(0.0, 1.0), False),
-        (rounded(40.5, 40.9), False),  # latitudes of a city
-        (rounded(1.7e9, 1.7e9 + 30 * 86400), False),  # times of a month
-        (rounded(1.7e9, 1.7e9 + 86400), True),  # times of a day
-        (rounded(0.0, 1.0, error=0.3), False),  # one value of 1e-45
-        (rounded(0.0, 3e-44, error=0.3), True),  # only such values
-        (rounded(0.0, 1.0, error=math.inf), True),  # one value of 1e300
-        (rounded(0.1, 0.1), False),  # a constant
-        (rounded(None, None), False),
-    ],
-)
-def test_rounding_is_noticed_if_it_is_coarse_in_the_range_of_the_values(observed, is_noticed):
-    assert (rounding_of(observed) > NOTICED_ROUNDING) is is_noticed
-
 
 CUT = ".1234567890123456789"
 COARSE = (

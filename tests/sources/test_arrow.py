@@ -145,3 +145,16 @@ def test_text_that_is_not_utf_8_rejects_its_row(tmp_path, stream, nested):
     manifest = bt.write(path, tmp_path / "out", max_rejects=1)
     assert (manifest.examples, manifest.rejects["rows"]) == (2, 1)
     assert sorted(row["id"] for row in bt.load(tmp_path / "out").rows()) == [1, 3]
+
+
+def test_a_filter_keeps_the_values_of_nested_lists_of_fixed_size(tmp_path):
+    rows = 1000
+    pairs = pa.FixedSizeListArray.from_arrays(pa.array(range(6 * rows)), 2)
+    lists = pa.FixedSizeListArray.from_arrays(pairs, 3)
+    table = pa.table({"id": range(rows), "x": lists})
+    pa.feather.write_feather(table, tmp_path / "a.arrow", compression="uncompressed")
+    # Batches of 100 rows are slices of the file's record batch.
+    read = bt.ReadFromArrow(tmp_path / "a.arrow", filter="id > 250 and id <> 300", batch_rows=100)
+    found = {row["id"]: row["x"] for batch in read.batches() for row in batch.rows()}
+    values = lists.to_pylist()
+    assert found == {row: values[row] for row in range(251, rows) if row != 300}

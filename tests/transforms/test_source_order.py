@@ -14,9 +14,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.exchange import spill_files
-from beam_tfrecord.exchange.plan import plan_merges
 from beam_tfrecord.exchange.spill_files import BinCounts
-from beam_tfrecord.layout import Layout, ShardSpec
 from tests.helpers.datasets import ids, sample_table, write_parquet
 from tests.helpers.records import example
 
@@ -39,10 +37,6 @@ def example_of(number):
     import tensorflow as tf
 
     return tf.train.Example.FromString(example(id=number))
-
-
-def serialized(row):
-    return example(id=row["id"])
 
 
 ELEMENTS = {
@@ -87,16 +81,6 @@ def test_every_local_mode_gives_them_one_order(tmp_path, mode):
     assert ids(tmp_path / "there") == ids(tmp_path / "here")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("step", [bt.ToRows(), bt.EncodeExamples()], ids=["rows", "examples"])
-def test_rows_behind_to_rows_and_encode_examples(tmp_path, step):
-    parquet = write_parquet(tmp_path / "in", sample_table(1000), files=2)
-    with bt.pipeline("FnApiRunner") as p:
-        out = bt.WriteToTFRecord(f"{tmp_path / 'out'}/", shuffle=False, shards=3)
-        p | bt.ReadFromParquet(parquet) | step | out
-    assert sorted(ids(tmp_path / "out")) == list(range(1000))
-
-
 def only_even(data: pa.RecordBatch) -> pa.RecordBatch:
     return data.filter(pa.array(data["id"].to_numpy() % 2 == 0))
 
@@ -128,24 +112,6 @@ def places(count, seed=0):
     found = np.random.default_rng(seed).integers(0, 2**64, count, np.uint64)
     # The ends of the range are where an overflow would show.
     return np.unique(np.concatenate([found, np.array([0, 2**64 - 1], np.uint64)]))
-
-
-@pytest.mark.parametrize("shift", [0, 3, 10])
-def test_windows_cover_places_of_all_64_bits(shift):
-    found = places(500)
-    bins = np.unique(found >> np.uint64(shift))
-    ones = np.ones(len(bins), np.int64)
-    layout = Layout(shuffle=False, shards=ShardSpec(total=7))
-    planned = plan_merges({"data": BinCounts(bins, ones, 10 * ones, shift)}, layout)
-    windows = [window for task in planned for window in task]
-    assert len(windows) == 7
-    assert sum(window.records or 0 for window in windows) == len(bins)
-    covered = [
-        sum(window.first_place <= place <= window.last_place for place in found.tolist())
-        for window in windows
-    ]
-    assert sum(covered) == len(found)
-    assert [window.bytes for window in windows] == [10 * (w.records or 0) for w in windows]
 
 
 def test_many_bins_are_joined_whatever_the_order_of_merging(

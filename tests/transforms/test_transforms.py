@@ -26,7 +26,6 @@ from beam_tfrecord.errors import (
     UsageError,
 )
 from beam_tfrecord.job_batch import JobBatch
-from beam_tfrecord.transforms.graph import element_kind
 from tests.helpers.datasets import ids, read_examples, sample_table, shard_hashes, write_parquet
 from tests.helpers.records import example, read_records
 from tests.helpers.tf_example import OTHER_MESSAGES, Example, SequenceExample
@@ -133,15 +132,6 @@ def test_beams_keywords(tmp_path):
     assert sorted(read_records(tmp_path / "x_00_01.rec.gz")) == [b"a", b"b", b"c"]
 
 
-@pytest.mark.slow
-def test_the_order_of_elements_leaves_no_trace(tmp_path):
-    records = [example(x=i % 90) for i in range(100)]
-    for name, given in (("a", records), ("b", records[::-1])):
-        with pipeline() as p:
-            p | beam.Create(given) | bt.WriteToTFRecord(f"{tmp_path / name}/", num_shards=3)
-    assert shard_hashes(tmp_path / "a") == shard_hashes(tmp_path / "b")
-
-
 class Point(NamedTuple):
     id: int
     y: float
@@ -167,14 +157,6 @@ def test_rows_of_any_kind(tmp_path, kind, is_known):
     assert sorted(ids(tmp_path)) == [1, 2]
     values = {e.features.feature["y"].float_list.value[0] for e in read_examples(tmp_path)}
     assert values == {0.5, 1.5}
-
-
-@pytest.mark.slow
-def test_rows_of_a_kind_that_beam_does_not_know(tmp_path):
-    with pipeline() as p:
-        rows = p | beam.Create([1, 2, 3]) | beam.Map(lambda i: {"id": i})
-        rows | bt.WriteToTFRecord(f"{tmp_path}/")
-    assert sorted(ids(tmp_path)) == [1, 2, 3]
 
 
 def test_batch_rows_under_a_schema(tmp_path):
@@ -280,19 +262,6 @@ def test_what_does_not_suit_assigned_splits_is_refused(
     assert not list(tmp_path.glob("*manifest.json"))
 
 
-@pytest.mark.slow
-def test_a_split_of_share_zero_needs_no_shard(parquet, tmp_path):
-    with pipeline() as p:
-        rows = p | bt.ReadFromParquet(parquet)
-        rows | "A" >> bt.WriteToTFRecord(f"{tmp_path}/a/", num_shards=1, splits={"a": 1, "b": 0})
-        split = rows | bt.AssignSplits({"a": 0, "b": 1})
-        split | "B" >> bt.WriteToTFRecord(f"{tmp_path}/b/", shards={"b": 2})
-    assert {s: bt.Manifest.load(tmp_path / s).splits.keys() for s in "ab"} == {
-        "a": {"a"},
-        "b": {"b"},
-    }
-
-
 @pytest.mark.parametrize(
     "step",
     [
@@ -370,35 +339,6 @@ def test_rows_and_batches_of_one_reader_go_together(tmp_path):
     assert bt.Manifest.load(tmp_path / "out").schema.names == ("id", "b", "a", "c", "B")
 
 
-def test_element_kinds():
-    assert element_kind(Batch) == "batches"
-    assert element_kind(bytes) == "examples"
-    assert element_kind(dict) == "rows"
-    assert element_kind(Point) == "rows"
-    assert element_kind(beam.typehints.Any) == "any"
-
-
-def double(row: dict) -> list[dict]:
-    return [row, {**row, "id": row["id"] + 1000}]
-
-
-@pytest.mark.slow_after(1)
-@pytest.mark.parametrize("shuffle", [True, False], ids=["shuffled", "source"])
-def test_a_row_can_become_several(parquet, tmp_path, shuffle):
-    with pipeline() as p:
-        (
-            p
-            | bt.ReadFromParquet(parquet)
-            | bt.MapRows(double)
-            | bt.WriteToTFRecord(f"{tmp_path}/", shuffle=shuffle)
-        )
-    expected = [i + offset for i in range(300) for offset in (0, 1000)]
-    if shuffle:
-        assert sorted(ids(tmp_path)) == sorted(expected)
-    else:
-        assert ids(tmp_path) == expected
-
-
 class Mapped(TypedDict):
     id: int
     label: float
@@ -446,21 +386,6 @@ def test_map_rows_to_examples(parquet, tmp_path):
     assert sorted(ids(tmp_path)) == list(range(300))
 
 
-def test_map_batches(parquet, tmp_path):
-    def only_id(data: pa.RecordBatch) -> pa.RecordBatch:
-        return data.select(["id"])
-
-    with pipeline() as p:
-        (
-            p
-            | bt.ReadFromParquet(parquet)
-            | bt.MapBatches(only_id)
-            | bt.WriteToTFRecord(f"{tmp_path}/")
-        )
-    assert sorted(ids(tmp_path)) == list(range(300))
-    assert bt.Manifest.load(tmp_path).place == "origin"
-
-
 @pytest.mark.slow
 def test_map_batches_that_drops_rows_must_say_so(parquet, tmp_path):
     def first_half(data: pa.RecordBatch) -> pa.RecordBatch:
@@ -501,17 +426,6 @@ def test_assigned_splits_are_kept(parquet, tmp_path):
         )
     for split in ("train", "test"):
         assert sorted(ids(tmp_path / "a", split)) == sorted(ids(tmp_path / "b", split))
-
-
-def test_assign_splits_alone_is_enough(parquet, tmp_path):
-    with pipeline() as p:
-        (
-            p
-            | bt.ReadFromParquet(parquet)
-            | bt.AssignSplits({"train": 0.8, "test": 0.2})
-            | bt.WriteToTFRecord(f"{tmp_path}/")
-        )
-    assert set(bt.Manifest.load(tmp_path).splits) == {"train", "test"}
 
 
 def only_one_fails(row: dict) -> dict | None:
@@ -605,37 +519,6 @@ def test_rows_that_lose_their_split_are_refused(parquet, tmp_path, step, is_any)
     with pytest.raises(Exception, match=NO_SPLIT):
         run_to(rows, tmp_path)
     assert not (tmp_path / "manifest.json").exists()
-
-
-@pytest.mark.slow
-def test_rows_of_unknown_type_that_lose_their_split_are_refused(parquet, tmp_path):
-    def write(step, **options):
-        with pipeline() as p:
-            split = p | bt.ReadFromParquet(parquet) | bt.AssignSplits(SPLITS)
-            split | step | bt.WriteToTFRecord(f"{tmp_path}/", **options)
-
-    for step in (beam.FlatMap(lambda b: b.rows()), beam.Map(lambda b: Batch(b.data, b.origin))):
-        with pytest.raises(Exception, match=NO_SPLIT):
-            write(step)
-    assert not (tmp_path / "manifest.json").exists()
-    named = beam.FlatMap(lambda b: [{**row, "split": b.split} for row in b.rows()])
-    write(named, split_column="split")
-    assert set(bt.Manifest.load(tmp_path).splits) == set(SPLITS)
-
-
-@pytest.mark.slow
-def test_splits_pass_through_other_code_that_gives_batches(parquet, tmp_path):
-    with pipeline() as p:
-        (
-            p
-            | bt.ReadFromParquet(parquet)
-            | bt.AssignSplits(SPLITS)
-            | beam.Map(lambda batch: (batch.split, batch))
-            | beam.GroupByKey()
-            | beam.FlatMap(lambda group: group[1])
-            | bt.WriteToTFRecord(f"{tmp_path}/")
-        )
-    assert set(bt.Manifest.load(tmp_path).splits) == set(SPLITS)
 
 
 TWICE = "rows come with the split that AssignSplits gave them: leave out splits, split_column"
@@ -735,25 +618,6 @@ def test_a_stage_refuses_splits(parquet, tmp_path):
     p | bt.ReadFromParquet(parquet) | bt.AssignSplits(SPLITS) | bt.ExtractToParquet(tmp_path)
     with pytest.raises(Exception, match="a stage has no splits"):
         p.run()
-
-
-def halved(row: dict) -> dict:
-    return {"id": row["id"], "half": row["id"] / 2}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("is_flat", [True, False], ids=["Flatten", "Reshuffle"])
-def test_map_rows_finds_types_behind_other_code(parquet, tmp_path, is_flat):
-    with pipeline() as p:
-        rows = p | bt.ReadFromParquet(parquet)
-        if is_flat:
-            rows = (rows, p | "2" >> bt.ReadFromParquet(parquet)) | beam.Flatten()
-        else:
-            rows = rows | beam.Reshuffle()
-        rows | bt.MapRows(halved) | bt.WriteToTFRecord(f"{tmp_path}/")
-    assert sorted(ids(tmp_path)) == sorted(list(range(300)) * (1 + is_flat))
-    types = {f.name: str(f.type) for f in bt.Manifest.load(tmp_path).schema.features}
-    assert types == {"id": "int64", "half": "float"}
 
 
 @pytest.mark.slow

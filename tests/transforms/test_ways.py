@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -13,13 +11,10 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.transforms.graph import MAX_STEP_PATHS, step_paths_to
-from beam_tfrecord.transforms.reading import ReadBatches
 from tests.helpers.datasets import read_examples, shard_hashes
 
 ROWS = 500
 SCHEMA = pa.schema([("from", pa.string()), ("row", pa.int64())])
-
-Build = Callable[[beam.Pipeline, Path], Sequence[beam.PCollection]]
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +36,6 @@ def moved(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "from": "m"}
 
 
-def batch_moved(data: pa.RecordBatch) -> pa.RecordBatch:
-    return data.set_column(0, "from", pa.array(["m"] * data.num_rows))
-
-
 def two_readers(p, inputs):
     return read(p, inputs, "x"), read(p, inputs, "y")
 
@@ -61,11 +52,6 @@ def one_input_twice(p, inputs):
 def a_row_function(p, inputs):
     x = read(p, inputs, "x")
     return x, x | bt.MapRows(moved)
-
-
-def a_batch_function(p, inputs):
-    x = read(p, inputs, "x")
-    return x, x | bt.MapBatches(batch_moved)
 
 
 def flattened_before(p, inputs):
@@ -94,22 +80,14 @@ def side_inputs(p, inputs):
     return tuple(given(p, name, read(p, inputs, name)) for name in ("x", "y"))
 
 
-def side_inputs_of_both(p, inputs):
-    both = two_readers(p, inputs) | "First" >> beam.Flatten()
-    moved_too = given(p, "both", both) | bt.MapBatches(batch_moved)
-    return moved_too, read(p, inputs, "x", "again")
-
-
 BUILDS = (
     two_readers,
     applied_in_another_order,
     one_input_twice,
     a_row_function,
-    a_batch_function,
     flattened_before,
     rows_of_other_code,
     side_inputs,
-    side_inputs_of_both,
 )
 
 
@@ -155,20 +133,11 @@ def test_source_order_keeps_inputs_apart(inputs, tmp_path, build):
             applied_in_another_order: ["x", "y"],
             one_input_twice: ["x", "x"],
             a_row_function: ["x", "m"],
-            a_batch_function: ["x", "m"],
             flattened_before: ["m", "m", "x"],
             rows_of_other_code: ["r", "x"],
             side_inputs: ["x", "y"],
-            side_inputs_of_both: ["m", "m", "x"],
         }[build]
     )
-
-
-@pytest.mark.slow
-def test_the_order_of_application_leaves_no_trace(inputs, tmp_path):
-    write(two_readers, inputs, tmp_path / "a")
-    write(applied_in_another_order, inputs, tmp_path / "b")
-    assert shard_hashes(tmp_path / "a") == shard_hashes(tmp_path / "b")
 
 
 @pytest.mark.slow
@@ -192,27 +161,6 @@ def test_a_stage_keeps_inputs_apart(inputs, tmp_path):
     ]
 
 
-def test_ways_in_the_graph(inputs):
-    p = bt.pipeline("FnApiRunner")
-    x = read(p, inputs, "x")
-    assert step_paths_to(x) == (("x",),)
-    mapped = x | "Map" >> bt.MapRows(moved, schema=SCHEMA)
-    both = (mapped, x, x) | beam.Flatten() | beam.Reshuffle()
-    assert step_paths_to(both) == (("x", "Map"), ("x",))
-    split = both | "Split" >> bt.AssignSplits({"a": 0.5, "b": 0.5})
-    assert step_paths_to(split) == (("x", "Map", "Split"), ("x", "Split"))
-    assert step_paths_to(p | beam.Create([1])) == ((),)
-
-
-def test_side_inputs_of_our_steps_give_no_rows(inputs):
-    """Types that are found in a pass of their own travel so."""
-    p = bt.pipeline("FnApiRunner")
-    mapped = read(p, inputs, "x") | "Map" >> bt.MapRows(moved)
-    assert step_paths_to(mapped) == (("x", "Map"),)
-    told = mapped | beam.Map(lambda batch, _: batch, beam.pvalue.AsIter(read(p, inputs, "y")))
-    assert step_paths_to(told) == (("x", "Map"), ("y",))
-
-
 def test_too_many_ways_are_refused(inputs):
     p = bt.pipeline("FnApiRunner")
     rows = read(p, inputs, "x")
@@ -221,19 +169,3 @@ def test_too_many_ways_are_refused(inputs):
         rows = (rows, mapped) | f"Both{number}" >> beam.Flatten()
     with pytest.raises(bt.BeamTFRecordError, match=f"more than {MAX_STEP_PATHS:,} paths"):
         step_paths_to(rows)
-
-
-@pytest.mark.slow
-def test_rows_of_many_groups_share_runs(inputs, tmp_path):
-    """Behind a Reshuffle of the user's, nearly every batch is of another group than the last."""
-    for number in range(20):
-        (tmp_path / "in").mkdir(exist_ok=True)
-        (tmp_path / "in" / f"{number:02d}.csv").write_text("row\n1\n2\n")
-    reader = ReadBatches(bt.ReadFromCsv(str(tmp_path / "in")).source, group_bytes=1)
-    p = bt.pipeline("FnApiRunner")
-    p | reader | beam.Reshuffle() | bt.WriteToTFRecord(f"{tmp_path / 'out'}/")
-    result = p.run()
-    result.wait_until_finish()
-    runs = result.metrics().query(beam.metrics.MetricsFilter().with_name("write-runs"))["counters"]
-    assert sum(counter.committed for counter in runs) < 5
-    assert bt.Manifest.load(tmp_path / "out").examples == 40

@@ -89,17 +89,3 @@ def test_every_transform(tmp_path, name):
     manifest = bt.Manifest.load(tmp_path)
     assert set(manifest.splits) == {"a", "b"}
     assert manifest.schema.names == ("half", "id") or manifest.schema.names == ("id", "half")
-
-
-@pytest.mark.slow
-def test_statistics(tmp_path):
-    pytest.importorskip("tensorflow_transform")
-    with bt.pipeline("FnApiRunner") as p:
-        (
-            windowed(p, "fixed")
-            | bt.BatchRows(SCHEMA)
-            | "Again" >> beam.WindowInto(window.FixedWindows(10))
-            | bt.Preprocess([{"op": "zscore", "columns": ["id"]}], schema=SCHEMA)
-            | bt.WriteToTFRecord(f"{tmp_path}/")
-        )
-    assert bt.Manifest.load(tmp_path).examples == ROWS
