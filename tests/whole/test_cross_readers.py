@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import gzip
-import json
-import subprocess
-import sys
 import uuid
 from pathlib import Path
 
@@ -18,7 +14,6 @@ import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
 import beam_tfrecord as bt
-from beam_tfrecord.dataset.load import load
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.records.decoding import Decoder
@@ -26,10 +21,9 @@ from beam_tfrecord.records.encoding import Arena
 from beam_tfrecord.records.tfrecord import read_blocks
 from tests.helpers.lazy import Lazy
 from tests.helpers.made_datasets import make_dataset
-from tests.helpers.records import framed
 from tests.whole.type_families import Column
 from tests.whole.type_oracle import features_of
-from tests.whole.type_readers import Written, check_tensorflow, check_tfx, check_wire
+from tests.whole.type_readers import Written, check_tensorflow, check_wire
 
 tf = Lazy("tensorflow")
 
@@ -129,11 +123,6 @@ def test_tf_data_and_parse_example_under_the_feature_spec(dataset):
     check_tensorflow(written)
 
 
-@pytest.mark.slow
-def test_the_decoder_of_tfx_bsl_under_the_schema_pbtxt(dataset):
-    check_tfx(as_written(dataset, list(load(dataset).examples())))
-
-
 def test_the_source_of_beam_and_protobuf(dataset):
     with bt.pipeline() as root:
         ids = (
@@ -143,54 +132,6 @@ def test_the_source_of_beam_and_protobuf(dataset):
             | beam.Map(lambda one: list(one.features.feature["int64"].int64_list.value))
         )
         assert_that(ids, equal_to([[-(2**63)], [2**63 - 1], []]))
-
-
-# It declares the messages of TensorFlow anew, so it cannot be in one process with that.
-_BY_PYPI = """
-import json, sys
-from tfrecord.reader import tfrecord_loader
-path, described, compression = json.loads(sys.argv[1])
-rows = tfrecord_loader(path, None, described, compression_type=compression)
-def told(value):
-    return [str(getattr(value, "dtype", "u1")), bytes(value).hex()]
-print(json.dumps([{name: told(value) for name, value in row.items()} for row in rows]))
-"""
-
-
-@pytest.mark.slow
-def test_the_reader_tfrecord_of_pypi(dataset):
-    (path, _), compression = files(dataset)
-    described = {"int64": "int", "float32": "float", "text string": "byte", "list": "int"}
-    told = json.dumps([path, described, compression.lower() or None])
-    done = subprocess.run(
-        [sys.executable, "-c", _BY_PYPI, told], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    rows = [
-        {name: np.frombuffer(bytes.fromhex(data), dtype) for name, (dtype, data) in row.items()}
-        for row in json.loads(done.stdout)
-    ]
-    # Of the first shard, whose rows have no nulls: this reader fails where a feature is missing.
-    assert [row["int64"].tolist() for row in rows] == [[-(2**63)], [2**63 - 1]]
-    assert [row["float32"].tobytes() for row in rows] == [
-        np.float32(0.1).tobytes(),
-        np.float32(-0.0).tobytes(),
-    ]
-    assert [bytes(row["text string"]) for row in rows] == [b"", "größe 日本".encode()]
-    assert [row["list"].tolist() for row in rows] == [[1, 2, 3], []]
-
-
-def test_our_own_reader(dataset):
-    back = pa.concat_tables(pa.table(batch) for batch in load(dataset).batches())
-    found = [
-        {
-            name: feature
-            for column, array in zip(back.column_names, back.columns, strict=True)
-            for name, feature in features_of(array[row], array.type, column).items()
-        }
-        for row in range(back.num_rows)
-    ]
-    assert found == EXPECTED
 
 
 def _examples() -> list[tf.train.Example]:
@@ -241,12 +182,3 @@ def test_files_of_beam(tmp_path):
         )
     by_z = sorted(read_by_us(list(tmp_path.glob("of-beam*"))), key=lambda row: row["z"])
     assert by_z == sorted(ROWS, key=lambda row: row["z"])
-
-
-def test_files_as_ray_data_writes_them(tmp_path):
-    # One file a block, features in the order of the columns, and gzip as a whole.
-    for number, example in enumerate(_examples()):
-        record = framed(example.SerializeToString())
-        name = f"7_{number:06d}_000000.tfrecords" + ".gz" * (number == 2)
-        (tmp_path / name).write_bytes(gzip.compress(record) if number == 2 else record)
-    assert read_by_us(list(tmp_path.iterdir())) == ROWS
