@@ -16,7 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.features.arrow_arrays import Int64Array, take_values, to_text
+from beam_tfrecord.features.arrow_arrays import (
+    Int64Array,
+    has_nested_fixed_lists,
+    take_values,
+    to_text,
+)
 from beam_tfrecord.images import Refused
 
 DEFAULT_BATCH_ROWS = 16_384
@@ -223,6 +228,8 @@ class Batch:
 
 
 def _take(data: pa.RecordBatch, indices: pa.Array) -> pa.RecordBatch:
+    if any(map(has_nested_fixed_lists, data.schema.types)):
+        data = pa.concat_batches([data])
     try:
         return data.take(indices)
     except pa.ArrowNotImplementedError:

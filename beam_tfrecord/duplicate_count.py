@@ -27,7 +27,7 @@ Int64Array = npt.NDArray[np.int64]
 CONTENT_KEY = b"beam_tfrecord.content"
 MAX_HASHES = 2**18
 
-_RANGE = 2**64
+_LARGEST = 2**64 - 1
 _NO_LABEL = -(2**63)
 
 
@@ -40,7 +40,7 @@ def mark_content(field: pa.Field, *, label: str = "") -> pa.Field:
 class DuplicateCount:
     """A sample of the hashes of contents, with the number of rows of each hash."""
 
-    bound: int = _RANGE
+    bound: int = _LARGEST
     hashes: bytes = b""
     counts: bytes = b""
     least: bytes = b""
@@ -58,7 +58,7 @@ class DuplicateCount:
             numbers = labels.fill_null(_NO_LABEL).to_numpy(zero_copy_only=False).astype("<i8")
         numbers = numbers[present]
         ones = np.ones(len(hashes), "<u8")
-        return _limited(hashes, ones, numbers, numbers, _RANGE, labels is not None)
+        return _limited(hashes, ones, numbers, numbers, _LARGEST, labels is not None)
 
     def merge(self, other: DuplicateCount) -> DuplicateCount:
         """Return the joint count of two parts of the data."""
@@ -74,7 +74,7 @@ class DuplicateCount:
     @property
     def is_exact(self) -> bool:
         """Whether every content is in the sample."""
-        return self.bound == _RANGE
+        return self.bound == _LARGEST
 
     @property
     def number(self) -> int:
@@ -94,7 +94,7 @@ class DuplicateCount:
         return self._scaled(int((least != most).sum()))
 
     def _scaled(self, seen: int) -> int:
-        return seen if self.is_exact else round(seen * (_RANGE / self.bound))
+        return seen if self.is_exact else round(seen * (_LARGEST / self.bound))
 
 
 def count_duplicates(data: pa.RecordBatch) -> DuplicateCount | None:
@@ -150,9 +150,7 @@ def _limited(
         least = np.minimum.reduceat(least[order], starts)
         most = np.maximum.reduceat(most[order], starts)
     while True:
-        size = len(different)
-        if bound < _RANGE:
-            size = int(np.searchsorted(different, np.uint64(bound), "right"))
+        size = int(np.searchsorted(different, np.uint64(bound), "right"))
         if size <= MAX_HASHES:
             return DuplicateCount(
                 bound=bound,

@@ -11,8 +11,10 @@ import dataclasses
 import glob
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
@@ -31,7 +33,6 @@ from beam_tfrecord.storage import (
     shown_path,
 )
 from beam_tfrecord.tables import cell, html_table, listed
-from beam_tfrecord.type_checks import check_fields, has_type
 
 FORMAT = "beam_tfrecord/2"
 # Has no `requires`, `rules` and `generations`, but the fields of a generation at the top level.
@@ -47,6 +48,7 @@ FITTED = (TRANSFORM_FN, TRANSFORMED_METADATA, RAW_METADATA)
 # Lies beside these directories during a job: the categories by column, which the schema takes over.
 CATEGORIES_FILE = "categories.json"
 
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 # The values of `Manifest.split_by`.
 BY_BYTES, BY_GROUP, BY_COLUMN, ASSIGNED = "bytes", "group", "column", "assigned"
 
@@ -56,8 +58,8 @@ class Shard:
     """One file of records."""
 
     path: str
-    examples: int
-    bytes: int
+    examples: Count
+    bytes: Count
     xxh64: str
 
 
@@ -319,15 +321,10 @@ def _lines(begin: str, items: Iterable[str], end: str, indent: int) -> str:
     return f"{begin}{','.join(lines)}\n{end}" if lines else begin + end.lstrip()
 
 
-def check_files(files: Sequence[Any], counts: Sequence[str], others: Iterable[str] = ()) -> None:
-    """Check that the paths of files are different plain names, and that counts are possible."""
-    for file in files:
-        check_fields(file)
-        for field in counts:
-            if not 0 <= getattr(file, field) < 2**63:
-                raise ValueError(f"{field} cannot be {getattr(file, field)!r:.40}")
+def check_names(names: Iterable[str]) -> None:
+    """Check that the names of files are different, and lead to no other directory."""
     seen = set()
-    for name in (*(file.path for file in files), *others):
+    for name in names:
         if not is_plain_name(name):
             raise ValueError(f"{name!r:.80} is not the plain name of a file")
         if name in seen:
@@ -335,43 +332,40 @@ def check_files(files: Sequence[Any], counts: Sequence[str], others: Iterable[st
         seen.add(name)
 
 
-def check_source(source: Mapping[str, Any] | None) -> None:
-    """Check the description of the input in a manifest."""
-    if source is not None and not has_type(source.get("files", []), list[dict[str, Any]]):
-        raise ValueError("source has no list of files")
+class Generation(msgspec.Struct):
+    """What a manifest says about the job that wrote the files, and about its input."""
+
+    fingerprint: str
+    source: dict[str, Any] | None
+    rejects: dict[str, Any]
+    rules: int | None = None
+
+    def __post_init__(self) -> None:
+        msgspec.convert((self.source or {}).get("files", []), list[dict[str, Any]])
+        msgspec.convert(self.rejects.get("rows", 0), Count)
 
 
-def _check(made: Manifest, value: Mapping[str, Any]) -> None:
-    """Check that the values of a manifest are possible, because its hash proves no authorship."""
-    check_fields(made)
-    check_files(made.shards, ("examples", "bytes"), made.sidecars)
-    for name, allowed in _ALLOWED.items():
-        if getattr(made, name) not in allowed:
-            raise ValueError(f"{name} cannot be {getattr(made, name)!r:.40}")
-    if not 0 <= made.seed < 2**64:
-        raise ValueError(f"seed cannot be {made.seed!r:.40}")
-    rejected = made.rejects.get("rows", 0)
-    if not has_type(rejected, int) or rejected < 0:
-        raise ValueError(f"rejects cannot be {made.rejects!r:.40}")
-    check_source(made.source)
-    for name, split in made.splits.items():
-        if not is_split_name(name):
-            raise ValueError(f"{name!r:.80} cannot be the name of a split")
-        for total in ("examples", "bytes"):
-            noted = value["splits"][name][total]
-            if noted != getattr(split, total):
-                raise ValueError(
-                    f"split {name!r} has {getattr(split, total):,} {total} in its shards, not "
-                    f"{noted!r:.40}"
-                )
+class _SplitFile(msgspec.Struct):
+    examples: int
+    bytes: int
+    shards: tuple[Shard, ...]
 
 
-_ALLOWED: Mapping[str, tuple[str | None, ...]] = {
-    "order": ("shuffled", "source"),
-    "compression": ("", "GZIP"),
-    "place": ("origin", "key", "bytes"),
-    "split_by": (None, BY_BYTES, BY_GROUP, BY_COLUMN, ASSIGNED),
-}
+class _File(msgspec.Struct):
+    """The JSON of a manifest; fields of later versions are ignored unless it requires them."""
+
+    content: str
+    order: Literal["shuffled", "source"]
+    seed: Annotated[int, msgspec.Meta(ge=0)]
+    compression: Literal["", "GZIP"]
+    key: tuple[str, ...] | None
+    group: tuple[str, ...] | None
+    place: Literal["origin", "key", "bytes"]
+    schema: dict[str, Any]
+    sidecars: dict[str, str]
+    splits: dict[str, _SplitFile]
+    split_by: Literal["bytes", "group", "column", "assigned"] | None = None
+    generations: list[Generation] = []
 
 
 def _compact(value: Any) -> str:
@@ -379,44 +373,36 @@ def _compact(value: Any) -> str:
 
 
 def _from_json(value: dict[str, Any]) -> Manifest:
+    """Return the manifest with checked values, because its hash proves no authorship."""
+    file = msgspec.convert(value, _File)
+    generations = file.generations
     if value["format"] == FIRST_FORMAT:
-        generation = value
-    else:
-        # Later jobs may append shards; this version writes and describes a single generation.
-        if (count := len(value["generations"])) != 1:
-            raise UsageError(
-                f"it has {count} generations: read it with a newer version of beam_tfrecord"
-            )
-        generation = value["generations"][0]
-    key, group = (None if value[name] is None else tuple(value[name]) for name in ("key", "group"))
-    made = Manifest(
-        fingerprint=generation["fingerprint"],
-        content=value["content"],
-        order=value["order"],
-        seed=value["seed"],
-        compression=value["compression"],
-        key=key,
-        group=group,
-        place=value["place"],
-        split_by=value.get("split_by"),
-        # Later versions add statistics.
-        schema=Schema.from_json(value["schema"], strict=False),
-        source=generation["source"],
-        rejects=generation["rejects"],
-        sidecars=value["sidecars"],
-        splits={
-            name: Split(tuple(map(_shard, split["shards"])))
-            for name, split in value["splits"].items()
-        },
-        rules=generation.get("rules"),
-    )
-    _check(made, value)
+        generations = [msgspec.convert(value, Generation)]
+    # Later jobs may append shards; this version writes and describes a single generation.
+    if len(generations) != 1:
+        raise UsageError(
+            f"it has {len(generations)} generations: read it with a newer version of beam_tfrecord"
+        )
+    facts = msgspec.structs.asdict(file) | msgspec.structs.asdict(generations[0])
+    del facts["generations"]
+    # Later versions add statistics.
+    facts["schema"] = Schema.from_json(file.schema, strict=False)
+    facts["splits"] = {name: Split(split.shards) for name, split in file.splits.items()}
+    made = Manifest(**facts)
+    check_names([*(shard.path for shard in made.shards), *made.sidecars])
+    if made.seed >= 2**64:
+        raise ValueError(f"seed cannot be {made.seed!r:.40}")
+    for name, split in made.splits.items():
+        if not is_split_name(name):
+            raise ValueError(f"{name!r:.80} cannot be the name of a split")
+        for total in ("examples", "bytes"):
+            noted = getattr(file.splits[name], total)
+            if noted != getattr(split, total):
+                raise ValueError(
+                    f"split {name!r} has {getattr(split, total):,} {total} in its shards, not "
+                    f"{noted!r:.40}"
+                )
     return made
-
-
-def _shard(value: Mapping[str, Any]) -> Shard:
-    # Fields of later versions are ignored, as long as `requires` does not name them.
-    return Shard(**{field.name: value[field.name] for field in dataclasses.fields(Shard)})
 
 
 def fitted_files(directory: str) -> Iterator[str]:

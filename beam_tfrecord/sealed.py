@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import msgspec
+
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.hashes import data_hash
 
@@ -26,10 +28,16 @@ def _is_sealed(text: str) -> bool:
     return text.endswith(tail) and data_hash((body + tail).encode()) == digest
 
 
-# Errors that arbitrary JSON can cause when it is read as a manifest.
+class _Head(msgspec.Struct):
+    format: str
+    requires: list[str] = []
+
+
+# Errors that arbitrary JSON can cause when it is read as a manifest. Those of `TypeError` and the
+# like come from the types of a schema.
 _PARSE_ERRORS = (
-    *(KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError),
-    UsageError,
+    *(msgspec.ValidationError, KeyError, TypeError, AttributeError, ValueError, OverflowError),
+    *(RecursionError, UsageError),
 )
 
 
@@ -46,23 +54,25 @@ def parse_sealed(
     advice = f"restore it from a copy, or run {command} again"
     try:
         value = json.loads(text)
-        if (found := value["format"]) not in formats:
-            if command == "write" and str(found).startswith("beam_tfrecord-stage/"):
+        head = msgspec.convert(value, _Head)
+        if head.format not in formats:
+            if command == "write" and head.format.startswith("beam_tfrecord-stage/"):
                 raise DataError(
                     f"{where} is the manifest of a stage, the copy of rows that extract makes: "
                     "show, head, verify and load read it; to compare it, write a dataset of it; if "
                     "it is damaged, run extract again"
                 )
             raise DataError(
-                f"{where} has format {found!r}, not {formats[0]!r}: "
+                f"{where} has format {head.format!r}, not {formats[0]!r}: "
                 "read it with the version of beam_tfrecord that wrote it"
             )
         if not _is_sealed(text):
             raise DataError(f"{where} was changed after it was written: {advice}")
-        if needed := value.get("requires"):
+        if head.requires:
+            needed = ", ".join(map(repr, head.requires))
             raise DataError(
-                f"{where} requires {', '.join(map(repr, needed))}, which this version does not "
-                "understand: read it with a newer version of beam_tfrecord"
+                f"{where} requires {needed}, which this version does not understand: "
+                "read it with a newer version of beam_tfrecord"
             )
         return parse(value)
     except _PARSE_ERRORS as error:
@@ -73,7 +83,6 @@ def _reason(error: Exception) -> str:
     """Return in one line why JSON cannot be read as a manifest."""
     if isinstance(error, json.JSONDecodeError):
         return f"it is not JSON: line {error.lineno}: {error.msg}"
-    if isinstance(error, KeyError):
-        return f"it has no {error!s:.100}"
-    reason = str(error) if isinstance(error, ValueError | UsageError) else repr(error)
+    is_told = isinstance(error, msgspec.ValidationError | ValueError | UsageError)
+    reason = str(error) if is_told else repr(error)
     return (reason.splitlines() or [type(error).__name__])[0][:200]

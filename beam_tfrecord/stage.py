@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from beam_tfrecord.errors import BeamTFRecordError, DataError, StorageError, UsageError
@@ -23,15 +24,15 @@ from beam_tfrecord.features.arrow_arrays import bare_array
 from beam_tfrecord.features.arrow_types import bare_type, type_from_json, type_to_json
 from beam_tfrecord.manifest import (
     MANIFEST_NAME,
-    check_files,
-    check_source,
+    Count,
+    Generation,
+    check_names,
     manifest_text,
 )
 from beam_tfrecord.sealed import parse_sealed, sealed_lines
 from beam_tfrecord.sizes import format_size
 from beam_tfrecord.storage import absolute_path, is_web
 from beam_tfrecord.tables import listed
-from beam_tfrecord.type_checks import check_fields
 
 SCHEMA_KEY = b"beam_tfrecord.schema"
 
@@ -161,8 +162,8 @@ class StageFile:
     """One Parquet file of a stage."""
 
     path: str
-    rows: int
-    bytes: int
+    rows: Count
+    bytes: Count
     xxh64: str
 
 
@@ -226,22 +227,25 @@ class StageManifest:
         return cls.loads(text, where=file)
 
 
+class _File(msgspec.Struct):
+    """The JSON of a manifest, besides its source and rejects."""
+
+    rows: int
+    bytes: int
+    schema: list[dict[str, Any]]
+    files: tuple[StageFile, ...]
+
+
 def _from_json(value: Mapping[str, Any]) -> StageManifest:
-    made = StageManifest(
-        fingerprint=value["fingerprint"],
-        schema=schema_from_json(value["schema"]),
-        source=value["source"],
-        rejects=value["rejects"],
-        files=tuple(StageFile(**file) for file in value["files"]),
-    )
+    file, facts = msgspec.convert(value, _File), msgspec.convert(value, Generation)
+    schema = schema_from_json(file.schema)
+    made = StageManifest(facts.fingerprint, schema, facts.source, facts.rejects, file.files)
     # The hash proves no authorship: anyone can compute it.
-    check_fields(made)
-    check_files(made.files, ("rows", "bytes"))
-    check_source(made.source)
-    for file in made.files:
-        if not _FILE_NAME.fullmatch(file.path):
-            raise ValueError(f"{file.path!r:.80} is not the name of a file of a stage")
-    if (value["rows"], value["bytes"]) != (made.rows, made.bytes):
+    check_names(of.path for of in made.files)
+    for of in made.files:
+        if not _FILE_NAME.fullmatch(of.path):
+            raise ValueError(f"{of.path!r:.80} is not the name of a file of a stage")
+    if (file.rows, file.bytes) != (made.rows, made.bytes):
         raise ValueError("its totals are not those of its files")
     return made
 

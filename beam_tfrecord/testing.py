@@ -36,9 +36,9 @@ import beam_tfrecord as bt
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import BeamTFRecordError, DataError, InputChanged, UsageError
 from beam_tfrecord.sources.base import Source, Unit
+from beam_tfrecord.sources.groups import group_units
 from beam_tfrecord.transforms.reading import ReadBatches
-from beam_tfrecord.type_checks import has_type
-from beam_tfrecord.workdir import object_file
+from beam_tfrecord.workdir.stored_plan import load_groups, save_groups
 
 __all__ = ["SCHEMA", "Row", "SourceConformance", "some_rows"]
 
@@ -357,14 +357,13 @@ class SourceConformance:
                 list(reading)
 
     def test_units_can_be_stored_for_a_job_that_resumes(self, tmp_path: Path) -> None:
-        """The stored units are equal; their details are built-in values of `detail_type`."""
+        """The units come back from the plan of a job, by `detail_type` and `file_type`."""
         self._write(tmp_path, x=self.rows(300))
         source = self.open(tmp_path)
         # What else is read cannot be compared with what an earlier attempt has read.
-        units = self._units(source) if source.is_stable else []
-        object_file.save(str(tmp_path / "plan"), units)
-        assert object_file.load(str(tmp_path / "plan")) == units
-        assert all(has_type(unit.detail, source.detail_type) for unit in units)
+        groups = group_units(self._units(source) if source.is_stable else [])
+        save_groups(str(tmp_path), groups)
+        assert load_groups(str(tmp_path), source) == groups
 
     def test_workers_and_batch_size_do_not_change_a_dataset(self, tmp_path: Path) -> None:
         """A pipeline writes the same bytes with one worker as with two and small batches."""

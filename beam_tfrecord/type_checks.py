@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import collections.abc
-import functools
 import operator
-import types
-import typing
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
+import msgspec
 
 from beam_tfrecord.errors import UsageError
-
-Check = Callable[[Any], bool]
 
 
 def as_words(option: str, words: Iterable[str] | None) -> tuple[str, ...]:
@@ -37,55 +31,8 @@ def check_seed(seed: int | None, name: str = "seed") -> int:
 
 def has_type(value: Any, hint: Any) -> bool:
     """Return whether `value` is of the type `hint`. Unlike in Python, a bool is not an int."""
-    return _check_of(hint)(value)
-
-
-def check_fields(made: Any) -> None:
-    """Check that each field of a dataclass instance has the type in its annotation."""
-    for name, hint in _field_types(typing.cast(Hashable, type(made))).items():
-        if not has_type(getattr(made, name), hint):
-            raise ValueError(f"{name} cannot be {getattr(made, name)!r:.40}")
-
-
-@functools.cache
-def _field_types(kind: Hashable) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
-
-
-@functools.cache
-def _check_of(hint: Any) -> Check:
-    if hint is Any:
-        return lambda value: True
-    if hint is None or hint is types.NoneType:
-        return lambda value: value is None
-    if hint is float:
-        return lambda value: type(value) in (float, int)
-    if hint in (int, str, bytes, bool):
-        return lambda value: type(value) is hint
-    return _check_of_generic(typing.get_origin(hint) or hint, typing.get_args(hint))
-
-
-def _check_of_generic(origin: Any, arguments: tuple[Any, ...]) -> Check:
-    if origin in (typing.Union, types.UnionType):
-        checks = [_check_of(one) for one in arguments]
-        return lambda value: any(check(value) for check in checks)
-    if origin is np.ndarray and arguments:
-        (scalar,) = typing.get_args(arguments[1])
-        return lambda value: type(value) is np.ndarray and value.dtype.type is scalar
-    if origin is tuple and arguments and arguments[-1] is not Ellipsis:
-        checks = [_check_of(one) for one in arguments]
-        return lambda value: (
-            type(value) is tuple
-            and len(value) == len(checks)
-            and all(check(one) for check, one in zip(checks, value, strict=True))
-        )
-    if origin in (dict, collections.abc.Mapping) and arguments:
-        key, item = map(_check_of, arguments)
-        return lambda value: (
-            type(value) is dict and all(map(key, value)) and all(map(item, value.values()))
-        )
-    if origin in (tuple, list, frozenset, collections.abc.Sequence) and arguments:
-        inner = _check_of(arguments[0])
-        of = (list, tuple) if origin is collections.abc.Sequence else (origin,)
-        return lambda value: type(value) in of and all(map(inner, value))
-    return lambda value: isinstance(value, origin)
+    try:
+        msgspec.convert(value, hint)
+    except msgspec.ValidationError:
+        return False
+    return True

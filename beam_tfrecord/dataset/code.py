@@ -7,7 +7,7 @@ from string import Template
 
 from beam_tfrecord.dataset.code_keras import keras_code
 from beam_tfrecord.dataset.code_text import default_text, feature_lines, quoted
-from beam_tfrecord.dataset.tf_decoding import tensor_decodings
+from beam_tfrecord.dataset.tensor_bytes import tensors_in_bytes
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.feature_spec import Reading, readings
@@ -255,7 +255,7 @@ def _tf_code(
 def _decoding_lines(schema: Schema) -> list[str]:
     """Return the lines that decode tensors from bytes, for columns with one shape for all rows."""
     lines = []
-    for decoding in tensor_decodings(schema):
+    for decoding in tensors_in_bytes(schema).values():
         if decoding.is_simple:
             name, sizes = quoted(decoding.column), [-1, *(decoding.shape or ())]
             raw = f"tf.io.decode_raw(parsed[{name}], tf.{decoding.dtype})"

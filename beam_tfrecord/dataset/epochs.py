@@ -18,11 +18,9 @@ import pyarrow as pa
 
 from beam_tfrecord import native
 from beam_tfrecord.dataset.order import Order, UInt64Array
-from beam_tfrecord.dataset.record_files import RecordFiles
 from beam_tfrecord.dataset.rows import MIXED_BYTES, Rows, mixed_rows
 from beam_tfrecord.dataset.values import rebatch
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.records.tfrecord import RecordBlock
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.storage import is_remote
 from beam_tfrecord.type_checks import check_seed
@@ -38,6 +36,7 @@ _CHUNK_BYTES = 2**18
 _MIN_CHUNKS = 16
 
 Range = tuple[int, int]
+Reader = Callable[[Iterable[Range]], tuple[pa.RecordBatch, list[Range]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Division:
         if self.batch_size < 1:
             raise UsageError(f"a batch must have at least 1 row, not {self.batch_size}")
         if not 0 <= self.rank < self.world:
-            raise UsageError(f"rank {self.rank} of {self.world} does not exist: count from 0")
+            raise UsageError(f"reader {self.rank} of {self.world} does not exist: count from 0")
 
     @property
     def step_examples(self) -> int:
@@ -176,35 +175,26 @@ class Epochs:
         self, epoch: int, ranges: Iterable[Range]
     ) -> Iterator[tuple[pa.RecordBatch, list[Range]]]:
         """Yield rows that are read together, and where each range is in them; see `batches`."""
-        read = self._indexed(epoch) if self.is_indexed else self._streamed(epoch)
-        for places, pieces in self._groups(ranges):
-            yield read(pieces), places
-
-    def records(self, epoch: int, ranges: Iterable[Range]) -> Iterator[RecordBlock]:
-        """Yield framed records of shards that have an index, one block for several ranges.
-
-        See `batches`.
-        """
-        files = self.rows.files
-        assert isinstance(files, RecordFiles)
-        order = self.order(epoch)
-        for _, pieces in self._groups(ranges):
-            yield files.records(self.rows.shards, order.indices_at(_positions(pieces)))
-
-    def _groups(self, ranges: Iterable[Range]) -> Iterator[tuple[list[Range], list[Range]]]:
-        """Yield the ranges to read together: where each is in the group, and their positions.
-
-        A group has the ranges that begin in the same window.
-        """
+        read = self.reader(epoch)
+        # The ranges that begin in the same window.
         for _, group in itertools.groupby(ranges, lambda of: of[0] // self.read_rows):
+            yield read(group)
+
+    def reader(self, epoch: int) -> Reader:
+        """Return a function that reads the rows at ranges of positions of an epoch together."""
+        read_pieces = self._indexed(epoch) if self.is_indexed else self._streamed(epoch)
+
+        def read(ranges: Iterable[Range]) -> tuple[pa.RecordBatch, list[Range]]:
             places: list[Range] = []
             pieces: list[Range] = []
             total = 0
-            for start, stop in group:
+            for start, stop in ranges:
                 places.append((total, total + stop - start))
                 pieces += self._pieces(start, stop)
                 total += stop - start
-            yield places, pieces
+            return read_pieces(pieces), places
+
+        return read
 
     def _pieces(self, start: int, stop: int) -> Iterator[Range]:
         """Yield a range of positions in parts that are all inside of the epoch."""
@@ -246,7 +236,9 @@ class Epochs:
         for number, batch in enumerate(rebatch(every, self._mixed_rows)):
             seed = native.xxh64(struct.pack("<QQ", self.seed, number), 0)
             order = Order(batch.num_rows, seed, epoch)
-            yield batch.take(pa.array(order.indices(0, batch.num_rows)))
+            # Copied: Arrow 25 takes wrong values from a slice of nested lists of fixed size.
+            whole = pa.concat_batches([batch])
+            yield whole.take(pa.array(order.indices(0, batch.num_rows)))
 
 
 def _positions(pieces: list[Range]) -> UInt64Array:

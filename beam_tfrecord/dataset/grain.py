@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import grain
-import numpy.typing as npt
 
-from beam_tfrecord.dataset.epochs import Division, Epochs
-from beam_tfrecord.dataset.values import arrays_of, list_columns
+from beam_tfrecord.dataset.batches import Batches, Columns
 from beam_tfrecord.errors import UsageError
-
-Batch = dict[str, npt.NDArray[Any]]
 
 
 class GrainDataset(grain.IterDataset):
@@ -21,18 +18,13 @@ class GrainDataset(grain.IterDataset):
     See `beam_tfrecord.dataset.load.Dataset.grain` for the arguments.
     """
 
-    def __init__(
-        self, epochs: Epochs, division: Division, repeat: int | None, defaults: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, columns: Columns, batches: Batches, repeat: int | None) -> None:
         super().__init__()
-        # Raises at once if a column cannot be an array, not at the first batch that lacks a value.
-        list_columns(epochs.rows.schema, defaults)
         if repeat is not None and repeat < 0:
             raise UsageError(f"repeat must be at least 0, not {repeat}")
-        self._epochs = epochs
-        self._division = division
+        columns.mask_missing()
+        self.columns, self.batches = columns, batches
         self._repeat = repeat
-        self._defaults = dict(defaults)
         self._slice = slice(0, None, 1)
 
     def set_slice(self, part: slice, sequential_slice: bool = False) -> None:
@@ -45,35 +37,15 @@ class GrainDataset(grain.IterDataset):
         return GrainIterator(self)
 
     def __str__(self) -> str:
-        return f"GrainDataset({self._epochs.rows!r}, {self._division})"
+        return f"GrainDataset({self.columns.rows!r}, {self.batches.division})"
 
-    def batches(self, begin: int) -> Iterator[tuple[int, Batch]]:
-        """Yield the batches from a step on, counted over all epochs, each after the next step."""
-        steps, stride = len(self._division), self._slice.step
-        begin += (self._slice.start - begin) % stride
-        while steps and (self._repeat is None or begin < self._repeat * steps):
-            epoch, first = divmod(begin, steps)
-            ranges = map(self._division.positions, range(first, steps, stride))
-            for rows in self._epochs.batches(epoch, ranges):
-                yield begin + 1, arrays_of(rows, self._epochs.rows.schema, self._defaults)
-                begin += stride
-
-    def state(self, step: int) -> dict[str, Any]:
-        """Return the state before a step, as JSON: the examples that all processes have got."""
-        epoch, steps = divmod(step, max(1, len(self._division)))
-        delivered = self._division.delivered(steps)
-        return {**self._epochs.identity, "epoch": epoch, "delivered": delivered}
-
-    def step(self, state: Mapping[str, Any]) -> int:
-        """Return the step at a state."""
-        for name, value in self._epochs.identity.items():
-            if state.get(name) != value:
-                raise UsageError(
-                    f"the state is not that of this dataset and order: its {name} is "
-                    f"{state.get(name)}, not {value}"
-                )
-        step = self._division.step_after(state["delivered"])
-        return int(state["epoch"]) * len(self._division) + step
+    def steps(self, begin: int) -> Iterator[int]:
+        """Return the steps of this process from a step on, of all epochs."""
+        begin += (self._slice.start - begin) % self._slice.step
+        steps = len(self.batches.division)
+        if self._repeat is None and steps:
+            return itertools.count(begin, self._slice.step)
+        return iter(range(begin, (self._repeat or 0) * steps, self._slice.step))
 
 
 class GrainIterator(grain.DatasetIterator):
@@ -86,16 +58,24 @@ class GrainIterator(grain.DatasetIterator):
 
     def _begin_at(self, step: int) -> None:
         self._step = step
-        self._batches = self._dataset.batches(step)
+        self._batches = self._read(step)
 
-    def __next__(self) -> Batch:
-        self._step, batch = next(self._batches)
-        return batch
+    def _read(self, begin: int) -> Iterator[Any]:
+        steps, ahead = itertools.tee(self._dataset.steps(begin))
+        columns = self._dataset.columns
+        for rows, places in self._dataset.batches.groups(ahead):
+            rows = columns.encoded(rows)
+            for (first, last), step in zip(places, steps, strict=False):
+                self._step = step + 1
+                yield columns.arranged(columns.arrays(rows.slice(first, last - first)))
+
+    def __next__(self) -> Any:
+        return next(self._batches)
 
     def get_state(self) -> dict[str, Any]:
         """Return the state as JSON; it does not count batches that others have read ahead."""
-        return self._dataset.state(self._step)
+        return self._dataset.batches.state(self._step)
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continue after the batches of a state."""
-        self._begin_at(self._dataset.step(state))
+        self._begin_at(self._dataset.batches.step_at(state))

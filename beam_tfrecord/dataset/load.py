@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy.typing as npt
 
+from beam_tfrecord.dataset.batches import Batches, Columns
 from beam_tfrecord.dataset.epochs import Division, Epochs, order_of
 from beam_tfrecord.dataset.keras import class_weight, keras_dataset
 from beam_tfrecord.dataset.order import Order
 from beam_tfrecord.dataset.record_files import OpenedManifest, RecordFiles
 from beam_tfrecord.dataset.rows import Rows
 from beam_tfrecord.dataset.tf import tf_dataset
-from beam_tfrecord.dataset.values import arrays_of, check_defaults, memory_mapped
+from beam_tfrecord.dataset.values import arrays_of, memory_mapped, with_defaults
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.manifest import Manifest, directory_of, manifest_path, near_datasets
@@ -83,7 +84,8 @@ class Dataset(Rows):
                 a missing number, and NaN could not be distinguished from a NaN in the data.
             DataError: A shard is damaged, or the dataset was replaced.
         """
-        return arrays_of(self.arrow(), self.schema, {} if defaults is None else defaults)
+        schema = with_defaults(self.schema, {} if defaults is None else defaults)
+        return arrays_of(self.arrow(), schema)
 
     def memmap(
         self, directory: str | os.PathLike[str], *, defaults: Mapping[str, Any] | None = None
@@ -105,13 +107,11 @@ class Dataset(Rows):
             DataError: The dataset was replaced, or another process writes other rows there.
         """
         defaults = {} if defaults is None else defaults
-        check_defaults(self.schema, defaults)
         return memory_mapped(
             directory,
             self.batches(_MEMMAP_BATCH_ROWS),
             empty=self.files.arrow_schema(self.schema.names).empty_table(),
-            schema=self.schema,
-            defaults=defaults,
+            schema=with_defaults(self.schema, defaults),
             identity={
                 "rows": len(self),
                 "content": self.content,
@@ -139,7 +139,7 @@ class Dataset(Rows):
         rank: int | None = None,
         world: int | None = None,
     ) -> TorchDataset:
-        """Return a PyTorch ``IterableDataset`` of dicts by column, in the order of `Epochs`.
+        """Return a PyTorch ``Dataset`` of batches as dicts by column, in the order of `Epochs`.
 
         Numbers and booleans are writable tensors: floats of `dtype`, all others of their own type.
         Times are int64 in the unit of the column. Fixed-size lists and tensors have the shape
@@ -148,9 +148,9 @@ class Dataset(Rows):
 
         Each iteration reads the next epoch; the seed decides the order of all of them. Any number
         of ``DataLoader`` workers and of ranks reads each example once in an epoch, also of a single
-        shard. ``len``, ``set_epoch``, ``state_dict`` and ``load_state_dict`` are as PyTorch's own
-        classes have them; ``loader(num_workers=…)`` returns a ``DataLoader`` that can resume at any
-        batch.
+        shard. Iterate the result in this process, or ``loader(num_workers=…)``: a ``DataLoader``
+        with ``set_epoch``, ``state_dict`` and ``load_state_dict``, which can resume at any batch.
+        Another ``DataLoader`` needs ``sampler=`` the attribute ``sampler`` of the result.
 
         Images (the column ``image`` of `ReadFromImages`) are decoded to RGB of shape
         ``[3, height, width]``, from 0 to 1, by `images.decode.rgb_pixels`. If `columns` is None the
@@ -216,12 +216,16 @@ class Dataset(Rows):
         self,
         batch_size: int,
         *,
+        label: str | Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
         shuffle: bool | int = False,
         seed: int | None = 0,
         repeat: int | None = 1,
         shard: tuple[int, int] = (0, 1),
         drop_remainder: bool = False,
+        categories: Mapping[str, Sequence[str]] | None = None,
         defaults: Mapping[str, Any] | None = None,
+        nulls: float | Literal["mask"] | None = None,
     ) -> GrainDataset:
         """Return a Grain ``IterDataset`` of batches, for JAX.
 
@@ -232,6 +236,8 @@ class Dataset(Rows):
 
         Args:
             batch_size: Number of examples in a batch.
+            label: Column, or columns, to return as the second part of ``(features, label)``.
+            columns: Columns to return besides the label; None means all columns of the dataset.
             shuffle: True reads every epoch in another order; a number is the number of examples to
                 mix at a time. See ``docs/reading.md``.
             seed: Seed of the orders, 0 to 2^64 - 1.
@@ -240,20 +246,23 @@ class Dataset(Rows):
             shard: ``(index, count)``: the part of one of several processes, such as
                 ``(jax.process_index(), jax.process_count())``.
             drop_remainder: Leave out the examples that do not fill a batch of each process.
+            categories: Categories of text columns, by column: see `torch`.
             defaults: Replacements of missing values, by column.
+            nulls: Replacement of all missing numbers, or ``"mask"``: see `torch`.
 
         Raises:
             UsageError: There are several splits, a column of numbers may have missing values by
-                its schema and has no default, an argument is out of range, or Grain is not
+                its schema and has no replacement, an argument is out of range, or Grain is not
                 installed.
         """
         require("grain", "load(...).grain()")
         self.check_single_split()
         from beam_tfrecord.dataset.grain import GrainDataset
 
-        epochs = Epochs(self, shuffle=shuffle, seed=seed)
+        found = Columns(self, columns, label, categories=categories, defaults=defaults, nulls=nulls)
+        epochs = Epochs(found.rows, shuffle=shuffle, seed=seed)
         division = Division(len(self), batch_size, *shard, drop_remainder)
-        return GrainDataset(epochs, division, repeat, {} if defaults is None else defaults)
+        return GrainDataset(found, Batches(epochs, division), repeat)
 
 
 def load(

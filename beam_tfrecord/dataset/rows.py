@@ -227,7 +227,7 @@ class Rows:
         """
         if isinstance(index, str):
             column = dataclasses.replace(self, schema=self.schema.select([index]))
-            return arrays_of(column.arrow(), column.schema, {})[index]
+            return arrays_of(column.arrow(), column.schema)[index]
         if isinstance(index, slice):
             return self.__getitems__(range(*index.indices(len(self))))
         return self.__getitems__([operator.index(index)])[0]

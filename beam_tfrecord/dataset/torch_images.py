@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from beam_tfrecord.dataset.image_options import IMAGE, image_decoding
 from beam_tfrecord.dataset.rows import Rows
-from beam_tfrecord.dataset.tf_decoding import IMAGE, image_decoding
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.images.decode import rgb_pixels

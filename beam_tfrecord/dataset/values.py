@@ -6,6 +6,7 @@ The arrays are in memory or in memory-mapped files.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import os
@@ -19,6 +20,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.arrow_to_tf import typed_scalar
+from beam_tfrecord.features.arrow_types import item_and_shape
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType, column_arrays, dtype_of
@@ -55,20 +57,21 @@ def python_values(column: pa.Array) -> list[Any]:
     return [None if np.isnat(value) else value for value in _times(column)]
 
 
-def arrays_of(
-    table: pa.Table | pa.RecordBatch, schema: Schema, defaults: Mapping[str, Any]
-) -> dict[str, npt.NDArray[Any]]:
+def arrays_of(table: pa.Table | pa.RecordBatch, schema: Schema) -> dict[str, npt.NDArray[Any]]:
     """Return an array for each column; see `Dataset.numpy` for the types and errors."""
-    check_defaults(schema, defaults)
     arrays: dict[str, npt.NDArray[Any]] = {}
     missing: dict[str, int | None] = {}
     for feature in schema.features:
         try:
-            arrays[feature.name] = array_of_column(table.column(feature.name), feature, defaults)
+            arrays[feature.name] = array_of_column(table.column(feature.name), feature)
         except MissingError as error:
             missing[feature.name] = error.count
     if missing:
-        raise _missing_error(missing, "missing values, which NumPy has no value for")
+        raise missing_error(
+            missing,
+            "missing values, which NumPy has no value for",
+            "or choose other columns with load(columns=[…])",
+        )
     return arrays
 
 
@@ -80,25 +83,26 @@ class MissingError(Exception):
         self.count = count
 
 
-def _missing_error(counts: Mapping[str, int | None], why: str) -> UsageError:
+def missing_error(counts: Mapping[str, int | None], why: str, cure: str) -> UsageError:
     """Return the error for missing numbers."""
     numbers = {name: "" if count is None else f"{count:,} " for name, count in counts.items()}
     columns = "missing values, ".join(f"column {name!r} has {n}" for name, n in numbers.items())
     defaults = ", ".join(f"{name!r}: …" for name in counts)
-    return UsageError(
-        f"{columns}{why}: pass defaults={{{defaults}}}, or choose other columns with "
-        "load(columns=[…])"
-    )
+    return UsageError(f"{columns}{why}: pass defaults={{{defaults}}}, {cure}")
 
 
-def check_defaults(schema: Schema, defaults: Mapping[str, Any]) -> None:
-    """Raise `UsageError` if `defaults` is no dict, or has a column that does not exist."""
+def with_defaults(schema: Schema, defaults: Mapping[str, Any]) -> Schema:
+    """Return a schema in which `defaults` by column are the defaults."""
     if not isinstance(defaults, Mapping):
         raise UsageError(f"defaults is {defaults!r:.80}: pass a dict by column, as {{'x': 0}}")
     if unknown := [name for name in defaults if name not in schema]:
         raise UsageError(
             f"there is a default for {unknown[0]!r}, but the columns are {', '.join(schema.names)}"
         )
+    features = {
+        name: dataclasses.replace(schema[name], default=value) for name, value in defaults.items()
+    }
+    return schema.edit(**features)
 
 
 def checked_categories(categories: Mapping[str, Any] | None) -> dict[str, tuple[str, ...]]:
@@ -127,20 +131,47 @@ def _words(name: str, words: Any) -> tuple[str, ...]:
     return known
 
 
-def array_of_column(
-    column: pa.Array | pa.ChunkedArray, feature: Feature, defaults: Mapping[str, Any]
-) -> npt.NDArray[Any]:
-    """Return a column as an array, in the NumPy dtype of the schema if there is one."""
+def array_of_column(column: pa.Array | pa.ChunkedArray, feature: Feature) -> npt.NDArray[Any]:
+    """Return a column as an array, in the NumPy dtype of the schema if there is one.
+
+    The default of the feature replaces missing values.
+    """
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    default = defaults.get(feature.name, feature.default)
-    if default is not None and column.null_count:
-        column = column.fill_null(typed_scalar(default, column.type, feature, "default"))
+    if feature.default is not None and column.null_count:
+        scalar = default_scalar(feature, column.type)
+        if isinstance(column, pa.ExtensionArray):
+            storage = column.storage.fill_null(scalar)
+            column = pa.ExtensionArray.from_storage(column.type, storage)
+        else:
+            column = column.fill_null(scalar)
     if isinstance(column.type, TensorType):
         return column_arrays(column)
     if feature.dtype is not None:
         return _of_dtype(column, dtype_of(feature.dtype))
     return _of_arrow_type(column)
+
+
+def default_scalar(feature: Feature, arrow: pa.DataType) -> pa.Scalar:
+    """Return the default of a feature as a value of a column's storage.
+
+    A single number stands for all numbers of a list of fixed size, or of a tensor.
+    """
+    value, (_, shape) = feature.default, item_and_shape(arrow)
+    sizes = [size for size in shape if size is not None]
+    if sizes and len(sizes) == len(shape) and np.ndim(value) == 0:
+        value = np.full(sizes, value).tolist()
+    if isinstance(arrow, TensorType) and arrow.is_dense:
+        given = np.asarray(value)
+        full = given.astype(arrow.dtype)
+        is_shape = given.shape == shape
+        if not is_shape or not np.array_equal(full, given, equal_nan=given.dtype.kind == "f"):
+            raise UsageError(
+                f"default {value!r:.80} of column {feature.name!r} is not a value of type {arrow}"
+            )
+        return pa.scalar(full.tobytes(), arrow.storage_type)
+    scalar = typed_scalar(value, arrow, feature, "default")
+    return scalar.value if isinstance(scalar, pa.ExtensionScalar) else scalar
 
 
 def _of_arrow_type(column: pa.Array) -> npt.NDArray[Any]:
@@ -271,7 +302,6 @@ def memory_mapped(
     *,
     empty: pa.RecordBatch | pa.Table,
     schema: Schema,
-    defaults: Mapping[str, Any],
     identity: Mapping[str, Any],
 ) -> dict[str, npt.NDArray[Any]]:
     """Return every column as a read-only memory-mapped array, shape `[rows, …]`.
@@ -285,7 +315,7 @@ def memory_mapped(
         with tempfile.TemporaryDirectory(dir=path, prefix=".part-") as temporary:
             every = iter(batches)
             every = itertools.chain([next(every, empty)], every)
-            columns = (arrays_of(batch, schema, defaults) for batch in every)
+            columns = (arrays_of(batch, schema) for batch in every)
             _write_columns(temporary, columns, identity["rows"])
             _move_columns(temporary, path, identity)
         arrays = _mapped(path, identity)
@@ -354,24 +384,3 @@ def _move_columns(temporary: str, path: str, identity: Mapping[str, Any]) -> Non
     with open(written, "w", encoding="utf-8") as file:
         json.dump({**identity, "files": _file_states(path, count)}, file)
     os.replace(written, mark)
-
-
-def list_columns(schema: Schema, defaults: Mapping[str, Any]) -> frozenset[str]:
-    """Return the columns that are lists in every batch, since no array holds a missing value."""
-    check_defaults(schema, defaults)
-    lists = set()
-    unfilled: dict[str, int | None] = {}
-    for feature in schema.features:
-        if not feature.nullable:
-            continue
-        missing = pa.table({feature.name: pa.nulls(1, feature.type)})
-        try:
-            values = array_of_column(missing.column(0), feature, defaults)
-        except MissingError:
-            unfilled[feature.name] = feature.observed.missing if feature.observed else None
-            continue
-        if values.dtype == object:
-            lists.add(feature.name)
-    if unfilled:
-        raise _missing_error(unfilled, "missing values, which no tensor holds")
-    return frozenset(lists)

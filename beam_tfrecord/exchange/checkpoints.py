@@ -25,7 +25,7 @@ from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.job_batch import Part
 from beam_tfrecord.layout import is_split_name
 from beam_tfrecord.storage import exists, file_size, list_names, read_into
-from beam_tfrecord.workdir import object_file
+from beam_tfrecord.workdir import state_file
 from beam_tfrecord.workdir.stored_plan import GROUP_PREFIX
 
 MERGED_PREFIX = "done-"
@@ -106,7 +106,7 @@ def _save(path: str, tally: Tally, files: Sequence[Run | Piece]) -> None:
         tuple(file_size(run.path) for run in runs),
         boot_id(),
     )
-    object_file.save(path, done)
+    state_file.save(path, done)
 
 
 def find_group(directory: str, key: str) -> Done | None:
@@ -157,8 +157,8 @@ def marked_files(directory: str) -> set[str]:
 
 def _load(path: str) -> Done | None:
     """Return a checkpoint; None if there is none, or if its content is invalid."""
-    done = object_file.load(path)
-    return done if isinstance(done, Done) and _is_sound(done) else None
+    done = state_file.load(path, Done)
+    return None if done is None or not _is_sound(done) else done
 
 
 def _is_sound(done: Done) -> bool:

@@ -123,10 +123,21 @@ def make_list(layer: Layer, values: pa.Array) -> pa.Array:
 
 def take_values(values: pa.Array, indices: pa.Array) -> pa.Array:
     """Return the values at `indices`; a null index gives a null."""
+    if has_nested_fixed_lists(values.type):
+        values = pa.concat_arrays([values])
     try:
         return values.take(indices)
     except pa.ArrowNotImplementedError:
         return values.cast(decoded_type(values.type)).take(indices).cast(values.type)
+
+
+def has_nested_fixed_lists(arrow: pa.DataType) -> bool:
+    """Return whether Arrow 25 takes other values from a slice of this type: copy it before."""
+    if isinstance(arrow, pa.BaseExtensionType):
+        return has_nested_fixed_lists(arrow.storage_type)
+    inner = [arrow.field(number).type for number in range(arrow.num_fields)]
+    is_fixed = pa.types.is_fixed_size_list
+    return (is_fixed(arrow) and is_fixed(inner[0])) or any(map(has_nested_fixed_lists, inner))
 
 
 def fixed_binary(

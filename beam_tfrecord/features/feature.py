@@ -108,12 +108,13 @@ class Feature:
     dtype: str | None = None
     labels: tuple[str, ...] = ()
     observed: ColumnStats | None = None
-    shape: dataclasses.InitVar[Sequence[int] | None] = None
+    shape: Sequence[int] | None = dataclasses.field(default=None, repr=False, compare=False)
 
-    def __post_init__(self, shape: Sequence[int] | None) -> None:
+    def __post_init__(self) -> None:
         object.__setattr__(self, "type", type_of_column(self.name, self.type))
-        if shape is not None:
-            object.__setattr__(self, "type", with_shape(self.type, shape))
+        if self.shape is not None:
+            object.__setattr__(self, "type", with_shape(self.type, self.shape))
+            object.__setattr__(self, "shape", None)
         if self.store not in STORES:
             raise UsageError(
                 f"feature {self.name!r} cannot be stored as {self.store!r}: use one of {STORES}"
@@ -221,9 +222,8 @@ _CHECKED = ("name", "nullable", "default", "store", "fill", "dtype", "labels")
 _NUMBER = float | int | None
 _KEY_TYPES: Mapping[str, Any] = {
     **dict.fromkeys(("name", "store", "dtype", "kind"), str | None),
-    "type": str | dict[str, Any] | pa.DataType | None,
     "nullable": bool | None,
-    **dict.fromkeys(("default", "fill"), Any),
+    **dict.fromkeys(("type", "default", "fill"), Any),
     "shape": Sequence[int] | None,
     "labels": Sequence[str] | None,
     **dict.fromkeys(("missing", *_COUNTS), int | None),

@@ -25,9 +25,6 @@ varies."""
 
 # The width of Arrow's fixed-size binary type is an int32.
 _MAX_FIXED_BYTES = 2**31 - 1
-# The kinds of NumPy's own dtypes whose bytes mean the same on all machines.
-_PLAIN_KINDS = "biufcSUMm"
-_MAX_ITEM_BYTES = {"f": 8, "c": 16}
 _VARYING = [pa.field("data", pa.large_binary()), pa.field("shape", pa.list_(pa.int64()))]
 
 
@@ -151,24 +148,6 @@ def item_type(dtype: np.dtype[Any]) -> pa.DataType:
     return pa.float32() if is_small_float(dtype) else pa.from_numpy_dtype(dtype)
 
 
-def refusal_of(dtype: np.dtype[Any]) -> str | None:
-    """Return why a dtype cannot be stored and what to do, for a message; None if it can be."""
-    if dtype.kind == "O":
-        return (
-            "Python objects, which only pickle could read: save it as an array of one dtype "
-            "(text as astype('U'))"
-        )
-    if is_foreign(dtype):
-        return None
-    if dtype.kind == "V":
-        return f"raw bytes ({dtype.str}) without a type: name it with --types, as data=bfloat16"
-    if dtype.itemsize > _MAX_ITEM_BYTES.get(dtype.kind, dtype.itemsize):
-        return f"{dtype.name}, which differs from machine to machine: cast it to a smaller type"
-    if dtype.kind not in _PLAIN_KINDS:
-        return f"values of dtype {dtype}: cast it to numbers or to astype('U') first"
-    return None
-
-
 def join_tensor_types(one: TensorType, other: TensorType) -> TensorType | None:
     """Return one type that fits the arrays of two types, or None if no dtype fits both."""
     dtype = join_dtypes(one.dtype, other.dtype)
@@ -187,24 +166,6 @@ def join_shapes(one: OpenShape, other: OpenShape) -> OpenShape:
     if one is None or other is None or len(one) != len(other):
         return None
     return tuple(a if a == b else None for a, b in zip(one, other, strict=True))
-
-
-def tensor_block(block: Array, arrow: TensorType) -> pa.Array:
-    """Return a column of type `arrow` with one row for each entry along an array's first axis.
-
-    A block in C order with the dtype of `arrow` is not copied.
-    """
-    shape, rows = block.shape[1:], len(block)
-    data = np.ascontiguousarray(block, arrow.dtype).reshape(-1).view(np.uint8)
-    row_bytes = math.prod(shape) * arrow.dtype.itemsize
-    if arrow.is_dense:
-        storage = pa.Array.from_buffers(pa.binary(row_bytes), rows, [None, pa.py_buffer(data)])
-    else:
-        offsets = np.arange(rows + 1, dtype=np.int64) * row_bytes
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-        values = pa.Array.from_buffers(pa.large_binary(), rows, buffers)
-        storage = varying_storage(values, repeated_shape(shape, rows))
-    return pa.ExtensionArray.from_storage(arrow, storage)
 
 
 def repeated_shape(shape: Shape, rows: int) -> pa.Array:

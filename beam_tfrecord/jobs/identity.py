@@ -26,17 +26,25 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from beam_tfrecord import rules
 from beam_tfrecord._version import __version__
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.checkpoints import marked_files
 from beam_tfrecord.manifest import FORMAT
 from beam_tfrecord.sources.base import InputFile, Source
-from beam_tfrecord.sources.groups import Group
-from beam_tfrecord.storage import list_names, make_directory, put, read_bytes, remove, remove_tree
-from beam_tfrecord.type_checks import has_type
+from beam_tfrecord.storage import (
+    exists,
+    list_names,
+    make_directory,
+    put,
+    read_bytes,
+    remove,
+    remove_tree,
+)
 from beam_tfrecord.user_function import MapFunction, is_interactive
-from beam_tfrecord.workdir import object_file
+from beam_tfrecord.workdir import state_file
 from beam_tfrecord.workdir.faults import forget_faults
 from beam_tfrecord.workdir.job import Identity
 from beam_tfrecord.workdir.progress_files import PROGRESS_PREFIX
@@ -48,7 +56,7 @@ from beam_tfrecord.workdir.stored_plan import (
     TYPES,
     count_done,
     count_groups,
-    load_stored,
+    load_groups,
 )
 
 
@@ -142,6 +150,22 @@ def _listed(file: InputFile) -> dict[str, Any]:
 PLAN_NAME = "plan.json"
 
 
+class _Plan(msgspec.Struct):
+    """The content of ``plan.json``."""
+
+    format: str
+    beam_tfrecord: str
+    stored: int
+    fingerprint: str
+    input_sha256: str
+    attempts: int
+
+    def is_of_job(self, other: _Plan) -> bool:
+        """Return whether both are of the same job and version, of any input and attempt."""
+        alike = {"input_sha256": other.input_sha256, "attempts": other.attempts}
+        return msgspec.structs.replace(self, **alike) == other
+
+
 @dataclasses.dataclass(frozen=True)
 class State:
     """The progress of a job."""
@@ -159,49 +183,31 @@ def begin(
     is_mapped: bool,
 ) -> int:
     """Make the temporary directory of a job, or remove results there that cannot be used again."""
-    identity = {
-        "format": FORMAT,
-        "beam_tfrecord": __version__,
-        "stored": object_file.FORMAT,
-        "fingerprint": fingerprint,
-    }
     # The units in a stored plan contain the paths of their files.
     listed = sorted((file.path, file.name, file.bytes, *file.stamp, file.digest) for file in files)
-    listed_sha256 = hash_of_each(listed)
+    plan = _Plan(FORMAT, __version__, state_file.FORMAT, fingerprint, hash_of_each(listed), 1)
     old = _read_plan(directory)
-    is_same_input = old.get("input_sha256") == listed_sha256
-    if any(old.get(name) != value for name, value in identity.items()) or (
-        is_mapped and not is_same_input
-    ):
+    is_same_input = old is not None and old.input_sha256 == plan.input_sha256
+    if old is None or not old.is_of_job(plan) or (is_mapped and not is_same_input):
         remove_tree(directory)
-        old = {}
+        old = None
     elif not is_same_input or not _is_plan_of(directory, files, source):
         for name in (GROUPS, SCHEMA, TYPES, RAW_SCHEMA, REMARKS):
             with contextlib.suppress(FileNotFoundError):
                 remove(os.path.join(directory, name))
     make_directory(directory)
     forget_faults(directory)
-    attempts = old.get("attempts")
-    number = attempts + 1 if isinstance(attempts, int) else 1
-    plan = {**identity, "attempts": number, "input_sha256": listed_sha256}
-    put(os.path.join(directory, PLAN_NAME), json.dumps(plan, indent=1).encode())
-    return number
+    plan.attempts = 1 if old is None else old.attempts + 1
+    put(os.path.join(directory, PLAN_NAME), msgspec.json.encode(plan))
+    return plan.attempts
 
 
 def _is_plan_of(directory: str, files: Sequence[InputFile], source: Source) -> bool:
     """Return whether the stored groups in a directory read only `files`; True without groups."""
-    groups = load_stored(directory, GROUPS)
+    groups, known = load_groups(directory, source), set(files)
     if groups is None:
-        return True
-    known = set(files)
-    return all(
-        isinstance(group, Group)
-        and all(
-            has_type(unit.detail, source.detail_type) and unit.file.outline() in known
-            for unit in group.units
-        )
-        for group in groups
-    )
+        return not exists(os.path.join(directory, GROUPS))
+    return all(unit.file.outline() in known for group in groups for unit in group.units)
 
 
 def progress_of(directory: str) -> State:
@@ -227,9 +233,8 @@ def remove_all_but(directory: str, kept_name: str) -> None:
                 remove(os.path.join(directory, name))
 
 
-def _read_plan(directory: str) -> dict[str, Any]:
+def _read_plan(directory: str) -> _Plan | None:
     try:
-        plan = json.loads(read_bytes(os.path.join(directory, PLAN_NAME)))
-    except (FileNotFoundError, NotADirectoryError, DataError, ValueError, RecursionError):
-        return {}
-    return plan if isinstance(plan, dict) else {}
+        return msgspec.json.decode(read_bytes(os.path.join(directory, PLAN_NAME)), type=_Plan)
+    except (FileNotFoundError, NotADirectoryError, DataError, msgspec.MsgspecError, RecursionError):
+        return None

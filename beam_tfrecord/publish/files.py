@@ -26,11 +26,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from beam_tfrecord.errors import DataError, StorageError
 from beam_tfrecord.exchange.shard_writers import Piece
@@ -56,7 +57,6 @@ from beam_tfrecord.storage import (
     status,
     sync_directory,
 )
-from beam_tfrecord.type_checks import has_type
 from beam_tfrecord.workdir.job import Job
 from beam_tfrecord.workdir.job_file import (
     JOB_NAME,
@@ -259,25 +259,18 @@ class Note:
         out of the target or of the temporary directory.
         """
         try:
-            noted = json.loads(read_small(os.path.join(directory, _NOTE_NAME)))
-            shards, sidecars = (tuple(map(tuple, noted[key])) for key in ("shards", "sidecars"))
-            old = frozenset(noted["old"])
-            temporaries = [temporary for temporary, _, _ in shards]
-            names = [name for _, name, _ in shards] + [name for name, _ in sidecars]
-            is_sound = (
-                has_type(shards, tuple[tuple[str, str, int], ...])
-                and has_type(sidecars, tuple[tuple[str, str], ...])
-                and all(map(is_plain_name, (*temporaries, *names, *old)))
-                and not any("/" in temporary for temporary in temporaries)
-            )
-        except (FileNotFoundError, DataError, KeyError, TypeError, ValueError, RecursionError):
+            text = read_small(os.path.join(directory, _NOTE_NAME))
+            note = msgspec.json.decode(text, type=cls)
+        except (FileNotFoundError, DataError, msgspec.MsgspecError, RecursionError):
             return None
-        return cls(shards, sidecars, old) if is_sound else None
+        temporaries = [temporary for temporary, _, _ in note.shards]
+        names = [name for _, name, _ in note.shards] + [name for name, _ in note.sidecars]
+        is_sound = all(map(is_plain_name, (*temporaries, *names, *note.old)))
+        return note if is_sound and not any("/" in name for name in temporaries) else None
 
     def save(self, directory: str) -> None:
         """Write the note to a temporary directory."""
-        noted = {"shards": self.shards, "sidecars": self.sidecars, "old": sorted(self.old)}
-        put(os.path.join(directory, _NOTE_NAME), json.dumps(noted).encode())
+        put(os.path.join(directory, _NOTE_NAME), msgspec.json.encode(self))
 
     def after(self, before: Note | None) -> Note:
         """Return this note with the entries of an earlier try after its own."""

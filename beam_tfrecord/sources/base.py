@@ -231,8 +231,10 @@ class Source(abc.ABC):
     unit_bytes: ClassVar[int] = UNIT_BYTES
     # Approximate size of the records of a group of units; large input may have larger groups.
     group_bytes: ClassVar[int] = UNIT_BYTES
-    # The type of the details of its units, as an annotation.
-    detail_type: ClassVar[Any] = None
+    # The type of the details of its units, as an annotation, and the type of its files. The plan of
+    # a job stores both; by default, details are plain values, of which tuples become lists.
+    detail_type: ClassVar[Any] = Any
+    file_type: ClassVar[type[InputFile]] = InputFile
     # Which rows to take; None means all. Not a field of the dataclass, because fields are part of
     # the fingerprint of the job: `with_selection` sets it.
     selection: ClassVar[Selection | None] = None

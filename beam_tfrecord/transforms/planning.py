@@ -13,6 +13,7 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
+from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
 from beam_tfrecord.sources.groups import GROUP_BYTES, Group, group_units, grown_bytes, one_group
 from beam_tfrecord.workdir import progress_files, stored_plan
@@ -66,7 +67,7 @@ class ReadPlan:
     def steps(self, pipeline: beam.Pipeline) -> tuple[Any, Any]:
         """Return a PCollection of groups to read, and the schema or a side input that yields it."""
         source, faults = self.source, self.faults
-        groups = stored_plan.load_stored(self.resume, GROUPS)
+        groups = stored_plan.load_groups(self.resume, source)
         schema = self.schema
         if schema is None:
             schema = stored_plan.load_schema(self.resume, SCHEMA)
@@ -86,7 +87,7 @@ class ReadPlan:
             planned = _gathered(scans, "GroupUnits", group)
         else:
             # The worker loads stored groups, to keep them out of the pipeline's description.
-            known = functools.partial(_known, self.resume or groups)
+            known = functools.partial(_known, source, self.resume or groups)
             load = Guarded(functools.partial(announce, known), faults)
             planned = _start(pipeline, "LoadGroups", load)
         if schema is not None:
@@ -189,9 +190,12 @@ def _announced(
     yield from groups
 
 
-def _known(groups: Sequence[Group] | str, _: bytes) -> Iterable[Group]:
+def _known(source: Source, groups: Sequence[Group] | str, _: bytes) -> Iterable[Group]:
     """Return groups, or those that a directory stores."""
-    return stored_plan.load_groups(groups) if isinstance(groups, str) else groups
+    known = stored_plan.load_groups(groups, source) if isinstance(groups, str) else groups
+    if known is None:
+        raise DataError(f"the plan in {groups!r} is gone: run the job again")
+    return known
 
 
 def _units_of(groups: Iterable[Group]) -> list[Unit]:

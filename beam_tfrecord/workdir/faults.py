@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+import msgspec
 
 from beam_tfrecord.errors import (
     BeamTFRecordError,
@@ -41,6 +42,11 @@ _LOOK_EVERY_S = 1.0
 # On an object store, each look is a request, which costs money.
 _LOOK_REMOTE_EVERY_S = 10.0
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class _Fault(msgspec.Struct):
+    type: str
+    message: str
 
 
 class Guarded:
@@ -95,7 +101,9 @@ def record_fault(directory: str, error: BeamTFRecordError) -> None:
     """Write an error to a directory, so that all steps of the job end early."""
     make_directory(directory)
     path = os.path.join(directory, f"fault-{uuid.uuid4().hex}.json")
-    put(path, json.dumps({"type": type(error).__name__, "message": error.message}).encode())
+    # A path in the message may be no UTF-8.
+    message = error.message.encode("utf-8", "backslashreplace").decode()
+    put(path, msgspec.json.encode(_Fault(type(error).__name__, message)))
     stop(directory)
 
 
@@ -112,9 +120,9 @@ def recorded_fault(directory: str) -> BeamTFRecordError | None:
 
 def _loaded_fault(path: str) -> BeamTFRecordError:
     try:
-        fault = json.loads(read_bytes(path))
-        return error_of_kind(str(fault["type"]), str(fault["message"]))
-    except (KeyError, TypeError, ValueError, RecursionError, DataError):
+        fault = msgspec.json.decode(read_bytes(path), type=_Fault)
+        return error_of_kind(fault.type, fault.message)
+    except (msgspec.MsgspecError, RecursionError, DataError):
         return DataError(f"{path!r} was changed")
 
 

@@ -111,7 +111,8 @@ def test_a_changed_character_is_noticed(position, character):
     ("text", "reason"),
     [
         ("{", "it is not JSON: line 1: Expecting property name enclosed in double quotes"),
-        ("{}", "it has no 'format'"),
+        ("{}", "Object missing required field `format`"),
+        ('{"format": 2}', "Expected `str`, got `int` - at `$.format`"),
     ],
 )
 def test_the_error_says_what_to_do(text, reason):

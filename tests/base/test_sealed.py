@@ -5,17 +5,18 @@ import io
 import json
 import os
 import pickle
-import struct
 import zlib
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from beam_tfrecord import native
 from beam_tfrecord.duplicate_count import DuplicateCount
-from beam_tfrecord.errors import DataError
+from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange import checkpoints
 from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.exchange.spill_files import BinCounts, Run
@@ -24,39 +25,42 @@ from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.jobs import identity
-from beam_tfrecord.sources.base import InputFile, Unit
+from beam_tfrecord.sources.base import InputFile, Source, Unit
 from beam_tfrecord.sources.csv.read import CsvUnit
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import list_input
 from beam_tfrecord.sources.groups import Group
 from beam_tfrecord.sources.images.listing import Found, pack_files
-from beam_tfrecord.sources.numpy.columns import Column
-from beam_tfrecord.sources.numpy.files import StoredArray
-from beam_tfrecord.workdir import object_file, stored_plan
-
-STRUCTURED = np.dtype([("a", "<f4"), ("b", [("c", ">i2", (2, 3)), ("d", "S3")])])
+from beam_tfrecord.sources.typed_files import PartRun, PartUnit
+from beam_tfrecord.workdir import state_file, stored_plan
 
 
-def stored(tmp_path, value):
-    object_file.save(str(tmp_path / "stored"), value)
-    return object_file.load(str(tmp_path / "stored"))
+class Anything(Source):
+    """A source whose plan has details of any type."""
+
+    def __init__(self, detail_type, file_type=InputFile):
+        self.detail_type, self.file_type = detail_type, file_type
+
+    files = chunks = scan = units = infer = merge = read = None
 
 
-def forged(tmp_path, form, parts=b""):
-    """Load a file of any content under a right hash."""
-    text = form if isinstance(form, bytes) else json.dumps(form).encode()
-    payload = struct.pack("<Q", len(text)) + text + parts
-    path = tmp_path / "forged"
-    path.write_bytes(b"BTFKEPT\x02" + struct.pack("<Q", native.xxh64(payload, 0)) + payload)
-    return object_file.load(str(path))
+Anything.__abstractmethods__ = frozenset()
+
+
+def stored(directory, value, kind):
+    state_file.save(str(directory / "stored"), value)
+    return state_file.load(str(directory / "stored"), kind)
+
+
+def sealed(path, value):
+    """Write a file of any content under a right hash."""
+    data = value if isinstance(value, bytes) else msgspec.msgpack.encode(value)
+    path.write_bytes(native.xxh64(data, state_file.FORMAT).to_bytes(8, "little") + data)
 
 
 @pytest.mark.parametrize(
     "value",
     [
-        None,
-        [1, -(2**80), 1.5, "a\udc80ä", True, None, b"\x00\xff", b""],
-        ((), (1,), ((2, "x"), [frozenset({"b"})]), {"k": {"l": (1,)}, "m": {}}),
         pa.schema(
             [
                 pa.field("a", pa.list_(pa.int8(), 3), nullable=False, metadata={"k": "v"}),
@@ -65,43 +69,34 @@ def forged(tmp_path, form, parts=b""):
             ],
             metadata={"of": "all"},
         ),
-        Schema(
-            (
-                Feature(
-                    "a", pa.timestamp("us", "UTC"), default=3, observed=ColumnStats(1, -2.5, 4)
-                ),
-                Feature("b", pa.list_(pa.string()), labels=("x", "y"), fill=""),
-            )
-        ),
         Tally(
             5,
             reject_files=("b", "a"),
-            observed={"a": ColumnStats(1)},
+            schema=Schema(
+                (
+                    Feature(
+                        "a", pa.timestamp("us", "UTC"), default=3, observed=ColumnStats(1, -2.5, 4)
+                    ),
+                    Feature("b", pa.list_(pa.string()), labels=("x", "y"), fill=""),
+                    Feature("c", "int64", shape=(2, 3)),
+                ),
+            ),
+            observed={"a": ColumnStats(1, np.float64(1.5), np.int64(2), float("inf"))},
             discovered={"b": Discovered(1, 2, 3, 4)},
             left_out=frozenset({"q"}),
-            copies=DuplicateCount(2**64, b"12345678", b"87654321"),
+            copies=DuplicateCount(2**64 - 1, b"12345678", b"87654321"),
             staged=b"\x01",
         ),
-        Column("a", "data", ("x",), np.dtype("<M8[25s]"), (2, 3)),
-        StoredArray("a", STRUCTURED, (4,), is_fortran=True, start=80, member="a.npy"),
+        PartUnit(3, (PartRun(1, 2, 3, 4),), pa.schema([("a", pa.int8())])),
     ],
 )
 def test_values_come_back(value, tmp_path):
-    found = stored(tmp_path, value)
-    assert found == value
-    assert repr(found) == repr(value)
-
-
-@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "int4"])
-def test_dtypes_of_ml_dtypes_come_back(name, tmp_path):
-    ml_dtypes = pytest.importorskip("ml_dtypes")
-    dtype = np.dtype(getattr(ml_dtypes, name))
-    assert stored(tmp_path, [dtype]) == [dtype]
+    assert stored(tmp_path, value, type(value)) == value
 
 
 def test_arrays_come_back(tmp_path):
     counts = BinCounts(np.array([1, 2**63], np.uint64), np.array([3, 4]), np.array([5, 6]), 48)
-    found = stored(tmp_path, [Run("run-1", {"train": counts, "test": counts})])[0].counts
+    found = stored(tmp_path, Run("run-1", {"train": counts, "test": counts}), Run).counts
     assert found["train"].bins.tolist() == [1, 2**63]
     assert found["test"].bytes.tolist() == [5, 6]
     assert found["train"].bins.dtype == np.uint64
@@ -112,23 +107,40 @@ def test_units_share_their_file_as_before(tmp_path):
     units = tuple(
         Unit(f"a:{i}", file, i, i, i + 1, None, 3, 4, CsvUnit(("x",), i, True)) for i in (0, 1)
     )
-    (pack,) = pack_files([Found("aä.png", 7, 1)], root="/in", classes=("c",))
-    groups = [Group(0, 0, units), Group(1, 2, (Unit("p", pack, 0, 0, 1, 1, 7, 9),))]
-    found = stored(tmp_path, groups)
+    groups = [Group(0, 0, units), Group(1, 2, units[1:])]
+    stored_plan.save_groups(str(tmp_path), groups)
+    found = stored_plan.load_groups(str(tmp_path), Anything(CsvUnit))
     assert found == groups
-    assert found[0].units[0].file is found[0].units[1].file
-    assert found[1].units[0].file.files() == (["aä.png"], [7])
+    assert found[0].units[0].file is found[1].units[0].file
+    assert stored_plan.count_groups(str(tmp_path)) == 2
+
+
+def test_files_of_a_class_of_their_own_come_back(tmp_path):
+    (pack,) = pack_files([Found("aä.png", 7, 1)], root="/in", classes=("c",))
+    plain = InputFile("/in/a", "a", 9)
+    units = tuple(Unit(of.name, of, 0, 0, 1, 1, 7, 9) for of in (pack, plain))
+    stored_plan.save_groups(str(tmp_path), [Group(0, 0, units)])
+    (found,) = stored_plan.load_groups(str(tmp_path), Anything(None, type(pack)))
+    assert found.units == units
+    assert found.units[0].file.files() == (["aä.png"], [7])
+    assert type(found.units[1].file) is InputFile
+
+
+def test_a_path_that_is_not_utf8_is_refused(tmp_path):
+    unit = Unit("a", InputFile("/in\udcff/a", "a", 9), 0, 0, 1, 1, 7, 9)
+    with pytest.raises(UsageError, match=r"the path '/in.udcff/a' is not utf-8: rename its"):
+        stored_plan.save_groups(str(tmp_path), [Group(0, 0, (unit,))])
 
 
 def test_what_cannot_be_stored_is_refused(tmp_path):
-    for value in (object(), np.zeros((2, 2)), np.array([None]), {1j}, os.path.join, Path("a")):
+    for value in (object(), np.zeros((2, 2)), np.array([None]), 1j, os.path.join, Path("a")):
         with pytest.raises(TypeError, match="cannot be stored"):
-            object_file.save(str(tmp_path / "x"), [value])
+            state_file.save(str(tmp_path / "x"), [value])
         assert not (tmp_path / "x").exists()
 
 
-def test_nothing_of_the_former_format_is_read(tmp_path):
-    """Pickles under a right seal: an array of objects, a callable dataclass, a plain list."""
+def test_nothing_of_the_former_formats_is_read(tmp_path):
+    """Pickles under a right seal, an array of objects among them, and a file of format 2."""
 
     class Trap:
         def __reduce__(self):
@@ -137,78 +149,63 @@ def test_nothing_of_the_former_format_is_read(tmp_path):
     overwriting = io.BytesIO()
     keep = stored_plan.Stored(list, str(tmp_path), "overwritten")
     pickle.dump([keep, np.array([keep], object)], overwriting)
-    for payload in (pickle.dumps([1]), pickle.dumps([Trap()]), overwriting.getvalue()):
-        for magic in (b"BTFKEPT\x01", b"BTFKEPT\x02"):
-            head = magic + native.xxh64(payload, 0).to_bytes(8, "little")
+    for payload in (pickle.dumps([1]), pickle.dumps([Trap()]), overwriting.getvalue(), b"[5]"):
+        seal = native.xxh64(payload, 0).to_bytes(8, "little")
+        for head in (b"BTFKEPT\x01" + seal, b"BTFKEPT\x02" + seal, seal):
             (tmp_path / "old").write_bytes(head + payload)
-            assert object_file.load(str(tmp_path / "old")) is None
+            assert state_file.load(str(tmp_path / "old"), Any) is None
+        sealed(tmp_path / "old", payload)
+        for kind in (checkpoints.Done, list[pa.Schema], CsvUnit):
+            assert state_file.load(str(tmp_path / "old"), kind) is None
     assert sorted(os.listdir(tmp_path)) == ["old"]
 
 
 @pytest.mark.parametrize(
-    "form",
+    ("kind", "value"),
     [
-        # Classes that are not stored: of the package, callable, of others.
-        {"Stored": [[0], [["f"], ["d"], ["n"]]]},
-        {"WriteJob": [[0], []]},
-        {"beam_tfrecord.workdir.stored_plan.Stored": [[0], [["f"], ["d"], ["n"]]]},
-        {"os": [[0], []]},
-        # Fields too few, too many, and of other types.
-        {"CsvUnit": [[0], [{"(": [[1], ["a"]]}]]},
-        {"CsvUnit": [[0], [{"(": [[1], ["a"]]}, [1], [2]]]},
-        {"CsvUnit": [[0], [{"(": [[1], [5]]}, [1]]]},
-        {"CsvUnit": [[0], ["a", [1]]]},
-        {"CsvUnit": [[0], [{"(": [[1], ["a"]]}, [True]]]},
-        {"Refused": [[0], [["1"], ["a"], ["b"], ["c"]]]},
-        {"ColumnStats": [[0], [[1], ["low"], [2], [0.0]]]},
-        # Columns whose parts do not agree, or are not there.
-        {"Refused": [[1], [[1], ["a"], ["b"], ["c"]]]},
-        {"Refused": [[0], [[1, 2], ["a"], ["b"], ["c"]]]},
-        {"(": [[1], [1, 2]]},
-        {"(": [[-1], []]},
-        {"(": [["1"], [1]]},
-        {"(": 5},
-        {"b": [0, [10**12]]},
-        {"|": [[0, 1], [[1]]]},
-        {"{": [[1], ["a"], []]},
-        {"?": []},
-        [[1]],
-        [],
-        {},
-        5,
-        # Python objects, and types that Arrow does not know.
-        {"n": [["|O"], {"b": [0, [8]]}]},
-        {"n": [["<U1000000000"], {"b": [0, [8]]}]},
-        {"d": ["object"]},
-        {"d": [{"[": [[1], {"(": [[2], ["a", "|O"]]}]}]},
-        {"s": {"b": [0, [8]]}},
-        {"t": {"b": [0, [0]]}},
-        b"[" * 10**6,
-        b'{"(":[[1],' * 10**5,
-        b"[1e999999999999,]",
-        b"[" + b"9" * 5000 + b"]",
-        b"\xff",
+        # Fields too few, and of other types.
+        (CsvUnit, {"names": ["a"], "line": 1}),
+        (CsvUnit, {"names": ["a", 5], "line": 1, "rows_are_lines": True}),
+        (CsvUnit, {"names": ["a"], "line": True, "rows_are_lines": True}),
+        (CsvUnit, ["a"]),
+        (CsvUnit, 5),
+        (PartRun, [1, 2, 3, "4"]),
+        (PartRun, [1, 2, 3]),
+        (ColumnStats, {"missing": 1, "min": "low"}),
+        # Objects, and what NumPy and Arrow do not know.
+        (BinCounts, {"bins": ["|O", bytes(8)], "rows": 1, "bytes": 1, "shift": 1}),
+        (BinCounts, {"bins": ["<i8", bytes(8)], "rows": 1, "bytes": 1, "shift": 1}),
+        (BinCounts, {"bins": ["<u8", bytes(7)], "rows": 1, "bytes": 1, "shift": 1}),
+        (pa.Schema, bytes(8)),
+        (pa.DataType, b""),
+        pytest.param(list[pa.Schema], b"\x91" * 10**6, id="deep-schema"),
+        pytest.param(Any, b"\x91" * 10**6, id="deep"),
+        (CsvUnit, b"\xc1"),
     ],
 )
-def test_anything_else_is_as_good_as_nothing(form, tmp_path):
-    assert forged(tmp_path, form, bytes(8)) is None
+def test_anything_else_is_as_good_as_nothing(kind, value, tmp_path):
+    sealed(tmp_path / "forged", value)
+    assert state_file.load(str(tmp_path / "forged"), kind) is None
 
 
-def test_a_forged_value_is_read_where_it_is_plain(tmp_path):
-    # Else the cases above would show nothing.
-    assert forged(tmp_path, {"Refused": [[0], [[2], ["a"], ["b"], ["c"]]]}).rows == 2
-    assert forged(tmp_path, {"(": [[2], {"b": [1, [1, 2]]}]}, b"abcd") == (b"b", b"cd")
+def test_a_wrong_type_is_one_line_with_its_path(tmp_path, caplog):
+    caplog.set_level("DEBUG", "beam_tfrecord")
+    sealed(tmp_path / "forged", {"names": ["a", 5], "line": 1, "rows_are_lines": True})
+    assert state_file.load(str(tmp_path / "forged"), CsvUnit) is None
+    assert caplog.messages == [
+        f"{tmp_path / 'forged'} is not used: Expected `str`, got `int` - at `$.names[1]`"
+    ]
 
 
 def test_a_damaged_file_is_as_good_as_none(tmp_path):
     path = tmp_path / "stored"
-    object_file.save(str(path), [1, "two", b"three"])
+    state_file.save(str(path), [1, "two", b"three"])
     data = path.read_bytes()
     for position in range(len(data)):
         path.write_bytes(data[:position] + bytes([data[position] ^ 4]) + data[position + 1 :])
-        assert object_file.load(str(path)) is None
+        assert state_file.load(str(path), Any) is None
         path.write_bytes(data[:position])
-        assert object_file.load(str(path)) is None
+        assert state_file.load(str(path), Any) is None
 
 
 @pytest.mark.slow
@@ -245,11 +242,11 @@ def zeros(*lengths):
     ],
 )
 def test_a_mark_leads_nowhere_else(done, tmp_path):
-    object_file.save(str(tmp_path / "group-k"), done)
-    assert object_file.load(str(tmp_path / "group-k")) is not None
+    state_file.save(str(tmp_path / "group-k"), done)
+    assert state_file.load(str(tmp_path / "group-k"), checkpoints.Done) is not None
     assert checkpoints.find_group(str(tmp_path), "k") is None
     assert checkpoints.marked_files(str(tmp_path)) == set()
-    object_file.save(str(tmp_path / "done-k"), done)
+    state_file.save(str(tmp_path / "done-k"), done)
     assert checkpoints.find_merged(str(tmp_path), "k") is None
 
 
@@ -262,7 +259,7 @@ def test_a_stored_plan_reads_the_listed_files_alone(tmp_path):
 
     def begun(groups):
         identity.begin(directory, "f", files, source=source, is_mapped=False)
-        object_file.save(plan, groups)
+        stored_plan.save_groups(directory, groups)
         identity.begin(directory, "f", files, source=source, is_mapped=False)
         return os.path.exists(plan)
 
@@ -271,7 +268,10 @@ def test_a_stored_plan_reads_the_listed_files_alone(tmp_path):
     assert begun([Group(0, 0, (unit,))])
     assert not begun([Group(0, 0, (dataclasses.replace(unit, file=other),))])
     assert not begun([Group(0, 0, (dataclasses.replace(unit, detail=None),))])
-    assert not begun([unit])
+    stored_plan.save_groups(directory, [])
+    sealed(tmp_path / "job" / stored_plan.GROUPS, [[], [], [], [[0, 0, [["a", 5]]]]])
+    identity.begin(directory, "f", files, source=source, is_mapped=False)
+    assert not os.path.exists(plan)
 
 
 @pytest.mark.parametrize("text", ['{"attempts": "x"}', "[" * 10**5, "5", '{"attempts": 1e9}', ""])

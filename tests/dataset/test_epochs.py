@@ -111,7 +111,7 @@ def test_epochs_differ_and_repeat(datasets):
 def test_unusable_divisions():
     with pytest.raises(UsageError, match="a batch must have at least 1 row, not 0"):
         Division(10, 0)
-    with pytest.raises(UsageError, match=r"rank 2 of 2 does not exist"):
+    with pytest.raises(UsageError, match=r"reader 2 of 2 does not exist"):
         Division(10, 1, 2, 2)
     with pytest.raises(UsageError, match=r"after 3 examples, which is no multiple of .* 2 x 1"):
         Division(10, 2).step_after(3)
@@ -147,3 +147,12 @@ def test_a_large_dataset_is_mixed_by_windows(datasets, monkeypatch):
     assert sorted(read) == list(range(ROWS))
     # All rows at a time make a uniform order.
     assert Epochs(rows, shuffle=ROWS).order(1) == rows.order(0, 1)
+
+
+def test_nested_lists_stay_whole_in_a_window_of_a_compressed_shard(tmp_path):
+    grids = [[[row, 1], [2, 3]] for row in range(ROWS)]
+    arrow = pa.list_(pa.list_(pa.int64(), 2), 2)
+    pq.write_table(pa.table({"grid": pa.array(grids, arrow)}), tmp_path / "in.parquet")
+    bt.write(tmp_path / "in.parquet", tmp_path / "out", compression="gzip", shuffle=False)
+    rows = next(Epochs(bt.load(tmp_path / "out"), shuffle=40).batches(0, [(0, ROWS)]))
+    assert sorted(rows["grid"].to_pylist()) == grids

@@ -268,9 +268,7 @@ def test_text_with_known_categories_becomes_numbers(path):
     with pytest.raises(UsageError, match="categories has 'tags', which is no text column that"):
         data.keras(label="city", columns=["km"], categories=both)
     few = data.keras(label="city", columns=["km"], categories={"city": CITIES[:2]})
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"column .*city.* has text that is not one of its cat"
-    ):
+    with pytest.raises(tf.errors.UnknownError, match="column 'city' has 'Graz', which is not one"):
         list(few)
 
 
@@ -319,7 +317,7 @@ def test_vectors_as_labels_train_a_categorical_model(path):
         ({"weight": "fare"}, "weight 'fare' is a label, too: choose another column"),
         ({"categories": {"city": "Rome"}}, "categories of 'city' is 'Rome': pass a list of"),
         ({"categories": {"city": ["a", "a"]}}, "categories of 'city' has 'a' twice: pass each"),
-        ({"nulls": "zero"}, "nulls is 'zero': pass 'mask', or replacements as defaults="),
+        ({"nulls": "zero"}, "nulls 'zero' is neither a number nor 'mask'"),
         ({"batch_size": None}, "keras() needs a batch_size: single rows are for tf()"),
         ({"columns": ["away"]}, "column 'away' is not in the schema: the columns are km, stops"),
     ],
@@ -334,7 +332,7 @@ def test_what_x_and_y_cannot_have_is_refused_in_one_line(path, options, message)
 def test_a_mask_does_not_take_the_name_of_a_column(tmp_path):
     table = pa.table({"a": pa.array([1, None]), "a_mask": [1, 2], "y": [0, 1]})
     bt.write(write_parquet(tmp_path / "in", table), tmp_path / "out")
-    with pytest.raises(UsageError, match="a mask would have the name of column 'a_mask'"):
+    with pytest.raises(UsageError, match="the mask of 'a' has the name of column 'a_mask'"):
         bt.load(tmp_path / "out").keras(label="y", nulls="mask")
 
 
@@ -367,12 +365,12 @@ def test_a_column_without_classes_has_no_class_weights(path):
     data = bt.load(path)
     for name, message in (
         ("fare", "label 'fare' is float, which has no classes"),
-        ("seats", "label 'seats' has missing values: pass defaults={'seats': …}"),
+        ("seats", "label 'seats' has 40 missing values: pass defaults={'seats': …}"),
         ("city", "label 'city' is text without known categories"),
     ):
         with pytest.raises(UsageError, match=message.replace("{", r"\{")):
             data.class_weight(name)
-    with pytest.raises(DataError, match="label 'city' has 'Graz', which is not one of its cat"):
+    with pytest.raises(DataError, match="column 'city' has 'Graz', which is not one of its cat"):
         data.class_weight("city", categories={"city": CITIES[:2]})
 
 

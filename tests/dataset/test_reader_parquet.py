@@ -100,15 +100,13 @@ def test_a_value_that_no_example_holds_is_named(tmp_path):
 @pytest.mark.xdist_group("tensorflow")
 def test_tf_takes_the_same_arguments(stage):
     dataset = bt.load(stage, columns=["id", "fare", "tags"])
-    given = dataset.tf(
-        batch_size=64, label="id", defaults={"fare": -1.0}, rename={"fare": "price"}, shuffle=True
-    )
+    given = dataset.tf(batch_size=64, label="id", defaults={"fare": -1.0}, shuffle=True)
     assert int(given.cardinality()) == 16
     seen = []
     for features, ids in given:
-        assert sorted(features) == ["price", "tags"]
+        assert sorted(features) == ["fare", "tags"]
         expected = [-1.0 if n % 10 == 0 else n / 8 for n in ids.numpy()]
-        assert features["price"].numpy().tolist() == expected
+        assert features["fare"].numpy().tolist() == expected
         assert features["tags"].row_lengths().numpy().tolist() == [n % 3 for n in ids.numpy()]
         seen += ids.numpy().tolist()
     assert sorted(seen) == list(range(ROWS))
@@ -118,10 +116,6 @@ def test_tf_takes_the_same_arguments(stage):
     assert int(half.cardinality()) == ROWS // 2
     in_order = [int(row["id"]) for row in dataset.tf(columns=["id"])]
     assert in_order == list(range(ROWS))
-    in_turn = [int(row["id"]) for row in dataset.tf(columns=["id"], interleave=2)]
-    second = dataset.shards[0].examples
-    assert in_turn[:4] == [0, second, 1, second + 1]
-    assert sorted(in_turn) == in_order
 
 
 def test_numpy_names_the_column_of_lists_with_missing_numbers(tmp_path):

@@ -169,7 +169,7 @@ def test_examples_that_tensorflow_gets_by_index_are_of_one_dataset(change, two):
 
     for path in two:
         index(path)
-    examples = iter(load(two[0]).tf(shuffle=1, seed=1, prefetch=False, repeat=None))
+    examples = iter(load(two[0]).tf(shuffle=1, seed=1, repeat=None))
     seen = [int(next(examples)["of"]) for _ in range(5)]
     if change == "published":
         replace(*two)
@@ -181,49 +181,6 @@ def test_examples_that_tensorflow_gets_by_index_are_of_one_dataset(change, two):
     with pytest.raises(tf.errors.UnknownError, match=r"replaced (or removed )?after it was opened"):
         seen += [int(next(examples)["of"]) for _ in range(500)]
     assert set(seen) == {1}
-
-
-@pytest.mark.slow_after(1)
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", ["dataset", "parquet"])
-@pytest.mark.xdist_group("tensorflow")
-def test_cached_examples_are_those_of_the_dataset(kind, two, tmp_path):
-    out = two[0]
-    if kind == "parquet":
-        out = tmp_path / "of.parquet"
-        pq.write_table(of(1), out)
-
-    def epoch(**options):
-        batches = load(out).tf(20, cache=str(tmp_path / "cache"), **options)
-        return [int(one) for batch in batches for one in batch["of"]]
-
-    assert epoch() == epoch(shuffle=True) == [1] * 60
-    assert len(epoch(shard=(0, 1))) == 60
-    files = sorted(path.name for path in tmp_path.glob("cache*"))
-    assert epoch() == [1] * 60
-    assert files == sorted(path.name for path in tmp_path.glob("cache*"))
-    if kind == "parquet":
-        pq.write_table(of(2), out)
-    else:
-        replace(*two)
-    assert epoch() == epoch(shuffle=True) == [2] * 60
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.xdist_group("tensorflow")
-def test_a_cache_serves_no_other_split_part_or_order(tmp_path):
-    table = pa.table({"id": np.arange(40)})
-    make_dataset(tmp_path / "out", table, splits={"a": range(20), "b": range(20, 40)}, shards=2)
-
-    def ids(split, **options):
-        rows = load(tmp_path / "out", split=split).tf(cache=str(tmp_path / "cache"), **options)
-        return [int(row["id"]) for row in rows]
-
-    assert ids("a", interleave=2) == [0, 10, 1, 11, *ids("a", interleave=2)[4:]]
-    assert ids("a") == list(range(20))
-    assert ids("b") == list(range(20, 40))
-    assert ids("a", shard=(1, 2)) == list(range(1, 20, 2))
-    assert ids("a", shard=(0, 2)) == list(range(0, 20, 2))
 
 
 def test_parquet_files_written_over_in_place_are_an_error(tmp_path):

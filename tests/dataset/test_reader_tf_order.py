@@ -9,7 +9,6 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.dataset.order import Order
-from beam_tfrecord.errors import UsageError
 from tests.helpers.lazy import Lazy
 from tests.helpers.made_datasets import make_dataset
 from tests.sources.made_images import jpeg, write_tree
@@ -58,6 +57,9 @@ def test_order_of_every_epoch_follows_from_the_seed(datasets, kind, batch_size):
     expected = list(itertools.islice(expected_epochs(datasets[kind], 5), 4))
     assert [ids(dataset), ids(dataset)] == expected[:2]
     twice = bt.load(datasets[kind]).tf(batch_size, shuffle=True, seed=5, repeat=2)
+    dropped = bt.load(datasets[kind]).tf(7, repeat=2, drop_remainder=True)
+    assert int(dropped.cardinality()) == 2 * (ROWS // 7)
+    assert dropped.element_spec["id"].shape == [7]
     assert [ids(twice), ids(twice)] == [expected[0] + expected[1], expected[2] + expected[3]]
 
 
@@ -78,9 +80,7 @@ def test_seeds(datasets):
     [
         *((kind, 3, {}) for kind in (*INDEXED, *STREAMED)),
         *((kind, 8, {"shuffle": True}) for kind in (*INDEXED, *STREAMED)),
-        *((kind, 3, {"interleave": 2}) for kind in ("4 shards", "gzip")),
         *((kind, 3, {"shuffle": 10, "seed": 1}) for kind in ("4 shards", "gzip")),
-        ("4 shards", 3, {"shuffle": True, "cache": True, "deterministic": False}),
     ],
 )
 def test_readers_together_read_each_example_once(datasets, kind, count, options):
@@ -103,11 +103,17 @@ def test_readers_divide_each_step_of_the_order(datasets):
 
 
 @pytest.mark.slow_after(1)
-@pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"shuffle": 20}])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        *(("4 shards", options) for options in ({}, {"shuffle": True}, {"shuffle": 20})),
+        *((kind, {"shuffle": 20}) for kind in STREAMED),
+    ],
+)
 @pytest.mark.parametrize("shard", [None, (0, 2)])
 @pytest.mark.parametrize("batch_size", [None, 4])
-def test_start_step_skips_what_was_read(datasets, options, shard, batch_size):
-    rows = bt.load(datasets["4 shards"])
+def test_start_step_skips_what_was_read(datasets, kind, options, shard, batch_size):
+    rows = bt.load(datasets[kind])
     options = {**options, "seed": 9, "shard": shard}
     whole = batches_of(rows.tf(batch_size, repeat=3, **options))
     steps = len(whole) // 3
@@ -134,19 +140,25 @@ def test_readers_of_another_number_continue(datasets):
     )
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        *((kind, {}) for kind in STREAMED),
-        ("1 shard", {"cache": True}),
-        ("1 shard", {"interleave": 1}),
-    ],
-)
-def test_start_step_needs_an_index(datasets, kind, options):
-    with pytest.raises(
-        UsageError, match="start_step needs shards that have an index, and no cache"
-    ):
-        bt.load(datasets[kind]).tf(shuffle=True, seed=1, start_step=1, **options)
+@pytest.mark.slow
+def test_the_order_of_files_without_an_index_is_that_of_grain(datasets):
+    for kind in STREAMED:
+        rows = bt.load(datasets[kind])
+        expected = [batch["id"].tolist() for batch in rows.grain(8, shuffle=20, seed=3, repeat=2)]
+        assert batches_of(rows.tf(8, shuffle=20, seed=3, repeat=2)) == expected
+
+
+def test_numbers_that_are_missing_are_masked_or_replaced(tmp_path):
+    table = pa.table({"n": [1, None, 3], "text": ["a", "b", None]})
+    bt.write(table, tmp_path / "out", shuffle=False)
+    rows = bt.load(tmp_path / "out", columns=["n", "text"])
+    (masked,) = rows.tf(3, nulls="mask")
+    assert masked["n"].numpy().tolist() == [1, 0, 3]
+    assert masked["n_mask"].numpy().tolist() == [True, False, True]
+    assert masked["text"].numpy().tolist() == [b"a", b"b", b""]
+    (filled,) = rows.tf(3, nulls=-1, categories={"text": ["b", "a"]}, defaults={"text": "a"})
+    assert filled["n"].numpy().tolist() == [1, -1, 3]
+    assert filled["text"].numpy().tolist() == [1, 0, 1]
 
 
 @pytest.mark.parametrize("options", [{}, {"shuffle": True}])

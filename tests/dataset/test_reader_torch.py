@@ -245,14 +245,14 @@ def test_every_batch_has_the_same_keys_and_types(tmp_path, nulls):
     [
         ({"nulls": 0.5}, "default 0.5 of column 'int' is not a value of type int32"),
         ({"nulls": -1, "columns": ["byte"]}, "default -1 of column 'byte' is not a value of type"),
-        ({"nulls": 0.5, "columns": ["pair"]}, "default 0.5 of column 'pair' is not a value of ty"),
+        ({"nulls": 0.5, "columns": ["pair"]}, r"default \[0.5, 0.5\] of column 'pair' is not"),
         ({"nulls": "zero"}, "nulls 'zero' is neither a number nor 'mask'"),
         ({"defaults": {"y": 0}}, "there is a default for 'y', but the columns are int"),
         ({"defaults": 5}, "defaults is 5: pass a dict by column, as"),
         ({"columns": "int"}, "columns 'int' is one string: pass a list"),
         ({"columns": []}, "there is no column to read"),
         ({"rank": 1}, "rank and world belong together"),
-        ({"rank": 2, "world": 2, "nulls": 0}, "rank 2 of 2 does not exist"),
+        ({"rank": 2, "world": 2, "nulls": 0}, "reader 2 of 2 does not exist"),
         ({"seed": -1, "nulls": 0}, "seed -1 is out of range"),
         ({"batch_size": 0, "nulls": 0}, "a batch must have at least 1 row"),
     ],
@@ -342,7 +342,7 @@ def test_categories_that_do_not_fit(tmp_path):
         with pytest.raises(UsageError, match="column 'missing' has 1 missing values"):
             ds.torch(2, categories={"missing": ["a"]}, nulls=nulls)
     for nulls in (0, "mask"):
-        with pytest.raises(UsageError, match=r"^label 'missing' has missing values: pass defaults"):
+        with pytest.raises(UsageError, match=r"^label 'missing' has 1 missing values: pass def"):
             ds.torch(2, label="missing", nulls=nulls)
     with pytest.raises(UsageError, match=r"^default 'c' of 'missing' is not one of its categories"):
         ds.torch(2, categories={"missing": ["a"]}, defaults={"missing": "c"})

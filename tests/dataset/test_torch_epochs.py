@@ -57,6 +57,10 @@ def ids(batches: Iterable[Any]) -> list[list[int]]:
     return found
 
 
+def by_torch(read: Any, **options: Any) -> Any:
+    return data.DataLoader(read, batch_size=None, sampler=read.sampler, **options)
+
+
 def flat(batches):
     return list(itertools.chain.from_iterable(batches))
 
@@ -116,7 +120,7 @@ def test_workers_read_the_batches_of_a_single_process(places, kind, workers, per
     }
     read = dataset.torch(7, shuffle=True)
     for of, loader in (
-        (read, data.DataLoader(read, batch_size=None, **options)),
+        (read, by_torch(read, **options)),
         (own := dataset.torch(7, shuffle=True).loader(**options), own),
     ):
         found = [ids(loader), ids(loader)]
@@ -137,7 +141,7 @@ def test_an_iteration_that_stops_ends_its_epoch(places):
         read = dataset.torch(7, shuffle=True)
         options = {"num_workers": 2, "persistent_workers": persistent}
         for loader in (
-            data.DataLoader(read, batch_size=None, **options),
+            by_torch(read, **options),
             dataset.torch(7, shuffle=True).loader(**options),
         ):
             assert ids([next(iter(loader))]) == epochs[0][:1]
@@ -151,7 +155,7 @@ def test_two_iterations_at_a_time(places):
     dataset = bt.load(places["many"])
     single = dataset.torch(7, shuffle=True)
     epochs = [ids(single) for _ in range(4)]
-    loader = data.DataLoader(dataset.torch(7, shuffle=True), batch_size=None, num_workers=2)
+    loader = by_torch(dataset.torch(7, shuffle=True), num_workers=2)
     for epoch in (0, 2):
         pairs = list(zip(loader, loader, strict=True))
         found = [ids(one) for one in zip(*pairs, strict=True)]
@@ -191,7 +195,7 @@ def _of_a_group(rank, place, port, out):
         message = str(error)
     read = dataset.torch(8, shuffle=True)
     options = {"num_workers": 1, "multiprocessing_context": "spawn"}
-    batches = ids(data.DataLoader(read, batch_size=None, **options))
+    batches = ids(by_torch(read, **options))
     resumable = dataset.torch(8, shuffle=True).loader()
     assert ids(resumable) == batches
     explicit = ids(dataset.torch(8, shuffle=True, rank=0, world=1))
@@ -251,11 +255,11 @@ def test_a_loader_resumes_on_other_ranks_and_workers(places, kind, workers):
         assert rows(resumed, 2)[:ROWS] == epochs[2]
 
 
-def test_a_dataset_resumes_in_this_process(places):
+def test_a_loader_resumes_at_any_batch(places):
     dataset = bt.load(places["many"])
     whole = dataset.torch(10, shuffle=True)
     epochs = [ids(whole) for _ in range(3)]
-    first = dataset.torch(10, shuffle=True)
+    first = dataset.torch(10, shuffle=True).loader()
     assert first.state_dict()["epoch"] == first.state_dict()["delivered"] == 0
     under_way = iter(first)
     for batches in range(1, 11):
@@ -266,16 +270,11 @@ def test_a_dataset_resumes_in_this_process(places):
             (0, batches * 10) if batches < 10 else (1, 0)
         )
         resumed = dataset.torch(10, shuffle=True)
-        resumed.load_state_dict(state)
         rest = epochs[0][batches:] or epochs[1]
-        # Workers and loaders made of it begin there, too.
-        for loader in (
-            data.DataLoader(resumed, batch_size=None, num_workers=2) if batches == 4 else resumed,
-            resumed.loader() if batches < 10 else resumed,
-        ):
-            resumed.load_state_dict(state)
-            loader = resumed.loader() if batches % 2 else loader
-            assert ids(loader) == rest
+        # Other loaders of the same dataset, and the dataset itself, go on there, too.
+        for of in (resumed.loader(), by_torch(resumed, num_workers=2 * (batches == 4)), resumed):
+            resumed.loader().load_state_dict(state)
+            assert ids(of) == rest
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -287,12 +286,12 @@ def test_a_loader_has_the_position_of_its_dataset(places, workers):
         for _ in range(2):
             of.set_epoch(7)
             assert ids([next(iter(loader))]) == epochs[7][:1]
-        assert of.state_dict() == loader.state_dict() == dataset.state_dict()
-        state = of.state_dict()
+        state = loader.state_dict()
+        assert state == other.state_dict()
         assert (state["epoch"], state["delivered"]) == (7, 7)
         of.set_epoch(3)
         assert [ids(one) for one in (loader, dataset, other)] == [epochs[3], epochs[4], epochs[5]]
-        of.load_state_dict(state)
+        other.load_state_dict(state)
         assert ids(loader) == epochs[7][1:]
 
 
@@ -307,7 +306,7 @@ def test_states_that_do_not_fit(places):
     dataset = bt.load(places["many"])
     shuffled = dataset.torch(10, shuffle=True, seed=1)
     next(iter(shuffled))
-    state = shuffled.state_dict()
+    state = shuffled.loader().state_dict()
     for other, message in (
         (bt.load(places["one"]).torch(10, shuffle=True, seed=1), "the state is of another dataset"),
         (dataset.torch(10, shuffle=True, seed=2), r"of another order: .* shuffle= .* \(seed 1\)"),
@@ -315,14 +314,11 @@ def test_states_that_do_not_fit(places):
         (dataset.torch(10, shuffle=40, seed=1), "of another order"),
         (dataset.torch(7, shuffle=True, seed=1), "after 10 examples, which is no multiple of .* 7"),
     ):
-        for of in (other, other.loader()):
-            with pytest.raises(UsageError, match=message):
-                of.load_state_dict(state)
+        with pytest.raises(UsageError, match=message):
+            other.loader().load_state_dict(state)
     with pytest.raises(UsageError, match="this is no state of a dataset: it has no 'dataset'"):
-        shuffled.load_state_dict({"epoch": 0})
-    with pytest.raises(UsageError, match=r"that of worker 0 of 2: load it with a StatefulDataL"):
-        shuffled.load_state_dict({**state, "worker": 0, "workers": 2})
-    with pytest.raises(UsageError, match="epoch -1 is out of range: count from 0"):
+        shuffled.loader().load_state_dict({"epoch": 0})
+    with pytest.raises(UsageError, match="epoch -1 is out of range: choose one from 0"):
         shuffled.set_epoch(-1)
     with pytest.raises(UsageError, match="reads in order: leave in_order out"):
         shuffled.loader(2, in_order=False)
@@ -330,13 +326,12 @@ def test_states_that_do_not_fit(places):
         shuffled.loader(batch_size=3)
 
 
-def test_the_state_of_workers_is_not_that_of_the_main_process(places):
+def test_a_data_loader_needs_the_sampler(places):
     dataset = bt.load(places["one"]).torch(10, shuffle=True)
-    list(data.DataLoader(dataset, batch_size=None, num_workers=1))
-    with pytest.raises(UsageError, match=r"worker processes read the epoch, so only their loader"):
-        dataset.state_dict()
-    dataset.set_epoch(3)
-    assert dataset.state_dict()["epoch"] == 3
+    message = r"batches are not chosen by number: pass sampler=data.sampler to the DataLoader, or"
+    for options in ({"batch_size": None}, {"batch_size": 2}, {"batch_size": None, "shuffle": True}):
+        with pytest.raises(UsageError, match=message):
+            list(data.DataLoader(dataset, **options))
 
 
 def test_a_copy_counts_its_own_epochs(places):
@@ -357,7 +352,8 @@ def test_stateful_data_loader(places, kind, workers):
     def loader(workers=workers):
         torch.manual_seed(0)  # The workers of a resumed training may have the seeds of the first.
         read = dataset.torch(7, shuffle=True)
-        return stateful.StatefulDataLoader(read, batch_size=None, num_workers=workers)
+        options = {"batch_size": None, "sampler": read.sampler, "num_workers": workers}
+        return stateful.StatefulDataLoader(read, **options)
 
     for epoch, stop in ((0, 0), (0, 1), (0, 5), (1, 4), (1, 14)):
         first = loader()
@@ -373,11 +369,6 @@ def test_stateful_data_loader(places, kind, workers):
         if stop < 14:
             assert begin + ids(resumed) == epochs[epoch]
         assert ids(resumed) == epochs[epoch + 1]
-    if workers:
-        resumed = loader(1)
-        resumed.load_state_dict(state)
-        with pytest.raises(UsageError, match=r"that of worker 0 of 2: load it .*num_workers=2"):
-            next(iter(resumed))
 
 
 def test_an_error_of_a_worker_says_what_is_wrong(places, tmp_path):
@@ -385,7 +376,7 @@ def test_an_error_of_a_worker_says_what_is_wrong(places, tmp_path):
     dataset = bt.load(tmp_path / "copy").torch(10)
     shard = next((tmp_path / "copy").glob("*.tfrecord"))
     shard.write_bytes(bytes(shard.stat().st_size))
-    for loader in (data.DataLoader(dataset, batch_size=None, num_workers=1), dataset.loader(1)):
+    for loader in (by_torch(dataset, num_workers=1), dataset.loader(1)):
         with pytest.raises(DataError, match="was changed or replaced after it was opened"):
             list(loader)
 
@@ -410,10 +401,13 @@ def test_rows_by_number_are_a_map_style_dataset(places):
     assert len(found) == ROWS + 1
 
 
-def test_single_rows_in_batches_of_the_data_loader(places):
-    dataset = bt.load(places["many"]).torch(shuffle=True)
-    batches = ids(data.DataLoader(dataset, batch_size=10))
-    assert batches == in_batches(expected(places["many"], 0), 10)
+@pytest.mark.parametrize("kind", ["many", "gzip"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_single_rows_in_batches_of_the_data_loader(places, kind, workers):
+    dataset = bt.load(places[kind]).torch(shuffle=True)
+    loader = data.DataLoader(dataset, batch_size=10, sampler=dataset.sampler, num_workers=workers)
+    single = bt.load(places[kind]).torch(10, shuffle=True)
+    assert [ids(loader), ids(loader)] == [ids(single), ids(single)]
 
 
 @pytest.mark.parametrize("size", [3, 100_000])
@@ -422,7 +416,7 @@ def test_tensors_of_workers_are_whole_and_may_be_written_to(tmp_path, size):
     lists = pa.array(values, pa.list_(pa.float32(), size))
     pq.write_table(pa.table({"id": range(4), "x": lists}), tmp_path / "in.parquet")
     dataset = bt.load(tmp_path / "in.parquet").torch(2, dtype=torch.bfloat16, nulls=0)
-    for loader in (data.DataLoader(dataset, batch_size=None, num_workers=1), dataset.loader(1)):
+    for loader in (by_torch(dataset, num_workers=1), dataset.loader(1)):
         for batch in loader:
             assert batch["x"].shape == (2, size)
             assert batch["x"][:, -1].tolist() == batch["id"].tolist()

@@ -115,7 +115,7 @@ def test_many_small_runs_give_the_same_bytes(
     assert shard_hashes(tmp_path / "out") == expected(**OPTIONS)
 
 
-@pytest.mark.slow
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("fan_in", "options"),
     [(2, {}), (7, {"key": ["name"]}), (2, {"compression_type": "gzip"})],

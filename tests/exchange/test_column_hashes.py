@@ -11,17 +11,13 @@ import pyarrow as pa
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.exchange import block
 from beam_tfrecord.exchange.block import ColumnHashes
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType, tensor_column
-from beam_tfrecord.records import encoding
 from beam_tfrecord.records.encoding import Arena, Encoder
 from tests.helpers.datasets import ids
-from tests.native import reference
 
 # NaNs of either sign, quiet and signalling, with payloads.
 _NANS = {
@@ -74,11 +70,8 @@ def hashes(column, schema=None):
     return ColumnHashes(schema).hashes(batch, ("c",), rows, 7).tolist()
 
 
-@pytest.mark.parametrize("kernel", [native, reference])
 @pytest.mark.parametrize("name", columns())
-def test_zeros_and_nans_are_one_each(name, kernel, monkeypatch):
-    monkeypatch.setattr(encoding, "native", kernel)
-    monkeypatch.setattr(block, "native", kernel)
+def test_zeros_and_nans_are_one_each(name):
     found = hashes(columns()[name])
     assert found[0] == found[1]
     assert len(set(found[2:6])) == 1
@@ -131,11 +124,8 @@ def values_of(arrow):
     return Feature("c", arrow, store="values")
 
 
-@pytest.mark.parametrize("kernel", [native, reference])
 @pytest.mark.parametrize("name", columns_of_float32())
-def test_what_is_stored_as_zero_is_zero(name, kernel, monkeypatch):
-    monkeypatch.setattr(encoding, "native", kernel)
-    monkeypatch.setattr(block, "native", kernel)
+def test_what_is_stored_as_zero_is_zero(name):
     column, feature = columns_of_float32()[name]
     found = hashes(column, Schema((feature,)) if feature else None)
     assert len(set(found[:5])) == 1

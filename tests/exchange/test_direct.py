@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.exchange import block, shard_writers
+from beam_tfrecord.exchange import shard_writers
 from beam_tfrecord.exchange.shard_writers import DirectWriter, Piece
 from beam_tfrecord.layout import Layout, ShardSpec
 from beam_tfrecord.workdir.job import Job
@@ -58,26 +58,6 @@ def test_cuts_do_not_depend_on_batches_or_buffers(tmp_path, monkeypatch, step, w
 def test_a_record_larger_than_a_shard_has_one_of_its_own(tmp_path):
     pieces = write(tmp_path, [batch_of([1, 2, 3])], shard_bytes=1)
     assert contents(pieces) == [((0, 0), [1]), ((0, 1), [2]), ((0, 2), [3])]
-
-
-def test_every_group_has_shards_of_its_own(tmp_path):
-    batches = [
-        batch_of([0, 1]),
-        batch_of([2], first=2),
-        batch_of([], unit="v", index=1, group=1),
-        batch_of([3], unit="w", index=2, group=2),
-    ]
-    assert contents(write(tmp_path, batches, 10**6)) == [((0, 0), [0, 1, 2]), ((2, 0), [3])]
-
-
-def test_batches_without_a_group_share_shards(tmp_path):
-    batches = [batch_of([i], first=i).replace(group=None) for i in range(4)]
-    assert contents(write(tmp_path, batches, 10**6)) == [((0, 0), [0, 1, 2, 3])]
-
-
-def test_large_batches_are_encoded_piece_by_piece(tmp_path, monkeypatch):
-    monkeypatch.setattr(block, "PIECE_BYTES", 24)
-    assert contents(write(tmp_path, [batch_of([*range(9)])], 10**6)) == [((0, 0), [*range(9)])]
 
 
 def test_an_unfinished_shard_is_taken_away(tmp_path, monkeypatch):

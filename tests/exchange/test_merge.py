@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange import merge, plan
-from beam_tfrecord.exchange.merge import Merger
+from beam_tfrecord.exchange.merge import Merger, Slice, merged_entries
 from beam_tfrecord.exchange.plan import plan_merges
 from beam_tfrecord.exchange.spill_files import merge_counts
 from beam_tfrecord.layout import Layout, ShardSpec, Splits
@@ -87,6 +87,7 @@ def test_merged_runs_are_all_records_sorted_with_copies_spread(
         for module in (merge, plan):
             patch.setattr(module, "WINDOW_BYTES", window_bytes)
         patch.setattr(merge, "windows_held", lambda _: held)
+        patch.setattr(merge, "STEP_BYTES", 40)
         pieces = merged(directory, written, layout, window_bytes=times * window_bytes)
         counts = merge_counts(*(run.counts for run in written))
         windows = [window for task in plan_merges(counts, layout) for window in task]
@@ -103,17 +104,6 @@ def test_merged_runs_are_all_records_sorted_with_copies_spread(
         assert [r for piece in of_split for r in payloads(piece.path)] == expected[name]
         assert all(piece.examples == len(payloads(piece.path)) > 0 for piece in of_split)
         assert all(piece.bytes == Path(piece.path).stat().st_size for piece in of_split)
-
-
-def test_the_hash_of_all_examples_does_not_depend_on_shards(tmp_path):
-    entries = [("a", place << 48, b"%d" % place) for place in range(50)]
-    run = write_entries(tmp_path, entries, ["a"], shift=48, name="run")
-    contents = set()
-    for shards in (1, 2, 50):
-        pieces = merged(tmp_path, [run], Layout(shards=ShardSpec(total=shards)))
-        assert len(pieces) == shards
-        contents.add(sum(piece.content for piece in pieces) % 2**64)
-    assert len(contents) == 1
 
 
 @pytest.mark.parametrize("window_bytes", [2**20, 1], ids=["sorted", "streamed"])
@@ -154,18 +144,13 @@ def test_a_missing_run_is_noticed(tmp_path):
         list(Merger(Layout(), str(tmp_path)).merge(windows, [runs[0].path]))
 
 
-def test_finished_shards_stay_when_the_rest_is_not_asked_for(tmp_path):
-    entries = [("a", place << 48, b"x") for place in range(4)]
-    run = write_entries(tmp_path, entries, ["a"], shift=48, name="run")
-    layout = Layout(shards=ShardSpec(total=4))
-    [windows] = plan_merges(run.counts, layout)
-    pieces = Merger(layout, str(tmp_path)).merge(windows, [run.path])
-    first, second = next(pieces), next(pieces)
-    pieces.close()
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "run",
-        Path(first.path).name,
-        Path(first.index_path).name,
-        Path(second.path).name,
-        Path(second.index_path).name,
-    }
+def test_what_is_held_does_not_grow_with_the_slices(tmp_path):
+    entries = [("a", place << 40, b"x" * 100) for place in range(40_000)]
+    runs = [
+        write_entries(tmp_path, entries[number::2], ["a"], shift=48, name=f"run-{number}")
+        for number in range(2)
+    ]
+    slices = [Slice(run.path, 0, 20_000 * 124) for run in runs]
+    sizes = [len(lot) for lot in merged_entries(slices, by_bytes=True)]
+    assert sum(sizes) == 40_000 * 124
+    assert max(sizes) <= 2 * 2 * 2**20

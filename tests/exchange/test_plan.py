@@ -3,71 +3,21 @@ import math
 import numpy as np
 import pytest
 
-from beam_tfrecord.errors import UsageError
-from beam_tfrecord.exchange import plan
 from beam_tfrecord.exchange.plan import (
     LOCAL_REQUEST_BYTES,
     REMOTE_REQUEST_BYTES,
-    Window,
     max_fan_in,
     plan_merges,
     run_bytes_for,
-    split_order,
     window_bytes_for,
 )
 from beam_tfrecord.exchange.spill_files import BinCounts
-from beam_tfrecord.layout import Layout, ShardSpec, Splits
-
-TWO = Splits((("train", 0.5), ("a", 0.5)))
+from beam_tfrecord.layout import Layout, ShardSpec
 
 
 def counts(nbytes, shift=48):
     sizes = np.array(nbytes, np.int64)
     return BinCounts(np.arange(len(sizes), dtype=np.uint64), np.ones_like(sizes), sizes, shift)
-
-
-def shards_of(tasks):
-    return [[(w.split, w.shard, w.bytes) for w in task] for task in tasks]
-
-
-def test_splits_are_in_the_order_given_then_by_name():
-    layout = Layout(splits=TWO)
-    assert split_order({"z", "a", "train", "b"}, layout) == ["train", "a", "b", "z"]
-    assert split_order({"z", "a"}, Layout(splits=Splits((), "part"))) == ["a", "z"]
-
-
-def test_windows_cover_all_places_of_their_bins():
-    layout = Layout(shards=ShardSpec(total=2))
-    [task] = plan_merges({"data": counts([10, 10, 10, 10])}, layout)
-    assert task == (
-        Window("data", 0, 0, 2 * 2**48 - 1, 20, 2),
-        Window("data", 1, 2 * 2**48, 4 * 2**48 - 1, 20, 2),
-    )
-
-
-def test_small_shards_share_a_task_and_splits_follow_each_other(
-    monkeypatch,
-):
-    monkeypatch.setattr(plan, "TASK_BYTES", 25)
-    layout = Layout(splits=TWO, shards=ShardSpec(shard_bytes=10))
-    tasks = plan_merges({"a": counts([10]), "train": counts([10, 10, 10])}, layout)
-    assert shards_of(tasks) == [
-        [("train", 0, 10), ("train", 1, 10)],
-        [("train", 2, 10), ("a", 0, 10)],
-    ]
-
-
-def test_a_large_shard_is_merged_window_by_window_in_one_task(
-    monkeypatch,
-):
-    monkeypatch.setattr(plan, "TASK_BYTES", 25)
-    monkeypatch.setattr(plan, "WINDOW_BYTES", 20)
-    layout = Layout(shards=ShardSpec(total=2))
-    tasks = plan_merges({"data": counts([10] * 8)}, layout)
-    assert shards_of(tasks) == [
-        [("data", 0, 20), ("data", 0, 20)],
-        [("data", 1, 20), ("data", 1, 20)],
-    ]
 
 
 def test_shards_do_not_depend_on_the_bins_of_runs():
@@ -78,16 +28,6 @@ def test_shards_do_not_depend_on_the_bins_of_runs():
     assert plan_merges({"data": fine.coarsened(1)}, layout) == planned
     # 3,000 records have bins of 4 rows.
     assert [w.records for task in planned for w in task] == [752, 748, 752, 748]
-
-
-def test_nothing_to_merge():
-    assert plan_merges({}, Layout()) == []
-
-
-def test_too_few_shards_are_refused():
-    layout = Layout(splits=TWO, shards=ShardSpec(total=1))
-    with pytest.raises(UsageError, match="1 shard is too few for 2 splits"):
-        plan_merges({"a": counts([1]), "train": counts([1])}, layout)
 
 
 @pytest.mark.parametrize(

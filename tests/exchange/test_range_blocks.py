@@ -66,12 +66,3 @@ def test_both_ways_of_the_exchange_give_the_same_shards(
     assert (tally.rows, tally.records) == (1000, 1000)
     assert len(expected) == 4
     assert shards(tmp_path, sort(tmp_path, blocks[::-1])) == expected
-
-
-def test_a_block_holds_one_split_and_one_range_of_places(tmp_path):
-    blocks, _ = cut(tmp_path)
-    keys = [key for key, _ in blocks]
-    assert len(set(keys)) == len(keys)
-    for (_, place_range), block in blocks:
-        # The place is little-endian, so its eighth byte tells the range.
-        assert block[7] == place_range

@@ -3,17 +3,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.exchange import spill as module
 from beam_tfrecord.exchange.merge import Merger
 from beam_tfrecord.exchange.plan import plan_merges
-from beam_tfrecord.exchange.spill import RUN_BYTES, Spiller, byte_pieces
+from beam_tfrecord.exchange.spill import RUN_BYTES, Spiller
 from beam_tfrecord.exchange.spill_files import Run, merge_counts
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.layout import Layout, ShardSpec, Splits
@@ -49,16 +45,6 @@ def value(payload):
     return payload[-1]
 
 
-@given(st.lists(st.integers(1, 50), max_size=30), st.integers(1, 120))
-def test_pieces_are_as_large_as_the_limit_allows(sizes, limit):
-    pieces = list(byte_pieces(np.array(sizes, np.int64), limit))
-    assert [low for low, _, _ in pieces] + [len(sizes)] == [0] + [high for _, high, _ in pieces]
-    for low, high, nbytes in pieces:
-        assert nbytes == sum(sizes[low:high])
-        assert nbytes <= limit or high == low + 1
-        assert high == len(sizes) or nbytes + sizes[high] > limit
-
-
 @pytest.mark.parametrize("shuffle", [True, False], ids=["shuffled", "source"])
 def test_shards_do_not_depend_on_batches_or_runs(tmp_path, shuffle):
     layout = Layout(splits=HALVES, shuffle=shuffle, shards=ShardSpec(total=5))
@@ -84,24 +70,6 @@ def test_shards_in_source_order_do_not_depend_on_how_full_runs_are(tmp_path):
     assert shards(tmp_path, layout, runs) == shards(tmp_path, layout, whole)
 
 
-def test_source_order_is_kept(tmp_path):
-    layout = Layout(shuffle=False, shards=ShardSpec(total=3))
-    second = batch_of([10, 11, 12], unit="a", index=1)
-    first = batch_of([0, 1, 2], unit="b", index=0)
-    runs, _ = spill(tmp_path, layout, [second, first])
-    together = [value(p) for shard in shards(tmp_path, layout, runs) for p in shard]
-    assert together == [0, 1, 2, 10, 11, 12]
-
-
-def test_rejects_are_counted_and_written(tmp_path):
-    refused = Reject("u", 3, "x", "bad-value", "m")
-    batch = batch_of([1, 2]).replace(rejects=(refused,))
-    runs, tally = spill(tmp_path, Layout(), [batch])
-    assert (tally.rows, tally.records, tally.rejects) == (3, 2, 1)
-    assert [Reject(**row) for row in merge_rejects(tally.reject_files)] == [refused]
-    assert [counts.rows.sum() for counts in runs[0].counts.values()] == [2]
-
-
 def test_many_rejects_are_not_held_until_a_run_is_full(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MAX_REJECTS", 2)
     spiller = Spiller(Job(Target(str(tmp_path)), str(tmp_path)))
@@ -113,11 +81,3 @@ def test_many_rejects_are_not_held_until_a_run_is_full(tmp_path, monkeypatch):
     tally = spiller.take_tally()
     assert [row["row"] for row in merge_rejects(tally.reject_files)] == [0, 1, 2, 3, 4]
     assert (tally.rows, tally.records, tally.rejects) == (10, 5, 5)
-
-
-def test_a_run_without_rows_is_not_written(tmp_path):
-    runs, tally = spill(tmp_path, Layout(), [batch_of([])])
-    assert runs == []
-    assert list(tmp_path.iterdir()) == []
-    assert tally.schema is not None
-    assert tally.schema.to_arrow() == pa.schema([("x", pa.int64())])

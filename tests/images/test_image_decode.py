@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,26 +12,11 @@ from PIL import Image, ImageOps
 from beam_tfrecord.images import Fault, Header
 from beam_tfrecord.images.decode import Transform, check_decode, transformed
 from beam_tfrecord.images.formats import describe
-from beam_tfrecord.sources.images.source import Images
 from tests.helpers.effort import examples
 from tests.sources.made_images import HEIGHT, SAMPLES, WIDTH, encoded, exif, oriented_tiff, picture
 
 PIXELS = 2**28
 DAMAGES = examples(200)
-
-
-def photographs():
-    """Return photographs that come with scikit-learn and scikit-image."""
-    folders = {"sklearn": "datasets/images", "skimage": "data"}
-    names = {"china.jpg", "flower.jpg", "retina.jpg", "chelsea.png", "no_time_for_that_tiny.gif"}
-    found = []
-    for package, folder in folders.items():
-        spec = importlib.util.find_spec(package)
-        if spec is None:
-            continue
-        below = Path(spec.origin).parent / folder
-        found += sorted(path for path in below.iterdir() if path.name in names | {"multipage.tif"})
-    return found
 
 
 def is_sound(data):
@@ -45,16 +28,6 @@ def is_sound(data):
     return True
 
 
-def shrunk(path):
-    """Return a photograph in its own format but small, so that 200 of it are decoded soon."""
-    image = Image.open(path)
-    format = image.format
-    image.thumbnail((160, 160))
-    out = io.BytesIO()
-    image.save(out, format)
-    return out.getvalue()
-
-
 def cut(data: bytes, chance: random.Random) -> bytes:
     return data[: chance.randrange(len(data))]
 
@@ -64,29 +37,6 @@ def flipped(data: bytes, chance: random.Random) -> bytes:
     for _ in range(chance.randrange(1, 6)):
         changed[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
     return bytes(changed)
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("damage", [cut, flipped])
-@pytest.mark.parametrize("path", photographs(), ids=lambda path: path.name)
-@pytest.mark.slow
-def test_damaged_photographs_are_judged_as_pillow_judges_them(path, damage, tmp_path):
-    chance = random.Random(path.name)
-    whole = shrunk(path)
-    copies = [whole, *(damage(whole, chance) for _ in range(DAMAGES))]
-    for number, data in enumerate(copies):
-        (tmp_path / f"{number:03d}{path.suffix}").write_bytes(data)
-    source = Images(tmp_path, check="decode", columns=["path"])
-    (unit,) = source.all_units(source.all_scans())
-    taken = []
-    rejected = []
-    for batch in source.read(unit, source.schema()):
-        taken += [row["path"] for row in batch.rows()]
-        rejected += [reject.value for reject in batch.rejects]
-    expected = [f"{i:03d}{path.suffix}" for i, data in enumerate(copies) if is_sound(data)]
-    assert taken == expected
-    assert len(rejected) == len(copies) - len(taken)
-    assert taken[0] == f"000{path.suffix}"
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -135,11 +85,6 @@ def decoded(data):
     return header
 
 
-@pytest.mark.slow
-def test_photographs_are_there():
-    assert len(photographs()) >= 4
-
-
 @pytest.mark.parametrize("name", SAMPLES)
 @pytest.mark.parametrize("format", ["jpeg", "png", "webp"])
 def test_everything_becomes_everything(name, format):
@@ -150,16 +95,6 @@ def test_everything_becomes_everything(name, format):
     assert (new.format, new.height, new.width, new.orientation) == (format, 10, 12, 1)
     image = Image.open(io.BytesIO(data))
     assert image.size == (12, 10)
-
-
-def test_resizing_keeps_what_is_seen():
-    image = picture(width=640, height=480)
-    data = encoded(image, "JPEG", quality=95)
-    how = Transform(60, "png", 90, orient=False)
-    small, header, _ = transformed(data, describe(data), how, max_pixels=PIXELS)
-    assert (header.width, header.height) == (80, 60)
-    expected = np.asarray(image.resize((80, 60), Image.Resampling.BICUBIC), np.int16)
-    assert np.abs(np.asarray(Image.open(io.BytesIO(small)), np.int16) - expected).max() < 8
 
 
 @pytest.mark.parametrize("kind", ["f4", "i4"])
@@ -260,14 +195,7 @@ def test_a_format_of_its_own_is_chosen_where_none_is_told():
         name: transformed(SAMPLES[name], describe(SAMPLES[name]), how, max_pixels=PIXELS)[1].format
         for name in ("jpeg", "png", "gif", "webp", "bmp", "tiff")
     }
-    assert formats == {
-        "jpeg": "jpeg",
-        "png": "png",
-        "gif": "png",
-        "webp": "png",
-        "bmp": "png",
-        "tiff": "png",
-    }
+    assert formats == dict.fromkeys(formats, "png") | {"jpeg": "jpeg"}
 
 
 def test_too_many_pixels_are_not_decoded():

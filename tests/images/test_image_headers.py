@@ -8,14 +8,12 @@ import struct
 import zlib
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 from beam_tfrecord.images import Fault, Header
 from beam_tfrecord.images.formats import describe
 from tests.helpers.effort import examples
-from tests.sources.made_images import HEIGHT, SAMPLES, WIDTH, encoded, exif, oriented_tiff, picture
+from tests.sources.made_images import HEIGHT, SAMPLES, WIDTH, encoded, exif, picture
 
 # Channels that were looked up in TensorFlow, or, where it cannot read the file, in Pillow.
 CHANNELS = {
@@ -59,17 +57,6 @@ def test_header(name):
     assert describe(SAMPLES[name])._replace(refusal=None) == expected
 
 
-@pytest.mark.parametrize("name", SAMPLES)
-def test_header_is_that_of_pillow(name):
-    image = Image.open(io.BytesIO(SAMPLES[name]))
-    header = describe(SAMPLES[name])
-    # Pillow turns a TIFF by itself, and tells the size it has then.
-    turned = name == "tiff-oriented"
-    assert (header.width, header.height) == (image.size[::-1] if turned else image.size)
-    assert header.format == image.format.lower().replace("mpo", "jpeg")
-    assert header.orientation == image.getexif().get(274, 1)
-
-
 @pytest.mark.xdist_group("tensorflow")
 def test_channels_are_those_of_tensorflow():
     import tensorflow as tf
@@ -82,15 +69,6 @@ def test_channels_are_those_of_tensorflow():
 @pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP"])
 def test_orientation(format, orientation):
     assert describe(encoded(picture(), format, exif=exif(orientation))).orientation == orientation
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_orientation_of_tiff(orientation):
-    assert describe(oriented_tiff(orientation)).orientation == orientation
-
-
-def test_orientation_that_means_nothing_is_upright():
-    assert describe(encoded(picture(), "JPEG", exif=exif(9))).orientation == 1
 
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name != "jpeg-trailer"])
@@ -133,15 +111,6 @@ def test_flipped_and_cut_bytes_never_crash(name):
             )
 
 
-BEGINNINGS = [b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"BM", b"II*\0", b"MM\0+"]
-
-
-@given(st.sampled_from([*BEGINNINGS, b"RIFF\0\0\0\0WEBPVP8X"]), st.binary(max_size=200))
-def test_random_bytes_never_crash(begin, rest):
-    with contextlib.suppress(Fault):
-        assert describe(begin + rest).width > 0
-
-
 @pytest.mark.parametrize(
     ("data", "code", "reason"),
     [
@@ -151,18 +120,8 @@ def test_random_bytes_never_crash(begin, rest):
             "not-an-image",
             "is not an image, or cut off in its header: it begins with b'<html></'",
         ),
-        (
-            b"\xff\xd8\xff\xd9",
-            "damaged",
-            "is damaged or cut off: it has no segment at byte 2",
-        ),
         (SAMPLES["jpeg"][:-2], "truncated", "is cut off before its end"),
         (SAMPLES["bmp"][:-1], "truncated", "is cut off before its end"),
-        (
-            SAMPLES["webp"][:-7],
-            "damaged",
-            "is damaged or cut off (could not create decoder object)",
-        ),
     ],
 )
 def test_what_is_wrong_is_told(data, code, reason):

@@ -1,4 +1,4 @@
-"""Random batches of every type that the kernel encodes, and helpers that run an encoder."""
+"""Random batches of every type that the kernel encodes, and helpers that run the encoder."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pyarrow as pa
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from beam_tfrecord import native
 from beam_tfrecord.native.values import Encoded
 from tests.helpers.effort import examples
 from tests.helpers.tf_example import Features
-from tests.native.reference import wire
+from tests.native import wire
 
 # `scripts/prove/run properties` runs all the properties again with many more examples than these.
 RELAXED = settings(
@@ -125,12 +126,12 @@ class Written(NamedTuple):
     encoded: Encoded
 
 
-def run_encode(kernel, batch, at=0, skip=None):
+def run_encode(batch, at=0, skip=None):
     """Encode behind `at` bytes of 0xEE, which must stay as they are."""
-    out = np.full(at + kernel.encode_bound(batch), 0xEE, np.uint8)
+    out = np.full(at + native.encode_bound(batch), 0xEE, np.uint8)
     starts = np.zeros(batch.num_rows, np.int64)
     rows = np.zeros(batch.num_rows, np.int64)
-    encoded = kernel.encode(batch, out, at, starts, rows, skip)
+    encoded = native.encode(batch, out, at, starts, rows, skip)
     assert out[:at].tobytes() == b"\xee" * at
     count = encoded.records
     data = out[at : at + encoded.size].tobytes()

@@ -1,4 +1,4 @@
-"""Framed records: scan, sort, gather, runs; native and reference alike."""
+"""Framed records: scan, sort, gather, runs."""
 
 from __future__ import annotations
 
@@ -12,45 +12,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord import native
-from tests.native import reference
+from tests.helpers import records
 from tests.native.strategies import RELAXED
-
-KERNELS = [pytest.param(native, id="native"), pytest.param(reference, id="reference")]
 
 
 def framed(payloads: list[bytes]) -> tuple[bytes, np.ndarray]:
-    """Return the records and their starts, by the reference."""
-    array = pa.array(payloads, pa.binary())
-    out, starts = (
-        np.zeros(reference.frame_bound(array), np.uint8),
-        np.zeros(len(payloads), np.int64),
-    )
-    return out[: reference.frame(array, out, 0, starts)].tobytes(), starts
+    """Return the records and their starts."""
+    framed = [records.framed(payload) for payload in payloads]
+    return b"".join(framed), np.cumsum([0, *map(len, framed)], dtype=np.int64)[:-1]
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_frame_refuses_nulls_other_types_and_short_arrays(kernel):
+def test_frame_refuses_nulls_other_types_and_short_arrays():
     out, starts = np.zeros(8, np.uint8), np.zeros(1, np.int64)
     with pytest.raises(ValueError, match="a null cannot be framed"):
-        kernel.frame(pa.array([None], pa.binary()), out, 0, starts)
+        native.frame(pa.array([None], pa.binary()), out, 0, starts)
     with pytest.raises(TypeError, match="not string"):
-        kernel.frame(pa.array(["x"]), out, 0, starts)
+        native.frame(pa.array(["x"]), out, 0, starts)
     with pytest.raises(ValueError, match="out is too short"):
-        kernel.frame(pa.array([b"x"]), out, 0, starts)
+        native.frame(pa.array([b"x"]), out, 0, starts)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_scan_stops_before_the_record_that_is_not_whole(kernel):
+def test_scan_stops_before_the_record_that_is_not_whole():
     data, starts = framed([b"a", b"bcd", b"e" * 400])
     ends = [*starts[1:].tolist(), len(data)]
     for cut in range(len(data) + 1):
         whole = sum(end <= cut for end in ends)
-        found = kernel.scan_frames(data[:cut], True)
+        found = native.scan_frames(data[:cut], True)
         assert found.starts.tolist() == starts[:whole].tolist()
         assert (found.consumed, found.fault) == ([0, *ends][whole], None)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize(
     ("position", "reason"),
     [
@@ -60,20 +51,19 @@ def test_scan_stops_before_the_record_that_is_not_whole(kernel):
         (33, "the checksum of the payload does not match"),
     ],
 )
-def test_scan_names_the_fault(kernel, position, reason):
+def test_scan_names_the_fault(position, reason):
     data = bytearray(framed([b"a", b"bcd", b"e"])[0])
     data[position] ^= 1
-    found = kernel.scan_frames(data, True)
+    found = native.scan_frames(data, True)
     assert (found.starts.tolist(), found.consumed, found.fault) == ([0], 17, (17, reason))
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_scan_without_verify_bounds_lengths(kernel):
+def test_scan_without_verify_bounds_lengths():
     data, _ = framed([b"a", b"b"])
     huge = data[:17] + struct.pack("<Q", 2**62) + data[25:]
-    assert kernel.scan_frames(huge, False).consumed == 17
+    assert native.scan_frames(huge, False).consumed == 17
     impossible = data[:17] + struct.pack("<Q", 2**64 - 5) + data[25:]
-    assert kernel.scan_frames(impossible, False).fault == (17, "the length is impossible")
+    assert native.scan_frames(impossible, False).fault == (17, "the length is impossible")
 
 
 ITEMS = st.lists(
@@ -98,8 +88,7 @@ def test_sort_orders_by_split_place_and_bytes(items, with_splits, by_bytes):
         return split if with_splits else 0, place, payload if by_bytes else b""
 
     expected = sorted(range(len(items)), key=key)
-    for kernel in (native, reference):
-        assert kernel.sort_records(data, starts, splits, places, by_bytes).tolist() == expected
+    assert native.sort_records(data, starts, splits, places, by_bytes).tolist() == expected
 
 
 def test_sort_of_many_random_places_is_numpys():
@@ -109,52 +98,49 @@ def test_sort_of_many_random_places_is_numpys():
     assert (order == np.argsort(places, kind="stable")).all()
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_gather_and_runs_keep_records_whole(kernel):
+def test_gather_and_runs_keep_records_whole():
     payloads = [b"a", b"bb" * 300, b""]
     data, starts = framed(payloads)
     order, places = np.array([2, 0, 1, 0]), np.array([7, 2**64 - 1, 5], np.uint64)
     expected, _ = framed([b"", b"a", b"bb" * 300, b"a"])
     out = np.full(2000, 0xEE, np.uint8)
-    size = kernel.gather(data, starts, order, out, 3)
+    size = native.gather(data, starts, order, out, 3)
     assert out[:3].tobytes() + out[3 + size :].tobytes() == b"\xee" * (2000 - size)
     assert out[3 : 3 + size].tobytes() == expected
-    run_size = kernel.gather_run(data, starts, places, order, out, 0)
-    run = kernel.scan_run(out[:run_size])
+    run_size = native.gather_run(data, starts, places, order, out, 0)
+    run = native.scan_run(out[:run_size])
     assert run.places.tolist() == [5, 7, 2**64 - 1, 7]
     assert run.starts.tolist() == [8, 32, 57, 681]
     assert out[:8].tobytes() == bytes([5, 0, 0, 0, 0, 0, 0, 0])
-    hashes = kernel.hash_records(out, run.starts, 1).tolist()
+    hashes = native.hash_records(out, run.starts, 1).tolist()
     assert hashes == [xxhash.xxh64_intdigest(p, 1) for p in (b"", b"a", b"bb" * 300, b"a")]
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_positions_outside_of_the_data_are_refused(kernel):
+def test_positions_outside_of_the_data_are_refused():
     data, starts = framed([b"abc"])
     out, zero = np.zeros(100, np.uint8), np.zeros(1, np.int64)
     for start in (-1, 1, len(data), 2**62):
         bad = np.array([start], np.int64)
         for call in (
-            lambda bad=bad: kernel.hash_records(data, bad, 0),
-            lambda bad=bad: kernel.canonical_hashes(data, bad, 0),
-            lambda bad=bad: kernel.gather(data, bad, zero, out, 0),
-            lambda bad=bad: kernel.decode(data, bad, [(b"x", 1)]),
+            lambda bad=bad: native.hash_records(data, bad, 0),
+            lambda bad=bad: native.canonical_hashes(data, bad, 0),
+            lambda bad=bad: native.gather(data, bad, zero, out, 0),
+            lambda bad=bad: native.decode(data, bad, [(b"x", 1)]),
         ):
             with pytest.raises(ValueError, match="record 0"):
                 call()
     with pytest.raises(ValueError, match="record 1: does not lie inside"):
-        kernel.gather(data, starts, np.array([1]), out, 0)
+        native.gather(data, starts, np.array([1]), out, 0)
     with pytest.raises(ValueError, match="out is too short"):
-        kernel.gather(data, starts, zero, out[:18], 0)
+        native.gather(data, starts, zero, out[:18], 0)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_a_run_that_is_cut_is_refused(kernel):
+def test_a_run_that_is_cut_is_refused():
     data, starts = framed([b"a", b"bcd"])
     out = np.zeros(100, np.uint8)
     places = np.zeros(2, np.uint64)
-    size = kernel.gather_run(data, starts, places, np.array([0, 1]), out, 0)
+    size = native.gather_run(data, starts, places, np.array([0, 1]), out, 0)
     assert size == 52
     for cut in [*range(1, 25), *range(26, 52)]:
         with pytest.raises(ValueError, match=f"run entry at byte {0 if cut < 25 else 25} "):
-            kernel.scan_run(out[:cut])
+            native.scan_run(out[:cut])

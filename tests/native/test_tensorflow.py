@@ -6,23 +6,21 @@ import pytest
 
 from beam_tfrecord import native
 from tests.helpers.lazy import Lazy
-from tests.native import reference
 from tests.native.strategies import payloads, run_encode
 
 tf = Lazy("tensorflow")
 coder = Lazy("tfx_bsl.coders.example_coder")
 
 
-@pytest.mark.parametrize("kernel", [native, reference])
 @pytest.mark.parametrize("arrow_type", [pa.binary(), pa.large_binary()])
-def test_frame_writes_what_tensorflow_writes(kernel, arrow_type, tmp_path):
+def test_frame_writes_what_tensorflow_writes(arrow_type, tmp_path):
     payloads = [b"", b"one", b"x" * 5000]
     with tf.io.TFRecordWriter(str(tmp_path / "x")) as writer:
         for payload in payloads:
             writer.write(payload)
     array = pa.array([b"before", *payloads, b"after"], arrow_type).slice(1, 3)
-    out, starts = np.zeros(4 + kernel.frame_bound(array), np.uint8), np.zeros(3, np.int64)
-    size = kernel.frame(array, out, 4, starts)
+    out, starts = np.zeros(4 + native.frame_bound(array), np.uint8), np.zeros(3, np.int64)
+    size = native.frame(array, out, 4, starts)
     assert out[4 : 4 + size].tobytes() == (tmp_path / "x").read_bytes()
     assert starts.tolist() == [4, 20, 39]
 
@@ -38,7 +36,7 @@ def test_many_rows_and_columns_cross_every_block_edge(tmp_path):
     }
     batch = pa.record_batch(list(columns.values()), list(columns))
     path = tmp_path / "x.tfrecord"
-    path.write_bytes(run_encode(native, batch).data)
+    path.write_bytes(run_encode(batch).data)
     spec = {
         "n": tf.io.FixedLenFeature([], tf.int64),
         "f": tf.io.FixedLenFeature([], tf.float32),
@@ -63,4 +61,4 @@ def test_tfx_bsl_reads_the_same_table():
         ["i", "s"],
     )
     decoder = coder.ExamplesToRecordBatchDecoder()
-    assert decoder.DecodeBatch(payloads(run_encode(native, batch))).to_pydict() == batch.to_pydict()
+    assert decoder.DecodeBatch(payloads(run_encode(batch))).to_pydict() == batch.to_pydict()

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import Feature
@@ -14,7 +13,6 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import Arena, Encoder
 from tests.helpers.effort import examples
-from tests.native import reference
 
 
 def round_trip(array, **options):
@@ -91,15 +89,10 @@ def arrays(draw):
     return array.slice(draw(st.integers(0, len(rows))))
 
 
-@pytest.mark.parametrize("kernel", ["native", "reference"])
 @settings(max_examples=examples(150), deadline=None)
 @given(array=arrays())
-def test_what_is_encoded_decodes_equal(kernel, array):
-    with pytest.MonkeyPatch.context() as patch:
-        if kernel == "reference":
-            for name in ("encode", "encode_bound", "decode"):
-                patch.setattr(native, name, getattr(reference, name))
-        assert round_trip(array).to_pylist() == array.to_pylist()
+def test_what_is_encoded_decodes_equal(array):
+    assert round_trip(array).to_pylist() == array.to_pylist()
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,6 @@ from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.records.rows import canonical_example
 from tests.helpers.effort import examples
 from tests.helpers.tf_example import Example
-from tests.native import reference
-
-
-@pytest.fixture(params=["native", "reference"])
-def kernel(request, monkeypatch):
-    if request.param == "reference":
-        for name in ("encode", "encode_bound", "decode", "frame", "canonicalize"):
-            monkeypatch.setattr(native, name, getattr(reference, name))
 
 
 def encode(array, feature=None):
@@ -46,7 +38,7 @@ def parse(payload):
     return out
 
 
-def test_golden_bytes(kernel):
+def test_golden_bytes():
     _, payloads = encode(pa.array([7, None, 0]))
     one = b"\x0a\x0c\x0a\x0a\x0a\x01c\x12\x05\x1a\x03\x0a\x01"
     assert payloads == [one + b"\x07", b"\x0a\x00", one + b"\x00"]
@@ -85,7 +77,7 @@ def test_golden_bytes(kernel):
         ),
     ],
 )
-def test_type_contract(kernel, array, expected):
+def test_type_contract(array, expected):
     result, payloads = encode(array)
     assert result.rejects == []
     assert parse(payloads[0]) == expected
@@ -169,7 +161,7 @@ def test_inexact_values_are_rejects(array, arrow, bad):
         ),
     ],
 )
-def test_rejects_say_why(kernel, array, feature, row, code, message):
+def test_rejects_say_why(array, feature, row, code, message):
     result, _ = encode(array, feature)
     (reject,) = result.rejects
     assert (reject.row, reject.column, reject.code) == (row, "c", code)
@@ -285,7 +277,7 @@ def test_batches_append_and_reset_keeps_memory():
     assert arena.data is memory
 
 
-def test_examples_become_canonical(kernel):
+def test_examples_become_canonical():
     example = Example()
     for name in ("b", "a", "é", "0"):
         example.features.feature[name].int64_list.value.append(1)

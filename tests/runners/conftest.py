@@ -1,13 +1,24 @@
 """A Flink cluster and a stand-in for Dataflow, one for all tests, and what Flink's jobs read."""
 
+import os
+import subprocess
+import sys
 import tempfile
 
 import pytest
 
 from beam_tfrecord.runners import dataflow
+from beam_tfrecord.runners.flink_cluster import answers, free_port
 from tests.helpers.marks import mark_users
 from tests.runners.dataflow_cloud import cloud_of, emulated_storage
-from tests.runners.flink_cluster import Gate, running_cluster, write_trips, written_here
+from tests.runners.flink_cluster import (
+    ROOT,
+    Gate,
+    running_cluster,
+    wait_for,
+    write_trips,
+    written_here,
+)
 
 
 def pytest_itemcollected(item):
@@ -19,6 +30,28 @@ def pytest_itemcollected(item):
 def scratch(tmp_path, monkeypatch):
     """Keep what Beam leaves of pipelines that never run, and of jobs in other processes."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def worker_pool(tmp_path_factory):
+    """Run a pool of workers, each started by our boot; give its address and the boot's cache."""
+    directory = tmp_path_factory.mktemp("pool")
+    boot = directory / "boot"
+    boot.write_text(f'#!/bin/sh\nexec {sys.executable} -m beam_tfrecord.runners.boot "$@"\n')
+    boot.chmod(0o755)
+    address = f"localhost:{free_port()}"
+    command = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main"]
+    places = {"PYTHONPATH": str(ROOT), "BEAM_TFRECORD_BOOT_CACHE": str(directory / "cache")}
+    pool = subprocess.Popen(
+        [*command, f"--service_port={address.split(':')[1]}", f"--container_executable={boot}"],
+        cwd=directory,
+        env={**os.environ, **places},
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for(lambda: answers(address), what="the pool listens")
+    yield address, directory / "cache"
+    pool.terminate()
+    pool.wait(30)
 
 
 @pytest.fixture(scope="session")

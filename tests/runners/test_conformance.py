@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import os
-import socket
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 
@@ -81,39 +74,6 @@ def expected(tmp_path_factory):
     return of
 
 
-@pytest.fixture(scope="module")
-def worker_pool(tmp_path_factory):
-    """Start a pool of workers, each by our boot, in a directory of its own; give its address."""
-    directory = tmp_path_factory.mktemp("pool")
-    boot = directory / "boot"
-    boot.write_text(f'#!/bin/sh\nexec {sys.executable} -m beam_tfrecord.runners.boot "$@"\n')
-    boot.chmod(0o755)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main"]
-    with (directory / "log").open("w") as log:
-        pool = subprocess.Popen(
-            [*command, f"--service_port={port}", f"--container_executable={boot}"],
-            cwd=directory,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        deadline_s = time.monotonic() + 60
-        while pool.poll() is None and time.monotonic() < deadline_s:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                break
-            time.sleep(0.1)
-        else:
-            pytest.fail(f"no pool of workers: {(directory / 'log').read_text()}")
-        yield f"localhost:{port}"
-    finally:
-        pool.terminate()
-        pool.wait(30)
-
-
 @pytest.fixture
 def started(request):
     """Return a way with all its options, once what it needs is there."""
@@ -121,7 +81,7 @@ def started(request):
     def of(name):
         way, more = WAYS[name], []
         if name == "external workers":
-            more = [f"--environment_config={request.getfixturevalue('worker_pool')}"]
+            more = [f"--environment_config={request.getfixturevalue('worker_pool')[0]}"]
         elif name == "prism":
             more = [f"--prism_location={prism()}"]
         elif name == "flink":

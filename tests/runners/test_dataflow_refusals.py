@@ -35,27 +35,6 @@ def test_a_refused_job_is_one_line(cloud, status, message, line):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (
-            ("--", "--s3_secret_access_key=hunter2"),
-            "--s3_secret_access_key would be readable in the description of the dataflow job",
-        ),
-        (
-            ("--", "--s3_endpoint_url=https://me:hunter2@store.example"),
-            "a password in --s3_endpoint_url would be readable",
-        ),
-    ],
-)
-def test_secrets_in_options_are_refused(cloud, words, line):
-    ran = cloud.write(*words)
-    assert ran.exit_code == 2
-    assert ran.stderr.startswith(f"error: {line}")
-    assert "hunter2" not in ran.output
-    assert cloud.service.requests == []
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
         (("--", "--username", "me"), "a password given here never leaves this process"),
         (("--properties", "password=hunter2"), "property 'password' would be readable"),
     ],

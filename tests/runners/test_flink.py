@@ -41,11 +41,6 @@ def test_the_bytes_are_those_of_a_local_run(cluster, trips, expected, tmp_path):
     assert finish(start_writing(*words, cwd=tmp_path))[1].endswith("nothing to do\n")
 
 
-def test_no_worker_outlives_its_job(cluster):
-    # They are kept for some seconds in case that it goes on.
-    wait_for(lambda: not cluster.workers(), what="workers are gone")
-
-
 def test_an_error_of_the_users_function_is_one_line(cluster, trips, tmp_path):
     (tmp_path / "failing.py").write_text(FAILING)
     words = (str(trips), "out", "--map", "failing.py:fails", *cluster.arguments)

@@ -146,17 +146,6 @@ def test_a_cluster_without_room_is_refused(flink, path, change, message):
         flink_cluster.room_of(flink[0])
 
 
-def test_what_is_not_flink_is_refused(flink):
-    flink[1]["/v1/overview"] = {"name": "another service"}
-    with pytest.raises(UsageError, match=r"cannot reach Flink at .* \(what answers there is not"):
-        flink_cluster.room_of(flink[0])
-
-
-def test_nobody_there_is_told_with_what_to_do():
-    with pytest.raises(UsageError, match=r"cannot reach Flink at localhost:1 \(connection refused"):
-        flink_cluster.room_of(Cluster("localhost:1"))
-
-
 @pytest.mark.parametrize(
     "text", ["localhost:8081", "http://localhost:8081", "http://localhost:8081/"]
 )

@@ -4,7 +4,6 @@
 """
 
 import gc
-import logging
 import tempfile
 
 import apache_beam as beam
@@ -14,13 +13,11 @@ from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner, SwitchingDirectRunner
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.portability.portable_runner import PortableRunner
-from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms.environments import EmbeddedPythonGrpcEnvironment
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.runners.launch import Launch, launching
-from beam_tfrecord.runners.pipelines import silenced
 from tests.runners import slow_bundles
 
 THREADS = ["--direct_running_mode=multi_threading", "--direct_num_workers=2"]
@@ -184,13 +181,3 @@ def test_pipelines_leave_no_folder_of_beam(use, tmp_path, monkeypatch):
     use(tmp_path)
     gc.collect()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_beams_own_output_is_silenced_while_a_pipeline_runs_only(tmp_path):
-    logger = logging.getLogger("apache_beam.runners")
-    before = logger.level
-    with silenced("apache_beam.runners"):
-        assert not logger.isEnabledFor(logging.ERROR)
-        assert sdk_worker.print is not print
-    assert logger.level == before
-    assert sdk_worker.print is print

@@ -5,10 +5,8 @@ import pytest
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.runners import runner_options
 from beam_tfrecord.runners.portable import portable_presets, prism_presets
-from beam_tfrecord.sources.base import UNIT_BYTES
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.images.source import Images
-from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.sources.sql.source import Sql
 
 
@@ -52,11 +50,3 @@ def test_workers_get_paths_in_full(tmp_path, monkeypatch):
     images = sent(Images("photos.csv", base="photos", labels="names.txt"))
     assert (images.base, images.labels) == (f"{tmp_path}/photos", f"{tmp_path}/names.txt")
     assert sent(Images("photos", labels=["a", "b"])).labels == ("a", "b")
-
-
-def test_units_grow_with_inputs_that_no_list_could_hold():
-    assert Parquet("x").sized(10**12).unit_bytes == UNIT_BYTES
-    assert Parquet("x").sized(10**14).unit_bytes == 8 * UNIT_BYTES
-    # It is a function of the input, and so no option that would change what a job is known by.
-    assert Parquet("x").sized(10**14) == Parquet("x")
-    assert Parquet("x").sized(10**14).to_send()[0].unit_bytes == 8 * UNIT_BYTES

@@ -1,9 +1,6 @@
 """Pictures for the tests, made by Pillow: every format and mode that one meets."""
 
-import errno
 import io
-import os
-from pathlib import Path
 
 import numpy as np
 from PIL import Image, TiffImagePlugin
@@ -121,15 +118,3 @@ def write_tree(root, **files):
 def jpeg(seed=0, *, width=WIDTH, height=HEIGHT):
     """Return a JPEG unlike that of any other seed."""
     return encoded(picture(seed=seed, width=width, height=height), "JPEG")
-
-
-def forbid(monkeypatch, call, path):
-    """Have a function of `os` refuse a path, as it does to all but root."""
-    allowed = getattr(os, call)
-
-    def refuse(given, *arguments, **options):
-        if Path(os.fsdecode(given)) == path:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        return allowed(given, *arguments, **options)
-
-    monkeypatch.setattr(os, call, refuse)

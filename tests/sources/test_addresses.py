@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import sqlite3
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.batch import Origin
-from beam_tfrecord.sources.csv.source import Csv
 
 
 def addresses(batches):
@@ -21,10 +16,6 @@ def addresses(batches):
         for batch in batches
         for row in batch.origin.row_numbers(batch.num_rows)
     ]
-
-
-def test_without_an_address_unit_and_row_are_shown():
-    assert Origin("part", 0, 5).address_of(7) == "part row 7"
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -44,17 +35,6 @@ def test_rows_of_text_are_named_by_line(tmp_path, end, last, rows):
     assert addresses(bt.ReadFromCsv(tmp_path / "b.csv.gz").batches()) == expected
 
 
-def test_a_file_in_several_units_has_its_own_lines(tmp_path):
-    (tmp_path / "a.csv").write_text("id\n" + "".join(f"{i}\n" for i in range(100)))
-    source = Csv(tmp_path / "a.csv", chunk_bytes=40)
-    units = source.all_units(source.all_scans())
-    assert len(units) > 3
-    found = addresses(
-        batch for unit in units for batch in source.read(unit, pa.schema([("id", pa.int64())]))
-    )
-    assert found == [f"a.csv:{line}" for line in range(2, 102)]
-
-
 @pytest.mark.parametrize("batch_rows", [1, 2, 100])
 def test_rows_that_are_not_lines_are_counted_from_0(tmp_path, batch_rows):
     (tmp_path / "a.csv").write_text('id,note\n1,"one\ntwo"\n2,three\n\n3,four')
@@ -68,40 +48,6 @@ def test_rows_that_are_not_lines_are_counted_from_0(tmp_path, batch_rows):
     (tmp_path / "c.csv").write_text("id\n1\n\n2")
     reader = bt.ReadFromCsv(tmp_path / "c.csv", batch_rows=batch_rows)
     assert addresses(reader.batches()) == ["c.csv:2", "c.csv:3", "c.csv:4"]
-
-
-def test_rows_after_a_reject_keep_their_lines(tmp_path):
-    (tmp_path / "a.csv").write_text("id\n1\n2,2\n3\n")
-    source = Csv(tmp_path / "a.csv")
-    (unit,) = source.all_units(source.all_scans())
-    found = addresses(source.read(unit, pa.schema([("id", pa.int64())])))
-    assert found == ["a.csv:2", "a.csv:4"]
-
-
-def test_rows_of_parquet_are_counted_in_the_file(tmp_path):
-    table = pa.table({"id": range(9)})
-    pq.write_table(table, tmp_path / "a.parquet", row_group_size=3)
-    source = bt.ReadFromParquet(tmp_path / "a.parquet").source
-    object.__setattr__(source, "unit_bytes", 1)
-    units = source.all_units(source.all_scans())
-    assert len(units) == 3
-    found = addresses(batch for unit in units for batch in source.read(unit, table.schema))
-    assert found == [f"a.parquet row {row}" for row in range(9)]
-
-
-def test_rows_of_arrays_are_indices(tmp_path):
-    np.save(tmp_path / "x.npy", np.arange(3))
-    reader = bt.ReadFromNumpy(tmp_path / "x.npy")
-    assert addresses(reader.batches()) == [f"x.npy row {row}" for row in range(3)]
-
-
-def test_rows_of_a_table_are_named_by_their_key(tmp_path):
-    with sqlite3.connect(tmp_path / "shop.db") as connection:
-        connection.execute("CREATE TABLE sales (id INTEGER PRIMARY KEY, price REAL)")
-        connection.execute("INSERT INTO sales VALUES (7, 1.5), (9, 2.5)")
-    connection.close()
-    reader = bt.ReadFromSql(f"sqlite:///{tmp_path}/shop.db", table="sales")
-    assert addresses(reader.batches()) == ["sales where id is 7", "sales where id is 9"]
 
 
 def fails_on_three(row: dict) -> dict:

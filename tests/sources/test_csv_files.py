@@ -1,11 +1,7 @@
 """The CSV source: headers, many files, compression, encodings and damaged input."""
 
-import bz2
 import dataclasses
 import gzip
-import itertools
-import lzma
-import pickle
 
 import pyarrow as pa
 import pyarrow.csv
@@ -62,30 +58,12 @@ def test_columns_match_by_name_across_files(write, tmp_path):
     assert table.to_pydict() == {"a": [1, 2, None], "b": ["x", "y", "z"], "c": [None, None, 9]}
 
 
-def test_a_number_that_another_file_turns_to_text_is_a_conflict(write, tmp_path):
-    write("fare\n1.5\n", "trips-01.csv")
-    write("fare\n2.5\n\nn.a.\n", "trips-03.csv")
-    source = Csv(tmp_path)
-    message = (
-        r"column 'fare' is float64 in trips-01\.csv but text because of 'n\.a\.' in "
-        r"trips-03\.csv:4: pass --null 'n\.a\.' if it means missing, or --types fare=string"
-    )
-    with pytest.raises(SchemaConflict, match=message):
-        source.schema()
-    typed, _ = rows_and_rejects(Csv(tmp_path, types={"fare": "text"}))
-    assert typed["fare"].to_pylist() == ["1.5", "2.5", None, "n.a."]
-    write("fare\n7\n", "trips-03.csv")
-    assert str(source.schema().field("fare").type) == "double"
-
-
 @pytest.mark.parametrize(
     ("cells", "told"),
     [
         (["2", "3", "?"], "'?' in 2.csv:4: pass --null '?' if it means missing, or"),
-        (["?", "1", "2", "3"], "'?' in 2.csv:2: pass --null '?' if it means missing, or"),
         (["2", "3", "007"], "'007' in 2.csv:4: correct it, or pass"),
         (["low", "mid", "low"], "'low' in 2.csv:2: pass --null 'low' if it means missing, or"),
-        (["2", "2024-01-01", "3", "?"], "'2024-01-01' in 2.csv:3: correct it, or pass"),
         (["2024-01-01"] * 2 + ["0"], "'2024-01-01' in 2.csv:2: correct it, or pass"),
     ],
 )
@@ -99,53 +77,6 @@ def test_a_conflict_names_the_value_and_its_cure(write, tmp_path, cells, told):
             str(caught.value)
             == f"column 'hp' is float64 in 1.csv but text because of {told} --types hp=string"
         )
-
-
-def test_merge_is_order_free(write, tmp_path):
-    for index, text in enumerate(["a,b\n1,\n2.5,x\n", "a,b\n,true\n", "b,a\nNA,3\n"]):
-        write(text, f"{index}.csv")
-    source = Csv(tmp_path, chunk_bytes=16)
-    units = source.all_units(source.all_scans())
-    digests = [pickle.loads(pickle.dumps(source.infer(unit))) for unit in units]
-    outcomes = set()
-    for order in itertools.permutations(digests):
-        try:
-            outcomes.add(str(source.merge(order)))
-        except SchemaConflict as error:
-            outcomes.add(str(error))
-    assert len(outcomes) == 1
-
-
-def test_partition_columns_come_last(write, tmp_path):
-    write("a\n1\n", "year=2023/kind=x/a.csv")
-    write("a\n2\n", "year=2024/kind=__HIVE_DEFAULT_PARTITION__/a.csv")
-    table, _ = rows_and_rejects(Csv(tmp_path))
-    assert table.to_pydict() == {"a": [1, 2], "year": [2023, 2024], "kind": ["x", None]}
-    only, _ = rows_and_rejects(Csv(tmp_path, columns=["year"]))
-    assert only.to_pydict() == {"year": [2023, 2024]}
-
-
-COMPRESSORS = {
-    "gz": gzip.compress,
-    "bz2": bz2.compress,
-    "xz": lzma.compress,
-    "zst": lambda data: pa.compress(data, codec="zstd", asbytes=True),
-}
-
-
-@pytest.mark.parametrize("suffix", COMPRESSORS)
-def test_compressed_files_are_one_unit(write, suffix, monkeypatch):
-    text = ("a,b\n" + '1,"x\ny"\n' * 1000).encode()
-    packed = COMPRESSORS[suffix](text)
-    source = Csv(write(packed, f"a.csv.{suffix}"), chunk_bytes=16)
-    (unit,) = source.all_units(source.all_scans())
-    assert (unit.name, unit.rows) == (f"a.csv.{suffix}", None)
-    table, rejects = rows_and_rejects(source, batch_rows=99)
-    assert table["b"].to_pylist() == ["x\ny"] * 1000
-    assert rejects == []
-    broken = Csv(write(packed[: len(packed) // 2], f"a.csv.{suffix}"))
-    with pytest.raises(DataError, match=f"cannot read a.csv.{suffix}"):
-        rows_and_rejects(broken)
 
 
 def test_text_of_another_encoding_names_the_option(write):
@@ -186,17 +117,6 @@ def test_blank_lines(write):
     one = Csv(write("\na\n1\n\n3\n\n"), chunk_bytes=16)
     assert rows_and_rejects(one)[0].to_pydict() == {"a": [1, None, 3, None]}
     assert sum(unit.rows for unit in one.all_units(one.all_scans())) == 4
-
-
-def test_files_without_rows(write, tmp_path):
-    write("", "0.csv")
-    write("a,b", "1.csv")
-    source = Csv(tmp_path)
-    assert [unit.name for unit in source.all_units(source.all_scans())] == ["1.csv"]
-    table, _ = rows_and_rejects(source)
-    assert table.schema == pa.schema({"a": pa.null(), "b": pa.null()})
-    (unit,) = source.all_units(source.all_scans())
-    assert len(list(source.read(unit, table.schema))) == 1
 
 
 def test_a_row_too_long_to_hold_is_an_error(write, monkeypatch):

@@ -7,7 +7,6 @@ import random
 
 import pytest
 
-import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.jobs.settings import make_settings
 from beam_tfrecord.options.jobs import WriteOptions
@@ -79,15 +78,6 @@ def test_line_numbers_are_those_of_the_file(tmp_path, chunk_bytes, header):
     assert [one.line for kinds in found for one in kinds if one.text == "x"] == [7]
 
 
-@pytest.mark.parametrize("chunk_bytes", [16, 2**20])
-def test_a_decimal_in_a_row_behind_comments_has_its_line(tmp_path, chunk_bytes):
-    path = tmp_path / "x.csv"
-    path.write_text("a,b\n1,2\n# c\n\n# d\n1.5,2\n#e\nx,1\n")
-    source = Csv(path, comment="#", types={"a": "decimal128(5,2)"}, chunk_bytes=chunk_bytes)
-    with pytest.raises(DataError, match=r"column 'a' is 'x' in x\.csv:8"):
-        rows_of(source)
-
-
 def test_one_column_has_blank_rows_but_no_comments(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("# top\na\n1\n\n# two\n3\n#")
@@ -95,12 +85,6 @@ def test_one_column_has_blank_rows_but_no_comments(tmp_path):
         source = Csv(path, comment="#", chunk_bytes=chunk_bytes)
         assert [row["a"] for row in rows_of(source)] == [1, None, 3]
         assert sum(unit.rows or 0 for unit in source.all_units(source.all_scans())) == 3
-
-
-def test_a_file_may_have_comments_alone(tmp_path):
-    path = tmp_path / "x.csv"
-    path.write_text("# one\n# two")
-    assert rows_of(Csv(path, comment="#")) == []
 
 
 def test_too_few_lines_are_refused(tmp_path):
@@ -128,11 +112,3 @@ def test_options_decide_the_dataset_only_if_they_are_used(tmp_path):
         fingerprints.add(settings.identity(list(settings.source.files())).fingerprint)
     assert len(fingerprints) == 3
     assert not {"skip_lines", "comment"} & Csv(path).options_for(Csv(path).files()).keys()
-
-
-def test_a_dataset_is_written(tmp_path):
-    # The first line of scikit-learn's wine_data.csv has the numbers of rows and columns.
-    (tmp_path / "wine.csv").write_text("178,13,class_0\n# acid\nalcohol,acid\n14.23,1.71\n")
-    bt.write(tmp_path / "wine.csv", tmp_path / "out", skip_lines=1, comment="#")
-    (row,) = bt.load(tmp_path / "out").rows()
-    assert list(row) == ["alcohol", "acid"]

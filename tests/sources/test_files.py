@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from beam_tfrecord.errors import InputChanged, UsageError
-from beam_tfrecord.sources.base import InputFile, wanted_columns
-from beam_tfrecord.sources.files import as_paths, list_files
+from beam_tfrecord.sources.base import wanted_columns
+from beam_tfrecord.sources.files import list_files
 from beam_tfrecord.sources.tfrecord.listing import ShardFile
 
 
@@ -27,12 +27,6 @@ def _names(*paths, suffixes=(".csv",)):
     return [file.name for file in _list(*paths, suffixes=suffixes)]
 
 
-def test_paths_are_one_or_many():
-    assert as_paths("a.csv") == ("a.csv",)
-    assert as_paths(Path("a.csv")) == ("a.csv",)
-    assert as_paths(["a.csv", Path("b.csv")]) == ("a.csv", "b.csv")
-
-
 def test_directory_is_searched_in_byte_order(tmp_path):
     _make(tmp_path, "b.csv", "a10.csv", "a9.csv", "Z.csv", "a/x.csv", "é.csv", "a-b.csv", "c.txt")
     assert _names(tmp_path) == [
@@ -43,28 +37,6 @@ def test_directory_is_searched_in_byte_order(tmp_path):
 def test_directory_takes_compressed_files_too(tmp_path):
     _make(tmp_path, "a.csv.gz", "b.CSV.ZST", "c.gz", "d.csv.zip")
     assert _names(tmp_path) == ["a.csv.gz", "b.CSV.ZST"]
-
-
-def test_quoted_and_expanded_glob_are_the_same(tmp_path):
-    _make(tmp_path, "deep/x/a.csv", "deep/x/b.csv", "deep/y/c.csv")
-    quoted = _list(tmp_path / "*" / "*" / "*.csv")
-    files = [tmp_path / "deep/y/c.csv", tmp_path / "deep/x/b.csv", tmp_path / "deep/x/a.csv"]
-    assert [file.name for file in quoted] == ["x/a.csv", "x/b.csv", "y/c.csv"]
-    assert _list(*files) == quoted
-    assert _list(tmp_path) == quoted
-
-
-def test_one_file_is_named_by_itself(tmp_path):
-    _make(tmp_path, "deep/a.csv")
-    (file,) = _list(tmp_path / "deep/a.csv")
-    status = (tmp_path / "deep/a.csv").stat()
-    assert file == InputFile(
-        path=str(tmp_path / "deep/a.csv"),
-        name="a.csv",
-        bytes=len("deep/a.csv"),
-        version=str(status.st_mtime_ns),
-        state=f"{status.st_ctime_ns}-{status.st_ino}",
-    )
 
 
 def test_a_file_named_several_times_comes_once(tmp_path, monkeypatch):
@@ -82,34 +54,10 @@ def test_hidden_names_are_left_out_below_a_directory_or_glob(tmp_path):
     assert _names(tmp_path / "**" / "*.csv") == ["a.csv"]
 
 
-def test_hidden_directory_matched_by_glob_is_left_out(tmp_path):
-    _make(tmp_path, "_temporary/a.csv", "done/a.csv", "done/b.csv")
-    assert [file.path for file in _list(tmp_path / "*" / "a.csv")] == [str(tmp_path / "done/a.csv")]
-
-
 def test_hidden_file_is_taken_where_it_is_named(tmp_path):
     _make(tmp_path, "_x/_a.csv", "_x/b.csv")
     assert _names(tmp_path / "_x/_a.csv") == ["_a.csv"]
     assert _names(tmp_path / "_x" / "*.csv") == ["b.csv"]
-
-
-def test_file_and_glob_match_whatever_their_suffix(tmp_path):
-    _make(tmp_path, "a.dat", "b.dat")
-    assert _names(tmp_path / "a.dat") == ["a.dat"]
-    assert _names(tmp_path / "*.dat") == ["a.dat", "b.dat"]
-
-
-def test_glob_may_match_directories(tmp_path):
-    _make(tmp_path, "2023/a.csv", "2024/b.csv", "2025/notes.txt")
-    assert _names(tmp_path / "20*") == ["2023/a.csv", "2024/b.csv"]
-
-
-def test_odd_names(tmp_path):
-    odd = ["a b.csv", "a%20b.csv", "a*b.csv", "a[1].csv", "日本.csv", "a#b?.csv"]
-    _make(tmp_path, *odd)
-    for name in odd:
-        assert _names(tmp_path / name) == [name]
-    assert _names(tmp_path) == sorted(odd)
 
 
 def test_links_are_followed_but_not_in_circles(tmp_path):
@@ -118,15 +66,6 @@ def test_links_are_followed_but_not_in_circles(tmp_path):
     (tmp_path / "in/sub").symlink_to(tmp_path / "real")
     (tmp_path / "in/up").symlink_to(tmp_path / "in")
     assert _names(tmp_path / "in") == ["b.csv", "linked.csv", "sub/a.csv"]
-
-
-def test_partitions_come_from_directories_at_and_above_the_root(tmp_path):
-    _make(tmp_path, "t/y=1/m=01/a.csv", "t/y=1/m=02/b.csv", "t/y=2/m=01/c.csv")
-    one = _list(tmp_path / "t/y=1/m=01")
-    assert [(file.name, file.partitions) for file in one] == [
-        ("y=1/m=01/a.csv", (("y", "1"), ("m", "01")))
-    ]
-    assert _list(tmp_path / "t")[0] == one[0]
 
 
 def test_partition_above_a_plain_directory_is_none(tmp_path):
@@ -169,23 +108,6 @@ def test_name_that_is_not_text_is_refused(tmp_path):
     Path(path).write_bytes(b"x")
     with pytest.raises(UsageError, match="is not utf-8: rename the file"):
         _names(path)
-
-
-def test_unreadable_file_and_directory_are_refused(tmp_path, monkeypatch):
-    _make(tmp_path, "d/a.csv")
-    denied = PermissionError(13, "Permission denied", str(tmp_path / "d"))
-
-    def refuse(*_, **__):
-        raise denied
-
-    # Root may read everything, so the refusal is put in its place.
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "scandir", refuse)
-        with pytest.raises(UsageError, match=r"cannot read directory '.*/d': Permission denied"):
-            _names(tmp_path / "d")
-    monkeypatch.setattr("builtins.open", refuse)
-    with pytest.raises(UsageError, match=r"cannot read '.*/d/a\.csv' \(Permission denied\)"):
-        _names(tmp_path / "d/a.csv")
 
 
 def test_an_inode_alone_is_no_change_while_reading(tmp_path):

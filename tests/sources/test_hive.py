@@ -1,14 +1,11 @@
 """Partition columns: what directory names mean, and the columns they make."""
 
-import datetime
-
 import pyarrow as pa
 import pytest
 
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.hive import hive_partitions, partition_fields, with_partitions
-from beam_tfrecord.sources.merging import joined_schema
 
 
 def _file(name):
@@ -19,13 +16,10 @@ def _file(name):
     ("name", "expected"),
     [
         ("year=2024/month=05/a.csv", (("year", "2024"), ("month", "05"))),
-        ("x/year=2024/y/a.csv", (("year", "2024"),)),
         ("city=S%C3%A3o%20Paulo/a.csv", (("city", "São Paulo"),)),
-        ("city=a%2Fb/a.csv", (("city", "a/b"),)),
         ("rate=a=b/a.csv", (("rate", "a=b"),)),
         ("day=__HIVE_DEFAULT_PARTITION__/a.csv", (("day", None),)),
         ("day=/a.csv", (("day", ""),)),
-        ("pick-up=1/a.csv", (("pick-up", "1"),)),
         ("=1/a.csv", ()),
         ("plain/year=2024.csv", ()),
     ],
@@ -42,10 +36,7 @@ def test_directories_become_pairs(name, expected):
         (["9223372036854775808"], pa.string()),
         (["1", "02"], pa.string()),
         (["-0"], pa.string()),
-        (["+1"], pa.string()),
-        (["1_000"], pa.string()),
         (["٣"], pa.string()),
-        (["1.5"], pa.string()),
         ([""], pa.string()),
         (["1", "__HIVE_DEFAULT_PARTITION__"], pa.int64()),
         (["__HIVE_DEFAULT_PARTITION__"], pa.null()),
@@ -55,12 +46,6 @@ def test_type_follows_from_all_values(values, expected):
     files = [_file(f"k={value}/a") for value in values]
     assert [field.type for field in partition_fields(files)] == [expected]
     assert [field.type for field in partition_fields(reversed(files))] == [expected]
-
-
-def test_column_is_nullable_only_where_a_value_is_null():
-    files = [_file("a=1/b=__HIVE_DEFAULT_PARTITION__/x"), _file("a=1/b=2/x")]
-    fields = partition_fields(files)
-    assert [(field.name, field.nullable) for field in fields] == [("a", False), ("b", True)]
 
 
 def test_missing_directory_is_refused_or_null():
@@ -76,51 +61,6 @@ def test_missing_directory_is_refused_or_null():
 def test_column_twice_in_a_path_is_refused():
     with pytest.raises(SchemaConflict, match="column 'a' is twice in the path a=1/a=2/x"):
         partition_fields([_file("a=1/a=2/x")])
-
-
-def test_column_in_data_and_path_is_refused_unless_left_out():
-    inside = pa.schema([("id", pa.int64()), ("a", pa.int64())])
-    with pytest.raises(SchemaConflict) as caught:
-        joined_schema(inside.names, inside.field, [_file("a=1/x")], columns=None)
-    assert str(caught.value) == (
-        "column 'a' is both in the data and in the path of a=1/x: "
-        "leave it out with --columns, or rename the directory"
-    )
-    left = joined_schema(inside.names, inside.field, [_file("a=1/x")], columns=["id"])
-    assert left == pa.schema([("id", pa.int64())])
-
-
-def test_columns_of_the_path_come_last():
-    inside = pa.schema([("id", pa.int64())])
-    files = [_file("z=1/a=x/f")]
-    schema = joined_schema(inside.names, inside.field, files, columns=None)
-    assert schema.names == ["id", "z", "a"]
-
-
-def test_batch_gets_the_columns_of_schema():
-    schema = pa.schema(
-        [
-            ("day", pa.date32()),
-            ("id", pa.int64()),
-            ("city", pa.dictionary(pa.int32(), pa.string())),
-            ("gone", pa.float32()),
-            ("none", pa.string()),
-        ]
-    )
-    file = _file("day=2024-02-29/city=Oslo/none=__HIVE_DEFAULT_PARTITION__/x")
-    data = pa.record_batch({"extra": [0, 0], "id": [1, 2]})
-    result = with_partitions(data, file, schema)
-    assert result.schema == schema
-    day = datetime.date(2024, 2, 29)
-    assert result.to_pylist() == [
-        {"day": day, "id": 1, "city": "Oslo", "gone": None, "none": None},
-        {"day": day, "id": 2, "city": "Oslo", "gone": None, "none": None},
-    ]
-
-
-def test_rows_are_counted_without_any_column():
-    data = pa.record_batch({"a": [1, 2, 3]})
-    assert with_partitions(data, _file("x"), pa.schema([])).num_rows == 3
 
 
 def test_value_that_does_not_fit_is_refused():

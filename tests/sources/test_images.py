@@ -4,9 +4,7 @@ import hashlib
 import os
 import pickle
 import random
-import struct
 
-import pyarrow as pa
 import pytest
 
 from beam_tfrecord.errors import DataError, UsageError
@@ -17,7 +15,6 @@ from beam_tfrecord.sources.images.source import Images
 from tests.helpers.reading import batches_of, good_rows, rejects_of
 from tests.sources.made_images import (
     HEIGHT,
-    SAMPLES,
     WIDTH,
     encoded,
     exif,
@@ -52,42 +49,6 @@ def test_a_row_has_the_untouched_bytes_and_what_they_are(tmp_path):
         "sha256": hashlib.sha256(data).hexdigest(),
     }
     assert (second["label"], second["label_name"]) == (1, "dog")
-
-
-def test_every_kind_of_picture_is_read(tmp_path):
-    (tmp_path / "all").mkdir()
-    for name, data in SAMPLES.items():
-        (tmp_path / "all" / f"{name}.{name.partition('-')[0]}").write_bytes(data)
-    rows = good_rows(Images(tmp_path))
-    assert {row["path"]: row["image"] for row in rows} == {
-        f"all/{name}.{name.partition('-')[0]}": data for name, data in SAMPLES.items()
-    }
-
-
-def test_suffixes_do_not_say_what_a_file_is(tmp_path):
-    (tmp_path / "a.JPG").write_bytes(SAMPLES["png"])
-    (row,) = good_rows(Images(tmp_path))
-    assert row["format"] == "png"
-
-
-def test_schema_carries_the_classes(tmp_path):
-    write_tree(tmp_path, b__x=jpeg(), a__x=jpeg(1))
-    (tmp_path / "empty").mkdir()
-    schema = Images(tmp_path).schema()
-    assert schema.names == [
-        *("image", "label", "label_name", "width", "height", "channels", "format"),
-        *("orientation", "path", "sha256"),
-    ]
-    assert labels_of(schema.field("label")) == ("a", "b", "empty")
-
-
-def test_columns_are_chosen_and_ordered(tmp_path):
-    write_tree(tmp_path, a__x=jpeg())
-    (row,) = good_rows(Images(tmp_path, columns=["label", "image"]))
-    assert list(row) == ["label", "image"]
-    message = "column 'gone' is not in the input: the columns are image, "
-    with pytest.raises(UsageError, match=message):
-        Images(tmp_path, columns=["gone"]).schema()
 
 
 @pytest.mark.parametrize("given", [["dog", "cat"], "file"])
@@ -134,13 +95,6 @@ def test_splits_and_classes(tmp_path):
         Images(tmp_path, columns=["image"]).default_split_column()
 
 
-def test_splits_without_classes(tmp_path):
-    write_tree(tmp_path, train__a=jpeg(), val__b=jpeg(1))
-    source = Images(tmp_path)
-    assert "label" not in source.schema().names
-    assert [row["split"] for row in good_rows(source)] == ["train", "val"]
-
-
 @pytest.mark.parametrize(
     ("layout", "columns"),
     [("flat", set()), ("class", {"label", "label_name"}), ("split", {"split"})],
@@ -149,11 +103,6 @@ def test_layout_is_as_told(tmp_path, layout, columns):
     write_tree(tmp_path, train__a=jpeg(), other__b=jpeg(1))
     names = set(Images(tmp_path, layout=layout).schema().names)
     assert names & {"label", "label_name", "split"} == columns
-
-
-def test_a_folder_of_pictures_alone_has_no_classes(tmp_path):
-    write_tree(tmp_path, a=jpeg(), b=jpeg(1))
-    assert [row["path"] for row in good_rows(Images(tmp_path))] == ["a.jpg", "b.jpg"]
 
 
 def test_faults_are_rejects_with_path_and_reason(tmp_path):
@@ -189,17 +138,6 @@ def test_faults_are_rejects_with_path_and_reason(tmp_path):
         list(source.batches())
 
 
-def test_a_name_that_is_not_utf8_is_refused(tmp_path):
-    (tmp_path / "x").mkdir()
-    for name in (b"a\xff.jpg", "日本\n 語.jpg".encode()):
-        with open(os.path.join(os.fsencode(tmp_path / "x"), name), "wb") as file:
-            file.write(jpeg())
-    with pytest.raises(UsageError, match=r"the name of 'x/a.udcff\.jpg' in .* is not utf-8"):
-        good_rows(Images(tmp_path))
-    os.remove(os.path.join(os.fsencode(tmp_path), b"x/a\xff.jpg"))
-    assert [row["path"] for row in good_rows(Images(tmp_path))] == ["x/日本\n 語.jpg"]
-
-
 def test_limits_of_pixels(tmp_path):
     write_tree(tmp_path, a=jpeg())
     (reject,) = rejects_of(Images(tmp_path, max_pixels=WIDTH * HEIGHT - 1))
@@ -212,18 +150,6 @@ def test_without_a_check_everything_is_taken(tmp_path):
     first, second = good_rows(Images(tmp_path, check="none"))
     assert (first["width"], first["format"]) == (WIDTH, "jpeg")
     assert (second["image"], second["width"], second["format"]) == (b"text", None, None)
-
-
-def test_what_pillow_cannot_open_is_stored_without_a_check(tmp_path):
-    # Satellites take pictures of many channels.
-    tags = {256: 4, 257: 3, 262: 1, 277: 13}
-    entries = b"".join(struct.pack("<HHII", tag, 3, 1, value) for tag, value in tags.items())
-    data = struct.pack("<2sHIH", b"II", 42, 8, len(tags)) + entries + bytes(4)
-    (tmp_path / "a.tiff").write_bytes(data)
-    (reject,) = rejects_of(Images(tmp_path))
-    assert reject.message.startswith("a.tiff is not an image, or cut off in its header")
-    (row,) = good_rows(Images(tmp_path, check="none"))
-    assert (row["image"], row["format"]) == (data, None)
 
 
 def test_what_is_to_be_resized_must_be_a_picture(tmp_path):
@@ -288,26 +214,6 @@ def test_everything_that_travels_survives_pickling(many):
     assert [row["path"] for row in found] == [row["path"] for row in good_rows(Images(many))]
 
 
-def test_the_outline_of_a_pack_tells_files_apart_but_holds_none(many):
-    before = [file.outline() for file in Images(many).files()]
-    assert max(len(pickle.dumps(outline)) for outline in before) < 1000
-    touched = many / "c0" / "00.jpg"
-    os.utime(touched, ns=(1, 1))
-    same = [file.outline() for file in Images(many).files()]
-    assert [file.digest for file in same] == [file.digest for file in before]
-    assert same[0].version != before[0].version
-    touched.write_bytes(b"more" + touched.read_bytes())
-    assert next(Images(many).files()).digest != before[0].digest
-
-
-def test_batches_have_exactly_the_schema(many):
-    source = Images(many)
-    schema = source.schema()
-    assert all(batch.data.schema.equals(schema) for batch in batches_of(source))
-    for batch in batches_of(source):
-        batch.data.validate(full=True)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -339,15 +245,3 @@ def test_notes_count_what_was_skipped(tmp_path):
         f"regular file, 1 without a suffix: to read other images, convert them to one of {known}"
     ]
     assert source.notes([]) == []
-
-
-def test_group_is_the_content_where_there_is_any():
-    assert Images("x").default_group == ("sha256",)
-    assert Images("x", columns=["image", "label"]).default_group == ("image",)
-    assert Images("x", columns=["label"]).default_group == ()
-
-
-def test_image_column_is_bytes(tmp_path):
-    write_tree(tmp_path, a=jpeg())
-    (batch,) = batches_of(Images(tmp_path))
-    assert batch.data.column("image").type == pa.binary()

@@ -3,7 +3,6 @@
 import re
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from beam_tfrecord.errors import DataError, UsageError
@@ -72,21 +71,6 @@ def test_booleans_are_labels(table):
     assert told(by_name) == [(0, "True"), (1, "False"), (0, "True")]
 
 
-def test_names_alone_are_read_where_a_piece_has_none(table):
-    path = labelled(table, "cat", "dog", "cat")
-    other = labelled(table.with_stem("u"), None)
-    source = Images([path, other], columns=["label_name"])
-    names = [row["label_name"] for row in good_rows(source)]
-    assert names == ["cat", "dog", "cat"]
-    assert messages_of(source) == ["a.jpg has no class"]
-
-
-def test_classes_do_without_the_other_columns(table):
-    path = labelled(table, "cat", "dog", "cat")
-    source = Images(path, columns=["label", "label_name"])
-    assert told(source) == [(0, "cat"), (1, "dog"), (0, "cat")]
-
-
 @pytest.mark.parametrize("text", ["", "\n", " \n\n"])
 def test_labels_without_a_name_are_refused(table, tmp_path, text):
     (tmp_path / "labels.txt").write_text(text)
@@ -107,15 +91,6 @@ def test_classes_that_no_line_can_hold_are_rejects(table):
     ]
     assert told(source) == [(0, "dog")]
     assert labels_of(source.schema().field("label")) == ("dog",)
-
-
-def test_text_in_any_layout_names_classes(tmp_path):
-    write_tree(tmp_path, a=jpeg(), b=jpeg(1))
-    paths = pa.array(["a.jpg", "b.jpg"])
-    for kind in (pa.string_view(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())):
-        labels = pa.array(["dog", "cat"]).cast(kind)
-        pq.write_table(pa.table({"path": paths, "label": labels}), tmp_path / "t.parquet")
-        assert told(Images(tmp_path / "t.parquet")) == [(1, "dog"), (0, "cat")]
 
 
 def test_a_byte_order_mark_is_no_part_of_the_labels(tmp_path):

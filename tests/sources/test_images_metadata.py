@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-import beam_tfrecord as bt
-from beam_tfrecord.errors import BeamTFRecordError, UsageError
+from beam_tfrecord.errors import UsageError
 from beam_tfrecord.inputs import detect_kind
 from beam_tfrecord.sources.images.source import Images
 from tests.helpers.formats import write_rows
@@ -97,27 +96,6 @@ def test_bad_rows_are_rejects_with_the_reason(tmp_path, suffix):
     assert [row["image"] for row in good_rows(Images(root))] == [jpeg(0), jpeg(1)]
 
 
-def test_rows_do_not_depend_on_batches(tmp_path):
-    write_tree(tmp_path, **{f"p{number}": jpeg(number) for number in range(5)})
-    names = [f"p{n % 5}.jpg" if n % 4 else "gone.jpg" for n in range(40)]
-    write_rows(tmp_path / "metadata.jsonl", [{"file_name": name} for name in names])
-    expected = [jpeg(n % 5) for n in range(40) if n % 4]
-    for batch_rows in (1, 7, 100):
-        found = good_rows(Images(tmp_path), batch_rows=batch_rows)
-        assert [row["image"] for row in found] == expected
-
-
-def test_columns_are_chosen(tmp_path):
-    write_tree(tmp_path, a=jpeg(0))
-    write_rows(
-        tmp_path / "metadata.jsonl", [{"file_name": "a.jpg", "width": 7, "tags": ["u", "v"]}]
-    )
-    (row,) = good_rows(Images(tmp_path, columns=["tags", "image"]))
-    assert row == {"tags": ["u", "v"], "image": jpeg(0)}
-    with pytest.raises(UsageError, match=r"'width' of the table has the name.*--columns without"):
-        Images(tmp_path).schema()
-
-
 @pytest.mark.parametrize("further", [{"x_file_name": "b.jpg"}, {"x_file_names": ["b.jpg"]}])
 def test_further_images_are_refused_unless_their_names_are_asked_for(tmp_path, further):
     write_tree(tmp_path, a=jpeg(0))
@@ -147,48 +125,3 @@ def test_a_directory_with_metadata_is_images(tmp_path):
     (tmp_path / "other.csv").write_text("a\n1\n")
     with pytest.raises(UsageError, match=r"holds csv .1 file. and images .1 file."):
         detect_kind(tmp_path)
-
-
-def test_metadata_of_two_kinds_is_refused(tmp_path):
-    write_tree(tmp_path, a=jpeg(0))
-    for suffix in (".csv", ".jsonl"):
-        write_rows(tmp_path / f"metadata{suffix}", [{"file_name": "a.jpg"}])
-    with pytest.raises(UsageError, match="holds csv and json: name the tables of one kind"):
-        Images(tmp_path).all_scans()
-
-
-def test_a_table_without_file_names_is_refused(tmp_path):
-    write_tree(tmp_path, a=jpeg(0))
-    write_rows(tmp_path / "metadata.jsonl", [{"image_file_name": "a.jpg"}])
-    with pytest.raises(UsageError, match="'file_name' of --path-column is not in the input: did"):
-        Images(tmp_path).schema()
-    (row,) = good_rows(Images(tmp_path, path_column="image_file_name"))
-    assert row["image"] == jpeg(0)
-
-
-@pytest.mark.slow_after(2)
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_dataset_of_images_with_metadata(tmp_path, suffix):
-    root = tmp_path / "photos"
-    names = ("train__0", "train__1", "train__2", "test__3", "test__4")
-    write_tree(root, **{name: jpeg(number) for number, name in enumerate(names)})
-    write_rows(
-        root / "train" / f"metadata{suffix}",
-        [{"file_name": f"{n}.jpg", "n": n} for n in (0, 1)],
-    )
-    write_rows(root / "test" / f"metadata{suffix}", [{"file_name": "3.jpg", "n": 3}])
-    manifest = bt.write(root, tmp_path / "out")
-    assert {name: split.examples for name, split in manifest.splits.items()} == {
-        "train": 2,
-        "test": 1,
-    }
-    rows = sorted(bt.load(tmp_path / "out").rows(), key=lambda row: row["n"])
-    assert [(row["n"], row["image"]) for row in rows] == [(n, jpeg(n)) for n in (0, 1, 3)]
-
-
-def test_a_row_without_an_image_ends_the_job(tmp_path):
-    root = tmp_path / "photos"
-    write_tree(root, a=jpeg(0))
-    write_rows(root / "metadata.jsonl", [{"file_name": "b.jpg"}])
-    with pytest.raises(BeamTFRecordError, match=r"b\.jpg is missing"):
-        bt.write(root, tmp_path / "out")

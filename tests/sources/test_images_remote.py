@@ -9,7 +9,6 @@ import pytest
 
 from beam_tfrecord import storage
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.feature import labels_of
 from beam_tfrecord.sources.images import listing as images_pack
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.storage import Entry
@@ -64,42 +63,6 @@ def test_pictures_and_their_classes(bucket, monkeypatch):
     ]
 
 
-def test_a_store_that_lists_in_any_order(bucket):
-    expected = good_rows(Images("gs://x/photos"))
-    bucket.is_sorted = False
-    bucket.objects = {path.replace("gs:", "hdfs:"): d for path, d in bucket.objects.items()}
-    assert good_rows(Images("hdfs://x/photos")) == expected
-
-
-def test_splits(bucket):
-    bucket.objects = {
-        "s3://y/d/train/cat/1.jpg": jpeg(),
-        "s3://y/d/test/dog/2.jpg": jpeg(1),
-        "s3://y/d/.cache/cow/3.jpg": jpeg(2),
-    }
-    source = Images("s3://y/d")
-    assert source.default_split_column() == "split"
-    found = [(row["split"], row["label_name"]) for row in good_rows(source)]
-    assert found == [("test", "dog"), ("train", "cat")]
-    # What is below a hidden folder names no class.
-    assert labels_of(source.schema().field("label")) == ("cat", "dog")
-
-
-def test_a_store_is_listed_once_for_folders_and_once_for_files(bucket):
-    assert len(list(Images("gs://x/photos").files())) == 1
-    assert bucket.listings == 2
-
-
-def test_what_is_gone_when_it_is_read(bucket):
-    source = Images("gs://x/photos")
-    scans = source.all_scans()
-    (unit,) = source.all_units(scans)
-    del bucket.objects["gs://x/photos/a/2.jpg"]
-    (batch,) = source.read(unit, source.schema(scans))
-    assert [reject.message for reject in batch.rejects] == ["a/2.jpg is missing"]
-    assert batch.num_rows == 2
-
-
 def test_a_table_of_remote_pictures(bucket, tmp_path):
     (tmp_path / "t.csv").write_text("path\na/2.jpg\nb/1.jpg\n")
     source = Images(tmp_path / "t.csv", base="gs://x/photos")
@@ -110,11 +73,6 @@ def test_a_table_of_remote_pictures(bucket, tmp_path):
 def test_one_directory_at_a_time(bucket, paths):
     with pytest.raises(UsageError, match="give one directory of images, without a pattern"):
         list(Images(paths).files())
-
-
-def test_an_empty_directory(bucket):
-    with pytest.raises(UsageError, match="no image in 'gs://x/none'"):
-        list(Images("gs://x/none").files())
 
 
 def test_metadata_is_found_in_a_directory_and_its_folders(bucket):

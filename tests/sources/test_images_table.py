@@ -1,7 +1,5 @@
 """Pictures that a table names."""
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
@@ -58,14 +56,6 @@ def test_rows_have_the_pictures_and_the_further_columns(table):
     assert source.schema().names[-3:] == ["path", "sha256", "age"]
 
 
-def test_rows_do_not_depend_on_batches_or_units(table, monkeypatch):
-    expected = good_rows(Images(write_table(table, ROWS * 20)))
-    monkeypatch.setattr(images_table, "TABLE_CHUNK_BYTES", 64)
-    source = Images(table)
-    assert len(source.all_units(source.all_scans())) > (3 if table.suffix == ".csv" else 0)
-    assert good_rows(source, batch_rows=1) == good_rows(source, batch_rows=7) == expected
-
-
 def test_base_and_columns_are_as_told(table, tmp_path):
     rows = [{"file": row["path"], "kind": row["label"]} for row in ROWS]
     (tmp_path / "sub").mkdir()
@@ -87,24 +77,6 @@ def test_numbers_are_labels_as_they_are(table):
     source = Images(write_table(table, rows))
     assert [row["label"] for row in good_rows(source)] == [0, 5, 10]
     assert "label_name" not in source.schema().names
-
-
-def test_numbers_get_names_from_the_labels(table):
-    rows = [{**row, "label": number} for number, row in enumerate(ROWS)]
-    batches = batches_of(Images(write_table(table, rows), labels=["zero", "one"]))
-    assert [row["label_name"] for batch in batches for row in batch.rows()] == ["zero", "one"]
-    (reject,) = [reject for batch in batches for reject in batch.rejects]
-    assert reject.message == "a/2.jpg is of class '2', which is not among the labels"
-
-
-def test_labels_pin_the_numbers(table):
-    source = Images(write_table(table, ROWS), labels=["dog", "cat"])
-    assert [row["label"] for row in good_rows(source)] == [0, 1, 0]
-
-
-def test_a_table_without_labels(table):
-    rows = [{"path": row["path"]} for row in ROWS]
-    assert "label" not in Images(write_table(table, rows)).schema().names
 
 
 def test_paths_that_look_like_numbers(tmp_path):
@@ -143,11 +115,6 @@ def test_columns_that_cannot_be(table):
         Images(write_table(table, rows)).schema()
 
 
-def test_a_row_with_an_empty_path_has_none(tmp_path):
-    table = write_table(tmp_path / "t.parquet", [{"path": "", "label": "cat"}])
-    assert messages_of(Images(table)) == ["t.parquet row 0 has no path"]
-
-
 @pytest.mark.parametrize(
     ("options", "option"),
     [
@@ -168,20 +135,6 @@ def test_labels_need_a_column_of_classes(table):
         Images(path, labels=["cat", "dog"]).schema()
 
 
-def test_a_column_that_is_not_wanted_may_be_missing(table):
-    path = write_table(table, ROWS)
-    assert good_rows(Images(path, label_column="no", columns=["age"]))[0] == {"age": 3}
-
-
-def test_a_file_may_lack_the_columns_of_another(table):
-    first = write_table(table, ROWS)
-    second = write_table(table.with_stem("u"), [{"age": 1}])
-    source = Images([first, second], union=True, columns=["path", "label_name", "label"])
-    assert [row["label_name"] for row in good_rows(source)] == ["dog", "cat", "dog"]
-    (message,) = messages_of(source)
-    assert message == f"{address(second, 0)} has no path"
-
-
 def test_a_directory_may_hold_tables_and_their_pictures(table):
     write_table(table, ROWS)
     rows = good_rows(Images(table.parent, path_column="path"))
@@ -192,39 +145,10 @@ def test_a_directory_may_hold_tables_and_their_pictures(table):
         Images(table.parent, path_column="path").schema()
 
 
-def test_a_table_of_another_suffix_is_refused(table):
-    write_table(table, ROWS).rename(table.with_suffix(".txt"))
-    message = r"cannot tell what 't\.txt' holds from its name: name it \.csv or \.parquet"
-    with pytest.raises(UsageError, match=message):
-        Images(table.with_suffix(".txt"), path_column="path").schema()
-
-
 def test_a_table_without_a_header_is_empty(tmp_path):
     (tmp_path / "t.csv").touch()
     with pytest.raises(UsageError, match="the tables are empty: give them a header"):
         Images(tmp_path / "t.csv").schema()
-
-
-def test_a_table_without_rows_is_none_the_worse(table):
-    if table.suffix == ".parquet":
-        empty = pa.schema([("path", pa.string()), ("label", pa.int64())]).empty_table()
-        pq.write_table(empty, table)
-    elif table.suffix == ".csv":
-        table.write_text("path\n")
-    else:
-        table.write_text("\n")
-        with pytest.raises(UsageError, match="the tables are empty"):
-            Images(table).schema()
-        return
-    assert good_rows(Images(table)) == []
-    assert "path" in Images(table).schema().names
-
-
-def test_one_column_cannot_be_path_and_label(table):
-    source = Images(write_table(table, ROWS), label_column="path")
-    message = "column 'path' cannot hold both paths and classes: correct --path-column or"
-    with pytest.raises(UsageError, match=message):
-        source.schema()
 
 
 def test_json_that_is_not_right_is_named_with_its_line(tmp_path):

@@ -9,7 +9,6 @@ import pytest
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.images.listing import Found, find_tree, list_tree
 from beam_tfrecord.sources.images.source import Images
-from tests.sources.made_images import forbid
 
 
 def make(root, *names):
@@ -71,11 +70,6 @@ def test_names_do_not_depend_on_how_files_are_named(tmp_path, monkeypatch, paths
     assert tree.classes == ("a", "b")
 
 
-def test_hidden_matches_of_a_glob_are_left_out(tmp_path):
-    make(tmp_path, ".h/a.jpg", "v/b.jpg", "v/.c.jpg")
-    assert listed(f"{tmp_path}/**/*.jpg") == ["v/b.jpg"]
-
-
 def test_links_are_followed_but_not_in_circles(tmp_path):
     make(tmp_path, "in/a/1.jpg", "elsewhere/2.jpg")
     (tmp_path / "in/a/up").symlink_to(tmp_path / "in")
@@ -84,12 +78,6 @@ def test_links_are_followed_but_not_in_circles(tmp_path):
     (tmp_path / "in/c.jpg").symlink_to(tmp_path / "in/c.jpg")
     (tmp_path / "in/d.jpg").symlink_to(tmp_path / "elsewhere/2.jpg")
     assert listed(tmp_path / "in") == ["a/1.jpg", "b/2.jpg", "c.jpg", "d.jpg"]
-
-
-def test_what_is_no_file_is_skipped(tmp_path):
-    make(tmp_path, "a.jpg", "b.jpg/c.jpg")
-    os.mkfifo(tmp_path / "pipe.jpg")
-    assert listed(tmp_path) == ["a.jpg", "b.jpg/c.jpg"]
 
 
 def test_odd_names_are_just_names(tmp_path):
@@ -140,25 +128,3 @@ def test_a_folder_around_all_classes_is_warned_of(tmp_path, files, options, warn
 def test_classes_are_sorted_by_code_points(tmp_path):
     make(tmp_path, "b/1.jpg", "B/1.jpg", "é/1.jpg", "10/1.jpg", "9/1.jpg")
     assert find_tree([str(tmp_path)]).classes == ("10", "9", "B", "b", "é")
-
-
-@pytest.mark.parametrize(
-    ("paths", "message"),
-    [
-        (["gone"], "cannot read 'gone': no such file: "),
-        (["gone/*.jpg"], "cannot read 'gone/.*': no file matches this pattern: check the path"),
-        (["empty"], "no image in 'empty': check the path, or pass --from"),
-    ],
-)
-def test_nothing_there_is_told(tmp_path, monkeypatch, paths, message):
-    make(tmp_path, "empty/deep/", "empty/x.txt")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=message):
-        list(Images(paths).files())
-
-
-def test_a_directory_that_may_not_be_read_is_told(tmp_path, monkeypatch):
-    make(tmp_path, "a/x.jpg")
-    forbid(monkeypatch, "scandir", tmp_path / "a")
-    with pytest.raises(UsageError, match=r"cannot read directory '.*/a/?': Permission denied"):
-        listed(tmp_path)

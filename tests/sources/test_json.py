@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import json
-import lzma
 import math
 from typing import Any
 
@@ -21,8 +19,6 @@ from beam_tfrecord.sources.json import text as text_module
 from beam_tfrecord.sources.json.source import Json
 from tests.helpers.effort import examples
 from tests.helpers.reading import batches_of, messages_of, rows_of
-
-Row = dict[str, Any]
 
 
 def _faults(source):
@@ -228,20 +224,6 @@ def test_every_line_is_right_or_a_reject(lines, arrow, tmp_path_factory):
     assert not found
 
 
-@given(lines=st.lists(st.sampled_from(_ODD), min_size=1, max_size=6))
-@settings(max_examples=examples(100), deadline=None)
-def test_inference_never_fails_but_by_a_conflict(lines, tmp_path_factory):
-    path = _file(tmp_path_factory.mktemp("json"), "".join(f"{line}\n" for line in lines))
-    try:
-        schema = Json(path).schema()
-    except (SchemaConflict, DataError) as error:
-        refusal = str(error)
-    else:
-        refusal = "x.jsonl:"
-        assert {batch.data.schema for batch in batches_of(Json(path))} == {schema}
-    assert "x.jsonl:" in refusal
-
-
 # Objects as lists of pairs, so that a key may be there twice. A key has values of one kind.
 _PAIRS = st.recursive(
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 9)), max_size=2),
@@ -307,14 +289,10 @@ def test_a_number_too_long_for_python_is_no_row(tmp_path):
     [
         (["1", "2"], pa.int64()),
         (["1", "1.5"], pa.float64()),
-        (["1", "1.0"], pa.float64()),
-        (["1.0"], pa.float64()),
         (["1e3", "null"], pa.float64()),
         (["NaN", "1"], pa.float64()),
         (["9007199254740992", "1.5"], pa.float64()),
-        (["1e18", "1.5"], pa.float64()),
         (["9007199254740993"], pa.int64()),
-        (["9223372036854775808", "1"], pa.int64()),
         (["null"], pa.null()),
         (["true", "null"], pa.bool_()),
         (['"2024-01-02T03:04:05"'], pa.string()),
@@ -445,23 +423,6 @@ def test_nested_types_of_a_schema(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("suffix", "compress"),
-    [
-        (".gz", gzip.compress),
-        (".bz2", bz2.compress),
-        (".xz", lzma.compress),
-        (".zst", lambda data: pa.compress(data, "zstd", asbytes=True)),
-    ],
-)
-@pytest.mark.parametrize("name", ["x.jsonl", "x.ndjson", "x.json"])
-def test_compressed_files(tmp_path, suffix, compress, name):
-    rows = [{"a": number} for number in range(100)]
-    text = json.dumps(rows) if name == "x.json" else "\n".join(map(json.dumps, rows))
-    _file(tmp_path, compress(text.encode()), f"{name}{suffix}")
-    assert rows_of(Json(tmp_path)) == rows
-
-
-@pytest.mark.parametrize(
     ("name", "data", "message"),
     [
         ("x.json", '[{"a": 1}, {"a"', "x.json ends inside an array: check that it is complete"),
@@ -537,13 +498,6 @@ def test_lines_of_faults_count_blank_lines_and_earlier_units(tmp_path):
     assert [reject.address for reject in rejects] == [f"x.jsonl:{4 * n + 4}" for n in range(20)]
 
 
-@pytest.mark.parametrize("chunk_bytes", range(16, 60))
-def test_cuts_lose_no_row(tmp_path, chunk_bytes):
-    rows = [{"a": "x" * (number % 19), "b": number} for number in range(40)]
-    path = _file(tmp_path, "\n".join(map(json.dumps, rows)))
-    assert rows_of(Json(path, chunk_bytes=chunk_bytes)) == rows
-
-
 def test_a_missing_column_is_refused(tmp_path):
     path = _file(tmp_path, '{"a": 1}\n')
     with pytest.raises(UsageError, match="column 'b' of --types is not in the input: the"):
@@ -551,14 +505,6 @@ def test_a_missing_column_is_refused(tmp_path):
 
 
 # --- datasets -----------------------------------------------------------------------------------
-
-
-def test_write_a_dataset(tmp_path):
-    rows = [{"id": n, "tags": ["x"] * (n % 3), "geo": {"lat": n / 8}} for n in range(100)]
-    _file(tmp_path, "\n".join(map(json.dumps, rows)))
-    manifest = bt.write(tmp_path / "x.jsonl", tmp_path / "out", shuffle=False)
-    assert manifest.examples == 100
-    assert [row["geo"]["lat"] for row in bt.load(tmp_path / "out")] == [n / 8 for n in range(100)]
 
 
 def test_rejects_end_the_job_with_file_and_line(tmp_path):

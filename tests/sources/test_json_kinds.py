@@ -1,4 +1,4 @@
-"""The kinds of JSON values: PyArrow leaves out no row from which Python would learn."""
+"""The kinds of JSON values: rows that are known by their kinds are looked at as others are."""
 
 import json
 
@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError, SchemaConflict
-from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.json.types import BIG, Finder, JsonInference, infer_schema
+from beam_tfrecord.sources.json.source import Json
 from tests.helpers.effort import examples
 
 _SCALARS = st.sampled_from(
@@ -54,54 +53,34 @@ _ROWS = st.one_of(
 )
 
 
-def _lines(rows):
-    texts = [row.encode("utf-8", "surrogatepass") for row in rows]
-    return list(enumerate((text.strip(b" \t\r\n") for text in texts), 1))
-
-
-def _found(rows):
-    """Return the types in rows, or what is wrong with them."""
-    finder = Finder("x.jsonl:")
-    finder.add(_lines(rows))
-    file = InputFile("x.jsonl", "x.jsonl", 0)
-    one = JsonInference(file, 0, finder.row, finder.fault)
+def _found(path, rows):
+    """Return the types of a file of these rows, or what is wrong with it."""
+    path.write_bytes(b"".join(row.encode("utf-8", "surrogatepass") + b"\n" for row in rows))
     try:
-        return str(infer_schema([one], types={}, columns=None)), finder.fault
+        return Json(path).schema()
     except (DataError, SchemaConflict) as error:
         # Which values are named may differ: PyArrow reads an integer as a fraction, too.
-        return type(error), finder.fault
+        return type(error)
 
 
 @pytest.mark.slow
-@given(st.lists(_ROWS, min_size=1, max_size=6), st.sampled_from([1, 2, 40]))
+@given(rows=st.lists(_ROWS, min_size=1, max_size=6), times=st.sampled_from([2, 40]))
 @settings(max_examples=examples(500), deadline=None)
-def test_the_types_are_those_that_python_finds_in_every_row(rows, times):
-    # The same rows again are known, unless they are wrong.
-    rows = rows * times
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Finder, "_is_known", lambda self, lines: False)
-        expected = _found(rows)
-    assert _found(rows) == expected
+def test_the_same_rows_again_have_the_same_types(rows, times, tmp_path_factory):
+    path = tmp_path_factory.mktemp("json") / "x.jsonl"
+    assert _found(path, rows * times) == _found(path, rows)
 
 
-def test_bytes_that_are_not_utf8_are_a_fault():
-    rows = [b'{"a": "x"}', b'{"a": "\xed\xa0\xbd"}', b'{"a": "\xff"}']
-    finder = Finder("x.jsonl:")
-    finder.add(list(enumerate(rows, 1)))
-    assert finder.fault == "x.jsonl:2 is not UTF-8 (byte 8)"
-
-
-def test_thousands_of_keys_are_found_again():
+def test_thousands_of_keys_are_found_again(tmp_path):
     rows = [json.dumps({f"key{number}": number, "id": "x"}) for number in range(3000)]
-    assert _found(rows * 2) == _found(rows)
-    assert _found(rows)[0].count("key") == 3000
+    assert _found(tmp_path / "x.jsonl", rows * 2) == _found(tmp_path / "x.jsonl", rows)
+    assert len(Json(tmp_path / "x.jsonl").schema()) == 3001
 
 
 @pytest.mark.parametrize("place", [0, 500, 999])
-def test_an_integer_that_no_double_holds_is_found_among_fractions(place):
-    rows = [json.dumps({"a": [{"b": number / 8}], "id": "1" * 20}) for number in range(1000)]
+def test_an_integer_that_no_double_holds_is_found_among_fractions(tmp_path, place):
+    rows = [json.dumps({"a": [{"b": number + 0.5}], "id": "1" * 20}) for number in range(1000)]
     rows[place] = '{"a": [{"b": -9007199254740993}], "id": ""}'
-    finder = Finder("x.jsonl:")
-    finder.add(_lines(rows))
-    found = finder.row.inner["a"].inner[None].inner["b"]
-    assert found.kinds[BIG] == f"x.jsonl:{place + 1}"
+    (tmp_path / "x.jsonl").write_text("\n".join(rows))
+    with pytest.raises(SchemaConflict, match=rf"integer beyond 2\^53 in x\.jsonl:{place + 1}\b"):
+        Json(tmp_path / "x.jsonl").schema()

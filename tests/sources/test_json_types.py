@@ -90,11 +90,3 @@ def test_every_type_of_the_contract_comes_back_or_is_refused(family, tmp_path_fa
 
     check()
     assert len(seen) > 1
-
-
-def test_more_words_than_a_dictionary_has_room_for_are_refused(tmp_path):
-    path = tmp_path / "x.jsonl"
-    path.write_text("".join(f'{{"x": "{number}"}}\n' for number in range(200)), "utf-8")
-    types = {"x": pa.dictionary(pa.int8(), pa.string())}
-    with pytest.raises(UsageError, match="'x' cannot be read from json as dictionary"):
-        list(Json(path, types=types).batches())

@@ -115,23 +115,6 @@ def test_delta_has_the_rows_of_each_version(delta, version, count):
     assert len(rows_of(source)) == count
 
 
-def test_delta_columns_are_those_of_the_table(delta):
-    schema = make_source(delta).schema()
-    assert schema.remove_metadata().field("price").type == pa.decimal128(10, 2)
-    assert all(field.nullable for field in schema)
-    assert make_source(delta, columns=["new", "id"]).schema().names == ["new", "id"]
-    with pytest.raises(UsageError, match="did you mean 'city'"):
-        make_source(delta, columns=["citi"]).schema()
-
-
-def test_units_and_batches_have_no_influence(delta, monkeypatch):
-    source = make_source(delta)
-    expected = rows_of(source)
-    assert rows_of(source, batch_rows=1) == expected
-    monkeypatch.setattr(LakeTable, "unit_bytes", 100)
-    assert rows_of(source) == expected
-
-
 def test_a_delta_table_is_written_once_for_each_version(delta, tmp_path):
     output = tmp_path / "out"
     manifest = bt.write(delta, output, key="id")
@@ -152,31 +135,6 @@ def test_a_delta_table_is_written_once_for_each_version(delta, tmp_path):
     # The older version is still this dataset.
     bt.write(delta, output, key="id", version=2)
     assert (output / "job.json").stat().st_mtime_ns == before
-
-
-def test_a_delta_table_gives_the_dataset_of_its_rows(delta, tmp_path):
-    rows = deltalake.DeltaTable(delta).to_pyarrow_table()
-    names = make_source(delta).schema().names
-    pq.write_table(rows.select(names), tmp_path / "rows.parquet")
-    options = {"key": "id", "splits": "train=0.8,test=0.2", "shards": 2}
-    one = bt.write(delta, tmp_path / "one", **options)
-    other = bt.write(tmp_path / "rows.parquet", tmp_path / "other", **options)
-    assert [shard.xxh64 for shard in one.shards] == [shard.xxh64 for shard in other.shards]
-
-
-def test_delta_as_of_is_the_last_version_of_a_time(delta):
-    history = {one["version"]: one["timestamp"] for one in deltalake.DeltaTable(delta).history()}
-    for version, count in enumerate((40, 49, 44)):
-        at = datetime.datetime.fromtimestamp(history[version] / 1000 + 0.001, datetime.UTC)
-        assert len(rows_of(make_source(delta, options={"as_of": at.isoformat()}))) == count
-    with pytest.raises(UsageError, match="no version as old as 2001-01-01"):
-        make_source(delta, options={"as_of": "2001-01-01"})
-    with pytest.raises(UsageError, match="'now' is not a time such as"):
-        make_source(delta, options={"as_of": "now"})
-    with pytest.raises(UsageError, match="no version 9: the last is 2"):
-        make_source(delta, options={"version": 9})
-    with pytest.raises(UsageError, match="--version and --as-of both"):
-        make_source(delta, options={"version": 1, "as_of": "2024-01-01"})
 
 
 def test_delta_as_of_finds_each_version(tmp_path):
@@ -204,16 +162,6 @@ def test_a_vacuumed_version_is_refused_by_its_file(delta):
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
     with pytest.raises(InputChanged, match=r"no such file.*vacuumed, read a newer version"):
         list(source.files())
-
-
-def test_a_table_vacuumed_while_it_is_read_is_found(delta):
-    source = make_source(delta)
-    units = source.all_units(source.all_scans())
-    os.remove(units[-1].file.path)
-    with pytest.raises(
-        InputChanged, match="removed while it was read: if the table was vacuumed, read a"
-    ):
-        list(source.read_unchanged(units[-1], source.merge(())))
 
 
 def test_mapped_columns_and_deletion_vectors_are_honoured(tmp_path, monkeypatch):
@@ -273,30 +221,6 @@ def test_what_is_no_table_is_refused(tmp_path):
             make_source(str(tmp_path / "none"), from_=kind)
         with pytest.raises(UsageError, match=f"there are 2 {kind} tables: give one"):
             make_source(["a", "b"], from_=kind)
-
-
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_table_without_rows_is_a_dataset_without_rows(tmp_path, kind):
-    path = str(tmp_path / "t")
-    if kind == "delta":
-        deltalake.DeltaTable.create(path, SCHEMA)
-    else:
-        properties = {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}"}
-        catalog = hinted_catalog("mine", **properties)
-        catalog.create_namespace("ns")
-        path = catalog.create_table("ns.t", schema=SCHEMA).location().removeprefix("file://")
-        catalog.engine.dispose()
-    assert make_source(path).schema().names == SCHEMA.names
-    for number, options in enumerate(
-        ({}, {"filter": "id > 1"}, {"columns": ["day"], "key": "day"})
-    ):
-        output = tmp_path / f"out{number}"
-        manifest = bt.write(path, output, **options)
-        assert (manifest.examples, manifest.shards) == (0, ())
-    assert bt.plan(path, tmp_path / "planned")["input"]["rows"] == 0
-    before = (output / "job.json").stat().st_mtime_ns
-    bt.write(path, output, columns=["day"], key="day")
-    assert (output / "job.json").stat().st_mtime_ns == before
 
 
 def test_an_iceberg_directory_is_read_as_pyiceberg_does_after_a_crash_at_every_step(tmp_path):
@@ -455,15 +379,6 @@ def test_position_deletes_are_honoured(iceberg, tmp_path, monkeypatch):
     monkeypatch.setattr(DataScan, "plan_files", lambda _: tasks)
     source = make_source(iceberg.directory)
     assert places_of(source) == {i: place for i, place in places.items() if place[1] > 1}
-
-
-def test_files_of_another_format_are_refused(iceberg, monkeypatch):
-    from pyiceberg.table import DataScan
-
-    tasks = tasks_of(iceberg.table, "ORC")
-    monkeypatch.setattr(DataScan, "plan_files", lambda _: tasks)
-    with pytest.raises(UsageError, match="is a file of format ORC: only PARQUET is supported"):
-        list(make_source(iceberg.directory).files())
 
 
 def test_a_change_of_the_columns_alone_is_another_dataset(iceberg, tmp_path):

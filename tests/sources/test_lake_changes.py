@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import pickle
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,8 +18,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import InputChanged, TargetExists
 from beam_tfrecord.inputs import make_source
 from beam_tfrecord.jobs import run
-from beam_tfrecord.selection.select import make_selection
-from beam_tfrecord.sources.base import Source, of_columns, with_selection
+from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.lake.delta import Delta
 from beam_tfrecord.sources.lake.table import LakeTable
 from beam_tfrecord.testing import SCHEMA, Row, SourceConformance
@@ -181,28 +179,6 @@ def test_reruns_after_a_new_version(table, tmp_path):
         bt.write(table.path, out, as_of=as_of)
 
 
-def test_the_manifest_says_which_files_of_a_later_version_are_new(table, tmp_path):
-    def listed(out: Path) -> dict[str, int]:
-        source = json.loads((out / "manifest.json").read_text())["generations"][0]["source"]
-        return {file["path"]: file["bytes"] for file in source["files"]}
-
-    first = table.files()
-    bt.write(table.path, tmp_path / "one", filter="n >= 5")
-    table.append(10)
-    second = table.files()
-    bt.write(table.path, tmp_path / "two", filter="n >= 5")
-    one, two = listed(tmp_path / "one"), listed(tmp_path / "two")
-    assert (set(one), set(two)) == (set(first), set(second))
-    # A file keeps its name and size, so that the others are those that were added.
-    assert one.items() <= two.items()
-    (new,) = two.keys() - one.keys()
-    assert new not in first
-    assert two[new] == os.path.getsize(os.path.join(table.path, new))
-    # The rows of the older file have not moved.
-    old = numbers_of(tmp_path / "one")
-    assert [n for n in numbers_of(tmp_path / "two") if n < 10] == old == [5, 6, 7, 8, 9]
-
-
 def test_widened_columns_have_the_wider_type(tmp_path):
     from pyiceberg.types import DoubleType, LongType
 
@@ -228,16 +204,6 @@ def test_widened_columns_have_the_wider_type(tmp_path):
         job = json.loads((output / "job.json").read_text())
         assert job["rows_read"] == 5
     catalog.engine.dispose()
-
-
-def test_copies_of_a_source_keep_its_snapshot(table):
-    source = make_source(table.path)
-    table.append(10)
-    selection = make_selection(filter="n >= 0")
-    copies = [source.sized(0), with_selection(source, selection), of_columns(source, ["n"])]
-    copies += [source.in_order(), source.to_send()[0], pickle.loads(pickle.dumps(source))]
-    for copy in copies:
-        assert sum(batch.num_rows for batch in copy.batches()) == 10
 
 
 class TestTables(SourceConformance):

@@ -10,17 +10,14 @@ import pytest
 from hypothesis import given, settings
 
 import beam_tfrecord as bt
-from beam_tfrecord.errors import UsageError
 from beam_tfrecord.inputs import make_source
 from beam_tfrecord.selection.evaluate import rows_that_match
 from beam_tfrecord.selection.parse import parse_filter
 from beam_tfrecord.selection.prune import Parts
 from beam_tfrecord.selection.select import make_selection
 from beam_tfrecord.sources.base import with_selection
-from beam_tfrecord.sources.lake import table as table_module
-from beam_tfrecord.sources.lake.table import LakeTable
 from tests.helpers.lazy import Lazy
-from tests.helpers.made_tables import FEATURES, deletion_vector, handmade_delta, hinted_catalog
+from tests.helpers.made_tables import FEATURES, handmade_delta, hinted_catalog
 from tests.selection.test_pruning import SCHEMA, some_conditions, some_rows
 from tests.sources import test_lake as lake
 from tests.sources.test_lake import table_of
@@ -28,8 +25,6 @@ from tests.sources.test_lake import table_of
 deltalake = Lazy("deltalake")
 
 pytestmark = pytest.mark.slow
-
-Place = tuple[str, int]
 
 
 def filtered(path, text, **options):
@@ -39,20 +34,6 @@ def filtered(path, text, **options):
 
 def units_of(source):
     return source.all_units(source.all_scans())
-
-
-def not_opened(source, patch):
-    """Return the names of the files that are not opened at all."""
-    opened, names = table_module.opened, []
-
-    def noted(file):
-        names.append(file.name)
-        return opened(file)
-
-    patch.setattr(table_module, "opened", noted)
-    source.all_scans()
-    patch.setattr(table_module, "opened", opened)
-    return sorted({file.name for file in source.files()} - set(names))
 
 
 def places_of(source):
@@ -202,58 +183,6 @@ def test_pruning_changes_no_byte(trips, tmp_path, monkeypatch, text, shuffle):
         assert (tmp_path / "with" / name).read_bytes() == (tmp_path / "without" / name).read_bytes()
     jobs = [json.loads((tmp_path / of / "job.json").read_text()) for of in ("with", "without")]
     assert [job["rows_read"] for job in jobs] == [80, 80]
-
-
-def test_rows_keep_their_places(trips):
-    everything = places_of(make_source(trips))
-    found = places_of(filtered(trips, "id between 33 and 47"))
-    assert {row["id"] for row in found.values()} == set(range(33, 48))
-    assert found.items() <= everything.items()
-
-
-def test_a_file_of_another_partition_is_not_even_opened(trips, tmp_path, monkeypatch):
-    text = "city = 'LA' and id < 50"
-    source = filtered(trips, text)
-    unread = not_opened(source, monkeypatch)
-    assert len(unread) == 4
-    assert all("NYC" in name for name in unread)
-    before = bt.plan(trips, tmp_path / "o")["input"]
-    planned = bt.plan(trips, tmp_path / "o", filter=text)["input"]
-    assert (planned["rows"], planned["rows_not_read"]) == (80, 60)
-    assert planned["bytes_not_read"] > before["bytes"] * 0.7
-    manifest = bt.write(trips, tmp_path / "out", filter=text)
-    assert manifest.examples == 20
-    # The manifest names all files of the snapshot, with the sizes in the log.
-    stored = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    listed = stored["generations"][0]["source"]["files"]
-    assert len(listed) == 8
-    assert all(file["bytes"] > 0 for file in listed)
-    before_ns = (tmp_path / "out" / "job.json").stat().st_mtime_ns
-    bt.write(trips, tmp_path / "out", filter=text)
-    assert (tmp_path / "out" / "job.json").stat().st_mtime_ns == before_ns
-
-
-def test_all_files_may_be_excluded(trips, tmp_path):
-    assert bt.write(trips, tmp_path / "out", filter="id < 0").examples == 0
-    with pytest.raises(UsageError, match="column 'idd' of --filter is not in the input"):
-        bt.write(trips, tmp_path / "other", filter="idd < 0")
-    with pytest.raises(UsageError, match="--filter compares column 'id'"):
-        bt.write(trips, tmp_path / "other", filter="id < 'a'")
-
-
-def test_deleted_rows_are_not_counted_as_pruned(tmp_path, monkeypatch):
-    path = handmade_delta(tmp_path / "t", FEATURES, deletionVector=deletion_vector([2, 4, 5, 9]))
-    # Its row groups have four rows, of which three, two and one are left.
-    (unit,) = units_of(filtered(path, "id > 10"))
-    assert (unit.rows, unit.pruned_rows) == (6, 6)
-    monkeypatch.setattr(LakeTable, "unit_bytes", 1)
-    source = filtered(path, "id >= 7 and id < 8")
-    assert [(unit.rows, unit.pruned_rows) for unit in units_of(source)] == [(3, 3), (2, 0), (1, 1)]
-    assert list(places_of(source)) == [("a b.parquet:1", 3)]
-    for text in ("day = date '2024-03-01'", "day is null"):
-        source = filtered(path, text)
-        assert not_opened(source, monkeypatch) == ["a b.parquet"]
-        assert [(unit.rows, unit.pruned_rows) for unit in units_of(source)] == [(6, 6)]
 
 
 def test_row_groups_of_renamed_and_missing_columns_are_pruned(tmp_path):

@@ -13,16 +13,6 @@ def write_inputs(folder):
         (folder / name).write_text(text)
 
 
-def test_files_are_sent_by_paths_that_hold_in_any_directory(tmp_path, monkeypatch):
-    write_inputs(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    found = list_input(Csv("*.csv"))
-    assert [file.name for file in found.outlines] == ["a.csv", "b.csv"]
-    assert found.bytes == 10
-    assert found.sent is not None
-    assert [file.path for file in found.sent] == [f"{tmp_path}/a.csv", f"{tmp_path}/b.csv"]
-
-
 def test_more_than_a_pipeline_carries_is_left_to_workers(tmp_path, monkeypatch):
     write_inputs(tmp_path)
     monkeypatch.setattr(files, "MOST_SENT_BYTES", 10)

@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.sources.numpy import source as numpy_arrays
 from beam_tfrecord.sources.numpy.source import Numpy
 from tests.helpers.reading import rows_of
@@ -19,23 +18,6 @@ def _save(path, *arrays, **named):
 
 def _types(source):
     return {field.name: str(field.type) for field in source.schema()}
-
-
-def test_the_first_axis_of_an_npy_file_counts_the_rows(tmp_path):
-    path = _save(tmp_path / "x.npy", np.arange(12, dtype="i2").reshape(3, 2, 2))
-    source = Numpy(path)
-    assert source.schema().types == [TensorType("int16", (2, 2))]
-    assert [row["data"].tolist() for row in rows_of(source)] == [
-        [[0, 1], [2, 3]],
-        [[4, 5], [6, 7]],
-        [[8, 9], [10, 11]],
-    ]
-
-
-def test_arrays_of_an_npz_file_are_columns(tmp_path):
-    path = _save(tmp_path / "x.npz", image=np.zeros((2, 3), "u1"), label=np.array([7, 8]))
-    assert _types(Numpy(path)) == {"image": "tensor<uint8>[3]", "label": "int64"}
-    assert [row["label"] for row in rows_of(Numpy(path))] == [7, 8]
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
@@ -79,10 +61,7 @@ def test_a_structured_dtype_is_a_column_a_field(tmp_path):
     ("dtype", "arrow", "notes"),
     [
         ("bool", "bool", {}),
-        ("int8", "int8", {}),
-        ("uint32", "uint32", {}),
         ("float16", "halffloat", {}),
-        ("float32", "float", {}),
         ("float64", "double", {b"beam_tfrecord.store": b"bytes"}),
         ("uint64", "tensor<uint64>[]", {}),
         ("complex64", "tensor<complex64>[]", {}),
@@ -133,13 +112,6 @@ def test_a_missing_time_is_null(tmp_path):
     assert [row["data"] is None for row in rows_of(Numpy(path))] == [False, True]
 
 
-def test_big_endian_values_are_swapped(tmp_path):
-    path = _save(tmp_path / "x.npy", np.array([[1, 2], [3, 4]], ">i4"))
-    rows = rows_of(Numpy(path))
-    assert [row["data"].tolist() for row in rows] == [[1, 2], [3, 4]]
-    assert rows[0]["data"].dtype == np.dtype("<i4")
-
-
 def test_raw_bytes_are_typed_by_name(tmp_path):
     array = np.array([[1.5, -2], [0, 3]], ml_dtypes.bfloat16)
     path = _save(tmp_path / "x.npy", array)
@@ -176,11 +148,6 @@ def test_what_has_no_one_meaning_is_refused(tmp_path, array, message):
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_refused_can_be_left_out(tmp_path):
-    np.savez(tmp_path / "x.npz", a=np.arange(2), b=np.array([{}, {}]), c=np.float32(1))
-    assert rows_of(Numpy(tmp_path / "x.npz", columns=["a"])) == [{"a": 0}, {"a": 1}]
-
-
 def test_arrays_of_other_lengths_are_refused_by_name(tmp_path):
     path = _save(tmp_path / "x.npz", a=np.zeros((10, 2)), b=np.zeros(1200))
     with pytest.raises(DataError) as caught:
@@ -200,36 +167,6 @@ def test_a_single_value_has_no_rows(tmp_path):
     with pytest.raises(DataError, match=r"is a single value and has no rows: .*--example"):
         Numpy(path).schema()
     assert rows_of(Numpy(path, example="array")) == [{"data": 3.5}]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"example": "file"}, "--example 'file' has no meaning for arrays: choose row or array"),
-        ({"store": "text"}, "--store 'text' has no meaning for arrays: choose bytes or values"),
-        ({"columns": "data"}, "columns 'data' is one string"),
-    ],
-)
-def test_wrong_options_are_named(options, message):
-    with pytest.raises(UsageError, match=message):
-        Numpy("x.npy", **options)
-
-
-def test_units_and_batches_are_cut_by_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(numpy_arrays.Numpy, "unit_bytes", 1000)
-    monkeypatch.setattr(numpy_arrays, "BATCH_BYTES", 250)
-    path = _save(tmp_path / "x.npy", np.arange(2500, dtype="u1").reshape(25, 100))
-    source = Numpy(path)
-    units = source.all_units(source.all_scans())
-    assert [(unit.name, unit.start, unit.stop) for unit in units] == [
-        ("x.npy:0", 0, 10),
-        ("x.npy:1", 10, 20),
-        ("x.npy:2", 20, 25),
-    ]
-    batches = list(source.read(units[1], source.schema()))
-    assert [(batch.origin.rows, batch.num_rows) for batch in batches if batch.origin] == [
-        *((0, 2), (2, 2), (4, 2), (6, 2), (8, 2)),
-    ]
 
 
 def test_a_row_that_no_example_holds_is_refused(tmp_path, monkeypatch):

@@ -35,15 +35,6 @@ class TestManyFiles:
         )
         assert Numpy(two / "a.npy").schema().types == [TensorType("float32", (3,))]
 
-    def test_rows_of_each_file(self, two):
-        rows = rows_of(Numpy(two, example="row"))
-        assert [row["data"].tolist() for row in rows] == [[0] * 3, [0] * 3, [1] * 3]
-
-    def test_one_example_a_file(self, two):
-        source = Numpy(two, example="array")
-        assert source.schema().types == [TensorType("float32", (None, 3))]
-        assert [row["data"].shape for row in rows_of(source)] == [(2, 3), (1, 3)]
-
     @pytest.mark.parametrize(
         ("shapes", "joined"),
         [
@@ -66,14 +57,6 @@ class TestManyFiles:
         _save(tmp_path / "b.npy", np.ones((1, 5), "f4"))
         rows = rows_of(Numpy(tmp_path, example="row"))
         assert [row["data"].tolist() for row in rows] == [[0] * 3, [0] * 3, [1] * 5]
-
-    def test_text_has_the_width_of_the_widest(self, tmp_path):
-        _save(tmp_path / "a.npy", np.array(["a"]))
-        _save(tmp_path / "b.npy", np.array(["abc"]))
-        (field,) = Numpy(tmp_path, example="row").schema()
-        assert field.metadata == {b"beam_tfrecord.dtype": b"<U3"}
-        both = Numpy(tmp_path, example="array")
-        assert [row["data"].tolist() for row in rows_of(both)] == [["a"], ["abc"]]
 
     def test_other_dtypes_are_refused_with_both_files(self, tmp_path):
         _save(tmp_path / "a.npy", np.zeros(2, "i4"))
@@ -119,21 +102,10 @@ def test_every_version_of_the_header_is_read(tmp_path, version):
             b"",
             "(EOF: reading magic string, expected 8 bytes got 0)",
         ),
-        (
-            b"hello, world",
-            "(the magic string is not correct; expected ",
-        ),
-        (b"\x93NUMPY\1\0\5", "(EOF: reading array header length"),
-        (_npy(GOOD)[:-5], "(EOF: reading array header"),
         (_npy(GOOD, b"\1\0\2"), "x.npy has 3 bytes of values but its header says 4"),
-        (_npy(GOOD, b"\1\0\2\0\3"), "x.npy has 5 bytes of values but its header says 4"),
         (
             _npy(GOOD, version=(3, 1)),
             "(its version, or its names of fields",
-        ),
-        (
-            _npy("{'descr': '<i2'}"),
-            "(Header does not contain the correct keys",
         ),
         (
             _npy(GOOD.replace("(2,)", "(-2,)")),
@@ -202,16 +174,6 @@ def _bytes_of(array):
             "it out",
         ),
         (
-            {"a_npy": _bytes_of(np.zeros(3)), "readme": b"hello"},
-            "x.npz is not a valid NumPy file (EOF: reading magic string, expected 8 bytes got 5): "
-            "write the file again, or leave it out",
-        ),
-        (
-            {"a_npy": b"hello, world"},
-            "x.npz is not a valid NumPy file (the magic string is not correct; expected "
-            "b'\\x93NUMPY', got b'hello,'): write the file again, or leave it out",
-        ),
-        (
             {"a_npy": _bytes_of(np.zeros(3))[:-1]},
             "'a.npy' of x.npz has 23 bytes of values but its header says 24: write it again, or "
             "leave it out",
@@ -253,14 +215,3 @@ def test_cut_and_flipped_archives_never_crash(tmp_path, save):
         refused += message is not None
         assert message is None or ("x.npz" in message and "\n" not in message)
     assert refused >= 60
-
-
-def test_flips_in_a_compressed_array_are_found_by_its_checksum(tmp_path):
-    path = tmp_path / "x.npz"
-    # Random bytes do not compress: nearly every flip of one would decompress without an error.
-    np.savez_compressed(path, a=np.random.default_rng(0).integers(0, 256, 5000, np.uint8))
-    data = bytearray(path.read_bytes())
-    data[2000] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(DataError, match=r"cannot read x\.npz from row \d+ on \(Bad CRC-32"):
-        rows_of(Numpy(path))

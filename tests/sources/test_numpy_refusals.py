@@ -38,21 +38,6 @@ class TestNames:
             "column 'nope' of --types is not in the input: the columns are a, raw, b"
         )
 
-    def test_a_type_for_an_array_that_is_not_wanted_is_fine(self, path):
-        source = Numpy(path, columns=["a"], types={"raw": "bfloat16"})
-        assert source.schema().names == ["a"]
-
-    def test_a_type_for_an_array_of_one_file_is_fine(self, path):
-        np.savez(path.with_name("y.npz"), a=np.arange(2), b=np.zeros(2))
-        options = {"example": "row", "union": True}
-        source = Numpy(path.parent, types={"raw": "bfloat16"}, **options)
-        assert source.schema().names == ["a", "raw", "b"]
-
-    def test_a_column_that_is_nowhere_is_refused_with_those_there(self, path):
-        assert _refusal(Numpy(path, columns=["a", "nope"])) == (
-            "column 'nope' is not in the input: the columns are a, raw, b"
-        )
-
     def test_columns_of_fields_and_paths_are_listed(self, tmp_path):
         (tmp_path / "year=1").mkdir()
         array = np.zeros(2, [("x", "f4"), ("y", "f4")])
@@ -60,28 +45,6 @@ class TestNames:
         source = Numpy(tmp_path, columns=["year", "nope"])
         assert _refusal(source).endswith("the columns are x, y, year")
         assert Numpy(tmp_path, columns=["year", "y"]).schema().names == ["year", "y"]
-
-    def test_of_many_names_the_first_are_listed(self, tmp_path):
-        np.savez(tmp_path / "x.npz", **{f"a{n}": np.zeros(1) for n in range(1500)})
-        message = _refusal(Numpy(tmp_path / "x.npz", columns=["nope"]))
-        assert message.endswith(", a9 and 1,490 more")
-
-
-class TestTypes:
-    """Raw bytes become values of one dtype with a meaning."""
-
-    @pytest.mark.parametrize(
-        ("dtype", "message"),
-        [
-            ("i1,i1", "array 'data' of x.npy holds raw bytes (|V2) without a type"),
-            ("V2", "array 'data' of x.npy holds raw bytes (|V2) without a type"),
-            ("O", "array 'data' of x.npy has values of |V2, which --types cannot make object"),
-        ],
-    )
-    def test_a_type_that_raw_bytes_cannot_have_is_refused(self, tmp_path, dtype, message):
-        np.save(tmp_path / "x.npy", np.zeros(2, "V2"))
-        refusal = _refusal(Numpy(tmp_path / "x.npy", types={"data": dtype}))
-        assert refusal.startswith(message)
 
 
 class TestRowsWithoutBytes:
@@ -129,15 +92,6 @@ class TestShapes:
             list(Numpy(tmp_path / "x.npy", example=example).batches())
         assert "\n" not in str(caught.value)
 
-    def test_a_dtype_with_a_shape_is_refused(self, tmp_path):
-        data = bytes(16)
-        (tmp_path / "x.npy").write_bytes(_npy("(2,)", descr="('<i4', (2,))", data=data))
-        assert "a dtype with a shape" in _refusal(Numpy(tmp_path / "x.npy"))
-
-    def test_a_long_reason_is_cut(self, tmp_path):
-        (tmp_path / "x.npy").write_bytes(_npy("(2,)", descr=repr("q" * 9999)))
-        assert len(_refusal(Numpy(tmp_path / "x.npy"))) < 300
-
 
 class TestInMemory:
     """Arrays in memory are written to a file, by their names."""
@@ -145,44 +99,6 @@ class TestInMemory:
     def test_they_take_no_types(self):
         with pytest.raises(UsageError, match="arrays in memory have dtypes of their own"):
             bt.ReadFromNumpy(np.arange(3), types={"data": "int8"})
-
-    @pytest.mark.parametrize(
-        ("name", "message"),
-        [
-            ("", "'' cannot be the name of an array: pass a short text"),
-            ("a\0b", "'a\\x00b' cannot be the name of an array: pass a short text"),
-            ("a\ud800", "'a\\ud800' cannot be the name of an array: pass a short text"),
-            ("é" * 40_000, f"'{'é' * 80}' cannot be the name of an array: pass a short text"),
-        ],
-    )
-    def test_a_name_that_no_archive_holds_is_refused_at_once(self, name, message):
-        with pytest.raises(UsageError) as caught:
-            bt.ReadFromNumpy({name: np.arange(3)})
-        assert str(caught.value) == message
-
-    @pytest.mark.parametrize("name", ["a/b", "../c", "x.npy", "a b\n", "日本", "a" * 65_531])
-    def test_any_other_name_is_kept(self, name):
-        (batch,) = bt.ReadFromNumpy({name: np.arange(3)}).batches()
-        assert batch.data.schema.names == [name]
-
-    @pytest.mark.parametrize(
-        ("arrays", "message"),
-        [
-            (
-                {"a": np.arange(3), "b": np.arange(4)},
-                "array 'b' of data in memory has 4 rows but 'a'",
-            ),
-            ({"a": np.float32(1)}, "array 'a' of data in memory is a single value and has no rows"),
-            (
-                {"a": np.array([0x110000], np.uint32).view("<U1")},
-                "cannot read data in memory from row 0 on (invalid maximum character",
-            ),
-        ],
-    )
-    def test_errors_speak_of_the_arrays(self, arrays, message):
-        with pytest.raises(DataError) as caught:
-            list(bt.ReadFromNumpy(arrays).batches())
-        assert str(caught.value).startswith(message)
 
     def test_what_has_no_one_meaning_is_refused_at_once(self):
         with pytest.raises(DataError, match="'a' of the arrays in memory holds Python objects"):

@@ -6,16 +6,13 @@ import decimal
 import pyarrow as pa
 import pyarrow.orc
 import pytest
-from hypothesis import assume, given, settings
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError
 from beam_tfrecord.sources.orc import Orc
 from beam_tfrecord.testing import some_rows
-from tests.helpers.effort import examples
 from tests.helpers.formats import orc_file
-from tests.helpers.reading import read_all, units_of
-from tests.whole.type_families import FAMILIES
+from tests.helpers.reading import read_all
 
 _INSTANT = datetime.datetime(2020, 2, 29, 12, 30, 1, 123456, datetime.UTC)
 
@@ -52,29 +49,6 @@ def test_every_type_comes_back_as_it_was_written(tmp_path, compression):
     assert one.column("struct").to_pylist() == table.column("struct").to_pylist()
 
 
-@pytest.mark.parametrize("family", ["ints", "text and binary", "decimals", "lists"])
-def test_types_that_orc_has_come_back(family, tmp_path_factory):
-    path = tmp_path_factory.mktemp("orc") / "a.orc"
-    seen = []
-
-    @settings(max_examples=examples(25), deadline=None)
-    @given(FAMILIES[family])
-    def check(column):
-        # pyarrow reads all timestamps of ORC in nanoseconds, also those in lists.
-        assume("timestamp" not in str(column.array.type))
-        try:
-            pa.orc.write_table(pa.table({"x": column.array}), path)
-        except pa.ArrowException:
-            # ORC has no such type.
-            return
-        seen.append(column.array.type)
-        found = read_all(Orc(path)).column("x")
-        assert repr(found.to_pylist()) == repr(column.array.to_pylist())
-
-    check()
-    assert seen
-
-
 def test_a_timestamp_out_of_range_is_refused(tmp_path, monkeypatch):
     far = pa.array([[datetime.datetime(3000, 1, 1)]], pa.list_(pa.timestamp("us")))
     pa.orc.write_table(pa.table({"id": [1], "when": far}), tmp_path / "a.orc")
@@ -97,16 +71,6 @@ def test_a_union_is_refused_by_its_name(tmp_path):
     assert bt.write(tmp_path / "a.orc", tmp_path / "out", columns=["id"]).examples == 2
 
 
-def test_a_file_that_is_cut_off_anywhere_is_refused(tmp_path):
-    pa.orc.write_table(_many_types(), tmp_path / "a.orc")
-    data = (tmp_path / "a.orc").read_bytes()
-    for size in range(0, len(data), 97):
-        (tmp_path / "b.orc").write_bytes(data[:size])
-        with pytest.raises(DataError, match=r"b\.orc is not a valid ORC file \(") as caught:
-            read_all(Orc(tmp_path / "b.orc"))
-        assert "\n" not in str(caught.value)
-
-
 def test_a_stripe_that_a_damaged_footer_does_not_list_is_noticed(tmp_path):
     path = tmp_path / "a.orc"
     path.write_bytes(
@@ -124,16 +88,3 @@ def test_a_stripe_that_a_damaged_footer_does_not_list_is_noticed(tmp_path):
     )
     with pytest.raises(DataError, match=message):
         read_all(Orc(path))
-
-
-def test_files_are_written_as_a_dataset(tmp_path):
-    for part in range(2):
-        (tmp_path / f"in/part={part}").mkdir(parents=True)
-        table = pa.table({"id": range(part * 50, part * 50 + 50)})
-        pa.orc.write_table(table, tmp_path / f"in/part={part}/a.orc")
-    bt.write(tmp_path / "in", tmp_path / "out")
-    rows = sorted((row["id"], row["part"]) for row in bt.load(tmp_path / "out").rows())
-    assert rows == [(number, number // 50) for number in range(100)]
-    assert [unit.rows for unit in units_of(Orc(tmp_path / "in"))] == [50, 50]
-    batches = bt.ReadFromOrc(tmp_path / "in", columns=["part"], batch_rows=20).batches()
-    assert [batch.num_rows for batch in batches] == [20, 20, 10] * 2

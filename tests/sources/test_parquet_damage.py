@@ -66,33 +66,6 @@ def test_damaged_page_is_named_by_its_rows(tmp_path, compression):
     assert len(read_all(Parquet(path, columns=["x"]))) == 1000
 
 
-def test_damaged_page_header_is_named(tmp_path):
-    path = write_parquet(tmp_path / "a.parquet", {"x": list(range(1000))})
-    path.write_bytes(_flip(path.read_bytes(), 4))
-    source = Parquet(path)
-    with pytest.raises(DataError, match=r"^cannot read a\.parquet from row 0 on"):
-        list(source.batches())
-
-
-def test_faults_of_the_system_stay_what_they_are(tmp_path):
-    path = write_parquet(tmp_path / "a.parquet", {"x": [1]})
-    source = Parquet(path)
-    (unit,), schema = units_of(source), source.schema()
-    path.unlink()
-    with pytest.raises(FileNotFoundError):
-        list(source.read(unit, schema))
-
-
-def test_file_that_changed_since_planning_is_refused(tmp_path):
-    path = write_parquet(tmp_path / "a.parquet", {"x": [1, 2, 3]}, row_group_size=1)
-    source = Parquet(path)
-    (unit,), schema = units_of(source), source.schema()
-    for rows in ([1], [1, 2, 3, 4, 5]):
-        write_parquet(path, {"x": rows}, row_group_size=2)
-        with pytest.raises(DataError, match=r"a\.parquet is damaged, or changed while it was read"):
-            list(source.read(unit, schema))
-
-
 def test_no_flipped_byte_in_the_pages_goes_unnamed(tmp_path):
     columns = {"x": range(90), "y": [str(i % 17) for i in range(90)], "z": [[i] for i in range(90)]}
     path = write_parquet(tmp_path / "a.parquet", columns, row_group_size=30, compression="none")

@@ -1,7 +1,5 @@
 """The Parquet source over several files: schemas that differ, partitions, a given schema."""
 
-import itertools
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -24,16 +22,6 @@ def test_files_join_by_name_in_the_order_of_the_first(tmp_path):
     assert read_all(source).to_pylist() == [{"x": 1, "t": "p"}, {"x": 2**40, "t": "q"}]
 
 
-def test_merge_does_not_depend_on_order(tmp_path):
-    for index, arrow in enumerate([pa.int8(), pa.uint8(), pa.int32()]):
-        write_parquet(tmp_path / f"{index}.parquet", {"x": pa.array([1], arrow)})
-    source = Parquet(tmp_path)
-    digests = [source.infer(scan) for scan in source.all_scans()]
-    merged = [source.merge(order) for order in itertools.permutations(digests)]
-    assert all(schema == merged[0] for schema in merged)
-    assert merged[0].field("x").type == pa.int32()
-
-
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
@@ -41,16 +29,6 @@ def test_merge_does_not_depend_on_order(tmp_path):
             {"x": [1]},
             {"x": [1.5]},
             "column 'x' is double in b.parquet but int64 in a.parquet: pass --schema",
-        ),
-        (
-            {"x": [1]},
-            {"x": ["1"]},
-            "column 'x' is string in b.parquet but int64 in a.parquet: pass --schema",
-        ),
-        (
-            {"x": [1], "y": [1]},
-            {"x": [1]},
-            "column 'y' is in a.parquet but not in b.parquet: pass --union to fill it with nulls",
         ),
         (
             {"x": [1]},
@@ -65,16 +43,6 @@ def test_files_that_disagree_are_named(tmp_path, first, second, message):
     with pytest.raises(SchemaConflict) as caught:
         Parquet(tmp_path).schema()
     assert str(caught.value) == message
-
-
-def test_union_fills_missing_columns_with_nulls(tmp_path):
-    write_parquet(tmp_path / "a.parquet", {"x": [1]})
-    write_parquet(tmp_path / "b.parquet", {"x": [2], "y": ["p"]})
-    source = Parquet(tmp_path, union=True)
-    assert source.schema() == pa.schema(
-        [pa.field("x", pa.int64(), nullable=False), pa.field("y", pa.string())]
-    )
-    assert read_all(source).to_pylist() == [{"x": 1, "y": None}, {"x": 2, "y": "p"}]
 
 
 def test_given_schema_rejects_values_that_do_not_fit(tmp_path):
@@ -105,24 +73,6 @@ def test_given_schema_that_needs_rounding_is_refused(tmp_path):
         list(source.read(units_of(source)[0], pa.schema([("x", pa.float32())])))
     with pytest.raises(DataError, match=r"column 'z' of the schema is not in a\.parquet"):
         list(source.read(units_of(source)[0], pa.schema([("z", pa.float32())])))
-
-
-def test_partitions_become_columns(tmp_path):
-    write_parquet(tmp_path / "t/year=2023/city=Oslo/a.parquet", {"x": [1, 2]})
-    write_parquet(tmp_path / "t/year=2024/city=__HIVE_DEFAULT_PARTITION__/a.parquet", {"x": [3]})
-    source = Parquet(tmp_path / "t")
-    assert source.schema().types == [pa.int64(), pa.int64(), pa.string()]
-    assert read_all(source).to_pylist() == [
-        {"x": 1, "year": 2023, "city": "Oslo"},
-        {"x": 2, "year": 2023, "city": "Oslo"},
-        {"x": 3, "year": 2024, "city": None},
-    ]
-    assert [unit.name for unit in units_of(source)] == [
-        "year=2023/city=Oslo/a.parquet",
-        "year=2024/city=__HIVE_DEFAULT_PARTITION__/a.parquet",
-    ]
-    only = Parquet(tmp_path / "t", columns=["year"])
-    assert read_all(only).to_pydict() == {"year": [2023, 2023, 2024]}
 
 
 def test_partitions_agree_with_pyarrow(tmp_path):

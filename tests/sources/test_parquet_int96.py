@@ -67,47 +67,16 @@ def test_the_dataset_says_microseconds(tmp_path):
     assert bt.load(tmp_path / "out").schema.to_arrow().field("at").type == pa.timestamp("us")
 
 
-def test_inside_lists_and_structs(tmp_path):
-    lists = pa.array(
-        [[micros(FAR[0])], None, [micros(NEAR[0]), None]], pa.list_(pa.timestamp("us"))
-    )
-    structs = pa.StructArray.from_arrays([timestamps([FAR[1], None, NEAR[1]])], ["in"])
-    path = write(tmp_path / "x.parquet", NEAR, many=lists, struct=structs)
-    (batch,) = Parquet(str(path)).batches()
-    assert batch.data.column("many").type.value_type == pa.timestamp("us")
-    assert batch.data.column("many").flatten().cast("int64").to_pylist() == [
-        micros(FAR[0]),
-        micros(NEAR[0]),
-        None,
-    ]
-    assert batch.data.column("struct").field(0).cast("int64").to_pylist() == [
-        micros(FAR[1]),
-        None,
-        micros(NEAR[1]),
-    ]
-
-
 US, NS = pa.timestamp("us"), pa.timestamp("ns")
 NESTED = {
     "list": (pa.list_, lambda value: [value]),
-    "large list": (pa.large_list, lambda value: [value]),
     "fixed list": (lambda at: pa.list_(at, 1), lambda value: [value]),
     "struct": (lambda at: pa.struct({"n": pa.int64(), "a": at}), lambda at: {"n": 1, "a": at}),
     "map key": (lambda at: pa.map_(at, pa.string()), lambda value: [(value, "x")]),
-    "map value": (lambda at: pa.map_(pa.string(), at), lambda value: [("x", value)]),
     "map": (lambda at: pa.map_(at, at), lambda value: [(value, value)]),
-    "map of list": (lambda at: pa.map_(pa.string(), pa.list_(at)), lambda at: [("x", [at])]),
     "map of struct": (
         lambda at: pa.map_(pa.string(), pa.struct({"a": at})),
         lambda value: [("x", {"a": value})],
-    ),
-    "map of map": (
-        lambda at: pa.map_(pa.string(), pa.map_(pa.int8(), at)),
-        lambda value: [("x", [(1, value)])],
-    ),
-    "list of map": (
-        lambda at: pa.list_(pa.map_(pa.string(), at)),
-        lambda value: [[("x", value)]],
     ),
     "map in struct": (
         lambda at: pa.struct({"m": pa.map_(pa.string(), at)}),

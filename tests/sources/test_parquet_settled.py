@@ -6,7 +6,6 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.dataset.load import load
-from beam_tfrecord.errors import SchemaConflict
 
 
 @pytest.fixture
@@ -14,11 +13,6 @@ def files(tmp_path):
     pq.write_table(pa.table({"x": [1, 2**53 + 1]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"x": [1.5, 2.5]}), tmp_path / "b.parquet")
     return tmp_path
-
-
-def test_without_a_schema_the_files_are_named(files):
-    with pytest.raises(SchemaConflict, match=r"double in b\.parquet but int64 in a\.parquet"):
-        bt.write(files / "*.parquet", files / "out")
 
 
 @pytest.mark.parametrize(
@@ -31,10 +25,3 @@ def test_values_are_exact_or_rejected(files, arrow, rows, refused):
     assert [row["x"] for row in load(files / "out").rows()] == rows
     rejects = pq.read_table(files / "out" / "rejects")
     assert rejects["value"].to_pylist()[0] == refused
-
-
-def test_columns_without_conflict_widen_as_they_did(files):
-    pq.write_table(pa.table({"x": pa.array([3], pa.int8())}), files / "b.parquet")
-    schema = bt.Schema((bt.Feature("x", "int64"),))
-    bt.write(files / "*.parquet", files / "out", schema=schema, shuffle=False)
-    assert [row["x"] for row in load(files / "out").rows()] == [1, 2**53 + 1, 3]

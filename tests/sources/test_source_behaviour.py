@@ -10,7 +10,7 @@ import errno
 import itertools
 import pickle
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,20 +94,9 @@ class NumbersRowsByBatch(Csv):
             yield dataclasses.replace(batch, origin=Origin(unit.name, unit.index, number * 1000))
 
 
-class IgnoresTheBatchSize(Csv):
-    def read(self, unit: Unit, schema: pa.Schema, **options: Any) -> Iterator[Batch]:
-        return super().read(unit, schema)
-
-
 class NamesFilesByTheirPaths(Csv):
     def files(self) -> Iterator[InputFile]:
         return (dataclasses.replace(file, name=file.path) for file in super().files())
-
-
-class NumbersFiles(Csv):
-    def files(self) -> Iterator[InputFile]:
-        for number, file in enumerate(super().files()):
-            yield dataclasses.replace(file, name=f"{number}-{file.name}")
 
 
 class ReadsInOrderOfArguments(Csv):
@@ -136,12 +125,6 @@ class HasNoBatchForAnEmptyFile(Csv):
         return (batch for batch in super().read(unit, schema, **options) if batch.num_rows)
 
 
-class TakesTheFirstSchema(Csv):
-    def merge(self, inferences: Iterable[Any]) -> pa.Schema:
-        first, *_ = inferences
-        return pa.schema([field.with_type(pa.int64()) for field in super().merge([first])])
-
-
 class HidesTheTypeOfDetails(Csv):
     detail_type = None
 
@@ -154,14 +137,11 @@ class CannotBeSent(Csv):
 DEFECTS = {
     LosesRows: "a_file_is_cut_and_nothing_is_lost_at_the_edges",
     NumbersRowsByBatch: "batch_size_changes_neither_rows_nor_origins",
-    IgnoresTheBatchSize: "batch_size_changes_neither_rows_nor_origins",
     NamesFilesByTheirPaths: "odd_file_names_are_just_names",
-    NumbersFiles: "a_further_file_leaves_origins_alone",
     ReadsInOrderOfArguments: "files_come_in_the_order_of_their_names",
     DoesNotLookForChanges: "a_change_while_it_is_read_is_found",
     DependsOnWhatWasReadBefore: "units_are_read_in_any_order_and_again",
     HasNoBatchForAnEmptyFile: "a_file_without_rows_still_gives_a_batch",
-    TakesTheFirstSchema: "schema_has_the_types_of_the_columns",
     HidesTheTypeOfDetails: "units_can_be_stored_for_a_job_that_resumes",
     CannotBeSent: "everything_that_travels_survives_pickling",
 }

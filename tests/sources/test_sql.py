@@ -5,11 +5,8 @@ from __future__ import annotations
 import dataclasses
 import logging
 import pickle
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +16,6 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists, UsageError
 from beam_tfrecord.sources.sql import read as sql_read
 from beam_tfrecord.sources.sql.database import Column, ConnectionLost, Engine, Rows
-from beam_tfrecord.sources.sql.plan import ranges
 from beam_tfrecord.sources.sql.read import read_partition
 from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.lazy import Lazy
@@ -58,11 +54,6 @@ def parts(tmp_path):
 # --- partitions
 
 
-def test_ranges_are_open_at_both_ends():
-    assert ranges('"k"', ["5"], nullable=False) == ['"k" < 5', '"k" >= 5']
-    assert ranges('"k"', [], nullable=True) == [""]
-
-
 @pytest.mark.parametrize(
     ("options", "name"),
     [
@@ -80,12 +71,6 @@ def test_a_table_is_cut_by_the_position_of_its_rows_or_by_its_key(parts, options
     ]
 
 
-def test_rows_without_a_key_have_a_partition_of_their_own(parts):
-    found = conditions(Sql(parts, table="t", partition_column="zone", partitions=3))
-    assert found[-1] == ('"zone" IS NULL', 100)
-    assert sum(count or 0 for _, count in found) == 1000
-
-
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
 def test_rows_without_a_key_count_among_the_connections(parts, most):
     source = Sql(parts, table="t", partition_column="zone", partitions=4, max_connections=most)
@@ -101,19 +86,6 @@ def test_one_connection_is_warned_of(parts, caplog):
     assert caplog.messages == [
         "the query is read over one connection: pass --partition-column with a column to cut it by"
     ]
-
-
-def test_partitions_follow_from_rows_and_bytes_alone(parts):
-    query = "SELECT range AS id FROM range(600000)"
-    asked = {"query": query, "partition_column": "id"}
-    assert [rows for _, rows in conditions(Sql(parts, **asked))][:2] == [300_000, 300_000]
-    assert [rows for _, rows in conditions(Sql(parts, max_connections=1, **asked))] == [600_000]
-
-
-def test_sqlite_is_read_over_one_connection(trips, caplog):
-    with caplog.at_level(logging.WARNING):
-        found = conditions(Sql(trips, table="t", partition_column="zone", partitions=4))
-    assert (found, caplog.messages) == ([("", 1000)], [])
 
 
 def test_a_query_is_partitioned_too(parts):
@@ -159,22 +131,6 @@ def test_a_key_of_integers_numbers_the_rows(parts):
         assert found == list(range(1000))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{"table": "t"}, {"query": "SELECT * FROM t"}])
-def test_a_dataset_does_not_depend_on_how_the_table_is_cut(parts, tmp_path, options):
-    for partitions in (1, 5):
-        bt.write(
-            parts,
-            tmp_path / f"out{partitions}",
-            splits={"train": 0.8, "test": 0.2},
-            shards=4,
-            source_options={**options, "partition_column": "id", "partitions": partitions},
-        )
-    assert shards_of(tmp_path / "out1") == shards_of(tmp_path / "out5")
-    place = bt.Manifest.load(tmp_path / "out1").place
-    assert place == ("origin" if "table" in options else "bytes")
-
-
 def test_source_order_is_that_of_the_key(parts, tmp_path):
     for name, options in {"direct": {}, "exchange": {"shards": 3}}.items():
         out = tmp_path / name
@@ -190,15 +146,6 @@ def test_same_rows_from_parquet_give_the_same_files(trips, tmp_path):
     bt.write(tmp_path / "t.parquet", tmp_path / "a", key=["id"], shards=3)
     bt.write(trips, tmp_path / "b", key=["id"], shards=3, source_options={"table": "t"})
     assert shards_of(tmp_path / "a") == shards_of(tmp_path / "b")
-
-
-def test_limit_and_an_empty_table(trips, tmp_path):
-    manifest = bt.write(trips, tmp_path / "out", limit=12, source_options={"table": "t"})
-    assert manifest.examples == 12
-    empty = make_database(tmp_path / "e.db", "CREATE TABLE t (id INTEGER PRIMARY KEY, x TEXT)")
-    (batch,) = Sql(empty, table="t").batches()
-    assert batch.num_rows == 0
-    assert batch.data.schema.names == ["id", "x"]
 
 
 # --- the manifest, and being done already
@@ -240,31 +187,6 @@ def test_a_unit_does_not_grow_with_the_number_of_partitions(parts):
         assert len(units) == partitions
         sizes.append(max(len(pickle.dumps(unit)) for unit in units))
     assert sizes[1] < sizes[0] + 100
-
-
-def test_everything_that_travels_survives_pickling(parts):
-    def copy(value: Any) -> Any:
-        return pickle.loads(pickle.dumps(value))
-
-    source = copy(Sql(parts, table="t", partitions=3))
-    assert source == Sql(parts, table="t", partitions=3)
-    (scan,) = copy(source.all_scans())
-    units = copy(source.units([scan]))
-    assert [unit.name for unit in units] == ["t:0", "t:1", "t:2"]
-    schema = copy(source.merge([copy(source.infer(scan))]))
-    rows = [row for unit in units for row in rows_in(copy(source).read(unit, schema))]
-    assert [row["id"] for row in rows] == list(range(1000))
-
-
-def test_the_last_partition_ends_the_moment(parts):
-    source = Sql(parts, table="t", partitions=3)
-    scans = source.all_scans()
-    schema, units = source.schema(scans), source.all_units(scans)
-    for unit in units[:-1]:
-        list(source.read(unit, schema))
-    assert len(sql_read._holders) == 1
-    list(source.read(units[-1], schema))
-    assert sql_read._holders == {}
 
 
 # --- dropped connections and counts
@@ -371,9 +293,7 @@ def test_without_a_snapshot_a_partition_is_of_one_moment_or_fails(monkeypatch, t
         ({}, "pass --table or --query, to say what to read"),
         ({"table": "t", "query": "SELECT 1"}, "pass --table or --query, not both"),
         ({"table": "t", "partitions": 0}, "--partitions 0 is less than 1"),
-        ({"table": "t", "arrays": "maybe"}, "arrays 'maybe' is not one of refuse, text, list"),
         ({"table": "t", "columns": "id"}, "columns 'id' is one string"),
-        ({"table": "t", "columns": ["a", "a"]}, "column 'a' is selected twice"),
         ({"table": "t", "types": {"a": "what"}}, "'what' is not a type"),
     ],
 )
@@ -404,22 +324,12 @@ def test_an_unknown_database_is_refused_without_connecting():
             "column 'nope' of --columns is not in the input: the columns are id, fare, zone",
         ),
         (
-            {"table": "t", "types": {"nope": "text"}},
-            UsageError,
-            "column 'nope' of --types is not in the input: the columns are id, fare, zone",
-        ),
-        (
             {"table": "t", "partition_column": "nope"},
             UsageError,
             "column 'nope' of --partition-column is not in the input: the columns are id, fare",
         ),
         ({"table": "t", "where": "nope = 1"}, UsageError, "no such column: nope: correct --where$"),
         ({"query": "DELETE FROM t"}, UsageError, "correct --query, which has to be one SELECT$"),
-        (
-            {"query": "SELECT nope FROM t"},
-            UsageError,
-            "no such column: nope: correct --query, which",
-        ),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(trips, options, kind, message):
@@ -429,40 +339,4 @@ def test_what_is_wrong_is_told_in_one_line(trips, options, kind, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_job_fails_with_the_same_line(trips, tmp_path):
-    with pytest.raises(UsageError, match=r"^table 'x' is not in trips\.db: correct --table"):
-        bt.write(trips, tmp_path / "out", source_options={"table": "x"})
-    assert not (tmp_path / "out" / "manifest.json").exists()
-    assert sql_read._holders == {}
-
-
-def test_no_shuffle_asks_the_source_for_an_order(trips, tmp_path):
-    from beam_tfrecord.jobs.settings import make_settings
-    from beam_tfrecord.options.jobs import WriteOptions
-
-    for shuffle in (True, False):
-        made = make_settings(
-            WriteOptions(trips, tmp_path / "o", shuffle=shuffle, source_options={"table": "t"})
-        )
-        assert isinstance(made.source, Sql)
-        assert made.source.ordered is not shuffle
-
-
 # --- the bench
-
-
-@pytest.mark.slow
-def test_the_bench_measures_and_tells(tmp_path):
-    names = "sqlite_fetchmany,sqlite_write"
-    done = subprocess.run(
-        [sys.executable, ROOT / "scripts/bench/sql.py", "--quick", "--cases", names],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("'rows': 20000") == 2
-    first_cells = [line.split("|")[1].strip() for line in done.stdout.splitlines() if line]
-    assert first_cells[2:4] == names.split(",")
-    assert first_cells[-1] == "SQLite end to end, of fetchmany alone"

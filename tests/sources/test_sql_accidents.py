@@ -1,13 +1,9 @@
 """Complete jobs of PostgreSQL, by either driver, while the database does not stand still."""
 
 import contextlib
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +17,6 @@ from tests.helpers.marks import needs
 
 pytestmark = needs("databases")
 
-ROOT = Path(__file__).parents[2]
 ROWS = 20_000
 
 WAYS = ["postgresql", "jdbc"]
@@ -104,27 +99,3 @@ def test_a_server_killed_amid_a_job_publishes_nothing_and_serves_the_next(tmp_pa
         url, options = place_of(way, server.port)
         bt.write(url, tmp_path / "out", source_options={**options, "table": "t"})
     assert sorted(ids(tmp_path / "out")) == list(range(1, ROWS + 1))
-
-
-START_AND_WAIT = """
-import time
-from tests.helpers.datasets import ids
-from tests.helpers.databases.postgres import postgres_server
-with postgres_server() as server:
-    print(server._process.pid, server._directory, flush=True)
-    time.sleep(600)
-"""
-
-
-def test_a_server_ends_with_its_tests_however_they_end(postgres):
-    process = subprocess.Popen(
-        [sys.executable, "-c", START_AND_WAIT], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    pid, directory = process.stdout.readline().split()
-    process.kill()
-    process.communicate()
-    while Path(directory).exists():
-        time.sleep(0.1)
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(pid), 0)

@@ -8,8 +8,6 @@ from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.sources.sql.database import trimmed
 from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.databases import partitions
-from tests.helpers.databases.jdbc_database import Database
-from tests.helpers.databases.jdbc_drivers import H2, driver_jars
 from tests.helpers.databases.partitions import KeyedDatabase
 from tests.helpers.reading import rows_in
 
@@ -44,7 +42,7 @@ def guarded_rows(database, **options):
 
 POSTGRES_SETTINGS = (
     *("extra_float_digits = -10", "TimeZone = 'America/New_York'", "row_security = on"),
-    *("bytea_output = escape", "IntervalStyle = sql_standard", "standard_conforming_strings = off"),
+    *("IntervalStyle = sql_standard", "standard_conforming_strings = off"),
     *("synchronize_seqscans = on", "SESSION CHARACTERISTICS AS TRANSACTION READ WRITE"),
     *("SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED", "array_nulls = off"),
 )
@@ -243,16 +241,11 @@ def test_a_semicolon_inside_a_condition(postgres, duckdb, h2, tmp_path):
     "query",
     [
         "SELECT 'x; -- done'",
-        "SELECT 'x; /* done */'",
-        'SELECT 1 AS "x; -- done"',
         "SELECT $$x; -- done$$",
         "SELECT 1 AS [x; -- done]",
-        "SELECT 1 AS `x; -- done`",
         "SELECT 1 /* x; -- done */",
-        "SELECT 1 -- done",
         "SELECT 1; SELECT 2 -- done",
         "SELECT 1; -- done\rSELECT 2",
-        "SELECT 1; /* a */ SELECT 2 /* b */",
         "SELECT 1 /*! LIMIT 0 */",
     ],
 )
@@ -353,18 +346,6 @@ def test_duckdb_reads_other_files_where_the_user_says_so(duckdb, tmp_path):
     ]
 
 
-@pytest.mark.slow
-def test_a_duckdb_file_that_is_open_here_is_named(duckdb, tmp_path):
-    import duckdb as driver
-
-    duckdb.run("CREATE TABLE safe (a int)")
-    with (
-        driver.connect(str(tmp_path / "guards.duckdb")),
-        pytest.raises(UsageError, match="it is open in this process: close that connection first"),
-    ):
-        guarded_rows(duckdb, table="safe")
-
-
 SQLITE_ATTACKS = (
     "SELECT 1 AS a) AS q; INSERT INTO safe VALUES (1); SELECT * FROM (SELECT 1 AS a",
     "SELECT 1 AS a; INSERT INTO safe VALUES (1)",
@@ -404,12 +385,3 @@ def test_no_statement_before_ours_writes_by_sqlite(statement, tmp_path):
         guarded_rows(database, table="safe", session_init=statement)
     assert [path.name for path in tmp_path.iterdir()] == ["guards.db"]
     assert (tmp_path / "guards.db").read_bytes() == before
-
-
-@pytest.mark.slow
-@pytest.mark.xdist_group("databases")
-def test_a_file_of_h2_is_read_as_any_other(tmp_path):
-    database = Database(f"jdbc:h2:{tmp_path}/guards", driver_jars(H2))
-    database.run("CREATE TABLE safe AS SELECT x AS a FROM system_range(1, 9)")
-    source = Sql(database.url, table="safe", jars=database.jars, where="a > 4", partitions=2)
-    assert sum(batch.num_rows for batch in source.batches()) == 5

@@ -63,14 +63,6 @@ def test_the_jar_is_built_for_java_11_and_goes_into_the_wheel_without_its_source
 
 
 @needs_javac
-def test_the_same_sources_give_the_same_jar(tree):
-    setup(tree, "build_py", "--build-lib", "one")
-    (tree / JAR).unlink()
-    setup(tree, "build_py", "--build-lib", "two")
-    assert (tree / "one" / JAR).read_bytes() == (tree / "two" / JAR).read_bytes()
-
-
-@needs_javac
 def test_the_sdist_holds_the_jar_and_its_sources(tree):
     setup(tree, "sdist")
     (archive,) = (tree / "dist").iterdir()

@@ -103,13 +103,7 @@ def test_floats_of_mariadb_as_other_types(mariadb, wanted, expected):
     ("declared", "literal", "expected"),
     [
         ("date", "'infinity'", "is 'infinity', which date32[day] cannot hold: pass --types v=text"),
-        (
-            "date",
-            "'-infinity'",
-            "is '-infinity', which date32[day] cannot hold: pass --types v=text",
-        ),
         ("timestamp", "'infinity'", "cannot hold: pass --types v=text"),
-        ("timestamptz", "'-infinity'", "cannot hold: pass --types v=text"),
         ("time", "'24:00:00'", "is '24:00:00', which time64[us] cannot hold: pass --types v=text"),
         (
             "numeric(10, 2)",
@@ -132,7 +126,6 @@ def test_postgres_values_that_arrow_has_not_are_misfits_and_text(
     ("declared", "literal", "text"),
     [
         ("date", "'0000-00-00'", "0000-00-00"),
-        ("date", "'2024-00-00'", "2024-00-00"),
         ("datetime", "'0000-00-00'", "0000-00-00 00:00:00"),
     ],
 )
@@ -161,12 +154,9 @@ def test_arrays_are_read_as_text(postgres, h2, arrays):
 
 WANTED = [
     ("bigint", "7", pa.int32(), [7, None]),
-    ("numeric(20, 0)", "9223372036854775807", pa.int64(), [2**63 - 1, None]),
     ("numeric(20, 0)", "18446744073709551615", pa.uint64(), [2**64 - 1, None]),
-    ("int", "7", pa.float64(), [7.0, None]),
     ("timestamp(9)", "timestamp '2024-01-02 03:04:05'", US, ["2024-01-02 03:04:05.000000", None]),
     ("numeric(10, 2)", "1.50", pa.decimal128(20, 4), ["1.5000", None]),
-    ("varchar(9)", "'é'", pa.large_string(), ["é", None]),
     ("varbinary(9)", "X'00ff'", pa.string(), ["00ff", None]),
 ]
 
@@ -181,12 +171,6 @@ def test_types_that_the_user_wants(h2, declared, literal, wanted, expected):
 @pytest.mark.parametrize(
     ("declared", "literal", "wanted", "message"),
     [
-        (
-            "bigint",
-            "4294967296",
-            pa.int32(),
-            "is '4294967296', which int32 cannot hold: pass --types V=text",
-        ),
         ("numeric(3, 1)", "1.5", pa.int64(), "is '1.5', which int64 cannot hold"),
         (
             "numeric(20, 2)",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import subprocess
@@ -125,33 +124,6 @@ with engine("jdbc:h2:mem:x", sys.argv[1:], IFEXISTS="FALSE").connect() as connec
 """
 
 
-LOOK_INTO_JAVA = """
-engine("jdbc:h2:mem:x", sys.argv[1:], IFEXISTS="FALSE").connect().close()
-import jpype
-threads = jpype.JClass("java.lang.Thread").getAllStackTraces().keySet()
-print(any("Reference Queue" in str(thread.getName()) for thread in threads))
-beans = jpype.JClass("java.lang.management.ManagementFactory")
-diagnostic = jpype.JClass("com.sun.management.HotSpotDiagnosticMXBean")
-options = beans.getPlatformMXBean(diagnostic)
-for name in ("TieredStopAtLevel", "MaxHeapSize"):
-    print(options.getVMOption(name).getValue())
-"""
-
-
-@pytest.mark.parametrize(
-    ("asked", "level", "heap"),
-    [
-        ("-Dx=1", "1", 512 * 2**20),
-        ("-XX:TieredStopAtLevel=4", "4", 512 * 2**20),
-        ("-Xmx64m", "1", 64 * 2**20),
-    ],
-)
-def test_java_is_set_up_unless_the_user_does(asked, level, heap):
-    code, out, err = run(LOOK_INTO_JAVA, *driver_jars(H2), JAVA_TOOL_OPTIONS=asked)
-    # No thread of Java's has Python collect its garbage.
-    assert (code, out) == (0, f"False\n{level}\n{heap}\n"), err
-
-
 def test_processes_end_cleanly():
     jars = driver_jars(H2)
     processes = [start(READ_A_LITTLE, *jars) for _ in range(2)]
@@ -244,38 +216,12 @@ def test_jars_are_found_by_path_directory_and_url(tmp_path, monkeypatch):
         local_jars(("nowhere://x/y.jar",))
 
 
-def test_jars_on_a_filesystem_of_beam_are_copied_here(tmp_path, monkeypatch):
-    from apache_beam.io.filesystems import FileSystems
-
-    monkeypatch.setattr(JavaJarServer, "JAR_CACHE", str(tmp_path / "cache"))
-    opened = []
-
-    def open_far(url):
-        opened.append(url)
-        return io.BytesIO(b"far")
-
-    monkeypatch.setattr(FileSystems, "open", open_far)
-    (path,) = local_jars(("gs://bucket/far.jar",))
-    assert Path(path).read_bytes() == b"far"
-    assert local_jars(("gs://bucket/far.jar",)) == (path,)
-    assert opened == ["gs://bucket/far.jar"]
-
-
 def test_jars_staged_with_a_job_are_found_on_its_workers(tmp_path, monkeypatch):
     staged = tmp_path / "staged" / "driver-1.0.jar"
     staged.parent.mkdir()
     staged.touch()
     monkeypatch.setenv("SEMI_PERSISTENT_DIRECTORY", str(tmp_path))
     assert local_jars(("/elsewhere/driver-1.0.jar",)) == (str(staged),)
-
-
-def test_coordinates_that_maven_central_does_not_know(tmp_path, monkeypatch):
-    monkeypatch.setattr(JavaJarServer, "JAR_CACHE", str(tmp_path))
-    with pytest.raises(
-        UsageError, match=r"cannot read driver jar '.*none-1.0.jar' \(.+\): correct"
-    ):
-        local_jars(("org.example.invalid:none:1.0",))
-    assert not list(tmp_path.rglob("*.jar"))
 
 
 def test_jars_are_sent_along_with_a_job(tmp_path, monkeypatch):

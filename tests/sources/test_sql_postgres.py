@@ -2,8 +2,6 @@
 
 import datetime
 import random
-import signal
-import sys
 import time
 from decimal import Decimal
 
@@ -13,10 +11,10 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.sources.sql import read as sql_read
-from beam_tfrecord.sources.sql.database import ConnectionLost, SnapshotLost
+from beam_tfrecord.sources.sql.database import SnapshotLost
 from beam_tfrecord.sources.sql.secrets import store_password
 from beam_tfrecord.sources.sql.source import Sql
-from tests.helpers.databases.postgres import PASSWORD, postgres_server
+from tests.helpers.databases.postgres import PASSWORD
 from tests.helpers.databases.proxy import Proxy
 from tests.helpers.databases.server import free_port
 from tests.helpers.reading import rows_in
@@ -29,10 +27,8 @@ MOMENT = datetime.datetime
 
 # Type, Arrow type, literals in SQL, and what comes out; a null is added to each.
 EXACT = [
-    ("smallint", pa.int16(), ["-32768", "32767"], [-32768, 32767]),
     ("integer", pa.int32(), ["-2147483648", "2147483647"], [-(2**31), 2**31 - 1]),
     ("bigint", pa.int64(), ["-9223372036854775808"], [-(2**63)]),
-    ("oid", pa.int64(), ["4294967295"], [2**32 - 1]),
     ("real", pa.float32(), ["'Infinity'", "1e-45", "-0.5"], [float("inf"), 2.0**-149, -0.5]),
     ("float8", pa.float64(), ["1e308", "5e-324", "0.1"], [1e308, 5e-324, 0.1]),
     ("boolean", pa.bool_(), ["true", "false"], [True, False]),
@@ -87,14 +83,9 @@ EXACT = [
         ["'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'"],
         ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"],
     ),
-    ("json", pa.string(), ["'{\"b\": [1,  2]}'"], ['{"b": [1,  2]}']),
     ("jsonb", pa.string(), ['\'{"b":1,"a":null}\''], ['{"a": null, "b": 1}']),
     ("money", pa.string(), ["'1234.50'"], ["$1,234.50"]),
     ("bit(3)", pa.string(), ["B'101'"], ["101"]),
-    ("inet", pa.string(), ["'10.0.0.1/8'"], ["10.0.0.1/8"]),
-    ("int4range", pa.string(), ["'[1,5)'"], ["[1,5)"]),
-    ("point", pa.string(), ["'(1,2)'"], ["(1,2)"]),
-    ("xml", pa.string(), ["'<a/>'"], ["<a/>"]),
     ("mood", pa.string(), ["'sad'", "'ok'"], ["sad", "ok"]),
     ("counted", pa.int32(), ["7"], [7]),
 ]
@@ -141,9 +132,7 @@ def test_values_come_back_exactly(
     ("declared", "literal", "shown"),
     [
         ("date", "'infinity'", "infinity"),
-        ("date", "'-infinity'", "-infinity"),
         ("timestamp", "'infinity'", "infinity"),
-        ("timestamptz", "'-infinity'", "-infinity"),
         ("time", "'24:00'", "24:00:00"),
         ("numeric(5,2)", "'NaN'", "NaN"),
     ],
@@ -204,41 +193,6 @@ def test_a_table_is_cut_by_its_key(server):
     assert {o.unit for o in origins if o is not None} == {"public.trips"}
 
 
-def test_a_skewed_column_is_cut_by_its_quantiles(server):
-    server.run(
-        "DROP TABLE IF EXISTS skewed",
-        "CREATE TABLE skewed AS SELECT CASE WHEN g <= 9000 THEN g % 100 ELSE g END AS k, g "
-        "FROM generate_series(1, 10000) AS g",
-        "ANALYZE skewed",
-    )
-    source = Sql(server.url, table="skewed", partition_column="k", partitions=10)
-    counts = [count or 0 for _, count in conditions(source)]
-    assert sum(counts) == 10_000
-    assert max(counts) < 2000
-    assert len(counts) == 11
-
-
-@pytest.mark.parametrize("key", ["numeric", "date", "timestamptz", "text", "uuid", "boolean"])
-def test_keys_of_any_type(server, key):
-    value = {
-        "date": "date '2024-01-01' + g",
-        "timestamptz": "timestamptz '2024-03-10 01:00:00.000001' + g * interval '7 minutes'",
-        "text": "chr(65 + g % 50) || g",
-        "uuid": "md5(g::text)::uuid",
-        "boolean": "g % 3 = 0",
-    }.get(key, f"g::{key} / 7")
-    server.run(
-        "DROP TABLE IF EXISTS keyed",
-        f"CREATE TABLE keyed AS SELECT g, CASE WHEN g % 10 > 0 THEN {value} END AS k "
-        "FROM generate_series(1, 1000) AS g",
-    )
-    source = Sql(server.url, table="keyed", columns=["g"], partition_column="k", partitions=4)
-    found = conditions(source)
-    assert found[-1] == ('"k" IS NULL', 100)
-    assert len(found) == (3 if key == "boolean" else 5)
-    assert sorted(row["g"] for row in rows_in(source.batches())) == list(range(1, 1001))
-
-
 def test_a_table_without_a_key_is_cut_by_pages(server):
     server.run(
         "DROP TABLE IF EXISTS heap",
@@ -265,40 +219,7 @@ def test_names_in_every_writing(server):
         assert Sql(server.url, table=table).all_scans()[0].detail.name == "public.trips"
 
 
-def test_a_query_and_its_partitions(server):
-    query = "SELECT zone, count(*) AS n, sum(fare) AS total FROM trips GROUP BY 1 -- by zone"
-    source = Sql(server.url, query=query, partition_column="zone", partitions=3)
-    rows = rows_in(source.batches())
-    assert sorted(row["zone"] for row in rows) == [f"zone {n}" for n in range(7)]
-    assert sum(row["n"] for row in rows) == 20_000
-
-
 # --- one moment, whatever happens
-
-
-def test_all_partitions_see_the_moment_of_the_plan(server):
-    server.run("CREATE TABLE moving AS SELECT g AS id FROM generate_series(1, 1000) AS g")
-    source = Sql(server.url, table="moving", partition_column="id", partitions=4)
-    (scan,) = source.all_scans()
-    server.run(
-        "DELETE FROM moving WHERE id % 2 = 0",
-        "INSERT INTO moving SELECT g FROM generate_series(2001, 4000) AS g",
-        "VACUUM moving",
-    )
-    schema = source.merge([scan])
-    rows = [row for unit in source.units([scan]) for row in rows_in(source.read(unit, schema))]
-    assert sorted(row["id"] for row in rows) == list(range(1, 1001))
-    assert len(rows_in(source.batches())) == 2500
-
-
-def test_a_single_partition_has_a_snapshot_too(server):
-    server.run("CREATE TABLE alone AS SELECT g AS id FROM generate_series(1, 100) AS g")
-    source = Sql(server.url, query="SELECT id FROM alone")
-    (scan,) = source.all_scans()
-    server.run("DELETE FROM alone")
-    (unit,) = source.units([scan])
-    assert len(rows_in(source.read(unit, source.merge([scan])))) == 100
-    assert sql_read._holders == {}
 
 
 def test_a_lost_snapshot_fails_the_job(server):
@@ -344,50 +265,6 @@ def test_connections_cut_at_random_moments(server, proxied, monkeypatch):
             cuts += proxy.cuts
         assert sorted(row["id"] for row in rows) == list(range(1, 20_001))
     assert cuts >= 20
-
-
-@pytest.mark.slow
-@pytest.mark.xdist_group("databases")
-def test_a_server_that_is_killed_fails_the_job_and_publishes_nothing(tmp_path):
-    with postgres_server() as server:
-        server.run(
-            "CREATE TABLE t AS SELECT g AS id, repeat('x', 500) AS x "
-            "FROM generate_series(1, 50000) AS g"
-        )
-        source = Sql(server.full_url, table="t", partition_column="id", partitions=4)
-        (scan,) = source.all_scans()
-        schema, units = source.merge([scan]), source.units([scan])
-        reading = source.read(units[0], schema, batch_rows=100)
-        next(reading)
-        server.stop(signal.SIGQUIT)
-        server.start()
-        # What the client has already received may still come.
-        with pytest.raises(BeamTFRecordError, match="run the job again"):
-            rows_in([*reading, *source.read(units[1], schema)])
-        source.release()
-        bt.write(
-            server.full_url,
-            tmp_path / "out",
-            source_options={"table": "t", "partition_column": "id", "partitions": 4},
-        )
-        assert bt.Manifest.load(tmp_path / "out").examples == 50_000
-
-
-def test_a_backend_that_is_ended_is_asked_again(server, monkeypatch):
-    monkeypatch.setattr(sql_read, "FIRST_PAUSE_S", 0.001)
-    source = Sql(server.url, table="trips", partitions=2)
-    (scan,) = source.all_scans()
-    schema, units = source.merge([scan]), source.units([scan])
-    reading = source.read(units[0], schema, batch_rows=100)
-    first = next(reading)
-    # All but the one that holds the snapshot, which is idle in its transaction.
-    server.run(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'active' "
-        "AND application_name = 'beam_tfrecord'"
-    )
-    rows = rows_in([first, *reading])
-    assert sorted(row["id"] for row in rows) == list(range(1, units[0].rows + 1))
-    source.release()
 
 
 # --- complete jobs, and errors
@@ -441,47 +318,18 @@ def test_a_database_that_cannot_be_had(server, change, message):
     ("options", "message"),
     [
         ({"table": "trip"}, r"table 'trip' is not in .*: did you mean 'trips'\?"),
-        ({"table": "a b; drop table trips"}, "table 'a b; drop table trips' is not in"),
         ({"table": "trips", "where": "nope = 1"}, 'column "nope" does not exist'),
         ({"table": "trips", "where": "snapshot = 1"}, "does not exist.* correct --where"),
         ({"table": "trips", "where": "password = 1"}, "does not exist.* correct --where"),
-        ({"query": "SELEC 1"}, "syntax error at or near .*which has to be one SELECT"),
         ({"query": "DELETE FROM trips RETURNING id"}, "which has to be one SELECT"),
         (
             {"query": "SELECT pg_sleep(60)::text AS a", "statement_timeout_s": 0.3},
             "ran into the time limit .*: raise --statement-timeout",
         ),
         ({"query": "SELECT 1 AS a, 2 AS a"}, "the query has two columns named 'a'"),
-        ({"table": "trips", "session_init": ["SET nope TO 1"]}, "unrecognized configuration"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(server, options, message):
     with pytest.raises(BeamTFRecordError, match=message) as caught:
         Sql(server.url, **options).all_scans()
     assert "\n" not in str(caught.value)
-
-
-def test_a_query_cannot_write(server):
-    server.run("CREATE SEQUENCE counter")
-    with pytest.raises(UsageError, match="read-only transaction"):
-        Sql(server.url, query="SELECT nextval('counter') AS n", partitions=1).all_scans()
-
-
-def test_a_missing_driver_is_reported(monkeypatch):
-    monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
-    with pytest.raises(UsageError, match=r"pip install 'beam-tfrecord\[postgres\]'"):
-        Sql("postgresql://host/db", table="t").all_scans()
-
-
-def test_a_drop_while_planning_is_no_trace(server):
-    with Proxy(server.port, lambda number: 600) as proxy:
-        url = url_by(proxy, server)
-        store_password(url, PASSWORD)
-        with pytest.raises(UsageError, match=r"cannot reach postgresql://127\.0\.0\.1/postgres: "):
-            Sql(url, table="trips").all_scans()
-
-
-def test_lost_connections_are_told_from_mistakes(server):
-    engine = Sql(server.url, table="trips").engine
-    with engine.connect() as connection, pytest.raises(ConnectionLost):
-        connection.fetch("SELECT pg_terminate_backend(pg_backend_pid())")

@@ -31,13 +31,10 @@ from tests.helpers.reading import rows_in
         # Not encoded as it should be: too much is hidden rather than too little.
         ("postgresql://u:pa/s?s@h/db", "postgresql://u@h/db", "pa/s?s"),
         ("postgresql://u@h/db?password=pw&sslmode=x", "postgresql://u@h/db?sslmode=x", "pw"),
-        ("postgresql://u@h/db", "postgresql://u@h/db", None),
-        ("postgresql://h:5432/db", "postgresql://h:5432/db", None),
         ("sqlite:////data/a:b@c.db", "sqlite:////data/a:b@c.db", None),
         ("jdbc:postgresql://h/db?user=u&password=pw", "jdbc:postgresql://h/db?user=u", "pw"),
         ("jdbc:sqlserver://h;user=u;password=pw;e=1", "jdbc:sqlserver://h;user=u;e=1", "pw"),
         ("jdbc:oracle:thin:u/pw@//h:1521/x", "jdbc:oracle:thin:u@//h:1521/x", "pw"),
-        ("jdbc:mysql://u:pw@h/db", "jdbc:mysql://u@h/db", "pw"),
         ("jdbc:h2:mem:x;PASSWORD=pw", "jdbc:h2:mem:x", "pw"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import json
 import shutil
@@ -19,15 +18,13 @@ from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists, Usa
 from beam_tfrecord.sources.tfrecord.source import Tfrecord, copying
 from tests.helpers.effort import examples
 from tests.helpers.records import (
-    damage_record,
     example,
     framed,
     masked_crc,
     read_records,
     write_records,
 )
-from tests.native.reference import wire
-from tests.whole.changing import at_moment
+from tests.native import wire
 
 
 def table(rows: int, first: int = 0) -> pa.Table:
@@ -97,19 +94,6 @@ def test_a_split_is_made_anew_if_one_is_asked_for(made, tmp_path):
     grouped = bt.write(made, tmp_path / "grouped", splits="a=0.5,b=0.5", group="id")
     assert (grouped.split_by, grouped.content) == ("group", after.content)
     assert bt.verify(tmp_path / "grouped").ok
-
-
-def test_shards_may_be_set_for_each_split_that_the_input_has(made, tmp_path):
-    after = bt.write(made, tmp_path / "out", shards={"train": 4, "test": 1})
-    assert {name: len(split.shards) for name, split in after.splits.items()} == {
-        "test": 1,
-        "train": 4,
-    }
-    planned = bt.plan(made, tmp_path / "b", shards={"train": 4, "test": 1}, shuffle=False)
-    assert planned["splits"] == {"as in the input": ["test", "train"]}
-    assert planned["passes"] == ["read and encode"]
-    with pytest.raises(UsageError, match="split 'test' has no number of shards"):
-        bt.write(made, tmp_path / "c", shards={"train": 4})
 
 
 @pytest.mark.slow_after(1)
@@ -242,30 +226,6 @@ def test_a_shard_that_is_another_one_is_refused(made, tmp_path):
         bt.write(tmp_path / "ds", tmp_path / "out")
 
 
-@pytest.mark.slow_after(1)
-@pytest.mark.parametrize("moment", ["before a unit", "inside a unit", "after a unit"])
-def test_a_dataset_that_changes_while_it_is_read_is_refused(made, tmp_path, moment):
-    shutil.copytree(made, tmp_path / "ds")
-    shard = tmp_path / "ds/train-00001-of-00002.tfrecord"
-    with (
-        at_moment("tfrecord", moment, lambda: shard.write_bytes(shard.read_bytes())),
-        pytest.raises(DataError, match=r"train-00001-of-00002\.tfrecord was changed while it was"),
-    ):
-        bt.write(tmp_path / "ds", tmp_path / "out")
-    assert not (tmp_path / "out/manifest.json").exists()
-
-
-def test_a_fitted_function_that_is_left_behind_is_named(made, tmp_path):
-    manifest = bt.Manifest.load(made)
-    fitted = dataclasses.replace(manifest, sidecars={"transform_fn/saved_model.pb": "0" * 16})
-    shutil.copytree(made, tmp_path / "ds")
-    (tmp_path / "ds/manifest.json").write_text(fitted.dumps())
-    source = Tfrecord(tmp_path / "ds")
-    (line,) = source.notes(source.files())
-    assert line.startswith(f"the preprocessing function in {str(tmp_path / 'ds')!r} is not copied")
-    assert Tfrecord(made).notes(Tfrecord(made).files()) == []
-
-
 def test_an_empty_dataset_stays_empty(tmp_path):
     pq.write_table(table(0), tmp_path / "a.parquet")
     bt.write(tmp_path / "a.parquet", tmp_path / "ds")
@@ -299,14 +259,6 @@ ROWS = [
     {"f": [3.0, 4.0], "image": b"\xff", "many": [], "n": 2, "text": "b"},
     {"f": [5.0, 6.0], "image": b"", "many": [3], "n": None, "text": ""},
 ]
-
-
-@pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecord.gz", "a.tfrecords"])
-def test_types_of_files_of_others_are_found_in_all_records(tmp_path, name):
-    write_records(tmp_path / "in" / name, FOREIGN)
-    source = Tfrecord(tmp_path / "in")
-    assert dict(zip(source.schema().names, source.schema().types, strict=True)) == TYPES
-    assert [row for batch in source.batches() for row in batch.rows()] == ROWS
 
 
 def test_a_number_may_follow_either_suffix_in_a_directory(tmp_path):
@@ -378,16 +330,6 @@ def test_files_whose_kinds_differ_are_both_named(tmp_path, columns):
         bt.write(tmp_path / "in", tmp_path / "out", columns=columns)
 
 
-@pytest.mark.slow
-def test_a_file_without_checksums_says_so(tmp_path):
-    payload = example(n=1)
-    (tmp_path / "a.tfrecord").write_bytes(
-        struct.pack("<Q", len(payload)) + bytes(4) + payload + bytes(4)
-    )
-    with pytest.raises(DataError, match=r"a\.tfrecord is .* \(it has no checksums\)"):
-        bt.write(tmp_path / "a.tfrecord", tmp_path / "out")
-
-
 @pytest.mark.slow_after(2)
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("before", [0, 3])
@@ -405,15 +347,6 @@ def test_a_record_that_no_example_can_be_is_refused_by_its_length(tmp_path, befo
         bt.write(path, tmp_path / "out")
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_damaged_and_torn_files_are_refused_with_their_place(tmp_path, suffix):
-    path = tmp_path / f"a.tfrecord{suffix}"
-    write_records(path, [example(n=number) for number in range(500)])
-    path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(DataError, match=rf"a\.tfrecord{suffix} is damaged at byte \d+ \(record "):
-        bt.write(path, tmp_path / "out")
-
-
 @given(bit=st.integers(0, 8 * 2000), copies=st.booleans())
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 def test_any_flipped_bit_is_refused(tmp_path_factory, bit, copies):
@@ -426,18 +359,6 @@ def test_any_flipped_bit_is_refused(tmp_path_factory, bit, copies):
     with pytest.raises(DataError, match=r"^a\.tfrecord (is|has) ") as caught:
         list(source.batches())
     assert "\n" not in str(caught.value)
-
-
-def test_damage_is_found_where_it_is_in_a_file_of_many_units(tmp_path, monkeypatch):
-    monkeypatch.setattr(Tfrecord, "unit_bytes", 1000)
-    write_records(tmp_path / "a.tfrecord", [example(n=number) for number in range(500)])
-    units = Tfrecord(tmp_path / "a.tfrecord").all_units(
-        Tfrecord(tmp_path / "a.tfrecord").all_scans()
-    )
-    assert len(units) > 10
-    damage_record(tmp_path / "a.tfrecord", 250)
-    with pytest.raises(DataError, match=r"a\.tfrecord is damaged at byte \d+ \(record 250\)"):
-        bt.write(tmp_path / "a.tfrecord", tmp_path / "out")
 
 
 def test_units_begin_at_records_whatever_records_hold(tmp_path, monkeypatch):
@@ -474,20 +395,6 @@ def test_a_shard_and_a_file_of_others_do_not_mix(made, tmp_path):
     write_records(tmp_path / "z.tfrecord", FOREIGN)
     with pytest.raises(UsageError, match=r"is of a dataset but .*z\.tfrecord is not"):
         bt.write([made, tmp_path / "z.tfrecord"], tmp_path / "out")
-
-
-@pytest.mark.slow
-def test_a_pipeline_reads_columns(made, tmp_path):
-    with bt.pipeline() as root:
-        rows = root | bt.ReadFromTFRecord(made, columns=["id"])
-        _ = rows | bt.MapRows(_doubled) | bt.WriteToTFRecord(f"{tmp_path}/out/")
-    assert sorted(row["id"] for row in bt.load(tmp_path / "out").rows()) == [
-        2 * number for number in range(600)
-    ]
-
-
-def _doubled(row: dict[str, int]) -> dict[str, int]:
-    return {"id": 2 * row["id"]}
 
 
 @pytest.mark.slow_after(1)

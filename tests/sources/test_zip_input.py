@@ -1,8 +1,6 @@
 """A zip file is read like the directory that it holds: by every source, in parts, and if bad."""
 
-import csv
 import io
-import os
 import random
 import zipfile
 
@@ -13,7 +11,7 @@ import pytest
 from PIL import Image
 
 import beam_tfrecord as bt
-from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists, UsageError
+from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.inputs import detect_kind, make_source
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.images.source import Images
@@ -83,12 +81,6 @@ def test_a_wrong_crc_is_named(tmp_path, kind, method):
     assert "\n" not in str(raised.value)
 
 
-def test_a_bad_row_has_the_address_of_its_member(tmp_path):
-    path = make_zip(tmp_path / "a.zip", {"train/x.csv": "id,x\n1,2\n3\n"})
-    with pytest.raises(DataError, match=r"in a\.zip/train/x\.csv:3 has 1 field"):
-        rows_of(Csv(str(path)))
-
-
 def names(*paths, **options):
     return [file.name for file in make_source(paths, **options).files()]
 
@@ -118,14 +110,6 @@ def test_parts_of_zip_files_are_named_like_parts_of_directories(tmp_path):
     assert names(f"{tmp_path}/*.zip/**/?.csv") == [
         *("data[1].zip/d.csv", "one.zip/train/a.csv", "one.zip/train/deep/b.csv")
     ]
-
-
-def test_a_directory_may_have_the_suffix(tmp_path):
-    (tmp_path / "x.zip").mkdir()
-    (tmp_path / "x.zip" / "a.csv").write_text(TABLE)
-    assert names(tmp_path / "x.zip") == ["a.csv"]
-    make_zip(tmp_path / "x.zip" / "y.zip", {"b.csv": TABLE})
-    assert names(tmp_path / "x.zip" / "y.zip") == ["y.zip/b.csv"]
 
 
 def test_partitions_in_and_around_a_zip_file_are_columns(tmp_path):
@@ -214,35 +198,6 @@ def test_random_damage_changes_no_row_and_gets_one_line(tmp_path, suffix, method
     assert all("a.zip" in line and "\n" not in line for line in refusals)
 
 
-@pytest.mark.slow
-def test_the_dataset_is_that_of_the_directory_and_a_rerun_is_nothing(tmp_path):
-    (tmp_path / "in").mkdir()
-    for number in range(3):
-        rows = [[f"{number + 1}{row:03d}", f"{row / 7}"] for row in range(500)]
-        with (tmp_path / "in" / f"{number}.csv").open("w", newline="") as file:
-            csv.writer(file).writerows([["id", "x"], *rows])
-    path = zip_of(tmp_path / "in", tmp_path / "in.zip")
-    options = {"shards": 3, "splits": {"a": 0.5, "b": 0.5}}
-    first = bt.write(path, tmp_path / "zipped", **options)
-    assert first.source is not None
-    assert [file["path"] for file in first.source["files"]] == [f"in.zip/{n}.csv" for n in range(3)]
-    assert first.examples == 1500
-    keyed = options | {"key": ["id"]}
-    bt.write(path, tmp_path / "one", **keyed)
-    bt.write(tmp_path / "in", tmp_path / "two", **keyed)
-    assert shards_of(tmp_path / "one") == shards_of(tmp_path / "two")
-    before = (tmp_path / "one" / "job.json").read_bytes()
-    os.utime(path)
-    bt.write(path, tmp_path / "one", **keyed)
-    assert (tmp_path / "one" / "job.json").read_bytes() == before
-    data = bytearray((tmp_path / "in" / "1.csv").read_bytes())
-    data[20] ^= 1
-    (tmp_path / "in" / "1.csv").write_bytes(data)
-    zip_of(tmp_path / "in", path)
-    with pytest.raises(TargetExists, match="the input was edited"):
-        bt.write(path, tmp_path / "one", **keyed)
-
-
 def shards_of(out):
     return {k: v for k, v in shard_hashes(out).items() if k.endswith(".tfrecord")}
 
@@ -309,12 +264,3 @@ def test_a_dataset_in_a_zip_file_keeps_its_splits(tmp_path):
     assert {name: of.examples for name, of in manifest.splits.items()} == {
         name: of.examples for name, of in bt.load(tmp_path / "ds").manifest.splits.items()
     }
-
-
-def test_a_large_parquet_member_is_read_by_row_groups(tmp_path):
-    table = pa.table({"x": pa.array(range(100_000))})
-    sink = io.BytesIO()
-    pq.write_table(table, sink, row_group_size=1000)
-    path = make_zip(tmp_path / "a.zip", {"x.parquet": sink.getvalue()})
-    source = make_source(path)
-    assert [row["x"] for row in rows_of(source)] == list(range(100_000))

@@ -83,6 +83,14 @@ def store(
 
 
 @pytest.fixture
+def small_parts(store, monkeypatch):
+    """Upload in the smallest parts that the stores allow; return their size."""
+    size = 5 * 2**20 if store.scheme == "s3" else 2**18
+    monkeypatch.setattr(objects, "PART_BYTES", size)
+    return size
+
+
+@pytest.fixture
 def google_store(endpoints, monkeypatch):
     """An empty bucket of Google's."""
     yield empty_bucket("gs", endpoints, monkeypatch)

@@ -115,38 +115,6 @@ def test_a_write_that_fails_in_the_background_is_raised(tmp_path):
         file.close()
 
 
-def test_files_that_need_no_sync_stay_in_the_cache_of_a_slow_disk(tmp_path, monkeypatch):
-    slow = direct_io._Rate()
-    slow.add(BLOCK_BYTES, 1.0)
-    monkeypatch.setattr(direct_io, "_RATE", slow)
-    _write(tmp_path / "x", [_bytes(3 * BLOCK_BYTES)], will_sync=False)
-    with open(tmp_path / "x", "rb") as file:
-        assert os.preadv(file.fileno(), [bytearray(1)], BLOCK_BYTES, os.RWF_NOWAIT) == 1
-
-
-def test_a_file_without_memory_is_not_opened(tmp_path, monkeypatch):
-    def fail(*_):
-        raise MemoryError
-
-    files = [BlockFile(str(tmp_path / "x"))]
-    before = os.listdir("/proc/self/fd")
-    monkeypatch.setattr(direct_io.mmap, "mmap", fail)
-    with pytest.raises(MemoryError):
-        # The first ones may take blocks that earlier files have left.
-        files.extend(BlockFile(str(tmp_path / "x")) for _ in range(100))
-    assert len(os.listdir("/proc/self/fd")) == len(before) + len(files) - 1
-    for file in files:
-        file.close()
-
-
-def test_a_closed_file_takes_no_more(tmp_path):
-    file = BlockFile(str(tmp_path / "x"))
-    file.close()
-    file.close()
-    with pytest.raises(ValueError, match="closed"):
-        file.finish()
-
-
 def _drop_from_cache(path):
     with open(path, "rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -15,14 +15,6 @@ from tests.storage.conftest import give_up_soon, put_if_absent
 TEMPORARY = ("503", "500", "429", "reset", "lose")
 
 
-@pytest.fixture
-def small_parts(store, monkeypatch):
-    # The smallest parts that the stores allow.
-    size = 5 * 2**20 if store.scheme == "s3" else 2**18
-    monkeypatch.setattr(objects, "PART_BYTES", size)
-    return size
-
-
 def skip_unknown(store, fault):
     """Stop a test of an answer that the store never gives: Azure asks for patience by a 503."""
     if (store.scheme, fault) == ("az", "429"):
@@ -117,13 +109,6 @@ def test_a_lasting_failure_is_told_with_the_url(store, fault, monkeypatch):
         assert "\n" not in str(told.value)
     store.faults.clear()
     assert storage.read_bytes(path) == b"old"
-
-
-def test_what_is_not_permitted_is_told_at_once(store):
-    store.faults.plan("^(PUT|POST)", "403", times=100)
-    with pytest.raises(StorageError, match=f"'{store.url}/f': permission denied"):
-        storage.put(f"{store.url}/f", b"x")
-    assert store.faults.left() == 99
 
 
 @pytest.mark.parametrize("fault", TEMPORARY)

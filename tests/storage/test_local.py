@@ -1,7 +1,5 @@
-import ctypes
 import errno
 import fcntl
-import mmap
 import os
 import random
 import subprocess
@@ -17,11 +15,9 @@ from beam_tfrecord.errors import LeaseLost, TargetExists, UsageError
 from beam_tfrecord.storage import (
     WholeFile,
     absolute_path,
-    is_remote,
     lease,
     output_path,
     put,
-    remove_tree,
 )
 
 
@@ -46,16 +42,6 @@ def test_outputs_are_local_or_on_an_object_store():
         output_path("hdfs://b/x")
     with pytest.raises(UsageError, match="names no bucket"):
         output_path("gs:///x")
-
-
-def test_urls_are_remote_but_those_of_files():
-    assert [is_remote(path) for path in ("/a", "a:b", "file:///a", "gs://b", "hdfs://h/x")] == [
-        False,
-        False,
-        False,
-        True,
-        True,
-    ]
 
 
 def test_clients_of_clouds_are_imported_where_they_are_used():
@@ -83,17 +69,6 @@ def test_what_is_there_is_told(tmp_path):
     out = bytearray(2)
     storage.read_into(str(tmp_path / "d" / "e" / "f"), 1, memoryview(out))
     assert out == b"bc"
-
-
-def test_a_directory_that_is_not_empty_stays(tmp_path):
-    storage.make_directory(str(tmp_path / "d"))
-    put(str(tmp_path / "d" / "f"), b"")
-    storage.remove_directory(str(tmp_path / "d"))
-    assert names(tmp_path) == ["d"]
-    storage.remove(str(tmp_path / "d" / "f"))
-    storage.remove_directory(str(tmp_path / "d"))
-    storage.remove_directory(str(tmp_path / "d"))
-    assert names(tmp_path) == []
 
 
 def test_files_are_published_while_the_check_holds(tmp_path):
@@ -248,13 +223,6 @@ def test_two_jobs_never_hold_one_directory_at_a_time(tmp_path):
     assert max(taken) == 300
 
 
-def test_trees_are_removed_even_if_gone(tmp_path):
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    remove_tree(str(tmp_path / "a"))
-    remove_tree(str(tmp_path / "a"))
-    assert names(tmp_path) == []
-
-
 @pytest.mark.parametrize("size", [0, 1, 4096, 5 * 2**20 + 17, 13 * 2**20])
 def test_a_file_read_once_has_all_bytes_from_anywhere(tmp_path, size):
     content = random.Random(size).randbytes(size)
@@ -270,52 +238,3 @@ def test_a_file_read_once_has_all_bytes_from_anywhere(tmp_path, size):
         assert once.read(1) == b""
         assert once.seek(size // 2 - size, os.SEEK_END) == size // 2
         assert once.read() == content[size // 2 :]
-
-
-def cached_pages(path):
-    """Ask how many pages of a file are cached, which unlike reading them brings none in."""
-    size = path.stat().st_size
-    pages = np.zeros(-(-size // mmap.PAGESIZE), np.uint8)
-    with path.open("rb") as file, mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as memory:
-        view = np.frombuffer(memory, np.uint8)
-        address = ctypes.c_void_p(view.ctypes.data)
-        ctypes.CDLL(None).mincore(
-            address, ctypes.c_size_t(size), ctypes.c_void_p(pages.ctypes.data)
-        )
-        del view
-    return int((pages & 1).sum())
-
-
-def read_once(path):
-    with storage.open_once(str(path)) as once:
-        while once.read(1_000_001):
-            pass
-
-
-def test_a_file_read_once_leaves_the_page_cache_as_it_was(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(bytes(64 * 2**20 + 1))
-    pages = cached_pages(path)
-    assert pages == 16_385
-    read_once(path)
-    assert cached_pages(path) == pages
-    left = [pages_left(path) for _ in range(5)]
-    # The kernel may keep back some pages that it was just about to put in order, or bring in the
-    # first page of a file just because it is asked whether that is there.
-    assert min(left) < pages / 4
-
-
-def pages_left(path):
-    """Read a file that is not in the page cache once; return how many pages of it stay there."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    if cached_pages(path):  # A memory filesystem has its files nowhere else.
-        return 0
-    read_once(path)
-    return cached_pages(path)
-
-
-def test_a_missing_file_cannot_be_read_once(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        storage.open_once(str(tmp_path / "file"))

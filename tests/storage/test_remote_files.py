@@ -1,6 +1,3 @@
-import lzma
-
-import pyarrow as pa
 import pytest
 
 import beam_tfrecord as bt
@@ -60,21 +57,6 @@ def test_what_paths_name(bucket, paths, expected):
     assert all(file.version for file in found)
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".zst", ".xz"])
-def test_compressed_text_is_read(store, suffix):
-    text = b"a,b\n" + b"".join(b"%d,x\n" % row for row in range(5000))
-    data = lzma.compress(text) if suffix == ".xz" else text
-    if suffix not in ("", ".xz"):
-        codec = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}[suffix]
-        sink = pa.BufferOutputStream()
-        with pa.CompressedOutputStream(sink, codec) as compressed:
-            compressed.write(text)
-        data = sink.getvalue().to_pybytes()
-    put(f"{store.url}/t.csv{suffix}", data)
-    batches = bt.ReadFromCsv(f"{store.url}/t.csv{suffix}").batches()
-    assert [row["a"] for batch in batches for row in batch.rows()] == list(range(5000))
-
-
 def test_zip_files_are_read_without_a_copy_here(store, tmp_path):
     text = "".join(f"{row},x\n" for row in range(3000))
     path = make_zip(tmp_path / "x.zip", {"t/a.csv": f"a,b\n{text}", "__MACOSX/a.csv": b"\0"})
@@ -89,11 +71,6 @@ def test_zip_files_are_read_without_a_copy_here(store, tmp_path):
     put(f"{store.url}/in/x.zip", path.read_bytes())
     with pytest.raises(InputChanged, match=r"x\.zip/t/a\.csv' was changed"):
         open_read(file.path, version=file.version)
-
-
-def test_directories_of_partitions_make_columns(bucket):
-    found = list(list_files([f"{bucket}/k=*"], [".csv"]))
-    assert [file.partitions for file in found] == [(("k", "1"),), (("k", "2"),)]
 
 
 @pytest.mark.parametrize("path", ["/none", "/none/*.csv", "/a.cs", "/[xy].csv"])

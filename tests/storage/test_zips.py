@@ -6,10 +6,8 @@ import io
 import os
 import random
 import shutil
-import tempfile
 import tracemalloc
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -42,36 +40,6 @@ def test_any_sequence_of_jumps_reads_the_bytes_of_the_member(tmp_path, method):
                 assert file.tell() == oracle.tell()
             assert file.seek(-7, os.SEEK_END) == len(TEXT) - 7
             assert file.read() == TEXT[-7:]
-
-
-@METHODS
-def test_reading_on_decompresses_once_and_makes_no_copy(tmp_path, method, monkeypatch):
-    path = make_zip(tmp_path / "a.zip", {"a": TEXT}, method)
-    monkeypatch.setattr(tempfile, "SpooledTemporaryFile", lambda *_: pytest.fail("a copy"))
-    with storage.open_read(url(path, "a")) as file:
-        assert file.read(2) == TEXT[:2]
-        file.seek(0)
-        assert file.read(100_000) == TEXT[:100_000]
-        file.seek(200_000)
-        assert file.read() == TEXT[200_000:]
-    out = bytearray(1000)
-    storage.read_into(url(path, "a"), 5, memoryview(out))
-    assert out == TEXT[5:1005]
-
-
-@METHODS
-def test_a_jump_makes_one_copy(tmp_path, method, monkeypatch):
-    path = make_zip(tmp_path / "a.zip", {"a": TEXT}, method)
-    made = []
-    spooled = tempfile.SpooledTemporaryFile
-    monkeypatch.setattr(
-        tempfile, "SpooledTemporaryFile", lambda size: made.append(size) or spooled(size)
-    )
-    with storage.open_read(url(path, "a"), buffer_bytes=0) as file:
-        for at in range(len(TEXT) - 8, 0, -len(TEXT) // 20):
-            file.seek(at)
-            assert file.read(8) == TEXT[at : at + 8]
-    assert len(made) == 1
 
 
 @pytest.mark.slow
@@ -128,21 +96,6 @@ def test_names_sizes_and_directories(tmp_path):
     assert not storage.exists(url(tmp_path / "none.zip", "a"))
     with pytest.raises(FileNotFoundError, match="no such file"):
         storage.open_read(url(path, "x"))
-
-
-@pytest.mark.slow
-def test_many_members_are_listed_once(tmp_path, monkeypatch):
-    # So many need the zip64 format, too.
-    names = [f"{number:05d}" for number in range(66_000)]
-    path = make_zip(tmp_path / "a.zip", dict.fromkeys(names, b"x"), zipfile.ZIP_STORED)
-    parsed = []
-    directory = zips._directory
-    monkeypatch.setattr(zips, "_directory", lambda raw: parsed.append(raw) or directory(raw))
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda name: storage.read_bytes(url(path, name)), names[::100]))
-    assert found == [b"x"] * len(names[::100])
-    assert len(list(storage.list_files(storage.zip_url(str(path))))) == len(names)
-    assert len(parsed) == 1
 
 
 def test_a_forked_process_has_its_own_position(tmp_path):
@@ -285,24 +238,3 @@ def test_a_change_while_a_member_is_open_is_no_damage(tmp_path):
         flip_in(path, b"0" * 100_000, b"1" * 100_000)
         with pytest.raises(InputChanged, match="was changed while it was read"):
             file.read()
-
-
-def test_a_zip_file_on_another_filesystem(tmp_path, monkeypatch):
-    """The object store is stood in for by a local directory: only what is called is new here."""
-    make_zip(tmp_path / "a.zip", {"x/a": TEXT})
-
-    def local(path):
-        return str(tmp_path / path.removeprefix("mem://bucket/"))
-
-    class Store:
-        def status(self, path):
-            return storage.status(local(path))
-
-        def open(self, path):
-            return storage.open_read(local(path))
-
-    found = zips.ZipFilesystem(lambda _: Store())
-    assert storage.zip_url("mem://bucket/a.zip", "x/a") == "zip+mem://bucket/a.zip!/x/a"
-    with found.open(storage.zip_url("mem://bucket/a.zip", "x/a")) as file:
-        assert file.read() == TEXT
-    assert found.status("zip+mem://bucket/none.zip!/x") is None

@@ -25,7 +25,7 @@ from beam_tfrecord.errors import (
 from tests.helpers.datasets import ids, read_examples, sample_table, shard_hashes, write_parquet
 from tests.helpers.records import example, read_records
 from tests.helpers.tf_example import OTHER_MESSAGES, Example, SequenceExample
-from tests.native.reference import wire
+from tests.native import wire
 
 # An Example with a second field: feature_lists.
 SEQUENCE = example(n=1) + wire.field(2, wire.field(1, wire.field(1, b"l")))

@@ -25,7 +25,7 @@ from beam_tfrecord.records.rows import call_on_rows, mapped_batch
 from beam_tfrecord.sources.csv.source import Csv, with_texts
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.sources.sql.source import Sql
-from tests.native.reference.examples import parse_example
+from tests.helpers.tf_example import Example
 from tests.whole.number_texts import check_column, check_losses, kept_as_float64
 
 Columns = Mapping[str, list[str]]
@@ -52,10 +52,10 @@ def encoded(batches, schema=None):
             observed[name] = observed.get(name, ColumnStats()).merge(found)
         frames, starts = arena.used_data().tobytes(), arena.used_starts().tolist()
         for start, stop in zip(starts, [*starts[1:], len(frames)], strict=True):
-            for name, (kind, stored) in parse_example(frames[start + 12 : stop - 4]).items():
-                (value,) = stored
-                number = struct.unpack("<f", value)[0] if kind == 2 else value
-                values.setdefault(name.decode(), []).append(number)
+            example = Example.FromString(frames[start + 12 : stop - 4])
+            for name, feature in example.features.feature.items():
+                (number,) = getattr(feature, feature.WhichOneof("kind")).value
+                values.setdefault(name, []).append(number)
     return {name: Written(values[name], observed[name].max_relative_error) for name in values}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import struct
 from decimal import Decimal
 from fractions import Fraction
 
@@ -21,7 +20,7 @@ from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.transforms.rows import batch_of_rows
 from tests.helpers.records import read_records
-from tests.native.reference.examples import parse_example
+from tests.helpers.tf_example import Example
 from tests.whole.number_texts import random_texts, to_float32
 from tests.whole.number_ways import WAYS, check_bytes, check_text, check_way, encoded, write_csv
 
@@ -154,8 +153,9 @@ def test_a_pipeline_keeps_the_text_of_what_is_read_as_text(tmp_path):
 def texts_in(output):
     """Return what is stored in column a."""
     (shard,) = bt.Manifest.load(output).shards
-    found = [parse_example(bytes(one))[b"a"] for one in read_records(output / shard.path)]
-    return [struct.unpack("<f", values[0])[0] if kind == 2 else values[0] for kind, values in found]
+    records = map(Example.FromString, read_records(output / shard.path))
+    features = [record.features.feature["a"] for record in records]
+    return [getattr(one, one.WhichOneof("kind")).value[0] for one in features]
 
 
 @pytest.mark.slow

@@ -10,11 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.records import encoding
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import Arena, Encoder
 from tests.helpers.lazy import Lazy
@@ -38,16 +36,12 @@ class Written(NamedTuple):
     arena: Arena
 
 
-def write(column, kernel=native):
+def write(column):
     """Encode a column of which every row can be written."""
     schema = Schema((Feature(NAME, column.array.type, store=column.store),))
     data = pa.RecordBatch.from_arrays([column.array], names=[NAME])
-    arena, before = Arena(), encoding.native
-    encoding.native = kernel
-    try:
-        result = Encoder(schema).encode(Batch(data), arena)
-    finally:
-        encoding.native = before
+    arena = Arena()
+    result = Encoder(schema).encode(Batch(data), arena)
     assert result.rejects == []
     frames, starts = arena.used_data().tobytes(), arena.used_starts().tolist()
     payloads = [

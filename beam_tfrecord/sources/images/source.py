@@ -37,7 +37,7 @@ from beam_tfrecord.sources.files import as_paths, has_suffix, list_files
 from beam_tfrecord.sources.images.base import ImageSource, RowsInference
 from beam_tfrecord.sources.images.folders import CLASS, PATH, Folders, skipped_by_suffix
 from beam_tfrecord.sources.images.labels import classes_of_option
-from beam_tfrecord.sources.images.listing import LAYOUTS, Tree, find_tree
+from beam_tfrecord.sources.images.listing import LAYOUTS, Pack, Tree, find_tree
 from beam_tfrecord.sources.images.metadata import PATH_COLUMN
 from beam_tfrecord.sources.json import source as json
 from beam_tfrecord.sources.json.source import Json
@@ -61,6 +61,7 @@ class Images(ImageOptions, ImageSource):
     """Images: JPEG, PNG, GIF, WebP, BMP and TIFF."""
 
     kind: ClassVar[str] = "images"
+    file_type: ClassVar[type[InputFile]] = Pack
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
 
     def __post_init__(self) -> None:

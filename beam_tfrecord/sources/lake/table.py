@@ -136,6 +136,7 @@ class LakeTable(LakeOptions, FileSource):
     # What messages call such a table.
     title: ClassVar[str]
     detail_type: ClassVar[Any] = PartUnit
+    file_type: ClassVar[type[InputFile]] = DataFile
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
 

@@ -8,6 +8,7 @@ values if the Arrow type alone does not state them.
 from __future__ import annotations
 
 import dataclasses
+import math
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -26,14 +27,17 @@ from beam_tfrecord.features.tensors import (
     is_foreign,
     is_small_float,
     little_endian,
-    refusal_of,
-    tensor_block,
+    repeated_shape,
+    varying_storage,
 )
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.numpy.files import StoredArray
 
 # The units of time that both NumPy and Arrow have.
 _UNITS = ("s", "ms", "us", "ns")
+# The kinds of NumPy's own dtypes whose bytes mean the same on all machines.
+_PLAIN_KINDS = "biufcSUMm"
+_MAX_ITEM_BYTES = {"f": 8, "c": 16}
 _TEXTS = {"U": pa.string(), "S": pa.binary()}
 
 
@@ -66,9 +70,27 @@ def checked_columns(
     """Return the columns to read of a file by name, with the dtypes of the option ``types``."""
     typed = {one.name: _typed(one, types.get(one.name), shown) for one in columns}
     for name, column in typed.items():
-        if refusal := refusal_of(column.dtype):
+        if refusal := _refusal_of(column.dtype):
             raise DataError(f"array {name!r} of {shown} holds {refusal}")
     return typed
+
+
+def _refusal_of(dtype: np.dtype[Any]) -> str | None:
+    """Return why a dtype cannot be stored and what to do, for a message; None if it can be."""
+    if dtype.kind == "O":
+        return (
+            "Python objects, which only pickle could read: save it as an array of one dtype "
+            "(text as astype('U'))"
+        )
+    if is_foreign(dtype):
+        return None
+    if dtype.kind == "V":
+        return f"raw bytes ({dtype.str}) without a type: name it with --types, as data=bfloat16"
+    if dtype.itemsize > _MAX_ITEM_BYTES.get(dtype.kind, dtype.itemsize):
+        return f"{dtype.name}, which differs from machine to machine: cast it to a smaller type"
+    if dtype.kind not in _PLAIN_KINDS:
+        return f"values of dtype {dtype}: cast it to numbers or to astype('U') first"
+    return None
 
 
 def columns_of(array: StoredArray, fields: tuple[str, ...] = ()) -> Iterator[Column]:
@@ -135,7 +157,7 @@ def _scalar_type(dtype: np.dtype[Any], store: str) -> pa.DataType | None:
 def arrow_array(values: Array, arrow: pa.DataType) -> pa.Array:
     """Return rows of a column, shape ``[rows, …]``, as an Arrow array of a type."""
     if isinstance(arrow, TensorType):
-        return tensor_block(values, arrow)
+        return _tensors(values, arrow)
     values = np.require(values, little_endian(values.dtype), ["C", "A"])
     match values.dtype.kind:
         # Arrow's own conversion of text ends at the first zero, even if other bytes follow.
@@ -150,6 +172,24 @@ def arrow_array(values: Array, arrow: pa.DataType) -> pa.Array:
             stored = pa.array(values.view(np.int64), mask=missing if missing.any() else None)
             return stored.view(arrow)
     return pa.array(values.astype(np.float32) if is_small_float(values.dtype) else values)
+
+
+def _tensors(block: Array, arrow: TensorType) -> pa.Array:
+    """Return a column of type `arrow` with one row for each entry along an array's first axis.
+
+    A block in C order with the dtype of `arrow` is not copied.
+    """
+    shape, rows = block.shape[1:], len(block)
+    data = np.ascontiguousarray(block, arrow.dtype).reshape(-1).view(np.uint8)
+    row_bytes = math.prod(shape) * arrow.dtype.itemsize
+    if arrow.is_dense:
+        storage = pa.Array.from_buffers(pa.binary(row_bytes), rows, [None, pa.py_buffer(data)])
+    else:
+        offsets = np.arange(rows + 1, dtype=np.int64) * row_bytes
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        values = pa.Array.from_buffers(pa.large_binary(), rows, buffers)
+        storage = varying_storage(values, repeated_shape(shape, rows))
+    return pa.ExtensionArray.from_storage(arrow, storage)
 
 
 # A limit, because a tiny file can claim any number of zero-size rows, as in shape (n, 0).

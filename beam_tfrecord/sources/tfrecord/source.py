@@ -61,6 +61,7 @@ class Tfrecord(UnionOption, FileSource):
     kind: ClassVar[str] = "tfrecord"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
     detail_type: ClassVar[Any] = RecordUnit
+    file_type: ClassVar[type[InputFile]] = ShardFile
     quick_scans: ClassVar[int] = 16
 
     _: dataclasses.KW_ONLY

@@ -33,15 +33,12 @@ H2_CASES = [
         pa.decimal256(76, 2),
         [f"-{'9' * 74}.99", "0.01"],
     ),
-    ("numeric(100, 2)", [f"{'9' * 98}.99"], pa.string(), [f"{'9' * 98}.99"]),
     ("decfloat(34)", ["1.5E100"], pa.string(), ["1.5E+100"]),
     ("real", ["'NaN'", "1.5", "'-Infinity'"], pa.float32(), [float("nan"), 1.5, float("-inf")]),
     ("double precision", ["'NaN'", "1e308", "-0e0"], pa.float64(), [float("nan"), 1e308, 0.0]),
     ("boolean", ["true", "false"], pa.bool_(), [True, False]),
     ("char(5)", ["'ab'"], pa.string(), ["ab   "]),
     ("varchar(20)", ["''", "'é😀'"], pa.string(), ["", "é😀"]),
-    ("clob", ["''", "'é😀'"], pa.string(), ["", "é😀"]),
-    ("binary(3)", ["X'00ff01'"], pa.binary(), [b"\x00\xff\x01"]),
     ("varbinary(9)", ["X''", "X'00ff'"], pa.binary(), [b"", b"\x00\xff"]),
     ("blob", ["X''", "X'00ff'"], pa.binary(), [b"", b"\x00\xff"]),
     (
@@ -92,7 +89,6 @@ H2_CASES = [
         pa.string(),
         ["123e4567-e89b-12d3-a456-426614174000"],
     ),
-    ("json", ["JSON '{\"a\":1}'"], pa.string(), ['{"a":1}']),
     ("enum('a', 'b')", ["'b'"], pa.string(), ["b"]),
     (
         "interval day to second",
@@ -100,14 +96,12 @@ H2_CASES = [
         pa.string(),
         ["INTERVAL '1 02:03:04.5' DAY TO SECOND"],
     ),
-    ("geometry", ["'POINT(1 2)'"], pa.string(), ["POINT (1 2)"]),
 ]
 
 POSTGRES_CASES = [
     ("smallint", ["-32768", "32767"], pa.int32(), [-32768, 32767]),
     ("int", ["-2147483648", "0"], pa.int32(), [-(2**31), 0]),
     ("bigint", ["-9223372036854775808"], pa.int64(), [-(2**63)]),
-    ("oid", ["4294967295"], pa.int64(), [2**32 - 1]),
     (
         "numeric(38, 10)",
         ["-9999999999999999999999999999.9999999999", "0"],
@@ -122,7 +116,6 @@ POSTGRES_CASES = [
     ("boolean", ["true", "false"], pa.bool_(), [True, False]),
     ("bit(1)", ["B'1'", "B'0'"], pa.bool_(), [True, False]),
     ("bit(5)", ["B'10101'"], pa.string(), ["10101"]),
-    ("bit varying(9)", ["B'101'"], pa.string(), ["101"]),
     ("char(5)", ["'ab'"], pa.string(), ["ab   "]),
     ("varchar(20)", ["''", "'é😀'"], pa.string(), ["", "é😀"]),
     ("text", ["''", "'é😀'"], pa.string(), ["", "é😀"]),
@@ -163,7 +156,6 @@ POSTGRES_CASES = [
         ["123e4567-e89b-12d3-a456-426614174000"],
     ),
     ("json", ["'{\"a\":  1}'"], pa.string(), ['{"a":  1}']),
-    ("jsonb", ["'{\"a\":  1}'"], pa.string(), ['{"a": 1}']),
     ("mood", ["'ok'"], pa.string(), ["ok"]),
     ("small", ["7"], pa.int32(), [7]),
     (
@@ -172,9 +164,6 @@ POSTGRES_CASES = [
         pa.string(),
         ["1 year 2 mons 3 days 04:05:06.789"],
     ),
-    ("inet", ["'10.0.0.1'"], pa.string(), ["10.0.0.1"]),
-    ("xml", ["'<a/>'"], pa.string(), ["<a/>"]),
-    ("point", ["'(1,2)'"], pa.string(), ["(1,2)"]),
     ("int4range", ["'[1,5)'"], pa.string(), ["[1,5)"]),
 ]
 
@@ -182,11 +171,8 @@ MARIADB_CASES = [
     ("tinyint", ["-128", "127"], pa.int32(), [-128, 127]),
     ("tinyint(1)", ["2", "0"], pa.int32(), [2, 0]),
     ("tinyint unsigned", ["255"], pa.int32(), [255]),
-    ("smallint unsigned", ["65535"], pa.int32(), [65535]),
-    ("mediumint", ["-8388608"], pa.int32(), [-8388608]),
     ("mediumint unsigned", ["16777215"], pa.int64(), [2**24 - 1]),
     ("int", ["-2147483648"], pa.int32(), [-(2**31)]),
-    ("int unsigned", ["4294967295"], pa.int64(), [2**32 - 1]),
     ("bigint", ["-9223372036854775808"], pa.int64(), [-(2**63)]),
     ("bigint unsigned", ["18446744073709551615", "0"], pa.uint64(), [2**64 - 1, 0]),
     (
@@ -211,15 +197,12 @@ MARIADB_CASES = [
     ("float zerofill", ["1.5"], pa.float32(), [1.5]),
     ("double", ["1e308", "0"], pa.float64(), [1e308, 0.0]),
     ("double unsigned", ["1.5", "1e308"], pa.float64(), [1.5, 1e308]),
-    ("decimal(4, 2) unsigned", ["1.5"], pa.decimal128(4, 2), ["1.50"]),
     ("boolean", ["true", "false"], pa.int32(), [1, 0]),
     ("bit(1)", ["b'1'", "b'0'"], pa.bool_(), [True, False]),
     ("bit(9)", ["b'100000001'"], pa.binary(), [b"\x01\x01"]),
     ("char(5)", ["'ab  '"], pa.string(), ["ab"]),
     ("varchar(20)", ["''", "'é'"], pa.string(), ["", "é"]),
-    ("longtext", ["'é'"], pa.string(), ["é"]),
     ("binary(3)", ["X'00ff'"], pa.binary(), [b"\x00\xff\x00"]),
-    ("varbinary(9)", ["X'00ff'"], pa.binary(), [b"\x00\xff"]),
     ("longblob", ["''", "X'00ff'"], pa.binary(), [b"", b"\x00\xff"]),
     (
         "date",
@@ -235,11 +218,8 @@ MARIADB_CASES = [
     ),
     # The server's zone is -05:00: what is written in it is an instant, read in UTC.
     ("timestamp(6)", ["'2024-03-10 02:30:00.123456'"], UTC_US, ["2024-03-10 07:30:00.123456"]),
-    ("year", ["2024", "1901"], pa.int32(), [2024, 1901]),
     ("enum('a', 'b')", ["'b'"], pa.string(), ["b"]),
-    ("set('a', 'b')", ["'a,b'"], pa.string(), ["a,b"]),
     ("json", ["'{\"a\":1}'"], pa.string(), ['{"a":1}']),
-    ("inet6", ["'::1'"], pa.string(), ["::1"]),
     (
         "uuid",
         ["'123e4567-e89b-12d3-a456-426614174000'"],

@@ -1,13 +1,6 @@
-"""Varints, fields and frames."""
+"""Varints and fields."""
 
 from __future__ import annotations
-
-import struct
-
-from tests.native.reference.hashes import masked_crc32c
-
-HEAD_BYTES = 12
-FRAME_BYTES = 16
 
 
 def varint(value: int) -> bytes:
@@ -40,20 +33,3 @@ def feature_entry(name, kind, values):
         content = field(1, b"".join(values)) if values else b""
     feature = field(kind, content) if kind else b""
     return field(1, field(1, name) + field(2, feature))
-
-
-def framed(payload: bytes) -> bytes:
-    """Return the payload as a record of a TFRecord file."""
-    length = struct.pack("<Q", len(payload))
-    checksums = (masked_crc32c(length), masked_crc32c(payload))
-    return length + struct.pack("<I", checksums[0]) + payload + struct.pack("<I", checksums[1])
-
-
-def payload_at(data, start):
-    """Return the payload of the framed record, or None where it does not lie inside the data."""
-    if start < 0 or len(data) - start < FRAME_BYTES:
-        return None
-    (length,) = struct.unpack_from("<Q", data, start)
-    if length > len(data) - start - FRAME_BYTES:
-        return None
-    return data[start + HEAD_BYTES : start + HEAD_BYTES + length]

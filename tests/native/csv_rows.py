@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from beam_tfrecord.native.values import (
-    BROKEN_ROWS,
     COMMENT,
     CR,
     ESCAPE,
@@ -15,7 +14,6 @@ from beam_tfrecord.native.values import (
     QUOTED,
     ROW_START,
     UNQUOTED,
-    Row,
 )
 
 
@@ -78,12 +76,6 @@ def scan(data, dialect):
     return (*passages, last)
 
 
-def count_lines(data, start=0, stop=-1):
-    """Count line ends (LF, CR, CRLF), quoted or not, in `data[start:stop]`."""
-    text = bytes(memoryview(data)[start : len(data) if stop < 0 else stop])
-    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
-
-
 def rows_of(text, at, dialect, *, final, keep_blank):
     """Yield the whole rows from `at` on; blank lines only where `keep_blank`."""
     quote, escape = dialect[1:3]
@@ -126,13 +118,3 @@ def rows_of(text, at, dialect, *, final, keep_blank):
             at += text[at : at + 1] == b"\n"
         if keep_blank or text[start] not in b"\r\n":
             yield FieldRow(start, at, fields, -1 if state in (QUOTED, ESCAPE_QUOTED) else broken)
-
-
-def first_row(data, dialect, final):
-    """Return the first row that is not a blank line, or None if there is no complete one."""
-    row = next(rows_of(bytes(data), 0, dialect, final=final, keep_blank=False), None)
-    if row is None:
-        return None
-    if row.broken:
-        raise ValueError(BROKEN_ROWS[row.broken])
-    return Row(row.start, row.stop, [value for value, _ in row.fields])
