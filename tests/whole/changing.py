@@ -214,9 +214,7 @@ def states_of(out):
             found.append((int(row["path"][:1]), pixels[0]))
             continue
         pair = row["data"] if "data" in row else (row["id"], row["state"])
-        if isinstance(pair, bytes):
-            pair = np.frombuffer(pair, np.int64)
-        found.append((int(np.asarray(pair[0]).item()), int(np.asarray(pair[1]).item())))
+        found.append((int(pair[0]), int(pair[1])))
     return sorted(found)
 
 
