@@ -118,7 +118,8 @@ def commands(*languages):
                     del words[0]
                 if words[:1] == ["beam-tfrecord"]:
                     shell = (i for i, word in enumerate(words) if re.match(r"[|>&]|\d>", word))
-                    yield words[1 : next(shell, None)]
+                    if found := words[1 : next(shell, None)]:
+                        yield found
 
 
 def assert_output(seen, shown, where):
