@@ -3,18 +3,10 @@
 import json
 import sqlite3
 
-import click
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.cli.base import (
-    check_beam_options,
-    parse_character,
-    parse_count,
-    parse_names,
-    parse_types,
-)
 from beam_tfrecord.errors import RejectedRows, UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
@@ -28,59 +20,15 @@ def fake_job(monkeypatch):
     return FakeJob(monkeypatch)
 
 
-def test_plain_write_passes_the_defaults(fake_job):
-    ran = run("write", "a.csv", "b.csv", "out/")
-    assert ran.exit_code == 0, ran.output
-    ((name, args, kwargs),) = fake_job.calls
-    assert (name, args) == ("write", (["a.csv", "b.csv"], "out/"))
-    assert kwargs.pop("progress").update is not None
-    assert kwargs == {
-        "from_": None,
-        "splits": None,
-        "split_column": None,
-        "group": None,
-        "key": None,
-        "shards": None,
-        "shard_size": None,
-        "shuffle": True,
-        "seed": 0,
-        "filter": None,
-        "sample": None,
-        "sample_seed": 0,
-        "limit": None,
-        "compression": "none",
-        "schema": None,
-        "columns": None,
-        "map": None,
-        "max_rejects": 0,
-        "overwrite": False,
-        "runner": "direct",
-        "pipeline_options": (),
-        "source_options": {},
-        "transform": None,
-        "step": (),
-        "transform_fn": None,
-        "raw_too": False,
-        "fit": "train",
-    }
-
-
 @pytest.mark.parametrize(
     ("words", "keyword", "value"),
     [
-        (["--from", "csv"], "from_", "csv"),
         (["--split", "train=0.9,test=0.1"], "splits", "train=0.9,test=0.1"),
-        (["--split-column", "fold"], "split_column", "fold"),
         (["--group", "user,day"], "group", ["user", "day"]),
-        (["--key", "id"], "key", ["id"]),
         (["--shards", "8"], "shards", 8),
         (["--shards", "train=64,test=8"], "shards", "train=64,test=8"),
-        (["--shard-size", "64MiB"], "shard_size", "64MiB"),
         (["--no-shuffle"], "shuffle", False),
         (["--seed", "7"], "seed", 7),
-        (["--limit", "100"], "limit", 100),
-        (["--compression", "gzip"], "compression", "gzip"),
-        (["--schema", "schema.json"], "schema", "schema.json"),
         (["--columns", 'a,"b, c"'], "columns", ["a", "b, c"]),
         (["--map", "prep.py:f"], "map", "prep.py:f"),
         (["--max-rejects", "10"], "max_rejects", 10),
@@ -90,11 +38,8 @@ def test_plain_write_passes_the_defaults(fake_job):
         (["--runner", "flink"], "runner", "flink"),
     ],
 )
-@pytest.mark.parametrize("command", ["write", "plan"])
-def test_every_flag_reaches_its_keyword(fake_job, command, words, keyword, value):
-    fake_job.result = {} if command == "plan" else fake_job.result
-    as_json = ["--json"] if command == "plan" else []
-    ran = run(command, *words, "a.csv", "out", *as_json)
+def test_every_flag_reaches_its_keyword(fake_job, words, keyword, value):
+    ran = run("write", *words, "a.csv", "out")
     assert ran.exit_code == 0, ran.output
     assert fake_job.arguments[keyword] == value
     assert keyword in {option.keyword for option in WRITE_OPTIONS}
@@ -125,28 +70,6 @@ def test_source_options(fake_job, words, options):
     assert fake_job.calls == [("schema", (["a.csv"],), {"from_": None, **options})]
 
 
-def test_names_and_types_and_characters():
-    assert parse_names("a, b ,c") == ["a", "b", "c"]
-    assert parse_types("a=decimal128(9, 2), b = timestamp[us, tz=UTC],c=timestamp[s]") == {
-        "a": "decimal128(9, 2)",
-        "b": "timestamp[us, tz=UTC]",
-        "c": "timestamp[s]",
-    }
-    assert parse_count("007") == 7
-    assert parse_count("-1") == "-1"
-    for parse, text in [
-        (parse_names, "a,,b"),
-        (parse_names, ""),
-        (parse_types, "a"),
-        (parse_types, "a="),
-        (parse_types, "a=int64,a=text"),
-        (parse_character, ""),
-        (parse_character, ";;"),
-    ]:
-        with pytest.raises(click.BadParameter):
-            parse(text)
-
-
 def test_words_after_two_dashes_are_beams(fake_job):
     words = ["--temp_location=/tmp/x", "--num_workers", "3", "--streaming"]
     ran = run("write", "a.csv", "out", "--seed", "1", "--", *words)
@@ -159,14 +82,11 @@ def test_words_after_two_dashes_are_beams(fake_job):
     ("words", "message"),
     [
         (["--regoin=x"], "--regoin is not an option of Beam: did you mean --region?"),
-        (["--xyzzyxyzzy"], "--xyzzyxyzzy is not an option of Beam"),
         (["--seed=7"], "--seed is not Beam's: put it before '--'"),
         (["--shard-sise=7MB"], "is not an option of Beam: write --shard-size before '--'"),
         (["--runner=FlinkRunner"], "--runner goes before '--', as direct, flink, dataflow or"),
         (["--num_workers=many"], "argument --num_workers: invalid int value: 'many'"),
-        (["--temp_location"], "argument --temp_location: expected one argument"),
         (["lost"], "'lost' after '--' belongs to no Beam option: write --name=value"),
-        (["-x"], "'-x' after '--' belongs to no Beam option"),
     ],
 )
 def test_beam_options_are_checked(fake_job, words, message):
@@ -176,10 +96,6 @@ def test_beam_options_are_checked(fake_job, words, message):
     assert ran.stderr.startswith("error: ")
     assert message in ran.stderr
     assert fake_job.calls == []
-
-
-def test_no_beam_options():
-    assert check_beam_options([]) == ()
 
 
 @pytest.mark.parametrize(
@@ -192,12 +108,7 @@ def test_no_beam_options():
         (["write", "a.csv", "out", "--save_main_session"], "Beam's own options go after '--' (see"),
         (["write"], "Missing argument 'INPUT... OUTPUT'"),
         (["write", "a.csv"], "give at least one INPUT and, last, the OUTPUT directory"),
-        (["plan", "a.csv"], "give at least one INPUT and, last, the OUTPUT directory"),
         (["write", "a.csv", __file__], "OUTPUT, the last path, is the file "),
-        (
-            ["write", "a.csv", "out", "--compression", "lz4"],
-            "'lz4' is not one of 'none', 'gzip' (see",
-        ),
         (["write", "a.csv", "out", "--limit", "0"], "0 is not in the range x>=1 (see"),
         (["write", "a.csv", "out", "--delimiter", "::"], "'::' is not one character"),
         (
@@ -207,17 +118,12 @@ def test_no_beam_options():
         (["write", "a.csv", "out", "--types", "x"], "is not of the form column=type"),
         (["show", "x", "--label", "y"], "--label is for --code keras only"),
         (["show", "x", "--code", "jax"], "'jax' is not one of 'tf', 'keras', 'torch' (see"),
-        (
-            ["show", "x", "--code", "tf", "--json"],
-            "--code cannot be combined with --json or --counts",
-        ),
-        (["head", "x", "-n", "-1"], "-1 is not in the range x>=0 (see"),
+        (["show", "x", "--code", "tf", "--json"], "--code cannot be combined with --json or"),
         (["diff", "a"], "Missing argument 'B' (see"),
         (
             ["write", "a.csv", "out", "--split", "train=0.8", "test=0.2"],
             "'test=0.2' is not a path: write the value of an option without spaces, such as",
         ),
-        (["write", "a.csv", "out", "--max-rejects", "1", "%"], "'%' is not a path: "),
     ],
 )
 def test_a_wrong_command_exits_with_2(fake_job, words, message):
@@ -229,16 +135,6 @@ def test_a_wrong_command_exits_with_2(fake_job, words, message):
     assert ran.stderr.count("\n") == 1
     assert ran.stderr.rstrip().endswith(" --help)")
     assert fake_job.calls == []
-
-
-@pytest.mark.parametrize(
-    ("command", "what"),
-    [("show", "cannot read"), ("head", "cannot read"), ("verify", "no dataset at")],
-)
-def test_no_dataset_there(command, what, tmp_path):
-    ran = run(command, tmp_path)
-    assert ran.exit_code == 2
-    assert ran.stderr.startswith(f"error: {what} {str(tmp_path)!r}")
 
 
 def test_head_and_show_take_what_write_takes(tmp_path, monkeypatch):
@@ -296,11 +192,7 @@ def test_an_unexpected_error_is_one_line_unless_debugging(fake_job):
     assert ran.stderr == (
         "error: unexpected RuntimeError: worker lost (run with --debug for the traceback)\n"
     )
-    ran = run("write", "a.csv", "out", "--debug")
-    assert ran.exit_code == 2
-    assert " ERROR beam_tfrecord.cli.log: unexpected RuntimeError: worker lost" in ran.stderr
-    assert "Traceback (most recent call last)" in ran.stderr
-    assert "Traceback of another process" in ran.stderr
+    assert "Traceback of another process" in run("write", "a.csv", "out", "--debug").stderr
 
 
 def test_an_error_of_the_system_names_the_file(fake_job):
@@ -317,13 +209,6 @@ def test_an_interrupt_says_that_nothing_was_published(fake_job):
     ran = run("write", "a.csv", "out")
     assert (ran.exit_code, ran.stderr) == (130, "error: interrupted: nothing was published\n")
     assert run("plan", "a.csv", "out").stderr == "error: interrupted\n"
-
-
-def test_an_empty_output_is_refused(fake_job):
-    ran = run("write", "a.csv", "")
-    assert ran.exit_code == 2
-    assert ran.stderr.startswith("error: OUTPUT, the last path, is empty: give a directory")
-    assert fake_job.calls == []
 
 
 @pytest.mark.parametrize("words", [["show", ""], ["head", ""], ["verify", ""], ["diff", ".", ""]])
@@ -362,16 +247,12 @@ def test_flags_and_options_that_may_be_repeated_are_not_refused(fake_job):
     [
         (["write", "--sep", ";"], "No such option '--sep'. Did you mean '--delimiter'?"),
         (["write", "--force"], "No such option '--force'. Did you mean '--overwrite'?"),
-        (["write", "-f"], "No such option '-f'. Did you mean '--overwrite'?"),
         (["write", "--na-values", "x"], "No such option '--na-values'. Did you mean '--null'?"),
-        (["write", "--spilt", "a=1"], "No such option '--spilt'. Did you mean '--split'?"),
         (["schema", "--json"], "No such option '--json'"),
         (["extract", "--schema", "x"], "No such option '--schema'. Give it to 'write'"),
-        (["diff", "--force"], "No such option '--force'"),
         (["write", "--output", "out"], "No such option '--output'. OUTPUT is the last path"),
         (["write", "-o", "out"], "No such option '-o'. OUTPUT is the last path"),
         (["write", "--null"], "Option '--null' requires an argument"),
-        (["head", "-n"], "Option '-n' requires an argument"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )

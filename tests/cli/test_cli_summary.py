@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from beam_tfrecord.cli.write import render, summary
+from beam_tfrecord.cli.write import summary
 from beam_tfrecord.errors import OutputWarning
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
@@ -19,15 +19,6 @@ from tests.helpers.cli_stand_ins import FakeJob, manifest_of, run
 @pytest.fixture
 def fake_job(monkeypatch):
     return FakeJob(monkeypatch)
-
-
-def test_write_ends_with_a_summary_on_stderr(fake_job, tmp_path):
-    ran = run("write", "a.csv", tmp_path / "out")
-    assert ran.exit_code == 0
-    assert ran.stdout == ""
-    lines = ran.stderr.splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith("wrote 1,000 rows in 2 splits, 2 shards (100.0 MB) to ")
 
 
 def test_a_dataset_that_is_there_already(fake_job, tmp_path):
@@ -49,21 +40,6 @@ def test_a_replaced_dataset_is_not_taken_for_the_old_one(fake_job, tmp_path, mon
     assert run("write", "a.csv", tmp_path, "--overwrite").stderr.startswith("wrote 1,000 rows")
 
 
-def test_what_the_package_logs_comes_after_the_summary(fake_job, monkeypatch):
-    import logging
-
-    def write(inputs, output, **kwargs):
-        for _ in range(2):
-            logging.getLogger("beam_tfrecord.jobs.api").warning("column %r is left out", "x")
-        logging.getLogger("apache_beam").warning("noise")
-        return manifest_of()
-
-    monkeypatch.setattr(api, "write", write)
-    lines = run("write", "a.csv", "out").stderr.splitlines()
-    assert lines[0].startswith("wrote ")
-    assert lines[1:] == ["warning: column 'x' is left out"]
-
-
 def test_warnings_of_python_are_lines_too(fake_job, monkeypatch):
     import warnings
 
@@ -78,15 +54,6 @@ def test_warnings_of_python_are_lines_too(fake_job, monkeypatch):
     lines = run("write", "a.csv", "out").stderr.splitlines()
     assert lines[0].startswith("wrote ")
     assert lines[1:] == ["warning: 1 row rejected"]
-
-
-def test_summaries():
-    assert summary(manifest_of(), "out/", seconds=3.21) == (
-        "wrote 1,000 rows in 2 splits, 2 shards (100.0 MB) to out/ in 3.2 s"
-    )
-    assert summary(manifest_of(splits={"data": (1, 90)}), "o", seconds=0) == (
-        "wrote 1 row, 1 shard (90 B) to o in 0.0 s"
-    )
 
 
 def test_a_summary_says_that_rows_were_left_out(tmp_path):
@@ -122,10 +89,6 @@ def test_plan_prints_lines_or_json_on_stdout(fake_job, tmp_path):
     )
     assert not {"unit", "group", "exchange", "round"} & {*re.findall(r"[a-z]+", ran.stdout)}
     assert json.loads(run("plan", *words, "--json").stdout) == fake_job.result
-
-
-def test_lists_of_mappings_are_laid_out_in_line():
-    assert render({"shards": [{"rows": 1000, "bytes": 10}]}) == ["shards: rows=1,000, bytes=10 B"]
 
 
 def test_schema_prints_json_that_can_be_read_back(fake_job):

@@ -1,99 +1,71 @@
 """What people run into: a clear error, the right exit code, nothing published."""
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-import pytest
-from click.testing import CliRunner
+import json
 
-from beam_tfrecord.cli.main import cli
+import pytest
+
+from tests.helpers.cli_stand_ins import run
 from tests.helpers.datasets import visible_names
 
 
-def _missing(folder):
-    return [str(folder / "nope.csv")]
+def schema(**feature):
+    return json.dumps({"features": [feature]})
 
 
-def _empty_directory(folder):
-    (folder / "empty").mkdir()
-    return [str(folder / "empty"), "--from", "csv"]
-
-
-def _malformed_row(folder):
-    (folder / "bad.csv").write_text("a,b\n1,2\n3,4,5\n6,7\n")
-    return [str(folder / "bad.csv")]
-
-
-def _truncated_parquet(folder):
-    pq.write_table(pa.table({"x": range(1000)}), folder / "whole.parquet")
-    data = (folder / "whole.parquet").read_bytes()
-    (folder / "whole.parquet").unlink()
-    (folder / "cut.parquet").write_bytes(data[: len(data) // 2])
-    return [str(folder / "cut.parquet")]
-
-
-def _conflict(folder):
-    (folder / "1.csv").write_text("fare\n1.5\n")
-    (folder / "2.csv").write_text("fare\n2.5\ncheap\n")
-    return [str(folder / "*.csv")]
-
-
-def _schema_that_does_not_fit(folder):
-    (folder / "t.csv").write_text("id\n1\nseven\n")
-    (folder / "s.json").write_text('{"features": [{"name": "id", "type": "int64"}]}')
-    return [str(folder / "t.csv"), "--schema", str(folder / "s.json")]
-
-
-def _schema_of_an_unknown_type(folder):
-    (folder / "t.csv").write_text("fare\n1\n")
-    (folder / "s.json").write_text('{"features": [{"name": "fare", "type": "it64"}]}')
-    return [str(folder / "t.csv"), "--schema", str(folder / "s.json")]
-
-
-def _schema_with_a_wrong_default(folder):
-    (folder / "t.csv").write_text("fare\n1\n")
-    feature = '{"name": "fare", "type": "int64", "default": "x"}'
-    (folder / "s.json").write_text(f'{{"features": [{feature}]}}')
-    return [str(folder / "t.csv"), "--schema", str(folder / "s.json")]
-
-
-def _schema_of_a_missing_column(folder):
-    (folder / "t.csv").write_text("id\n1\n")
-    (folder / "s.json").write_text('{"features": [{"name": "price", "type": "float"}]}')
-    return [str(folder / "t.csv"), "--schema", str(folder / "s.json")]
-
-
-def _doubled_header(folder):
-    (folder / "t.csv").write_text("id,id\n1,2\n")
-    return [str(folder / "t.csv")]
+OWN = ("--schema", "s.json")
+# Files, what is read of them, the exit code, and what is said.
+CASES = {
+    "no file": ({}, ["nope.csv"], 2, ["nope.csv", "no such file"]),
+    "an empty directory": ({"empty/.x": ""}, ["empty", "--from", "csv"], 2, ["empty", "no "]),
+    "a row too long": ({"a.csv": "a,b\n1,2\n3,4,5\n"}, ["a.csv"], 1, ["a.csv:3", "--max-rejects"]),
+    "types that differ": (
+        {"1.csv": "fare\n1.5\n", "2.csv": "fare\n2.5\ncheap\n"},
+        ["*.csv"],
+        1,
+        ["'fare'", "2.csv:3", "1.csv:2", "--types fare=string"],
+    ),
+    "a schema that does not fit": (
+        {"t.csv": "id\n1\nseven\n", "s.json": schema(name="id", type="int64")},
+        ["t.csv", *OWN],
+        1,
+        ["t.csv:3", "'seven'"],
+    ),
+    "a schema of another column": (
+        {"t.csv": "id\n1\n", "s.json": schema(name="price", type="float")},
+        ["t.csv", *OWN],
+        1,
+        ["'price'"],
+    ),
+    "a schema of an unknown type": (
+        {"t.csv": "fare\n1\n", "s.json": schema(name="fare", type="it64")},
+        ["t.csv", *OWN],
+        2,
+        ["'it64'", "'int64'"],
+    ),
+    "a schema with a wrong default": (
+        {"t.csv": "fare\n1\n", "s.json": schema(name="fare", type="int64", default="x")},
+        ["t.csv", *OWN],
+        2,
+        ["'x'", "'fare'", "int64"],
+    ),
+    "a name twice": ({"t.csv": "id,id\n1,2\n"}, ["t.csv"], 1, ["'id'", "--names"]),
+}
 
 
 @pytest.mark.slow_after(3)
-@pytest.mark.parametrize(
-    ("make", "code", "words"),
-    [
-        (_missing, 2, ["nope.csv", "no such file"]),
-        (_empty_directory, 2, ["empty", "no "]),
-        (_malformed_row, 1, ["bad.csv:3", "--max-rejects"]),
-        (_truncated_parquet, 1, ["cut.parquet"]),
-        (_conflict, 1, ["'fare'", "2.csv:3", "1.csv:2", "--types fare=string"]),
-        (_schema_that_does_not_fit, 1, ["t.csv:3", "'seven'"]),
-        (_schema_of_a_missing_column, 1, ["'price'"]),
-        (_schema_of_an_unknown_type, 2, ["'it64'", "'int64'"]),
-        (_schema_with_a_wrong_default, 2, ["'x'", "'fare'", "int64"]),
-        (_doubled_header, 1, ["'id'", "--names"]),
-    ],
-    ids=lambda value: value.__name__ if callable(value) else "",
-)
-def test_errors_are_clear(tmp_path, make, code, words):
-    arguments = make(tmp_path)  # type: ignore[operator]
-    out = tmp_path / "out"
-    result = CliRunner().invoke(cli, ["write", *arguments[:1], str(out), *arguments[1:]])
-    assert result.exit_code == code, result.stderr
-    lines = result.stderr.strip().splitlines()
-    assert lines[0].startswith("error: ")
+@pytest.mark.parametrize("case", CASES)
+def test_errors_are_clear(tmp_path, monkeypatch, case):
+    monkeypatch.chdir(tmp_path)
+    files, (path, *options), code, words = CASES[case]
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    ran = run("write", path, "out", *options)
+    assert ran.exit_code == code, ran.stderr
+    first, *rest = ran.stderr.strip().splitlines()
+    assert first.startswith("error: ")
     # Only rejects need more than one line.
-    assert all(line.startswith("  ") for line in lines[1:]), result.stderr
-    assert len(lines) == 1 or "rows cannot be written" in lines[0], result.stderr
-    assert not [word for word in words if word not in result.stderr], result.stderr
-    assert "Traceback" not in result.stderr
-    assert not out.exists() or visible_names(out) == []
+    assert not rest or "rows cannot be written" in first, ran.stderr
+    assert all(line.startswith("  ") for line in rest), ran.stderr
+    assert not [word for word in words if word not in ran.stderr], ran.stderr
+    assert not (tmp_path / "out").exists() or visible_names(tmp_path / "out") == []

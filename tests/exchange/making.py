@@ -7,12 +7,11 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.batch import Origin
-from beam_tfrecord.exchange.spill_files import Run, count_bins, footer
+from beam_tfrecord.exchange.merge import Merger
+from beam_tfrecord.exchange.plan import plan_merges
+from beam_tfrecord.exchange.spill_files import Run, count_bins, footer, merge_counts
 from beam_tfrecord.job_batch import JobBatch
 from tests.helpers.records import framed
-
-# Split, place, payload.
-Entry = tuple[str, int, bytes]
 
 
 def write_entries(directory, entries, names, *, shift, name):
@@ -44,6 +43,16 @@ def payloads(path):
         assert data[at : at + 16 + length] == framed(out[-1])
         at += 16 + length
     return out
+
+
+def shards_of(directory, layout, runs):
+    """Merge runs; return the payloads of each shard."""
+    merger = Merger(layout, str(directory))
+    return [
+        payloads(piece.path)
+        for windows in plan_merges(merge_counts(*(run.counts for run in runs)), layout)
+        for piece in merger.merge(windows, [run.path for run in runs])
+    ]
 
 
 def batch_of(values, *, first=0, unit="u", index=0, group=0):

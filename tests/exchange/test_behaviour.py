@@ -1,14 +1,12 @@
 """One suite over every way records travel and every way a pipeline runs: the same bytes."""
 
-from __future__ import annotations
-
 import itertools
 
 import apache_beam as beam
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.exchange import merge, plan, spill, write_steps
+from beam_tfrecord.exchange import merge, plan, write_steps
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.transforms.reading import ReadBatches
 from tests.helpers.datasets import ids, sample_table, shard_hashes, write_parquet
@@ -51,7 +49,7 @@ def expected(parquet, tmp_path_factory):
     """Return the files of an undisturbed job with the given options, written once."""
     known = {}
 
-    def of(**options: object) -> dict[str, str]:
+    def of(**options):
         key = repr(sorted(options.items()))
         if key not in known:
             output = tmp_path_factory.mktemp("expected") / "out"
@@ -98,23 +96,6 @@ def test_every_order_is_the_same_bytes(parquet, tmp_path, expected, name, option
     assert shard_hashes(tmp_path / "out") == expected(**options)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("exchange", ["files", "runner"])
-def test_many_small_runs_give_the_same_bytes(
-    parquet,
-    tmp_path,
-    expected,
-    monkeypatch,
-    exchange,
-):
-    monkeypatch.setattr(write_steps, "run_bytes_of", lambda _: 4096)
-    monkeypatch.setattr(spill, "RUN_BYTES", 4096)
-    write_in_one_way(
-        parquet, tmp_path / "out", ("FnApiRunner", (), exchange, 100, 2**26), **OPTIONS
-    )
-    assert shard_hashes(tmp_path / "out") == expected(**OPTIONS)
-
-
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("fan_in", "options"),
@@ -144,25 +125,6 @@ def test_two_rounds_of_merging_give_the_same_bytes(
     assert len(batches) > 1
     assert all(end - first <= fan_in for first, end in batches)
     assert len(merged) > len(batches)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"key": ["id"]}, {"group": ["id"]}])
-def test_every_split_is_spread_evenly_over_its_shards(parquet, tmp_path, options):
-    out = tmp_path / "out"
-    write_in_one_way(
-        parquet,
-        out,
-        WAYS["one worker"],
-        splits={"a": 0.5, "b": 0.5},
-        shards={"a": 4, "b": 4},
-        **options,
-    )
-    for shards in (bt.Manifest.load(out).splits["a"], bt.Manifest.load(out).splits["b"]):
-        examples = [shard.examples for shard in shards.shards]
-        assert len(examples) == 4
-        assert min(examples) > 0.8 * max(examples)
-    assert sorted(ids(out)) == list(range(3000))
 
 
 def write_copies(output, order, way, **options):

@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from typing import Any
-
 import pyarrow as pa
 import pytest
 
@@ -24,11 +20,10 @@ def block_of(layout, *batches):
 
 
 def by_split(block):
-    assert block.splits is not None
     return [block.split_names[number] for number in block.splits]
 
 
-def rows(columns: dict[str, Any], origin: Origin | None = None) -> Batch:
+def rows(columns, origin=None):
     return Batch(pa.record_batch(columns), origin)
 
 

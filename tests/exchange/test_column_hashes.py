@@ -1,7 +1,5 @@
 """Hashes of keys and groups: equal values have equal ones, whatever their bytes."""
 
-from __future__ import annotations
-
 import struct
 from decimal import Decimal
 
@@ -39,7 +37,7 @@ def floats(width):
     )
 
 
-def columns() -> dict[str, pa.Array]:
+def columns():
     flat = floats(8)
     tensors = pa.fixed_shape_tensor(pa.float32(), [1])
     made = {f"float{8 * width}": floats(width) for width in (2, 4, 8)}

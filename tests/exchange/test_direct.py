@@ -1,13 +1,7 @@
-from __future__ import annotations
-
-from collections.abc import Sequence
-from pathlib import Path
-
 import pytest
 
-from beam_tfrecord.batch import Batch
 from beam_tfrecord.exchange import shard_writers
-from beam_tfrecord.exchange.shard_writers import DirectWriter, Piece
+from beam_tfrecord.exchange.shard_writers import DirectWriter
 from beam_tfrecord.layout import Layout, ShardSpec
 from beam_tfrecord.workdir.job import Job
 from beam_tfrecord.workdir.target import Target
@@ -22,7 +16,7 @@ def job_in(directory, shard_bytes):
     return Job(Target(str(directory)), str(directory), layout=layout)
 
 
-def write(directory: Path, batches: Sequence[Batch], shard_bytes: int) -> list[Piece]:
+def write(directory, batches, shard_bytes):
     writer = DirectWriter(job_in(directory, shard_bytes))
     pieces = [piece for batch in batches for piece in writer.add(batch)]
     pieces += writer.end_group()
@@ -58,12 +52,3 @@ def test_cuts_do_not_depend_on_batches_or_buffers(tmp_path, monkeypatch, step, w
 def test_a_record_larger_than_a_shard_has_one_of_its_own(tmp_path):
     pieces = write(tmp_path, [batch_of([1, 2, 3])], shard_bytes=1)
     assert contents(pieces) == [((0, 0), [1]), ((0, 1), [2]), ((0, 2), [3])]
-
-
-def test_an_unfinished_shard_is_taken_away(tmp_path, monkeypatch):
-    monkeypatch.setattr(shard_writers, "WRITE_BYTES", 1)
-    writer = DirectWriter(job_in(tmp_path, 10**6))
-    assert list(writer.add(batch_of([1, 2]))) == []
-    assert len(list(tmp_path.iterdir())) == 2  # the shard and its index
-    writer.abort()
-    assert list(tmp_path.iterdir()) == []

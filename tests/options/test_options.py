@@ -5,7 +5,6 @@ import inspect
 import re
 from typing import Any
 
-import click
 import pytest
 
 import beam_tfrecord as bt
@@ -15,13 +14,9 @@ from beam_tfrecord.inputs import SOURCES
 from beam_tfrecord.jobs import api
 from beam_tfrecord.options import (
     EXTRACT_OPTIONS,
-    FROM,
     SOURCE_OPTIONS,
     WRITE_OPTIONS,
-    flag_of,
 )
-from beam_tfrecord.options.option import DATAFLOW, FLINK, GENERAL, GROUPS, RUNNER
-from beam_tfrecord.options.runners import RUNNER_OPTIONS
 from beam_tfrecord.options.sources import SourceOptions
 
 # What a function has and a command line says otherwise: its arguments, what follows `--`, and
@@ -30,24 +25,10 @@ NOT_FLAGS = {"inputs", "output", "pipeline_options", "progress"}
 
 
 READERS = {
-    "arrow": bt.ReadFromArrow,
-    "avro": bt.ReadFromAvro,
-    "coco": bt.ReadFromCoco,
-    "csv": bt.ReadFromCsv,
-    "delta": bt.ReadFromDelta,
-    "excel": bt.ReadFromExcel,
-    "iceberg": bt.ReadFromIceberg,
-    "images": bt.ReadFromImages,
-    "json": bt.ReadFromJson,
-    "numpy": bt.ReadFromNumpy,
-    "orc": bt.ReadFromOrc,
-    "parquet": bt.ReadFromParquet,
-    "sql": bt.ReadFromSql,
-    "tfrecord": bt.ReadFromTFRecord,
-    "webdataset": bt.ReadFromWebDataset,
+    name.removeprefix("ReadFrom").lower(): getattr(bt, name)
+    for name in bt.__all__
+    if name.startswith("ReadFrom")
 }
-
-
 OF_SOURCES = {field.name for field in dataclasses.fields(SourceOptions)}
 
 
@@ -100,21 +81,6 @@ def test_source_options_are_fields_with_the_same_defaults():
             if not (default == option.default or (not default and not option.default)):
                 differing.append((option.flag, kind))
     assert differing == []
-
-
-def types_of_keywords(function):
-    """Return the types of keyword arguments as they are written."""
-    return {
-        name: parameter.annotation
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name not in NOT_FLAGS
-    }
-
-
-def test_functions_agree_about_the_types_of_keywords():
-    types = types_of_keywords(api.write)
-    assert types_of_keywords(api.plan) == types
-    assert types_of_keywords(api.extract).items() <= types.items()
 
 
 # What a reader has and its source does not, and the reverse: which rows it selects, size of a
@@ -188,32 +154,6 @@ def test_every_keyword_is_documented(function, options):
     assert {*documented} >= OF_SOURCES
 
 
-def test_every_source_option_says_which_sources_have_it():
-    names = {"csv": "CSV", "parquet": "Parquet", "sql": "SQL", "images": "images", "numpy": "NumPy"}
-    names |= {"delta": "Delta Lake", "iceberg": "Iceberg", "excel": "Excel"}
-    names |= {
-        "json": "JSON",
-        "tfrecord": "TFRecord",
-        "arrow": "Arrow",
-        "orc": "ORC",
-        "avro": "Avro",
-        "coco": "images",
-    }
-    for option in SOURCE_OPTIONS:
-        for kind in sources_of(option):
-            where = f"{option.group.lower()} {option.help.lower()}"
-            assert names.get(kind, kind).lower() in where, option.flag
-
-
-ALL_OPTIONS = (*WRITE_OPTIONS, *SOURCE_OPTIONS, *RUNNER_OPTIONS)
-
-
-def test_every_option_has_a_group_and_about_ten_are_common():
-    assert {option.group for option in ALL_OPTIONS} == {*GROUPS} - {GENERAL}
-    assert {option.group for option in RUNNER_OPTIONS} == {RUNNER, DATAFLOW, FLINK}
-    assert 8 <= sum(option.common for option in ALL_OPTIONS) <= 16
-
-
 def test_write_and_plan_have_the_same_flags():
     def flags(name):
         own = {"--json", "--dry-run", "--detach"}
@@ -223,20 +163,3 @@ def test_write_and_plan_have_the_same_flags():
     assert {"--split", "--shard-size", "--no-shuffle", "--map", "--null", "--union"} <= flags(
         "write"
     )
-
-
-def test_schema_has_the_flags_of_the_sources():
-    flags = {
-        flag
-        for parameter in cli.commands["schema"].params
-        if isinstance(parameter, click.Option)
-        for flag in parameter.opts
-    }
-    general = {"--quiet", "--verbose", "--log-file", "--debug", "--help-all", "--source-option"}
-    assert flags == {FROM.flag, *general, *(option.flag for option in SOURCE_OPTIONS)}
-
-
-def test_flag_of_a_keyword():
-    assert flag_of("from_") == "--from"
-    assert flag_of("null_words") == "--null"
-    assert flag_of("escape") == "escape"

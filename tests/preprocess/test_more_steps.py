@@ -1,16 +1,12 @@
 """The other steps, on CSV without splits: their values, and what missing ones become."""
 
-from __future__ import annotations
-
 import math
 import warnings
-from typing import Any
 
 import numpy as np
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.cli.main import cli
 from tests.helpers.cli_stand_ins import run
 from tests.helpers.lazy import Lazy
 
@@ -37,7 +33,7 @@ STEPS = [
 ]
 
 
-def text(value: Any) -> str:
+def text(value):
     return "" if value is None else "nan" if value != value else str(value)
 
 
@@ -148,8 +144,3 @@ def test_out_of_vocabulary(rows):
     assert rows["bare"] == [0, -1, None, 0, -1, -1, -1, 0]
     a, b, none = [1.0, 0.0], [0.0, 1.0], [0.0, 0.0]
     assert rows["hot"] == [a, b, none, a, none, none, b, a]
-
-
-def test_flags_are_those_of_both_commands():
-    flags = {flag for option in cli.commands["plan"].params for flag in option.opts}
-    assert {"--transform", "--step", "--transform-fn", "--fit", "--raw-too"} <= flags

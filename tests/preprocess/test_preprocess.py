@@ -1,9 +1,5 @@
 """`Preprocess` in pipelines of one's own, with functions of one's own, and fitted ones anew."""
 
-from __future__ import annotations
-
-import json
-import tempfile
 import warnings
 from typing import Any
 
@@ -15,11 +11,9 @@ import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
 import beam_tfrecord as bt
-from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
-from beam_tfrecord.preprocess.request import make_plan, make_request
-from beam_tfrecord.preprocess.tft_conversion import adapter_config, tensor_columns, tensors
+from beam_tfrecord.errors import DataError, UsageError
 from tests.helpers.lazy import Lazy
-from tests.preprocess.made_rides import CITIES, ROWS, rides, write_rides
+from tests.preprocess.made_rides import ROWS, rides, write_rides
 
 tf = Lazy("tensorflow")
 tft = Lazy("tensorflow_transform")
@@ -104,17 +98,6 @@ def test_rows_are_in_the_split_they_would_be_in_without_it(composed, source, tmp
         assert ids[0]
 
 
-def test_the_saved_function_opens_and_names_its_vocabulary(composed):
-    output = tft.TFTransformOutput(str(composed))
-    train = bt.load(composed, split="train", columns=["id"]).arrow()["id"].to_pylist()
-    seen = {rides()["city"][row].as_py() for row in train} - {None, ""}
-    assert {*CITIES} <= seen
-    assert set(output.vocabulary_by_name("cities")) == {city.encode() for city in seen}
-    spec = output.transformed_feature_spec()
-    assert spec["both"] == tf.io.FixedLenFeature([2], tf.float32)
-    assert spec["city"] == tf.io.VarLenFeature(tf.int64)
-
-
 def write(source, out, **options):
     bt.write(source, out, splits=SPLITS, transform=STEPS, **options)
     return out
@@ -125,29 +108,6 @@ def written(source, tmp_path_factory):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return write(source, tmp_path_factory.mktemp("written") / "out")
-
-
-def test_many_workers_and_other_pieces_make_the_same_files(written, tmp_path):
-    """The same rows, cut otherwise, by several workers: every file is the same, the model too."""
-    parts = tmp_path / "rides.parquet"
-    pq.write_table(rides(), parts, row_group_size=70)
-    workers = ["--direct_running_mode=multi_threading", "--direct_num_workers=2"]
-    out = write(parts, tmp_path / "out", pipeline_options=workers)
-    assert hashes(out) == hashes(written)
-
-
-def test_the_portable_job_service_makes_the_same_files(source, written, tmp_path):
-    options = ["--job_endpoint=embed", "--environment_type=LOOPBACK"]
-    out = write(source, tmp_path / "out", runner="portable", pipeline_options=options)
-    assert hashes(out) == hashes(written)
-
-
-def test_the_same_call_again_does_nothing(source, written):
-    before = (written / "manifest.json").stat().st_mtime_ns
-    write(source, written)
-    assert (written / "manifest.json").stat().st_mtime_ns == before
-    with pytest.raises(UsageError, match="already holds another dataset"):
-        bt.write(source, written, splits=SPLITS, transform=STEPS[:1])
 
 
 def test_a_fitted_function_is_used_anew_without_fitting(written, tmp_path):
@@ -227,38 +187,3 @@ def test_rows_of_other_beam_code_with_a_schema():
         )
         found = batches | bt.ToRows()
         assert_that(found, equal_to([{"a": -1.0, "b": "x"}, {"a": 1.0, "b": None}]))
-
-
-def test_nothing_to_preprocess():
-    with pytest.raises(BeamTFRecordError, match="Preprocess needs steps, a function or"):
-        bt.Preprocess()
-
-
-def test_notes_tell_the_steps(written):
-    notes = json.loads(
-        (written / "transform_fn" / "assets.extra" / "beam_tfrecord.json").read_text()
-    )
-    assert notes["steps"] == STEPS
-    assert notes["unchanged"] == sorted(
-        set(rides().column_names) - {"fare", "seconds", "city", "pair"}
-    )
-
-
-def test_a_batch_without_any_value_has_a_place_for_one():
-    """A function that drops the second axis of a column works on such a batch too."""
-    data = pa.record_batch({"a": pa.array([None, None], pa.float64()), "b": [["x"], ["y", "z"]]})
-    columns = tensor_columns(data.schema)
-    found = tensors(data, columns, tensor_adapter.TensorAdapter(adapter_config(columns)))
-    assert found["a"].dense_shape.numpy().tolist() == [2, 1]
-    assert tf.squeeze(tf.sparse.to_dense(found["a"]), 1).shape == [2]
-    assert tf.sparse.to_dense(found["b"]).numpy().tolist() == [[b"x", b""], [b"y", b"z"]]
-
-
-def test_a_function_that_is_traced_leaves_nothing_behind(source, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    make_plan(
-        make_request(lambda inputs: {"city": tft.compute_and_apply_vocabulary(inputs["city"])}),
-        pq.read_schema(source),
-    )
-    assert list(tmp_path.iterdir()) == []

@@ -34,15 +34,6 @@ def test_other_steps_afterwards_do_not(tmp_path):
     assert saved(tmp_path, "city", b"Oslo\n", VOCABULARY, {"op": "log1p"}) is None
 
 
-def test_the_last_of_two_vocabularies_counts(tmp_path):
-    assert saved(tmp_path, "city_2", b"1\n0\n", VOCABULARY, ONE_HOT) == ["1", "0"]
-
-
-def test_a_column_whose_name_is_no_file_name(tmp_path):
-    found = saved(tmp_path, "column_1_a_b", b"Oslo\n", VOCABULARY, column="a/b")
-    assert found == ["Oslo"]
-
-
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_large_vocabulary_stays_out(tmp_path, more):
     words = [f"w{number}" for number in range(MAX_CATEGORIES + more)]

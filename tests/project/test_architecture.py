@@ -40,10 +40,6 @@ def below(room, edges):
     return direct.union(*(below(b, edges) for b in direct))
 
 
-def test_the_page_is_short():
-    assert len(PAGE.splitlines()) <= 120
-
-
 def test_the_drawing_has_every_room_and_no_arrow_that_the_code_has_not():
     edges, found = drawn(), imports()
     rooms = {*found}.union(*found.values())

@@ -44,8 +44,6 @@ def backend(monkeypatch):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     spec = importlib.util.spec_from_file_location("backend", ROOT / "build_backend" / "backend.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     for kind in ("wheel", "editable"):
@@ -91,16 +89,8 @@ def test_a_wheel_of_a_named_platform_is_built_with_zig(backend, monkeypatch, mac
     assert backend.get_requires_for_build_wheel() == ["from setuptools"]
 
 
-def test_a_processor_that_zig_is_not_known_for_needs_a_compiler(backend, monkeypatch):
-    monkeypatch.setenv("_PYTHON_HOST_PLATFORM", "linux-riscv64")
-    with pytest.raises(SystemExit, match="there is no C compiler: install gcc or clang"):
-        backend.get_requires_for_build_wheel()
-
-
 def test_windows_is_refused_in_one_line(backend, monkeypatch):
     monkeypatch.setattr(sys, "platform", "win32")
-    assert backend.__spec__ is not None
-    assert backend.__spec__.loader is not None
     with pytest.raises(SystemExit, match=r"^beam-tfrecord runs on Linux and macOS; on Windows"):
         backend.__spec__.loader.exec_module(backend)
     importing = "import sys; sys.platform = 'win32'; import beam_tfrecord"
@@ -134,13 +124,6 @@ def test_without_the_headers_of_python_one_line_names_their_package(backend, tmp
             f"beam-tfrecord cannot be built: {tmp_path}/Python.h is missing: install the headers "
             "of Python (Debian, Ubuntu: python3-dev; Fedora, RHEL: python3-devel)"
         )
-
-
-def test_no_compiler_and_no_ziglang_is_one_line_too(backend, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(backend.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SystemExit, match=r"install gcc or clang, or 'ziglang>=0\.13' beside"):
-        backend.build_wheel(str(tmp_path))
 
 
 def build_wheel(tmp_path, **environment):

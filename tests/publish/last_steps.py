@@ -1,7 +1,5 @@
 """The last step of a job, taken out of it so that it can be tried any number of times."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os
@@ -127,7 +125,7 @@ def step_of(make, output, monkeypatch):
     return step
 
 
-def files(directory: Path) -> dict[str, bytes]:
+def files(directory):
     """Return all files but ``job.json``, which tells of the try."""
     return {
         path.relative_to(directory).as_posix(): path.read_bytes()

@@ -37,6 +37,7 @@ def killed(tmp_path):
 
 
 def test_another_job_removes_all_of_it(killed):
+    (killed / "labels.txt").write_text("cat")
     clear_leftovers(Target(str(killed)))
     assert os.listdir(killed) == ["notes.txt"]
 
@@ -49,16 +50,12 @@ def test_the_same_job_takes_its_shards_back(killed):
     assert (directory / "shard-1").read_text() == "shard 1"
 
 
-def test_a_file_that_only_has_the_name_of_a_shard_to_come_stays(killed):
-    (killed / NEW[1]).write_text("shard x")
+def test_files_of_others_that_have_names_of_ours_stay(killed):
+    theirs = {NEW[0]: "put there since", NEW[1]: "shard x", "labels.txt": "dog"}
+    for name, text in theirs.items():
+        (killed / name).write_text(text)
     clear_leftovers(Target(str(killed)))
-    assert (killed / NEW[1]).read_text() == "shard x"
-
-
-def test_a_file_of_another_size_than_the_shard_stays(killed):
-    (killed / NEW[0]).write_text("put there since")
-    clear_leftovers(Target(str(killed)))
-    assert (killed / NEW[0]).read_text() == "put there since"
+    assert {name: (killed / name).read_text() for name in theirs} == theirs
 
 
 def test_nothing_outside_is_touched(killed, tmp_path_factory):
@@ -79,30 +76,6 @@ def test_a_note_that_is_not_whole_is_no_obstacle(killed):
     assert not (killed / ".tmp-0a").exists()
 
 
-def test_what_was_written_beside_the_shards_goes_too(killed):
-    (killed / "labels.txt").write_text("cat")
-    clear_leftovers(Target(str(killed)))
-    assert os.listdir(killed) == ["notes.txt"]
-
-
-def test_a_file_of_that_name_that_says_something_else_stays(killed):
-    (killed / "labels.txt").write_text("dog")
-    clear_leftovers(Target(str(killed)))
-    assert visible_names(killed) == ["labels.txt", "notes.txt"]
-
-
-def test_shards_of_every_try_go(killed):
-    directory = killed / ".tmp-0a"
-    again = tuple((f"again-{n}", NEW[n], len(f"shard {n}")) for n in range(2))
-    for temporary, _, nbytes in again:
-        (directory / temporary).write_text("s" * nbytes)
-    Note(again, (), frozenset()).after(Note.load(str(directory))).save(str(directory))
-    clear_leftovers(Target(str(killed)), keep=str(directory))
-    assert visible_names(killed) == ["notes.txt"]
-    assert (directory / "shard-0").read_text() == "shard 0"
-    assert (directory / "again-0").read_text() == "sssssss"
-
-
 def test_what_tries_before_have_named_otherwise_goes_and_what_is_not_theirs_stays(
     killed,
 ):
@@ -112,14 +85,6 @@ def test_what_tries_before_have_named_otherwise_goes_and_what_is_not_theirs_stay
     note = Note(only, (), frozenset()).after(Note.load(directory))
     remove_replaced(Target(str(killed)), note, {OLD}, lambda: None)
     assert visible_names(killed) == [OLD, NEW[1], "notes.txt"]
-
-
-def test_what_tries_before_have_written_otherwise_goes(killed):
-    directory = str(killed / ".tmp-0a")
-    (killed / "labels.txt").write_text("cat")
-    note = Note((), (("labels.txt", "0" * 16),), frozenset()).after(Note.load(directory))
-    remove_replaced(Target(str(killed)), note, set(), lambda: None)
-    assert not (killed / "labels.txt").exists()
 
 
 def test_a_job_that_is_publishing_is_spared_and_one_that_may_be_at_work(killed):

@@ -161,24 +161,6 @@ def write_rows(source, output, **options):
         )
 
 
-@pytest.mark.slow
-def test_a_sink_clears_what_a_dead_one_has_left(trips, tmp_path, monkeypatch):
-    output = tmp_path / "out"
-    write_rows(Path(trips), output, shards=5)
-    step = step_of(
-        lambda output: write_rows(Path(trips), output, shards=3, overwrite=True),
-        output,
-        monkeypatch,
-    )
-    step.begin()
-    with killed_before(output / "data-00001-of-00003.tfrecord"):
-        step.try_once()
-    assert len(list(output.glob("*.tfrecord"))) == 6
-    write_rows(Path(trips), output, shards=3, overwrite=True)
-    assert len(list(output.glob("*.tfrecord"))) == 3
-    assert bt.verify(output).faults == ()
-
-
 def test_shards_of_every_try_are_cleared_away(step, trips, monkeypatch):
     with killed_before(step.output / "manifest.json"):
         step.try_once()

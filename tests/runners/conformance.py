@@ -1,7 +1,5 @@
 """The jobs that must come out the same on every runner, and what coming out the same means."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib
@@ -168,18 +166,17 @@ def small_groups(monkeypatch):
     monkeypatch.setattr(compose, "ReadBatches", reader)
 
 
-def result_of(job, output, runner, *, flags=(), beam=()):
+def result_of(job, output, runner, *, beam=()):
     """Run a job from the directory of its inputs.
 
     Args:
         job: What to run.
         output: A directory that is not there.
         runner: For ``--runner``.
-        flags: Further flags of ours.
         beam: Beam's options.
     """
     words = [str(output) if word == "OUT" else word for word in job.words]
-    ran = run("write", *words, "--runner", runner, *flags, "--", *beam)
+    ran = run("write", *words, "--runner", runner, "--", *beam)
     lines = (line for line in ran.stderr.splitlines() if line.startswith(("error:", "warning:")))
     return Result(
         ran.exit_code, tuple(line.replace(str(output), "OUT") for line in lines), _files(output)

@@ -1,12 +1,9 @@
 """What the tests of Dataflow share: a bucket and a service on loopback, and a command on them."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools
 import os
-from collections.abc import Iterator
 
 import pytest
 
@@ -64,7 +61,7 @@ class Cloud:
         below = f"{self.bucket}/{directory}/"
         return {entry.path.removeprefix(below) for entry in list_files(below.rstrip("/"))}
 
-    def texts(self) -> Iterator[bytes]:
+    def texts(self):
         """Yield all that is in the bucket but the input and the packages."""
         for entry in list_files(self.bucket):
             if "/in/" not in entry.path and not entry.path.endswith(".whl"):

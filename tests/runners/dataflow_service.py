@@ -5,8 +5,6 @@ read from where its client staged it: the pipeline and the packages, out of the 
 else of the process that submitted it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import http.server
@@ -211,8 +209,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 _BELOW = r"/v1b3/projects/(?P<project>[^/]+)/locations/(?P<location>[^/]+)/"
-
-Answer = tuple[int, dict[str, Any]]
 
 
 def _told(job):

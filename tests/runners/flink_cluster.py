@@ -1,7 +1,5 @@
 """A real Flink cluster for tests, started by `pipelines/flink/up` and ended with all it started."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json
@@ -13,7 +11,6 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import beam_tfrecord as bt
 
@@ -67,7 +64,7 @@ class Cluster:
         with urllib.request.urlopen(f"http://{self.master}{path}", timeout=5) as answer:
             return json.load(answer)
 
-    def jobs(self) -> list[dict[str, Any]]:
+    def jobs(self):
         """Return all jobs, the last one last."""
         return sorted(self.get("/v1/jobs/overview")["jobs"], key=lambda job: job["start-time"])
 

@@ -4,8 +4,6 @@ Beam's streams between a runner and its workers may be flushed by time as well a
 lost then shows only where a bundle emits, or a runner sends, for longer than such a limit.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import itertools
@@ -13,7 +11,6 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -44,7 +41,7 @@ _BUSY = 4_000
 class Emit(beam.DoFn):
     """Emit numbered elements for some seconds without a pause, and note how many they were."""
 
-    def __init__(self, directory: Path, seconds: float) -> None:
+    def __init__(self, directory, seconds):
         self._directory = directory
         self._seconds = seconds
 
@@ -63,10 +60,10 @@ class Emit(beam.DoFn):
 class Note(beam.DoFn):
     """Note the elements that arrive, in a file for each bundle."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         self._directory = directory
 
-    def start_bundle(self) -> None:
+    def start_bundle(self):
         """Begin with none."""
         self._arrived = []
 
@@ -74,7 +71,7 @@ class Note(beam.DoFn):
         """Take one."""
         self._arrived.append(text)
 
-    def finish_bundle(self) -> None:
+    def finish_bundle(self):
         """Write them down."""
         self._directory.mkdir(exist_ok=True)
         path = self._directory / uuid.uuid4().hex
@@ -162,7 +159,7 @@ def _build(pipeline, directory, seconds):
         )
 
 
-def _arrived(directory: Path) -> Iterator[tuple[str, collections.Counter[str]]]:
+def _arrived(directory):
     for noted in sorted(directory.glob("arrived *")):
         lines = itertools.chain.from_iterable(
             path.read_text().splitlines() for path in noted.iterdir()

@@ -1,7 +1,5 @@
 """`beam-tfrecord-boot`: the container contract without a container."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -40,10 +38,10 @@ def supervised(tmp_path, worker):
     return str(path)
 
 
-def started(tmp_path: Path, worker: str, **options: object) -> subprocess.Popen[bytes]:
+def started(tmp_path, worker, **options):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), boot.GRACE_S: "1"}
     command = [sys.executable, supervised(tmp_path, worker)]
-    return subprocess.Popen(command, env=environment, **options)  # type: ignore[call-overload,no-any-return]
+    return subprocess.Popen(command, env=environment, **options)
 
 
 def test_words_of_java_and_of_the_worker_pool_are_understood():

@@ -1,7 +1,5 @@
 """Every job on every runner: the same files, rejects, exit code and error line."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -3,7 +3,6 @@
 import json
 import signal
 
-import beam_tfrecord as bt
 from tests.helpers.marks import needs
 from tests.runners.flink_cluster import (
     SPLIT,
@@ -68,18 +67,6 @@ def test_a_module_that_workers_lack_is_one_line(cluster, tmp_path):
     assert cluster.jobs()[-1]["state"] == "CANCELED"
 
 
-def test_a_module_and_its_neighbour_are_sent(cluster, tmp_path):
-    (tmp_path / "few.csv").write_text("id\n1\n2\n")
-    (tmp_path / "mine.py").write_text(
-        "import beside\ndef double(row):\n    return {'id': beside.twice(row['id'])}\n"
-    )
-    (tmp_path / "beside.py").write_text("def twice(number):\n    return 2 * number\n")
-    words = ("few.csv", "out", "--map", "mine:double", *cluster.arguments)
-    code, said = finish(start_writing(*words, cwd=tmp_path))
-    assert code == 0, said
-    assert sorted(row["id"] for row in bt.load(tmp_path / "out").rows()) == [2, 4]
-
-
 def test_ctrl_c_cancels_the_job_and_the_same_command_goes_on(cluster, trips, gate, tmp_path):
     words = (str(trips), "out", *SPLIT, *gate.words, *cluster.arguments)
     writing = start_writing(*words, cwd=tmp_path)
@@ -127,15 +114,6 @@ def test_a_detached_job_ends_by_itself(cluster, trips, expected, tmp_path):
     wait_for((tmp_path / "out" / "manifest.json").exists, what="the dataset is there")
     assert data_of(tmp_path / "out") == expected
     wait_for(lambda: leftovers(tmp_path / "out") == [], what="nothing is left")
-
-
-def test_a_worker_command_that_does_not_start_is_one_line(cluster, trips, tmp_path):
-    words = (str(trips), "out", *cluster.arguments, "--worker-command", "/no/such/boot")
-    code, said = finish(start_writing(*words, cwd=tmp_path))
-    assert code == 2
-    assert (
-        "error: cannot run the worker command '/no/such/boot' (no such file or directory)" in said
-    )
 
 
 def test_down_leaves_no_process(tmp_path):

@@ -1,7 +1,5 @@
 """What is checked before a job is handed to Flink: each fault is one line that says what to do."""
 
-from __future__ import annotations
-
 import argparse
 import http.server
 import json
@@ -146,44 +144,36 @@ def test_a_cluster_without_room_is_refused(flink, path, change, message):
         flink_cluster.room_of(flink[0])
 
 
+def test_addresses_are_taken_as_people_write_them():
+    for text in ("localhost:8081", "http://localhost:8081", "http://localhost:8081/"):
+        assert parse_address(text, "--flink-master") == "localhost:8081"
+    for text in ("localhost", ":8081", "localhost:port", "http://"):
+        with pytest.raises(UsageError, match=r"--flink-master .* is not an address: write HOST:PO"):
+            parse_address(text, "--flink-master")
+
+
 @pytest.mark.parametrize(
-    "text", ["localhost:8081", "http://localhost:8081", "http://localhost:8081/"]
+    ("endpoint", "name", "message"),
+    [
+        (None, None, r"org\.apache\.beam:beam-runners-flink-1\.19-job-server:"),
+        ("localhost:1", None, "cannot reach the job server at localhost:1: start it"),
+        (None, "missing/no.jar", r"there is no job server '.*no\.jar': correct"),
+        (None, "beam-runners-flink-1.20-job-server-2.77.0.jar", r"is for Flink 1\.20, but the cl"),
+    ],
 )
-def test_addresses_are_taken_as_people_write_them(text):
-    assert parse_address(text, "--flink-master") == "localhost:8081"
-
-
-@pytest.mark.parametrize("text", ["localhost", ":8081", "localhost:port", "http://"])
-def test_what_is_no_address_is_refused(text):
-    with pytest.raises(UsageError, match=r"--flink-master .* is not an address: write HOST:PORT"):
-        parse_address(text, "--flink-master")
-
-
-def test_without_a_job_server_it_says_what_to_fetch():
-    with pytest.raises(UsageError, match=r"org\.apache\.beam:beam-runners-flink-1\.19-job-server:"):
-        flink_cluster.check_job_server(None, None, "1.19.3")
-
-
-def test_a_job_server_that_is_not_there_is_told():
-    with pytest.raises(UsageError, match="cannot reach the job server at localhost:1: start it"):
-        flink_cluster.check_job_server("localhost:1", None, "1.19.3")
-    with pytest.raises(UsageError, match=r"there is no job server '/no/such\.jar': correct"):
-        flink_cluster.check_job_server(None, "/no/such.jar", "1.19.3")
-
-
-def test_a_job_server_for_another_flink_is_refused(tmp_path):
-    jar = tmp_path / "beam-runners-flink-1.20-job-server-2.77.0.jar"
-    jar.write_bytes(b"")
-    with pytest.raises(UsageError, match=r"is for Flink 1\.20, but the cluster is 1\.19\.3"):
-        flink_cluster.check_job_server(None, str(jar), "1.19.3")
+def test_a_job_server_that_does_not_suit_is_told(tmp_path, endpoint, name, message):
+    jar = tmp_path / name if name else None
+    if jar and jar.parent.exists():
+        jar.write_bytes(b"")
+    with pytest.raises(UsageError, match=message):
+        flink_cluster.check_job_server(endpoint, str(jar) if jar else None, "1.19.3")
 
 
 def test_a_missing_java_is_told(tmp_path, monkeypatch):
-    jar = tmp_path / "server.jar"
-    jar.write_bytes(b"")
+    (tmp_path / "server.jar").write_bytes(b"")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="there is no java on this machine: install a Java"):
-        flink_cluster.check_job_server(None, str(jar), "1.19.3")
+        flink_cluster.check_job_server(None, str(tmp_path / "server.jar"), "1.19.3")
 
 
 def program(path, text):

@@ -40,7 +40,7 @@ def test_workers_get_paths_in_full(tmp_path, monkeypatch):
     (tmp_path / "names.txt").write_text("a\nb\n")
 
     def sent(source):
-        return source.to_send()[0]  # type: ignore[attr-defined]
+        return source.to_send()[0]
 
     paths = sent(Csv(["in/*.csv", "gs://lake/x.csv", "file:///data/y.csv"])).paths
     assert paths == (f"{tmp_path}/in/*.csv", "gs://lake/x.csv", "/data/y.csv")

@@ -1,7 +1,5 @@
 """A pipeline of one's own that fails: one short traceback, which ends at the user's line."""
 
-from __future__ import annotations
-
 import logging
 import traceback
 from collections.abc import Iterator

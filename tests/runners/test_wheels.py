@@ -2,8 +2,6 @@
 
 import csv
 import io
-import os
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -41,25 +39,6 @@ def here(tmp_path, monkeypatch):
 def names(wheel):
     with zipfile.ZipFile(wheel) as archive:
         return set(archive.namelist())
-
-
-@pytest.mark.slow
-def test_pip_installs_it_and_it_runs_from_there(tmp_path):
-    pytest.importorskip("pip")
-    target = tmp_path / "target"
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([*pip, "--target", target, wheels.package_wheel()], check=True)
-    (about,) = target.glob("beam_tfrecord-*.dist-info")
-    assert (about / "METADATA").read_text().startswith("Metadata-Version: ")
-    ran = subprocess.run(
-        [sys.executable, "-c", "import beam_tfrecord.native as native; print(native.__file__)"],
-        env={**os.environ, "PYTHONPATH": str(target)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert ran.stdout.startswith(str(target / "beam_tfrecord" / "native"))
 
 
 def test_it_holds_what_runs_and_no_sources_of_the_kernel():
@@ -101,8 +80,6 @@ def test_a_users_module_and_package_become_wheels(here):
     (here / "wheel_package" / "inner.py").write_text("")
     module = wheels.module_wheel("wheel_rows")
     package = wheels.module_wheel("wheel_package.inner")
-    assert module is not None
-    assert package is not None
     assert "wheel_rows.py" in names(module)
     assert {"wheel_package/__init__.py", "wheel_package/inner.py"} <= names(package)
     (here / "wheel_rows.py").write_text("FACTOR = 3\n")

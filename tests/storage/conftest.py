@@ -1,16 +1,16 @@
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
 import gc
 import itertools
 import os
+import threading
 from importlib.util import find_spec
 
 import pytest
 
 from beam_tfrecord import storage
+from beam_tfrecord.errors import TargetExists
 from beam_tfrecord.storage import azure, gcs, objects, s3
 from tests.helpers.emulators.proxy import Faults, failing_proxy
 from tests.helpers.emulators.servers import (
@@ -137,6 +137,27 @@ def empty_bucket(scheme, endpoints, monkeypatch):
         azure.client().create_container(bucket)
     faults.clear()
     return Store(f"{scheme}://{bucket}", faults, {**os.environ, **environment})
+
+
+def contend(path, rounds):
+    """Let three threads take a lease; return how often two had it, and how often one did."""
+    together, holders, taken = [], [], []
+
+    def work(number):
+        for _ in range(rounds):
+            with contextlib.suppress(TargetExists), storage.lease(path):
+                holders.append(number)
+                if len(holders) > 1:
+                    together.append(number)
+                holders.remove(number)
+                taken.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return len(together), len(taken)
 
 
 def put_if_absent(path, data):

@@ -1,17 +1,12 @@
 """Whole jobs on object stores: the same files as on a local disk, and the same guarantees."""
 
-from __future__ import annotations
-
 import dataclasses
-import io
 import itertools
 import json
 import subprocess
 import time
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
@@ -22,6 +17,7 @@ from beam_tfrecord.storage.object_lease import this_process
 from beam_tfrecord.storage.objects import ObjectWriter
 from tests.helpers import warm
 from tests.helpers.cli_stand_ins import run
+from tests.helpers.formats import FORMATS
 from tests.storage.conftest import give_up_soon
 from tests.storage.made_inputs import SUFFIXES, made
 
@@ -29,28 +25,16 @@ ROWS = 900
 SPLITS = {"train": 0.8, "test": 0.2}
 
 
-def slow(value: str) -> Any:
+def slow(value):
     return pytest.param(value, marks=pytest.mark.slow)
 
 
-def csv_of(part: int) -> bytes:
-    rows = range(part * ROWS // 3, (part + 1) * ROWS // 3)
-    return b"id,name\n" + b"".join(b"%d,n%d\n" % (row, row * row) for row in rows)
-
-
-def parquet_of(part: int) -> bytes:
-    rows = range(part * ROWS // 3, (part + 1) * ROWS // 3)
-    table = pa.table({"id": list(rows), "name": [f"n{row * row}" for row in rows]})
-    sink = io.BytesIO()
-    pq.write_table(table, sink, row_group_size=100)
-    return sink.getvalue()
-
-
 def make_input(root, kind="csv"):
-    data = {"csv": csv_of, "parquet": parquet_of}[kind]
+    storage.make_directory(f"{root}/in")
     for part in range(3):
-        storage.make_directory(f"{root}/in")
-        storage.put(f"{root}/in/{part}.{kind}", data(part))
+        rows = range(part * ROWS // 3, (part + 1) * ROWS // 3)
+        table = pa.table({"id": list(rows), "name": [f"n{row * row}" for row in rows]})
+        storage.put(f"{root}/in/{part}.{kind}", FORMATS[f".{kind}"](table))
     # Other tools' temporary files, and files of other kinds.
     storage.make_directory(f"{root}/in/_tmp")
     storage.put(f"{root}/in/_tmp/0.{kind}", b"x")
@@ -202,7 +186,8 @@ def test_the_same_job_again_writes_nothing(store):
 def test_an_edited_input_is_not_the_same(store):
     inputs, out = make_input(store.url), f"{store.url}/out"
     bt.write(inputs, out)
-    storage.put(f"{inputs}/0.csv", csv_of(0).replace(b"n81", b"m81"))
+    data = storage.read_bytes(f"{inputs}/0.csv")
+    storage.put(f"{inputs}/0.csv", data.replace(b"n81", b"m81"))
     with pytest.raises(TargetExists, match="was edited"):
         bt.write(inputs, out)
 

@@ -140,8 +140,6 @@ def test_an_upload_cut_by_a_kill_is_never_an_object(store, small_parts):
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    assert process.stdout is not None
-    assert process.stdin is not None
     assert process.stdout.readline() == b"under way\n"
     process.kill()
     process.wait()

@@ -103,7 +103,6 @@ def test_a_file_of_another_version_than_was_listed_is_not_opened(store):
     path = f"{store.url}/f"
     storage.put(path, b"old")
     listed = storage.status(path)
-    assert listed is not None
     with storage.open_read(path, version=listed.version) as file:
         assert file.read() == b"old"
     storage.put(path, b"new")

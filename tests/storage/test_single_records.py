@@ -1,14 +1,11 @@
 """Rows by number from object stores: few requests, one version of each, errors of one line."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import os
 import pickle
 import random
 import subprocess
 import sys
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -52,7 +49,7 @@ def reads(store):
     return found
 
 
-def ids(rows: Any) -> list[int]:
+def ids(rows):
     return rows["id"].to_pylist()
 
 

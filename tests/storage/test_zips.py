@@ -1,7 +1,5 @@
 """Members of zip files as files: their bytes, jumps in them, damage, and bounds of memory."""
 
-from __future__ import annotations
-
 import io
 import os
 import random

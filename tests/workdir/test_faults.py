@@ -1,16 +1,10 @@
-from __future__ import annotations
-
 import errno
-import functools
 import os
-import pickle
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import (
-    BeamTFRecordError,
     DataError,
     LeaseLost,
     RejectedRows,
@@ -36,11 +30,6 @@ def halves(number):
 
 def breaks(number):
     yield 1 // number
-
-
-def test_what_a_step_yields_goes_through(tmp_path):
-    assert list(Guarded(halves, str(tmp_path))(8)) == [4, 4]
-    assert recorded_fault(str(tmp_path)) is None
 
 
 def test_an_error_ends_the_step_without_an_error_and_is_found_again(tmp_path):
@@ -122,7 +111,7 @@ def test_the_launcher_finds_the_line_in_the_traces_of_a_runner():
 
 def test_memory_faults_are_known_in_whatever_beam_makes_of_them():
     wrapped = RuntimeError("_ArrayMemoryError: Unable to allocate [while running 'Spill']")
-    wrapped._tagged_with_step = True  # type: ignore[attr-defined]
+    wrapped._tagged_with_step = True
     wrapped.__context__ = MemoryError()
     refused = RuntimeError("can't start new thread")
     for error in (wrapped, refused, OSError(errno.ENOMEM, "Cannot allocate memory")):
@@ -135,33 +124,6 @@ def test_of_several_errors_the_first_by_text_is_found(tmp_path):
     for text in ("b", "a", "c"):
         record_fault(str(tmp_path), DataError(text))
     assert str(recorded_fault(str(tmp_path))) == "a"
-
-
-def test_threads_record_faults_at_the_same_time(tmp_path):
-    errors = [DataError(str(number)) for number in range(200)]
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(functools.partial(record_fault, str(tmp_path)), errors))
-    assert len(list(tmp_path.glob("fault-*"))) == 200
-    assert (tmp_path / "stopped").exists()
-
-
-def test_an_error_of_unknown_kind_is_still_ours(tmp_path):
-    class Odd(BeamTFRecordError):
-        pass
-
-    record_fault(str(tmp_path), Odd("x"))
-    assert type(recorded_fault(str(tmp_path))) is BeamTFRecordError
-
-
-def test_without_a_directory_nothing_is_written():
-    with pytest.raises(SchemaConflict):
-        list(Guarded(halves, None)(7))
-    assert recorded_fault("/nowhere/at/all") is None
-
-
-def test_a_wrapped_step_can_be_sent_to_a_worker(tmp_path):
-    wrapped = pickle.loads(pickle.dumps(Guarded(halves, str(tmp_path))))
-    assert list(wrapped(2)) == [1, 1]
 
 
 def test_what_another_process_refused_is_not_published(tmp_path, monkeypatch):

@@ -6,26 +6,12 @@ from beam_tfrecord.errors import TargetExists, UsageError
 from beam_tfrecord.workdir.target import Target, check_free, directory_target, sink_target
 
 
-def test_names_in_a_directory_and_behind_a_prefix():
-    plain, prefixed = Target("/out"), Target("/out", "part")
-    assert plain.manifest == "/out/manifest.json"
-    assert prefixed.manifest == "/out/part-manifest.json"
-    assert plain.path("schema.json") == "/out/schema.json"
-    assert prefixed.name("schema.json") == "part-schema.json"
-    assert plain.temporary("0a1b") == "/out/.tmp-0a1b"
-    assert prefixed.temporary("0a1b") == "/out/.tmp-part-0a1b"
-
-
 def test_a_directory_is_a_directory_however_it_is_spelt(tmp_path):
     for spelling in (tmp_path, str(tmp_path), f"{tmp_path}/", f"file://{tmp_path}"):
         assert sink_target(spelling) == Target(str(tmp_path))
         assert directory_target(spelling) == Target(str(tmp_path))
     assert sink_target(f"{tmp_path}/new/") == Target(str(tmp_path / "new"))
     assert directory_target(tmp_path / "new") == Target(str(tmp_path / "new"))
-
-
-def test_anything_else_is_a_prefix(tmp_path):
-    assert sink_target(tmp_path / "part") == Target(str(tmp_path), "part")
 
 
 def test_relative_paths_are_made_absolute(tmp_path, monkeypatch):

@@ -1,17 +1,7 @@
 """The progress of a running job follows from the files in its temporary directory."""
 
-from __future__ import annotations
-
 import errno
-import os
-import pickle
-import pty
-import re
-import select
-import signal
-import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +11,6 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.progress import Progress
-from beam_tfrecord.publish.files import remove_leftovers
 from beam_tfrecord.runners.launch import Launch, launching, say_start
 from beam_tfrecord.workdir import progress_files
 from beam_tfrecord.workdir.progress_files import (
@@ -48,7 +37,7 @@ class Reports(Progress):
     def update(self, phase, done, total=None, *, unit="B", rejects=0, later=0.0):
         self.all.append((phase, done, total, unit, rejects))
 
-    def wait_for(self, is_wanted: Callable[[tuple[Any, ...]], bool]) -> tuple[Any, ...]:
+    def wait_for(self, is_wanted):
         until_s = time.monotonic() + 10
         while time.monotonic() < until_s:
             if self.all and is_wanted(self.all[-1]):
@@ -56,7 +45,7 @@ class Reports(Progress):
             time.sleep(0.001)
         pytest.fail(f"last report: {self.all[-1:]}")
 
-    def last(self, phase: str) -> tuple[Any, ...]:
+    def last(self, phase):
         return [report for report in self.all if report[0] == phase][-1]
 
 
@@ -95,28 +84,6 @@ def test_entries_add_up_and_the_last_phase_counts(tmp_path):
         reports.wait_for(lambda report: report == (TYPES, 1_000, 1000, "B", 7))
 
 
-def test_a_damaged_entry_is_left_out(tmp_path):
-    reports = Reports()
-    with watch(str(tmp_path), 1000, reports):
-        reports.wait_for(bool)
-        for entry in ("\n", "reading\tmany\t0\t0\n", "writing\t1\t0\t0\n", "reading\t3"):
-            (tmp_path / f"progress-{len(entry)}").write_text(entry)
-        time.sleep(0.01)
-        ProgressLog(str(tmp_path), READING).add(5)
-        reports.wait_for(lambda report: report == (READING, 5, None, "row", 0))
-
-
-def test_a_log_is_written_only_now_and_then(tmp_path, monkeypatch):
-    monkeypatch.setattr(progress_files, "ENTRY_EVERY_S", 1e9)
-    log = pickle.loads(pickle.dumps(ProgressLog(str(tmp_path), READING)))
-    for _ in range(5):
-        log.add(2)
-    (file,) = tmp_path.iterdir()
-    assert file.read_text() == "reading\t2\t0\t0\n"
-    log.flush()
-    assert file.read_text() == "reading\t2\t0\t0\nreading\t8\t0\t0\n"
-
-
 def test_a_full_disk_and_no_directory_do_not_matter(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "full")
@@ -127,31 +94,6 @@ def test_a_full_disk_and_no_directory_do_not_matter(tmp_path, monkeypatch):
     ProgressLog(str(tmp_path), READING).add(1)
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_nobody_looks_if_nothing_is_shown(tmp_path):
-    def fail(*_):
-        pytest.fail("looked")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(progress_files, "_report", fail)
-        with watch(str(tmp_path), 10, None):
-            pass
-
-
-def test_sizes_of_files_are_what_shows_in_an_object_store(tmp_path, monkeypatch):
-    monkeypatch.setattr(progress_files, "is_remote", lambda _: True)
-    monkeypatch.setattr(progress_files, "REMOTE_INTERVAL_S", 0.0)
-    ProgressLog(str(tmp_path), READING).add(1)
-    assert list(tmp_path.iterdir()) == [], "an entry would be an object of its own"
-    reports = Reports()
-    with watch(str(tmp_path), 1000, reports):
-        reports.wait_for(lambda report: report == (READING, 0, 1000, "B", 0))
-        (tmp_path / "run-a").write_bytes(bytes(300))
-        (tmp_path / "run-b").write_bytes(bytes(100))
-        reports.wait_for(lambda report: report == (READING, 400, None, "B", 0))
-        (tmp_path / "shard-train-0").write_bytes(bytes(80))
-        reports.wait_for(lambda report: report == (WRITING, 80, 400, "B", 0))
 
 
 @pytest.fixture
@@ -196,24 +138,6 @@ def test_a_job_reports_each_phase_to_its_end(tmp_path, table):
     assert reports.last(PUBLISHING if PUBLISHING in phases else WRITING)[4] == 4 * ROWS // 1000
 
 
-def test_the_files_of_a_job_hold_all_of_it(tmp_path, table, monkeypatch):
-    pa.parquet.write_table(table, tmp_path / "a.parquet")
-    sums = progress_files._Files(str(tmp_path))
-
-    def look(target):
-        (sums._directory,) = target.leftovers()
-        sums.state()
-        remove_leftovers(target)
-
-    # What runs last while the temporary directory is there.
-    monkeypatch.setattr("beam_tfrecord.jobs.run.remove_leftovers", look)
-    bt.write(str(tmp_path / "a.parquet"), str(tmp_path / "out"), shards=3)
-    assert sums._done[READING] == sums._totals[READING] == ROWS
-    assert sums._done[WRITING] == sums._totals[WRITING] == ROWS
-    assert sums._totals[PUBLISHING] == 3
-    assert not list((tmp_path / "out").glob(".tmp*"))
-
-
 @pytest.mark.slow
 def test_verify_and_repair_report_their_bytes(tmp_path, table):
     pa.parquet.write_table(table, tmp_path / "a.parquet")
@@ -227,34 +151,3 @@ def test_verify_and_repair_report_their_bytes(tmp_path, table):
     stage = bt.extract(str(tmp_path / "a.parquet"), str(tmp_path / "stage"))
     assert bt.verify(str(tmp_path / "stage"), progress=reports).ok
     assert reports.all[-1] == ("verifying", stage.bytes, stage.bytes, "B", 0)
-
-
-@pytest.mark.slow
-def test_an_interrupt_leaves_the_terminal_clean(tmp_path, table):
-    pa.parquet.write_table(table, tmp_path / "a.parquet")
-    (tmp_path / "slow.py").write_text(
-        "import time\n\ndef wait(row):\n    time.sleep(0.001)\n    return row\n"
-    )
-    words = ["write", "a.parquet", "out", "--map", "slow.py:wait"]
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(tmp_path)
-        os.execv(sys.executable, [sys.executable, "-m", "beam_tfrecord", *words])
-    shown = _read_until(terminal, re.compile(r"pass 1 of 2, to find types: \d+%\|"))
-    os.kill(pid, signal.SIGINT)
-    shown += _read_until(terminal, re.compile(r"interrupted: [^\n]*\n"))
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 128 + signal.SIGINT
-    os.close(terminal)
-    last = shown.rstrip("\r\n").split("\r")[-3:]
-    assert last[0].startswith("pass 1 of 2, to find types: ")
-    assert last[1].strip() == "", "the bar is removed"
-    assert last[2].startswith("\x1b[31merror:\x1b[0m interrupted: nothing was published")
-
-
-def _read_until(terminal, wanted):
-    text, until_s = "", time.monotonic() + 60
-    while not wanted.search(text):
-        assert time.monotonic() < until_s, text
-        if select.select([terminal], [], [], 1)[0]:
-            text += os.read(terminal, 65536).decode()
-    return text
