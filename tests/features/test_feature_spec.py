@@ -1,10 +1,12 @@
 import pyarrow as pa
 import pytest
 
+from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.feature_spec import schema_pbtxt
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.records.encoding import Arena, Encoder
 from tests.helpers.lazy import Lazy
 
 tf = Lazy("tensorflow")
@@ -67,6 +69,22 @@ def test_tft_reads_the_same_spec_from_the_text_proto():
 
     proto = text_format.Parse(schema_pbtxt(SCHEMA), schema_pb2.Schema())
     assert schema_utils.schema_as_feature_spec(proto).feature_spec == expected()
+
+
+@pytest.mark.slow
+def test_tfx_bsl_decodes_with_the_text_proto():
+    from google.protobuf import text_format
+    from tensorflow_metadata.proto.v0 import schema_pb2
+    from tfx_bsl.coders import example_coder
+
+    schema = Schema((Feature("id", "int64"), Feature("tags", pa.list_(pa.string()))))
+    proto = text_format.Parse(schema_pbtxt(schema), schema_pb2.Schema())
+    arena = Arena()
+    data = pa.RecordBatch.from_pydict({"id": [5], "tags": [["a", "b"]]})
+    Encoder(schema).encode(Batch(data), arena)
+    decoder = example_coder.ExamplesToRecordBatchDecoder(proto.SerializeToString())
+    decoded = decoder.DecodeBatch([arena.used_data()[12:-4].tobytes()])
+    assert decoded.to_pydict() == {"id": [[5]], "tags": [[b"a", b"b"]]}
 
 
 def test_defaults_that_cannot_be_read_are_refused():

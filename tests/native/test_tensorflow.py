@@ -1,4 +1,4 @@
-"""Records and payloads of the kernel before TensorFlow and tfx_bsl."""
+"""Records and payloads of the kernel before TensorFlow."""
 
 import numpy as np
 import pyarrow as pa
