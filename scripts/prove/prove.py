@@ -1,6 +1,6 @@
 """Long proofs of what the package promises; the last result of each is kept beside this file.
 
-``types``: random columns of every family of types, before four readers. ``flips``: one flipped bit
+``types``: random columns of every family of types, before three readers. ``flips``: one flipped bit
 at random places of datasets is found, and sound datasets of random schemas have no fault. ``fuzz``:
 the kernel's readers under sanitizers. ``kill``: jobs that are killed at random moments, and go on.
 ``properties``: those of the kernel, for many examples. ``flink``: hosts that are lost while a job

@@ -1,4 +1,4 @@
-"""Random columns of every family of types, seen by four readers."""
+"""Random columns of every family of types, seen by three readers."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord.batch import Batch, Origin, Reject, batch_of_examples
-from beam_tfrecord.job_batch import JobBatch, as_job_batch
+from beam_tfrecord.job_batch import JobBatch
 
 REJECT = Reject("u", 9, "x", "bad-value", "no number")
 
@@ -54,33 +54,12 @@ def test_rows_read_are_counted_once():
     assert batch().rows_counted == 5
 
 
-def test_a_plain_batch_gets_default_book_keeping():
-    plain = Batch(pa.record_batch({"x": [1, 2]}), split="train", rejects=(REJECT,))
-    job_batch = as_job_batch(plain)
-    assert (job_batch.data, job_batch.split, job_batch.rejects) == (plain.data, "train", (REJECT,))
-    assert (job_batch.group, job_batch.part, job_batch.step_path, job_batch.rows_counted) == (
-        *(None, None, ()),
-        3,
-    )
-    assert as_job_batch(job_batch) is job_batch
-
-
-def test_a_batch_without_origin_stays_without():
-    plain = Batch(pa.record_batch({"x": [1, 2]}))
-    assert plain.take(np.array([1])).origin is None
-    assert plain.slice(0, 1).origin is None
-
-
 @pytest.mark.parametrize(
     "origin", [Origin("u", 0, np.arange(3)), Origin("u", 0, 0, np.zeros(5, np.int64))]
 )
 def test_an_origin_of_other_rows_is_refused(origin):
     with pytest.raises(ValueError, match=r"origin has \d row numbers for 4 rows"):
         batch(origin)
-
-
-def test_rows_are_dicts():
-    assert list(batch().rows())[:2] == [{"x": 0, "y": "a"}, {"x": 10, "y": None}]
 
 
 def test_batches_of_examples_are_marked():

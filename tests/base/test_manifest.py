@@ -1,6 +1,3 @@
-import dataclasses
-import json
-import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,8 +6,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-import beam_tfrecord as bt
-from beam_tfrecord.errors import DataError, TargetExists, UsageError
+from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.manifest import Manifest, Shard, Split, manifest_path
 
@@ -72,32 +68,6 @@ def test_the_text_is_as_documented_with_the_hash_of_itself():
     assert MANIFEST.dumps() == seal(TEXT)
 
 
-def test_what_was_written_is_read():
-    assert Manifest.loads(MANIFEST.dumps()) == MANIFEST
-    empty = dataclasses.replace(MANIFEST, splits={}, source=None, key=None, group=("a", "b"))
-    assert Manifest.loads(empty.dumps()) == empty
-    assert json.loads(empty.dumps())["splits"] == {}
-
-
-def test_the_first_format_is_read():
-    text = TEXT.replace("beam_tfrecord/2", "beam_tfrecord/1").replace('  "requires": [],\n', "")
-    text = text.replace('  "content"', '  "fingerprint": "f00d",\n  "content"')
-    lines = text.splitlines()
-    at = lines.index('  "generations": [')
-    lines[at : at + 3] = [
-        '  "source": {"kind": "csv", "files": [{"path": "größe.csv", "bytes": 12}]},',
-        '  "rejects": {"rows": 0, "xxh64": "0123456789abcdef"},',
-    ]
-    first = Manifest.loads(seal("\n".join(lines) + "\n"))
-    assert first == dataclasses.replace(MANIFEST, rules=None)
-    assert Manifest.loads(first.dumps()) == first
-
-
-def test_sums():
-    assert (MANIFEST.examples, MANIFEST.bytes) == (3, 80)
-    assert [shard.path for shard in MANIFEST.shards] == ["train-0", "train-1"]
-
-
 @given(st.integers(0, len(MANIFEST.dumps()) - 1), st.characters(codec="utf-8"))
 def test_a_changed_character_is_noticed(position, character):
     text = MANIFEST.dumps()
@@ -120,18 +90,6 @@ def test_the_error_says_what_to_do(text, reason):
         Manifest.loads(text, where="m")
     advice = "restore it from a copy, or run write again"
     assert str(raised.value) == f"m is not a manifest ({reason}): {advice}"
-
-
-@pytest.mark.parametrize("cut", [0, 1, 100, -1, -2])
-def test_a_cut_manifest_is_noticed(cut):
-    with pytest.raises(DataError, match=r"^manifest.json (is not a manifest|was changed)"):
-        Manifest.loads(MANIFEST.dumps()[:cut])
-
-
-@pytest.mark.parametrize("text", ["[]", "3", "null", '"x"', "{}"])
-def test_other_json_is_no_manifest(text):
-    with pytest.raises(DataError, match="m is not a manifest"):
-        Manifest.loads(text, where="m")
 
 
 def test_a_later_format_is_named():
@@ -222,37 +180,3 @@ def test_many_datasets_in_a_directory_are_listed(tmp_path):
         (tmp_path / f"out{number:02}" / "manifest.json").touch()
     with pytest.raises(UsageError, match=r"the datasets there are out00, .*, out09 and 2 more$"):
         Manifest.load(tmp_path)
-
-
-def test_a_manifest_that_is_not_text(tmp_path):
-    (tmp_path / "manifest.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(DataError, match="is not a manifest"):
-        Manifest.load(tmp_path)
-
-
-def as_first_format(directory):
-    """Rewrite the manifest of a dataset in the first format, without indexes."""
-    shutil.rmtree(directory / "_index")
-    value = json.loads((directory / "manifest.json").read_text())
-    (generation,) = value.pop("generations")
-    sidecars = {name: of for name, of in value["sidecars"].items() if "_index" not in name}
-    value |= generation | {"format": "beam_tfrecord/1", "sidecars": sidecars}
-    for name in ("requires", "rules", "xxh64"):
-        del value[name]
-    text = json.dumps(value)[:-1] + ',\n  "xxh64": ""\n}\n'
-    (directory / "manifest.json").write_text(seal(text))
-
-
-def test_a_rerun_over_the_first_format_is_nothing_to_do(tmp_path):
-    (tmp_path / "in.csv").write_text("a\n1\n2\n3\n")
-    out = tmp_path / "out"
-    written = bt.write(tmp_path / "in.csv", out, splits="x=0.5,y=0.5")
-    as_first_format(out)
-    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
-    assert bt.write(tmp_path / "in.csv", out, splits="x=0.5,y=0.5").splits == written.splits
-    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
-    with pytest.raises(TargetExists):
-        bt.write(tmp_path / "in.csv", out, splits="x=0.6,y=0.4")
-    bt.index(out)
-    assert bt.load(out)[2] in ({"a": 1}, {"a": 2}, {"a": 3})
-    assert not bt.verify(out).faults

@@ -64,16 +64,6 @@ def test_function_of_a_module_in_the_current_directory(tmp_path, monkeypatch):
     assert found.sha256 == hashlib.sha256(DOUBLE.encode()).hexdigest()
 
 
-def test_a_changed_file_is_another_function_with_another_hash(tmp_path):
-    first = load_map(write(tmp_path / "prep.py", DOUBLE) + ":double")
-    second = load_map(
-        write(tmp_path / "prep.py", DOUBLE.replace("FACTOR = 2", "FACTOR = 3")) + ":double"
-    )
-    assert first({"x": 1}) == {"x": 2}
-    assert second({"x": 1}) == {"x": 3}
-    assert first.sha256 != second.sha256
-
-
 def test_a_file_imports_its_neighbour(tmp_path):
     write(tmp_path / "map_neighbour.py", "FACTOR = 5\n")
     path = write(
@@ -153,10 +143,7 @@ def test_batches_by_annotation(tmp_path):
     ("spec", "message"),
     [
         ("double", "cannot read map 'double': write module:function or file.py:function"),
-        (":double", "cannot read map ':double': write module:function or file.py:function"),
         ("prep.py", "map 'prep.py' names no function: write prep.py:NAME, and the functions there"),
-        ("typo.py", "map 'typo.py' names no function: write typo.py:NAME, and the functions"),
-        ("prep.py:", "cannot read map 'prep.py:': write module:function or file.py:function"),
         ("prep.py:dubble", "there is no function 'dubble': did you mean 'double'?"),
         ("prep.py:FACTOR", "map 'prep.py:FACTOR': 'FACTOR' is not a function but 2"),
         ("none.py:f", "cannot read map file 'none.py': no such file or directory"),
@@ -178,13 +165,6 @@ def test_faults_in_one_line(spec, message, tmp_path, monkeypatch):
         load_map(spec)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_a_fault_in_a_file_is_met_again_the_second_time(tmp_path):
-    path = write(tmp_path / "broken.py", "X = 1 / 0\n")
-    for _ in range(2):
-        with pytest.raises(UsageError, match="ZeroDivisionError"):
-            load_map(f"{path}:f")
 
 
 def test_not_a_function():

@@ -1,18 +1,13 @@
 """Progress: a bar on a terminal, lines where there is none."""
 
 import errno
-import fcntl
 import io
-import itertools
 import logging
-import os
-import struct
-import termios
 import threading
 
 import pytest
 
-from beam_tfrecord.progress import Progress, adder, display_of, format_seconds
+from beam_tfrecord.progress import Progress, adder
 
 
 class Clock:
@@ -45,19 +40,6 @@ def lines_of(*reports, every_s=10, rejects=0, unit="row"):
     return stream.getvalue().splitlines()
 
 
-def test_true_makes_a_display_for_the_time_of_a_block():
-    with display_of(True) as made:
-        assert isinstance(made, Progress)
-    stream = io.StringIO()
-    with display_of(Progress(stream=stream)) as given:
-        assert isinstance(given, Progress)
-    given.say("the caller closes it")
-    assert stream.getvalue() == "the caller closes it\n"
-    for none in (None, False):
-        with display_of(none) as shown:
-            assert shown is None
-
-
 def test_lines_come_now_and_then():
     stream, clock = io.StringIO(), Clock()
     with Progress(stream=stream, line_every_s=10, clock=clock) as progress:
@@ -74,31 +56,6 @@ def test_lines_come_now_and_then():
     assert stream.getvalue().splitlines() == [
         "reading: 25%, 1.0 GB of 4.0 GB, 100.0 MB/s, 30 s left",
         "merging: 1 B",
-    ]
-
-
-def test_the_time_left_is_that_of_all_phases():
-    stream, clock = NotebookStream(), Clock()
-    progress = Progress(stream=stream, line_every_s=10, clock=clock)
-    phases = {"first": 1.5, "second": 0.5}
-    for phase, done in itertools.product(phases, (0, 50)):
-        clock.now_s += 10
-        progress.update(phase, done, 100, later=phases[phase])
-    left = [line.rpartition(", ")[2] for line in stream.getvalue().splitlines()]
-    # 10 s of 20 s, then 1.5 times 20 s; and in the second phase half of 20 s less.
-    assert left[1::2] == ["40 s left", "20 s left"]
-
-
-def test_as_long_as_nothing_is_done_there_is_no_rate():
-    assert lines_of(("starting", 0), ("starting", 0), ("starting", 0)) == [
-        "starting …",
-        "starting …, 10 s",
-        "starting …, 20 s",
-    ]
-    waiting = ("scanning", 0, 90_900_000)
-    assert lines_of(waiting, waiting, every_s=7, unit="B") == [
-        "scanning: 90.9 MB …",
-        "scanning: 90.9 MB …, 7 s",
     ]
 
 
@@ -120,38 +77,12 @@ def test_counts_of_rows_and_rejects():
     assert lines_of(("reading", 1), rejects=1_352) == ["reading: 1 row, 1,352 rejects"]
 
 
-def test_what_is_complete_has_no_rate():
-    reports = ("reading", 1_000, 9_000), ("reading", 9_000, 9_000), ("reading", 9_000, 9_000)
-    assert lines_of(*reports)[1:] == ["reading: 100%, 9,000 of 9,000 rows"] * 2
-
-
-def test_a_total_that_was_too_small_is_dropped():
-    assert lines_of(("reading", 30, 20)) == ["reading: 30 rows"]
-
-
-def test_the_rate_is_that_of_the_phase():
-    assert lines_of(("reading", 7_000_000), ("merging", 0), ("merging", 20_000_000), unit="B") == [
-        "reading: 7.0 MB",
-        "merging …",
-        "merging: 20.0 MB, 2.0 MB/s",
-    ]
-
-
 def test_what_a_phase_begins_with_is_not_of_its_rate():
     reports = ("reading", 34_000_000, 100_000_000), ("reading", 54_000_000, 100_000_000)
     assert lines_of(*reports, unit="B") == [
         "reading: 34%, 34.0 MB of 100.0 MB",
         "reading: 54%, 54.0 MB of 100.0 MB, 2.0 MB/s, 23 s left",
     ]
-
-
-def test_a_line_in_the_moment_when_a_phase_begins_has_no_rate():
-    # A real clock goes on between any two looks.
-    stream, ticks = io.StringIO(), itertools.count()
-    progress = Progress(stream=stream, line_every_s=0, clock=lambda: next(ticks) / 1e5)
-    progress.update("reading", 34_000_000)
-    progress.update("reading", 44_000_000)
-    assert stream.getvalue() == "reading: 34.0 MB\nreading: 44.0 MB\n"
 
 
 def test_nothing_at_all_if_it_is_not_enabled():
@@ -180,18 +111,6 @@ def test_a_bar_on_a_terminal():
         progress.update("merging", 10, None)
     # The bar goes away when it is done: what follows begins on an empty line.
     assert stream.getvalue().endswith("\rmerging: 10 B" + " " * 67 + "\r" + " " * 13 + "\r")
-
-
-def test_a_closed_display_shows_nothing_more():
-    stream, clock = Terminal(), Clock()
-    progress = Progress(stream=stream, clock=clock)
-    clock.now_s += 1
-    progress.update("reading", 1, 2)
-    progress.close()
-    shown = stream.getvalue()
-    clock.now_s += 1
-    progress.update("reading", 2, 2)
-    assert stream.getvalue() == shown
 
 
 def test_a_line_is_never_glued_to_the_bar():
@@ -237,30 +156,6 @@ def test_a_log_on_the_terminal_gets_lines_instead_of_a_bar(
     assert stream.getvalue().startswith(shown)
 
 
-@pytest.fixture(params=[(0, 0), (24, 100)])
-def terminal(request):
-    """Yield a real terminal of some size, its other end, and the width to expect."""
-    rows, columns = request.param
-    other, own = os.openpty()
-    fcntl.ioctl(own, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    with open(own, "w") as stream:
-        yield stream, other, columns or 80
-    os.close(other)
-
-
-def test_a_real_terminal_even_without_a_size(terminal):
-    stream, other, columns = terminal
-    clock = Clock()
-    with Progress(stream=stream, clock=clock) as progress:
-        clock.now_s += 1
-        progress.update("reading", 1, 2, unit="row")
-        drawn = os.read(other, 4096).decode()
-        assert drawn.startswith("\rreading: 50%|█")
-        assert drawn.endswith("| 1 of 2 rows")
-        assert len(drawn) == 1 + columns
-    assert os.read(other, 4096).decode().strip() == ""
-
-
 def test_a_stream_that_fails_does_not_end_the_job():
     class Full(Terminal):
         def write(self, text):
@@ -289,23 +184,3 @@ def test_updates_from_several_threads():
         for thread in threads:
             thread.join()
     assert "verifying: 100%, 400 B of 400 B\n" in stream.getvalue()
-
-
-def test_nobody_to_show_sums_to():
-    adder(None, "verifying", 400)(3)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0.0 s"),
-        (3.24, "3.2 s"),
-        (59.94, "59.9 s"),
-        (59.96, "1 min 00 s"),
-        (125, "2 min 05 s"),
-        (3599.6, "1 h 00 min"),
-        (7380, "2 h 03 min"),
-    ],
-)
-def test_durations(seconds, text):
-    assert format_seconds(seconds) == text

@@ -135,16 +135,6 @@ def test_a_source_that_fails_is_named_with_its_file(install, tmp_path):
     assert ran.exit_code == 2
 
 
-def test_nothing_is_imported_that_no_input_needs(install, tmp_path):
-    install("our-words", "words", ".words")
-    install("other-words", "others", ".other")
-    (tmp_path / "x.csv").touch()
-    assert make_source(tmp_path / "x.csv").kind == make_source(tmp_path).kind == "csv"
-    assert {"our_words", "other_words"}.isdisjoint(sys.modules)
-    make_source("y.csv", from_="words")
-    assert "other_words" not in sys.modules
-
-
 def test_texts_of_options_follow_the_types_of_fields(install):
     install("our-words", "words", ".words")
     texts = ["number=5", "word=5", 'pair=["a","b"]', "header=false", "delimiter=;", "wrong=1"]
@@ -196,16 +186,6 @@ def test_ours_come_first_with_a_warning(install, caplog):
             {"text": "import not_there\n"},
             "cannot load source 'words' of the package bad-words (ModuleNotFoundError: No module "
             "named 'not_there'): correct or uninstall the package",
-        ),
-        (
-            {"text": "raise SystemError('two\\nlines')"},
-            "cannot load source 'words' of the package bad-words (SystemError: two lines): correct "
-            "or uninstall the package",
-        ),
-        (
-            {"text": "Words = int"},
-            "cannot use source 'words' of the package bad-words: bad_words:Words has to be a "
-            "dataclass that is a Source, with kind = 'words'",
         ),
         (
             {"kind": "other", "declared": "words"},

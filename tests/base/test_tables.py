@@ -7,8 +7,7 @@ import pyarrow as pa
 
 import beam_tfrecord as bt
 from beam_tfrecord.features.feature import ColumnStats
-from beam_tfrecord.stage import StageFile, StageManifest
-from beam_tfrecord.tables import MAX_ROWS, html_table, not_found
+from beam_tfrecord.tables import MAX_ROWS, not_found
 from tests.helpers.cli_stand_ins import manifest_of
 
 HOSTILE = '<script>alert("1")</script>&\x1b[31m\n'
@@ -101,14 +100,6 @@ def test_a_plan_is_a_dict_and_a_table(tmp_path):
     assert ["order", "shuffled"] in html.lines
 
 
-def test_a_stage_is_one_line():
-    manifest = StageManifest("f", pa.schema({"x": "int64"}), None, {"rows": 0}, ())
-    files = (StageFile("part-00000.parquet", 1000, 2000, "0" * 16),)
-    assert repr(manifest) == "<StageManifest: rows=0, files=0; 0 B; x>"
-    manifest = StageManifest("f", pa.schema({"x": "int64"}), None, {"rows": 0}, files)
-    assert repr(manifest) == "<StageManifest: rows=1,000, files=1; 2.0 kB; x>"
-
-
 def test_hostile_names_are_escaped():
     default = f"{HOSTILE}\udc80"
     schema = bt.Schema((bt.Feature(HOSTILE, pa.struct({HOSTILE: pa.int64()}), default=default),))
@@ -139,12 +130,6 @@ def test_tables_of_many_columns_are_cut():
     assert len(repr(manifest)) < 2000
     assert repr(manifest).count("and 990 more") == 2
     assert len(manifest._repr_html_()) < 30_000
-
-
-def test_a_table_that_just_fits_has_no_rest():
-    rows = [("x",)] * MAX_ROWS
-    assert "more" not in html_table(("a",), rows)
-    assert "… and 1 more" in html_table(("a",), [*rows, ("x",)])
 
 
 def test_a_missing_column_names_the_most_similar_one():

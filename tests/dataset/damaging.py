@@ -9,8 +9,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
-import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -109,9 +107,6 @@ def copy_records(data, draw):
     rows = [*range(at), *range(first, first + count), *range(at + over, len(ends) - 1)]
     places = [place for row in rows for place in range(ends[row], ends[row + 1])]
     return Damage(bytes(data[place] for place in places), list(places))
-
-
-Kind = Callable[[bytes, random.Random], Damage]
 
 
 def _both(first, second):

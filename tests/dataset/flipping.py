@@ -5,10 +5,6 @@ The classes are found by walking the files as their formats say, not by the pack
 
 import contextlib
 import gzip
-from pathlib import Path
-
-# Bytes of a file from, to: what a class consists of.
-Range = tuple[Path, int, int]
 
 _GZIP_HEADER, _GZIP_TRAILER = 10, 8
 

@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +20,6 @@ from beam_tfrecord.manifest import Manifest
 ROWS = 400
 ENTRY = 24
 WORDS = (0, 1, 2, 15, 16, 63, 64, 65, 1024, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1)
-
-Change = Callable[[bytes, random.Random], bytes]
 
 
 def flip(data: bytes, draw: random.Random) -> bytes:

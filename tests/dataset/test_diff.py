@@ -1,6 +1,5 @@
 """`diff`: the same rows are the same data, whatever their order and files."""
 
-import dataclasses
 import datetime
 import json
 import shutil
@@ -12,7 +11,6 @@ from beam_tfrecord.dataset.diff import SplitDifference, diff
 from beam_tfrecord.dataset.load import load
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import Feature
-from beam_tfrecord.manifest import Manifest
 from tests.helpers.made_datasets import make_dataset, write_examples
 
 TABLE = pa.table({"id": list(range(10)), "name": [f"n{row}" for row in range(10)]})
@@ -140,29 +138,6 @@ def test_schemas_differ_by_type_store_and_columns(tmp_path):
     found = diff(tmp_path / "a", tmp_path / "c")
     assert found.schema == ("column 'id' is stored as auto in A, text in B",)
     assert "default of column 'name' is - in A, none in B" in found.notes
-
-
-def test_only_settings_of_users_are_notes(first, tmp_path):
-    manifest = Manifest.load(first)
-    changed = dataclasses.replace(
-        manifest,
-        fingerprint="0" * 32,
-        place="bytes",
-        order="source",
-        seed=7,
-        key=("id", "name"),
-        split_by="bytes",
-    )
-    shutil.copytree(first, tmp_path / "b")
-    (tmp_path / "b" / "manifest.json").write_text(changed.dumps(), encoding="utf-8")
-    found = diff(first, tmp_path / "b")
-    assert found.same_data
-    assert found.notes == (
-        "order is shuffled in A, that of the input in B",
-        "seed is 0 in A, 7 in B",
-        "key is none in A, id, name in B",
-        "basis of the splits is none in A, row in B",
-    )
 
 
 def test_the_order_of_columns_is_a_note(tmp_path):

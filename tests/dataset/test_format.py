@@ -5,7 +5,6 @@ import random
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,8 +20,6 @@ from tests.whole.test_releases import RELEASES
 PAGE = (ROOT / "docs" / "format.md").read_text("utf-8")
 # It was written by somebody who had only the page.
 READER = Path(__file__).with_name("format_reader") / "DatasetReader.java"
-
-Run = Callable[..., list[str]]
 
 
 def vectors():

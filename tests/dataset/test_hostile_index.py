@@ -60,9 +60,7 @@ def damaged(out, files, name, data):
     return str(caught.value)
 
 
-def test_a_damaged_index_names_itself(
-    dataset,
-):
+def test_a_damaged_index_names_itself(dataset):
     out, files, _ = dataset
     shard = max(files)
     index = f"_index/idx-{shard.removesuffix('.tfrecord')}"

@@ -180,15 +180,6 @@ def test_the_first_record_that_does_not_fit_is_found(tmp_path):
     assert "record" not in fault.message
 
 
-def test_many_faults_of_a_shard_are_cut_short(dataset, monkeypatch):
-    monkeypatch.setattr(verify_module, "_FAULTS_A_SHARD", 1)
-    data = bytearray((dataset / SHARD).read_bytes())
-    for record in range(4):
-        data[record * len(data) // 4 + 20] ^= 1
-    (dataset / SHARD).write_bytes(data)
-    assert faults(dataset)[1:] == [f"{SHARD}: 3 more faults"]
-
-
 def test_examples_in_two_splits_are_noted(tmp_path, monkeypatch):
     make_dataset(tmp_path, TABLE, splits={"train": [0, 1, 2, 2, 3], "test": [3, 4, 1]})
     found = verify(tmp_path)

@@ -1,5 +1,3 @@
-import itertools
-
 import pyarrow as pa
 import pytest
 
@@ -71,25 +69,6 @@ def test_tft_reads_the_same_spec_from_the_text_proto():
 
     proto = text_format.Parse(schema_pbtxt(SCHEMA), schema_pb2.Schema())
     assert schema_utils.schema_as_feature_spec(proto).feature_spec == expected()
-
-
-def test_tensorflow_parses_what_is_encoded():
-    schema = Schema(
-        (
-            Feature("id", "int64", nullable=False),
-            Feature("zip", "text", default="n/a"),
-            Feature("deep", pa.list_(pa.list_(pa.int64()))),
-        )
-    )
-    rows = {"id": [1, -2], "zip": [None, "07"], "deep": [[[1, 2], []], [[3]]]}
-    arena = Arena()
-    Encoder(schema).encode(Batch(pa.RecordBatch.from_pydict(rows, schema.to_arrow())), arena)
-    starts = [*arena.used_starts().tolist(), arena.size]
-    payloads = [arena.data[a + 12 : b - 4].tobytes() for a, b in itertools.pairwise(starts)]
-    parsed = tf.io.parse_example(payloads, schema.feature_spec())
-    assert parsed["id"].numpy().tolist() == [1, -2]
-    assert parsed["zip"].numpy().tolist() == [b"n/a", b"07"]
-    assert parsed["deep"].to_list() == [[[1, 2], []], [[3]]]
 
 
 @pytest.mark.slow

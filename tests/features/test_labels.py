@@ -4,18 +4,10 @@ import json
 
 import pyarrow as pa
 
-from beam_tfrecord.features.feature import Feature, labels_of, labels_text, with_labels
+from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 
 NAMES = ("cat", "日本", 'say "x"')
-
-
-def test_a_field_carries_its_labels():
-    field = with_labels(pa.field("label", pa.int64(), metadata={"other": "kept"}), NAMES)
-    assert labels_of(field) == NAMES
-    assert field.metadata[b"other"] == b"kept"
-    assert labels_of(pa.field("label", pa.int64())) == ()
-    assert with_labels(pa.field("x", pa.int64()), []).metadata is None
 
 
 def test_a_schema_keeps_them_in_arrow_and_json():
@@ -35,7 +27,3 @@ def test_a_schema_without_labels_takes_those_that_were_read():
     )
     own = Schema((Feature("label", pa.int64(), labels=("a",)),))
     assert own.with_labels_of(read) == own
-
-
-def test_the_file_of_labels_has_one_a_line():
-    assert labels_text(NAMES) == 'cat\n日本\nsay "x"\n'.encode()

@@ -1,4 +1,3 @@
-import math
 import re
 
 import pyarrow as pa
@@ -71,11 +70,6 @@ def test_a_wrong_type_names_its_column_and_the_types():
         Schema.loads('{"features": [{"name": "x", "type": "strng"}]}')
     with pytest.raises(UsageError, match=re.escape(message)):
         Csv("a.csv", types={"x": "strng"})
-
-
-def test_selecting_an_unknown_column_names_the_known_ones():
-    with pytest.raises(UsageError, match="column 'c' is not in the schema: the columns are a, b"):
-        SCHEMA.select(["c"])
 
 
 @pytest.mark.parametrize(
@@ -180,8 +174,3 @@ def test_what_the_reader_would_refuse_is_not_written(options, message):
     schema = Schema((Feature(**{"name": "a"} | options),))
     with pytest.raises(UsageError, match=f"^{message}"):
         schema_tf_columns(schema)
-
-
-def test_defaults_that_are_not_finite_are_read_back():
-    schema = Schema((Feature("a", "float32", default=math.inf),))
-    assert Schema.loads(schema.dumps()) == schema

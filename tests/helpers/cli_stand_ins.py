@@ -7,30 +7,17 @@ from click.testing import CliRunner
 from beam_tfrecord.cli.main import cli
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.jobs import api
-from beam_tfrecord.manifest import Manifest, Shard, Split
+from beam_tfrecord.manifest import Shard, Split
+from tests.helpers import records
 
 
 def manifest_of(*, splits=None, **fields):
     splits = {"train": (700, 70_000_000), "test": (300, 30_000_000)} if splits is None else splits
-    values = {
-        "fingerprint": "f",
-        "content": "0" * 16,
-        "order": "shuffled",
-        "seed": 0,
-        "compression": "",
-        "key": None,
-        "group": None,
-        "place": "origin",
-        "schema": Schema(()),
-        "source": None,
-        "rejects": {"rows": 0},
-        "sidecars": {},
-        "splits": {
-            name: Split((Shard(f"{name}-00000-of-00001.tfrecord", rows, nbytes, "0" * 16),))
-            for name, (rows, nbytes) in splits.items()
-        },
+    made = {
+        name: Split((Shard(f"{name}-00000-of-00001.tfrecord", rows, nbytes, "0" * 16),))
+        for name, (rows, nbytes) in splits.items()
     }
-    return Manifest(**{**values, **fields})
+    return records.manifest_of(fields.pop("schema", Schema(())), made, fingerprint="f", **fields)
 
 
 class FakeJob:

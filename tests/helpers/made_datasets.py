@@ -13,9 +13,9 @@ import xxhash
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.features.feature import ColumnStats
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.manifest import Manifest, Shard, Split
+from beam_tfrecord.manifest import Shard, Split
 from beam_tfrecord.records.encoding import Arena, Encoder
-from tests.helpers.records import framed
+from tests.helpers.records import framed, manifest_of
 
 # XXH64 of b"content" with seed 0: the seed of the hash over all examples.
 CONTENT_SEED = xxhash.xxh64_intdigest(b"content", 0)
@@ -47,15 +47,7 @@ def observed(table, schema):
     return schema.with_observed(seen)
 
 
-def write_examples(
-    directory,
-    splits,
-    schema,
-    *,
-    compression="",
-    group=None,
-    split_by=None,
-):
+def write_examples(directory, splits, schema, *, compression="", group=None, split_by=None):
     """Write examples by split and shard, with the manifest and ``schema.json``."""
     directory.mkdir(parents=True, exist_ok=True)
     written = {}
@@ -73,35 +65,21 @@ def write_examples(
         written[name] = Split(tuple(described))
     text = schema.dumps().encode()
     (directory / "schema.json").write_bytes(text)
-    manifest = Manifest(
-        fingerprint="",
+    manifest = manifest_of(
+        schema,
+        written,
         content=f"{content % 2**64:016x}",
-        order="shuffled",
-        seed=0,
         compression=compression,
-        key=None,
         group=group,
         place="bytes",
-        schema=schema,
-        source=None,
-        rejects={"rows": 0},
         sidecars={"schema.json": f"{xxhash.xxh64_intdigest(text):016x}"},
-        splits=written,
         split_by=split_by,
     )
     (directory / "manifest.json").write_text(manifest.dumps())
     return manifest
 
 
-def make_dataset(
-    directory,
-    table,
-    *,
-    splits=None,
-    shards=2,
-    compression="",
-    features=None,
-):
+def make_dataset(directory, table, *, splits=None, shards=2, compression="", features=None):
     """Write a table: `splits` are row numbers by name, cut into nearly equal shards."""
     arrow = Schema.from_arrow(table.schema)
     schema = observed(table, arrow if features is None else Schema(tuple(features)))

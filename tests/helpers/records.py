@@ -48,6 +48,24 @@ def read_records(path):
         at += size + 16
 
 
+def manifest_of(schema, splits, **fields):
+    """Return a manifest, of which the other fields have any values."""
+    values = {
+        "fingerprint": "",
+        "content": "0" * 16,
+        "order": "shuffled",
+        "seed": 0,
+        "compression": "",
+        "key": None,
+        "group": None,
+        "place": "origin",
+        "source": None,
+        "rejects": {"rows": 0},
+        "sidecars": {},
+    }
+    return Manifest(schema=schema, splits=splits, **values | fields)
+
+
 def write_shard(path, table, *, schema=None):
     """Write rows as the only shard of a dataset, whose manifest lies beside it."""
     schema, arena = schema or Schema.from_arrow(table.schema), Arena()
@@ -60,21 +78,8 @@ def write_shard(path, table, *, schema=None):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     shard = Shard(path.name, table.num_rows, len(data), data_hash(data))
-    manifest = Manifest(
-        fingerprint="",
-        content="0" * 16,
-        order="source",
-        seed=0,
-        compression="",
-        key=None,
-        group=None,
-        place="origin",
-        schema=schema,
-        source=None,
-        rejects={"rows": 0, "xxh64": "0" * 16},
-        sidecars={},
-        splits={"data": Split((shard,))},
-    )
+    rejects = {"rows": 0, "xxh64": "0" * 16}
+    manifest = manifest_of(schema, {"data": Split((shard,))}, order="source", rejects=rejects)
     path.with_name(f"{path.stem}-manifest.json").write_text(manifest.dumps())
 
 

@@ -10,11 +10,8 @@ import zlib
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from tests.sources.made_images import SAMPLES, encoded, exif, picture
-
-Samples = npt.NDArray[np.int64]
 
 WIDTH, HEIGHT = 11, 7
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -51,19 +48,9 @@ def chunk(kind, data=b"", *, crc=0):
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check)
 
 
-def ihdr(
-    depth=8,
-    color=2,
-    interlace=0,
-    *,
-    width=WIDTH,
-    height=HEIGHT,
-    compression=0,
-    filtering=0,
-):
+def ihdr(depth=8, color=2, interlace=0, *, width=WIDTH, height=HEIGHT):
     """Return the content of the first chunk of a PNG."""
-    size = struct.pack(">II", width, height)
-    return size + bytes([depth, color, compression, filtering, interlace])
+    return struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, interlace)
 
 
 def scanlines(depth=8, color=2, interlace=0):
@@ -109,21 +96,8 @@ def pngs() -> Iterator[tuple[str, bytes]]:
     indexes = chunk(b"IDAT", zlib.compress(scanlines(8, 3)))
     yield from {
         "text": png(head, text, pixels, text),
-        "text-compressed": png(head, chunk(b"zTXt", b"C\0\0" + zlib.compress(b"words")), pixels),
-        "text-broken": png(head, chunk(b"zTXt", b"C\0\0broken"), pixels),
-        "gamma": png(head, chunk(b"gAMA", struct.pack(">I", 45455)), pixels),
-        "gamma-zero": png(head, chunk(b"gAMA", bytes(4)), pixels),
-        "srgb-twice": png(head, chunk(b"sRGB", b"\0"), chunk(b"sRGB", b"\0"), pixels),
         "profile-broken": png(head, chunk(b"iCCP", b"p\0\0" + zlib.compress(b"none")), pixels),
-        "background": png(head, chunk(b"bKGD", bytes(6)), pixels),
-        "background-short": png(head, chunk(b"bKGD", bytes(1)), pixels),
-        "bits": png(head, chunk(b"sBIT", b"\5\6\5"), pixels),
-        "pixel-size": png(head, chunk(b"pHYs", struct.pack(">IIB", 1, 1, 0)), pixels),
-        "time": png(head, chunk(b"tIME", struct.pack(">HBBBBB", 2024, 1, 1, 0, 0, 0)), pixels),
         "exif": png(head, chunk(b"eXIf", exif(6)[6:]), pixels),
-        "private": png(head, chunk(b"prVt", b"mine"), pixels),
-        "private-large": png(head, chunk(b"prVt", bytes(9_000_000)), pixels),
-        "text-large": png(head, chunk(b"tEXt", b"C\0" + b"a" * 9_000_000), pixels),
         "animated": png(
             head,
             control,
@@ -132,47 +106,9 @@ def pngs() -> Iterator[tuple[str, bytes]]:
             chunk(b"fcTL", next_frame),
             data_frame,
         ),
-        "animated-hidden": png(head, control, pixels, chunk(b"fcTL", next_frame), data_frame),
-        "suggested": png(head, chunk(b"PLTE", bytes(6)), pixels),
         "palette-missing": png(indexed, indexes),
-        "palette-empty": png(indexed, chunk(b"PLTE"), indexes),
-        "palette-odd": png(indexed, chunk(b"PLTE", bytes(5)), indexes),
-        "palette-long": png(indexed, chunk(b"PLTE", bytes(771)), indexes),
         "palette-short": png(indexed, chunk(b"PLTE", bytes(3)), indexes),
         "palette-twice": png(indexed, palette, palette, indexes),
-        "palette-late": png(indexed, indexes, palette),
-        "palette-behind": png(indexed, palette, indexes, palette),
-        "palette-of-grey": png(
-            chunk(b"IHDR", ihdr(8, 0)), palette, chunk(b"IDAT", zlib.compress(scanlines(8, 0)))
-        ),
-        "palette-of-16": png(
-            chunk(b"IHDR", ihdr(4, 3)),
-            chunk(b"PLTE", bytes(51)),
-            chunk(b"IDAT", zlib.compress(scanlines(4, 3))),
-        ),
-        "suggested-long": png(head, chunk(b"PLTE", bytes(771)), pixels),
-        "suggested-odd": png(head, chunk(b"PLTE", bytes(5)), pixels),
-        "suggested-twice": png(head, palette, palette, pixels),
-        "suggested-behind": png(head, pixels, palette),
-        "palette-of-grey-twice": png(
-            chunk(b"IHDR", ihdr(8, 0)),
-            palette,
-            palette,
-            chunk(b"IDAT", zlib.compress(scanlines(8, 0))),
-        ),
-        "header-twice": png(head, head, pixels),
-        "header-behind": png(head, pixels, head),
-        "header-between": png(
-            head, chunk(b"IDAT", squeezed[:half]), head, chunk(b"IDAT", squeezed[half:])
-        ),
-        "critical": png(head, chunk(b"CrIt", b"x"), pixels),
-        "critical-behind": png(head, pixels, chunk(b"CrIt", b"x")),
-        "critical-empty": png(head, chunk(b"CrIt"), pixels),
-        "critical-after-the-end": png(head, pixels) + chunk(b"CrIt", b"x"),
-        "kind-reserved": png(head, chunk(b"prvt", b"x"), pixels),
-        "kind-of-digits": png(head, chunk(b"a123", b"x"), pixels),
-        "kind-of-digits-behind": png(head, pixels, chunk(b"a123", b"x")),
-        "kind-of-zeros": png(head, chunk(b"\0\0\0\0", b"x"), pixels),
         "pixels-parted": png(
             head, chunk(b"IDAT", squeezed[:half]), text, chunk(b"IDAT", squeezed[half:])
         ),
@@ -180,7 +116,6 @@ def pngs() -> Iterator[tuple[str, bytes]]:
         "pixels-empty-first": png(head, chunk(b"IDAT"), pixels),
         "pixels-empty-last": png(head, pixels, chunk(b"IDAT")),
         "pixels-twice": png(head, pixels, pixels),
-        "pixels-twice-parted": png(head, pixels, text, pixels),
         "pixels-none": png(head),
         "pixels-empty": png(head, chunk(b"IDAT")),
         "pixels-too-many": png(head, chunk(b"IDAT", zlib.compress(raw + raw))),
@@ -189,44 +124,16 @@ def pngs() -> Iterator[tuple[str, bytes]]:
         "pixels-without-sum": png(head, chunk(b"IDAT", squeezed[:-4])),
         "pixels-with-wrong-sum": png(head, chunk(b"IDAT", squeezed[:-1] + b"\0")),
         "pixels-of-odd-filter": png(head, chunk(b"IDAT", zlib.compress(b"\x09" + raw[1:]))),
-        "pixels-of-small-window": png(head, chunk(b"IDAT", _deflated(raw, 9))),
         "crc-header": png(chunk(b"IHDR", ihdr(), crc=1), pixels),
-        "crc-palette": png(indexed, chunk(b"PLTE", bytes(6), crc=1), indexes),
         "crc-pixels": png(head, chunk(b"IDAT", squeezed, crc=1)),
-        "crc-text": png(head, chunk(b"tEXt", b"C\0words", crc=1), pixels),
-        "crc-text-behind": png(head, pixels, chunk(b"tEXt", b"C\0words", crc=1)),
-        "crc-transparency": png(head, chunk(b"tRNS", bytes(6), crc=1), pixels),
         "crc-end": png(head, pixels)[:-1] + b"\0",
-        "end-with-data": PNG_SIGNATURE + head + pixels + chunk(b"IEND", b"data"),
         "trailing": png(head, pixels) + b"trailing bytes",
         "twice": png(head, pixels) * 2,
-        "compression-1": png(chunk(b"IHDR", ihdr(compression=1)), pixels),
-        "filtering-1": png(chunk(b"IHDR", ihdr(filtering=1)), pixels),
-        "filtering-64": png(chunk(b"IHDR", ihdr(filtering=64)), pixels),
-        "interlace-2": png(chunk(b"IHDR", ihdr(interlace=2)), pixels),
-        "depth-3": png(chunk(b"IHDR", ihdr(3, 0)), pixels),
-        "depth-4-of-colors": png(chunk(b"IHDR", ihdr(4, 2)), pixels),
-        "depth-16-of-palette": png(chunk(b"IHDR", ihdr(16, 3)), palette, pixels),
-        "depth-0": png(chunk(b"IHDR", ihdr(0, 0)), pixels),
-        "transparency-late": png(head, pixels, chunk(b"tRNS", bytes(6))),
-        "transparency-short": png(head, chunk(b"tRNS", bytes(3)), pixels),
-        "transparency-twice": png(head, chunk(b"tRNS", bytes(6)), chunk(b"tRNS", bytes(6)), pixels),
-        "transparency-long": png(indexed, palette, chunk(b"tRNS", bytes(9)), indexes),
-        "transparency-before-palette": png(indexed, chunk(b"tRNS", bytes(2)), palette, indexes),
-        "wide": png(
-            chunk(b"IHDR", ihdr(1, 0, width=1_000_001, height=1)),
-            chunk(b"IDAT", zlib.compress(bytes(1 + 1_000_001 // 8 + 1))),
-        ),
         "widest": png(
             chunk(b"IHDR", ihdr(1, 0, width=1_000_000, height=1)),
             chunk(b"IDAT", zlib.compress(bytes(1 + 1_000_000 // 8))),
         ),
     }.items()
-
-
-def _deflated(data, bits):
-    packer = zlib.compressobj(wbits=bits)
-    return packer.compress(data) + packer.flush()
 
 
 def bmp(
@@ -240,7 +147,6 @@ def bmp(
     width=WIDTH,
     height=HEIGHT,
     gap=0,
-    colors=0,
 ):
     """Return a BMP with a header of `head` bytes.
 
@@ -254,7 +160,6 @@ def bmp(
         width: In pixels.
         height: In pixels; negative where rows begin at the top.
         gap: Bytes between headers and pixels.
-        colors: How many the header tells of; 0: all.
     """
     if palette is None:
         count = 2**bits if bits <= 8 else 0
@@ -268,20 +173,8 @@ def bmp(
     if head == 12:
         info = struct.pack("<IHHHH", head, width, height, 1, bits)
     else:
-        info = struct.pack(
-            "<IiiHHIIiiII",
-            head,
-            width,
-            height,
-            1,
-            bits,
-            compression,
-            len(pixels),
-            2835,
-            2835,
-            colors,
-            0,
-        )[:head]
+        size = struct.pack("<IiiHH", head, width, height, 1, bits)
+        info = (size + struct.pack("<IIiiII", compression, len(pixels), 2835, 2835, 0, 0))[:head]
     mask_bytes = b"".join(struct.pack("<I", mask) for mask in masks)
     # From 52 bytes on the masks are part of the header.
     info += (mask_bytes + bytes(head))[: head - len(info)] if head > 40 else mask_bytes
@@ -304,32 +197,22 @@ def bmps() -> Iterator[tuple[str, bytes]]:
     rows = range(HEIGHT)
     long_runs = b"".join(bytes([WIDTH, row, 0, 0]) for row in rows) + b"\0\1"
     literal = b"".join(bytes([0, 4, *b"abcd", WIDTH - 4, row, 0, 0]) for row in rows) + b"\0\1"
-    exact = b"".join(bytes([WIDTH, row, 0, 0]) + bytes(8) for row in rows)
     yield from {
         "8-colored": bmp(8, palette=colored),
-        "8-colored-top-down": bmp(8, palette=colored, height=-HEIGHT),
-        "8-few-colors": bmp(8, palette=colored[:64], colors=16),
         "8-run-length": bmp(8, compression=1, pixels=long_runs),
         "8-run-length-literal": bmp(8, compression=1, pixels=literal),
-        "8-run-length-of-plain-size": bmp(8, compression=1, pixels=exact),
         "4-run-length": bmp(4, compression=2, pixels=long_runs),
         "16-565": bmp(16, compression=3, masks=(0xF800, 0x7E0, 0x1F)),
         "16-565-56": bmp(16, 56, compression=3, masks=(0xF800, 0x7E0, 0x1F, 0)),
-        "16-555": bmp(16, compression=3, masks=(0x7C00, 0x3E0, 0x1F)),
         "16-4444": bmp(16, 56, compression=3, masks=(0xF00, 0xF0, 0xF, 0xF000)),
         "32-bgrx": bmp(32, compression=3, masks=(0xFF0000, 0xFF00, 0xFF)),
         "32-bgra": bmp(32, 56, compression=3, masks=(0xFF0000, 0xFF00, 0xFF, 0xFF000000)),
         "32-rgba": bmp(32, 56, compression=3, masks=(0xFF, 0xFF00, 0xFF0000, 0xFF000000)),
         "32-xbgr": bmp(32, 56, compression=3, masks=(0xFF000000, 0xFF0000, 0xFF00, 0)),
-        "32-abgr": bmp(32, 56, compression=3, masks=(0xFF000000, 0xFF0000, 0xFF00, 0xFF)),
-        "32-10-bits": bmp(32, 56, compression=3, masks=(0x3FF00000, 0xFFC00, 0x3FF, 0)),
-        "24-masked": bmp(24, 56, compression=3, masks=(0xFF0000, 0xFF00, 0xFF, 0)),
         "32-alpha-masked": bmp(32, compression=6, masks=(0xFF0000, 0xFF00, 0xFF, 0xFF000000)),
         "jpeg-inside": bmp(0, compression=4, pixels=SAMPLES["jpeg"]),
         "png-inside": bmp(0, compression=5, pixels=SAMPLES["png"]),
         "one-pixel": bmp(24, width=1, height=1),
-        "one-pixel-8": bmp(8, width=1, height=1),
-        "8-16": bmp(8, 16),
         "24-16": bmp(24, 16),
         "24-cut": bmp(24)[:-1],
         "24-wrong-size": bmp(24)[:2] + bytes(4) + bmp(24)[6:],
@@ -337,48 +220,17 @@ def bmps() -> Iterator[tuple[str, bytes]]:
     }.items()
 
 
-def _colors(count):
-    """Return a table of colors that are far from each other."""
-    return bytes(67 * number % 256 for number in range(3 * count))
+def gif(*blocks, width=WIDTH, height=HEIGHT, version=b"89a", end=b";"):
+    """Return a GIF of these blocks, with 256 colors that are far from each other."""
+    colors = bytes(67 * number % 256 for number in range(3 * 256))
+    head = b"GIF" + version + struct.pack("<HHBBB", width, height, 0xF7, 0, 0)
+    return head + colors + b"".join(blocks) + end
 
 
-def gif(
-    *frames_,
-    width=WIDTH,
-    height=HEIGHT,
-    table=8,
-    version=b"89a",
-    end=b";",
-):
-    """Return a GIF of these blocks, with a global table of 2^`table` colors."""
-    flags = 0 if table is None else 0xF0 | (table - 1)
-    colors = b"" if table is None else _colors(2**table)
-    return (
-        b"GIF"
-        + version
-        + struct.pack("<HHBBB", width, height, flags, 0, 0)
-        + colors
-        + b"".join(frames_)
-        + end
-    )
-
-
-def gif_frame(
-    left=0,
-    top=0,
-    width=WIDTH,
-    height=HEIGHT,
-    *,
-    table=None,
-    interlaced=False,
-    most=255,
-    pixels=None,
-):
+def gif_frame(left=0, top=0, width=WIDTH, height=HEIGHT, *, interlaced=False, pixels=None):
     """Return an image block of a GIF, whose codes are all nine bits long."""
-    flags = 0x40 * interlaced | (0 if table is None else 0x80 | (table - 1))
-    colors = b"" if table is None else _colors(2**table)
     count = width * height if pixels is None else pixels
-    values = samples(most, width=count, height=1).ravel().tolist()
+    values = samples(255, width=count, height=1).ravel().tolist()
     codes = []
     for number, value in enumerate(values):
         codes += [256, value] if number % 200 == 0 else [value]
@@ -386,8 +238,8 @@ def gif_frame(
     data = bits.to_bytes((9 * (len(codes) + 1) + 7) // 8, "little")
     blocks = [data[start : start + 255] for start in range(0, len(data), 255)]
     body = b"".join(bytes([len(block)]) + block for block in blocks)
-    place = struct.pack("<HHHHB", left, top, width, height, flags)
-    return b"," + place + colors + b"\x08" + body + b"\0"
+    place = struct.pack("<HHHHB", left, top, width, height, 0x40 * interlaced)
+    return b"," + place + b"\x08" + body + b"\0"
 
 
 def gif_control(disposal=0, transparent=None):
@@ -401,14 +253,11 @@ def gifs() -> Iterator[tuple[str, bytes]]:
     plain = gif_frame()
     small = gif_frame(2, 1, 4, 3)
     loop = b"!\xff\x0bNETSCAPE2.0\x03\x01\0\0\0"
-    comment = b"!\xfe\x05words\0"
     yield from {
         "87a": gif(plain, version=b"87a"),
         "89a": gif(plain),
-        "local-table": gif(gif_frame(table=8), table=None),
         "interlaced": gif(gif_frame(interlaced=True)),
         "transparent": gif(gif_control(transparent=3), plain),
-        "comment": gif(comment, plain, comment),
         "smaller-frame": gif(small),
         "smaller-frame-at-origin": gif(gif_frame(0, 0, 4, 3)),
         "larger-frame": gif(gif_frame(0, 0, 15, 9)),
@@ -416,28 +265,15 @@ def gifs() -> Iterator[tuple[str, bytes]]:
         "frame-far-outside": gif(gif_frame(40, 30)),
         "screen-of-nothing": gif(plain, width=0, height=0),
         "animated": gif(loop, gif_control(), plain, gif_control(2), plain),
-        "animated-small-second": gif(loop, gif_control(), plain, gif_control(1), small),
         "animated-small-first": gif(loop, gif_control(), small, gif_control(1), plain),
         "animated-larger-second": gif(plain, gif_frame(0, 0, 15, 9)),
-        "animated-transparent": gif(gif_control(2, 0), plain, gif_control(3, 0), small),
         "no-frame": gif(),
-        "no-frame-but-comment": gif(comment),
-        "no-table": gif(plain, table=None),
-        "small-table": gif(plain, table=2),
-        "small-table-held": gif(gif_frame(most=3), table=2),
         "too-few-pixels": gif(gif_frame(pixels=20)),
-        "too-few-pixels-second": gif(plain, gif_frame(pixels=20)),
         "too-many-pixels": gif(gif_frame(pixels=200)),
         "frame-of-nothing": gif(gif_frame(0, 0, 0, 0)),
-        "second-of-nothing": gif(plain, gif_frame(0, 0, 0, 0)),
         "trailing": gif(plain) + b"trailing bytes",
         "no-end": gif(plain, end=b""),
-        "no-end-second": gif(plain, plain, end=b""),
         "second-cut": gif(plain, plain)[:-40],
-        "second-bad-table": gif(plain, gif_frame(table=1), table=8),
-        "extension-unknown": gif(b"!\x42\x03abc\0", plain),
-        "padding": gif(plain, b"\0\0"),
-        "padding-before": gif(b"\0", plain),
     }.items()
 
 
@@ -473,11 +309,10 @@ def webps() -> Iterator[tuple[str, bytes]]:
     lossy, lossless = encoded(colors, "WEBP"), encoded(colors, "WEBP", lossless=True)
     alpha = encoded(clear, "WEBP")
     lossless_alpha = encoded(clear, "WEBP", lossless=True)
-    (coded,), (coded_lossless,) = riff_chunks(lossy), riff_chunks(lossless)
+    (coded,) = riff_chunks(lossy)
     (coded_clear,) = riff_chunks(lossless_alpha)
     parts = dict(riff_chunks(alpha))
     alpha_part, color_part = (b"ALPH", parts[b"ALPH"]), (b"VP8 ", parts[b"VP8 "])
-    note, profile, unknown = (b"EXIF", exif(6)[6:]), (b"ICCP", b"profile"), (b"abcd", b"odd")
     two = [picture(seed=1, **size)]
     animated = encoded(colors, "WEBP", save_all=True, append_images=two)
     opaque = encoded(clear, "WEBP", save_all=True, append_images=[clear.transpose(0)])
@@ -490,36 +325,18 @@ def webps() -> Iterator[tuple[str, bytes]]:
         "animated": animated,
         "animated-alpha": opaque,
         "animated-one-frame": riff(canvas(2), (b"ANIM", bytes(6)), *one_frame),
-        "animated-no-frame": riff(canvas(2), (b"ANIM", bytes(6))),
         "animated-flag-only": riff(canvas(2), coded),
         "animated-without-flag": riff(canvas(0), (b"ANIM", bytes(6)), *one_frame),
-        "animated-behind": riff(canvas(0), coded, (b"ANIM", bytes(6)), *one_frame),
         "extended": riff(canvas(0), coded),
-        "extended-lossless": riff(canvas(0), coded_lossless),
-        "extended-exif": riff(canvas(8), coded, note),
-        "extended-profile": riff(canvas(0x20), profile, coded),
-        "extended-words": riff(canvas(4), coded, (b"XMP ", b"<x/>")),
-        "extended-unknown": riff(canvas(0), unknown, coded, unknown),
         "extended-alpha": riff(canvas(0x10), alpha_part, color_part),
         "alpha-flag-without-alpha": riff(canvas(0x10), coded),
         "alpha-without-flag": riff(canvas(0), alpha_part, color_part),
-        "alpha-behind": riff(canvas(0x10), color_part, alpha_part),
-        "alpha-without-canvas": riff(alpha_part, color_part),
         "lossless-alpha-flag": riff(canvas(0x10), coded_clear),
         "lossless-alpha-without-flag": riff(canvas(0), coded_clear),
-        "lossless-flag-without-alpha": riff(canvas(0x10), coded_lossless),
-        "lossless-alpha-part": riff(canvas(0x10), alpha_part, coded_lossless),
         "canvas-too-large": riff(canvas(0, width=99), coded),
-        "canvas-alone": riff(canvas(0)),
-        "canvas-twice": riff(canvas(0), canvas(0), coded),
-        "pixels-twice": riff(coded, coded),
-        "exif-without-canvas": riff(coded, note),
-        "note-before": riff(note, coded),
         "trailing": lossy + b"trailing",
-        "trailing-told": riff(coded, more=8) + b"trailing",
         "size-too-small": riff(coded, more=-20),
         "size-too-large": riff(coded, more=20),
-        "size-odd": riff(coded, more=-1),
         "padding-missing": riff((coded[0], coded[1] + b"\0"))[:-1],
     }.items()
 
@@ -587,8 +404,6 @@ def jpegs() -> Iterator[tuple[str, bytes]]:
         "half-end": plain[:-1],
         "no-end-in-whole-blocks": jpeg(end=b""),
         "end-behind-bytes": plain[:-2] + b"\0\0\0\xff\xd9",
-        "end-in-trailing": plain[:-2] + b"trailing\xff\xd9",
-        "end-with-fill": plain[:-2] + b"\xff\xff\xff\xd9",
         "trailing": plain + b"trailing",
         "trailing-picture": plain + plain,
         "cut-with-picture-behind": plain[:-30] + plain,
@@ -596,24 +411,14 @@ def jpegs() -> Iterator[tuple[str, bytes]]:
         "no-pixels": plain[: scan + 14] + b"\xff\xd9",
         "precision-12": jpeg(frame=0xC1, precision=12),
         "precision-12-baseline": jpeg(precision=12),
-        "precision-16-lossless": jpeg(frame=0xC3, precision=16),
-        "precision-2": jpeg(precision=2),
         "no-tables": jpeg(tables=False),
         "no-huffman": jpeg(huffman=False),
         "lossless": jpeg(frame=0xC3, selection=b"\1\0\0"),
-        "lossless-12": jpeg(frame=0xC3, precision=12, selection=b"\1\0\0"),
         "progressive-arithmetic": jpeg(frame=0xCA, selection=b"\0\0\0"),
         "sampling-44": jpeg(sampling=[0x44]),
-        "sampling-44-grey": jpeg(1, sampling=[0x44]),
         "sampling-22-of-4": jpeg(4, sampling=[0x22, 0x11, 0x11, 0x22]),
-        "sampling-22-of-all": jpeg(sampling=[0x22] * 3),
         "sampling-00": jpeg(sampling=[0]),
         "sampling-51": jpeg(sampling=[0x51]),
-        "sampling-31": jpeg(sampling=[0x31]),
-        "sampling-31-21": jpeg(sampling=[0x31, 0x21]),
-        "sampling-21-12": jpeg(sampling=[0x21, 0x12]),
-        "sampling-12-22-22": jpeg(sampling=[0x12, 0x22, 0x22]),
-        "sampling-41": jpeg(sampling=[0x41]),
         "height-0": jpeg(height=0),
         "fill": jpeg(before=b"\xff\xff\xff"),
         "frame-twice": jpeg(before=segment(0xC0, struct.pack(">BHHB", 8, 7, 11, 1) + b"\1\x11\0")),
@@ -622,13 +427,10 @@ def jpegs() -> Iterator[tuple[str, bytes]]:
         "grey": encoded(picture("L", **size), "JPEG"),
         "inks": encoded(picture("CMYK", **size), "JPEG"),
         "progressive": encoded(colors, "JPEG", progressive=True),
-        "progressive-no-end": encoded(colors, "JPEG", progressive=True)[:-2],
-        "progressive-grey": encoded(picture("L", **size), "JPEG", progressive=True),
         "restarts": encoded(colors, "JPEG", restart_marker_blocks=1),
         "sampling-420": encoded(colors, "JPEG", subsampling=2),
         "rgb": encoded(colors, "JPEG", keep_rgb=True),
         "exif": encoded(colors, "JPEG", exif=exif(6)),
-        "exif-no-end": encoded(colors, "JPEG", exif=exif(6))[:-2],
         "two-pictures": encoded(colors, "MPO", save_all=True, append_images=[colors]),
         "wide": jpeg(1, width=65_500, height=1),
         "widest": jpeg(1, width=65_535, height=1),

@@ -19,26 +19,8 @@ ZOO = zoo()
 # Pillow decodes these rare kinds, and TensorFlow does not, or to other pixels.
 MISSED = {
     "bmp-24-no-start",
-    "gif-no-table",
-    "gif-padding-before",
-    "gif-small-table",
-    "png-compression-1",
-    "png-critical",
-    "png-critical-behind",
-    "png-critical-empty",
-    "png-header-behind",
-    "png-header-twice",
-    "png-kind-of-digits",
-    "png-kind-of-digits-behind",
-    "png-palette-behind",
-    "png-palette-empty",
-    "png-palette-late",
     "png-palette-missing",
-    "png-palette-odd",
-    "png-palette-of-grey-twice",
     "png-palette-twice",
-    "png-suggested-twice",
-    "png-wide",
 }
 # Faults of the coded pixels, which the header check does not read.
 UNSEEN = {"header": MISSED | {"png-crc-pixels", "png-pixels-without-sum"}, "decode": MISSED}
@@ -61,7 +43,7 @@ def test_what_is_stored_is_decoded_or_counted(check):
     sizes = {name for name, v in verdicts.items() if v.said == "silent" and not v.has_size}
     assert sizes == OTHER_SIZES
     said = [verdict.said for verdict in verdicts.values()]
-    assert said.count("counted") > 80
+    assert said.count("counted") > 75
     assert said.count("silent") > 150
 
 

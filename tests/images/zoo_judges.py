@@ -9,7 +9,6 @@ import random
 import tempfile
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
 
 from beam_tfrecord.images.decode import Transform
@@ -19,7 +18,6 @@ from tests.images.picture_zoo import varied, zoo
 
 tf = Lazy("tensorflow")
 
-Pixels = npt.NDArray[np.uint8]
 
 MAX_PIXELS = 2**26
 # Decoders of JPEG differ in the last bits, and so do those that fill what no frame of a GIF covers.

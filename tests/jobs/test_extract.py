@@ -10,9 +10,7 @@ import os
 import shutil
 import sqlite3
 import uuid
-from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -198,14 +196,6 @@ def test_overwriting_leaves_nothing_of_what_was_there(parquet, tmp_path, small_g
     assert visible_names(place) == ["job.json", "manifest.json", "mine.txt", "part-00000.parquet"]
 
 
-def test_edited_input_is_noticed(parquet, tmp_path):
-    edited = shutil.copytree(parquet, tmp_path / "in")
-    bt.extract(edited, tmp_path / "stage")
-    os.utime(edited / "part-000.parquet", ns=(1, 1))
-    with pytest.raises(TargetExists, match="the input was edited"):
-        bt.extract(edited, tmp_path / "stage")
-
-
 def stage_job_in(directory):
     return Job(Target(str(directory)), str(directory), output="stage")
 
@@ -332,15 +322,6 @@ def test_row_groups_and_files_have_their_size(tmp_path):
     assert read.tolist() == numbers.tolist()
 
 
-def test_a_batch_larger_than_a_row_group_is_cut(tmp_path):
-    target = stage_writer.StageWriter(stage_job_in(tmp_path), row_group_bytes=8_000)
-    data = pa.record_batch({"n": np.arange(10_000)})
-    assert list(target.add(bt.Batch(data))) == []
-    (piece,) = target.end_group()
-    metadata = pq.read_metadata(piece.path)
-    assert [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)] == [1000] * 10
-
-
 MOMENT = datetime.datetime(2024, 2, 29, 12, 30, 1)
 EVERY_TYPE = [
     (pa.bool_(), [True, None]),
@@ -421,17 +402,6 @@ def test_dictionaries_and_run_ends_are_decoded(tmp_path):
     ]
 
 
-@pytest.mark.slow
-def test_notes_on_columns_survive(tmp_path):
-    np.save(tmp_path / "x.npy", np.array([1.5, 2.5]))
-    stage = tmp_path / "stage"
-    bt.extract(tmp_path / "x.npy", stage)
-    direct = bt.write(tmp_path / "x.npy", tmp_path / "direct")
-    through = bt.write(stage, tmp_path / "through")
-    assert through.content == direct.content
-    assert through.schema == direct.schema
-
-
 @pytest.mark.parametrize(
     "column",
     [
@@ -445,21 +415,6 @@ def test_what_parquet_cannot_hold_is_refused_by_name(column, tmp_path):
     with pytest.raises(Exception, match=r"column 'odd' is .* which Parquet cannot hold: leave it"):
         [batch] | bt.ExtractToParquet(tmp_path / "stage")
     assert visible_names(tmp_path / "stage") == []
-
-
-@pytest.mark.slow
-def test_in_a_pipeline_with_a_map_and_plain_rows(parquet, tmp_path):
-    def doubled(row: dict[str, Any]) -> dict[str, Any]:
-        return {"id": row["id"] * 2}
-
-    with bt.pipeline() as p:
-        batches = p | bt.ReadFromParquet(parquet) | bt.MapRows(doubled)
-        batches | "Stage" >> bt.ExtractToParquet(tmp_path / "mapped")
-        rows = p | beam.Create([{"a": 1, "b": "x"}, {"a": 2, "b": None}])
-        rows | "Rows" >> bt.ExtractToParquet(tmp_path / "rows")
-    assert sorted(staged(tmp_path / "mapped")["id"].to_pylist()) == list(range(0, 2000, 2))
-    told = staged(tmp_path / "rows").sort_by("a").to_pylist()
-    assert told == [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
 
 
 def test_batches_of_two_schemas_are_refused(tmp_path):
@@ -511,17 +466,6 @@ def test_a_manifest_that_was_changed_is_refused(stage):
     (fault,) = bt.verify(stage).faults
     changed = "manifest.json: the file was changed after it was written"
     assert str(fault) == f"{changed}: restore it from a copy, or run extract again"
-
-
-def test_stage_files(parquet, extracted, tmp_path):
-    schema, files = stage_files(extracted)
-    assert schema.names == ["id", "x", "name"]
-    assert files == (str(extracted / "part-00000.parquet"),)
-    assert is_stage(extracted)
-    assert not is_stage(parquet)
-    assert not is_stage(tmp_path / "missing")
-    with pytest.raises(UsageError, match="no stage at"):
-        stage_files(parquet)
 
 
 def test_load_gives_the_rows(extracted):

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tempfile
 import types
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from tests.helpers.datasets import visible_names
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "notebooks.md").read_text(encoding="utf-8")
-Cell = Callable[[str], None]
 
 
 @pytest.fixture

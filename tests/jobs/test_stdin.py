@@ -54,14 +54,7 @@ def _pipe(monkeypatch, data, **how):
         (b"\xef\xbb\xbf" + JSON, None, "stdin.json"),
     ],
 )
-def test_stdin_is_read_and_removed(
-    tmp_path,
-    scratch,
-    monkeypatch,
-    data,
-    from_,
-    name,
-):
+def test_stdin_is_read_and_removed(tmp_path, scratch, monkeypatch, data, from_, name):
     _pipe(monkeypatch, data)
     manifest = bt.write("-", tmp_path / "out", from_=from_, shuffle=False)
     assert [row["id"] for row in bt.load(tmp_path / "out")] == [1, 2]

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord import native
-from tests.helpers.records import framed
 from tests.helpers.tf_example import Example
 from tests.native.strategies import RELAXED, batches, by_protobuf, payloads, run_encode
 
@@ -22,17 +21,13 @@ LARGEST_FLOAT = float(np.finfo(np.float32).max) + 2.0**103 - 2.0**75
     ("array", "expected"),
     [
         (pa.array([5], pa.int64()), "0a0c0a0a0a017812051a030a0105"),
-        (pa.array([True]), "0a0c0a0a0a017812051a030a0101"),
-        (pa.array([300], pa.uint16()), "0a0d0a0b0a017812061a040a02ac02"),
         (pa.array([-1], pa.int8()), "0a150a130a0178120e1a0c0a0affffffffffffffffff01"),
         (pa.array([1.5], pa.float32()), "0a0f0a0d0a0178120812060a040000c03f"),
         (pa.array([1.5], pa.float64()), "0a0f0a0d0a0178120812060a040000c03f"),
-        (pa.array([np.float16(1.5)], pa.float16()), "0a0f0a0d0a0178120812060a040000c03f"),
         (pa.array(["ab"]), "0a0d0a0b0a017812060a040a026162"),
         (pa.array([""]), "0a0b0a090a017812040a020a00"),
         (pa.array([None], pa.int64()), "0a00"),
         (pa.array([[]], pa.list_(pa.int64())), "0a090a070a017812021a00"),
-        (pa.array([[]], pa.list_(pa.float32())), "0a090a070a017812021200"),
         (pa.array([[]], pa.list_(pa.string())), "0a090a070a017812020a00"),
         (pa.array([[1, 300]], pa.list_(pa.int64())), "0a0e0a0c0a017812071a050a0301ac02"),
         (pa.array([["a", ""]], pa.list_(pa.string())), "0a0e0a0c0a017812070a050a01610a00"),
@@ -41,13 +36,6 @@ LARGEST_FLOAT = float(np.finfo(np.float32).max) + 2.0**103 - 2.0**75
 def test_golden_payloads(array, expected):
     written = run_encode(pa.record_batch([array], ["x"]))
     assert payloads(written)[0].hex() == expected
-
-
-def test_golden_record_with_its_frame():
-    # The bytes that tf.io.TFRecordWriter gives for an empty Example with Features set.
-    written = run_encode(pa.record_batch([pa.array([None], pa.int8())], ["x"]), at=3)
-    assert written.starts == [3]
-    assert written.data == framed(b"\x0a\x00")
 
 
 def values_of(cell):
@@ -133,57 +121,10 @@ def test_protobuf_gives_the_same_bytes(batch):
         assert by_protobuf(example) == payload
 
 
-def test_protobufs_own_order_is_ours_where_no_name_begins_another():
-    names = ["z", "é", "A", "a1", "a2", "_"]
-    batch = pa.record_batch([pa.array([i]) for i in range(6)], names)
-    (payload,) = payloads(run_encode(batch))
-    example = Example.FromString(payload)
-    assert example.SerializeToString(deterministic=True) == payload
-
-
 def test_of_two_names_the_beginning_of_the_other_comes_first():
     batch = pa.record_batch([pa.array([1]), pa.array([2])], ["ab", "a"])
     payload = payloads(run_encode(batch))[0].hex()
     assert payload == "0a19" + "0a0a0a016112051a030a0102" + "0a0b0a02616212051a030a0101"
-
-
-def test_values_reach_protobuf_unchanged():
-    columns = {
-        "i": pa.array([-(2**63), 2**63 - 1, None], pa.int64()),
-        "u": pa.array([2**63 - 1, 0, 127], pa.uint64()),
-        "f": pa.array([[0.5, -1.25], [], None], pa.list_(pa.float64())),
-        "s": pa.array(["é", "", None], pa.string_view()),
-        "b": pa.array([[b"\xff", b"x" * 200], None, []], pa.large_list(pa.binary())),
-    }
-    batch = pa.record_batch(list(columns.values()), list(columns))
-    assert list(map(features_in, payloads(run_encode(batch)))) == [
-        {
-            "b": [b"\xff", b"x" * 200],
-            "f": [0.5, -1.25],
-            "i": [-(2**63)],
-            "s": ["é".encode()],
-            "u": [2**63 - 1],
-        },
-        {"f": [], "i": [2**63 - 1], "s": [b""], "u": [0]},
-        {"b": [], "u": [127]},
-    ]
-
-
-@pytest.mark.parametrize(
-    ("array", "code"),
-    [
-        (pa.array([2**63], pa.uint64()), "integer-overflow"),
-        (pa.array([1e39], pa.float64()), "float-overflow"),
-        (pa.array([[1e39]], pa.list_(pa.float64())), "float-overflow"),
-        (pa.array([b"\xc0\x80"]).view(pa.string()), "invalid-utf8"),
-        (pa.array([[1, None]], pa.list_(pa.int64())), "null-in-list"),
-        (pa.array([["a", None]], pa.list_(pa.string())), "null-in-list"),
-    ],
-)
-def test_a_bad_value_rejects_its_row(array, code):
-    written = run_encode(pa.record_batch([array], ["x"]))
-    assert written.data == b""
-    assert [(r, c, native.REJECT_CODES[k]) for r, c, k in written.encoded.rejects] == [(0, 0, code)]
 
 
 def test_the_first_column_of_the_batch_is_blamed_not_the_first_name():

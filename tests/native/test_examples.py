@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import xxhash
 from google.protobuf.message import DecodeError
@@ -301,28 +300,6 @@ def test_encoded_rows_are_canonical_and_decode_alike(batch):
     assert repr(columns) == repr(decoded(payloads(written), wanted))
 
 
-def test_decode_gives_values_offsets_and_presence():
-    batch = pa.record_batch(
-        [
-            pa.array([[1, -1], None, []], pa.list_(pa.int64())),
-            pa.array(["ab", "", None]),
-            pa.array([0.5, None, -2.0], pa.float32()),
-        ],
-        ["i", "s", "f"],
-    )
-    written = run_encode(batch)
-    i, s, f, none = native.decode(
-        written.data, np.array(written.starts), [(b"i", 3), (b"s", 1), (b"f", 2), (b"none", 3)]
-    )
-    assert (i.values.dtype, i.values.tolist()) == (np.int64, [1, -1])
-    assert (i.row_offsets.tolist(), i.present.tolist()) == ([0, 2, 2, 2], [1, 0, 1])
-    assert (s.values.tobytes(), s.value_offsets.tolist()) == (b"ab", [0, 2, 2])
-    assert (s.row_offsets.tolist(), s.present.tolist()) == ([0, 1, 2, 2], [1, 1, 0])
-    assert (f.values.dtype, f.values.tolist()) == (np.float32, [0.5, -2.0])
-    assert (none.values.tolist(), none.present.tolist()) == ([], [0, 0, 0])
-    assert i.value_offsets is None
-
-
 def test_faults_name_record_and_feature():
     data, starts = framed([b"\x0a\x00", wire.field(1, wire.feature_entry(b"x", 1, [b"v"]))])
     with pytest.raises(ValueError, match="record 1: feature 'x' holds bytes values, not int64"):
@@ -339,14 +316,3 @@ def test_faults_name_record_and_feature():
     data, starts = framed([*mixed, b"\x0a\x05\x00"])
     with pytest.raises(ValueError, match="record 1: feature 'x' is of another kind than before"):
         native.discover(data, starts)
-
-
-def test_discover_counts_over_the_records_that_have_the_feature():
-    batch = pa.record_batch(
-        [pa.array([[1, 2, 3], None, [4]]), pa.array(["a", "b", None])], ["i", "s"]
-    )
-    written = run_encode(batch)
-    assert native.discover(written.data, np.array(written.starts)) == {
-        b"i": (3, 2, 1, 3),
-        b"s": (1, 2, 1, 1),
-    }

@@ -15,33 +15,6 @@ SIZES = [0, 1, 7, 8, 31, 32, 33, 63, 383, 384, 385, 3071, 3072, 3500, 9999]
 SEEDS = st.integers(0, 2**64 - 1)
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [  # RFC 3720 appendix B.4, and the check value of the CRC catalogue
-        (b"\x00" * 32, 0x8A9136AA),
-        (b"\xff" * 32, 0x62A8AB43),
-        (bytes(range(32)), 0x46DD794E),
-        (bytes(range(31, -1, -1)), 0x113FDB5C),
-        (b"123456789", 0xE3069283),
-    ],
-)
-def test_crc32c_vectors(data, expected):
-    assert native.crc32c(data) == expected
-
-
-@pytest.mark.parametrize(
-    ("data", "seed", "expected"),
-    [
-        (b"", 0, 0xEF46DB3751D8E999),
-        (b"a", 0, 0xD24EC4F1A98C6E5B),
-        (b"abc", 0, 0x44BC2CF5AD770999),
-        (b"Nobody inspects the spammish repetition", 0, 0xFBCEA83C8A378BF1),
-    ],
-)
-def test_xxh64_vectors(data, seed, expected):
-    assert native.xxh64(data, seed) == expected
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_every_way_agrees_at_the_edges_of_lanes_and_stripes(size):
     data = np.random.default_rng(size).bytes(size)

@@ -1,4 +1,4 @@
-"""Records and payloads of the kernel before TensorFlow and tfx_bsl."""
+"""Records and payloads of the kernel before TensorFlow."""
 
 import numpy as np
 import pyarrow as pa
@@ -6,10 +6,9 @@ import pytest
 
 from beam_tfrecord import native
 from tests.helpers.lazy import Lazy
-from tests.native.strategies import payloads, run_encode
+from tests.native.strategies import run_encode
 
 tf = Lazy("tensorflow")
-coder = Lazy("tfx_bsl.coders.example_coder")
 
 
 @pytest.mark.parametrize("arrow_type", [pa.binary(), pa.large_binary()])
@@ -49,16 +48,3 @@ def test_many_rows_and_columns_cross_every_block_edge(tmp_path):
     assert parsed["f"].numpy().tolist() == columns["f"].to_pylist()
     assert [t.decode() for t in parsed["t"].numpy()] == columns["t"].to_pylist()
     assert parsed["l"].to_list() == columns["l"].to_pylist()
-
-
-@pytest.mark.slow
-def test_tfx_bsl_reads_the_same_table():
-    batch = pa.record_batch(
-        [
-            pa.array([[1], [-2]], pa.large_list(pa.int64())),
-            pa.array([[b"a", b""], [b"c"]], pa.large_list(pa.large_binary())),
-        ],
-        ["i", "s"],
-    )
-    decoder = coder.ExamplesToRecordBatchDecoder()
-    assert decoder.DecodeBatch(payloads(run_encode(batch))).to_pydict() == batch.to_pydict()

@@ -49,52 +49,6 @@ SCALARS = [
 ]
 
 
-def columns(depth):
-    """Return a strategy of (Arrow type, strategy of its values without null)."""
-    if not depth:
-        return st.sampled_from(SCALARS)
-    inner = columns(depth - 1)
-
-    def lists(column):
-        arrow, values = column
-        many = st.lists(values, max_size=3)
-        two = st.lists(values, min_size=2, max_size=2)
-        return st.sampled_from(
-            [
-                (pa.list_(arrow), many),
-                (pa.large_list(arrow), many),
-                (pa.list_(arrow, 2), two),
-            ]
-        )
-
-    def structs(pair):
-        (a, a_values), (b, b_values) = pair
-        value = st.fixed_dictionaries({"a": a_values, "b": b_values})
-        return pa.struct({"a": a, "b": b}), value
-
-    def maps(pair):
-        (_, _), (b, b_values) = pair
-        entries = st.lists(st.tuples(st.text(max_size=2), b_values), max_size=3)
-        return pa.map_(pa.string(), b), entries
-
-    pairs = st.tuples(inner, inner)
-    return st.one_of(inner, inner.flatmap(lists), pairs.map(structs), pairs.map(maps))
-
-
-@st.composite
-def arrays(draw):
-    arrow, values = draw(columns(2))
-    rows = draw(st.lists(st.none() | values, max_size=6))
-    array = pa.array(rows, arrow)
-    return array.slice(draw(st.integers(0, len(rows))))
-
-
-@settings(max_examples=examples(150), deadline=None)
-@given(array=arrays())
-def test_what_is_encoded_decodes_equal(array):
-    assert round_trip(array).to_pylist() == array.to_pylist()
-
-
 @pytest.mark.parametrize(
     ("arrow", "values"),
     [pair for pair in SCALARS if "string" not in str(pair[0]) and "binary" not in str(pair[0])],
@@ -115,15 +69,6 @@ def test_float64_bytes_keep_every_bit():
     assert round_trip(array, store="bytes").to_numpy().view(np.uint64).tolist() == bits.tolist()
 
 
-@pytest.mark.parametrize("item", [pa.float32(), pa.int16(), pa.bool_(), pa.float16()])
-def test_tensors(item):
-    arrow = pa.fixed_shape_tensor(item, [2, 3])
-    numbers = pa.array([[1, 0, 1, 0, 1, 1], None, [0, 1, 0, 1, 0, 0]], pa.list_(pa.int8(), 6))
-    array = pa.ExtensionArray.from_storage(arrow, numbers.cast(arrow.storage_type)).slice(1)
-    back = round_trip(array)
-    assert back.storage.to_pylist() == [None, [0, 1, 0, 1, 0, 0]]
-
-
 @pytest.mark.parametrize("make", [pa.list_view, pa.large_list_view])
 def test_list_views_are_refused(make):
     with pytest.raises(UsageError, match="cast it to numbers, text, bytes, or lists"):
@@ -134,12 +79,6 @@ def test_views_inside_null_fixed_size_lists():
     arrow = pa.list_(pa.struct({"a": pa.string_view()}), 2)
     rows = [None, [{"a": "x"}, {"a": "y"}], None]
     assert round_trip(pa.array(rows, arrow)).to_pylist() == rows
-
-
-def test_dictionaries_come_back_as_values():
-    back = round_trip(pa.array(["a", None, "a"]).dictionary_encode())
-    assert back.type == pa.string()
-    assert back.to_pylist() == ["a", None, "a"]
 
 
 def test_a_null_struct_and_one_of_nulls_are_the_same():

@@ -5,7 +5,7 @@ import dataclasses
 import datetime
 import decimal
 import functools
-from typing import Any, NamedTuple, Optional, TypedDict, Union
+from typing import Any, NamedTuple, Optional, TypedDict
 
 import pyarrow as pa
 import pytest
@@ -71,9 +71,7 @@ ROW = pa.schema(
         list[Row],
         Row | None,
         Optional[Row],  # noqa: UP045
-        Union[Row, None],  # noqa: UP007
         list[Row] | None,
-        collections.abc.Iterator[Row],
         collections.abc.Iterable[Row],
     ],
 )

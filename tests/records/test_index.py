@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord import native
-from beam_tfrecord.errors import DataError
-from beam_tfrecord.records.index import IndexWriter, ShardIndex, index_name, ranges_of
+from beam_tfrecord.records.index import IndexWriter, ShardIndex, ranges_of
 from tests.helpers.records import framed
 
 SIZES = st.lists(st.one_of(st.integers(0, 40), st.integers(900, 1100), st.just(5000)), max_size=200)
@@ -77,89 +76,7 @@ def test_any_records_are_read_from_a_file_and_from_memory(tmp_path_factory, size
         assert got == [records[number] for number in wanted]
 
 
-@pytest.mark.slow
-@given(st.data())
-def test_damage_never_gives_another_record(tmp_path_factory, data):
-    directory = tmp_path_factory.mktemp("index")
-    sizes = data.draw(st.lists(st.integers(0, 300), min_size=30, max_size=120))
-    shard, records = made(sizes, directory / "idx")
-    files = {"idx": bytearray((directory / "idx").read_bytes()), "shard": bytearray(shard)}
-    name = data.draw(st.sampled_from(sorted(files)))
-    place = data.draw(st.integers(0, len(files[name]) - 1))
-    if data.draw(st.booleans()):
-        files[name][place] ^= 1 << data.draw(st.integers(0, 7))
-    elif data.draw(st.booleans()):
-        del files[name][place:]
-    else:
-        del files[name][place : place + data.draw(st.integers(1, 64))]
-    for file, content in files.items():
-        (directory / file).write_bytes(content)
-    try:
-        index = ShardIndex.load(str(directory / "idx"))
-    except DataError:
-        return
-    # Opening a shard compares these with the manifest.
-    if (index.records, index.bytes) != (len(records), len(shard)):
-        return
-    with open(directory / "shard", "rb") as file:
-        for number, record in enumerate(records):
-            wanted = np.array([number], np.int64)
-            try:
-                found = native.read_records(
-                    file.fileno(), index.entries, index.records, index.bytes, wanted
-                )
-            except ValueError as error:
-                message = str(error)
-            else:
-                message = ""
-            if message:
-                assert message.startswith("at byte ")
-                continue
-            assert found.fault is not None or bytes(found.data) == record
-
-
-def test_faults_say_where(tmp_path):
-    shard, _ = made([100] * 50, tmp_path / "idx")
-    index = ShardIndex.load(str(tmp_path / "idx"))
-    of_index = (index.entries, index.records, index.bytes)
-
-    def fault(content: bytes, record: int) -> tuple[int, int, str] | None:
-        (tmp_path / "shard").write_bytes(content)
-        with open(tmp_path / "shard", "rb") as file:
-            wanted = np.array([record], np.int64)
-            return native.read_records(file.fileno(), *of_index, wanted).fault
-
-    broken = bytearray(shard)
-    broken[116 * 11 + 20] ^= 1
-    assert fault(bytes(broken), 11) == (11, 1276, "the checksum of the payload does not match")
-    assert fault(bytes(broken), 12) is None
-    broken[116 * 11] ^= 1
-    assert fault(bytes(broken), 12) == (11, 1276, "the checksum of the length does not match")
-    assert fault(shard[:-1], 49) == (45, 5799, "the file ends within the records")
-    # Records of equal sizes in another order.
-    other = (0, 0, "the records do not fit the index")
-    assert fault(shard[116:] + shard[:116], 3) == other
-    broken = bytearray(shard)
-    broken[116 * 11 - 1] ^= 1
-    assert fault(bytes(broken), 9) == (10, 1160, "the checksum of the payload does not match")
-
-
-def test_an_index_is_small_and_has_its_own_name():
-    assert index_name("train-00000-of-00004.tfrecord") == "_index/idx-train-00000-of-00004"
-    assert index_name("part-00000-of-00001") == "_index/idx-part-00000-of-00001"
-
-
 @pytest.mark.parametrize("size", [0, 16, 100, 1000, 100_000])
 def test_an_index_has_at_most_a_fortieth_of_the_bytes(size, tmp_path):
     shard, _ = made([size] * 5000 if size < 5000 else [size] * 50, tmp_path / "idx")
     assert (tmp_path / "idx").stat().st_size <= len(shard) / 40 + 56
-
-
-@pytest.mark.parametrize("content", [b"", b"x", b"x" * 31, b"\0" * 24 + b"BTFRIDX2", b"y" * 100])
-def test_other_files_are_not_indexes(content, tmp_path):
-    (tmp_path / "idx").write_bytes(content)
-    with pytest.raises(DataError, match="is not the index of a shard, or is cut off"):
-        ShardIndex.load(str(tmp_path / "idx"))
-    (tmp_path / "idx").write_bytes(b"x" + b"\0" * 24 + b"BTFRIDX1")
-    with pytest.raises(DataError, match="its size is impossible"):
-        ShardIndex.load(str(tmp_path / "idx"))

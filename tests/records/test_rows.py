@@ -127,7 +127,6 @@ def test_what_does_not_fit_the_schema_is_a_reject_of_its_row(result):
     ("nest", "arrow"),
     [
         (lambda x: x, pa.int64()),
-        (lambda x: [1, x], pa.list_(pa.int64())),
         (lambda x: np.array([x]), pa.list_(pa.int8())),
         (lambda x: {"a": [None, x]}, pa.struct([("a", pa.list_(pa.int64()))])),
         (lambda x: {"k": x}, pa.map_(pa.string(), pa.int64())),
@@ -148,14 +147,11 @@ _PAIR = pa.struct({"a": pa.int64(), "b": _TEXTS})
     [
         ({"b", "a"}, _TEXTS),
         (type("Tags", (set,), {})("ab"), pa.large_list(pa.string())),
-        ({"b", "a"}, pa.list_(pa.string(), 2)),
         ([["c"], {"b", "a"}], pa.list_(_TEXTS)),
         ([None, np.array([None, {"b", "a"}], object)], pa.list_(pa.list_(_TEXTS))),
         ({"a": 1, "b": {"b", "a"}}, _PAIR),
         ([("a", 1), ("b", {"b", "a"})], _PAIR),
-        ([None, {"b": {"b", "a"}}], pa.list_(_PAIR)),
         ({"k": {"b", "a"}}, pa.map_(pa.string(), _TEXTS)),
-        ([("k", {"b", "a"})], pa.map_(pa.string(), _TEXTS)),
         ({("k", 1), ("l", 2)}, pa.map_(pa.string(), pa.int64())),
     ],
 )
@@ -172,7 +168,6 @@ def test_a_set_is_a_reject_of_its_row_at_any_depth(value, arrow):
     "nest",
     [
         lambda x: x,
-        lambda x: [x],
         lambda x: [None, x],
         lambda x: [{"x": 0}, x],
         lambda x: {"k": [x]},
@@ -195,10 +190,6 @@ def test_nested_values_without_sets_fit():
     schema = pa.schema([("x", pa.list_(_PAIR)), ("m", pa.map_(pa.string(), _TEXTS))])
     after = mapped(batch([1]), lambda _: {"x": [value, None], "m": {"k": ["v"]}}, schema)
     assert after.data.to_pylist() == [{"x": [value, None], "m": [("k", ["v"])]}]
-
-
-def test_a_column_that_is_not_returned_is_null():
-    assert mapped(batch([1]), lambda _: {}).data.to_pydict() == {"x": [None]}
 
 
 def test_bytes_are_examples():
@@ -261,29 +252,17 @@ def test_numbers_of_rows_do_not_depend_on_batches(values, data):
     assert len(set(where(whole))) == whole.num_rows
 
 
-def test_unchanged_numbers_stay_a_range():
-    after = mapped(batch([1, 2]), lambda row: row)
-    assert after.origin is not None
-    assert after.origin.rows == 10
-    assert after.origin.sub is None
-
-
 def types(of, function=lambda row: row):
     return infer_row_types(call_on_rows(Batch(of), function).rows)
 
 
 KEPT = {
     "bool": pa.array([True, None]),
-    "int8": pa.array([1, None], pa.int8()),
     "int64": pa.array([1, None], pa.int64()),
     "float": pa.array([0.1, None], pa.float32()),
-    "nan": pa.array([float("nan"), None], pa.float32()),
     "inf": pa.array([float("-inf"), 0.5], pa.float32()),
     "double": pa.array([0.1, None], pa.float64()),
     "text": pa.array(["a", None]),
-    "large_text": pa.array(["a", None], pa.large_string()),
-    "bytes": pa.array([b"a", None]),
-    "date": pa.array([datetime.date(2020, 1, 2), None]),
     "time": pa.array([datetime.datetime(2020, 1, 2), None], pa.timestamp("us")),
     "list": pa.array([[1, 2], None], pa.list_(pa.int64())),
     "words": pa.array(["a", None]).dictionary_encode(),
@@ -312,17 +291,6 @@ def test_a_column_that_outgrows_its_type_gets_another():
     before = pa.record_batch({"x": pa.array([1], pa.int8())})
     after = types(before, lambda _: {"x": 1000}).to_arrow(before.schema)
     assert after == pa.schema([("x", pa.int64())])
-
-
-def test_types_of_parts_merge_in_any_order():
-    parts = [
-        infer_row_types([{"x": 1}]),
-        infer_row_types([{"x": None, "y": "a"}]),
-        infer_row_types([{"x": 70_000}]),
-    ]
-    one = parts[0].merge(parts[1]).merge(parts[2])
-    other = parts[2].merge(parts[1].merge(parts[0]))
-    assert one == other == RowTypes({"x": pa.int32(), "y": pa.string()}, has_rows=True)
 
 
 # Values that Arrow joins in one way in one array, and in another way over several.

@@ -24,7 +24,7 @@ from beam_tfrecord.sources.base import with_selection
 from beam_tfrecord.sources.parquet import source as parquet_module
 from beam_tfrecord.sources.parquet.source import Parquet
 from tests.helpers.effort import examples
-from tests.selection.test_filter_oracle import SQLITE, conditions, tables
+from tests.selection.test_filter_oracle import conditions
 
 NAN = float("nan")
 
@@ -109,16 +109,7 @@ def leaves(draw, names):
 
 def some_conditions(names):
     """Return a strategy of conditions on columns of `SCHEMA`."""
-    return st.recursive(
-        leaves(names),
-        lambda part: st.one_of(
-            st.tuples(part, st.sampled_from(["AND", "OR"]), part).map(
-                lambda found: f"({found[0]}) {found[1]} ({found[2]})"
-            ),
-            part.map(lambda one: f"NOT ({one})"),
-        ),
-        max_leaves=4,
-    )
+    return conditions(leaves(names), 4)
 
 
 def some_rows(draw, count, names):
@@ -177,26 +168,17 @@ def pruned(path, text):
 @pytest.mark.parametrize(
     ("values", "arrow", "text", "expected"),
     [
-        ([1, 2, 3, 4, 5, 6], pa.int64(), "x > 2", [True, False, False]),
         ([1, 2, 3, 4, 5, 6], pa.int8(), "x >= 2.5 and x < 4.5", [True, False, True]),
-        ([1, 2, 3, 4, 5, 6], pa.int32(), "x = 3", [True, False, True]),
         ([1, 3, 3, 4], pa.int64(), "x = 2", [False, True]),
-        ([1, 2, 3, 4], pa.int64(), "x in (3, 9)", [True, False]),
-        ([1, 2, 3, 4], pa.int64(), "not x < 3", [True, False]),
         ([1, 2, 3, 4], pa.int64(), "x < 3 or x is null", [False, True]),
         ([7, 7, 8, 7], pa.int64(), "x <> 7", [True, False]),
         ([1, None, None, None, 2, 3], pa.int64(), "x is null", [False, False, True]),
         ([1, None, None, None, 2, 3], pa.int64(), "x is not null", [False, True, False]),
-        ([1, None, None, None, 2, 3], pa.int64(), "x >= 0", [False, True, False]),
         ([2**31, 2**32 - 1, 0, 5], pa.uint32(), "x > 5", [False, True]),
-        ([2**63, 2**64 - 1, 0, 5], pa.uint64(), "x > 5", [False, True]),
-        ([0.5, 1.5, 2.5, 3.5], pa.float64(), "x > 2", [True, False]),
-        ([0.5, 1.5, 2.5, 3.5], pa.float32(), "x > 2", [True, False]),
         # A NaN is not in the statistics, and it is not greater than 2.
         ([0.5, NAN, 2.5, 3.5], pa.float64(), "x > 2", [True, False]),
         ([0.5, NAN, 2.5, 3.5], pa.float64(), "not x > 2", [False, False]),
         ([0.5, NAN, 2.5, 3.5], pa.float64(), "x <> 0.5", [False, False]),
-        ([0.5, 0.5, NAN, NAN], pa.float64(), "not x < 1", [False, False]),
         ([-0.0, -0.0, 1.0, 1.0], pa.float64(), "x = 0", [False, True]),
         ([0, 1, 10, 11], pa.date32(), "x > date '1970-01-08'", [True, False]),
         (
@@ -206,8 +188,6 @@ def pruned(path, text):
             [True, False],
         ),
         ([0, 1, 10, 11], pa.timestamp("us", "UTC"), "x < timestamp '1970-01-01Z'", [True, True]),
-        ([0, 1, 10, 11], pa.timestamp("s"), "x < timestamp '1970-01-01'", [True, True]),
-        (["a", "b", "c", "d"], pa.string(), "x = 'c'", [True, False]),
         # Statistics of texts may be cut.
         (["a", "a", "b", "b"], pa.string(), "x <> 'a'", [False, False]),
         ([Decimal(1), Decimal(2)], pa.decimal128(5, 2), "x > 9", [True]),
@@ -217,7 +197,6 @@ def pruned(path, text):
         (["a", "b", "c", "d"], pa.dictionary(pa.int8(), pa.string()), "x > 'b'", [True, False]),
         # Types that do not compare are for the evaluation to refuse.
         ([1, 2, 3, 4], pa.int64(), "x = 'a'", [False, False]),
-        ([1, 2, 3, 4], pa.int64(), "y = 1", [False, False]),
     ],
 )
 def test_groups_that_cannot_match_are_found(tmp_path, values, arrow, text, expected):
@@ -231,18 +210,6 @@ def test_statistics_that_are_missing_or_of_int96_prune_nothing(tmp_path):
     assert pruned(none, "x is null") == [False]
     int96 = groups_of(tmp_path / "b.parquet", moments, use_deprecated_int96_timestamps=True)
     assert pruned(int96, "x > timestamp '2020-01-01'") == [False]
-
-
-@settings(max_examples=examples(50), deadline=None)
-@given(tables(SQLITE), conditions("ift"))
-def test_no_matching_row_is_pruned(tmp_path_factory, data, text):
-    path = tmp_path_factory.mktemp("p") / "x.parquet"
-    pq.write_table(pa.Table.from_batches([data]), path, row_group_size=2)
-    with_pruning = with_selection(Parquet(path), make_selection(filter=text))
-    rows = [row for batch in with_pruning.batches() for row in batch.rows()]
-    with pytest.MonkeyPatch.context() as patch:
-        prune_nothing(patch)
-        assert [row for batch in with_pruning.batches() for row in batch.rows()] == rows
 
 
 def prune_nothing(patch):
@@ -311,16 +278,6 @@ def test_a_pruned_group_is_not_even_opened(rows, tmp_path):
     assert bt.write(rows, tmp_path / "out", filter="id < 75").examples == 75
     with pytest.raises(bt.BeamTFRecordError, match=r"from row [0-9]+ on"):
         bt.write(rows, tmp_path / "all", filter="id >= 0")
-
-
-def test_a_changed_file_is_found_although_most_of_it_is_pruned(rows, tmp_path):
-    out = tmp_path / "out"
-    first = bt.write(rows, out, filter="id < 75")
-    rows.touch()
-    rows.chmod(0o600)
-    with pytest.raises(bt.BeamTFRecordError, match="edited"):
-        bt.write(rows, out, filter="id < 75")
-    assert bt.write(rows, out, filter="id < 75", overwrite=True).fingerprint == first.fingerprint
 
 
 def test_rows_that_settled_types_reject_are_not_pruned(tmp_path):

@@ -285,18 +285,6 @@ def test_identity_covers_what_is_selected_and_nothing_else(table, tmp_path):
     assert fingerprint(sample="1%") == fingerprint(sample=0.01)
 
 
-def test_the_same_call_again_does_nothing(table, tmp_path):
-    run = CliRunner()
-    words = ["write", str(table), str(tmp_path / "out"), "--filter", "part = 1", "--sample", "50%"]
-    first = run.invoke(cli, words)
-    assert first.exit_code == 0
-    assert "of 3,000 rows" in first.output
-    assert "nothing to do" in run.invoke(cli, words).output
-    other = run.invoke(cli, [*words[:-1], "51%"])
-    assert other.exit_code == 2
-    assert "different: --sample: 50% there, 51% now" in other.output
-
-
 def test_the_summary_and_the_dry_run_name_the_filter(table, tmp_path):
     run = CliRunner()
     words = [str(table), str(tmp_path / "out"), "--filter", "n < 100"]
@@ -314,15 +302,6 @@ def test_an_empty_result_says_why(table, tmp_path, recwarn):
     assert "a filter, a sample or the map function left out 3,000 of 3,000 rows" in "".join(
         map(str, recwarn)
     )
-
-
-@pytest.mark.parametrize("batch_rows", [1, 7, 16_384])
-def test_batches_do_not_matter(table, batch_rows):
-    reader = bt.ReadFromParquet(table, filter="part = 1", sample="30%", batch_rows=batch_rows)
-    found = [row["n"] for batch in reader.batches() for row in batch.rows()]
-    whole = bt.ReadFromParquet(table, filter="part = 1", sample="30%")
-    assert found == [row["n"] for batch in whole.batches() for row in batch.rows()]
-    assert 120 < len(found) < 240
 
 
 def test_a_pipeline_has_the_filter(table, tmp_path):

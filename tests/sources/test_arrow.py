@@ -121,18 +121,6 @@ def test_files_of_polars_are_read(tmp_path):
     assert read_all(Arrow(tmp_path / "a.arrow")).to_pylist() == frame.to_dicts()
 
 
-def test_old_streams_have_no_marks(tmp_path):
-    path = write_arrow(
-        tmp_path / "a.arrow",
-        TABLE,
-        stream=True,
-        use_legacy_format=True,
-        metadata_version=pa.ipc.MetadataVersion.V4,
-    )
-    assert not path.read_bytes().startswith(b"\xff")
-    assert read_all(Arrow(path)).equals(TABLE)
-
-
 def test_class_names_in_the_schema_of_a_file_are_kept(tmp_path):
     schema = bt.Schema((bt.Feature("x", pa.int64(), labels=("cat", "dog")),)).to_arrow()
     write_arrow(tmp_path / "a.arrow", pa.table({"x": [0, 1]}, schema=schema))

@@ -201,16 +201,6 @@ def test_a_record_inside_itself_is_refused(tmp_path):
         Avro(path, columns=["id"]).schema()
 
 
-def test_other_values_than_records_are_refused(tmp_path):
-    with (tmp_path / "a.avro").open("wb") as file:
-        fastavro.writer(file, "int", [1, 2])
-    with pytest.raises(DataError, match=r"^a\.avro holds no records, but other values"):
-        Avro(tmp_path).schema()
-    write_avro(tmp_path / "a.avro", {"x": "null"}, [{"x": None}] * 3)
-    with pytest.raises(DataError, match=r"^a\.avro holds records without a value"):
-        Avro(tmp_path).schema()
-
-
 def test_names_may_be_used_again(tmp_path):
     point = {
         "type": "record",

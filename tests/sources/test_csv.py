@@ -114,6 +114,19 @@ def test_a_value_that_makes_a_column_text_is_named(write, cells, remark):
     assert Csv(path, types={"a": "text"}).inferred()[1] == []
 
 
+def test_a_remark_names_the_first_value_of_all_files(write, tmp_path):
+    for index, other in enumerate(["3", "4", "true", "false"]):
+        write("my a,b\n1,x\n2,y\n" + "9,\n" * index + f"{other},z\n", f"{index}.csv")
+    source = Csv(tmp_path, chunk_bytes=16)
+    found = [source.infer(unit) for unit in source.all_units(source.all_scans())]
+    schema = pa.schema({"my a": pa.string()})
+    expected = [
+        "my a: text because of 'true' in 2.csv:6: correct it, or pass --types 'my a=string'"
+    ]
+    assert source.remarks(found, schema) == expected
+    assert source.remarks(found[::-1], schema) == expected
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 @pytest.mark.parametrize(
     "word", ["?", "n\x01a", "\x7f", "\xa0", "a'\tb", "\u200bx", "- -", "\x01é"]

@@ -63,6 +63,13 @@ def test_pictures_and_their_classes(bucket, monkeypatch):
     ]
 
 
+def test_a_store_that_lists_in_any_order(bucket):
+    expected = good_rows(Images("gs://x/photos"))
+    bucket.is_sorted = False
+    bucket.objects = {path.replace("gs:", "hdfs:"): d for path, d in bucket.objects.items()}
+    assert good_rows(Images("hdfs://x/photos")) == expected
+
+
 def test_a_table_of_remote_pictures(bucket, tmp_path):
     (tmp_path / "t.csv").write_text("path\na/2.jpg\nb/1.jpg\n")
     source = Images(tmp_path / "t.csv", base="gs://x/photos")

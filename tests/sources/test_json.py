@@ -8,7 +8,6 @@ import math
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -224,47 +223,16 @@ def test_every_line_is_right_or_a_reject(lines, arrow, tmp_path_factory):
     assert not found
 
 
-# Objects as lists of pairs, so that a key may be there twice. A key has values of one kind.
-_PAIRS = st.recursive(
-    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 9)), max_size=2),
-    lambda inner: st.lists(
-        st.tuples(st.sampled_from("ab"), st.integers(0, 9))
-        | st.tuples(st.sampled_from("op"), inner)
-        | st.tuples(st.sampled_from("lm"), st.lists(inner, max_size=2).map(tuple)),
-        max_size=3,
-    ),
-    max_leaves=6,
-)
-
-
-# The escapes of a letter and of a surrogate pair are text as any other.
-_NAMES = {"b": "\\u0062", "p": "\\ud83d\\ude00"}
-
-
-def _object_of(pairs):
-    if isinstance(pairs, tuple):
-        return f"[{','.join(map(_object_of, pairs))}]"
-    if isinstance(pairs, int):
-        return str(pairs)
-    members = ",".join(f'"{_NAMES.get(name, name)}":{_object_of(value)}' for name, value in pairs)
-    return f"{{{members}}}"
-
-
-def _has_a_key_twice(pairs):
-    if isinstance(pairs, int):
-        return False
-    inner = pairs if isinstance(pairs, tuple) else [value for _, value in pairs]
-    is_twice = isinstance(pairs, list) and len(dict(pairs)) < len(pairs)
-    return is_twice or any(map(_has_a_key_twice, inner))
-
-
-@given(rows=st.lists(_PAIRS, min_size=1, max_size=6))
-@settings(max_examples=examples(200), deadline=None)
-def test_no_value_of_a_row_with_a_key_twice_is_read(rows, tmp_path_factory):
-    lines = map(_object_of, rows)
-    path = _file(tmp_path_factory.mktemp("json"), "".join(f"{line}\n" for line in lines))
+def test_a_key_twice_is_a_reject_at_any_depth(tmp_path):
+    """Also of a key that no other row has, and however it is written."""
+    rows = [
+        *('{"a": 1}', '{"b": 1, "\\u0062": 2}', '{"o": {"p": 1, "q": {"p": 1}}}'),
+        *('{"o": {"p": 1, "p": 2}}', '{"l": [{"a": 1}, {"a": 1}]}', '{"l": [{"a": 1, "a": 1}]}'),
+        *('{"m": [{"a": 1}, {"o": {"\\ud83d\\ude00": 1, "\U0001f600": 2}}]}', '{"a": 2}'),
+    ]
+    path = _file(tmp_path, "".join(f"{row}\n" for row in rows))
     rejects = [reject.row for batch in batches_of(Json(path)) for reject in batch.rejects]
-    assert rejects == [number for number, pairs in enumerate(rows) if _has_a_key_twice(pairs)]
+    assert rejects == [1, 3, 5, 6]
 
 
 def test_a_malformed_array_among_objects_is_a_reject(tmp_path):
@@ -281,6 +249,12 @@ def test_a_number_too_long_for_python_is_no_row(tmp_path):
     assert [reject.row for reject in batch.rejects] == [0]
 
 
+def test_bytes_that_are_not_utf8_are_a_reject(tmp_path):
+    path = _file(tmp_path, b'{"a": 1, "b": "x"}\n{"a": 2, "b": "\xff"}\n')
+    (batch,) = batches_of(Json(path))
+    assert [(reject.row, "UTF-8" in reject.message) for reject in batch.rejects] == [(1, True)]
+
+
 # --- types --------------------------------------------------------------------------------------
 
 
@@ -289,12 +263,10 @@ def test_a_number_too_long_for_python_is_no_row(tmp_path):
     [
         (["1", "2"], pa.int64()),
         (["1", "1.5"], pa.float64()),
-        (["1e3", "null"], pa.float64()),
         (["NaN", "1"], pa.float64()),
         (["9007199254740992", "1.5"], pa.float64()),
         (["9007199254740993"], pa.int64()),
         (["null"], pa.null()),
-        (["true", "null"], pa.bool_()),
         (['"2024-01-02T03:04:05"'], pa.string()),
         (['"1"'], pa.string()),
         (["[null, 1]"], pa.list_(pa.int64())),
@@ -317,17 +289,11 @@ def test_types_follow_from_all_values(tmp_path, values, arrow):
     ("one", "other", "message"),
     [
         ("1", '"x"', "column 'a' is text in b.jsonl:2 but an integer in a.jsonl:2"),
-        ("1", '{"x": 1}', "column 'a' is an object in b.jsonl:2 but an integer in a.jsonl:2"),
-        ("[1]", "[true]", r"column 'a\[\]' is a boolean in b.jsonl:2 but an integer in a.jsonl:2"),
         ('{"x": 1}', '{"x": []}', "column 'a.x' is an array in b.jsonl:2 but an integer in a"),
+        ("[1]", "[true]", r"column 'a\[\]' is a boolean in b.jsonl:2 but an integer in a.jsonl:2"),
         (
             *("9007199254740993", "1.5"),
             "'a' is a fraction in b.jsonl:2 but an integer beyond 2\\^53 in a.jsonl:2",
-        ),
-        (
-            "1.5",
-            "9223372036854775808",
-            "'a' is an integer beyond 2\\^53 in b.jsonl:2 but a fraction",
         ),
     ],
 )
@@ -348,9 +314,6 @@ def test_values_of_two_kinds_are_refused(tmp_path, one, other, message):
     [
         ("int8", {"5": 5, "-128": -128}, ["300", "1.5", '"5"', "true"]),
         ("uint64", {"18446744073709551615": 2**64 - 1}, ["-1", "18446744073709551616"]),
-        ("float32", {"0.5": 0.5, "1": 1.0}, ["1e39", '"1"']),
-        ("bool", {"true": True}, ["1", '"true"']),
-        ("binary", {'"é"': "é".encode()}, ["1"]),
         ("decimal128(5, 2)", {"1.25": "1.25", '"1.5"': "1.50", "3": "3.00"}, ["1.255", "12345"]),
         ("date32[day]", {'"2024-02-29"': "2024-02-29"}, ['"2024-02-30"', "5", '"x"']),
         (
@@ -426,13 +389,10 @@ def test_nested_types_of_a_schema(tmp_path):
     ("name", "data", "message"),
     [
         ("x.json", '[{"a": 1}, {"a"', "x.json ends inside an array: check that it is complete"),
-        ("x.json", '[{"a": "1', "x.json ends inside a string: check that it is complete"),
         ("x.json", '[{"a": 1}] {}', "x.json row 0 is not valid JSON .Extra data"),
         ("x.json", '[{"a": 1}, {"a": 2}}', "x.json row 1 is not valid JSON .Extra data"),
-        ("x.json", '[{"a": 1}]\n[{"a": 1}]', "x.json row 0 is not valid JSON .Extra data"),
         ("x.json", '[{"a": 1}]]', "x.json closes more than it opens: correct it"),
         ("x.json", '{\n"a": 1', "x.json ends inside an object: check that it is complete"),
-        ("x.json", '{\n"a": 1}}', "x.json closes more than it opens: correct it"),
         ("x.json", '{"a": 1}'.encode("utf-16"), "x.json looks like UTF-16: JSON has to be UTF-8"),
         ("x.json", '{"a": 1}'.encode("utf-16-le"), "x.json looks like UTF-16"),
         (
@@ -464,19 +424,6 @@ def test_values_that_are_no_rows_are_rejects(tmp_path, text, message):
     faults = _faults(Json(_file(tmp_path, text, "x.json")))
     assert len(faults) >= 1
     assert faults[0].startswith(message)
-
-
-def test_empty_files_have_no_rows(tmp_path):
-    for name, text in {
-        "a.json": "[]",
-        "b.json": " [ \n ] ",
-        "c.jsonl": "",
-        "d.jsonl": "\n \n",
-    }.items():
-        source = Json(_file(tmp_path, text, name))
-        (unit,) = source.all_units(source.all_scans())
-        (batch,) = source.read(unit, pa.schema({"x": pa.int64()}))
-        assert (batch.num_rows, batch.rejects) == (0, ())
 
 
 def test_a_row_with_a_long_line_is_read(tmp_path, monkeypatch):
@@ -524,23 +471,3 @@ def test_a_schema_decides_the_types(tmp_path):
     schema = bt.Schema.from_arrow(pa.schema({"id": pa.string(), "t": pa.date32()}))
     bt.write(path, tmp_path / "out", schema=schema, shuffle=False)
     assert [row["id"] for row in bt.load(tmp_path / "out")] == ["1", "x"]
-
-
-def test_nested_values_are_stored_as_those_of_parquet(tmp_path):
-    rows = [
-        {
-            "id": n,
-            "lists": [[n], [], [n, n + 1]][: n % 4],
-            "points": [{"x": n / 4, "y": "y" * (n % 5)}] * (n % 3) if n % 7 else None,
-            "place": {"lat": n / 8, "names": ["a", "b"][: n % 3], "in": {"deep": n % 2 == 0}},
-        }
-        for n in range(200)
-    ]
-    _file(tmp_path, "\n".join(map(json.dumps, rows)))
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
-    one, other = (
-        bt.write(tmp_path / name, tmp_path / f"out {name}", key="id", shards=3)
-        for name in ("x.jsonl", "x.parquet")
-    )
-    assert one.content == other.content
-    assert one.schema == other.schema

@@ -215,14 +215,6 @@ def test_a_file_of_another_size_than_in_the_log_is_refused(tmp_path):
         list(make_source(path).files())
 
 
-def test_what_is_no_table_is_refused(tmp_path):
-    for kind in ("delta", "iceberg"):
-        with pytest.raises(UsageError, match=r"cannot read .* table"):
-            make_source(str(tmp_path / "none"), from_=kind)
-        with pytest.raises(UsageError, match=f"there are 2 {kind} tables: give one"):
-            make_source(["a", "b"], from_=kind)
-
-
 def test_an_iceberg_directory_is_read_as_pyiceberg_does_after_a_crash_at_every_step(tmp_path):
     """Every file that a commit writes is one step; the hint is the last."""
     from pyiceberg.table import StaticTable

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,15 +76,6 @@ def test_rows_without_a_key_count_among_the_connections(parts, most):
     found = conditions(source)
     assert len(found) <= most
     assert sum(count or 0 for _, count in found) == 1000
-
-
-def test_one_connection_is_warned_of(parts, caplog):
-    query = "SELECT zone, count(*) AS n FROM t GROUP BY 1"
-    with caplog.at_level(logging.WARNING):
-        assert conditions(Sql(parts, query=query, partitions=4)) == [("", 8)]
-    assert caplog.messages == [
-        "the query is read over one connection: pass --partition-column with a column to cut it by"
-    ]
 
 
 def test_a_query_is_partitioned_too(parts):

@@ -5,10 +5,8 @@ import pickle
 import socket
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sources.sql.database import (
@@ -21,6 +19,7 @@ from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.databases.jdbc_database import Database
 from tests.helpers.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, driver_jars
 from tests.helpers.databases.jdbc_mariadb import PASSWORD as MARIADB_PASSWORD
+from tests.helpers.databases.jdbc_mariadb import USER as MARIADB_USER
 from tests.helpers.databases.postgres import PASSWORD
 from tests.helpers.databases.server import free_port
 from tests.helpers.marks import needs
@@ -44,6 +43,12 @@ def h2():
 def postgresql(postgres):
     url = f"jdbc:postgresql://127.0.0.1:{postgres.port}/postgres"
     return Database(url, driver_jars(POSTGRES), "tester", (("password", PASSWORD),))
+
+
+@pytest.fixture(scope="module")
+def maria(mariadb):
+    secret = (("password", MARIADB_PASSWORD),)
+    return Database(mariadb.url, driver_jars(MARIADB), MARIADB_USER, secret)
 
 
 def ids_of(connection, relation):
@@ -78,6 +83,21 @@ def test_long_objects_of_many_characters_are_whole(h2):
         (rows,) = connection.read("SELECT c, b FROM long", columns, batch_rows=10)
     assert rows.data.column(0).to_pylist() == ["😀é" * 50001]
     assert rows.data.column(1).to_pylist() == [b"x" * 70000]
+
+
+def test_a_read_may_end_early(maria, postgresql, h2):
+    series = {
+        "mariadb": "SELECT seq AS n FROM seq_1_to_5000000",
+        "postgresql": "SELECT n FROM generate_series(1, 5000000) AS s(n)",
+        "h2": "SELECT x AS n FROM system_range(1, 5000000)",
+    }
+    for database in (maria, postgresql, h2):
+        with database.engine().connect() as connection:
+            sql = series[database.url.split(":")[1]]
+            columns = connection.describe(Relation(connection.dialect.subquery(sql)))
+            found = connection.read(sql, columns, batch_rows=100)
+            assert next(found).data.column(0).to_pylist() == list(range(1, 101))
+            found.close()
 
 
 @pytest.mark.parametrize("where", ["url", "environment"])
@@ -201,15 +221,3 @@ def test_a_dropped_connection_is_told_as_such(postgresql):
         postgresql.run(f"SELECT pg_terminate_backend({pid})")
         with pytest.raises(ConnectionLost):
             connection.fetch("SELECT 1")
-
-
-def test_a_dataset_by_jdbc_is_that_of_the_same_rows_in_parquet(h2, tmp_path):
-    source = Sql(h2.url, query='SELECT id AS "id", city AS "city" FROM trips', jars=h2.jars)
-    table = pa.Table.from_batches([batch.data for batch in source.batches()])
-    pq.write_table(table, tmp_path / "trips.parquet")
-    options = {"query": source.query, "jars": h2.jars, "partition_column": "id", "partitions": 4}
-    of_jdbc = bt.write(h2.url, tmp_path / "jdbc", key=["id"], shards=3, source_options=options)
-    bt.write(tmp_path / "trips.parquet", tmp_path / "parquet", key=["id"], shards=3)
-    for name in sorted(path.name for path in (tmp_path / "parquet").glob("*.tfrecord")):
-        assert (tmp_path / "jdbc" / name).read_bytes() == (tmp_path / "parquet" / name).read_bytes()
-    assert sum(split.examples for split in of_jdbc.splits.values()) == 1000

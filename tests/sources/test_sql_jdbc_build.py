@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -60,15 +59,6 @@ def test_the_jar_is_built_for_java_11_and_goes_into_the_wheel_without_its_source
         assert {jar.read(name)[6:8] for name in names if name.endswith(".class")} == {b"\0\x37"}
     assert names[0] == "META-INF/MANIFEST.MF"
     assert {"beamtfrecord/Connector.class", "beamtfrecord/RowBlocks.class"} <= set(names)
-
-
-@needs_javac
-def test_the_sdist_holds_the_jar_and_its_sources(tree):
-    setup(tree, "sdist")
-    (archive,) = (tree / "dist").iterdir()
-    with tarfile.open(archive) as opened:
-        names = {name.partition("/")[2] for name in opened.getnames()}
-    assert {JAR, "beam_tfrecord/java/beamtfrecord/RowBlocks.java"} <= names
 
 
 def test_without_javac_the_build_goes_on_with_a_warning(tree, tmp_path):

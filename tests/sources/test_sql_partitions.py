@@ -87,25 +87,6 @@ def test_by_jdbc_a_text_is_read_over_one_connection(maria, h2, caplog):
         caplog.clear()
 
 
-@pytest.mark.parametrize("declared", ["date", "timestamp"])
-def test_moments_cut_a_table(duckdb, h2, maria, declared):
-    for database in (duckdb, h2, maria):
-        values = [f"('20{10 + n}-02-03', {n})" for n in range(12)]
-        database.run(
-            "DROP TABLE IF EXISTS keyed",
-            f"CREATE TABLE keyed (k {declared} NULL, n int)",
-            f"INSERT INTO keyed VALUES {', '.join(values)}, (NULL, 12)",
-        )
-        key, number = ("K", "N") if database.upper else ("k", "n")
-        options = {"table": "keyed", "partition_column": key, "columns": [number], "partitions": 4}
-        source = Sql(**database.source, **options)
-        assert [partition.rows for partition in source.all_scans()[0].detail.partitions] == [
-            *[3] * 4,
-            1,
-        ]
-        assert read_numbers(source) == list(range(13))
-
-
 def test_a_key_that_an_outer_join_leaves_empty_is_not_lost(postgresql, h2, maria):
     for database in (postgresql, h2, maria):
         database.run(

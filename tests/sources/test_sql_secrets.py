@@ -47,22 +47,6 @@ def test_passwords_are_taken_out_of_texts():
     assert without_password(text, "s@cret") == "cannot use postgresql://u@h/db or *** or ***"
 
 
-def test_errors_of_drivers_are_one_line_without_the_password_or_its_cause():
-    class Database(Postgres):
-        def translate(self, error, hide):
-            return UsageError(hide(str(error))) if isinstance(error, ValueError) else None
-
-    engine = Database("postgresql://h/db")
-    with pytest.raises(UsageError) as caught, engine.errors("p w"):
-        raise ValueError("no p w in //u:p%20w@h\nmore")
-    assert str(caught.value) == "no *** in //u:***@h"
-    assert caught.value.__cause__ is None
-    for other in (KeyError("p w"), UsageError("ours")):
-        with pytest.raises(type(other)) as caught, engine.errors("p w"):
-            raise other
-        assert caught.value is other
-
-
 def test_where_a_password_comes_from(tmp_path, monkeypatch):
     (tmp_path / "pw").write_text("from file\n")
     monkeypatch.setenv("PW", "from environment")

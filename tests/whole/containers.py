@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import gzip
 import random
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.sources.typed_files import TypedFiles
 from tests.helpers.datasets import shard_hashes
-from tests.helpers.formats import FORMATS, write_file
-from tests.helpers.made_tables import hinted_catalog
+from tests.helpers.formats import write_file
 from tests.helpers.zips import zip_of
 from tests.sources.made_sql import make_database
 
@@ -83,105 +79,25 @@ def _pieces(rows, draw):
     return [rows[a:b] for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
 
 
-def csv_file(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    end = draw.choice(("\n", "\r\n"))
-    return Filed(write_file(directory / "t.csv", table_of(rows), end=end))
+def _csv(directory, rows):
+    return write_file(directory / "t.csv", table_of(rows))
 
 
-def csv_cut_inside(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    path = write_file(directory / "t.csv", table_of(rows))
-    return Filed(path, {"chunk_bytes": draw.choice((16, 40, 300))})
+def files(suffix, options=None, *, unit_bytes=(None,), **choices):
+    """Return what files rows in several files, with any of some options of source and writer."""
+
+    def filed(directory, rows, draw):
+        def any_of(levels):
+            return {name: draw.choice(some) for name, some in levels.items()}
+
+        for number, piece in enumerate(_pieces(rows, draw)):
+            write_file(directory / f"{number}{suffix}", table_of(piece), **any_of(choices))
+        return Filed(directory, any_of(options or {}), draw.choice(unit_bytes))
+
+    return filed
 
 
-def csv_with_semicolons(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    path = write_file(directory / "t.csv", table_of(rows), delimiter=";")
-    return Filed(path, {"delimiter": ";"})
-
-
-def csv_directories(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    # A piece alone may have no value of a column: its type is that of all files together.
-    for number, piece in enumerate(_pieces(rows, draw)):
-        below = draw.choice((".", "a", "a/b", "c"))
-        write_file(directory / below / f"{number}.csv", table_of(piece))
-    return Filed(directory, {"types": {"name": "string", "x": "float64"}})
-
-
-def csv_gzip(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    path, text = directory / "t.csv.gz", FORMATS[".csv"](table_of(rows))
-    cut = draw.randrange(len(text))
-    path.write_bytes(gzip.compress(text[:cut]) + gzip.compress(text[cut:]))
-    return Filed(path)
-
-
-def csv_utf16(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    path = directory / "t.csv"
-    path.write_bytes(FORMATS[".csv"](table_of(rows)).decode().encode("utf-16"))
-    return Filed(path, {"encoding": "utf-16"})
-
-
-def json_lines_cut_inside(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    # A missing key is null, too.
-    lines = FORMATS[".jsonl"](table_of(rows)).replace(b', "name": null', b"").splitlines()
-    end = draw.choice((b"\n", b"\r\n", b"\n\n"))
-    (directory / "t.jsonl").write_bytes(end.join(lines))
-    return Filed(directory, {"chunk_bytes": draw.choice((16, 40, 300, 10**6))})
-
-
-def json_arrays(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    for number, piece in enumerate(_pieces(rows, draw)):
-        how = {"ensure_ascii": draw.random() < 0.5, "indent": draw.choice((None, 1))}
-        suffix = ".json.gz" if draw.random() < 0.5 else ".json"
-        write_file(directory / f"{number}{suffix}", table_of(piece), **how)
-    return Filed(directory)
-
-
-def parquet_file(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    path = write_file(
-        directory / "t.parquet",
-        table_of(rows),
-        group_rows=draw.randrange(1, len(rows) + 1),
-        use_dictionary=draw.random() < 0.5,
-        compression=draw.choice(("none", "snappy", "zstd")),
-        data_page_version=draw.choice(("1.0", "2.0")),
-    )
-    return Filed(path, unit_bytes=draw.choice((None, 1, 500)))
-
-
-def arrow_files(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    """Write files and streams, compressed and not, of plain and dictionary columns."""
-    for number, piece in enumerate(_pieces(rows, draw)):
-        table = table_of(piece)
-        if draw.random() < 0.5:
-            words = table.column("name").combine_chunks().dictionary_encode()
-            table = table.set_column(3, "name", words)
-        write = FORMATS[draw.choice((".arrow", ".arrows"))]
-        compression = draw.choice((None, "lz4", "zstd"))
-        size = draw.randrange(1, len(piece) + 1)
-        data = write(table, group_rows=size, compression=compression)
-        (directory / f"{number}.arrow").write_bytes(data)
-    return Filed(directory, unit_bytes=draw.choice((None, 1, 500)))
-
-
-def orc_file(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    codec = draw.choice(("uncompressed", "zlib", "zstd"))
-    size = draw.randrange(1, len(rows) + 1)
-    path = write_file(directory / "t.orc", table_of(rows), compression=codec, group_rows=size)
-    return Filed(path, unit_bytes=draw.choice((None, 1, 500)))
-
-
-def avro_file(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    is_whole = {"id", "x"}
-    schema = pa.schema([field.with_nullable(field.name not in is_whole) for field in SCHEMA])
-    write_file(
-        directory / "t.avro",
-        table_of(rows).cast(schema),
-        codec=draw.choice(("null", "deflate", "xz")),
-        sync_interval=draw.choice((1, 100, 16_000)),
-    )
-    return Filed(directory, unit_bytes=draw.choice((None, 100, 500)))
-
-
-def delta(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+def delta(directory, rows, draw):
     """Write a file for each piece, with rows that are deleted again, in partitions or not."""
     import deltalake
 
@@ -194,28 +110,7 @@ def delta(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
     return Filed(path, unit_bytes=draw.choice((None, 1, 500)))
 
 
-def iceberg(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    """Write a file for each piece, of a table of which a column is renamed later."""
-    catalog = hinted_catalog("made", uri="sqlite:///:memory:", warehouse=f"file://{directory}")
-    catalog.create_namespace("ns")
-    table = catalog.create_table("ns.t", schema=SCHEMA.set(2, pa.field("was", pa.int64())))
-    first, *others = _pieces(rows, draw)
-    table.append(table_of(first).rename_columns(table.schema().as_arrow().names))
-    with table.update_schema() as change:
-        change.rename_column("was", "count")
-    for piece in others:
-        table.append(table_of(piece))
-    catalog.engine.dispose()
-    return Filed(directory / "ns" / "t", unit_bytes=draw.choice((None, 1, 500)))
-
-
-def excel(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    for number, piece in enumerate(_pieces(rows, draw)):
-        write_file(directory / f"{number}.xlsx", table_of(piece))
-    return Filed(directory)
-
-
-def webdataset(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+def webdataset(directory, rows, draw):
     kind = draw.choice((tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT))
     for number, piece in enumerate(_pieces(rows, draw)):
         columns = table_of(piece).select(["id", "count"])
@@ -223,33 +118,15 @@ def webdataset(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
     return Filed(directory, {"union": True}, unit_bytes=draw.choice((None, 1, 5000)))
 
 
-def parquet_of_other_types(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    """Write large, dictionary and chunked columns, in another order."""
-    for number, piece in enumerate(_pieces(rows, draw)):
-        table = (
-            pa.concat_tables([table_of(piece[:1]), table_of(piece[1:])])
-            if piece[1:]
-            else (table_of(piece))
-        )
-        kind = draw.choice(
-            (pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string()))
-        )
-        names = table.column("name").combine_chunks()
-        names = names.dictionary_encode() if pa.types.is_dictionary(kind) else names.cast(kind)
-        table = table.set_column(3, "name", names).select(["name", "count", "id", "x"])
-        pq.write_table(table, directory / f"{number}.parquet")
-    return Filed(directory)
-
-
-def stage(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    bt.extract(csv_file(directory, rows, draw).inputs, directory / "stage")
+def stage(directory, rows, draw):
+    bt.extract(_csv(directory, rows), directory / "stage")
     return Filed(directory / "stage")
 
 
-def dataset(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+def dataset(directory, rows, draw):
     """Write the rows in any order, splits and number of shards first."""
     bt.write(
-        csv_file(directory, rows, draw).inputs,
+        _csv(directory, rows),
         directory / "ds",
         splits=draw.choice((None, {"c": 0.5, "d": 0.5})),
         shards=draw.choice((2, 5)),
@@ -259,31 +136,12 @@ def dataset(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
     return Filed(directory / "ds")
 
 
-def records_of_others(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    for number, piece in enumerate(_pieces(rows, draw)):
-        suffix = draw.choice((".tfrecord", ".tfrecord.gz", f".tfrecord-{number:05d}-of-00009"))
-        data = FORMATS[".tfrecord"](table_of(piece))
-        packed = gzip.compress(data) if suffix.endswith(".gz") else data
-        (directory / f"{number}{suffix}").write_bytes(packed)
-    return Filed(directory)
-
-
-def sqlite(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+def sqlite(directory, rows, draw):
     declared = "CREATE TABLE t (id INTEGER, x REAL, count INTEGER, name TEXT)"
     return Filed(make_database(directory / "t.sqlite", declared, rows=rows), {"table": "t"})
 
 
-def duckdb(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    import duckdb
-
-    path = directory / "t.duckdb"
-    with duckdb.connect(str(path)) as connection:
-        connection.execute('CREATE TABLE t (id BIGINT, x DOUBLE, "count" BIGINT, name VARCHAR)')
-        connection.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", rows)
-    return Filed(f"duckdb:///{path}", {"table": "t"})
-
-
-def npz(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+def npz(directory, rows, draw):
     save = draw.choice((np.savez, np.savez_compressed))
     for number, piece in enumerate(_pieces(rows, draw)):
         save(
@@ -294,48 +152,38 @@ def npz(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
     return Filed(directory, {"store": "values", "example": "row"})
 
 
-def dicts(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    return Filed(table_of(rows).to_pylist())
-
-
-def generator(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    return Filed(row for row in table_of(rows).to_pylist())
-
-
-def arrow_table(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+def arrow_table(directory, rows, draw):
     return Filed(pa.concat_tables(map(table_of, _pieces(rows, draw))))
 
 
-def pandas_frame(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+def pandas_frame(directory, rows, draw):
     import pandas
 
     return Filed(table_of(rows).to_pandas(types_mapper=pandas.ArrowDtype))
 
 
-def pandas_objects(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+def pandas_objects(directory, rows, draw):
     import pandas
 
-    frame = pandas.DataFrame(rows, columns=SCHEMA.names, dtype=object)
-    return Filed(frame.sample(frac=1, random_state=draw.randrange(99)))
+    return Filed(pandas.DataFrame(rows, columns=SCHEMA.names, dtype=object))
 
 
-def polars_frame(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+def polars_frame(directory, rows, draw):
     import polars
 
     frame = polars.from_arrow(table_of(rows))
     return Filed(draw.choice((frame, frame.lazy())))
 
 
-def hugging_face(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
+def hugging_face(directory, rows, draw):
     datasets = pytest.importorskip("datasets")
     held = datasets.Dataset(table_of(rows)).shuffle(seed=draw.randrange(99))
     return Filed(draw.choice((held, held.to_iterable_dataset())))
 
 
-def zipped(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
-    ways = (csv_cut_inside, json_arrays, parquet_of_other_types, arrow_files, orc_file, avro_file)
+def zipped(directory, rows, draw):
     (directory / "unzipped").mkdir()
-    filed = draw.choice((*ways, dataset, records_of_others))(directory / "unzipped", rows, draw)
+    filed = VARIANTS[draw.choice(IN_ZIPS)](directory / "unzipped", rows, draw)
     (directory / "zips").mkdir()
     inside = Path(filed.inputs).relative_to(directory / "unzipped")
     zip_of(
@@ -346,18 +194,45 @@ def zipped(directory: Path, rows: list[Row], draw: random.Random) -> Filed:
     return dataclasses.replace(filed, inputs=directory / "zips" / "t.zip" / inside)
 
 
-Variant = Callable[[Path, list[Row], random.Random], Filed]
-ALL_COLUMNS = (
-    *(csv_cut_inside, csv_with_semicolons, csv_directories, csv_gzip, csv_utf16),
-    *(json_lines_cut_inside, json_arrays),
-    *(parquet_file, parquet_of_other_types, arrow_files, orc_file, avro_file),
-    *(stage, sqlite, duckdb, excel, delta, iceberg),
-    *(dataset, records_of_others, zipped),
-    *(dicts, generator, arrow_table, pandas_frame, pandas_objects, polars_frame, hugging_face),
-)
+CUT = {"unit_bytes": (None, 1, 500), "group_rows": (1, 7, 1000)}
+# A piece alone may have no value of a column: its type is that of all files together.
+TYPES = {"types": ({"name": "string", "x": "float64"},)}
+VARIANTS = {
+    "csv_cut_inside": files(".csv", {**TYPES, "chunk_bytes": (16, 40, 300)}, end=("\n", "\r\n")),
+    "csv_with_semicolons": files(".csv", {**TYPES, "delimiter": ";"}, delimiter=";"),
+    "csv_gzip": files(".csv.gz", TYPES),
+    "json_lines_cut_inside": files(".jsonl", {"chunk_bytes": (16, 40, 300, 10**6)}),
+    "json_arrays": files(".json", ensure_ascii=(False, True), indent=(None, 1)),
+    "parquet_file": files(
+        ".parquet",
+        **CUT,
+        use_dictionary=(False, True),
+        compression=("none", "snappy", "zstd"),
+        data_page_version=("1.0", "2.0"),
+    ),
+    "arrow_files": files(".arrow", **CUT, compression=(None, "lz4", "zstd")),
+    "orc_file": files(".orc", **CUT, compression=("uncompressed", "zlib", "zstd")),
+    "avro_file": files(
+        ".avro",
+        unit_bytes=(None, 100, 500),
+        codec=("null", "deflate", "xz"),
+        sync_interval=(1, 100, 16_000),
+    ),
+    "excel": files(".xlsx"),
+    "records_of_others": files(".tfrecord"),
+    **{
+        one.__name__: one
+        for one in (
+            *(stage, sqlite, delta, dataset, zipped, npz, webdataset),
+            *(arrow_table, pandas_frame, pandas_objects, polars_frame, hugging_face),
+        )
+    },
+    "dicts": lambda directory, rows, draw: Filed(table_of(rows).to_pylist()),
+    "generator": lambda directory, rows, draw: Filed(row for row in table_of(rows).to_pylist()),
+}
+IN_ZIPS = ("csv_cut_inside", "json_arrays", "parquet_file", "avro_file", "dataset")
 # What they have types for, if not for all columns.
-COLUMNS = {npz: ("id", "x"), webdataset: ("id", "count")}
-VARIANTS = (*ALL_COLUMNS, *COLUMNS)
+COLUMNS = {"npz": ("id", "x"), "webdataset": ("id", "count")}
 
 
 def _of_sqlite(row: Row) -> Row:
@@ -374,7 +249,7 @@ def _unchanged(row: Row) -> Row:
     return row
 
 
-HELD = {sqlite: _of_sqlite, excel: _of_excel}
+HELD = {"sqlite": _of_sqlite, "excel": _of_excel}
 
 
 def hashes_of(directory, filed, columns):
@@ -399,18 +274,13 @@ def hashes_of(directory, filed, columns):
     return {"content": manifest.content, "examples": manifest.examples, **shards}
 
 
-def filed_hashes(directory, way, rows, columns, draw):
-    (directory / "in").mkdir()
-    return hashes_of(directory, way(directory / "in", rows, draw), columns)
-
-
 @functools.cache
 def as_csv(held, columns, seed):
     """Return random rows as a container holds them, and what they give as a CSV file."""
     draw = random.Random(seed)
     rows = [held(row) for row in draw_rows(draw)]
     with tempfile.TemporaryDirectory() as scratch:
-        return rows, filed_hashes(Path(scratch), csv_file, rows, columns, draw)
+        return rows, hashes_of(Path(scratch), Filed(_csv(Path(scratch), rows)), columns)
 
 
 def judge(directory, variant, seed):
@@ -421,8 +291,10 @@ def judge(directory, variant, seed):
     """
     columns = COLUMNS.get(variant, tuple(SCHEMA.names))
     rows, expected = as_csv(HELD.get(variant, _unchanged), columns, seed)
-    draw = random.Random(f"{seed} {variant.__name__}")
-    found = filed_hashes(directory, variant, draw.sample(rows, len(rows)), columns, draw)
-    assert found == expected, f"{variant.__name__}, seed {seed}"
+    draw = random.Random(f"{seed} {variant}")
+    (directory / "in").mkdir()
+    filed = VARIANTS[variant](directory / "in", draw.sample(rows, len(rows)), draw)
+    found = hashes_of(directory, filed, columns)
+    assert found == expected, f"{variant}, seed {seed}"
     assert found["examples"] == len(rows)
     return len(rows)

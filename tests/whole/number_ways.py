@@ -25,7 +25,6 @@ from beam_tfrecord.records.rows import call_on_rows, mapped_batch
 from beam_tfrecord.sources.csv.source import Csv, with_texts
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.sources.sql.source import Sql
-from beam_tfrecord.transforms.map_rows import map_batch
 from tests.helpers.tf_example import Example
 from tests.whole.number_texts import check_column, check_losses, kept_as_float64
 
@@ -102,17 +101,6 @@ def csv_float32(columns: Columns, directory: Path) -> dict[str, Written]:
     return encoded(_csv(columns, directory, pa.float32()))
 
 
-def csv_sliced(columns: Columns, directory: Path) -> dict[str, Written]:
-    """Parts and rows of the batches of a file."""
-    batches = [
-        part
-        for batch in _csv(columns, directory, pa.float32())
-        for row in range(batch.num_rows)
-        for part in (batch.take(pa.array([row]).to_numpy()),)
-    ]
-    return encoded(batch.slice(0, 1) for batch in batches)
-
-
 def csv_schema(columns: Columns, directory: Path) -> dict[str, Written]:
     """A file under a schema of float32."""
     return _given(columns, directory, schema_of(columns, pa.float32()))
@@ -121,28 +109,6 @@ def csv_schema(columns: Columns, directory: Path) -> dict[str, Written]:
 def csv_mapped_rows(columns: Columns, directory: Path) -> dict[str, Written]:
     """Rows that a function gives back as they were."""
     return encoded(_mapped(_csv(columns, directory, pa.float32())))
-
-
-def csv_mapped_to_float32(columns: Columns, directory: Path) -> dict[str, Written]:
-    """Rows that a function gives back as they were, under a schema of float32."""
-    schema = schema_of(columns, pa.float32())
-    return encoded(_mapped(_csv(columns, directory), schema), schema)
-
-
-def csv_mapped_in_place(columns: Columns, directory: Path) -> dict[str, Written]:
-    """Batches that a function gives back, which might have given other rows."""
-    batches = _csv(columns, directory)
-    return encoded(
-        mapped for batch in batches for mapped in map_batch(lambda data: data, False, batch)
-    )
-
-
-def csv_mapped_batches(columns: Columns, directory: Path) -> dict[str, Written]:
-    """Batches that a function gives back as they were."""
-    batches = _csv(columns, directory)
-    return encoded(
-        mapped for batch in batches for mapped in map_batch(lambda data: data, True, batch)
-    )
 
 
 def parquet_text(columns: Columns, directory: Path) -> dict[str, Written]:
@@ -183,26 +149,11 @@ def decimals_as_floats(columns: Columns, directory: Path) -> dict[str, Written]:
     return encoded(batches, schema_of(table.schema.names, pa.float32()))
 
 
-def duckdb_decimals(columns: Columns, directory: Path) -> dict[str, Written]:
-    """Decimals in a database."""
-    import duckdb
-
-    path = directory / "numbers.duckdb"
-    path.unlink(missing_ok=True)
-    table = _decimals(columns)
-    fits = [f.name for f in table.schema if pa.types.is_decimal128(f.type)]
-    wanted = table.select(fits)  # noqa: F841 - DuckDB finds it by its name
-    with duckdb.connect(str(path)) as connection:
-        connection.execute("CREATE TABLE numbers AS SELECT * FROM wanted")
-    batches = list(Sql(f"duckdb:///{path}", table="numbers").batches())
-    return encoded(batches)
-
-
-def write_sqlite(declared, columns, directory):
+def write_sqlite(columns, directory):
     """Write a database with the table ``numbers``; returns its path."""
     path = directory / "numbers.sqlite"
     path.unlink(missing_ok=True)
-    named = ", ".join(f"{name} {declared}" for name in columns)
+    named = ", ".join(f"{name} REAL" for name in columns)
     places = ", ".join("?" for _ in columns)
     rows = zip(*columns.values(), strict=True)
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
@@ -218,35 +169,8 @@ def as_floats(columns):
 
 def sqlite_reals(columns: Columns, directory: Path) -> dict[str, Written]:
     """Floats in SQLite."""
-    path = write_sqlite("REAL", as_floats(columns), directory)
+    path = write_sqlite(as_floats(columns), directory)
     return encoded(Sql(path, table="numbers").batches())
-
-
-def sqlite_mixed(columns: Columns, directory: Path) -> dict[str, Written]:
-    """Floats and integers side by side in SQLite, read as float64."""
-    mixed = {
-        name: [
-            int(number) if number.is_integer() and abs(number) < 2**63 else number
-            for number in numbers
-        ]
-        for name, numbers in as_floats(columns).items()
-    }
-    path = write_sqlite("", mixed, directory)
-    return encoded(Sql(path, table="numbers", types=dict.fromkeys(columns, "double")).batches())
-
-
-def sqlite_text(columns: Columns, directory: Path) -> dict[str, Written]:
-    """Text in SQLite, under a schema of float32."""
-    path = write_sqlite("TEXT", columns, directory)
-    return encoded(Sql(path, table="numbers").batches(), schema_of(columns, pa.float32()))
-
-
-def sqlite_decimals(columns: Columns, directory: Path) -> dict[str, Written]:
-    """Text in SQLite, read as decimals."""
-    table = _decimals(columns)
-    fits = {f.name: f.type for f in table.schema if pa.types.is_decimal128(f.type)}
-    path = write_sqlite("TEXT", {name: columns[name] for name in fits}, directory)
-    return encoded(Sql(path, table="numbers", types=fits).batches())
 
 
 class Way(NamedTuple):
@@ -264,11 +188,9 @@ class Way(NamedTuple):
 WAYS = {
     way.written.__name__: way
     for way in (
-        *map(Way, (csv_inferred, csv_float32, csv_sliced, csv_schema, csv_mapped_rows)),
-        *map(Way, (csv_mapped_batches, csv_mapped_to_float32, csv_mapped_in_place)),
+        *map(Way, (csv_inferred, csv_float32, csv_schema, csv_mapped_rows)),
         *map(Way, (parquet_text, parquet_decimals, decimals_as_floats)),
-        *map(Way, (duckdb_decimals, sqlite_text, sqlite_decimals)),
-        *(Way(sqlite_reals, kept_as_float64), Way(sqlite_mixed, kept_as_float64)),
+        Way(sqlite_reals, kept_as_float64),
     )
 }
 

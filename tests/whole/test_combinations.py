@@ -16,12 +16,9 @@ from tests.images.picture_combinations import (
 )
 from tests.whole.combinations import (
     PIPELINES,
-    WRITES,
     check_pipeline,
-    check_write,
     covering,
     is_sound_pipeline,
-    is_sound_write,
 )
 
 CASES, SLOW_CASES = 6, 10
@@ -45,12 +42,6 @@ def test_a_pipeline(tmp_path, case):
 
 
 @pytest.mark.slow_after(1)
-@first_cases(WRITES, is_sound_write)
-def test_write(tmp_path, case):
-    check_write(case, tmp_path)
-
-
-@pytest.mark.slow_after(1)
 @pytest.mark.xdist_group("tensorflow")
 @first_cases(PICTURES, is_sound_picture)
 def test_pictures(tmp_path, case):
@@ -62,15 +53,3 @@ def test_pictures(tmp_path, case):
 def test_pictures_that_cannot_be_written_are_refused(tmp_path, levels):
     case = {name: all_levels[0] for name, all_levels in PICTURES.items()} | {"size": 4} | levels
     assert check_picture(case, tmp_path) == "refused"
-
-
-def test_a_covering_array_holds_every_pair():
-    def is_sound(case):
-        return not (case.get("a") == 0 and case.get("b") == 1)
-
-    cases = covering({"a": range(3), "b": range(3), "c": range(2), "d": range(2)}, is_sound)
-    assert len(cases) < 14
-    for one, other, sizes in (("a", "b", (3, 3)), ("a", "c", (3, 2)), ("c", "d", (2, 2))):
-        found = {(case[one], case[other]) for case in cases}
-        wanted = {(i, j) for i in range(sizes[0]) for j in range(sizes[1])}
-        assert found == wanted - ({(0, 1)} if (one, other) == ("a", "b") else set())

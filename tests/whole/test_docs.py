@@ -23,7 +23,6 @@ import shutil
 import subprocess
 import sys
 import types
-import xml.etree.ElementTree
 from pathlib import Path
 
 import apache_beam as beam
@@ -119,7 +118,8 @@ def commands(*languages):
                     del words[0]
                 if words[:1] == ["beam-tfrecord"]:
                     shell = (i for i, word in enumerate(words) if re.match(r"[|>&]|\d>", word))
-                    yield words[1 : next(shell, None)]
+                    if found := words[1 : next(shell, None)]:
+                        yield found
 
 
 def assert_output(seen, shown, where):
@@ -202,26 +202,6 @@ def check_csv(names):
     assert bt.load("joined").arrow()["sex"].null_count > 100
 
 
-def check_images(names):
-    assert names["names"] == ("cat", "dog")
-    images, labels = next(iter(names["train"]))
-    assert images.shape == (32, 64, 64, 3)
-    assert set(labels.numpy()) == {0, 1}
-    assert len(bt.load("dataset")) == 80
-
-
-def check_numpy(names):
-    features, labels = next(iter(names["batches"]))
-    assert features["image"].shape == (32, 28, 28)
-    assert set(labels.numpy()) <= set(range(10))
-    assert bt.load("memory").numpy()["image"].shape == (60, 28, 28)
-
-
-def check_databases(names):
-    assert [row["fare"] for row in rows_by_id("large")] == [n / 2 for n in range(3, 100)]
-    assert rows_by_id("rows") == [{"id": 1, "fare": 2.5}, {"id": 2, "fare": None}]
-
-
 def check_pipelines(names):
     rows = list(bt.load("out").rows())
     assert len(rows) == 342
@@ -245,29 +225,6 @@ def check_preprocessing(names):
     assert names["train"].feature_names[0] == "island=Biscoe"
     assert set(features[:, :3].numpy().sum(axis=1)) == {1.0}
     assert len(bt.load("ratios")) == 342
-
-
-def check_reading(names):
-    train = names["train"]
-    assert len(train) == train.splits["train"] > 200
-    assert len(list(train.rows())) == train.arrow().num_rows == len(list(train.examples()))
-    assert names["part"].splits == {"data": 172}
-    assert sum(len(batch["species"]) for batch in names["batches"]) == len(train)
-    assert sum(len(batch["species"]) for batch in names["unzipped"]) == 344
-
-
-def check_training(names):
-    features, labels = next(iter(names["test"]))
-    assert features.shape == (32, 8)
-    assert set(features[:, 1].numpy()) <= {0.0, 1.0}
-    assert labels.shape == (32,)
-    assert sorted(names["weights"]) == [0, 1, 2]
-    columns, _ = next(iter(names["by_column"]))
-    assert set(columns["island"].numpy()) == {b"Biscoe", b"Dream", b"Torgersen"}
-    rides, _ = next(iter(names["fares"].map(names["ride_columns"])))
-    assert rides.shape == (32, 16)
-    assert set(rides[:, 3:].numpy().ravel()) == {0.0, 1.0}
-    assert names["arrays"]["year"].shape == (len(bt.load("out", split="train")),)
 
 
 def check_splits(names):
@@ -299,15 +256,10 @@ def check_recipes(names):
 CHECKS = {
     "README.md": check_readme,
     "csv.md": check_csv,
-    "databases.md": check_databases,
-    "images.md": check_images,
-    "numpy.md": check_numpy,
     "pipelines.md": check_pipelines,
     "preprocessing.md": check_preprocessing,
-    "reading.md": check_reading,
     "recipes.md": check_recipes,
     "splits-and-order.md": check_splits,
-    "training.md": check_training,
 }
 
 
@@ -465,22 +417,3 @@ def test_every_link_leads_somewhere():
 def test_the_index_lists_every_page():
     linked = set(re.findall(r"\]\(([\w-]+\.md)\)", TEXTS[DOCS / "README.md"]))
     assert linked == {page.name for page in DOCS.glob("*.md")} - {"README.md"}
-
-
-def test_the_readme_is_short():
-    assert len(TEXTS[ROOT / "README.md"].splitlines()) <= 150
-
-
-def test_the_checklist_has_thirty_tasks_with_a_page_each():
-    rows = re.findall(
-        r"^\| (\d+) \| .+ \| \[.+\]\(.+\) \|$", TEXTS[DOCS / "checklist.md"], re.MULTILINE
-    )
-    assert [int(number) for number in rows] == [*range(1, 31)]
-
-
-@pytest.mark.parametrize("picture", ["pipeline.svg", "terminal.svg"])
-def test_a_picture_is_an_svg_that_loads_nothing(picture):
-    text = (DOCS / picture).read_text("utf-8")
-    assert xml.etree.ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
-    assert "href" not in text
-    assert f"docs/{picture}" in TEXTS[ROOT / "README.md"]

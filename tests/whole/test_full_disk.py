@@ -3,15 +3,13 @@
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.dataset.repair import repair
 from beam_tfrecord.errors import StorageError
-from tests.helpers import warm
-from tests.helpers.datasets import sample_table, shard_hashes, visible_names, write_parquet
+from tests.helpers.datasets import sample_table, shard_hashes, write_parquet
 from tests.helpers.made_datasets import make_dataset
 
 ROWS = 20_000
@@ -103,25 +101,3 @@ def test_a_full_disk_during_a_repair(tmp_path, disk):
         pytest.fail("there never was room enough")
     assert failed >= 3
     assert bt.load(disk / "out").manifest.examples == 2_999
-
-
-def test_a_limit_on_the_size_of_files(source, tmp_path):
-    code = (
-        "import resource, sys\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
-        "from beam_tfrecord.cli.main import main\n"
-        "sys.argv[0] = 'beam-tfrecord'\n"
-        "main()\n"
-    )
-    out = tmp_path / "out"
-    ran = subprocess.run(
-        [*warm.program(), "-c", code, "write", source, str(out)],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
-    assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr.startswith(f"error: file is too large for {str(out)!r} (file too large)")
-    assert ran.stderr.count("\n") == 1
-    assert visible_names(out) == []
-    assert bt.write(source, out).examples == ROWS

@@ -22,7 +22,6 @@ import sqlite3
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -279,7 +278,6 @@ def pictures(directory):
     return str(GOLDEN / "pictures")
 
 
-Make = Callable[[Path], Any]
 HALVES = {"splits": {"a": 0.5, "b": 0.5}}
 
 JOBS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from decimal import Decimal
 from fractions import Fraction
@@ -128,19 +127,6 @@ def test_a_function_of_batches_that_gives_other_rows_takes_no_numbers_of_others(
     assert texts_in(tmp_path / "out") == [b"1.5", b"1.5", b"2.5"]
 
 
-@pytest.mark.slow
-def test_floats_of_a_path_have_all_of_their_digits(tmp_path):
-    directory = tmp_path / "a=16777217.0000000000001"
-    directory.mkdir()
-    write_csv({"b": ["1.5"]}, directory)
-    for store, found in (("text", [b"16777217.0000000000001"]), ("auto", [16777218.0])):
-        output = tmp_path / store
-        assert written(str(tmp_path / "a=*"), output, pa.float64(), store)[1][0] == (
-            0 if store == "text" else pytest.approx(2**-24, rel=1e-6)
-        )
-        assert texts_in(output) == found
-
-
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("step", [None, bt.MapRows(same_row), bt.MapBatches(same_batch)])
 def test_a_pipeline_reports_the_digits_that_text_lacks(tmp_path, step):
@@ -170,17 +156,6 @@ def texts_in(output):
     records = map(Example.FromString, read_records(output / shard.path))
     features = [record.features.feature["a"] for record in records]
     return [getattr(one, one.WhichOneof("kind")).value[0] for one in features]
-
-
-@pytest.mark.parametrize("number", [1e39, -1e300])
-def test_a_mapped_number_beyond_float32_is_a_reject(number):
-    batch = batch_of_rows([{"a": number}, {"a": math.inf}], pa.schema([("a", pa.float32())]))
-    assert (batch.num_rows, len(batch.rejects)) == (1, 1)
-
-
-def test_rows_that_a_schema_rounds_are_told(tmp_path):
-    batch = batch_of_rows([{"a": 0.1}, {"a": None}], pa.schema([("a", pa.float32())]))
-    assert encoded([batch])["a"].reported == pytest.approx(1.5e-8, rel=0.1)
 
 
 @pytest.mark.slow

@@ -12,29 +12,13 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.dataset.code import reading_code
 from beam_tfrecord.dataset.show import count_values, json_lines, render_rows
-from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
-from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.sources.numpy import source as numpy_arrays
-from tests.helpers.datasets import shard_hashes
+from beam_tfrecord.errors import UsageError
 
 
 @pytest.fixture(scope="module")
 def features():
     random = np.random.default_rng(5)
-    dtypes = [
-        "bool",
-        "u1",
-        "i2",
-        "u4",
-        "i8",
-        "u8",
-        "f2",
-        "f4",
-        "f8",
-        "c8",
-        "c16",
-        ml_dtypes.bfloat16,
-    ]
+    dtypes = ["?", "u1", "i2", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16", ml_dtypes.bfloat16]
     return {
         f"{np.dtype(dtype).name}_{rank}": random.integers(0, 2, (5, 2, 3)[:rank]).astype(dtype)
         for dtype in dtypes
@@ -129,66 +113,6 @@ class TestDatasets:
         with pytest.raises(UsageError, match="cannot be counted: choose a plain column"):
             count_values(dataset, "int16_3")
 
-    @pytest.mark.xdist_group("tensorflow")
-    def test_what_tutorials_write_and_read(self, tmp_path):
-        import tensorflow as tf
-
-        array = np.random.default_rng(1).normal(size=(4, 3, 2))
-        np.save(tmp_path / "x.npy", array)
-
-        def plain(row):
-            return {"shape": [*row["data"].shape], "data": row["data"].tobytes()}
-
-        bt.write(tmp_path / "x.npy", tmp_path / "out", shuffle=False, map=plain)
-        (shard,) = (tmp_path / "out").glob("*.tfrecord")
-        found = []
-        for record in tf.data.TFRecordDataset(str(shard)):
-            parsed = tf.io.parse_single_example(
-                record,
-                {
-                    "shape": tf.io.VarLenFeature(tf.int64),
-                    "data": tf.io.FixedLenFeature([], tf.string),
-                },
-            )
-            shape = tf.sparse.to_dense(parsed["shape"]).numpy()
-            found.append(np.frombuffer(parsed["data"].numpy(), np.float64).reshape(shape))
-            example = tf.train.Example.FromString(record.numpy())
-            assert sorted(example.features.feature) == ["data", "shape"]
-        assert np.array_equal(found, array)
-
-    @pytest.mark.slow
-    def test_the_same_bytes_for_any_number_of_workers(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(numpy_arrays.Numpy, "unit_bytes", 2000)
-        np.save(tmp_path / "x.npy", np.arange(3000, dtype="f4").reshape(300, 10))
-        for workers in ("1", "3"):
-            bt.write(
-                tmp_path / "x.npy",
-                tmp_path / workers,
-                splits={"train": 0.8, "test": 0.2},
-                pipeline_options=[f"--direct_num_workers={workers}"],
-            )
-        assert shard_hashes(tmp_path / "1") == shard_hashes(tmp_path / "3")
-        assert sum(bt.load(tmp_path / "1").splits.values()) == 300
-
-    @pytest.mark.slow
-    def test_a_schema_is_written_and_given(self, tmp_path):
-        np.savez(tmp_path / "x.npz", a=np.ones((2, 3)), b=np.array(["x", "yy"]), c=np.ones(2))
-        inferred = bt.schema(tmp_path / "x.npz")
-        assert Schema.loads(inferred.dumps()) == inferred
-        assert inferred["a"].to_json() == {"name": "a", "type": {"tensor": "float64", "shape": [3]}}
-        bt.write(tmp_path / "x.npz", tmp_path / "out", schema=inferred)
-        written = bt.load(tmp_path / "out")
-        assert written.schema["c"].store == "bytes"
-        assert written.numpy()["b"].dtype == np.dtype("<U2")
-        opened = inferred.edit(a=bt.Feature(type={"tensor": "float64", "shape": [None]}))
-        bt.write(tmp_path / "x.npz", tmp_path / "open", schema=opened)
-        assert [a.tolist() for a in bt.load(tmp_path / "open").numpy()["a"]] == [[1.0] * 3] * 2
-        other = inferred.edit(a=bt.Feature(type={"tensor": "float64", "shape": [4]}))
-        with pytest.raises(
-            DataError, match=r"tensor<float64>\[3\] in the data but tensor<float64>"
-        ):
-            bt.write(tmp_path / "x.npz", tmp_path / "other", schema=other)
-
     def test_functions_on_rows_take_and_give_arrays(self, tmp_path):
         x, v = np.arange(12, dtype="f4").reshape(2, 3, 2), np.arange(6, dtype="i2").reshape(2, 3)
         np.savez(tmp_path / "x.npz", x=x, v=v, c=v * 1j, f=np.array([0.1, 0.2]))
@@ -212,20 +136,3 @@ class TestInMemory:
         assert sum(batch.num_rows for batch in read.batches()) == 1000
         assert [file.name for file in directory.iterdir()] == ["arrays.npz"]
         assert len(pickle.dumps(read.source)) < 2000
-
-    def test_one_array_is_data(self):
-        (batch,) = bt.ReadFromNumpy(np.arange(3)).batches()
-        assert batch.data.to_pydict() == {"data": [0, 1, 2]}
-
-    @pytest.mark.parametrize(
-        ("arrays", "message"),
-        [
-            ({}, "there is no row: the input is empty"),
-            ({1: np.zeros(2)}, "'1' cannot be the name of an array"),
-            ({"a": np.array([{}])}, "array 'a' of the arrays in memory holds Python objects"),
-            ({"a": np.ma.masked_array([1], [True])}, "array 'a' is masked: give array.filled"),
-        ],
-    )
-    def test_what_cannot_be_stored_is_refused_at_once(self, arrays, message):
-        with pytest.raises(BeamTFRecordError, match=message):
-            bt.ReadFromNumpy(arrays)

@@ -1,30 +1,13 @@
 """The recipes of pictures, run as people run them."""
 
-import os
-import subprocess
-from pathlib import Path
-
 import numpy as np
 import pytest
 from PIL import Image
 
 import beam_tfrecord as bt
-from tests.helpers import warm
 from tests.helpers.datasets import read_examples
 from tests.sources.made_images import jpeg, write_tree
-
-ROOT = Path(__file__).parents[2]
-
-
-def script(name, *words, cwd):
-    return subprocess.run(
-        [*warm.program(), str(ROOT / "pipelines" / f"{name}.py"), *words],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+from tests.whole.test_pipelines import script
 
 
 def test_pictures_to_tfrecord(tmp_path):

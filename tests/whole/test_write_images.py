@@ -11,14 +11,12 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.dataset.verify import verify
-from beam_tfrecord.errors import RejectedRows, TargetExists, UsageError
-from beam_tfrecord.inputs import detect_kind
+from beam_tfrecord.errors import RejectedRows, TargetExists
 from beam_tfrecord.jobs.settings import make_settings
 from beam_tfrecord.options.jobs import WriteOptions
 from beam_tfrecord.sources.images import listing as images_pack
 from beam_tfrecord.sources.images import read as images_read
 from tests.helpers.cli_stand_ins import run
-from tests.helpers.datasets import shard_hashes
 from tests.images.picture_zoo import zoo
 from tests.sources.made_images import encoded, exif, jpeg, picture, write_tree
 
@@ -72,15 +70,6 @@ def test_labels_are_in_the_manifest_and_beside_the_data(written):
     assert bt.load(output).schema["label"].labels == ("cat", "dog")
 
 
-def test_the_manifest_tells_packs_and_not_files(photos, written):
-    output, _ = written
-    packs = bt.load(output).manifest.source["files"]
-    found = [(pack["path"], pack["files"]) for pack in packs]
-    assert found == [("cat/01.jpg", 30), ("dog/16.jpg", 10)]
-    total = sum(path.stat().st_size for path in photos.rglob("*.jpg"))
-    assert sum(pack["bytes"] for pack in packs) == total
-
-
 def test_copies_share_a_split_and_are_told(written):
     output, told = written
     # Number 0 is a picture of dogs and of cats, and so on.
@@ -114,16 +103,6 @@ def test_nothing_is_done_twice_but_a_new_picture_is_seen(tmp_path):
     second = bt.write(tmp_path / "in", tmp_path / "out", overwrite=True)
     assert second.fingerprint != first.fingerprint
     assert second.examples == 3
-
-
-@pytest.mark.slow
-def test_bytes_do_not_depend_on_workers_batches_or_threads(photos, tmp_path, monkeypatch):
-    options = {"splits": "train=0.6,test=0.4", "shards": 4}
-    bt.write(photos, tmp_path / "one", pipeline_options=["--direct_num_workers=1"], **options)
-    monkeypatch.setattr(images_read, "BATCH_FILES", 3)
-    monkeypatch.setattr(images_read, "THREADS", 7)
-    bt.write(photos, tmp_path / "two", pipeline_options=["--direct_num_workers=3"], **options)
-    assert shard_hashes(tmp_path / "one") == shard_hashes(tmp_path / "two")
 
 
 def test_copies_share_a_split_without_the_hash(photos, tmp_path):
@@ -160,15 +139,6 @@ def test_damaged_pictures_end_the_job_unless_they_may_be_rejected(tmp_path):
     ]
 
 
-def test_pictures_are_resized_and_encoded_anew(photos, tmp_path):
-    options = {"resize": 8, "format": "png", "check": "decode"}
-    manifest = bt.write(photos, tmp_path / "out", source_options=options)
-    assert manifest.examples == 40
-    for row in bt.load(tmp_path / "out").rows():
-        assert (row["format"], row["height"], row["width"]) == ("png", 8, 11)
-        assert row["image"].startswith(b"\x89PNG")
-
-
 def test_the_command_line_takes_it_all(photos, tmp_path):
     (tmp_path / "classes.txt").write_text("dog\ncat\n")
     flags = ["--labels", str(tmp_path / "classes.txt"), "--check", "decode", "--resize", "16x16"]
@@ -178,15 +148,6 @@ def test_the_command_line_takes_it_all(photos, tmp_path):
     assert bt.load(tmp_path / "out").schema["label"].labels == ("dog", "cat")
     (size,) = {(row["height"], row["width"]) for row in bt.load(tmp_path / "out").rows()}
     assert size == (16, 16)
-
-
-def test_plan_and_schema_on_the_command_line(photos, tmp_path):
-    planned = json.loads(run("plan", str(photos), str(tmp_path / "p"), "--json").stdout)
-    nbytes = sum(path.stat().st_size for path in photos.rglob("*.jpg"))
-    assert planned["input"] == {"kind": "images", "files": 40, "bytes": nbytes, "rows": 40}
-    assert planned["passes"] == ["read and encode"]
-    schema = json.loads(run("schema", str(photos)).stdout)
-    assert [f["labels"] for f in schema["features"] if f["name"] == "label"] == [["cat", "dog"]]
 
 
 def test_a_given_schema_keeps_the_labels(photos, tmp_path):
@@ -214,13 +175,6 @@ def test_a_map_need_not_keep_what_the_split_would_use(photos, tmp_path):
 
 def only_size(row: dict[str, Any]) -> dict[str, Any]:
     return {"size": len(row["image"]), "label": row["label"]}
-
-
-@pytest.mark.parametrize("suffix", ["jpg", "JPEG", "png", "gif", "webp", "bmp", "tif", "tiff"])
-def test_the_kind_is_seen_from_the_suffix(tmp_path, suffix):
-    write_tree(tmp_path, cat__a=jpeg())
-    (tmp_path / "cat" / "a.jpg").rename(tmp_path / "cat" / f"a.{suffix}")
-    assert detect_kind(str(tmp_path)) == "images"
 
 
 def odd_pictures(root):
@@ -293,17 +247,6 @@ def test_what_is_counted_travels_to_the_sink_through_every_step(tmp_path):
     assert told["rows"] == 3
 
 
-@pytest.mark.slow
-def test_a_gif_has_the_size_of_its_screen(tmp_path):
-    path = tmp_path / "in" / "a" / "0.gif"
-    path.parent.mkdir(parents=True)
-    # A frame of 4 x 3 pixels on a screen of 11 x 7, which is what viewers show.
-    path.write_bytes(zoo()["gif-smaller-frame"])
-    bt.write(tmp_path / "in", tmp_path / "out", source_options={"resize": 14})
-    (row,) = bt.load(tmp_path / "out").rows()
-    assert (row["width"], row["height"], row["format"]) == (22, 14, "png")
-
-
 @pytest.mark.slow_after(2)
 @pytest.mark.parametrize("orient", [False, True])
 @pytest.mark.parametrize("check", ["header", "decode", "none"])
@@ -334,30 +277,3 @@ def test_without_resizing_there_is_no_other_size(tmp_path):
     write_tree(tmp_path / "in", a__x=jpeg())
     bt.write(tmp_path / "in", tmp_path / "out", source_options={"format": "png"})
     assert not [name for name in bt.load(tmp_path / "out").schema.names if "original" in name]
-
-
-@pytest.mark.slow
-def test_a_table_may_have_sizes_of_its_own_where_nothing_is_resized(tmp_path):
-    write_tree(tmp_path / "in", x=jpeg())
-    (tmp_path / "t.csv").write_text("path,original_width\nx.jpg,99\n")
-    options = {"base": str(tmp_path / "in")}
-    bt.write(tmp_path / "t.csv", tmp_path / "out", from_="images", source_options=options)
-    (row,) = bt.load(tmp_path / "out").rows()
-    assert row["original_width"] == 99
-    with pytest.raises(UsageError, match="'original_width' of the table has the name of one that"):
-        bt.write(
-            tmp_path / "t.csv",
-            tmp_path / "resized",
-            from_="images",
-            source_options={**options, "resize": 8},
-        )
-
-
-def test_a_reject_names_its_own_file(tmp_path):
-    write_tree(tmp_path / "in", a__0=jpeg(), a__1=b"no picture", b__2=jpeg(2), b__3=b"neither")
-    bt.write(tmp_path / "in", tmp_path / "out", max_rejects=2)
-    rejects = pq.read_table(tmp_path / "out" / "rejects").to_pylist()
-    assert [(row["unit"], row["row"], row["value"]) for row in rejects] == [
-        ("a/1.jpg", 0, "a/1.jpg"),
-        ("b/3.jpg", 0, "b/3.jpg"),
-    ]

@@ -116,24 +116,15 @@ def _leaves(items, arrow, name, store):
         return found
     if _is_list(arrow):
         return _flat(bare, arrow, name, store)
-    kind = stored(_sample(arrow), arrow, store)[0]
+    kind = _kind(arrow, store)
     return {name: _Flat(kind, [stored(item, arrow, store)[1] for item in bare], [])}
 
 
-def _sample(arrow):
-    """Return any value of a type, for its kind."""
-    if isinstance(arrow, pa.UuidType):
-        return pa.array([b"0" * 16], pa.binary(16)).cast(arrow)[0]
-    if pa.types.is_fixed_size_binary(arrow):
-        return pa.scalar(b"0" * arrow.byte_width, arrow)
-    if pa.types.is_temporal(arrow):
-        storage = pa.int32() if arrow.bit_width == 32 else pa.int64()
-        return pa.array([0], storage).view(arrow)[0]
-    if pa.types.is_floating(arrow):
-        return pa.array([0.0], pa.float32()).cast(arrow)[0]
-    is_text = pa.types.is_string(arrow) or pa.types.is_large_string(arrow)
-    if is_text or pa.types.is_string_view(arrow):
-        return pa.scalar("", arrow)
-    if pa.types.is_decimal(arrow) or pa.types.is_integer(arrow):
-        return pa.array([0], pa.int8()).cast(arrow)[0]
-    return pa.scalar(False, arrow) if pa.types.is_boolean(arrow) else pa.scalar(b"", arrow)
+def _kind(arrow, store):
+    types = pa.types
+    if types.is_floating(arrow):
+        return BYTES if types.is_float64(arrow) and store == "bytes" else FLOAT
+    if types.is_decimal(arrow):
+        return INT if arrow.scale <= 0 and arrow.precision - arrow.scale <= 18 else FLOAT
+    is_int = types.is_integer(arrow) or types.is_boolean(arrow) or types.is_temporal(arrow)
+    return INT if is_int else BYTES

@@ -1,4 +1,4 @@
-"""One column through the encoder, and what four readers make of its records.
+"""One column through the encoder, and what three readers make of its records.
 
 Each `check_` function compares a reader with `type_oracle`, which knows nothing of the package.
 """
@@ -9,11 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from google.protobuf import text_format
 
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.features.feature import Feature
-from beam_tfrecord.features.feature_spec import schema_pbtxt
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import Arena, Encoder
@@ -23,8 +21,6 @@ from tests.whole.type_families import Column
 from tests.whole.type_oracle import BYTES, FLOAT, INT, Features, features_of
 
 tf = Lazy("tensorflow")
-schema_pb2 = Lazy("tensorflow_metadata.proto.v0.schema_pb2")
-example_coder = Lazy("tfx_bsl.coders.example_coder")
 
 NAME = "c"
 _KINDS = {"bytes_list": BYTES, "float_list": FLOAT, "int64_list": INT}
@@ -108,25 +104,6 @@ def _plain(array, kind):
     return [value.tobytes() for value in values] if kind == FLOAT else values
 
 
-def check_tfx(written):
-    """Compare with the decoder of tfx_bsl under ``schema.pbtxt``."""
-    schema = text_format.Parse(schema_pbtxt(written.schema), schema_pb2.Schema())
-    decoder = example_coder.ExamplesToRecordBatchDecoder(schema.SerializeToString())
-    batch = decoder.DecodeBatch(written.payloads)
-    for name, array in zip(batch.schema.names, batch.columns, strict=True):
-        for row, expected in enumerate(written.expected):
-            kind, values = expected.get(name, (INT, []))
-            if name not in expected:
-                assert not array[row].is_valid
-            elif kind == FLOAT:
-                assert [
-                    np.float32(value).tobytes() for value in array[row].values.to_numpy()
-                ] == values
-            else:
-                assert array[row].as_py() == values
-    assert {name for expected in written.expected for name in expected} <= set(batch.schema.names)
-
-
 def check_ours(written):
     """Compare with our reader: what comes back gives the same features again."""
     array, store = written.column
@@ -165,6 +142,5 @@ def _values(array):
 CHECKS = {
     "wire": check_wire,
     "tensorflow": check_tensorflow,
-    "tfx_bsl": check_tfx,
     "ours": check_ours,
 }

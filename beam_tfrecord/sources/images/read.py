@@ -201,7 +201,7 @@ def _content(path: str, size: int, how: Reading) -> bytes:
     """Return the bytes of a file."""
     try:
         if size <= how.max_bytes:
-            data = storage.read_bytes(path) if how.is_remote else _read_local(path)
+            data = storage.read_bytes(path) if how.is_remote else _read_local(path, size)
             size = len(data)
     except FileNotFoundError:
         raise Fault("missing", "is missing") from None
@@ -215,10 +215,11 @@ def _content(path: str, size: int, how: Reading) -> bytes:
     return data
 
 
-def _read_local(path: str) -> bytes:
-    # A buffer would double the time.
+def _read_local(path: str, size: int) -> bytes:
+    # A buffer would double the time, and so would reads for an unknown size.
     with open(path, "rb", buffering=0) as file:
-        return file.readall()
+        data = file.read(size + 1)
+        return data + file.readall() if len(data) > size else data
 
 
 def _check_size(size: _Size, expected: tuple[int, int]) -> None:

@@ -94,7 +94,7 @@ class Images(ImageOptions, ImageSource):
         """Whether the paths of images come from tables."""
         return self._are_tables or self.path_column is not None or self.beside is not None
 
-    @property
+    @functools.cached_property
     def _are_tables(self) -> bool:
         return all(_kind_of_table(path) for path in as_paths(self.paths))
 

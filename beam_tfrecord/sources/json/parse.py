@@ -17,22 +17,22 @@ import pyarrow.json as pj
 
 from beam_tfrecord.features.arrow_types import is_text, type_name
 from beam_tfrecord.features.converting import convert_each
-from beam_tfrecord.sources.json.text import MAX_DEPTH, depth_of
+from beam_tfrecord.sources.json.text import MAX_DEPTH, Lines, depth_of
 
 _ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _HALF = re.compile("[\ud800-\udfff]")
 
 
-def parse(lines: Sequence[bytes], schema: pa.Schema, *, unexpected: str = "ignore") -> pa.Table:
+def parse(lines: Lines, schema: pa.Schema, *, unexpected: str = "ignore") -> pa.Table:
     """Return the rows of some lines, at least one, with columns of `schema`.
 
     A missing key is null. `unexpected` tells what to do about other keys, as PyArrow names it.
     """
     # If as many objects as lines are parsed, none extends over a line or shares one: a newline
     # between ``}`` and ``{`` is between two objects, since inside one a comma would be.
-    if not all(line[:1] == b"{" and line[-1:] == b"}" for line in lines):
+    if not lines.are_objects:
         raise ValueError("a line is not an object")
-    data = b"\n".join(lines)
+    data = lines.text
     # The parser checks neither the text that it skips nor the names of columns.
     if not data.isascii():
         data.decode()
@@ -45,7 +45,7 @@ def parse(lines: Sequence[bytes], schema: pa.Schema, *, unexpected: str = "ignor
     return table
 
 
-def parse_rows(lines: Sequence[bytes], schema: pa.Schema) -> tuple[pa.Table, list[int]]:
+def parse_rows(lines: Lines, schema: pa.Schema) -> tuple[pa.Table, list[int]]:
     """Return the rows with columns of `schema`, and the numbers of those that are malformed.
 
     Malformed rows are null. A number, boolean, object or array in a column of text is the text that
@@ -56,13 +56,14 @@ def parse_rows(lines: Sequence[bytes], schema: pa.Schema) -> tuple[pa.Table, lis
     try:
         return parse(lines, schema), []
     except ValueError:
-        texts = {field.name for field in schema if is_text(field.type)}
-        lines = [_as_text(line, texts) for line in lines]
+        names = {field.name for field in schema if is_text(field.type)}
+        texts = [_as_text(line, names) for _, line in lines]
 
     def parsed(part: Sequence[bytes], _: pa.DataType) -> pa.Array:
-        return parse(part, schema).to_struct_array().combine_chunks()
+        joined = Lines(b"\n".join(part), range(len(part)))
+        return parse(joined, schema).to_struct_array().combine_chunks()
 
-    rows, wrong = convert_each(lines, pa.struct(list(schema)), parsed)
+    rows, wrong = convert_each(texts, pa.struct(list(schema)), parsed)
     return pa.Table.from_struct_array(rows), wrong.tolist()
 
 
@@ -166,8 +167,11 @@ def fault_of(line: bytes, schema: pa.Schema) -> Fault:
     except NotRight as error:
         return Fault("", str(error), shown)
     for name in found:
-        if name in schema.names and parse_rows([line], pa.schema([schema.field(name)]))[1]:
-            return misfit_of(line, schema.field(name))
+        if name not in schema.names:
+            continue
+        field = schema.field(name)
+        if parse_rows(Lines(line, [0]), pa.schema([field]))[1]:
+            return misfit_of(line, field)
     return Fault("", "is not valid JSON", shown)
 
 

@@ -28,7 +28,7 @@ from beam_tfrecord.features.convert_to_schema import NoConversion
 from beam_tfrecord.options.sources import JsonOptions
 from beam_tfrecord.sources.base import Chunk, Scan, Unit
 from beam_tfrecord.sources.json.parse import Fault, fault_of, misfit_of, parse_rows
-from beam_tfrecord.sources.json.text import LINES, JsonUnit, Line, form_of, read_lines
+from beam_tfrecord.sources.json.text import LINES, JsonUnit, Lines, form_of, read_lines
 from beam_tfrecord.sources.json.types import (
     Finder,
     JsonInference,
@@ -129,11 +129,11 @@ class Json(JsonOptions, TextFiles):
         for lines in read_lines(unit):
             address = _address(lines, unit, first_row)
             for start in range(0, len(lines), batch_rows):
-                part = lines[start : start + batch_rows]
+                part = lines.part(start, start + batch_rows)
                 yield _batch(unit, schema, part, first_row, address)
                 first_row += len(part)
         if not first_row:
-            yield _batch(unit, schema, [], 0, None)
+            yield _batch(unit, schema, Lines(b"", []), 0, None)
 
 
 def _address_of(unit: Unit) -> str:
@@ -141,17 +141,17 @@ def _address_of(unit: Unit) -> str:
     return f"{unit.file.name}{':' if unit.detail.form == LINES else ' row '}"
 
 
-def _address(lines: Sequence[Line], unit: Unit, first_row: int) -> tuple[str, int] | None:
+def _address(lines: Lines, unit: Unit, first_row: int) -> tuple[str, int] | None:
     """Return the address for `Origin` of some lines; None if a blank line is among them."""
     # Of all lines that were read as one, so that messages do not depend on the size of batches.
-    (first, _), (last, _) = lines[0], lines[-1]
+    first, last = lines.numbers[0], lines.numbers[-1]
     return None if last - first >= len(lines) else (_address_of(unit), first - first_row)
 
 
 def _batch(
     unit: Unit,
     schema: pa.Schema,
-    lines: Sequence[Line],
+    lines: Lines,
     first_row: int,
     address: tuple[str, int] | None,
 ) -> Batch:
@@ -159,18 +159,18 @@ def _batch(
     partitions = dict(unit.file.partitions)
     fields = [field for field in schema if field.name not in partitions]
     parsed = pa.schema([(field.name, parsed_type(field.name, field.type)) for field in fields])
-    texts = [text for _, text in lines]
-    table, wrong = parse_rows(texts, parsed)
-    faults = {row: fault_of(texts[row], parsed) for row in wrong}
+    table, wrong = parse_rows(lines, parsed)
+    faults = {row: fault_of(lines.part(row, row + 1).text, parsed) for row in wrong}
     columns, numbers = {}, {}
     for field in fields:
         values = table.column(field.name).combine_chunks()
         columns[field.name], misfits = _column(values, field)
-        faults |= {row: misfit_of(texts[row], field) for row in misfits}
+        faults |= {row: misfit_of(lines.part(row, row + 1).text, field) for row in misfits}
         if pa.types.is_float32(field.type):
             numbers[field.name] = values
     rejects = {
-        row: _reject(unit, first_row + row, lines[row][0], fault) for row, fault in faults.items()
+        row: _reject(unit, first_row + row, lines.numbers[row], fault)
+        for row, fault in faults.items()
     }
     return batch_of(
         *(unit, schema, columns, first_row, len(lines)),

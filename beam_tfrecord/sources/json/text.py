@@ -12,7 +12,7 @@ import codecs
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -43,8 +43,34 @@ class JsonUnit:
     line: int
 
 
-# A row: its number, and its text on one line, without blanks around it.
-Line = tuple[int, bytes]
+@dataclasses.dataclass(frozen=True)
+class Lines:
+    """Rows, each on a line of `text` without blanks around it, and their numbers.
+
+    They stay one text as long as all goes well: Python takes longer for a line than PyArrow.
+    """
+
+    text: bytes
+    numbers: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        return zip(self.numbers, self.text.split(b"\n"), strict=True)
+
+    @functools.cached_property
+    def are_objects(self) -> bool:
+        """Whether each line begins and ends as an object, without blanks around."""
+        text = self.text
+        return text[:1] == b"{" and text[-1:] == b"}" and text.count(b"}\n{") == len(self) - 1
+
+    def part(self, start: int, stop: int) -> Lines:
+        """Return the rows `start` to `stop` of these."""
+        if start <= 0 and stop >= len(self):
+            return self
+        texts = self.text.split(b"\n")[start:stop]
+        return Lines(b"\n".join(texts), self.numbers[start:stop])
 
 
 def form_of(file: InputFile) -> str:
@@ -67,7 +93,7 @@ def form_of(file: InputFile) -> str:
     return OBJECTS if levels[-1] > 0 else LINES
 
 
-def read_lines(unit: Unit) -> Iterator[list[Line]]:
+def read_lines(unit: Unit) -> Iterator[Lines]:
     """Yield the rows of a unit, in parts of about `BLOCK_BYTES`."""
     form: str = unit.detail.form
     number = unit.detail.line if form == LINES else 0
@@ -75,19 +101,31 @@ def read_lines(unit: Unit) -> Iterator[list[Line]]:
     for piece in itertools.chain(_pieces(unit), [b"\n"]):
         block, newline, rest = (rest + piece).rpartition(b"\n")
         if newline:
-            texts = [line.strip(_SPACE) for line in block.split(b"\n")]
-            if form == OBJECTS:
-                texts = [text for text in texts if text]
-            lines = [line for line in enumerate(texts, number) if line[1] or form == ARRAY]
-            number += len(texts)
+            lines, number = _lines(block, number, form)
             # An array without values has only blanks between its brackets.
-            if lines and lines != [(0, b"")]:
+            if lines and lines != Lines(b"", [0]):
                 yield lines
         if len(rest) > MAX_ROW_BYTES:
             raise DataError(
                 f"{unit.file.name}{':' if form == LINES else ' row '}{number} is longer than "
                 f"{MAX_ROW_BYTES} bytes: check that every row is an object of its own"
             )
+
+
+def _lines(text: bytes, number: int, form: str) -> tuple[Lines, int]:
+    """Return the rows in a text, of which the first has a number, and the number after the last."""
+    if b"\r\n" in text:
+        text = text.replace(b"\r\n", b"\n")
+    stop = number + text.count(b"\n") + 1
+    rows = Lines(text, range(number, stop))
+    if rows.are_objects:
+        return rows, stop
+    texts = [line.strip(_SPACE) for line in text.split(b"\n")]
+    if form == OBJECTS:
+        texts = [text for text in texts if text]
+    lines = [line for line in enumerate(texts, number) if line[1] or form == ARRAY]
+    rows = Lines(b"\n".join(text for _, text in lines), [number for number, _ in lines])
+    return rows, number + len(texts)
 
 
 def _pieces(unit: Unit) -> Iterator[bytes]:

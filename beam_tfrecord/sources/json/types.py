@@ -26,7 +26,7 @@ from beam_tfrecord.features.arrow_types import (
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.json.parse import NotRight, keys_of, members, parse
-from beam_tfrecord.sources.json.text import Line
+from beam_tfrecord.sources.json.text import Lines
 from beam_tfrecord.sources.merging import joined_schema
 
 # Kinds of values, as messages name them.
@@ -151,23 +151,22 @@ class Finder:
         self.fault = ""
         self._address = address
 
-    def add(self, lines: Sequence[Line]) -> None:
+    def add(self, lines: Lines) -> None:
         """Add the kinds of all values in some lines; of malformed lines only the keys."""
         parts = [lines]
         while parts:
             part = parts.pop()
-            texts = [text for _, text in part]
-            is_sparse = self.row.size * len(texts) > sum(map(len, texts))
-            if not is_sparse and self._is_known(texts):
+            is_sparse = self.row.size * len(part) > len(part.text)
+            if not is_sparse and self._is_known(part):
                 continue
             if not is_sparse and len(part) > _FEW_LINES:
                 middle = len(part) // 2
-                parts += [part[middle:], part[:middle]]
+                parts += [part.part(middle, len(part)), part.part(0, middle)]
                 continue
             for number, text in part:
                 self._add_line(text, f"{self._address}{number}")
 
-    def _is_known(self, lines: Sequence[bytes]) -> bool:
+    def _is_known(self, lines: Lines) -> bool:
         """Return whether the lines are right, and have no key and no kind that is not known."""
         columns = self.row.inner.items()
         try:
@@ -176,7 +175,7 @@ class Finder:
         except (SchemaConflict, ValueError):
             return False
         has_large = any(place.has_large(table.column(name)) for name, place in columns)
-        return not (has_large and any(map(_LONG_INTEGER.search, lines)))
+        return not (has_large and _LONG_INTEGER.search(lines.text))
 
     def _add_line(self, line: bytes, where: str) -> None:
         try:
