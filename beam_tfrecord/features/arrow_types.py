@@ -143,9 +143,11 @@ def type_to_json(arrow: pa.DataType) -> Any:
         return arrow.to_json()
     if isinstance(arrow, pa.BaseExtensionType):
         name = arrow.type_name if isinstance(arrow, pa.OpaqueType) else arrow.extension_name
-        sizes = {key: getattr(arrow, key, None) for key in ("shape", "permutation")}
-        given = {key: list(part) for key, part in sizes.items() if part is not None}
-        return {"extension": name, "storage": type_to_json(arrow.storage_type)} | given
+        found = {"extension": name, "storage": type_to_json(arrow.storage_type)}
+        if isinstance(arrow, pa.FixedShapeTensorType):
+            order = arrow.permutation
+            found |= {"shape": list(arrow.shape), "permutation": order and list(order)}
+        return found
     for name, (is_kind, _) in _WRAPPERS.items():
         if is_kind(arrow):
             return {name: type_to_json(arrow.value_type)}
