@@ -74,9 +74,8 @@ class Reading:
 
 
 class ReadImage(NamedTuple):
-    """An image that passed the check, in the form to store, and the hash of its file."""
+    """What is known of an image that passed the check, in the form to store, and of its file."""
 
-    data: bytes
     header: Header | None
     original_size: _Size
     sha256: str | None
@@ -111,8 +110,8 @@ class Rows:
 def add_images(rows: Rows, schema: pa.Schema, how: Reading) -> Batch:
     """Read, check, describe and hash images, and add them to their rows."""
     names = rows.batch.data.column("path").to_pylist()
-    images = read_images(rows.paths, rows.sizes, rows.faults, how, expected=rows.expected)
-    accepted, columns = list(images), _columns(list(images.values()), how)
+    images, stored = read_images(rows.paths, rows.sizes, rows.faults, how, expected=rows.expected)
+    accepted, columns = list(images), {**_columns(list(images.values()), how), "image": stored}
     if rows.more is not None:
         columns |= rows.more(accepted, columns)
     batch = rows.batch.take(np.array(accepted, np.int64)) if rows.faults else rows.batch
@@ -148,7 +147,6 @@ def _columns(images: Sequence[ReadImage], how: Reading) -> dict[str, pa.Array]:
     types = image_fields(resizes=how.transform.resize is not None)
     return {
         **{name: pa.array(fields[name], kind) for name, kind in types.items()},
-        "image": pa.array([image.data for image in images], pa.binary()),
         "sha256": pa.array([image.sha256 for image in images], pa.string()),
     }
 
@@ -160,23 +158,31 @@ def read_images(
     how: Reading,
     *,
     expected: Sequence[tuple[int, int]] | None = None,
-) -> dict[int, ReadImage]:
-    """Return the images without fault by their indices, and add the other faults to `faults`."""
-    images = {}
+) -> tuple[dict[int, ReadImage], pa.Array]:
+    """Return the images without fault by their indices, and their bytes.
+
+    The other faults are added to `faults`.
+    """
+    images, stored, ends = {}, bytearray(), [0]
     for index, (path, size) in enumerate(zip(paths, sizes, strict=True)):
         if index in faults:
             continue
         try:
-            image = _read_image(path, size, how)
+            data, image = _read_image(path, size, how)
             if expected is not None:
                 _check_size(image.original_size, expected[index])
-            images[index] = image
         except Fault as fault:
             faults[index] = fault
-    return images
+            continue
+        images[index] = image
+        # Joined at once, so that the memory of an image serves the next one.
+        stored += data
+        ends.append(len(stored))
+    buffers = [None, pa.py_buffer(np.array(ends, np.int32)), pa.py_buffer(stored)]
+    return images, pa.Array.from_buffers(pa.binary(), len(images), buffers)
 
 
-def _read_image(path: str, size: int, how: Reading) -> ReadImage:
+def _read_image(path: str, size: int, how: Reading) -> tuple[bytes, ReadImage]:
     """Read and check an image, and change it if the options require that."""
     data = _content(path, size, how)
     sha256 = hashlib.sha256(data).hexdigest() if how.needs_sha256 else None
@@ -185,7 +191,7 @@ def _read_image(path: str, size: int, how: Reading) -> ReadImage:
     except Fault as fault:
         is_accepted = how.check == "none" and how.transform.is_none
         if is_accepted and fault.code not in ("empty", "too-large"):
-            return ReadImage(data, None, (None, None), sha256)
+            return data, ReadImage(None, (None, None), sha256)
         raise
     original_size = header.width, header.height
     if how.transform.changes(header):
@@ -194,7 +200,7 @@ def _read_image(path: str, size: int, how: Reading) -> ReadImage:
         )
     elif how.check == "decode":
         check_decode(data, header, max_pixels=how.max_pixels)
-    return ReadImage(data, header, original_size, sha256)
+    return data, ReadImage(header, original_size, sha256)
 
 
 def _content(path: str, size: int, how: Reading) -> bytes:
