@@ -54,11 +54,8 @@ def stored(data, check, transform=_UNCHANGED):
     with tempfile.NamedTemporaryFile() as file:
         file.write(data)
         file.flush()
-        (image,) = read_images([file.name], [len(data)], {}, how).values() or [None]
-    if image is None:
-        return None
-    assert image.header is not None
-    return image.header, image.data
+        images, contents = read_images([file.name], [len(data)], {}, how)
+    return (images[0].header, contents[0].as_py()) if images else None
 
 
 @dataclasses.dataclass(frozen=True)
