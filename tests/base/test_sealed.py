@@ -274,7 +274,11 @@ def test_a_stored_plan_reads_the_listed_files_alone(tmp_path):
     assert not os.path.exists(plan)
 
 
-@pytest.mark.parametrize("text", ['{"attempts": "x"}', "[" * 10**5, "5", '{"attempts": 1e9}', ""])
+@pytest.mark.parametrize(
+    "text",
+    ['{"attempts": "x"}', "[" * 10**5, "5", '{"attempts": 1e9}', ""],
+    ids=["text", "deep", "number", "large", "empty"],
+)
 def test_a_plan_of_any_content_begins_anew(text, tmp_path):
     source = Csv(str(tmp_path / "in.csv"))
     (tmp_path / "job").mkdir()
