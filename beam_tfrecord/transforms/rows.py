@@ -234,8 +234,10 @@ class ToExample(beam.PTransform):
 
 
 def _as_example(row: Any, schema: Schema) -> Any:
-    (serialized,) = examples_of(batch_of_rows([row], schema.to_arrow()), schema)
-    return _example_class().FromString(serialized)
+    example = _example_class()
+    # A row without columns is an example without features, which has no bytes.
+    serialized = next(examples_of(batch_of_rows([row], schema.to_arrow()), schema), b"")
+    return example.FromString(serialized)
 
 
 @functools.cache
