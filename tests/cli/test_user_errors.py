@@ -22,7 +22,7 @@ CASES = {
         {"1.csv": "fare\n1.5\n", "2.csv": "fare\n2.5\ncheap\n"},
         ["*.csv"],
         1,
-        ["'fare'", "2.csv:3", "1.csv:2", "--types fare=string"],
+        ["'fare'", "2.csv:3", "1.csv", "--types fare=string"],
     ),
     "a schema that does not fit": (
         {"t.csv": "id\n1\nseven\n", "s.json": schema(name="id", type="int64")},
