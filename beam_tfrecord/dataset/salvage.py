@@ -21,7 +21,7 @@ from isal import isal_zlib
 
 from beam_tfrecord import native
 from beam_tfrecord.manifest import Shard
-from beam_tfrecord.records.tfrecord import FRAME_BYTES, is_header
+from beam_tfrecord.records.tfrecord import FRAME_BYTES, HEADER_BYTES, payload_bytes
 
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
@@ -33,8 +33,6 @@ _MAX_MORE_BYTES = 2**24
 _GZIP_CONTAINER = 31
 # The stubs of isal declare its error as an instance.
 _CODEC_ERROR = cast(type[Exception], isal_zlib.IsalError)
-
-_LENGTH_BYTES, _HEADER_BYTES = 8, 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,10 +86,8 @@ def _next_record(data: UInt8Array, start: int) -> tuple[int, bool]:
 
 def _end_of(data: UInt8Array, start: int) -> int | None:
     """Return the end of the record at a position, if the checksum of its length is right."""
-    head = data[start : start + _HEADER_BYTES]
-    if len(head) < _HEADER_BYTES or not is_header(head):
-        return None
-    return start + FRAME_BYTES + int.from_bytes(head[:_LENGTH_BYTES].tobytes(), "little")
+    length = payload_bytes(data[start : start + HEADER_BYTES])
+    return None if length is None else start + FRAME_BYTES + length
 
 
 @contextlib.contextmanager

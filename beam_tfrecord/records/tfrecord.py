@@ -31,8 +31,8 @@ COMPRESSIONS = ("", "GZIP")
 BLOCK_BYTES = 8 * 2**20
 
 FRAME_BYTES = 16
-_LENGTH_BYTES = 8
-_HEADER_BYTES = 12
+# A record begins with its length and the checksum of that.
+LENGTH_BYTES, HEADER_BYTES = 8, 12
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 # The type stubs of isal declare its error class as an instance.
 _CODEC_ERRORS = (EOFError, igzip.BadGzipFile, cast(type[Exception], isal_zlib.IsalError))
@@ -70,8 +70,8 @@ class RecordBlock:
 
     def payloads(self) -> Iterator[bytes]:
         """Yield the payload of every record."""
-        begins = self.starts + _HEADER_BYTES
-        digits = self.data[self.starts[:, None] + np.arange(_LENGTH_BYTES)]
+        begins = self.starts + HEADER_BYTES
+        digits = self.data[self.starts[:, None] + np.arange(LENGTH_BYTES)]
         ends = begins + digits.view("<i8")[:, 0]
         view = self.data.data
         for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
@@ -152,17 +152,20 @@ def detect_compression(file: BinaryIO) -> str:
     The length of the first record of a plain file may look like the magic number of gzip, but then
     the checksum of that length follows.
     """
-    head = file.read(_HEADER_BYTES)
+    head = file.read(HEADER_BYTES)
     file.seek(0)
     if not head.startswith(_GZIP_MAGIC):
         return ""
-    return "" if len(head) == _HEADER_BYTES and is_header(head) else "GZIP"
+    return "GZIP" if payload_bytes(head) is None else ""
 
 
-def is_header(head: Any) -> bool:
-    """Return whether 12 bytes are the length of a record with its checksum."""
-    crc = int.from_bytes(bytes(head[_LENGTH_BYTES:_HEADER_BYTES]), "little")
-    return bool(native.masked_crc32c(head[:_LENGTH_BYTES]) == crc)
+def payload_bytes(head: Any) -> int | None:
+    """Return the length of a record that begins with `head`, if the checksum of it is right."""
+    length, crc = bytes(head[:LENGTH_BYTES]), bytes(head[LENGTH_BYTES:HEADER_BYTES])
+    is_right = len(crc) == HEADER_BYTES - LENGTH_BYTES and (
+        native.masked_crc32c(length) == int.from_bytes(crc, "little")
+    )
+    return int.from_bytes(length, "little") if is_right else None
 
 
 def _open_stream(file: BinaryIO, compression: str) -> BinaryIO:
@@ -234,16 +237,16 @@ class _Scanner:
             parts.append(frames.starts + at)
             records += len(frames.starts)
             at += frames.consumed
-            head = data[at : at + _HEADER_BYTES]
-            length = int.from_bytes(head[:_LENGTH_BYTES].tobytes(), "little")
+            head = data[at : at + HEADER_BYTES]
+            length = int.from_bytes(head[:LENGTH_BYTES].tobytes(), "little")
             if frames.fault is not None:
                 reason = frames.fault[1]
-            elif len(head) == _HEADER_BYTES and length > _MOST_BYTES:
+            elif len(head) == HEADER_BYTES and length > _MOST_BYTES:
                 reason = f"it has {length:,} bytes, and an example has at most {_MOST_BYTES:,}"
             else:
                 return np.concatenate(parts), records, at
             self._report(at, reason, records)
-            if not is_header(head) or length + FRAME_BYTES > len(data) - at:
+            if payload_bytes(head) is None or length + FRAME_BYTES > len(data) - at:
                 self._ended = True
                 return np.concatenate(parts), records, len(data)
             at += length + FRAME_BYTES

@@ -15,7 +15,14 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.native.values import FAULT_REASONS
 from beam_tfrecord.records.decoding import Decoder
-from beam_tfrecord.records.tfrecord import RecordBlock, RecordFault, detect_compression, read_part
+from beam_tfrecord.records.tfrecord import (
+    HEADER_BYTES,
+    LENGTH_BYTES,
+    RecordBlock,
+    RecordFault,
+    detect_compression,
+    read_part,
+)
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.file_parts import incomplete
 from beam_tfrecord.sources.hive import with_partitions
@@ -23,9 +30,6 @@ from beam_tfrecord.sources.merging import fields_inside
 from beam_tfrecord.sources.tfrecord.listing import ShardFile
 from beam_tfrecord.storage import is_in_zip, open_read
 
-# A record begins with its length and the checksum of that.
-_HEADER_BYTES = 12
-_LENGTH_BYTES = 8
 _OF_RECORD = re.compile(r"record (\d+): (.*)", re.DOTALL)
 
 
@@ -98,7 +102,7 @@ def blocks_of(file: InputFile, start: int, stop: int, unit: RecordUnit) -> Itera
 def _damaged(file: InputFile, fault: RecordFault, compression: str) -> DataError:
     if fault.reason == FAULT_REASONS[2] and not fault.position and not compression:
         with opened(file) as stream:
-            has_none = stream.read(_HEADER_BYTES)[_LENGTH_BYTES:] == bytes(4)
+            has_none = stream.read(HEADER_BYTES)[LENGTH_BYTES:] == bytes(4)
         reason = "it has no checksums" if has_none else "it does not begin with a record"
         return incomplete(file, "TFRecord", ValueError(reason))
     cure = "restore the file, or leave it out"
