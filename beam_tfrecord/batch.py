@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 
 from beam_tfrecord.features.arrow_arrays import (
     Int64Array,
-    has_nested_fixed_lists,
-    take_values,
+    take_rows,
     to_text,
 )
 from beam_tfrecord.images import Refused
@@ -174,9 +173,9 @@ class Batch:
         """Return the rows `indices`, in that order, without `rejects` and `refused`."""
         picked = pa.array(indices, pa.int64())
         return self.replace(
-            data=_take(self.data, picked),
+            data=take_rows(self.data, picked),
             origin=None if self.origin is None else self.origin.take(indices, self.num_rows),
-            numbers=None if self.numbers is None else _take(self.numbers, picked),
+            numbers=None if self.numbers is None else take_rows(self.numbers, picked),
             rejects=(),
             refused=None,
         )
@@ -225,16 +224,6 @@ class Batch:
             own = to_text(column) if is_text else pc.cast(column, pa.float64())
             columns[name] = pc.if_else(same, exact, own)
         return pa.RecordBatch.from_pydict(columns) if columns else None
-
-
-def _take(data: pa.RecordBatch, indices: pa.Array) -> pa.RecordBatch:
-    if any(map(has_nested_fixed_lists, data.schema.types)):
-        data = pa.concat_batches([data])
-    try:
-        return data.take(indices)
-    except pa.ArrowNotImplementedError:
-        columns = [take_values(column, indices) for column in data.columns]
-        return pa.RecordBatch.from_arrays(columns, schema=data.schema)
 
 
 def _bits(floats: pa.Array) -> pa.Array:

@@ -21,6 +21,7 @@ from beam_tfrecord.dataset.order import Order, UInt64Array
 from beam_tfrecord.dataset.rows import MIXED_BYTES, Rows, mixed_rows
 from beam_tfrecord.dataset.values import rebatch
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.arrow_arrays import take_rows
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.storage import is_remote
 from beam_tfrecord.type_checks import check_seed
@@ -236,9 +237,7 @@ class Epochs:
         for number, batch in enumerate(rebatch(every, self._mixed_rows)):
             seed = native.xxh64(struct.pack("<QQ", self.seed, number), 0)
             order = Order(batch.num_rows, seed, epoch)
-            # Copied: Arrow 25 takes wrong values from a slice of nested lists of fixed size.
-            whole = pa.concat_batches([batch])
-            yield whole.take(pa.array(order.indices(0, batch.num_rows)))
+            yield take_rows(batch, pa.array(order.indices(0, batch.num_rows)))
 
 
 def _positions(pieces: list[Range]) -> UInt64Array:

@@ -123,7 +123,7 @@ def make_list(layer: Layer, values: pa.Array) -> pa.Array:
 
 def take_values(values: pa.Array, indices: pa.Array) -> pa.Array:
     """Return the values at `indices`; a null index gives a null."""
-    if has_nested_fixed_lists(values.type):
+    if _has_nested_fixed_lists(values.type):
         values = pa.concat_arrays([values])
     try:
         return values.take(indices)
@@ -131,13 +131,24 @@ def take_values(values: pa.Array, indices: pa.Array) -> pa.Array:
         return values.cast(decoded_type(values.type)).take(indices).cast(values.type)
 
 
-def has_nested_fixed_lists(arrow: pa.DataType) -> bool:
+def take_rows(rows: pa.RecordBatch, indices: pa.Array) -> pa.RecordBatch:
+    """Return the rows at `indices`."""
+    if any(map(_has_nested_fixed_lists, rows.schema.types)):
+        rows = pa.concat_batches([rows])
+    try:
+        return rows.take(indices)
+    except pa.ArrowNotImplementedError:
+        columns = [take_values(column, indices) for column in rows.columns]
+        return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+
+
+def _has_nested_fixed_lists(arrow: pa.DataType) -> bool:
     """Return whether Arrow 25 takes other values from a slice of this type: copy it before."""
     if isinstance(arrow, pa.BaseExtensionType):
-        return has_nested_fixed_lists(arrow.storage_type)
+        return _has_nested_fixed_lists(arrow.storage_type)
     inner = [arrow.field(number).type for number in range(arrow.num_fields)]
     is_fixed = pa.types.is_fixed_size_list
-    return (is_fixed(arrow) and is_fixed(inner[0])) or any(map(has_nested_fixed_lists, inner))
+    return (is_fixed(arrow) and is_fixed(inner[0])) or any(map(_has_nested_fixed_lists, inner))
 
 
 def fixed_binary(
