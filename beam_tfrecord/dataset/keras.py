@@ -17,7 +17,7 @@ import pyarrow as pa
 from beam_tfrecord.dataset.batches import MASK, MASK_SUFFIX, Columns, check_masks
 from beam_tfrecord.dataset.image_options import IMAGE, image_decoding
 from beam_tfrecord.dataset.rows import Rows
-from beam_tfrecord.dataset.tf import examples, require_tensorflow
+from beam_tfrecord.dataset.tf import Passes, examples, require_tensorflow
 from beam_tfrecord.dataset.tf_parts import Part, parts_of
 from beam_tfrecord.dataset.values import array_of_column, checked_categories
 from beam_tfrecord.errors import UsageError
@@ -102,19 +102,8 @@ def keras_dataset(
         weights = [] if weight is None else [tf.cast(y.pop(weight), tf.float32)]
         return x, y[label] if isinstance(label, str) else y, *weights
 
-    batches = examples(
-        found,
-        parts,
-        finish,
-        batch_size,
-        images=images,
-        shuffle=shuffle,
-        seed=seed,
-        repeat=repeat,
-        shard=shard,
-        drop_remainder=drop_remainder,
-        start_step=start_step,
-    )
+    passes = Passes(shuffle, seed, repeat, shard, drop_remainder, start_step)
+    batches = examples(found, parts, finish, batch_size, passes, images)
     batches.feature_names = feature_names
     batches.class_names = list(outputs[0].feature.labels) if isinstance(label, str) else []
     return batches

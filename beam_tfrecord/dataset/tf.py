@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,17 @@ if TYPE_CHECKING:
 
 _READS_AT_ONCE = 2
 _CHANNELS = 3
+
+
+class Passes(NamedTuple):
+    """Which rows iterations read, in which order and how often: the arguments of `tf_dataset`."""
+
+    shuffle: bool | int
+    seed: int | None
+    repeat: int | None
+    shard: tuple[int, int] | None
+    drop_remainder: bool
+    start_step: int
 
 
 def tf_dataset(
@@ -87,19 +98,8 @@ def tf_dataset(
                     out[name] = tf.cast(out[name], tf.int32)
         return found.arranged(out, IMAGE if only_images else None)
 
-    return examples(
-        found,
-        parts,
-        finish,
-        batch_size,
-        images=images,
-        shuffle=shuffle,
-        seed=seed,
-        repeat=repeat,
-        shard=shard,
-        drop_remainder=drop_remainder,
-        start_step=start_step,
-    )
+    passes = Passes(shuffle, seed, repeat, shard, drop_remainder, start_step)
+    return examples(found, parts, finish, batch_size, passes, images)
 
 
 def require_tensorflow(dataset: Rows, what: str) -> None:
@@ -115,14 +115,8 @@ def examples(
     parts: Sequence[Part],
     finish: Callable[[dict[str, Any]], Any],
     batch_size: int | None,
-    *,
+    passes: Passes,
     images: ImageSize | None,
-    shuffle: bool | int,
-    seed: int | None,
-    repeat: int | None,
-    shard: tuple[int, int] | None,
-    drop_remainder: bool,
-    start_step: int,
 ) -> tf.data.Dataset:
     """Return what `finish` makes of the values of all parts of a batch, or of a single row.
 
@@ -131,14 +125,17 @@ def examples(
     """
     import tensorflow as tf
 
+    start_step, repeat = passes.start_step, passes.repeat
     if start_step < 0:
         raise UsageError(f"start_step is {start_step}: count steps from 0")
     if batch_size is not None:
         for part in parts:
             part.check_batch()
     size = 1 if batch_size is None else batch_size
-    division = Division(len(columns.rows), size, *(shard or (0, 1)), drop_remainder, pad=False)
-    epochs = Epochs(columns.rows, shuffle=shuffle, seed=seed)
+    division = Division(
+        len(columns.rows), size, *(passes.shard or (0, 1)), passes.drop_remainder, pad=False
+    )
+    epochs = Epochs(columns.rows, shuffle=passes.shuffle, seed=passes.seed)
     # Images are decoded one by one: they make a batch only after they have the same size.
     is_batched_first = batch_size is not None and images is None
     rows = _rows(columns, parts, epochs, division, start_step, is_batch=is_batched_first)
@@ -146,7 +143,7 @@ def examples(
         rows = rows.map(functools.partial(_decoded, images), tf.data.AUTOTUNE)
         if batch_size is not None:
             # Makes ragged tensors of lists and of tensors of several sizes.
-            rows = rows.ragged_batch(batch_size, drop_remainder=drop_remainder)
+            rows = rows.ragged_batch(batch_size, drop_remainder=passes.drop_remainder)
     found = rows.map(finish, tf.data.AUTOTUNE)
     if repeat != 1:
         found = found.repeat(-1 if repeat is None else repeat)
