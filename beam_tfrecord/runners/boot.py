@@ -95,20 +95,18 @@ def expected_here() -> dict[str, str]:
     return dict(json.loads(os.environ.get(EXPECT) or "{}"))
 
 
-def found() -> dict[str, Any]:
-    """Return the versions of Python and Beam, the name of this machine, and the path of Python."""
+def found() -> dict[str, str]:
+    """Return the versions of Python and Beam on this machine; that of Beam may be empty."""
     beam = ""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         beam = importlib.metadata.version("apache-beam")
     return {
         "python": ".".join(platform.python_version_tuple()[:2]),
         "beam": ".".join(beam.split(".")[:2]),
-        "host": platform.node(),
-        "executable": sys.executable,
     }
 
 
-def fault_of(expected: Mapping[str, str], here: Mapping[str, Any]) -> int:
+def fault_of(expected: Mapping[str, str], here: Mapping[str, str]) -> int:
     """Return the exit code of the first mismatch between expectations and facts; 0 if none."""
     if not here["beam"]:
         return NOT_INSTALLED
