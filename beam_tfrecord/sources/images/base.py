@@ -64,11 +64,6 @@ class RowsInference(NamedTuple):
 _Task = tuple[Batch, list[Place], list[int]]
 
 
-def _place_in_folder(above: str, name: str) -> Place:
-    # Listed, so it needs no check.
-    return Place(name, above + name)
-
-
 @dataclasses.dataclass(frozen=True)
 class ImageSource(PictureOptions, FileSource):
     """Images, wherever their names come from: a column of a source of rows has their paths."""
@@ -280,8 +275,6 @@ class ImageSource(PictureOptions, FileSource):
         most = 1 if is_unknown else min(batch_rows, how.batch_files)
         batches = self.row_source.read(unit, self._schema_of_rows(schema), batch_rows=most)
         place = functools.partial(place_of, base=base, folder=self._folder_of(unit.file))
-        if self._are_folders:
-            place = functools.partial(_place_in_folder, os.path.join(base, ""))
         add = functools.partial(self._batch, unit, schema, how)
         return in_order(add, self._tasks(batches, place, most), threads=how.threads)
 

@@ -207,7 +207,7 @@ def _content(path: str, size: int, how: Reading) -> bytes:
     """Return the bytes of a file."""
     try:
         if size <= how.max_bytes:
-            data = storage.read_bytes(path) if how.is_remote else _read_local(path, size)
+            data = storage.read_bytes(path) if how.is_remote else _read_local(path)
             size = len(data)
     except FileNotFoundError:
         raise Fault("missing", "is missing") from None
@@ -221,11 +221,10 @@ def _content(path: str, size: int, how: Reading) -> bytes:
     return data
 
 
-def _read_local(path: str, size: int) -> bytes:
-    # A buffer would double the time, and so would reads for an unknown size.
+def _read_local(path: str) -> bytes:
+    # A buffer would double the time.
     with open(path, "rb", buffering=0) as file:
-        data = file.read(size + 1)
-        return data + file.readall() if len(data) > size else data
+        return file.readall()
 
 
 def _check_size(size: _Size, expected: tuple[int, int]) -> None:
