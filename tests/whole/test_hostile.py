@@ -198,7 +198,6 @@ def swapped(dataset, *, renames):
         {"splits": {"train": 0.6, "test": 0.4}},
         {"splits": {"train": 0.6, "test": 0.4}, "group": ["id", "x"], "compression": "gzip"},
         {"splits": {"train": 0.6, "test": 0.4}, "key": "id"},
-        {"split_column": "part"},
     ],
 )
 @pytest.mark.parametrize("renames", [False, True])
