@@ -12,8 +12,8 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 
+from beam_tfrecord.base.private import remove_scratch
 from beam_tfrecord.errors import options_named_by
-from beam_tfrecord.private import remove_scratch
 
 # Before anything imports them: failed comparisons show their values.
 pytest.register_assert_rewrite("beam_tfrecord.testing", "tests.helpers")

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any
 from beam_tfrecord._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from beam_tfrecord.batch import Batch as Batch
-    from beam_tfrecord.dataset.diff import diff as diff
+    from beam_tfrecord.check.diff import diff as diff
+    from beam_tfrecord.check.repair import repair as repair
+    from beam_tfrecord.check.verify import verify as verify
     from beam_tfrecord.dataset.load import load as load
     from beam_tfrecord.dataset.make_index import index as index
-    from beam_tfrecord.dataset.repair import repair as repair
-    from beam_tfrecord.dataset.verify import verify as verify
     from beam_tfrecord.errors import BeamTFRecordError as BeamTFRecordError
     from beam_tfrecord.features.feature import Feature as Feature
     from beam_tfrecord.features.schema import Schema as Schema
+    from beam_tfrecord.format.manifest import Manifest as Manifest
     from beam_tfrecord.jobs.api import extract as extract
     from beam_tfrecord.jobs.api import plan as plan
     from beam_tfrecord.jobs.api import schema as schema
     from beam_tfrecord.jobs.api import write as write
-    from beam_tfrecord.manifest import Manifest as Manifest
     from beam_tfrecord.preprocess.transform import Preprocess as Preprocess
+    from beam_tfrecord.rows.batch import Batch as Batch
     from beam_tfrecord.runners import pipeline as pipeline
     from beam_tfrecord.transforms.assign_splits import AssignSplits as AssignSplits
     from beam_tfrecord.transforms.extract import ExtractToParquet as ExtractToParquet
@@ -83,15 +83,15 @@ def _is_wanted(record: logging.LogRecord) -> bool:
 logging.getLogger().addFilter(_is_wanted)
 
 _MODULE_OF = {
-    "batch": ("Batch",),
-    "dataset.diff": ("diff",),
+    "rows.batch": ("Batch",),
+    "check.diff": ("diff",),
     "errors": ("BeamTFRecordError",),
     "jobs.api": ("extract", "plan", "schema", "write"),
-    "manifest": ("Manifest",),
+    "format.manifest": ("Manifest",),
     "preprocess.transform": ("Preprocess",),
     "dataset.load": ("load",),
     "dataset.make_index": ("index",),
-    "dataset.repair": ("repair",),
+    "check.repair": ("repair",),
     "runners": ("pipeline",),
     "features.feature": ("Feature",),
     "features.schema": ("Schema",),
@@ -126,7 +126,7 @@ _MODULE_OF = {
         "ReadAllFromWebDataset",
     ),
     "transforms.rows": ("BatchRows", "EncodeExamples", "ToExample", "ToRows"),
-    "dataset.verify": ("verify",),
+    "check.verify": ("verify",),
     "transforms.write": ("WriteToTFRecord",),
 }
 _HOME = {name: module for module, names in _MODULE_OF.items() for name in names}

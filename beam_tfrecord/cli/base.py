@@ -204,7 +204,7 @@ def source_options(
         if flags[option.keyword] != option.default
     }
     if pairs := flags.get("package_options"):
-        from beam_tfrecord.inputs import parse_options
+        from beam_tfrecord.sources.choose import parse_options
 
         options |= parse_options(pairs, inputs, from_=from_)
     return options

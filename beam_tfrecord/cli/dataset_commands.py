@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from beam_tfrecord.base.sizes import counted
 from beam_tfrecord.cli.base import (
     INPUT_PATH,
     INPUTS,
@@ -24,7 +25,6 @@ from beam_tfrecord.cli.base import (
 from beam_tfrecord.cli.help import GroupedCommand, option
 from beam_tfrecord.cli.log import is_quiet, log_options
 from beam_tfrecord.options import FROM, SOURCE_OPTIONS
-from beam_tfrecord.sizes import counted
 
 if TYPE_CHECKING:
     from beam_tfrecord.jobs.api import Preview
@@ -62,8 +62,8 @@ def show(
     if code is not None:
         if as_json or counts is not None:
             raise click.UsageError("--code cannot be combined with --json or --counts")
-        from beam_tfrecord.dataset.code import reading_code
-        from beam_tfrecord.manifest import Manifest
+        from beam_tfrecord.format.manifest import Manifest
+        from beam_tfrecord.frameworks.code import reading_code
 
         dataset = _single(inputs)
         text = reading_code(Manifest.load(dataset), code, path=dataset, label=label)
@@ -71,8 +71,8 @@ def show(
         return
     if label is not None:
         raise click.UsageError("--label is for --code keras only")
-    from beam_tfrecord.dataset import show as rendering
-    from beam_tfrecord.dataset.code import has_code
+    from beam_tfrecord.check import show as rendering
+    from beam_tfrecord.frameworks.code import has_code
 
     if counts is None and not _is_dataset(inputs, flags):
         found = _preview(inputs, flags)._asdict()
@@ -121,8 +121,8 @@ def head(
 
     INPUT is a dataset, or anything that "write" reads; its rows are as they would be written.
     """
-    from beam_tfrecord.dataset import show as rendering
-    from beam_tfrecord.dataset.values import python_rows
+    from beam_tfrecord.check import show as rendering
+    from beam_tfrecord.loading.values import python_rows
 
     is_default = ctx.get_parameter_source("count") is ParameterSource.DEFAULT
     total: int | None
@@ -159,7 +159,7 @@ def _is_dataset(inputs: tuple[str, ...], flags: Mapping[str, Any]) -> bool:
         return False
     if os.path.exists(os.path.join(inputs[0], "manifest.json")):
         return True
-    from beam_tfrecord.inputs import detect_kind
+    from beam_tfrecord.sources.choose import detect_kind
 
     return "-" not in inputs and detect_kind(inputs) in ("parquet", "tfrecord")
 
@@ -187,8 +187,8 @@ def verify(ctx: click.Context, dataset: str, as_json: bool) -> None:
 
     DATASET may also be TFRecord files of other programs, without a manifest.
     """
-    from beam_tfrecord.dataset.verify import verify as verify_dataset
-    from beam_tfrecord.progress import Progress
+    from beam_tfrecord.base.progress import Progress
+    from beam_tfrecord.check.verify import verify as verify_dataset
 
     with Progress(enabled=not is_quiet()) as progress:
         found = verify_dataset(dataset, progress=progress)
@@ -208,7 +208,7 @@ def verify(ctx: click.Context, dataset: str, as_json: bool) -> None:
 @click.pass_context
 def diff(ctx: click.Context, a: str, b: str, as_json: bool) -> None:
     """Say what differs between the datasets A and B; exit 1 if the data does."""
-    from beam_tfrecord.dataset.diff import diff as diff_datasets
+    from beam_tfrecord.check.diff import diff as diff_datasets
 
     found = diff_datasets(a, b)
     _print_report(found, found.lines(_terminal_width()), as_json=as_json)
@@ -225,8 +225,8 @@ def diff(ctx: click.Context, a: str, b: str, as_json: bool) -> None:
 @click.pass_context
 def repair(ctx: click.Context, dataset: str, output: str, as_json: bool) -> None:
     """Write the intact records of DATASET to OUTPUT, and report losses; exit 1 if there are any."""
-    from beam_tfrecord.dataset.repair import repair as repair_dataset
-    from beam_tfrecord.progress import Progress
+    from beam_tfrecord.base.progress import Progress
+    from beam_tfrecord.check.repair import repair as repair_dataset
 
     with Progress(enabled=not is_quiet()) as progress:
         done = repair_dataset(dataset, output, progress=progress)
@@ -247,8 +247,8 @@ def index(paths: tuple[str, ...], dali: str | None, as_json: bool) -> None:
     Datasets that this version writes have indexes already. Other TFRecord files need them for
     load(...)[i], for DALI, and for programs of your own.
     """
+    from beam_tfrecord.base.progress import Progress
     from beam_tfrecord.dataset.make_index import index as make_index
-    from beam_tfrecord.progress import Progress
 
     with Progress(enabled=not is_quiet()) as progress:
         done = [one for path in paths for one in make_index(path, dali=dali, progress=progress)]
@@ -273,7 +273,7 @@ def _terminal_width() -> int | None:
 
 
 def _json(value: Any) -> str:
-    from beam_tfrecord.dataset.show import json_value
+    from beam_tfrecord.check.show import json_value
 
     return json.dumps(json_value(value), indent=2, ensure_ascii=False)
 

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import click
 
 from beam_tfrecord._version import __version__
+from beam_tfrecord.base.private import remove_scratch
 from beam_tfrecord.cli.base import (
     SIGNALS,
     Failure,
@@ -30,7 +31,6 @@ from beam_tfrecord.cli.help import write_sections
 from beam_tfrecord.cli.log import LOGGER, CommandLog, print_error
 from beam_tfrecord.cli.write import JOB_COMMANDS
 from beam_tfrecord.errors import BeamTFRecordError, options_named_by
-from beam_tfrecord.private import remove_scratch
 
 PROGRAM = "beam-tfrecord"
 _MESSAGE_CHARACTERS = 500

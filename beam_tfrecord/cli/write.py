@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from beam_tfrecord.base.private import remove_scratch
+from beam_tfrecord.base.sizes import counted
 from beam_tfrecord.cli.base import (
     BEAM_OPTIONS,
     INPUT_PATH,
@@ -41,14 +43,12 @@ from beam_tfrecord.options.runners import (
     misplaced,
     runner_words,
 )
-from beam_tfrecord.private import remove_scratch
-from beam_tfrecord.runner_traits import check_runner_name
-from beam_tfrecord.sizes import counted
+from beam_tfrecord.runners.traits import check_runner_name
 
 if TYPE_CHECKING:
-    from beam_tfrecord.manifest import Manifest
-    from beam_tfrecord.progress import Progress
-    from beam_tfrecord.stage import StageManifest
+    from beam_tfrecord.base.progress import Progress
+    from beam_tfrecord.format.manifest import Manifest
+    from beam_tfrecord.format.stage import StageManifest
 
 Result = TypeVar("Result")
 
@@ -95,7 +95,7 @@ def write(
         print_message(f"{output} already holds this dataset: nothing to do")
         return
     if LOGGER.isEnabledFor(logging.DEBUG):
-        from beam_tfrecord.dataset import show
+        from beam_tfrecord.check import show
 
         LOGGER.debug("%s", show.render_show(show.show(output)).rstrip("\n"))
     print_message(summary(manifest, output, seconds=seconds))
@@ -205,7 +205,7 @@ def _run(
     function: Callable[..., Result], inputs: list[str], output: str, arguments: Mapping[str, Any]
 ) -> tuple[Result, bool, float]:
     """Run a job with a progress bar."""
-    from beam_tfrecord.progress import Progress
+    from beam_tfrecord.base.progress import Progress
 
     before = _manifest_version(output)
     began_s = time.monotonic()
@@ -260,7 +260,7 @@ def summary(manifest: Manifest, output: str, *, seconds: float) -> str:
     If a filter, a sample, the map function or a step left out rows, it says
     ``wrote 998 of 1,000 rows``.
     """
-    from beam_tfrecord.progress import format_seconds
+    from beam_tfrecord.base.progress import format_seconds
 
     splits = f" in {counted(len(manifest.splits), 'split')}" if len(manifest.splits) > 1 else ""
     rows = _counted_rows(manifest.examples, manifest.rejects.get("rows", 0), output)
@@ -279,14 +279,14 @@ def _counted_rows(rows: int, rejects: int, output: str) -> str:
 
 def _rows_read(output: str) -> int:
     """Return the number of rows that the job of a dataset read, or 0 if it is not known."""
-    from beam_tfrecord.manifest import beside_manifest
-    from beam_tfrecord.workdir.job_file import JOB_NAME, read_job
+    from beam_tfrecord.format.job_file import JOB_NAME, read_job
+    from beam_tfrecord.format.manifest import beside_manifest
 
     return int(read_job(beside_manifest(output, JOB_NAME)).get("rows_read", 0))
 
 
 def _size(manifest: Manifest, output: str) -> str:
-    from beam_tfrecord.sizes import format_size
+    from beam_tfrecord.base.sizes import format_size
     from beam_tfrecord.storage import absolute_path, file_size
 
     if not manifest.compression:
@@ -308,8 +308,8 @@ def _stage_values(manifest: StageManifest, *, is_new: bool, seconds: float) -> d
 
 
 def _stage_summary(manifest: StageManifest, output: str, *, seconds: float) -> str:
-    from beam_tfrecord.progress import format_seconds
-    from beam_tfrecord.sizes import format_size
+    from beam_tfrecord.base.progress import format_seconds
+    from beam_tfrecord.base.sizes import format_size
 
     rows = _counted_rows(manifest.rows, manifest.rejects["rows"], output)
     return (
@@ -320,6 +320,6 @@ def _stage_summary(manifest: StageManifest, output: str, *, seconds: float) -> s
 
 def render(value: Mapping[str, Any]) -> list[str]:
     """Return a nested mapping as lines of text, one for each key."""
-    from beam_tfrecord.tables import outline
+    from beam_tfrecord.base.tables import outline
 
     return [f"{'  ' * depth}{label}: {text}".rstrip() for depth, label, text in outline(value)]

@@ -1,1 +1,1 @@
-"""Reads, checks, compares and repairs written datasets; nothing here imports Beam."""
+"""Opens written datasets and other TFRecord files: their rows, and single records."""

@@ -11,15 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from beam_tfrecord import native
-from beam_tfrecord.dataset.verification import Fault, Verification
+from beam_tfrecord.base.progress import Progress, adder
+from beam_tfrecord.check.verification import Fault, Verification
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange.shard_writers import MASK64
-from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.layout import ONLY_SPLIT
-from beam_tfrecord.manifest import Manifest, Shard, Split, manifest_path, near_datasets
-from beam_tfrecord.places import purpose_seed
-from beam_tfrecord.progress import Progress, adder
+from beam_tfrecord.format.layout import ONLY_SPLIT
+from beam_tfrecord.format.manifest import Manifest, Shard, Split, manifest_path, near_datasets
+from beam_tfrecord.format.places import purpose_seed
+from beam_tfrecord.format.tally import Tally
 from beam_tfrecord.records.examples import (
     Discovered,
     ForeignRecord,

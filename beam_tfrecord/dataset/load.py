@@ -13,29 +13,29 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy.typing as npt
 
-from beam_tfrecord.dataset.batches import Batches, Columns
-from beam_tfrecord.dataset.epochs import Division, Epochs, order_of
-from beam_tfrecord.dataset.keras import class_weight, keras_dataset
-from beam_tfrecord.dataset.order import Order
+from beam_tfrecord.base.extras import require
+from beam_tfrecord.base.type_checks import check_seed
 from beam_tfrecord.dataset.record_files import OpenedManifest, RecordFiles
-from beam_tfrecord.dataset.rows import Rows
-from beam_tfrecord.dataset.tf import tf_dataset
-from beam_tfrecord.dataset.values import arrays_of, memory_mapped, with_defaults
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.extras import require
-from beam_tfrecord.manifest import Manifest, directory_of, manifest_path, near_datasets
+from beam_tfrecord.format.manifest import Manifest, directory_of, manifest_path, near_datasets
+from beam_tfrecord.format.stage import is_stage
+from beam_tfrecord.frameworks.keras import class_weight, keras_dataset
+from beam_tfrecord.frameworks.tf import tf_dataset
+from beam_tfrecord.loading.batches import Batches, Columns
+from beam_tfrecord.loading.epochs import Division, Epochs, order_of
+from beam_tfrecord.loading.order import Order
+from beam_tfrecord.loading.rows import Rows
+from beam_tfrecord.loading.values import arrays_of, memory_mapped, with_defaults
 from beam_tfrecord.sources.base import wanted_columns
 from beam_tfrecord.sources.files import suffix_of
-from beam_tfrecord.stage import is_stage
 from beam_tfrecord.storage import absolute_path, exists, is_web, shown_path
-from beam_tfrecord.type_checks import check_seed
 
 if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import dtype as TorchType  # noqa: N812
 
-    from beam_tfrecord.dataset.grain import GrainDataset
-    from beam_tfrecord.dataset.torch import TorchDataset
+    from beam_tfrecord.frameworks.grain import GrainDataset
+    from beam_tfrecord.frameworks.torch import TorchDataset
 
 # Number of rows to decode at a time when writing columns to memory-mapped files.
 _MEMMAP_BATCH_ROWS = 65_536
@@ -191,7 +191,7 @@ class Dataset(Rows):
         """
         require("torch", "load(...).torch()")
         self.check_single_split()
-        from beam_tfrecord.dataset.torch import torch_dataset
+        from beam_tfrecord.frameworks.torch import torch_dataset
 
         return torch_dataset(
             self,
@@ -257,7 +257,7 @@ class Dataset(Rows):
         """
         require("grain", "load(...).grain()")
         self.check_single_split()
-        from beam_tfrecord.dataset.grain import GrainDataset
+        from beam_tfrecord.frameworks.grain import GrainDataset
 
         found = Columns(self, columns, label, categories=categories, defaults=defaults, nulls=nulls)
         epochs = Epochs(found.rows, shuffle=shuffle, seed=seed)

@@ -11,21 +11,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.batch import Batch, Origin
 from beam_tfrecord.dataset.record_files import OpenedManifest, explained_by
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.hashes import data_hash
-from beam_tfrecord.layout import ONLY_SPLIT
-from beam_tfrecord.manifest import Manifest, Shard, Split
+from beam_tfrecord.format.hashes import data_hash
+from beam_tfrecord.format.layout import ONLY_SPLIT
+from beam_tfrecord.format.manifest import Manifest, Shard, Split
+from beam_tfrecord.format.stage import StageManifest, is_stage
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock
+from beam_tfrecord.rows.batch import Batch, Origin
 from beam_tfrecord.sources.base import InputFile, Unit
 from beam_tfrecord.sources.files import list_files
 from beam_tfrecord.sources.parquet.source import SUFFIXES, Parquet
-from beam_tfrecord.stage import StageManifest, is_stage
 from beam_tfrecord.storage import absolute_path, is_remote, plain_path
-from beam_tfrecord.workdir.target import Target
+from beam_tfrecord.work.target import Target
 
 
 def is_parquet(path: str | os.PathLike[str]) -> bool:

@@ -30,8 +30,8 @@ from beam_tfrecord.dataset.single_records import (
     file_state,
 )
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
-from beam_tfrecord.hashes import data_hash
-from beam_tfrecord.manifest import Manifest, Shard
+from beam_tfrecord.format.hashes import data_hash
+from beam_tfrecord.format.manifest import Manifest, Shard
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.index import index_name
 from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock, read_blocks

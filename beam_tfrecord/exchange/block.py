@@ -14,14 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord import native
-from beam_tfrecord.batch import Batch, Reject, count_rejects
-from beam_tfrecord.duplicate_count import count_duplicates
+from beam_tfrecord.base.tables import not_found
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.job_batch import as_job_batch
-from beam_tfrecord.layout import NO_SPLIT, SPLIT_TWICE, Layout, Splits, is_split_name
-from beam_tfrecord.places import (
+from beam_tfrecord.format.duplicate_count import count_duplicates
+from beam_tfrecord.format.layout import NO_SPLIT, SPLIT_TWICE, Layout, Splits, is_split_name
+from beam_tfrecord.format.places import (
     ONE_INPUT,
     Inputs,
     places_after_input,
@@ -30,6 +28,7 @@ from beam_tfrecord.places import (
     places_in_source_order,
     purpose_seed,
 )
+from beam_tfrecord.format.tally import Tally
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import RUN_ROOM_BYTES, Arena, Encoder
 from beam_tfrecord.records.examples import (
@@ -40,7 +39,8 @@ from beam_tfrecord.records.examples import (
     types_in,
 )
 from beam_tfrecord.records.framed import framed_records
-from beam_tfrecord.tables import not_found
+from beam_tfrecord.rows.batch import Batch, Reject, count_rejects
+from beam_tfrecord.rows.job_batch import as_job_batch
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]

@@ -31,12 +31,12 @@ from beam_tfrecord.exchange.plan import (
 )
 from beam_tfrecord.exchange.shard_writers import Piece, PieceWriter
 from beam_tfrecord.exchange.spill import Buffer, SortedRecords, by_size, sort_entries, write_run
-from beam_tfrecord.exchange.spill_files import PLACE_BYTES, Run, RunIndex, read_index
-from beam_tfrecord.layout import Layout, cut_bins
-from beam_tfrecord.places import SHUFFLED_BIN_SHIFT
+from beam_tfrecord.format.layout import Layout, cut_bins
+from beam_tfrecord.format.places import SHUFFLED_BIN_SHIFT
 from beam_tfrecord.records.tfrecord import FRAME_BYTES
 from beam_tfrecord.storage import read_into
-from beam_tfrecord.workdir.progress_files import WRITING, ProgressLog
+from beam_tfrecord.work.progress_files import WRITING, ProgressLog
+from beam_tfrecord.work.run_files import PLACE_BYTES, Run, RunIndex, read_index
 
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from beam_tfrecord.exchange.spill import RUN_BYTES
-from beam_tfrecord.exchange.spill_files import BinCounts, Run, count_records, merge_counts
-from beam_tfrecord.layout import Layout, cut_bins
-from beam_tfrecord.places import bin_shift
+from beam_tfrecord.format.layout import Layout, cut_bins
+from beam_tfrecord.format.places import bin_shift
 from beam_tfrecord.storage import is_remote
-from beam_tfrecord.workdir.job import Job
+from beam_tfrecord.work.job import Job
+from beam_tfrecord.work.run_files import BinCounts, Run, count_records, merge_counts
 
 # Bytes that one worker merges at a time, while it reads as many ahead.
 WINDOW_BYTES = 36 * 2**20

@@ -15,15 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord import native
-from beam_tfrecord.batch import Batch
 from beam_tfrecord.exchange.spill import BlockWriter
-from beam_tfrecord.job_batch import as_job_batch
-from beam_tfrecord.layout import DEFAULT_SHARD_BYTES
-from beam_tfrecord.places import purpose_seed
+from beam_tfrecord.format.layout import DEFAULT_SHARD_BYTES
+from beam_tfrecord.format.places import purpose_seed
 from beam_tfrecord.records.index import IndexWriter
 from beam_tfrecord.records.tfrecord import ShardStream
+from beam_tfrecord.rows.batch import Batch
+from beam_tfrecord.rows.job_batch import as_job_batch
 from beam_tfrecord.storage import WRITE_BYTES, file_size
-from beam_tfrecord.workdir.job import Job
+from beam_tfrecord.work.job import Job
 
 MASK64 = 2**64 - 1
 # A shard may exceed its target by this share, so that a small rest needs no shard of its own.

@@ -20,9 +20,15 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord import native
-from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.exchange.block import Block
-from beam_tfrecord.exchange.spill_files import (
+from beam_tfrecord.format.places import SHUFFLED_BIN_SHIFT, bin_shift
+from beam_tfrecord.format.rejects import write_rejects
+from beam_tfrecord.format.tally import Tally
+from beam_tfrecord.rows.batch import Batch, Reject
+from beam_tfrecord.rows.job_batch import as_job_batch
+from beam_tfrecord.storage import WRITE_BYTES, WholeFile
+from beam_tfrecord.work.job import Job
+from beam_tfrecord.work.run_files import (
     PLACE_BYTES,
     BinCounts,
     Run,
@@ -30,12 +36,6 @@ from beam_tfrecord.exchange.spill_files import (
     footer,
     merge_counts,
 )
-from beam_tfrecord.exchange.tally import Tally
-from beam_tfrecord.job_batch import as_job_batch
-from beam_tfrecord.places import SHUFFLED_BIN_SHIFT, bin_shift
-from beam_tfrecord.rejects import write_rejects
-from beam_tfrecord.storage import WRITE_BYTES, WholeFile
-from beam_tfrecord.workdir.job import Job
 
 RUN_BYTES = 64 * 2**20
 # Rejects are Python objects, and every row may be one: beyond this they are moved to a file.

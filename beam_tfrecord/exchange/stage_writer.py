@@ -14,21 +14,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from beam_tfrecord.batch import Batch, Reject, count_rejects
+from beam_tfrecord.base.tables import repeated
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.block import pieces_of
 from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.exchange.spill import MAX_REJECTS, spill_rejects
-from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.features.arrow_arrays import relative_error, round_text
 from beam_tfrecord.features.feature import ColumnStats
-from beam_tfrecord.job_batch import JobBatch, as_job_batch
-from beam_tfrecord.layout import ONLY_SPLIT
-from beam_tfrecord.rejects import HashedSink
-from beam_tfrecord.stage import file_schema, not_held, staged_schema, to_file
+from beam_tfrecord.format.layout import ONLY_SPLIT
+from beam_tfrecord.format.rejects import HashedSink
+from beam_tfrecord.format.stage import file_schema, not_held, staged_schema, to_file
+from beam_tfrecord.format.tally import Tally
+from beam_tfrecord.rows.batch import Batch, Reject, count_rejects
+from beam_tfrecord.rows.job_batch import JobBatch, as_job_batch
 from beam_tfrecord.storage import WholeFile, file_size
-from beam_tfrecord.tables import repeated
-from beam_tfrecord.workdir.job import Job
+from beam_tfrecord.work.job import Job
 
 FILE_BYTES = 256 * 2**20
 ROW_GROUP_BYTES = 64 * 2**20

@@ -18,10 +18,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_tfrecord.batch import Batch
-from beam_tfrecord.beam_steps import count, in_global_window
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.exchange.checkpoints import Done, GroupCheckpoint, find_merged, save_merged
 from beam_tfrecord.exchange.merge import Merger, merge_runs
 from beam_tfrecord.exchange.plan import (
     RunName,
@@ -44,21 +41,24 @@ from beam_tfrecord.exchange.plan import (
 )
 from beam_tfrecord.exchange.shard_writers import DirectWriter, Piece
 from beam_tfrecord.exchange.spill import BlockCutter, GroupWriter, Spiller, sort_range
-from beam_tfrecord.exchange.spill_files import Run, RunIndex, read_index
 from beam_tfrecord.exchange.stage_writer import StageWriter
-from beam_tfrecord.exchange.tally import Tally, merge_tallies
-from beam_tfrecord.job_batch import as_job_batch
-from beam_tfrecord.rejects import (
+from beam_tfrecord.format.rejects import (
     SAVED_FILE,
     RejectBudget,
     join_rejects,
     merge_rejects,
     rejected,
 )
+from beam_tfrecord.format.tally import Tally, merge_tallies
+from beam_tfrecord.rows.batch import Batch
+from beam_tfrecord.rows.beam_steps import count, in_global_window
+from beam_tfrecord.rows.job_batch import as_job_batch
 from beam_tfrecord.storage import make_directory
-from beam_tfrecord.workdir.faults import Guarded, machine_faults
-from beam_tfrecord.workdir.job import Job
-from beam_tfrecord.workdir.progress_files import MERGING, READING, WRITING, ProgressLog
+from beam_tfrecord.work.checkpoints import Done, GroupCheckpoint, find_merged, save_merged
+from beam_tfrecord.work.faults import Guarded, machine_faults
+from beam_tfrecord.work.job import Job
+from beam_tfrecord.work.progress_files import MERGING, READING, WRITING, ProgressLog
+from beam_tfrecord.work.run_files import Run, RunIndex, read_index
 
 TALLIES = "tallies"
 EXCHANGES = ("files", "runner")

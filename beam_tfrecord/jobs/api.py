@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from beam_tfrecord.calls import takes
+from beam_tfrecord.base.calls import takes
 from beam_tfrecord.errors import UsageError, did_you_mean, for_caller
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.inputs import make_source, options_of_packages
+from beam_tfrecord.format.manifest import Manifest
+from beam_tfrecord.format.stage import StageManifest
 from beam_tfrecord.jobs.settings import Inputs, extract_settings, make_settings
 from beam_tfrecord.jobs.stdin import stdin_as_file
-from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.options.jobs import InputOptions, JobOptions, WriteOptions
 from beam_tfrecord.options.option import Option
 from beam_tfrecord.options.sources import SourceOptions
 from beam_tfrecord.sources.base import MOST_NOTES, Source, Unit
+from beam_tfrecord.sources.choose import make_source, options_of_packages
 from beam_tfrecord.sources.memory.source import on_disk
-from beam_tfrecord.stage import StageManifest
 
 if TYPE_CHECKING:
+    from beam_tfrecord.base.progress import Progress
     from beam_tfrecord.jobs.plan import Plan
-    from beam_tfrecord.progress import Progress
 
 P = ParamSpec("P")
 Call = TypeVar("Call")
@@ -103,8 +103,8 @@ def write(call: _Write) -> Manifest:
         UsageError: The call cannot be carried out.
         DataError: The data cannot become this dataset; nothing was published.
     """
+    from beam_tfrecord.base.progress import display_of
     from beam_tfrecord.jobs.run import run_job
-    from beam_tfrecord.progress import display_of
 
     with _readable(call) as readable, display_of(call.progress) as display:
         return run_job(make_settings(readable), display)
@@ -150,8 +150,8 @@ def extract(call: _Extract) -> StageManifest:
         UsageError: The call cannot be carried out.
         DataError: The data cannot become a stage; nothing was published.
     """
+    from beam_tfrecord.base.progress import display_of
     from beam_tfrecord.jobs.run import run_job
-    from beam_tfrecord.progress import display_of
 
     with _readable(call) as readable, display_of(call.progress) as display:
         return run_job(extract_settings(readable), display)

@@ -10,19 +10,19 @@ from typing import Any, Literal
 import apache_beam as beam
 import pyarrow as pa
 
-from beam_tfrecord.batch import EXAMPLES_SCHEMA, Batch
+from beam_tfrecord.base.extras import import_tensorflow
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.plan import run_bytes_of
 from beam_tfrecord.exchange.stage_writer import FILE_BYTES
-from beam_tfrecord.extras import import_tensorflow
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.format.places import Inputs
 from beam_tfrecord.jobs.settings import ExtractSettings, JobSettings, Settings
-from beam_tfrecord.places import Inputs
 from beam_tfrecord.preprocess.transform import Preprocess
 from beam_tfrecord.records.infer_row_types import returned_schema
-from beam_tfrecord.runner_traits import traits_of
+from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA, Batch
 from beam_tfrecord.runners import pipeline
 from beam_tfrecord.runners.launch import say_start
+from beam_tfrecord.runners.traits import traits_of
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv, with_texts
 from beam_tfrecord.sources.files import Listing
@@ -37,8 +37,8 @@ from beam_tfrecord.transforms.extract import stage_job
 from beam_tfrecord.transforms.map_rows import MapBatches, MapRows
 from beam_tfrecord.transforms.reading import ReadBatches, done_of
 from beam_tfrecord.transforms.write import write_batches
-from beam_tfrecord.workdir.job import Identity, Job
-from beam_tfrecord.workdir.stored_plan import RAW_SCHEMA
+from beam_tfrecord.work.job import Identity, Job
+from beam_tfrecord.work.stored_plan import RAW_SCHEMA
 
 # A rough estimate for use before anything is read: records are larger than compressed tables, and
 # smaller than text.

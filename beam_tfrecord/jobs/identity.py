@@ -3,11 +3,11 @@
 The temporary directory of a job is named by its fingerprint, so a repeated call finds it again::
 
     plan.json      the first file: hashes that identify job and input, and the number of attempts
-    kept-…         groups and schemas (see `workdir.stored_plan`)
-    group-<key>    results of a group of units (see `exchange.checkpoints`)
+    kept-…         groups and schemas (see `work.stored_plan`)
+    group-<key>    results of a group of units (see `work.checkpoints`)
     done-<key>     a merged shard
     publishing     names of files that are about to be published (see `publish.files`)
-    progress-…     how far each process is, only for display (see `workdir.progress_files`)
+    progress-…     how far each process is, only for display (see `work.progress_files`)
 
 A *unit* is a part of the input that is always read as one piece, and a *group* is a task of some
 units. Three values ensure that a job never uses results of another job. The fingerprint covers all
@@ -28,11 +28,11 @@ from typing import Any
 
 import msgspec
 
-from beam_tfrecord import rules
 from beam_tfrecord._version import __version__
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.exchange.checkpoints import marked_files
-from beam_tfrecord.manifest import FORMAT
+from beam_tfrecord.format import rules
+from beam_tfrecord.format.manifest import FORMAT
+from beam_tfrecord.rows.user_function import MapFunction, is_interactive
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.storage import (
     exists,
@@ -43,12 +43,12 @@ from beam_tfrecord.storage import (
     remove,
     remove_tree,
 )
-from beam_tfrecord.user_function import MapFunction, is_interactive
-from beam_tfrecord.workdir import state_file
-from beam_tfrecord.workdir.faults import forget_faults
-from beam_tfrecord.workdir.job import Identity
-from beam_tfrecord.workdir.progress_files import PROGRESS_PREFIX
-from beam_tfrecord.workdir.stored_plan import (
+from beam_tfrecord.work import state_file
+from beam_tfrecord.work.checkpoints import marked_files
+from beam_tfrecord.work.faults import forget_faults
+from beam_tfrecord.work.job import Identity
+from beam_tfrecord.work.progress_files import PROGRESS_PREFIX
+from beam_tfrecord.work.stored_plan import (
     GROUPS,
     RAW_SCHEMA,
     REMARKS,

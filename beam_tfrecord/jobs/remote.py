@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.runner_traits import check_runner_name, traits_of
+from beam_tfrecord.rows.user_function import MapFunction
+from beam_tfrecord.runners.traits import check_runner_name, traits_of
 from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.sql.secrets import stored_password, without_password
 from beam_tfrecord.storage import is_remote
-from beam_tfrecord.user_function import MapFunction
 
 if TYPE_CHECKING:
     from beam_tfrecord.jobs.settings import JobSettings

@@ -17,8 +17,9 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_tfrecord import rules
-from beam_tfrecord.duplicate_count import duplicate_lines
+from beam_tfrecord.base.progress import Progress
+from beam_tfrecord.base.sizes import counted, format_size
+from beam_tfrecord.base.tables import cell, listed
 from beam_tfrecord.errors import (
     BeamTFRecordError,
     DataError,
@@ -31,8 +32,19 @@ from beam_tfrecord.errors import (
     UsageError,
     for_caller,
 )
+from beam_tfrecord.format import rules
+from beam_tfrecord.format.duplicate_count import duplicate_lines
+from beam_tfrecord.format.job_file import (
+    INPUT,
+    INPUT_STATE,
+    JOB_NAME,
+    SETTINGS,
+    WITHOUT_FUNCTIONS,
+    add_to_job,
+    read_job,
+)
+from beam_tfrecord.format.rejects import SAVED_FILE
 from beam_tfrecord.images import refused_warning
-from beam_tfrecord.inputs import skipped_counts
 from beam_tfrecord.jobs.identity import (
     State,
     begin,
@@ -44,12 +56,10 @@ from beam_tfrecord.jobs.identity import (
 )
 from beam_tfrecord.jobs.remote import modules_of, preflight
 from beam_tfrecord.jobs.settings import JobSettings, M
-from beam_tfrecord.progress import Progress
 from beam_tfrecord.publish.files import clear_leftovers, give_up, remove_leftovers
-from beam_tfrecord.rejects import SAVED_FILE
 from beam_tfrecord.runners.launch import Launch, launching
-from beam_tfrecord.sizes import counted, format_size
 from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.choose import skipped_counts
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import Listing, list_input
 from beam_tfrecord.sources.json.source import Json
@@ -63,20 +73,10 @@ from beam_tfrecord.storage import (
     make_directory,
     read_small,
 )
-from beam_tfrecord.tables import cell, listed
-from beam_tfrecord.workdir.faults import forget_faults, machine_error, recorded_fault, stop
-from beam_tfrecord.workdir.job import Identity
-from beam_tfrecord.workdir.job_file import (
-    INPUT,
-    INPUT_STATE,
-    JOB_NAME,
-    SETTINGS,
-    WITHOUT_FUNCTIONS,
-    add_to_job,
-    read_job,
-)
-from beam_tfrecord.workdir.progress_files import watch
-from beam_tfrecord.workdir.target import check_free
+from beam_tfrecord.work.faults import forget_faults, machine_error, recorded_fault, stop
+from beam_tfrecord.work.job import Identity
+from beam_tfrecord.work.progress_files import watch
+from beam_tfrecord.work.target import check_free
 
 _LOGGER = logging.getLogger(__name__)
 

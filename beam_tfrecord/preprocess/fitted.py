@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.manifest import RAW_METADATA, TRANSFORM_FN, TRANSFORMED_METADATA
+from beam_tfrecord.format.manifest import RAW_METADATA, TRANSFORM_FN, TRANSFORMED_METADATA
 from beam_tfrecord.preprocess.steps import EMPTY, TEXT, kind_of
 from beam_tfrecord.preprocess.tft_conversion import (
     STRING,

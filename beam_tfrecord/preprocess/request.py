@@ -18,9 +18,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from beam_tfrecord.base.extras import import_tensorflow, require
+from beam_tfrecord.base.type_checks import as_words
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.extras import import_tensorflow, require
-from beam_tfrecord.manifest import fitted_files
+from beam_tfrecord.format.manifest import fitted_files
 from beam_tfrecord.preprocess.fitted import Description, check_fitted, load_description
 from beam_tfrecord.preprocess.steps import (
     Step,
@@ -40,8 +41,7 @@ from beam_tfrecord.preprocess.tft_conversion import (
     tensor_columns,
 )
 from beam_tfrecord.preprocess.vocabularies import COUNTING, vocabulary_file
-from beam_tfrecord.type_checks import as_words
-from beam_tfrecord.user_function import MapFunction, load_map
+from beam_tfrecord.rows.user_function import MapFunction, load_map
 
 TFTFunction = Callable[[Mapping[str, Any]], dict[str, Any]]
 Transform = str | os.PathLike[str] | Callable[..., Any] | Sequence[Step | Mapping[str, Any]]

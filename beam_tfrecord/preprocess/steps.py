@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from beam_tfrecord.base.sizes import counted
+from beam_tfrecord.base.tables import not_found
 from beam_tfrecord.errors import UsageError, did_you_mean
 from beam_tfrecord.features.arrow_types import is_binary, is_temporal, is_text
-from beam_tfrecord.sizes import counted
-from beam_tfrecord.tables import not_found
 
 # Kinds of columns: what a column holds before, between or after its steps.
 INTEGER, FLOAT, TEXT, INDEX = "integer", "float", "text", "index"

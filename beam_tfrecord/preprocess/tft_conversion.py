@@ -16,10 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.batch import Batch
 from beam_tfrecord.features.arrow_types import is_text
-from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.preprocess.steps import EMPTY, FLOAT, INTEGER, OTHER, TEXT, kind_of
+from beam_tfrecord.rows.batch import Batch
+from beam_tfrecord.rows.job_batch import as_job_batch
 
 if TYPE_CHECKING:
     import tensorflow as tf

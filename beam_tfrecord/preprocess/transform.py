@@ -20,11 +20,9 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.utils import shared
 
-from beam_tfrecord.batch import Batch
-from beam_tfrecord.beam_steps import in_one_window
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.manifest import FITTED
+from beam_tfrecord.format.manifest import FITTED
 from beam_tfrecord.preprocess.fitted import Description, Fitted, load_description, save_fitted
 from beam_tfrecord.preprocess.request import (
     TRAIN,
@@ -37,12 +35,14 @@ from beam_tfrecord.preprocess.request import (
 from beam_tfrecord.preprocess.tft_conversion import adapter_config, tft_batch, without_missing
 from beam_tfrecord.preprocess.vocabularies import save_categories
 from beam_tfrecord.records.infer_row_types import returned_schema
+from beam_tfrecord.rows.batch import Batch
+from beam_tfrecord.rows.beam_steps import in_one_window
 from beam_tfrecord.transforms.assign_splits import AssignSplits
 from beam_tfrecord.transforms.graph import Rereading, apply_step, reader_of
 from beam_tfrecord.transforms.map_rows import MapRows
 from beam_tfrecord.transforms.reading import ReadBatches
 from beam_tfrecord.transforms.rows import as_arrow_schema
-from beam_tfrecord.workdir.faults import Guarded
+from beam_tfrecord.work.faults import Guarded
 
 _COUNTS = "counts"
 

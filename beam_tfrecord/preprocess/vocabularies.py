@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_tfrecord.manifest import CATEGORIES_FILE, TRANSFORM_FN
+from beam_tfrecord.format.manifest import CATEGORIES_FILE, TRANSFORM_FN
 
 # Larger vocabularies stay out of the schema, since every reader of a dataset parses it.
 MAX_CATEGORIES = 10_000

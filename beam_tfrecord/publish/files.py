@@ -35,11 +35,19 @@ import msgspec
 
 from beam_tfrecord.errors import DataError, StorageError
 from beam_tfrecord.exchange.shard_writers import Piece
-from beam_tfrecord.hashes import data_hash, file_hash
-from beam_tfrecord.manifest import FITTED, Manifest
+from beam_tfrecord.format.hashes import data_hash, file_hash
+from beam_tfrecord.format.job_file import (
+    JOB_NAME,
+    PUBLICATION,
+    STORED_BYTES,
+    STORED_HASHES,
+    dump_job,
+    read_job,
+)
+from beam_tfrecord.format.manifest import FITTED, Manifest
+from beam_tfrecord.format.rejects import REJECTS_FILE, SAVED_FILE, SavedRejects
+from beam_tfrecord.format.stage import stage_names
 from beam_tfrecord.records.index import INDEX_DIRECTORY, index_name
-from beam_tfrecord.rejects import REJECTS_FILE, SAVED_FILE, SavedRejects
-from beam_tfrecord.stage import stage_names
 from beam_tfrecord.storage import (
     Lease,
     WholeFile,
@@ -57,16 +65,8 @@ from beam_tfrecord.storage import (
     status,
     sync_directory,
 )
-from beam_tfrecord.workdir.job import Job
-from beam_tfrecord.workdir.job_file import (
-    JOB_NAME,
-    PUBLICATION,
-    STORED_BYTES,
-    STORED_HASHES,
-    dump_job,
-    read_job,
-)
-from beam_tfrecord.workdir.target import Target
+from beam_tfrecord.work.job import Job
+from beam_tfrecord.work.target import Target
 
 
 @dataclasses.dataclass(frozen=True)

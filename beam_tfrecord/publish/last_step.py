@@ -24,16 +24,16 @@ import apache_beam as beam
 from beam_tfrecord._version import __version__
 from beam_tfrecord.errors import DataError, StorageError, TargetExists
 from beam_tfrecord.exchange.shard_writers import Piece
-from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.exchange.write_steps import Written
+from beam_tfrecord.format.job_file import PUBLICATION
+from beam_tfrecord.format.tally import Tally
 from beam_tfrecord.publish.files import clear_published, finish_publishing, published_names
 from beam_tfrecord.publish.outputs import publish_dataset, publish_stage
 from beam_tfrecord.storage import Lease, exists, lease, make_directory, remove_tree
-from beam_tfrecord.workdir.faults import Guarded, recorded_fault
-from beam_tfrecord.workdir.job import Job
-from beam_tfrecord.workdir.job_file import PUBLICATION
-from beam_tfrecord.workdir.progress_files import PUBLISHING, ProgressLog
-from beam_tfrecord.workdir.target import Target, check_free
+from beam_tfrecord.work.faults import Guarded, recorded_fault
+from beam_tfrecord.work.job import Job
+from beam_tfrecord.work.progress_files import PUBLISHING, ProgressLog
+from beam_tfrecord.work.target import Target, check_free
 
 # Publishing takes seconds: a job that holds the output for longer is not in its last step.
 LEASE_WAIT_S = 60.0

@@ -11,18 +11,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.duplicate_count import duplicates_to_json
+from beam_tfrecord.base.sizes import counted
+from beam_tfrecord.base.tables import listed
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange.plan import split_order
 from beam_tfrecord.exchange.shard_writers import MASK64, Piece
-from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.features.feature import LABELS_FILE, labels_text
 from beam_tfrecord.features.feature_spec import schema_pbtxt
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.hashes import data_hash
-from beam_tfrecord.images import refused_as_json
-from beam_tfrecord.layout import Layout
-from beam_tfrecord.manifest import (
+from beam_tfrecord.format.duplicate_count import duplicates_to_json
+from beam_tfrecord.format.hashes import data_hash
+from beam_tfrecord.format.layout import Layout
+from beam_tfrecord.format.manifest import (
     ASSIGNED,
     BY_BYTES,
     BY_COLUMN,
@@ -33,15 +33,15 @@ from beam_tfrecord.manifest import (
     Split,
     fitted_files,
 )
+from beam_tfrecord.format.rejects import SAVED_FILE, join_rejects
+from beam_tfrecord.format.stage import StageFile, StageManifest
+from beam_tfrecord.format.tally import Tally
+from beam_tfrecord.images import refused_as_json
 from beam_tfrecord.publish.files import Publication, put_in_place
 from beam_tfrecord.records.index import index_name
-from beam_tfrecord.rejects import SAVED_FILE, join_rejects
-from beam_tfrecord.sizes import counted
-from beam_tfrecord.stage import StageFile, StageManifest
 from beam_tfrecord.storage import Lease, read_bytes
-from beam_tfrecord.tables import listed
-from beam_tfrecord.workdir.job import Job
-from beam_tfrecord.workdir.stored_plan import load_remarks
+from beam_tfrecord.work.job import Job
+from beam_tfrecord.work.stored_plan import load_remarks
 
 
 def publish_dataset(

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord import native
-from beam_tfrecord.batch import MAX_VALUE_CHARS, Batch, Reject
 from beam_tfrecord.errors import SchemaConflict
 from beam_tfrecord.features.arrow_arrays import (
     lacking_values,
@@ -30,6 +29,7 @@ from beam_tfrecord.features.convert_to_schema import NoConversion, convert
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tf_columns import BYTES, VALUES, TFColumn, schema_tf_columns
+from beam_tfrecord.rows.batch import MAX_VALUE_CHARS, Batch, Reject
 
 # More than most runs (sorted spill files) need: unused memory costs nothing, growing costs a copy.
 RUN_ROOM_BYTES = 128 * 2**20

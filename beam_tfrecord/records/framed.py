@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.batch import EXAMPLES_SCHEMA
 from beam_tfrecord.records.tfrecord import RecordBlock
+from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA
 
 Int64Array = npt.NDArray[np.int64]
 

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.batch import EXAMPLES_SCHEMA
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.features.arrow_types import is_binary, is_list, is_text
 from beam_tfrecord.features.converting import join_types
@@ -29,6 +28,7 @@ from beam_tfrecord.features.python_values import (
     type_of,
 )
 from beam_tfrecord.features.tensors import TensorType, item_type
+from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA
 
 _HINTS: dict[Any, pa.DataType] = {
     **PLAIN_TYPES,

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord import native
-from beam_tfrecord.batch import EXAMPLES_SCHEMA, MAX_VALUE_CHARS, Batch, Origin, Reject
 from beam_tfrecord.features.python_values import MISFITS, array_of, as_row, plain_values
-from beam_tfrecord.user_function import is_users_file
+from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA, MAX_VALUE_CHARS, Batch, Origin, Reject
+from beam_tfrecord.rows.user_function import is_users_file
 
 Row = Mapping[str, Any]
 RowFunction = Callable[[dict[str, Any]], Any]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.options.runners import beam_words
-from beam_tfrecord.runner_traits import check_runner_name, traits_of
+from beam_tfrecord.runners.traits import check_runner_name, traits_of
 
 if TYPE_CHECKING:
     import apache_beam as beam

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from beam_tfrecord.progress import Progress
+from beam_tfrecord.base.progress import Progress
 
 CANCEL_SECONDS = 30.0
 

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Sequence
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.runner_traits import EMBEDDED_JOB_SERVICE
+from beam_tfrecord.runners.traits import EMBEDDED_JOB_SERVICE
 
 PRISM_PACKAGE = "github.com/apache/beam/sdks/v2/go/cmd/prism"
 

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_tfrecord.base.tables import not_found
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.selection.nodes import (
@@ -29,7 +30,6 @@ from beam_tfrecord.selection.nodes import (
     Literal,
     Node,
 )
-from beam_tfrecord.tables import not_found
 
 _NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _DAY_MS = 86_400_000

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_tfrecord.base.tables import cell
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.selection.nodes import (
     SIGNS,
@@ -22,7 +23,6 @@ from beam_tfrecord.selection.nodes import (
     Node,
     quoted_text,
 )
-from beam_tfrecord.tables import cell
 
 GUIDE = "see docs/filter.md"
 # Larger than any exponent of a number that Arrow holds, and small enough to compute with.

@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.batch import Batch, Origin
+from beam_tfrecord.base.type_checks import check_seed
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.job_batch import as_job_batch
-from beam_tfrecord.places import places_by_origin, purpose_seed
+from beam_tfrecord.format.places import places_by_origin, purpose_seed
+from beam_tfrecord.rows.batch import Batch, Origin
+from beam_tfrecord.rows.job_batch import as_job_batch
 from beam_tfrecord.selection.evaluate import rows_that_match
 from beam_tfrecord.selection.nodes import Condition, columns_of
 from beam_tfrecord.selection.parse import parse_filter
-from beam_tfrecord.type_checks import check_seed
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -28,7 +28,8 @@ from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
+from beam_tfrecord.base.tables import listed, not_found, repeated
+from beam_tfrecord.base.type_checks import as_words
 from beam_tfrecord.errors import (
     BeamTFRecordError,
     DataError,
@@ -36,10 +37,9 @@ from beam_tfrecord.errors import (
     SchemaConflict,
     UsageError,
 )
+from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.selection.select import Selection, refuse_unnumbered
 from beam_tfrecord.storage import absolute_path
-from beam_tfrecord.tables import listed, not_found, repeated
-from beam_tfrecord.type_checks import as_words
 
 T = TypeVar("T")
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
+from beam_tfrecord.base.type_checks import as_words
 from beam_tfrecord.errors import DataError, SchemaConflict, quoted
 from beam_tfrecord.features.arrow_types import is_text, type_of_column
 from beam_tfrecord.features.convert_to_schema import NoConversion, convert
@@ -30,7 +31,6 @@ from beam_tfrecord.sources.typed_files import (
     check_names,
     framing_bytes,
 )
-from beam_tfrecord.type_checks import as_words
 
 # Excel's own numbers are doubles, of which these integers are exact.
 _EXACT = 2**53

@@ -14,11 +14,11 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from beam_tfrecord.base.extras import require
+from beam_tfrecord.base.tables import listed
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
-from beam_tfrecord.extras import require
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.file_parts import check_size, incomplete, open_input
-from beam_tfrecord.tables import listed
 
 # The largest part of a workbook that openpyxl reads at once: the texts of all sheets, above all.
 # In memory they take about four times as much, because a workbook is opened twice.

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord import storage
+from beam_tfrecord.base.tables import listed
 from beam_tfrecord.errors import UsageError, did_you_mean
 from beam_tfrecord.options.sources import FileOptions
 from beam_tfrecord.sources.base import InputFile, Source, version_and_state, wanted_columns
@@ -28,7 +29,6 @@ from beam_tfrecord.storage import (
     shown_path,
     split_zip_url,
 )
-from beam_tfrecord.tables import listed
 
 
 def as_paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:

@@ -12,9 +12,9 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from beam_tfrecord.base.tables import repeated
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.sources.base import InputFile, not_in_all_files
-from beam_tfrecord.tables import repeated
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 

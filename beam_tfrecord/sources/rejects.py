@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from beam_tfrecord.batch import MAX_VALUE_CHARS, Batch, Reject
+from beam_tfrecord.rows.batch import MAX_VALUE_CHARS, Batch, Reject
 
 # Length of a value in a message, which has to fit on one line.
 _SHOWN_CHARS = 40

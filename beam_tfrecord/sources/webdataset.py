@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.hashes import name_hash
+from beam_tfrecord.format.hashes import name_hash
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan
 from beam_tfrecord.sources.file_parts import check_size, incomplete, open_input
 from beam_tfrecord.sources.typed_files import (

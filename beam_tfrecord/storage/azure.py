@@ -16,8 +16,8 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from beam_tfrecord.base.extras import require
 from beam_tfrecord.errors import StorageError, UsageError
-from beam_tfrecord.extras import require
 from beam_tfrecord.storage import objects
 from beam_tfrecord.storage.objects import BufferSink, ObjectStore, split_url
 from beam_tfrecord.storage.paths import Entry

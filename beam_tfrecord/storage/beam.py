@@ -10,8 +10,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
 
+from beam_tfrecord.base.extras import require
 from beam_tfrecord.errors import StorageError, UsageError
-from beam_tfrecord.extras import require
 from beam_tfrecord.storage.paths import Entry
 
 # Beam has these filesystems, but does not install the packages that they need.

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import apache_beam as beam
 import numpy as np
 
-from beam_tfrecord.batch import Batch
+from beam_tfrecord.base.type_checks import check_seed
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.job_batch import as_job_batch
-from beam_tfrecord.layout import Layout, make_splits
+from beam_tfrecord.format.layout import Layout, make_splits
+from beam_tfrecord.rows.batch import Batch
+from beam_tfrecord.rows.job_batch import as_job_batch
 from beam_tfrecord.transforms.graph import apply_step
-from beam_tfrecord.type_checks import check_seed
 
 
 class AssignSplits(beam.PTransform):

@@ -13,15 +13,15 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_tfrecord.beam_steps import in_one_window
-from beam_tfrecord.layout import Layout
-from beam_tfrecord.places import Inputs
-from beam_tfrecord.rejects import parse_budget
+from beam_tfrecord.format.layout import Layout
+from beam_tfrecord.format.places import Inputs
+from beam_tfrecord.format.rejects import parse_budget
+from beam_tfrecord.rows.beam_steps import in_one_window
 from beam_tfrecord.transforms.graph import Sink, step_paths_to
 from beam_tfrecord.transforms.rows import batches_of
 from beam_tfrecord.transforms.write import write_batches
-from beam_tfrecord.workdir.job import Job
-from beam_tfrecord.workdir.target import Target, check_free, directory_target
+from beam_tfrecord.work.job import Job
+from beam_tfrecord.work.target import Target, check_free, directory_target
 
 
 def stage_job(target: Target, directory: str, **fields: Any) -> Job:

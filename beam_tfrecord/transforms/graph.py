@@ -19,14 +19,14 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.typehints import row_type, typehints
 
-from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import TargetExists, UsageError
-from beam_tfrecord.job_batch import StepPath, as_job_batch, needs_batches
 from beam_tfrecord.records.rows import is_example_class
-from beam_tfrecord.runner_traits import check_lossless
+from beam_tfrecord.rows.batch import Batch
+from beam_tfrecord.rows.job_batch import StepPath, as_job_batch, needs_batches
+from beam_tfrecord.runners.traits import check_lossless
 from beam_tfrecord.storage import is_remote
-from beam_tfrecord.workdir.faults import Guarded
-from beam_tfrecord.workdir.target import Target
+from beam_tfrecord.work.faults import Guarded
+from beam_tfrecord.work.target import Target
 
 # Each fork whose branches are flattened again doubles the number of paths.
 MAX_STEP_PATHS = 4096

@@ -10,20 +10,20 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
-from beam_tfrecord.batch import Batch
-from beam_tfrecord.beam_steps import in_one_window
+from beam_tfrecord.base.sizes import counted
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.job_batch import JobBatch, as_job_batch
 from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types, returned_schema
 from beam_tfrecord.records.rows import Mapped, call_on_rows, error_text, mapped_batch
-from beam_tfrecord.sizes import counted
+from beam_tfrecord.rows.batch import Batch
+from beam_tfrecord.rows.beam_steps import in_one_window
+from beam_tfrecord.rows.job_batch import JobBatch, as_job_batch
 from beam_tfrecord.transforms.graph import apply_step, check_batches, reader_of
 from beam_tfrecord.transforms.planning import NO_SCHEMA
 from beam_tfrecord.transforms.reading import NOTHING
 from beam_tfrecord.transforms.rows import as_arrow_schema
-from beam_tfrecord.workdir.faults import Guarded
-from beam_tfrecord.workdir.stored_plan import TYPES, Stored, load_schema
+from beam_tfrecord.work.faults import Guarded
+from beam_tfrecord.work.stored_plan import TYPES, Stored, load_schema
 
 RowFunction = Callable[[dict[str, Any]], Any]
 

@@ -16,10 +16,10 @@ import pyarrow as pa
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
 from beam_tfrecord.sources.groups import GROUP_BYTES, Group, group_units, grown_bytes, one_group
-from beam_tfrecord.workdir import progress_files, stored_plan
-from beam_tfrecord.workdir.faults import Guarded
-from beam_tfrecord.workdir.progress_files import ProgressLog
-from beam_tfrecord.workdir.stored_plan import GROUPS, SCHEMA, Stored
+from beam_tfrecord.work import progress_files, stored_plan
+from beam_tfrecord.work.faults import Guarded
+from beam_tfrecord.work.progress_files import ProgressLog
+from beam_tfrecord.work.stored_plan import GROUPS, SCHEMA, Stored
 
 # Yielded if a data error ends the inference, since other steps wait for a schema.
 NO_SCHEMA = pa.schema([])

@@ -13,15 +13,15 @@ import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
-from beam_tfrecord.calls import describe_arguments
+from beam_tfrecord.base.calls import describe_arguments
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.inputs import SOURCES
 from beam_tfrecord.options import sources
 from beam_tfrecord.options.jobs import SelectOptions
 from beam_tfrecord.options.option import Option
+from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.selection.select import make_selection
 from beam_tfrecord.sources.base import Source, with_selection
+from beam_tfrecord.sources.choose import SOURCES
 from beam_tfrecord.sources.memory.source import OnDisk, until_exit
 from beam_tfrecord.transforms.reading import ReadBatches
 

@@ -16,18 +16,18 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.options.pipeline_options import SetupOptions
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
-from beam_tfrecord.beam_steps import count
-from beam_tfrecord.exchange.checkpoints import Done, find_group
-from beam_tfrecord.job_batch import JobBatch, Part, StepPath, as_job_batch
-from beam_tfrecord.runner_traits import check_lossless
+from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch
+from beam_tfrecord.rows.beam_steps import count
+from beam_tfrecord.rows.job_batch import JobBatch, Part, StepPath, as_job_batch
+from beam_tfrecord.runners.traits import check_lossless
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.groups import Group
 from beam_tfrecord.transforms.graph import step_label
 from beam_tfrecord.transforms.planning import NO_SCHEMA, ReadPlan
-from beam_tfrecord.workdir import stored_plan
-from beam_tfrecord.workdir.faults import Guarded
-from beam_tfrecord.workdir.progress_files import ProgressLog
+from beam_tfrecord.work import stored_plan
+from beam_tfrecord.work.checkpoints import Done, find_group
+from beam_tfrecord.work.faults import Guarded
+from beam_tfrecord.work.progress_files import ProgressLog
 
 DONE = "done"
 # Data of a batch that carries only rejects and counts.

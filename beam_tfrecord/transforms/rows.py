@@ -15,10 +15,8 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, batch_of_examples
-from beam_tfrecord.beam_steps import in_one_window
+from beam_tfrecord.base.extras import import_tensorflow, require
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.extras import import_tensorflow, require
 from beam_tfrecord.features.python_values import as_row
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.encoding import Arena, Encoder
@@ -29,7 +27,9 @@ from beam_tfrecord.records.rows import (
     is_example_class,
     mapped_batch,
 )
-from beam_tfrecord.runner_traits import check_lossless
+from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, batch_of_examples
+from beam_tfrecord.rows.beam_steps import in_one_window
+from beam_tfrecord.runners.traits import check_lossless
 from beam_tfrecord.transforms.graph import cannot_write, check_batches, check_input, element_kind
 
 

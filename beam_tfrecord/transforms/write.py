@@ -10,13 +10,11 @@ from typing import Literal
 
 import apache_beam as beam
 
-from beam_tfrecord.batch import Batch
-from beam_tfrecord.beam_steps import in_one_window
+from beam_tfrecord.base.type_checks import check_seed
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.exchange.checkpoints import Done
 from beam_tfrecord.exchange.write_steps import EXCHANGES, write_files
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.layout import (
+from beam_tfrecord.format.layout import (
     SPLIT_TWICE,
     Layout,
     ShardNames,
@@ -26,19 +24,21 @@ from beam_tfrecord.layout import (
     parse_compression,
     shard_suffix,
 )
-from beam_tfrecord.places import Inputs
+from beam_tfrecord.format.places import Inputs
+from beam_tfrecord.format.rejects import parse_budget
 from beam_tfrecord.publish.last_step import publish_once
-from beam_tfrecord.rejects import parse_budget
-from beam_tfrecord.runner_traits import traits_of
+from beam_tfrecord.rows.batch import Batch
+from beam_tfrecord.rows.beam_steps import in_one_window
+from beam_tfrecord.runners.traits import traits_of
 from beam_tfrecord.transforms.graph import (
     Sink,
     has_splits,
     step_paths_to,
 )
 from beam_tfrecord.transforms.rows import batches_of
-from beam_tfrecord.type_checks import check_seed
-from beam_tfrecord.workdir.job import Job
-from beam_tfrecord.workdir.target import Target, check_free, sink_target
+from beam_tfrecord.work.checkpoints import Done
+from beam_tfrecord.work.job import Job
+from beam_tfrecord.work.target import Target, check_free, sink_target
 
 
 class WriteToTFRecord(Sink):

@@ -7,8 +7,8 @@ from typing import Any, BinaryIO, ClassVar
 
 import pyarrow as pa
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, Origin
 from beam_tfrecord.sources import base
 from beam_tfrecord.sources.files import as_paths, list_files
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from saving import save
 
-from beam_tfrecord.dataset.order import Order
+from beam_tfrecord.loading.order import Order
 
 ROW_BYTES = 1000
 CHUNK = 2**18 // ROW_BYTES

@@ -57,7 +57,7 @@ def verify(dataset: Path, threads: int) -> int:
     Raises:
         SystemExit: The dataset has a fault.
     """
-    from beam_tfrecord.dataset.verify import verify as verify_dataset
+    from beam_tfrecord.check.verify import verify as verify_dataset
 
     found = verify_dataset(dataset, threads=threads)
     if not found.ok:

@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from beam_tfrecord import manifest
 from beam_tfrecord.errors import BeamTFRecordError
-from beam_tfrecord.exchange.spill_files import read_index
+from beam_tfrecord.format import manifest
+from beam_tfrecord.work.run_files import read_index
 from tests.base.test_manifest import MANIFEST
 from tests.exchange.making import write_entries
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import beam_tfrecord as bt
-from beam_tfrecord.dataset.verify import verify
+from beam_tfrecord.check.verify import verify
 from tests.dataset.flipping import classes_of, flipped
 from tests.whole.type_families import FAMILIES, Column
 

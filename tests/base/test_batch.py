@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.batch import Batch, Origin, Reject, batch_of_examples
-from beam_tfrecord.job_batch import JobBatch
+from beam_tfrecord.rows.batch import Batch, Origin, Reject, batch_of_examples
+from beam_tfrecord.rows.job_batch import JobBatch
 
 REJECT = Reject("u", 9, "x", "bad-value", "no number")
 

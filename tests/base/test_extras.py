@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.extras import TENSORFLOW_LOG, import_tensorflow
+from beam_tfrecord.base.extras import TENSORFLOW_LOG, import_tensorflow
 from tests.helpers import warm
 from tests.sources.made_images import jpeg
 

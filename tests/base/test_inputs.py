@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.inputs import detect_kind, make_source
+from beam_tfrecord.sources.choose import detect_kind, make_source
 from beam_tfrecord.sources.tfrecord.listing import is_incomplete
 
 

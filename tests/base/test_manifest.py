@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.manifest import Manifest, Shard, Split, manifest_path
+from beam_tfrecord.format.manifest import Manifest, Shard, Split, manifest_path
 
 MANIFEST = Manifest(
     fingerprint="f00d",

@@ -10,7 +10,7 @@ import textwrap
 import pytest
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.user_function import load_map, source_sha256
+from beam_tfrecord.rows.user_function import load_map, source_sha256
 
 DOUBLE = """\
 import dataclasses

@@ -1,14 +1,10 @@
 import numpy as np
 import pytest
 
-from beam_tfrecord.batch import Origin
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.layout import Splits
-from beam_tfrecord.places import (
-    places_by_origin,
-    places_in_source_order,
-    purpose_seed,
-)
+from beam_tfrecord.format.layout import Splits
+from beam_tfrecord.format.places import places_by_origin, places_in_source_order, purpose_seed
+from beam_tfrecord.rows.batch import Origin
 
 ALL = np.arange(3)
 

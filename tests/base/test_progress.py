@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from beam_tfrecord.progress import Progress, adder
+from beam_tfrecord.base.progress import Progress, adder
 
 
 class Clock:

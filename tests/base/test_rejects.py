@@ -7,11 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from beam_tfrecord import rejects as module
-from beam_tfrecord.batch import Reject
-from beam_tfrecord.dataset.verify import load_rejects
+from beam_tfrecord.check.verify import load_rejects
 from beam_tfrecord.errors import RejectedRows, UsageError
-from beam_tfrecord.rejects import (
+from beam_tfrecord.format import rejects as module
+from beam_tfrecord.format.rejects import (
     RejectBudget,
     SavedRejects,
     join_rejects,
@@ -21,6 +20,7 @@ from beam_tfrecord.rejects import (
     rejects_hash,
     write_rejects,
 )
+from beam_tfrecord.rows.batch import Reject
 
 REJECTS = [
     Reject("a.csv", 2, "x", "bad-value", "m"),

@@ -15,15 +15,13 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord import native
-from beam_tfrecord.duplicate_count import DuplicateCount
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.exchange import checkpoints
 from beam_tfrecord.exchange.shard_writers import Piece
-from beam_tfrecord.exchange.spill_files import BinCounts, Run
-from beam_tfrecord.exchange.tally import Discovered, Tally
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
+from beam_tfrecord.format.duplicate_count import DuplicateCount
+from beam_tfrecord.format.tally import Discovered, Tally
 from beam_tfrecord.jobs import identity
 from beam_tfrecord.sources.base import InputFile, Source, Unit
 from beam_tfrecord.sources.csv.read import CsvUnit
@@ -32,7 +30,8 @@ from beam_tfrecord.sources.files import list_input
 from beam_tfrecord.sources.groups import Group
 from beam_tfrecord.sources.images.listing import Found, pack_files
 from beam_tfrecord.sources.typed_files import PartRun, PartUnit
-from beam_tfrecord.workdir import state_file, stored_plan
+from beam_tfrecord.work import checkpoints, state_file, stored_plan
+from beam_tfrecord.work.run_files import BinCounts, Run
 
 
 class Anything(Source):

@@ -7,12 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.layout import (
-    apportion,
-    cut_bins,
-    fill_template,
-    make_shard_spec,
-)
+from beam_tfrecord.format.layout import apportion, cut_bins, fill_template, make_shard_spec
 
 
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=60), st.integers(1, 80))

@@ -1,7 +1,7 @@
 import pytest
 
+from beam_tfrecord.base.sizes import counted, format_size, parse_size
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sizes import counted, format_size, parse_size
 
 
 @pytest.mark.parametrize(

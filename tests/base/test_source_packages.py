@@ -9,8 +9,8 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.inputs import detect_kind, make_source, parse_options
 from beam_tfrecord.jobs.remote import modules_of
+from beam_tfrecord.sources.choose import detect_kind, make_source, parse_options
 from tests.helpers.cli_stand_ins import run
 
 SOURCE = """
@@ -31,7 +31,7 @@ class Words(Csv):
 PLAIN = """
 import dataclasses
 import pyarrow as pa
-from beam_tfrecord.batch import Batch, Origin
+from beam_tfrecord.rows.batch import Batch, Origin
 from beam_tfrecord.sources import base, files
 
 @dataclasses.dataclass(frozen=True)

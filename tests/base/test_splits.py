@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.layout import Splits, is_split_name, make_splits, parse_shares
+from beam_tfrecord.format.layout import Splits, is_split_name, make_splits, parse_shares
 
 
 def numbers(splits, hashes):

@@ -6,8 +6,8 @@ import json
 import pyarrow as pa
 
 import beam_tfrecord as bt
+from beam_tfrecord.base.tables import MAX_ROWS, not_found
 from beam_tfrecord.features.feature import ColumnStats
-from beam_tfrecord.tables import MAX_ROWS, not_found
 from tests.helpers.cli_stand_ins import manifest_of
 
 HOSTILE = '<script>alert("1")</script>&\x1b[31m\n'

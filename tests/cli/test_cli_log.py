@@ -34,8 +34,8 @@ def talking_job(monkeypatch, tmp_path):
         return job.result
 
     monkeypatch.setattr(api, "write", write)
-    monkeypatch.setattr("beam_tfrecord.dataset.show.show", lambda path: {})
-    monkeypatch.setattr("beam_tfrecord.dataset.show.render_show", lambda shown: "a table\n")
+    monkeypatch.setattr("beam_tfrecord.check.show.show", lambda path: {})
+    monkeypatch.setattr("beam_tfrecord.check.show.render_show", lambda shown: "a table\n")
     monkeypatch.chdir(tmp_path)
     return job
 

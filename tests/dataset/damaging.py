@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from beam_tfrecord.dataset.repair import repair
+from beam_tfrecord.check.repair import repair
 from beam_tfrecord.features.schema import Schema
 from tests.helpers.made_datasets import encoded, write_examples
 from tests.helpers.records import framed

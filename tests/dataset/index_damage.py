@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError
-from beam_tfrecord.manifest import Manifest
+from beam_tfrecord.format.manifest import Manifest
 
 ROWS = 400
 ENTRY = 24

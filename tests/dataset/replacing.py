@@ -27,15 +27,15 @@ import pyarrow.parquet as pq
 import beam_tfrecord as bt
 from beam_tfrecord.dataset.record_files import OpenedManifest
 from beam_tfrecord.exchange.shard_writers import Piece
-from beam_tfrecord.hashes import file_hash
-from beam_tfrecord.manifest import Manifest
+from beam_tfrecord.format.hashes import file_hash
+from beam_tfrecord.format.manifest import Manifest
+from beam_tfrecord.format.rejects import SavedRejects
+from beam_tfrecord.format.stage import StageFile, StageManifest
 from beam_tfrecord.publish.files import Publication, put_in_place
 from beam_tfrecord.records import tfrecord
-from beam_tfrecord.rejects import SavedRejects
 from beam_tfrecord.sources import typed_files
-from beam_tfrecord.stage import StageFile, StageManifest
-from beam_tfrecord.workdir.job import Job
-from beam_tfrecord.workdir.target import directory_target
+from beam_tfrecord.work.job import Job
+from beam_tfrecord.work.target import directory_target
 from tests.helpers.made_datasets import make_dataset
 
 OLD_ROWS, OLD_SHARDS = 120, 4

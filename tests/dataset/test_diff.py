@@ -7,7 +7,7 @@ import shutil
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.dataset.diff import SplitDifference, diff
+from beam_tfrecord.check.diff import SplitDifference, diff
 from beam_tfrecord.dataset.load import load
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import Feature

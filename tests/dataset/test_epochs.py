@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import beam_tfrecord as bt
-from beam_tfrecord.dataset.epochs import Division, Epochs
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.loading.epochs import Division, Epochs
 from tests.helpers.effort import examples
 
 ROWS = 97
@@ -139,8 +139,8 @@ def test_an_order_is_that_of_the_epochs(datasets):
 def test_a_large_dataset_is_mixed_by_windows(datasets, monkeypatch):
     rows = bt.load(datasets[3])
     assert Epochs(rows, shuffle=True).order(1).chunk == 1
-    monkeypatch.setattr("beam_tfrecord.dataset.epochs._UNIFORM_BYTES", 100)
-    monkeypatch.setattr("beam_tfrecord.dataset.rows.MIXED_BYTES", 2000)
+    monkeypatch.setattr("beam_tfrecord.loading.epochs._UNIFORM_BYTES", 100)
+    monkeypatch.setattr("beam_tfrecord.loading.rows.MIXED_BYTES", 2000)
     epochs = Epochs(rows, shuffle=True)
     assert epochs.order(1).chunk > 1
     read = [row for batch in epoch_of(epochs, 1, Division(ROWS, 8), 2) for row in batch]

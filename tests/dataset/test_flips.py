@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.dataset.verify import verify
+from beam_tfrecord.check.verify import verify
 from tests.dataset.flipping import classes_of, flipped
 
 CLASSES = {

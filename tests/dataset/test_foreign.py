@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 import beam_tfrecord as bt
+from beam_tfrecord.check.show import head, show
 from beam_tfrecord.cli.main import cli
-from beam_tfrecord.dataset.show import head, show
 from beam_tfrecord.errors import DataError, UsageError
 from tests.helpers.records import damage_record, example, read_records, write_records
 

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.dataset.order import Order
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.loading.order import Order
 from tests.helpers.repository import ROOT
 from tests.whole.test_releases import RELEASES
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import beam_tfrecord as bt
-from beam_tfrecord.dataset.epochs import Epochs
-from beam_tfrecord.dataset.order import Order
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.loading.epochs import Epochs
+from beam_tfrecord.loading.order import Order
 from tests.helpers.effort import examples
 from tests.helpers.lazy import Lazy
 

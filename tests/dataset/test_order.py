@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_tfrecord.dataset.order import Order
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.loading.order import Order
 from tests.helpers.effort import examples
 
 ORDERS = st.builds(

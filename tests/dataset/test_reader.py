@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord.dataset.load import load
-from beam_tfrecord.dataset.values import rebatch
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.loading.values import rebatch
 from tests.helpers.made_datasets import make_dataset, write_examples
 from tests.helpers.records import example
 from tests.helpers.tf_example import Example

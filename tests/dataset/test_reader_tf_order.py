@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.dataset.order import Order
+from beam_tfrecord.loading.order import Order
 from tests.helpers.lazy import Lazy
 from tests.helpers.made_datasets import make_dataset
 from tests.sources.made_images import jpeg, write_tree

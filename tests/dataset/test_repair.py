@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 import beam_tfrecord as bt
+from beam_tfrecord.check.repair import Lost, repair
+from beam_tfrecord.check.verify import verify
 from beam_tfrecord.cli.main import cli
 from beam_tfrecord.dataset.load import load
-from beam_tfrecord.dataset.repair import Lost, repair
-from beam_tfrecord.dataset.verify import verify
 from beam_tfrecord.errors import DataError, TargetExists, UsageError
 from tests.helpers.made_datasets import make_dataset
 from tests.helpers.records import framed

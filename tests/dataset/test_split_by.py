@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.dataset.verify import verify
+from beam_tfrecord.check.verify import verify
 
 # Each row twice, in splits of its own by column.
 TABLE = pa.table({"id": [row // 2 for row in range(40)], "part": ["a", "b"] * 20})

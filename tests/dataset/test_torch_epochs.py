@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.dataset.order import Order
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.loading.order import Order
 from tests.helpers.lazy import Lazy
 
 torch = Lazy("torch")

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from beam_tfrecord.dataset import verify as verify_module
-from beam_tfrecord.dataset import verify_examples
+from beam_tfrecord.check import verify as verify_module
+from beam_tfrecord.check import verify_examples
+from beam_tfrecord.check.verify import Fault, verify
 from beam_tfrecord.dataset.load import load
-from beam_tfrecord.dataset.verify import Fault, verify
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema

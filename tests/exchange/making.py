@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.batch import Origin
 from beam_tfrecord.exchange.merge import Merger
 from beam_tfrecord.exchange.plan import plan_merges
-from beam_tfrecord.exchange.spill_files import Run, count_bins, footer, merge_counts
-from beam_tfrecord.job_batch import JobBatch
+from beam_tfrecord.rows.batch import Origin
+from beam_tfrecord.rows.job_batch import JobBatch
+from beam_tfrecord.work.run_files import Run, count_bins, footer, merge_counts
 from tests.helpers.records import framed
 
 

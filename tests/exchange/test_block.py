@@ -1,10 +1,10 @@
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.batch import Batch, Origin, batch_of_examples
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange.block import Block
-from beam_tfrecord.layout import Layout, Splits
+from beam_tfrecord.format.layout import Layout, Splits
+from beam_tfrecord.rows.batch import Batch, Origin, batch_of_examples
 
 HALVES = (("a", 0.5), ("b", 0.5))
 BY_COLUMN = Layout(splits=Splits((), "part"))

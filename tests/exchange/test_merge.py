@@ -10,8 +10,8 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange import merge, plan
 from beam_tfrecord.exchange.merge import Merger, Slice, merged_entries
 from beam_tfrecord.exchange.plan import plan_merges
-from beam_tfrecord.exchange.spill_files import merge_counts
-from beam_tfrecord.layout import Layout, ShardSpec, Splits
+from beam_tfrecord.format.layout import Layout, ShardSpec, Splits
+from beam_tfrecord.work.run_files import merge_counts
 from tests.exchange.making import payloads, write_entries
 from tests.helpers.effort import examples
 

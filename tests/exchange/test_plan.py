@@ -11,8 +11,8 @@ from beam_tfrecord.exchange.plan import (
     run_bytes_for,
     window_bytes_for,
 )
-from beam_tfrecord.exchange.spill_files import BinCounts
-from beam_tfrecord.layout import Layout, ShardSpec
+from beam_tfrecord.format.layout import Layout, ShardSpec
+from beam_tfrecord.work.run_files import BinCounts
 
 
 def counts(nbytes, shift=48):

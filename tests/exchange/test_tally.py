@@ -2,13 +2,9 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.exchange.tally import (
-    Discovered,
-    Tally,
-    schema_of_discovered,
-)
 from beam_tfrecord.features.feature import ColumnStats
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.format.tally import Discovered, Tally, schema_of_discovered
 
 INT = Schema.from_arrow(pa.schema([("x", pa.int64())]))
 TEXT = Schema.from_arrow(pa.schema([("x", pa.string())]))

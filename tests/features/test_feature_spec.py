@@ -1,12 +1,12 @@
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.feature_spec import schema_pbtxt
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.encoding import Arena, Encoder
+from beam_tfrecord.rows.batch import Batch
 from tests.helpers.lazy import Lazy
 
 tf = Lazy("tensorflow")

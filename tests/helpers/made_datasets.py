@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from beam_tfrecord.batch import Batch
 from beam_tfrecord.features.feature import ColumnStats
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.manifest import Shard, Split
+from beam_tfrecord.format.manifest import Shard, Split
 from beam_tfrecord.records.encoding import Arena, Encoder
+from beam_tfrecord.rows.batch import Batch
 from tests.helpers.records import framed, manifest_of
 
 # XXH64 of b"content" with seed 0: the seed of the hash over all examples.

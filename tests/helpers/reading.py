@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from beam_tfrecord.inputs import make_source
+from beam_tfrecord.sources.choose import make_source
 
 
 def units_of(source):

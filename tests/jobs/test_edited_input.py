@@ -8,7 +8,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import TargetExists
-from beam_tfrecord.workdir.job_file import INPUT_STATE, dump_job, load_job
+from beam_tfrecord.format.job_file import INPUT_STATE, dump_job, load_job
 from tests.whole.changing import INPUTS, NEW, write_files
 
 EDITED = "the input was edited since the dataset in"

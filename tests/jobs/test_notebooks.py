@@ -12,7 +12,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, TargetExists, options_named_by
-from beam_tfrecord.workdir.job_file import WITHOUT_FUNCTIONS, dump_job, load_job
+from beam_tfrecord.format.job_file import WITHOUT_FUNCTIONS, dump_job, load_job
 from tests.helpers.datasets import visible_names
 
 ROOT = Path(__file__).parents[2]

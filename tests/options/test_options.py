@@ -10,7 +10,6 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.cli.main import cli
 from beam_tfrecord.dataset.load import Dataset
-from beam_tfrecord.inputs import SOURCES
 from beam_tfrecord.jobs import api
 from beam_tfrecord.options import (
     EXTRACT_OPTIONS,
@@ -18,6 +17,7 @@ from beam_tfrecord.options import (
     WRITE_OPTIONS,
 )
 from beam_tfrecord.options.sources import SourceOptions
+from beam_tfrecord.sources.choose import SOURCES
 
 # What a function has and a command line says otherwise: its arguments, what follows `--`, and
 # what only a program can hand over.

@@ -13,7 +13,7 @@ HEAVY = ("apache_beam", "tensorflow")
 
 # These may import Beam when they are imported; a module not named here is a lower layer.
 UPPER_LAYERS = {
-    "beam_tfrecord.beam_steps",
+    "beam_tfrecord.rows.beam_steps",
     "beam_tfrecord.exchange.write_steps",
     "beam_tfrecord.jobs.api",
     "beam_tfrecord.jobs.compose",
@@ -50,7 +50,7 @@ LOWER_LAYERS = [
     name
     for name in _modules()
     if name not in UPPER_LAYERS and not name.startswith("beam_tfrecord.runners")
-    if name != "beam_tfrecord.dataset.grain" or importlib.util.find_spec("grain")
+    if name != "beam_tfrecord.frameworks.grain" or importlib.util.find_spec("grain")
 ]
 
 # Imports each module in turn and tells which of the packages asked about it was first to load.

@@ -13,7 +13,7 @@ from beam_tfrecord.publish.files import (
     names_at,
     remove_replaced,
 )
-from beam_tfrecord.workdir.target import Target
+from beam_tfrecord.work.target import Target
 from tests.helpers.datasets import visible_names
 
 NEW = "data-00000-of-00002.tfrecord", "data-00001-of-00002.tfrecord"
@@ -123,7 +123,7 @@ def test_a_manifest_that_cannot_be_read_now_is_not_taken_for_none(killed, monkey
         raise StorageError("try again later")
 
     (killed / "manifest.json").touch()
-    monkeypatch.setattr("beam_tfrecord.manifest.read_small", fail)
+    monkeypatch.setattr("beam_tfrecord.format.manifest.read_small", fail)
     with pytest.raises(StorageError, match="try again later"):
         clear_leftovers(Target(str(killed)))
     assert visible_names(killed) == [OLD, NEW[0], "manifest.json", "notes.txt"]

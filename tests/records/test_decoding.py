@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import Arena, Encoder
+from beam_tfrecord.rows.batch import Batch
 from tests.helpers.effort import examples
 
 

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_tfrecord.batch import Batch, Origin
 from beam_tfrecord.errors import SchemaConflict, UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.encoding import Arena, Encoder
+from beam_tfrecord.rows.batch import Batch, Origin
 from tests.helpers.effort import examples
 from tests.helpers.tf_example import Example
 

@@ -9,14 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.extra import numpy as hnp
 
 import beam_tfrecord as bt
-from beam_tfrecord.batch import Batch
-from beam_tfrecord.dataset.values import arrays_of
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType, tensor_column
+from beam_tfrecord.loading.values import arrays_of
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import Arena, Encoder
+from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.sources.numpy.source import Numpy
 from tests.helpers.effort import examples
 

@@ -16,10 +16,10 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_tfrecord.batch import EXAMPLES_SCHEMA, Batch, Origin
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types
 from beam_tfrecord.records.rows import call_on_rows, mapped_batch
+from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA, Batch, Origin
 from tests.helpers.effort import examples
 from tests.helpers.records import example
 from tests.helpers.tf_example import OTHER_MESSAGES, Example

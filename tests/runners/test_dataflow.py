@@ -11,8 +11,8 @@ from importlib import metadata
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 
+from beam_tfrecord.format.job_file import load_job
 from beam_tfrecord.storage import read_bytes
-from beam_tfrecord.workdir.job_file import load_job
 from tests.helpers import warm
 from tests.helpers.cli_stand_ins import run
 from tests.runners.dataflow_cloud import last_line, local_copy

@@ -6,7 +6,7 @@ import urllib.request
 
 import pytest
 
-from beam_tfrecord.manifest import Manifest
+from beam_tfrecord.format.manifest import Manifest
 from beam_tfrecord.storage import put, read_bytes
 from tests.helpers.cli_stand_ins import run
 from tests.runners.dataflow_cloud import last_line, local_copy, trips

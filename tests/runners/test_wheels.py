@@ -13,9 +13,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 import beam_tfrecord
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.jobs.remote import modules_of
+from beam_tfrecord.rows.user_function import load_map
 from beam_tfrecord.runners import wheels
 from beam_tfrecord.sources.csv.source import Csv
-from beam_tfrecord.user_function import load_map
 
 ROOT = Path(beam_tfrecord.__file__).parents[1]
 

@@ -16,9 +16,9 @@ from click.testing import CliRunner
 import beam_tfrecord as bt
 from beam_tfrecord.cli.main import cli
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.inputs import make_source
 from beam_tfrecord.selection.select import make_selection
 from beam_tfrecord.sources.base import with_selection
+from beam_tfrecord.sources.choose import make_source
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.testing import some_rows
 from tests.helpers import warm

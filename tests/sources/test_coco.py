@@ -17,7 +17,7 @@ from beam_tfrecord.sources.coco import rows
 from beam_tfrecord.sources.coco.rows import COLUMNS
 from beam_tfrecord.sources.coco.source import Coco
 from beam_tfrecord.sources.groups import Group
-from beam_tfrecord.workdir import stored_plan
+from beam_tfrecord.work import stored_plan
 from tests.helpers.reading import good_rows, messages_of
 from tests.sources.made_images import encoded, exif, jpeg, picture, write_tree
 

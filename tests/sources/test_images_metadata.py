@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.inputs import detect_kind
+from beam_tfrecord.sources.choose import detect_kind
 from beam_tfrecord.sources.images.source import Images
 from tests.helpers.formats import write_rows
 from tests.helpers.reading import good_rows, messages_of

@@ -16,9 +16,9 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import InputChanged, TargetExists
-from beam_tfrecord.inputs import make_source
 from beam_tfrecord.jobs import run
 from beam_tfrecord.sources.base import Source
+from beam_tfrecord.sources.choose import make_source
 from beam_tfrecord.sources.lake.delta import Delta
 from beam_tfrecord.sources.lake.table import LakeTable
 from beam_tfrecord.testing import SCHEMA, Row, SourceConformance

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 
 import beam_tfrecord as bt
-from beam_tfrecord.inputs import make_source
 from beam_tfrecord.selection.evaluate import rows_that_match
 from beam_tfrecord.selection.parse import parse_filter
 from beam_tfrecord.selection.prune import Parts
 from beam_tfrecord.selection.select import make_selection
 from beam_tfrecord.sources.base import with_selection
+from beam_tfrecord.sources.choose import make_source
 from tests.helpers.lazy import Lazy
 from tests.helpers.made_tables import FEATURES, handmade_delta, hinted_catalog
 from tests.selection.test_pruning import SCHEMA, some_conditions, some_rows

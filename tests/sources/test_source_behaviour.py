@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.batch import Batch, Origin
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.inputs import SOURCES
+from beam_tfrecord.rows.batch import Batch, Origin
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
+from beam_tfrecord.sources.choose import SOURCES
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.testing import Row, SourceConformance, some_rows
 from tests.sources.behaviour import CASES, Case

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.batch import Reject
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.rows.batch import Reject
 from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.databases import partitions
 from tests.helpers.databases.partitions import KeyedDatabase

@@ -12,8 +12,8 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.inputs import make_source
 from beam_tfrecord.sources import file_parts
+from beam_tfrecord.sources.choose import make_source
 from beam_tfrecord.sources.webdataset import WebDataset
 from beam_tfrecord.testing import Row, SourceConformance
 from tests.helpers.formats import tar_file

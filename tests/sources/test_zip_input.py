@@ -13,7 +13,7 @@ from PIL import Image
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists, UsageError
-from beam_tfrecord.inputs import detect_kind, make_source
+from beam_tfrecord.sources.choose import detect_kind, make_source
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.testing import some_rows

@@ -12,7 +12,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord import storage
 from beam_tfrecord.errors import StorageError, TargetExists, UsageError
-from beam_tfrecord.inputs import detect_kind
+from beam_tfrecord.sources.choose import detect_kind
 from beam_tfrecord.storage.object_lease import this_process
 from beam_tfrecord.storage.objects import ObjectWriter
 from tests.helpers import warm

@@ -6,7 +6,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord import storage
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.inputs import detect_kind
+from beam_tfrecord.sources.choose import detect_kind
 from tests.helpers.lazy import Lazy
 from tests.helpers.made_tables import hinted_catalog
 

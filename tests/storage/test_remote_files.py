@@ -2,7 +2,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import InputChanged, UsageError
-from beam_tfrecord.inputs import detect_kind
+from beam_tfrecord.sources.choose import detect_kind
 from beam_tfrecord.sources.files import list_files
 from beam_tfrecord.storage import open_read, put
 from tests.helpers.zips import make_zip

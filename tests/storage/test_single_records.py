@@ -13,8 +13,8 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord import storage
-from beam_tfrecord.dataset.epochs import Epochs
 from beam_tfrecord.errors import BeamTFRecordError
+from beam_tfrecord.loading.epochs import Epochs
 
 ROWS, SHARDS = 4000, 2
 

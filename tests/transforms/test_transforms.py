@@ -14,7 +14,6 @@ import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
 import beam_tfrecord as bt
-from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import (
     BeamTFRecordError,
     DataError,
@@ -22,6 +21,7 @@ from beam_tfrecord.errors import (
     SchemaConflict,
     UsageError,
 )
+from beam_tfrecord.rows.batch import Batch
 from tests.helpers.datasets import ids, read_examples, sample_table, shard_hashes, write_parquet
 from tests.helpers.records import example, read_records
 from tests.helpers.tf_example import OTHER_MESSAGES, Example, SequenceExample
@@ -394,7 +394,7 @@ def test_encode_examples_and_to_example(parquet):
 
 
 def test_rejects_do_not_vanish_in_to_rows():
-    from beam_tfrecord.batch import Reject
+    from beam_tfrecord.rows.batch import Reject
 
     batch = Batch(pa.RecordBatch.from_pydict({"x": [1]}), rejects=(Reject("u", 1, "", "c", "bad"),))
     with pytest.raises(Exception, match="bad"):

@@ -20,9 +20,9 @@ from typing import Any
 import pyarrow as pa
 from click.testing import CliRunner
 
-from beam_tfrecord import manifest as manifests
-from beam_tfrecord import stage as stages
 from beam_tfrecord.cli.main import cli
+from beam_tfrecord.format import manifest as manifests
+from beam_tfrecord.format import stage as stages
 from tests.helpers.made_datasets import make_dataset
 
 TABLE = pa.table(

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.dataset.repair import repair
+from beam_tfrecord.check.repair import repair
 from beam_tfrecord.errors import StorageError
 from tests.helpers.datasets import sample_table, shard_hashes, write_parquet
 from tests.helpers.made_datasets import make_dataset

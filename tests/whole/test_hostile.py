@@ -15,13 +15,13 @@ import pytest
 from click.testing import CliRunner
 
 import beam_tfrecord as bt
-from beam_tfrecord import manifest as manifests
+from beam_tfrecord.check import verify_examples
+from beam_tfrecord.check.repair import repair
+from beam_tfrecord.check.verify import verify
 from beam_tfrecord.cli.main import cli
-from beam_tfrecord.dataset import verify_examples
-from beam_tfrecord.dataset.repair import repair
-from beam_tfrecord.dataset.verify import verify
 from beam_tfrecord.errors import DataError, RejectedRows
-from beam_tfrecord.manifest import Manifest
+from beam_tfrecord.format import manifest as manifests
+from beam_tfrecord.format.manifest import Manifest
 from tests.whole.hostile import (
     check_writing,
     commands,

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.batch import Batch
-from beam_tfrecord.beam_steps import BatchCoder
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.jobs.api import extract
 from beam_tfrecord.records.encoding import Arena, Encoder
+from beam_tfrecord.rows.batch import Batch
+from beam_tfrecord.rows.beam_steps import BatchCoder
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.transforms.rows import batch_of_rows
 from tests.helpers.records import read_records

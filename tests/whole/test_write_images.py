@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.dataset.verify import verify
+from beam_tfrecord.check.verify import verify
 from beam_tfrecord.errors import RejectedRows, TargetExists
 from beam_tfrecord.jobs.settings import make_settings
 from beam_tfrecord.options.jobs import WriteOptions

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.batch import Batch
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import Arena, Encoder
+from beam_tfrecord.rows.batch import Batch
 from tests.helpers.lazy import Lazy
 from tests.helpers.tf_example import Example
 from tests.whole.type_families import Column

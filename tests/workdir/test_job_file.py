@@ -5,7 +5,7 @@ import json
 import xxhash
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.workdir.job_file import dump_job, load_job
+from beam_tfrecord.format.job_file import dump_job, load_job
 
 JOB = {"runner": "direct", "stored_bytes": {"größe": 7}}
 TEXT = (

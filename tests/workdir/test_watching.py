@@ -10,10 +10,10 @@ import pyarrow.parquet
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.progress import Progress
+from beam_tfrecord.base.progress import Progress
 from beam_tfrecord.runners.launch import Launch, launching, say_start
-from beam_tfrecord.workdir import progress_files
-from beam_tfrecord.workdir.progress_files import (
+from beam_tfrecord.work import progress_files
+from beam_tfrecord.work.progress_files import (
     PUBLISHING,
     READING,
     SCANNING,

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
+from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
 from beam_tfrecord.sources.coco.content import FAR, read_file
 from beam_tfrecord.sources.files import as_paths, list_files

@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from beam_tfrecord.base.extras import require
+from beam_tfrecord.base.type_checks import as_words
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.extras import require
 from beam_tfrecord.images import Fault
 from beam_tfrecord.options.sources import CocoOptions
 from beam_tfrecord.sources.base import InputFile, Scan, Source
@@ -34,7 +35,6 @@ from beam_tfrecord.sources.coco.rows import (
 from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.images.base import ImageSource
 from beam_tfrecord.sources.images.read import Rows
-from beam_tfrecord.type_checks import as_words
 
 _OF_OBJECTS, _OF_CLASSES = "image/object/mask", "mask"
 MASKS: Mapping[str, tuple[str, pa.DataType]] = {

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_tfrecord.base.tables import not_found
 from beam_tfrecord.errors import UsageError, quoted
 from beam_tfrecord.features.arrow_types import bare_type
 from beam_tfrecord.options.sources import CsvOptions
-from beam_tfrecord.tables import not_found
 
 _MARK = "?"
 _PLAIN_NUMBER = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"

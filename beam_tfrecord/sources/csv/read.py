@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.batch import MAX_VALUE_CHARS, Batch, Reject
+from beam_tfrecord.base.sizes import counted
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_types import type_name
 from beam_tfrecord.native import values as kernel
 from beam_tfrecord.native._csv import Filler, Typer, count_lines
 from beam_tfrecord.native.values import BROKEN_ROWS, Fault, Target
 from beam_tfrecord.options.sources import CsvOptions
-from beam_tfrecord.sizes import counted
+from beam_tfrecord.rows.batch import MAX_VALUE_CHARS, Batch, Reject
 from beam_tfrecord.sources.base import Unit
 from beam_tfrecord.sources.csv.columns import (
     Buffers,

@@ -25,11 +25,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
+from beam_tfrecord.base.type_checks import as_words
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import type_of_column
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.options.sources import CsvOptions
+from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Scan, Source, Unit, altered
 from beam_tfrecord.sources.csv.columns import keeps_text
 from beam_tfrecord.sources.csv.cut import ChunkScan, Piece, cut, scan_chunk
@@ -45,7 +46,6 @@ from beam_tfrecord.sources.text_files import (
     open_text,
     text_bytes_of,
 )
-from beam_tfrecord.type_checks import as_words
 
 SUFFIXES = (".csv", ".tsv")
 # Options that the first release did not have.

@@ -6,16 +6,16 @@ import codecs
 import dataclasses
 import re
 
+from beam_tfrecord.base.sizes import counted
+from beam_tfrecord.base.tables import repeated
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.native._csv import count_lines, first_row
 from beam_tfrecord.native.values import Dialect, Row
 from beam_tfrecord.options.sources import CsvOptions
-from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.file_parts import incomplete
 from beam_tfrecord.sources.files import has_suffix
 from beam_tfrecord.sources.text_files import Text
-from beam_tfrecord.tables import repeated
 
 # Words that are null in a column of numbers, booleans, dates or times, but are ordinary text in a
 # text column.

@@ -11,12 +11,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
-from beam_tfrecord.duplicate_count import mark_content
+from beam_tfrecord.base.tables import not_found
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.feature import with_labels
+from beam_tfrecord.format.duplicate_count import mark_content
 from beam_tfrecord.images.decode import Transform
 from beam_tfrecord.options.sources import PictureOptions
+from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.sources.base import (
     UNIT_BYTES,
     Chunk,
@@ -46,7 +47,6 @@ from beam_tfrecord.sources.images.read import (
     in_order,
 )
 from beam_tfrecord.storage import absolute_path, is_remote
-from beam_tfrecord.tables import not_found
 
 # An example has at most 2 GiB.
 MAX_BYTES = 2**30

@@ -11,11 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin
+from beam_tfrecord.base.sizes import counted
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import LABELS_FILE
 from beam_tfrecord.images.formats import SUFFIXES
-from beam_tfrecord.sizes import counted
+from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, Origin
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
 from beam_tfrecord.sources.files import counts_text
 from beam_tfrecord.sources.images.labels import classes_of_option, is_line

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord import storage
-from beam_tfrecord.batch import MAX_VALUE_CHARS, Batch, Reject
+from beam_tfrecord.base.tables import not_found
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.images import Fault, Header, refused_in
 from beam_tfrecord.images.decode import Transform, check_decode, transformed
 from beam_tfrecord.images.formats import describe
-from beam_tfrecord.tables import not_found
+from beam_tfrecord.rows.batch import MAX_VALUE_CHARS, Batch, Reject
 
 CHECKS = ("header", "decode", "none")
 _FIELDS = {

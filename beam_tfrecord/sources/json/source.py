@@ -22,10 +22,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, MAX_VALUE_CHARS, Batch, Reject
 from beam_tfrecord.features.arrow_types import type_of_column
 from beam_tfrecord.features.convert_to_schema import NoConversion
 from beam_tfrecord.options.sources import JsonOptions
+from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, MAX_VALUE_CHARS, Batch, Reject
 from beam_tfrecord.sources.base import Chunk, Scan, Unit
 from beam_tfrecord.sources.json.parse import Fault, fault_of, misfit_of, parse_rows
 from beam_tfrecord.sources.json.text import LINES, JsonUnit, Lines, form_of, read_lines

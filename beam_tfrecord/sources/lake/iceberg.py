@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from beam_tfrecord.base.extras import require
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.extras import require
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.lake.table import DataFile, LakeTable, Snapshot, parse_time
 from beam_tfrecord.storage import is_remote, open_read, plain_path

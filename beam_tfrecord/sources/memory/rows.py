@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS
+from beam_tfrecord.base.sizes import counted
+from beam_tfrecord.base.tables import repeated
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.python_values import Misfit, as_row, column_of
-from beam_tfrecord.sizes import counted
-from beam_tfrecord.tables import repeated
+from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS
 
 FIRST_ROWS = 64
 NO_ROW = "there is no row: the input is empty, or an iterator that was read before"

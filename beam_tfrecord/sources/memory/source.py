@@ -21,7 +21,7 @@ import numpy as np
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.tensors import dtype_name, is_foreign
-from beam_tfrecord.hashes import file_hash
+from beam_tfrecord.format.hashes import file_hash
 from beam_tfrecord.sources.arrow import Arrow
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.sources.files import FileSource

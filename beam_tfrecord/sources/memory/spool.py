@@ -22,7 +22,7 @@ from beam_tfrecord.features.converting import cast_exactly
 from beam_tfrecord.features.feature import labels_of, with_labels
 from beam_tfrecord.features.python_values import Misfit, join
 from beam_tfrecord.features.tensors import TensorType, tensor_column
-from beam_tfrecord.hashes import file_hash
+from beam_tfrecord.format.hashes import file_hash
 from beam_tfrecord.sources.memory.rows import FIRST_ROWS, NO_ROW, check_distinct, next_rows
 
 FILE_NAME = "rows.arrow"

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import with_labels
 from beam_tfrecord.features.python_values import is_missing
+from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS
 from beam_tfrecord.sources.memory.rows import (
     NO_ROW,
     check_distinct,

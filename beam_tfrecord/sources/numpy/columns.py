@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from beam_tfrecord.base.sizes import counted
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.tensors import (
@@ -30,7 +31,6 @@ from beam_tfrecord.features.tensors import (
     repeated_shape,
     varying_storage,
 )
-from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.numpy.files import StoredArray
 
 # The units of time that both NumPy and Arrow have.

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from beam_tfrecord.base.tables import not_found
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.tensors import TensorType, join_tensor_types
 from beam_tfrecord.options.sources import NumpyOptions
@@ -28,7 +29,6 @@ from beam_tfrecord.sources.numpy.columns import (
 )
 from beam_tfrecord.sources.numpy.files import FAULTS, ArrayReader, StoredArray, stored_arrays
 from beam_tfrecord.sources.typed_files import OpenTable, Part, TypedFiles
-from beam_tfrecord.tables import not_found
 
 # Largest size of a batch in bytes, because rows of arrays can be large.
 BATCH_BYTES = 16 * 2**20

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.manifest import MANIFEST_NAME
+from beam_tfrecord.format.manifest import MANIFEST_NAME
+from beam_tfrecord.format.stage import StageManifest, is_stage, stage_files
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan
 from beam_tfrecord.sources.file_parts import changed
 from beam_tfrecord.sources.files import as_paths, list_files
 from beam_tfrecord.sources.parquet.footer import footer_of, int96_in, pruned_by, reader_of
 from beam_tfrecord.sources.parquet.int96 import check_int96
 from beam_tfrecord.sources.typed_files import Contents, OpenTable, TypedFiles, check_names
-from beam_tfrecord.stage import StageManifest, is_stage, stage_files
 from beam_tfrecord.storage import absolute_path, exists, is_directory
 
 SUFFIXES = (".parquet", ".pq")

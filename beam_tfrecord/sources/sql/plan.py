@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from beam_tfrecord.base.sizes import counted
+from beam_tfrecord.base.tables import not_found, repeated
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.options.sources import DatabaseOptions
-from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.sql.database import Column, Connection, Relation, Table, trimmed
-from beam_tfrecord.tables import not_found, repeated
 
 MAX_PARTITIONS = 1000
 # A partition is the unit of parallel reading, and is read again after a dropped connection.

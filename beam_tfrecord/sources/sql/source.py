@@ -15,11 +15,12 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin
+from beam_tfrecord.base.tables import listed
 from beam_tfrecord.errors import UsageError, did_you_mean
 from beam_tfrecord.features.arrow_types import type_of_column
 from beam_tfrecord.options import flag_of
 from beam_tfrecord.options.sources import DatabaseOptions
+from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, Origin
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, wanted_columns
 from beam_tfrecord.sources.files import FileSource, as_paths
 from beam_tfrecord.sources.sql import read as reading
@@ -27,7 +28,6 @@ from beam_tfrecord.sources.sql.database import ConnectionLost, Engine
 from beam_tfrecord.sources.sql.jdbc_java import jars_to_send
 from beam_tfrecord.sources.sql.plan import SqlPlan, make_plan
 from beam_tfrecord.sources.sql.secrets import split_password, store_password
-from beam_tfrecord.tables import listed
 
 # Module and class of each engine by URL scheme; a driver is loaded only if its engine is used.
 _ENGINES = {

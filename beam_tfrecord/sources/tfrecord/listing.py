@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.manifest import MANIFEST_NAME, Manifest, directory_of, manifest_path
+from beam_tfrecord.format.manifest import MANIFEST_NAME, Manifest, directory_of, manifest_path
+from beam_tfrecord.format.stage import format_at
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.files import has_suffix, list_files
-from beam_tfrecord.stage import format_at
 from beam_tfrecord.storage import absolute_path, is_directory, is_remote, list_names, read_small
 
 SUFFIXES = (".tfrecord", ".tfrecords")

@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from beam_tfrecord.base.tables import listed
 from beam_tfrecord.errors import SchemaConflict, UsageError
 from beam_tfrecord.features.arrow_types import decoded_type
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.manifest import Manifest
+from beam_tfrecord.format.manifest import Manifest
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.tfrecord.listing import ShardFile, is_empty_dataset
-from beam_tfrecord.tables import listed
 
 
 class Known(NamedTuple):

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.manifest import Manifest
+from beam_tfrecord.format.manifest import Manifest
 from beam_tfrecord.native.values import FAULT_REASONS
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.tfrecord import (

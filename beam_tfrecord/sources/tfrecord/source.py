@@ -11,11 +11,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, EXAMPLES_SCHEMA, Batch, Origin
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.hashes import xxh64_text
-from beam_tfrecord.layout import ONLY_SPLIT
-from beam_tfrecord.manifest import TRANSFORM_FN, Manifest
+from beam_tfrecord.format.hashes import xxh64_text
+from beam_tfrecord.format.layout import ONLY_SPLIT
+from beam_tfrecord.format.manifest import TRANSFORM_FN, Manifest
 from beam_tfrecord.native import XXH64
 from beam_tfrecord.options.sources import UnionOption
 from beam_tfrecord.records.examples import (
@@ -27,6 +26,7 @@ from beam_tfrecord.records.examples import (
 )
 from beam_tfrecord.records.framed import framed_batch
 from beam_tfrecord.records.tfrecord import RecordBlock
+from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, EXAMPLES_SCHEMA, Batch, Origin
 from beam_tfrecord.sources.base import MOST_NOTES, Chunk, InputFile, Scan, Source, Unit, altered
 from beam_tfrecord.sources.file_parts import sliced
 from beam_tfrecord.sources.files import FileSource, as_paths

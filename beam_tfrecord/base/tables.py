@@ -1,0 +1,136 @@
+"""Lays out names, values and small tables for people: as text for terminals, as HTML for notebooks.
+
+The HTML is a plain table without colours, so that it takes on the style of the notebook. All of its
+text is escaped, and names of columns come from files that anyone may have written.
+"""
+
+from __future__ import annotations
+
+import html
+import itertools
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from beam_tfrecord.base.sizes import counted, format_size
+from beam_tfrecord.errors import did_you_mean
+
+MAX_ROWS = 50
+_MAX_NAMES = 10
+_MAX_CHARACTERS = 60
+
+
+def printable(text: str) -> str:
+    """Return text on one line, with control characters escaped."""
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
+def cell(text: str) -> str:
+    """Return text on one line of at most 60 characters, with control characters escaped."""
+    line = printable(text)
+    return line if len(line) <= _MAX_CHARACTERS else line[: _MAX_CHARACTERS - 1] + "…"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first ten names, and the number of the others."""
+    more = len(names) - _MAX_NAMES
+    shown = ", ".join(map(cell, names[:_MAX_NAMES]))
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def repeated(names: Iterable[str]) -> list[str]:
+    """Return the names that occur more than once."""
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def not_found(
+    name: str, columns: Iterable[str], *, of: str | None = None, where: str = "the input"
+) -> str:
+    """Return the message that there is no column `name`, the most similar one, and ten."""
+    names = list(dict.fromkeys(columns))
+    hint = did_you_mean(name, names)
+    known = f"the columns are {listed(names)}" if names else "it has none"
+    named = f"column {name!r}" if of is None else f"column {name!r} of {of}"
+    return f"{named} is not in {where}: {hint and f'{hint} '}{known}"
+
+
+def text_table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Collection[int] = (),
+    max_rows: int | None = None,
+    max_width: int | None = None,
+) -> str:
+    """Return rows of cells as aligned columns."""
+    lines = [header, *rows[:max_rows]]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    if max_width is not None:
+        ends = itertools.accumulate(widths, lambda end, width: end + 2 + width)
+        fitting = max(1, sum(end <= max_width for end in ends))
+        lines, widths = [line[:fitting] for line in lines], widths[:fitting]
+    aligned = [
+        "  ".join(
+            text.rjust(width) if column in right else text.ljust(width)
+            for column, (text, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+    left_out = len(header) - len(widths)
+    columns = [f"… and {counted(left_out, 'more column')}"] if left_out else []
+    return "\n".join([*aligned, *columns, *rest_lines(rows, max_rows)])
+
+
+def html_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[int] = ()
+) -> str:
+    """Return the first 50 rows of cells as an HTML table, and the number of the others."""
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        sides = ("right" if column in right else "left" for column in range(len(cells)))
+        return "".join(
+            f'<{tag} style="text-align: {side}">{html.escape(text)}</{tag}>'
+            for side, text in zip(sides, cells, strict=True)
+        )
+
+    body = "".join(f"<tr>{line('td', cells)}</tr>" for cells in rows[:MAX_ROWS])
+    return (
+        f"<table><thead><tr>{line('th', header)}</tr></thead><tbody>{body}</tbody></table>"
+        + "".join(map(paragraph, rest_lines(rows, MAX_ROWS)))
+    )
+
+
+def paragraph(text: str) -> str:
+    """Return text as an HTML paragraph, escaped."""
+    return f"<p>{html.escape(text)}</p>"
+
+
+def rest_lines(rows: Sequence[Any], max_rows: int | None) -> list[str]:
+    """Return the line with the number of rows beyond `max_rows`, if there are any."""
+    more = len(rows[max_rows:]) if max_rows is not None else 0
+    return [f"… and {more:,} more"] if more else []
+
+
+def outline(value: Mapping[str, Any], *, depth: int = 0) -> Iterator[tuple[int, str, str]]:
+    """Yield depth, label and text of every key of nested mappings; a mapping's text is empty."""
+    for key, item in value.items():
+        label = key.replace("_", " ")
+        if isinstance(item, Mapping) and item:
+            yield depth, label, ""
+            yield from outline(item, depth=depth + 1)
+        else:
+            yield depth, label, _text(key, item)
+
+
+def _text(key: str, value: Any) -> str:
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return format_size(value) if key.endswith("bytes") else f"{value:,}"
+    if isinstance(value, list | tuple):
+        return ", ".join(_text(key, item) for item in value) or "none"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={_text(name, item)}" for name, item in value.items()) or "none"
+    return str(value)

@@ -1,0 +1,1 @@
+"""Judges datasets: `verify`, `repair`, `diff` and `show`."""

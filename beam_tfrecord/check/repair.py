@@ -1,0 +1,354 @@
+"""Repairs a damaged dataset: writes its intact records as a new dataset, and lists the losses."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from beam_tfrecord._version import __version__
+from beam_tfrecord.base.progress import Progress, adder, display_of
+from beam_tfrecord.base.sizes import counted
+from beam_tfrecord.check.salvage import LostBytes, record_stream, salvage
+from beam_tfrecord.check.verify import load_rejects
+from beam_tfrecord.errors import DataError, TargetExists, UsageError
+from beam_tfrecord.exchange.shard_writers import MASK64, Piece, PieceWriter
+from beam_tfrecord.features.feature_spec import schema_pbtxt
+from beam_tfrecord.format.hashes import data_hash, file_hash
+from beam_tfrecord.format.job_file import JOB_NAME, STORED_BYTES, STORED_HASHES, dump_job
+from beam_tfrecord.format.layout import ShardNames, shard_suffix
+from beam_tfrecord.format.manifest import MANIFEST_NAME, Manifest, Shard, Split, manifest_path
+from beam_tfrecord.format.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash, save_rejects
+from beam_tfrecord.records.index import INDEX_DIRECTORY, index_name
+from beam_tfrecord.storage import is_plain_name, is_remote, put, sync_directory
+from beam_tfrecord.work.faults import machine_faults
+
+_SCHEMA_FILES = ("schema.json", "schema.pbtxt")
+_DAMAGED = "damaged"
+
+
+@dataclasses.dataclass(frozen=True)
+class Lost:
+    """A loss in one file of the damaged dataset."""
+
+    path: str
+    start: int
+    stop: int
+    most_records: int
+    message: str
+
+    def __str__(self) -> str:
+        if not self.stop:
+            return f"{self.path}: {self.message}"
+        place = f"{self.path}: bytes {self.start:,} to {self.stop:,}"
+        return f"{place}: at most {counted(self.most_records, 'record')} lost"
+
+
+@dataclasses.dataclass(frozen=True)
+class Repair:
+    """The result of `repair`."""
+
+    manifest: Manifest
+    lost: tuple[Lost, ...]
+    lost_examples: Mapping[str, int]
+    has_all_examples: bool
+
+    @property
+    def is_whole(self) -> bool:
+        """True if nothing is missing and all records are in their old positions."""
+        return not self.lost
+
+    def __str__(self) -> str:
+        return "\n".join([*map(str, self.lost), self.summary])
+
+    @property
+    def summary(self) -> str:
+        """The numbers of written and of lost examples, in words."""
+        fewer = sum(self.lost_examples.values())
+        if self.has_all_examples:
+            lost = "no example lost"
+        elif fewer:
+            lost = f"at least {counted(fewer, 'example')} lost"
+        else:
+            lost = "more than the dataset originally had: some may be missing, others duplicated"
+        return f"wrote {counted(self.manifest.examples, 'intact example')}, {lost}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the losses and the number of examples as a JSON object."""
+        return {
+            "examples": self.manifest.examples,
+            "lost": [dataclasses.asdict(one) for one in self.lost],
+            "lost_examples": dict(self.lost_examples),
+            "has_all_examples": self.has_all_examples,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class _SalvagedShard:
+    """A shard whose hash no longer matches."""
+
+    shard: Shard
+    problem: str
+    bytes: int
+    found: int
+    duplicates: int
+    damage: Sequence[LostBytes]
+
+    def losses(self) -> list[Lost]:
+        """Return all losses that are certain or possible."""
+        path, examples = self.shard.path, self.shard.examples
+        if self.problem:
+            return [Lost(path, 0, 0, examples, self.problem)]
+        missing = examples - self.found
+        is_counted = missing > 0 and not self.duplicates and self._has_no_doubt()
+        most = missing if is_counted else examples
+        losses = [
+            Lost(path, part.start, part.stop, min(most, part.max_records), _DAMAGED)
+            for part in self.damage
+        ]
+        if not is_counted:
+            equal = f", {self.duplicates:,} of them equal to others" if self.duplicates else ""
+            message = (
+                f"found {self.found:,} of {counted(examples, 'record')}{equal}: they do not match "
+                "the shard's hash; some may be missing, duplicated, or bytes inside another "
+                "record's value"
+            )
+            losses.append(Lost(path, 0, 0, examples, message))
+        elif (elsewhere := missing - sum(one.most_records for one in losses)) > 0:
+            where = " at an unknown position"
+            if self.bytes < self.shard.bytes:
+                where = f": the data ends at byte {self.bytes:,} of {self.shard.bytes:,}"
+            message = f"{counted(elsewhere, 'record')} lost{where}"
+            losses.append(Lost(path, 0, 0, elsewhere, message))
+        return losses
+
+    def _has_no_doubt(self) -> bool:
+        """Return whether no part of a damaged value can be among the records that were found.
+
+        It would end before the checksum of its own record, so bytes are lost behind it, too.
+        """
+        if all(part.is_framed for part in self.damage):
+            return True
+        (first, *others) = self.damage
+        return not others and (self.bytes == self.shard.bytes or first.stop == self.bytes)
+
+    @property
+    def min_lost(self) -> int:
+        """`examples - found`, or 1 if these are equal, since the hash differs.
+
+        It is negative if more records were found than were written.
+        """
+        return (self.shard.examples - self.found) or 1
+
+
+def repair(
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    progress: Progress | bool | None = None,
+) -> Repair:
+    """Write the intact records of a dataset as a new one, split by split in the same order.
+
+    A record with correct checksums is intact. Values may hold framed records, too: where the length
+    of a damaged record is damaged, those inside of its value come out as records. So do records of
+    blocks that were written twice or to a wrong position. The result says so, since the hashes in
+    the manifest show that they are not the records that were written. Nothing after the damage of a
+    gzip stream can be read.
+
+    The new dataset has the schema and settings of the old one. If it differs from the old one, it
+    has no fingerprint, so that `write` never mistakes it for its own output. ``job.json`` lists the
+    losses.
+
+    Args:
+        path: Path of the dataset's directory, its manifest, or its file prefix.
+        output: Path of a directory that does not exist or is empty.
+        progress: True shows a progress bar, and a `Progress` is updated; None shows nothing.
+
+    Returns:
+        The new manifest and the losses.
+
+    Raises:
+        UsageError: There is no dataset, the output is inside the dataset, or either is remote.
+        TargetExists: The output is not empty.
+        DataError: The manifest is damaged, so that the contents of the dataset are unknown.
+        StorageError: The disk is full, or a file cannot be read or written.
+    """
+    for place in (path, output):
+        if is_remote(place):
+            raise UsageError(
+                f"{os.fspath(place)!r} is remote: copy the dataset to a local directory, "
+                "repair it there, and copy the result back"
+            )
+    file = manifest_path(path)
+    manifest = Manifest.load(path)
+    source = os.path.dirname(os.path.abspath(file))
+    target = os.path.abspath(os.fspath(output))
+    _check_output(source, target)
+    os.makedirs(target, exist_ok=True)
+    prefix = os.path.basename(file).removesuffix(MANIFEST_NAME)
+    new_file = os.path.join(target, MANIFEST_NAME)
+    with display_of(progress) as display, machine_faults(new_file):
+        advance = adder(display, "repairing", manifest.bytes)
+        repaired = _Repairer(manifest, source, target, prefix, advance).run()
+        sync_directory(target)
+        put(new_file, repaired.manifest.dumps().encode())
+        sync_directory(target)
+    return repaired
+
+
+def _check_output(source: str, target: str) -> None:
+    real_source, real_target = os.path.realpath(source), os.path.realpath(target)
+    if os.path.commonpath([real_source, real_target]) == real_source:
+        raise UsageError(
+            f"output {target!r} is inside the dataset that is to be repaired: "
+            "choose a directory outside of it"
+        )
+    if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
+        raise TargetExists(f"output {target!r} is not empty: choose another directory")
+
+
+@dataclasses.dataclass
+class _Repairer:
+    """Writes all files of a repaired dataset except its manifest, and collects the losses."""
+
+    old: Manifest
+    source: str
+    target: str
+    prefix: str
+    advance: Callable[[int], None]
+    lost: list[Lost] = dataclasses.field(default_factory=list)
+    salvaged: list[_SalvagedShard] = dataclasses.field(default_factory=list)
+
+    def run(self) -> Repair:
+        """Write the files, and return the result with the new manifest."""
+        pieces: dict[str, Piece] = {}
+        splits = {}
+        for name, split in self.old.splits.items():
+            named = self._named(list(self._pieces(name, split.shards)))
+            pieces |= named
+            shards = (Shard(p, one.examples, one.bytes, one.xxh64) for p, one in named.items())
+            splits[name] = Split(tuple(shards))
+        content = f"{sum(piece.content for piece in pieces.values()) & MASK64:016x}"
+        examples = sum(piece.examples for piece in pieces.values())
+        has_all = not self.salvaged or (examples, content) == (self.old.examples, self.old.content)
+        for one in self.salvaged:
+            message = "no record is lost, but some are not in their original position"
+            self.lost += [Lost(one.shard.path, 0, 0, 0, message)] if has_all else one.losses()
+        fewer = {one.shard.path: one.min_lost for one in self.salvaged if one.min_lost > 0}
+        rejects, hashes_of_rejects = self._rejects()
+        sidecars = self._sidecars()
+        sidecars |= {
+            index_name(name): one.index_xxh64 for name, one in pieces.items() if one.index_xxh64
+        }
+        schema = self.old.schema.without_observed() if self.lost else self.old.schema
+        for name, text in zip(_SCHEMA_FILES, (schema.dumps(), schema_pbtxt(schema)), strict=True):
+            sidecars[name] = self._put(name, text.encode())
+        manifest = dataclasses.replace(
+            self.old,
+            fingerprint="" if self.lost else self.old.fingerprint,
+            content=content,
+            schema=schema,
+            rejects=rejects,
+            sidecars=sidecars,
+            splits=splits,
+        )
+        repaired = Repair(manifest, tuple(self.lost), {} if has_all else fewer, has_all)
+        hashes = {path: one.stored_xxh64 for path, one in pieces.items() if one.stored_xxh64}
+        job = {
+            "repaired": repaired.to_json(),
+            "beam_tfrecord": __version__,
+            STORED_BYTES: {path: piece.stored_bytes for path, piece in pieces.items()},
+            STORED_HASHES: hashes | hashes_of_rejects,
+        }
+        self._put(JOB_NAME, dump_job(job).encode())
+        return repaired
+
+    def _pieces(self, split: str, shards: Sequence[Shard]) -> Iterator[Piece]:
+        """Write the intact records of each shard to a new file; yield those that are not empty."""
+        for number, shard in enumerate(shards):
+            path = os.path.join(self.source, shard.path)
+            problem = "" if os.path.isfile(path) else "the file is missing"
+            if problem and os.path.exists(path):
+                problem = "it is not a regular file"
+            writer = PieceWriter(self.target, split, (number,), self.old.compression)
+            damage: list[LostBytes] = []
+            read_bytes = 0
+            hashes = [np.empty(0, np.uint64)]
+            try:
+                if not problem:
+                    with record_stream(path, shard, self.old.compression, self.target) as data:
+                        read_bytes = len(data)
+                        for part in salvage(data):
+                            if isinstance(part, LostBytes):
+                                damage.append(part)
+                            else:
+                                hashes.append(writer.write(part.data, part.starts))
+                piece = writer.close()
+            except BaseException:
+                writer.abort()
+                raise
+            if piece.xxh64 != shard.xxh64:
+                duplicates = piece.examples - len(np.unique(np.concatenate(hashes)))
+                self.salvaged.append(
+                    _SalvagedShard(shard, problem, read_bytes, piece.examples, duplicates, damage)
+                )
+            self.advance(shard.bytes)
+            if piece.examples:
+                yield piece
+            else:
+                os.remove(piece.path)
+                if piece.index_xxh64:
+                    os.remove(piece.index_path)
+
+    def _named(self, pieces: Sequence[Piece]) -> dict[str, Piece]:
+        """Rename the new shards of a split to their final names, numbered without gaps."""
+        names = ShardNames(shard_suffix(self.old.compression))
+        named = {names(p.split, i, len(pieces)): p for i, p in enumerate(pieces)}
+        for name, piece in named.items():
+            os.replace(piece.path, os.path.join(self.target, name))
+            if piece.index_xxh64:
+                os.makedirs(os.path.join(self.target, INDEX_DIRECTORY), exist_ok=True)
+                os.replace(piece.index_path, os.path.join(self.target, index_name(name)))
+        return named
+
+    def _rejects(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """Copy the file of rejected rows if it is intact, or add a loss."""
+        known = self.old.rejects
+        if known.get("rows"):
+            name = self.prefix + REJECTS_FILE
+            try:
+                table = load_rejects(os.path.join(self.source, name))
+                if rejects_hash(table) == known.get("xxh64"):
+                    path = os.path.join(self.target, REJECTS_FILE)
+                    os.makedirs(os.path.dirname(path))
+                    return dict(known), {REJECTS_FILE: save_rejects(table, path)}
+            except (OSError, DataError):
+                pass
+            self.lost.append(Lost(name, 0, 0, 0, "the file of rejects is damaged"))
+        return {"rows": 0, "xxh64": rejects_hash(REJECTS_SCHEMA.empty_table())}, {}
+
+    def _sidecars(self) -> dict[str, str]:
+        """Copy intact sidecars but schema and indexes; add damaged ones to `lost`."""
+        copied = {}
+        for old_name, digest in self.old.sidecars.items():
+            name = old_name.removeprefix(self.prefix)
+            # These are made anew.
+            if name in _SCHEMA_FILES or name.startswith(INDEX_DIRECTORY):
+                continue
+            path = os.path.join(self.source, old_name)
+            # A name from a damaged manifest must not lead out of the new directory.
+            if is_plain_name(name) and os.path.isfile(path) and file_hash(path) == digest:
+                with open(path, "rb") as file:
+                    copied[name] = self._put(name, file.read())
+            else:
+                self.lost.append(Lost(old_name, 0, 0, 0, "the file is missing or damaged"))
+        return copied
+
+    def _put(self, name: str, data: bytes) -> str:
+        path = os.path.join(self.target, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        put(path, data)
+        return data_hash(data)

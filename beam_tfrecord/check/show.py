@@ -1,0 +1,423 @@
+"""Shows a dataset: a summary, its first rows and counts of values, as JSON and as text."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import itertools
+import json
+import math
+import os
+import shlex
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from beam_tfrecord.base.sizes import counted, format_size
+from beam_tfrecord.base.tables import cell, listed, printable, text_table
+from beam_tfrecord.base.type_checks import has_type
+from beam_tfrecord.dataset.load import Dataset, load
+from beam_tfrecord.dataset.record_files import RecordFiles
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.arrow_types import (
+    shape_text,
+    type_from_json,
+    type_text,
+)
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.tensors import TensorType
+from beam_tfrecord.format.job_file import JOB_NAME, SETTINGS, STORED_BYTES, read_job
+from beam_tfrecord.format.manifest import beside_manifest
+from beam_tfrecord.format.rejects import REJECTS_FILE, SCHEMA_WITHOUT_ADDRESS
+from beam_tfrecord.images import Fault
+from beam_tfrecord.images.formats import describe
+from beam_tfrecord.loading.values import python_values
+from beam_tfrecord.storage import shown_path
+
+MAX_COUNTED_VALUES = 1000
+_CELL_CHARACTERS = 30
+_ARRAY_VALUES = 4
+# Flags that choose rows of the input.
+_CHOOSING = ("--filter", "--where", "--sample", "--sample-seed", "--limit")
+_EMPTY = {None: "(missing)", "": "(empty)"}
+
+
+def show(path: str | os.PathLike[str], *, counts: str | None = None) -> dict[str, Any]:
+    """Return a summary of a dataset as a JSON object; no row is read, unless for `counts`."""
+    dataset = load(path)
+    manifest = dataset.manifest
+    # Files that no manifest describes have neither of both, and no job.json.
+    job = _job_of(path) if manifest.fingerprint or manifest.sidecars else {}
+    out: dict[str, Any] = {
+        "path": shown_path(os.fspath(path)),
+        "source": manifest.source,
+        "settings": job[SETTINGS] if has_type(job.get(SETTINGS), dict[str, str]) else {},
+        "examples": manifest.examples,
+        "bytes": manifest.bytes,
+        "stored_bytes": _stored_bytes(dataset, job),
+        "order": manifest.order,
+        "seed": manifest.seed,
+        "compression": manifest.compression,
+        "content": manifest.content,
+        "rejected_rows": manifest.rejects.get("rows", 0),
+        "rejects": _rejects_directory(path) if manifest.rejects.get("rows") else None,
+        "splits": {
+            name: {
+                "examples": split.examples,
+                "bytes": split.bytes,
+                "shards": len(split.shards),
+                "largest_shard_bytes": max((shard.bytes for shard in split.shards), default=0),
+            }
+            for name, split in manifest.splits.items()
+        },
+        "features": [_feature(feature, manifest.examples) for feature in manifest.schema.features],
+    }
+    if counts is not None:
+        out["counts"] = {"column": counts, "splits": count_values(path, counts)}
+    return out
+
+
+def _rejects_directory(path: str | os.PathLike[str]) -> str:
+    return os.path.dirname(beside_manifest(path, REJECTS_FILE))
+
+
+def _job_of(path: str | os.PathLike[str]) -> dict[str, Any]:
+    try:
+        return read_job(beside_manifest(path, JOB_NAME))
+    except OSError:
+        return {}
+
+
+def _stored_bytes(dataset: Dataset, job: Mapping[str, Any]) -> int | None:
+    """Return the size of the TFRecord files on disk; None if it is not known or there are none."""
+    if not isinstance(dataset.files, RecordFiles):
+        return None
+    if not dataset.manifest.compression:
+        return dataset.manifest.bytes
+    stored: Any = job.get(STORED_BYTES)
+    return sum(stored.values()) if has_type(stored, dict[str, int]) else None
+
+
+def _feature(feature: Feature, examples: int) -> dict[str, Any]:
+    out: dict[str, Any] = feature.to_json()
+    if (missing := out.get("missing")) is not None:
+        out["null_share"] = missing / examples if examples else 0.0
+    for bound in ("min", "max"):
+        if bound in out and pa.types.is_temporal(feature.type):
+            # The schema's statistics have times as integers in the unit of their type.
+            storage = pa.int32() if feature.type.bit_width == 32 else pa.int64()
+            time = pa.array([int(out[bound])], storage).view(feature.type)
+            out[bound] = json_value(python_values(time)[0])
+    return out
+
+
+def count_values(path: str | os.PathLike[str], column: str) -> dict[str, list[dict[str, Any]]]:
+    """Count the different values of a column in every split, the most frequent value first."""
+    out = {}
+    for split in load(path).splits:
+        seen: Counter[str] = Counter()
+        values: dict[str, Any] = {}
+        for batch in load(path, split=split, columns=[column]).batches():
+            for value, count in _counted(batch.column(0)):
+                text = json_text(value)
+                seen[text] += count
+                values.setdefault(text, value)
+            if len(seen) > MAX_COUNTED_VALUES:
+                raise UsageError(
+                    f"column {column!r} has more than {MAX_COUNTED_VALUES:,} values: "
+                    "count one with fewer"
+                )
+        out[split] = [
+            {"value": json_value(values[text]), "count": count}
+            for text, count in sorted(seen.items(), key=lambda item: (-item[1], item[0]))
+        ]
+    return out
+
+
+def _counted(array: pa.Array) -> Iterator[tuple[Any, int]]:
+    if pa.types.is_nested(array.type) or isinstance(array.type, TensorType):
+        raise UsageError(f"values of type {array.type} cannot be counted: choose a plain column")
+    pairs = array.value_counts()
+    yield from zip(python_values(pairs.field(0)), pairs.field(1).to_pylist(), strict=True)
+
+
+def head(
+    path: str | os.PathLike[str], n: int = 10, *, split: str | None = None
+) -> list[dict[str, Any]]:
+    """Return the first `n` rows of a dataset, or of one split, as dicts of Python values."""
+    return list(itertools.islice(load(path, split=split).rows(), n))
+
+
+def json_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield every row as one line of JSON; see `json_value`."""
+    return map(json_text, rows)
+
+
+def render_show(shown: Mapping[str, Any]) -> str:
+    """Return the result of `show` as text for users."""
+    size, stored = format_size(shown["bytes"]), shown["stored_bytes"]
+    if shown["compression"]:
+        size = f"{'?' if stored is None else format_size(stored)} compressed from {size}"
+    elif stored is None:
+        size = f"about {size} as TFRecord files"
+    kinds = [_order(shown), shown["compression"].lower()]
+    lines = [
+        f"{shown['path']}: {counted(shown['examples'], 'example')}, {size} "
+        f"({', '.join(filter(None, kinds))})"
+    ]
+    if shown["source"] is not None:
+        lines.append(f"from {_source(shown['source'])}")
+    settings = shown["settings"]
+    if chosen := [
+        f"{flag} {shlex.quote(cell(settings[flag]))}" for flag in _CHOOSING if flag in settings
+    ]:
+        lines.append(f"rows chosen by {' '.join(chosen)}")
+    parts = ["\n".join(lines)]
+    if shown["rejected_rows"]:
+        command = f"beam-tfrecord head {shlex.quote(shown['rejects'])}"
+        rejected = counted(shown["rejected_rows"], "row")
+        parts.append(f"rejected: {rejected} (for the reasons, run {command})")
+    splits = [
+        (
+            name,
+            f"{of['examples']:,}",
+            _share(of["examples"] / max(1, shown["examples"])),
+            f"{of['shards']:,}",
+            format_size(of["bytes"]),
+        )
+        for name, of in shown["splits"].items()
+    ]
+    if splits:
+        size_name = "uncompressed" if shown["compression"] else "size"
+        columns = ("split", "examples", "share", "shards", size_name)
+        parts.append(text_table(columns, splits, right=(1, 2, 3, 4)))
+    if shown["features"]:
+        parts.append(render_features(shown["features"]))
+    if "counts" in shown:
+        parts.append(_render_counts(shown["counts"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def render_input(found: Mapping[str, Any]) -> str:
+    """Return what is known of an input before it is written, as text for users."""
+    sizes = [counted(found["examples"], "row")] if found["examples"] is not None else []
+    sizes += [format_size(found["bytes"])] if found["bytes"] else []
+    sizes += [counted(found["files"], "file")] if found["files"] > 1 else []
+    title = f"{found['path']}: {', '.join([found['kind'], *sizes])}"
+    return f"{title}\n\n{render_features(found['features'])}"
+
+
+def render_features(features: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table of features; columns of statistics that none has are left out."""
+    rows = [
+        (
+            cell(of["name"]),
+            type_text(type_from_json(of["type"])),
+            _share(of.get("null_share")),
+            _cell(of.get("min")),
+            _cell(of.get("max")),
+            _notes(of),
+        )
+        for of in features
+    ]
+    header = ("feature", "type", "null", "min", "max", "")
+    # Stages, Parquet files, repaired datasets and other input have no statistics.
+    used = [at for at in range(len(header)) if at < 2 or any(row[at] for row in rows)]
+    table = [[row[at] for at in used] for row in (header, *rows)]
+    right = [column for column, at in enumerate(used) if 2 <= at <= 4]
+    return text_table(table[0], table[1:], right=right)
+
+
+def _source(source: Mapping[str, Any]) -> str:
+    """Return the kind of the input, the version of a table, and its only file or their number."""
+    files = source.get("files", [])
+    # A pack of many small files is one entry. Anyone may have written the manifest.
+    counts = [file.get("files", 1) for file in files]
+    number = sum(counts) if has_type(counts, list[int]) else 0
+    names = cell(str(files[0].get("path"))) if number == 1 else counted(number, "file")
+    parts = [names] if number else []
+    table: Any = source.get("snapshot")
+    if has_type(table, dict[str, Any]):
+        version, name = (cell(str(table.get(key))) for key in ("version", "table"))
+        parts.insert(0, f"version {version} of {name}")
+    return f"{source.get('kind')}: {', '.join(parts)}" if parts else str(source.get("kind"))
+
+
+def _order(shown: Mapping[str, Any]) -> str:
+    return f"shuffled, seed {shown['seed']}" if shown["order"] == "shuffled" else "in input order"
+
+
+def _render_counts(counts: Mapping[str, Any]) -> str:
+    splits = counts["splits"]
+    by_value: dict[str, dict[str, int]] = {}
+    for split, values in splits.items():
+        for item in values:
+            text = _cell(item["value"]) or _EMPTY.get(item["value"], "(blank)")
+            by_value.setdefault(text, {})[split] = item["count"]
+    rows = [
+        (value, *(f"{of.get(split, 0):,}" for split in splits)) for value, of in by_value.items()
+    ]
+    return text_table((counts["column"], *splits), rows, right=range(1, len(splits) + 1))
+
+
+def _share(share: float | None) -> str:
+    if not share:
+        return "" if share is None else "0%"
+    return f"{share:.1%}" if share >= 0.001 else "<0.1%"
+
+
+def _notes(feature: Mapping[str, Any]) -> str:
+    notes = []
+    if feature.get("labels"):
+        notes.append(f"classes {listed(feature['labels'])}")
+    if feature.get("dtype"):
+        notes.append(f"{feature['dtype']} in NumPy")
+    if feature.get("store"):
+        notes.append(f"stored as {feature['store']}")
+    if "default" in feature:
+        notes.append(f"default {_cell(feature['default'])}")
+    if "fill" in feature:
+        notes.append(f"nulls in lists are {_cell(feature['fill'])}")
+    if feature.get("nan"):
+        notes.append(f"{feature['nan']:,} NaN")
+    if feature.get("null_structs"):
+        notes.append(f"{feature['null_structs']:,} structs of nulls")
+    if "loss" in feature:
+        error = feature["loss"]["max_relative_error"]
+        to = "" if feature.get("store") else " to float32"
+        notes.append(f"rounded{to}, relative error ≤ {error:.1e}")
+    return ", ".join(notes)
+
+
+def _cell(value: Any) -> str:
+    """Return a value as text of at most 30 characters, on one line; empty for None."""
+    text = "" if value is None else printable(" ".join(_text(value).split()))
+    return text if len(text) <= _CELL_CHARACTERS else text[: _CELL_CHARACTERS - 1] + "…"
+
+
+def _text(value: Any) -> str:
+    """Return a value as text for people; what would be cut anyway is left out."""
+    if isinstance(value, float):
+        return _float_text(value)
+    if isinstance(value, bytes):
+        return _bytes_text(value)
+    if isinstance(value, np.ndarray) and value.size > _ARRAY_VALUES:
+        return f"<{value.dtype}{shape_text(value.shape)}>"
+    if isinstance(value, Mapping):
+        items = itertools.islice(value.items(), _CELL_CHARACTERS)
+        return "{" + ", ".join(f"{key}: {_text(item)}" for key, item in items) + "}"
+    if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim):
+        return "[" + ", ".join(map(_text, value[:_CELL_CHARACTERS])) + "]"
+    found = json_value(value)
+    return found if isinstance(found, str) else json.dumps(found)
+
+
+def _float_text(value: float) -> str:
+    """Return the shortest text of a number that is a float32, as stored ones are, or a float64."""
+    with np.errstate(over="ignore"):
+        single = np.float32(value)
+    # NumPy would compare as float32.
+    return str(single if float(single) == value else float(value)).removesuffix(".0")
+
+
+def _bytes_text(value: bytes) -> str:
+    """Return bytes as text if they are UTF-8, else the size of the image, or of the bytes."""
+    if isinstance(text := json_value(value), str):
+        return text
+    try:
+        image = describe(value, check_end=False)
+    except Fault:
+        return f"<{format_size(len(value))}>"
+    return f"<{image.format.upper()} {image.width}x{image.height}>"
+
+
+def render_rows(rows: Sequence[Mapping[str, Any]], *, max_width: int | None = None) -> str:
+    """Return rows as a text table for users; a missing value is an empty cell.
+
+    A table would cut the messages of rejects, which name address, column and value: these are a
+    line each.
+    """
+    if not rows:
+        return ""
+    header = tuple(rows[0])
+    if not header:
+        return f"{counted(len(rows), 'row')} without columns\n"
+    if set(header) >= set(SCHEMA_WITHOUT_ADDRESS.names):
+        return "".join(f"{row['message']}\n" for row in rows)
+    cells = [tuple(_cell(row[name]) for name in header) for row in rows]
+    numbers = [
+        column
+        for column, name in enumerate(header)
+        if all(isinstance(row[name], int | float | None) for row in rows)
+    ]
+    return text_table(tuple(map(cell, header)), cells, right=numbers, max_width=max_width)
+
+
+_MICROSECONDS = 1_000_000
+
+
+def json_text(value: Any) -> str:
+    """Return a value of a row as one line of valid JSON; see `json_value`."""
+    return json.dumps(json_value(value), ensure_ascii=False, allow_nan=False)
+
+
+def json_value(value: Any) -> Any:
+    """Return a value of a row as a JSON value.
+
+    * Bytes become text if they are UTF-8, else ``{"b64": …}`` in base64.
+    * Dates, times and durations (``PT1.5S``) become text in ISO 8601.
+    * Decimals, UUIDs and complex numbers become text.
+    * NaN and the infinities, which JSON does not have, become the texts ``NaN``, ``Infinity`` and
+      ``-Infinity`` as in protobuf's JSON. Null always means a missing value.
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        # json.dumps returns these three names, which as bare literals are not valid JSON.
+        return value if math.isfinite(value) else json.dumps(float(value))
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            return {"b64": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, Mapping):
+        return {str(key): json_value(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray) and not value.ndim:
+        return json_value(value[()])
+    if isinstance(value, list | tuple | np.ndarray):
+        return [json_value(item) for item in value]
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, datetime.timedelta):
+        microseconds = value // datetime.timedelta(microseconds=1)
+        return _duration(microseconds, _MICROSECONDS)
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, np.timedelta64):
+        unit, step = np.datetime_data(value.dtype)
+        per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}.get(unit)
+        if per_second is None or np.isnat(value):
+            return str(value)
+        return _duration(int(value.astype(np.int64)) * step, per_second)
+    if isinstance(value, np.datetime64 | decimal.Decimal | uuid.UUID | complex):
+        return str(value)
+    if isinstance(value, np.generic):
+        # Numbers of ml_dtypes, such as bfloat16, have no Python type of their own.
+        item = value.item()
+        return json_value(float(item) if isinstance(item, np.generic) else item)
+    raise TypeError(f"a value of type {type(value).__name__} has no form in JSON")
+
+
+def _duration(count: int, per_second: int) -> str:
+    """Return the exact ISO 8601 text of a duration of `count` / `per_second` seconds."""
+    sign = "-" if count < 0 else ""
+    seconds, part = divmod(abs(count), per_second)
+    digits = f"{part:0{len(str(per_second)) - 1}d}".rstrip("0") if part else ""
+    return f"{sign}PT{seconds}{'.' if digits else ''}{digits}S"

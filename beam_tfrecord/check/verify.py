@@ -1,0 +1,454 @@
+"""Checks the files of a dataset, or of the output of ``extract``, against its manifest.
+
+A stage is the output of `extract`: a directory of Parquet files. The manifest (``manifest.json``)
+lists the files with their counts, sizes and hashes. Each disagreement is a fault.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from beam_tfrecord import native
+from beam_tfrecord.base.progress import Progress, adder, display_of
+from beam_tfrecord.base.sizes import counted
+from beam_tfrecord.check.verification import Fault, Verification
+from beam_tfrecord.check.verify_examples import DuplicateFinder, SchemaFit, SplitChecker
+from beam_tfrecord.dataset.foreign import is_foreign, verify_foreign
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.format.hashes import data_hash, file_hash
+from beam_tfrecord.format.job_file import JOB_NAME, STORED_HASHES, load_job
+from beam_tfrecord.format.manifest import (
+    BY_BYTES,
+    MANIFEST_NAME,
+    Manifest,
+    Shard,
+    directory_of,
+    manifest_path,
+)
+from beam_tfrecord.format.places import purpose_seed
+from beam_tfrecord.format.rejects import KNOWN_SCHEMAS, REJECTS_FILE, rejects_hash
+from beam_tfrecord.format.stage import StageFile, StageManifest, is_stage
+from beam_tfrecord.records.tfrecord import RecordBlock, RecordFault, read_blocks
+from beam_tfrecord.storage import (
+    absolute_path,
+    exists,
+    file_size,
+    list_names,
+    open_read,
+    read_bytes,
+    read_small,
+)
+
+__all__ = ["Fault", "Verification", "verify"]
+
+_CONTENT_BITS = 64
+_DUPLICATES_SHOWN = 10
+_FAULTS_A_SHARD = 100
+# Large enough that threads seldom wait for each other, small enough for the shared cache.
+_BLOCK_BYTES = 2**22
+
+SCHEMA_FILE = "schema.json"
+# Sidecars with these suffixes are small enough to be read at once.
+_TEXTS = (".json", ".pbtxt")
+_SHARD_LIKE = re.compile(r"[^._].*-\d+-of-\d+\.tfrecord(\.gz)?")
+
+
+def verify(
+    path: str | os.PathLike[str],
+    *,
+    threads: int | None = None,
+    progress: Progress | bool | None = None,
+) -> Verification:
+    """Check a dataset, or a stage: every CRC, count, size and hash, the schema, and stray files.
+
+    If the bytes of an example or its group columns decide its split, the split is checked too: of
+    every example in shards of up to 4 MiB, of one in 16 in larger shards.
+
+    Every shard is read once; only if splits are wrong are shards read again to locate the examples.
+    Several shards are read at a time, and memory is a few blocks per thread.
+
+    Equal examples in several splits are faults if the bytes decide the split, and a note otherwise.
+    This check needs 8 bytes for each example outside of the largest split. If there are more than
+    64 million such examples, it covers a fixed fraction of them.
+
+    TFRecord files of other programs have no manifest: every CRC is checked, that each record is a
+    tf.train.Example, and that each feature has one kind. A note says what cannot be checked.
+
+    Args:
+        path: Path of the dataset's directory, its manifest, or its file prefix; or of TFRecord
+            files of other programs.
+        threads: Number of shards to read at a time; None means the number of cores.
+        progress: True shows a progress bar, and a `Progress` is updated; None shows nothing.
+
+    Returns:
+        The faults and the numbers of what was read. A damaged manifest is a fault, too.
+
+    Raises:
+        UsageError: There is no dataset at `path`.
+    """
+    with display_of(progress) as display:
+        if is_foreign(path):
+            return verify_foreign(path, threads, display)
+        return _verify_stage(path, display) if is_stage(path) else _verify(path, threads, display)
+
+
+def _verify(
+    path: str | os.PathLike[str], threads: int | None, progress: Progress | None
+) -> Verification:
+    file = manifest_path(path)
+    name = os.path.basename(file)
+    try:
+        manifest = Manifest.load(path)
+    except DataError as error:
+        return _bad_manifest(file, error)
+    checker = _ShardChecker(directory_of(file), manifest, progress)
+    checked = checker.check_all(threads)
+    faults = [fault for one in checked for fault in one.faults]
+    shared = checker.duplicates.shared()
+    if not faults:
+        # A damaged shard also changes the totals; reporting these would repeat its faults.
+        content = f"{sum(one.content for one in checked) % 2**_CONTENT_BITS:016x}"
+        if content != manifest.content:
+            message = f"the hash of all examples is {content}, not {manifest.content}"
+            faults.append(Fault(name, "content", message))
+        faults += _schema_faults(name, manifest, checker.fit.unseen())
+        if not len(shared):
+            faults += checker.split_faults()
+    others = _OtherFiles(file, manifest)
+    notes = list(others.notes())
+    if len(shared) and manifest.split_by == BY_BYTES:
+        faults += checker.duplicate_faults(shared)
+    elif len(shared):
+        sample_every = checker.duplicates.sample_every
+        part = f" (among one in {sample_every} examples)" if sample_every > 1 else ""
+        notes.append(f"{len(shared):,} distinct examples{part} are in more than one split")
+    return Verification(
+        faults=(*others.faults(), *faults),
+        shards=len(checked),
+        examples=sum(one.examples for one in checked),
+        bytes=sum(one.bytes for one in checked),
+        notes=tuple(notes),
+    )
+
+
+def _bad_manifest(file: str, error: DataError) -> Verification:
+    """Return the only fault of a dataset or stage whose manifest cannot be read."""
+    message = str(error).replace(file, "the file", 1)
+    return Verification((Fault(os.path.basename(file), "", message),))
+
+
+def _schema_faults(name: str, manifest: Manifest, unseen: Sequence[str]) -> Iterator[Fault]:
+    """Yield the faults of the schema's statistics."""
+    for column in unseen:
+        observed = manifest.schema[column].observed
+        if observed is not None and (having := manifest.examples - observed.missing):
+            message = f"no example has it, but the schema says that {having:,} do"
+            yield Fault(name, f"column {column!r}", message)
+    described = [feature.observed is not None for feature in manifest.schema.features]
+    if any(described) and not all(described):
+        column = manifest.schema.names[described.index(False)]
+        message = "the schema lacks what was seen when it was written"
+        yield Fault(name, f"column {column!r}", message)
+
+
+@dataclasses.dataclass(frozen=True)
+class _CheckedShard:
+    """The result for one shard: faults, intact examples, bytes, and the sum of their hashes."""
+
+    faults: Sequence[Fault]
+    examples: int
+    bytes: int
+    content: int
+
+
+class _ShardChecker:
+    """Reads shards and checks their records; thread-safe."""
+
+    def __init__(self, directory: str, manifest: Manifest, progress: Progress | None) -> None:
+        self.fit = SchemaFit(manifest.schema, manifest.examples)
+        self.duplicates = DuplicateFinder(manifest)
+        self._splits = SplitChecker(manifest)
+        self._directory = directory
+        self._manifest = manifest
+        self._seed = purpose_seed(0, "content")
+        self._advance = adder(progress, "verifying", manifest.bytes)
+
+    def check_all(self, threads: int | None) -> list[_CheckedShard]:
+        """Return the result for every shard, in the order of the manifest."""
+        # `DuplicateFinder` needs the smaller splits first, to look up the largest one in them.
+        splits = self._manifest.splits
+        order = sorted(splits, key=lambda name: name == self.duplicates.largest)
+        shards = [shard for name in order for shard in splits[name].shards]
+        with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+            results = pool.map(self._check, shards)
+            by_path = {shard.path: one for shard, one in zip(shards, results, strict=True)}
+        return [by_path[shard.path] for shard in self._manifest.shards]
+
+    def _blocks(
+        self, shard: Shard, on_fault: Callable[[RecordFault], None] = lambda _: None
+    ) -> Iterator[RecordBlock]:
+        return read_blocks(
+            os.path.join(self._directory, shard.path),
+            compression=self._manifest.compression,
+            block_bytes=_BLOCK_BYTES,
+            on_fault=on_fault,
+            is_once=True,
+        )
+
+    def _hashes(self, block: RecordBlock) -> npt.NDArray[np.uint64]:
+        return native.hash_records(block.data, block.starts, self._seed)
+
+    def _check(self, shard: Shard) -> _CheckedShard:
+        """Read a shard and compare its records and totals with the manifest."""
+        faults: list[Fault] = []
+        stream_hash = native.XXH64(0)
+        examples = nbytes = content = 0
+        observe_split = self._splits.observer(shard)
+        try:
+            for block in self._blocks(
+                shard, lambda fault: faults.append(Fault(shard.path, fault.where, fault.reason))
+            ):
+                stream_hash.update(block.data)
+                examples += len(block.starts)
+                nbytes += len(block.data)
+                self._advance(len(block.data))
+                hashes = self._hashes(block)
+                content += int(hashes.sum(dtype=np.uint64))
+                self.duplicates.add(shard.path, hashes)
+                observe_split(block)
+                if misfit := self.fit.first_misfit(block):
+                    record, message = misfit
+                    faults.append(Fault(shard.path, f"record {record}", message))
+        except (DataError, OSError) as error:
+            faults.append(_unreadable(shard.path, error))
+        self.duplicates.end_shard(shard.path)
+        if not faults:
+            totals = _total_faults(shard, examples, nbytes, f"{stream_hash.intdigest():016x}")
+            faults += _faults_of(shard.path, totals)
+        if (more := len(faults) - _FAULTS_A_SHARD) > 0:
+            faults[_FAULTS_A_SHARD:] = [Fault(shard.path, "", f"{more:,} more faults")]
+        return _CheckedShard(faults, examples, nbytes, content)
+
+    def split_faults(self) -> list[Fault]:
+        """Return a fault for each shard with the name or with examples of another split."""
+        misnamed = list(self._splits.misnamed())
+        misplaced = list(self._splits.misplaced())
+        if misplaced and self._manifest.split_by == BY_BYTES:
+            # `write` splits examples that it receives encoded by their canonical form.
+            splits = SplitChecker(self._manifest, hash_canonical=True)
+            for shard in self._manifest.shards:
+                observe_split = splits.observer(shard)
+                for block in self._blocks(shard):
+                    observe_split(block)
+            misplaced = list(splits.misplaced())
+        return [Fault(path, "", message) for path, message in misnamed + misplaced]
+
+    def duplicate_faults(self, shared: npt.NDArray[np.uint64]) -> Iterator[Fault]:
+        """Yield a fault for each of the first ten examples whose hash is in `shared`.
+
+        Examples of the largest split are left out. If there are more than ten hashes, one more
+        fault has their number.
+        """
+        places = (
+            (shard.path, block.first_record + record)
+            for name, split in self._manifest.splits.items()
+            if name != self.duplicates.largest
+            for shard in split.shards
+            for block in self._blocks(shard)
+            for record in np.flatnonzero(np.isin(self._hashes(block), shared)).tolist()
+        )
+        for path, record in itertools.islice(places, _DUPLICATES_SHOWN):
+            yield Fault(path, f"record {record}", "another split has the same example")
+        if len(shared) > _DUPLICATES_SHOWN:
+            all_of = f"{len(shared):,} distinct examples are in more than one split"
+            message = f"{all_of}: only the first {_DUPLICATES_SHOWN} of the places are listed"
+            yield Fault("", "", message)
+
+
+def _total_faults(shard: Shard, examples: int, nbytes: int, digest: str) -> Iterator[str]:
+    if examples != shard.examples:
+        yield f"{counted(examples, 'example')}, the manifest says {shard.examples:,}"
+    if nbytes != shard.bytes:
+        yield f"{counted(nbytes, 'byte')}, the manifest says {shard.bytes:,}"
+    elif digest != shard.xxh64:
+        yield f"the hash is {digest}, the manifest says {shard.xxh64}"
+
+
+class _OtherFiles:
+    """Checks all files of a dataset except its shards.
+
+    These are sidecars (such as the schema), the file of rejected rows, ``job.json``, and files that
+    are named like shards but are not in the manifest.
+    """
+
+    def __init__(self, manifest_file: str, manifest: Manifest) -> None:
+        self._directory = directory_of(manifest_file)
+        # The file prefix and its dash; empty for a dataset without a prefix.
+        prefix = os.path.basename(manifest_file).removesuffix(MANIFEST_NAME)
+        self._schema, self._job = prefix + SCHEMA_FILE, prefix + JOB_NAME
+        self._rejects = prefix + REJECTS_FILE
+        self._manifest = manifest
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield the faults of all of these files."""
+        for name, digest in self._manifest.sidecars.items():
+            yield from _faults_of(name, self._sidecar_faults(name, digest))
+        job_faults = list(self._job_faults())
+        yield from job_faults
+        # A damaged file is not parsed: its wrong hash is already a fault.
+        is_damaged = self._rejects in {fault.path for fault in job_faults}
+        if self._manifest.rejects.get("rows") and not is_damaged:
+            yield from _faults_of(self._rejects, self._rejects_faults())
+        known = {shard.path for shard in self._manifest.shards}
+        alike = _shard_names(known)
+        message = "named like a shard of this dataset but not in its manifest: remove it"
+        for name in list_names(self._directory):
+            # Programs that find shards by their names would read these, too.
+            if name not in known and not name.startswith((".", "_")) and alike.fullmatch(name):
+                yield Fault(name, "", message)
+
+    def notes(self) -> Iterator[str]:
+        """Yield a note if a missing ``job.json`` leaves something unchecked."""
+        covers_more = self._manifest.compression or self._manifest.rejects.get("rows")
+        if covers_more and not exists(self._path(self._job)):
+            yield (
+                f"{self._job} is missing: gzip headers and the file of rejects are checked by "
+                "their content alone"
+            )
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._directory, name)
+
+    def _sidecar_faults(self, name: str, digest: str) -> Iterator[str]:
+        path, schema = self._path(name), self._manifest.schema
+        seen = data_hash(read_small(path)) if name.endswith(_TEXTS) else file_hash(path)
+        if seen != digest:
+            yield f"the hash is {seen}, the manifest says {digest}"
+        elif name == self._schema and schema.dumps() != _schema_text(path):
+            yield "the schema is not that of the manifest"
+
+    def _job_faults(self) -> Iterator[Fault]:
+        try:
+            # Damage that is not UTF-8 then changes the text, and so the hash in it.
+            job = load_job(read_small(self._path(self._job)).decode(errors="replace"))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            yield _unreadable(self._job, error)
+            return
+        except DataError as error:
+            yield Fault(self._job, "", f"the file {error}")
+            return
+        stored: Mapping[str, str] = job.get(STORED_HASHES, {})
+        for name, digest in stored.items():
+            # Other checks report missing files.
+            if exists(self._path(name)):
+                yield from _faults_of(name, self._stored_faults(name, digest))
+
+    def _stored_faults(self, name: str, digest: str) -> Iterator[str]:
+        if (seen := file_hash(self._path(name))) != digest:
+            yield f"the hash is {seen}, {self._job} says {digest}"
+
+    def _rejects_faults(self) -> Iterator[str]:
+        known = self._manifest.rejects
+        table = load_rejects(self._path(self._rejects))
+        seen = rejects_hash(table)
+        if seen != known.get("xxh64"):
+            yield f"the hash is {seen}, the manifest says {known.get('xxh64')}"
+
+
+def _faults_of(name: str, messages: Iterator[str]) -> list[Fault]:
+    """Return a fault for each message of a check, or one fault if an error stops the check."""
+    try:
+        return [Fault(name, "", message) for message in messages]
+    except (OSError, DataError, UsageError, ValueError) as error:
+        return [_unreadable(name, error)]
+
+
+def _unreadable(name: str, error: Exception) -> Fault:
+    if any(isinstance(one, FileNotFoundError) for one in (error, error.__context__)):
+        return Fault(name, "", "the file is missing")
+    reason = getattr(error, "strerror", None) or str(error)
+    return Fault(name, "", f"the file cannot be read: {reason.partition(chr(10))[0]}")
+
+
+def _schema_text(path: str) -> str:
+    return Schema.loads(read_small(path).decode()).dumps()
+
+
+def load_rejects(path: str) -> pa.Table:
+    """Read a Parquet file of rejected rows."""
+    try:
+        table = pq.read_table(pa.BufferReader(read_bytes(path)))
+    except (ValueError, pa.ArrowException) as error:
+        raise DataError(str(error)) from error
+    if table.schema not in KNOWN_SCHEMAS:
+        raise DataError("it has other columns than a file of rejects")
+    return table
+
+
+def _shard_names(known: set[str]) -> re.Pattern[str]:
+    """Return the pattern of names that look like shards of a dataset.
+
+    If all names in the manifest, `known`, have the usual form ``…-00000-of-00001.tfrecord``, it
+    matches every name of this form: a stray shard may be of a split that is not in the manifest.
+    Otherwise it matches the names in the manifest with any numbers.
+    """
+    if all(_SHARD_LIKE.fullmatch(name) for name in known):
+        return _SHARD_LIKE
+    forms = {re.sub(r"\d+", "0", name) for name in known}
+    return re.compile("|".join(re.escape(form).replace("0", r"\d+") for form in sorted(forms)))
+
+
+def _verify_stage(path: str | os.PathLike[str], progress: Progress | None) -> Verification:
+    """Check size, hash and rows of every file of a stage, and find files not in its manifest."""
+    file = absolute_path(manifest_path(path))
+    try:
+        manifest = StageManifest.load(file)
+    except DataError as error:
+        return _bad_manifest(file, error)
+    directory = directory_of(file)
+    advance = adder(progress, "verifying", sum(file.bytes for file in manifest.files))
+    faults = []
+    for part in manifest.files:
+        faults += _faults_of(part.path, _stage_file_faults(directory, part))
+        advance(part.bytes)
+    damaged = {fault.path for fault in faults}
+    sound = [file for file in manifest.files if file.path not in damaged]
+    known = {file.path for file in manifest.files}
+    faults += [
+        Fault(name, "", "named like a file of this stage but not in its manifest: remove it")
+        for name in list_names(directory)
+        if name.startswith("part-") and name.endswith(".parquet") and name not in known
+    ]
+    return Verification(
+        tuple(faults),
+        shards=len(manifest.files),
+        examples=sum(file.rows for file in sound),
+        bytes=sum(file.bytes for file in sound),
+    )
+
+
+def _stage_file_faults(directory: str, file: StageFile) -> Iterator[str]:
+    path = os.path.join(directory, file.path)
+    nbytes, xxh64 = file_size(path), file_hash(path)
+    if nbytes != file.bytes:
+        yield f"{counted(nbytes, 'byte')}, the manifest says {file.bytes:,}"
+    elif xxh64 != file.xxh64:
+        yield f"the hash is {xxh64}, the manifest says {file.xxh64}"
+    else:
+        with open_read(path, buffer_bytes=0) as opened:
+            rows = int(pq.ParquetFile(pa.PythonFile(opened, mode="r")).metadata.num_rows)
+        if rows != file.rows:
+            yield f"{counted(rows, 'row')}, the manifest says {file.rows:,}"

@@ -1,0 +1,414 @@
+"""`Manifest`: the content of ``manifest.json``, which describes a dataset and marks it as complete.
+
+The file is written last and atomically; a directory without it contains no dataset. It contains
+nothing that depends on the time or the machine, so equal input and settings give equal bytes.
+``docs/format.md`` defines it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from beam_tfrecord.base.sizes import format_size
+from beam_tfrecord.base.tables import cell, html_table, listed
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.format.layout import is_split_name
+from beam_tfrecord.format.rules import RULES
+from beam_tfrecord.format.sealed import parse_sealed, sealed_lines
+from beam_tfrecord.storage import (
+    absolute_path,
+    exists,
+    is_directory,
+    is_plain_name,
+    is_web,
+    path_text,
+    read_small,
+    shown_path,
+)
+
+FORMAT = "beam_tfrecord/2"
+# Has no `requires`, `rules` and `generations`, but the fields of a generation at the top level.
+FIRST_FORMAT = "beam_tfrecord/1"
+MANIFEST_NAME = "manifest.json"
+# Directories of a fitted preprocessing function in a dataset, named by tensorflow-transform.
+TRANSFORM_FN, TRANSFORMED_METADATA, RAW_METADATA = (
+    "transform_fn",
+    "transformed_metadata",
+    "metadata",
+)
+FITTED = (TRANSFORM_FN, TRANSFORMED_METADATA, RAW_METADATA)
+# Lies beside these directories during a job: the categories by column, which the schema takes over.
+CATEGORIES_FILE = "categories.json"
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+# The values of `Manifest.split_by`.
+BY_BYTES, BY_GROUP, BY_COLUMN, ASSIGNED = "bytes", "group", "column", "assigned"
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """One file of records."""
+
+    path: str
+    examples: Count
+    bytes: Count
+    xxh64: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """The shards of a split, in order."""
+
+    shards: tuple[Shard, ...]
+
+    @property
+    def examples(self) -> int:
+        """Number of examples."""
+        return sum(shard.examples for shard in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        """Size of the records of all shards, before compression."""
+        return sum(shard.bytes for shard in self.shards)
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """The description of a dataset.
+
+    Attributes:
+        fingerprint: Hash of the input and of the settings that shape the output; empty if unknown.
+        content: Hash of all examples that does not depend on their order, splits and shards, 16 hex
+            digits.
+        order: ``shuffled`` or ``source``.
+        seed: The seed of the user.
+        compression: ``""`` or ``GZIP``.
+        key: Columns that decide the order; None if the position of a row in the input decides it.
+        group: Columns that decide the split; None if the bytes of the example decide it.
+        place: The property of a row that decides its position in the dataset: ``origin`` (position
+            in the input), ``key`` or ``bytes``.
+        schema: The features, with their statistics.
+        source: Kind and files of the input; None if Beam code made the input.
+        rejects: Number and hash of the rows that could not be written:
+            ``{"rows": …, "xxh64": …}``.
+        sidecars: Hash of each other file of the dataset, by name.
+        splits: The splits by name, in order.
+        split_by: The property of a row that decides its split: ``bytes`` of the example, the
+            columns of its ``group``, a ``column`` with the name of the split, or ``assigned`` by an
+            earlier step; None if there is only one split.
+        rules: Number of writing rules (see `beam_tfrecord.format.rules`) that the writer had; None in a
+            dataset of format 1, which does not say it.
+    """
+
+    fingerprint: str
+    content: str
+    order: str
+    seed: int
+    compression: str
+    key: tuple[str, ...] | None
+    group: tuple[str, ...] | None
+    place: str
+    schema: Schema
+    source: Mapping[str, Any] | None
+    rejects: Mapping[str, Any]
+    sidecars: Mapping[str, str]
+    splits: Mapping[str, Split]
+    split_by: str | None = None
+    rules: int | None = RULES
+
+    def __repr__(self) -> str:
+        counts = [f"{name}={split.examples:,}" for name, split in self.splits.items()]
+        columns = listed(self.schema.names)
+        return f"<Manifest: {listed(counts)}; {format_size(self.bytes)}; {columns}>"
+
+    def _repr_html_(self) -> str:
+        return splits_html(self.splits) + self.schema._repr_html_()
+
+    @property
+    def examples(self) -> int:
+        """Number of examples of all splits."""
+        return sum(split.examples for split in self.splits.values())
+
+    @property
+    def bytes(self) -> int:
+        """Size of all records before compression."""
+        return sum(split.bytes for split in self.splits.values())
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """The shards of all splits, in order."""
+        return tuple(shard for split in self.splits.values() for shard in split.shards)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object, without its own hash."""
+        return {
+            "format": FORMAT,
+            "requires": [],
+            "content": self.content,
+            "order": self.order,
+            "seed": self.seed,
+            "compression": self.compression,
+            "key": None if self.key is None else list(self.key),
+            "group": None if self.group is None else list(self.group),
+            "place": self.place,
+            "split_by": self.split_by,
+            "schema": self.schema.to_json(),
+            "sidecars": dict(self.sidecars),
+            "generations": [
+                {
+                    "rules": self.rules,
+                    "fingerprint": self.fingerprint,
+                    "source": self.source,
+                    "rejects": dict(self.rejects),
+                }
+            ],
+            "splits": {
+                name: {
+                    "examples": split.examples,
+                    "bytes": split.bytes,
+                    "shards": [dataclasses.asdict(shard) for shard in split.shards],
+                }
+                for name, split in self.splits.items()
+            },
+        }
+
+    def dumps(self) -> str:
+        """Return the text of ``manifest.json``."""
+        return sealed(self.to_json())
+
+    @classmethod
+    def loads(cls, text: str, *, where: str = MANIFEST_NAME) -> Manifest:
+        """Parse the text of a manifest; `where` names it in errors.
+
+        Raises:
+            DataError: The text is not a manifest, or was changed after it was written.
+        """
+        return parse_sealed(
+            text,
+            _from_json,
+            where=where,
+            what="a manifest",
+            formats=(FORMAT, FIRST_FORMAT),
+            command="write",
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Manifest:
+        """Read the manifest of a dataset.
+
+        Args:
+            path: The dataset's directory, or the manifest itself, such as ``out/p-manifest.json``.
+
+        Raises:
+            UsageError: There is no dataset.
+            DataError: The manifest is damaged.
+        """
+        file = manifest_path(path)
+        if (text := manifest_text(file)) is None:
+            raise UsageError(_no_dataset(os.fspath(path), file))
+        return cls.loads(text, where=file)
+
+
+def near_datasets(path: str) -> list[str]:
+    """Return the datasets and stages that a local path without a manifest may stand for.
+
+    These are the ones inside a directory, or the one that another path may be a part of.
+    """
+    directory, patterns = path, (f"*-{MANIFEST_NAME}", f"*/{MANIFEST_NAME}")
+    if not os.path.isdir(path):
+        directory, patterns = os.path.dirname(path), (MANIFEST_NAME, f"*-{MANIFEST_NAME}")
+    return [
+        found.removesuffix(MANIFEST_NAME)[:-1] or "."
+        for pattern in patterns
+        for found in sorted(glob.glob(os.path.join(glob.escape(directory), pattern)))
+    ]
+
+
+def _no_dataset(path: str, file: str) -> str:
+    """Return the message for a path without a manifest, with the datasets that it may stand for."""
+    near = near_datasets(path)
+    if len(near) == 1 and path.rstrip("/").endswith("rejects"):
+        hint = f"{near[0]!r} has no rejects"
+    elif len(near) == 1:
+        hint = f"did you mean {near[0]!r}?"
+    elif near:
+        hint = f"the datasets there are {listed([os.path.basename(name) for name in near])}"
+    elif os.path.isfile(path):
+        hint = "it is a file: name the directory that 'beam-tfrecord write' made"
+    elif glob.glob(os.path.join(glob.escape(path), "*.tfrecord*")):
+        hint = (
+            f"it has shards but no {file!r}, so it is incomplete, or its manifest was removed: "
+            "restore the manifest from a copy, or write the dataset again"
+        )
+    else:
+        hint = f"there is no {file!r}"
+    return f"no dataset at {path!r}: {hint}"
+
+
+def splits_html(splits: Mapping[str, Split]) -> str:
+    """Return the sizes of splits as an HTML table."""
+    rows = [
+        (cell(name), f"{of.examples:,}", f"{len(of.shards):,}", format_size(of.bytes))
+        for name, of in splits.items()
+    ]
+    return html_table(("split", "examples", "shards", "size"), rows, right=(1, 2, 3))
+
+
+def manifest_text(file: str) -> str | None:
+    """Return the text of a manifest; None if there is no such file."""
+    try:
+        return read_small(file).decode()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file} is not a manifest: {error}") from error
+    except IsADirectoryError as error:
+        raise DataError(f"{file} is a directory, not a manifest") from error
+
+
+def manifest_path(path: str | os.PathLike[str]) -> str:
+    """Return the path of a manifest, given the path of its directory, file prefix or itself."""
+    text = path_text(path)
+    if is_web(text) and not text.endswith(".json"):
+        # Without the query of a URL, which is for one file.
+        return f"{shown_path(text).rstrip('/')}/{MANIFEST_NAME}"
+    if text.endswith(".json") and not is_directory(text):
+        return text
+    if not is_directory(text) and exists(f"{text}-{MANIFEST_NAME}"):
+        return f"{text}-{MANIFEST_NAME}"
+    return os.path.join(text, MANIFEST_NAME)
+
+
+def beside_manifest(path: str | os.PathLike[str], name: str) -> str:
+    """Return the path of another file of a dataset, whose name begins with its file prefix."""
+    return manifest_path(path).removesuffix(MANIFEST_NAME) + name
+
+
+def directory_of(manifest_file: str) -> str:
+    """Return the absolute path of the directory that a manifest's paths are relative to."""
+    return os.path.dirname(absolute_path(manifest_file))
+
+
+def sealed(value: Mapping[str, Any]) -> str:
+    """Return the text of a manifest: a line for each key and shard, and its own hash at the end."""
+    of_several_lines = {
+        "generations": lambda items: _lines("[", (_compact(item) for item in items), "  ]", 4),
+        "splits": lambda items: _lines(
+            "{", (f"{_compact(name)}: {_split_text(of)}" for name, of in items.items()), "  }", 4
+        ),
+    }
+    return sealed_lines(
+        [f'  "{key}": {of_several_lines.get(key, _compact)(item)}' for key, item in value.items()]
+    )
+
+
+def _split_text(split: Mapping[str, Any]) -> str:
+    shards = _lines("[", (_compact(shard) for shard in split["shards"]), "    ]", 8)
+    return f'{{"examples": {split["examples"]}, "bytes": {split["bytes"]}, "shards": {shards}}}'
+
+
+def _lines(begin: str, items: Iterable[str], end: str, indent: int) -> str:
+    """Return items in brackets, each in a line of its own."""
+    lines = [f"\n{' ' * indent}{item}" for item in items]
+    return f"{begin}{','.join(lines)}\n{end}" if lines else begin + end.lstrip()
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Check that the names of files are different, and lead to no other directory."""
+    seen = set()
+    for name in names:
+        if not is_plain_name(name):
+            raise ValueError(f"{name!r:.80} is not the plain name of a file")
+        if name in seen:
+            raise ValueError(f"{name!r:.80} is named twice")
+        seen.add(name)
+
+
+class Generation(msgspec.Struct):
+    """What a manifest says about the job that wrote the files, and about its input."""
+
+    fingerprint: str
+    source: dict[str, Any] | None
+    rejects: dict[str, Any]
+    rules: int | None = None
+
+    def __post_init__(self) -> None:
+        msgspec.convert((self.source or {}).get("files", []), list[dict[str, Any]])
+        msgspec.convert(self.rejects.get("rows", 0), Count)
+
+
+class _SplitFile(msgspec.Struct):
+    examples: int
+    bytes: int
+    shards: tuple[Shard, ...]
+
+
+class _File(msgspec.Struct):
+    """The JSON of a manifest; fields of later versions are ignored unless it requires them."""
+
+    content: str
+    order: Literal["shuffled", "source"]
+    seed: Annotated[int, msgspec.Meta(ge=0)]
+    compression: Literal["", "GZIP"]
+    key: tuple[str, ...] | None
+    group: tuple[str, ...] | None
+    place: Literal["origin", "key", "bytes"]
+    schema: dict[str, Any]
+    sidecars: dict[str, str]
+    splits: dict[str, _SplitFile]
+    split_by: Literal["bytes", "group", "column", "assigned"] | None = None
+    generations: list[Generation] = []
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=False)
+
+
+def _from_json(value: dict[str, Any]) -> Manifest:
+    """Return the manifest with checked values, because its hash proves no authorship."""
+    file = msgspec.convert(value, _File)
+    generations = file.generations
+    if value["format"] == FIRST_FORMAT:
+        generations = [msgspec.convert(value, Generation)]
+    # Later jobs may append shards; this version writes and describes a single generation.
+    if len(generations) != 1:
+        raise UsageError(
+            f"it has {len(generations)} generations: read it with a newer version of beam_tfrecord"
+        )
+    facts = msgspec.structs.asdict(file) | msgspec.structs.asdict(generations[0])
+    del facts["generations"]
+    # Later versions add statistics.
+    facts["schema"] = Schema.from_json(file.schema, strict=False)
+    facts["splits"] = {name: Split(split.shards) for name, split in file.splits.items()}
+    made = Manifest(**facts)
+    check_names([*(shard.path for shard in made.shards), *made.sidecars])
+    if made.seed >= 2**64:
+        raise ValueError(f"seed cannot be {made.seed!r:.40}")
+    for name, split in made.splits.items():
+        if not is_split_name(name):
+            raise ValueError(f"{name!r:.80} cannot be the name of a split")
+        for total in ("examples", "bytes"):
+            noted = getattr(file.splits[name], total)
+            if noted != getattr(split, total):
+                raise ValueError(
+                    f"split {name!r} has {getattr(split, total):,} {total} in its shards, not "
+                    f"{noted!r:.40}"
+                )
+    return made
+
+
+def fitted_files(directory: str) -> Iterator[str]:
+    """Yield the sorted files of a fitted function, as posix paths relative to `directory`."""
+    for top in FITTED:
+        for base, directories, files in os.walk(os.path.join(directory, top)):
+            directories.sort()
+            for name in sorted(files):
+                yield os.path.relpath(os.path.join(base, name), directory).replace(os.sep, "/")

@@ -1,0 +1,272 @@
+"""Stores the list of rejects (rows that could not be written), and checks it against a budget."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import io
+import itertools
+import json
+import re
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+
+from beam_tfrecord import native
+from beam_tfrecord.base.sizes import counted
+from beam_tfrecord.errors import RejectedRows, UsageError
+from beam_tfrecord.format.hashes import data_hash
+from beam_tfrecord.rows.batch import Reject
+from beam_tfrecord.storage import WholeFile, open_read, put
+
+REJECTS_FILE = "rejects/rejects-00000.parquet"
+# The list of a failed job, in its temporary directory: it may exceed the budget.
+SAVED_FILE = "rejects.parquet"
+
+# A merge has this many rows of each file in memory, and at most this many open files.
+MERGED_ROWS = 256
+MERGED_FILES = 200
+PARQUET_ROWS = 16_384
+
+REJECTS_SCHEMA = pa.schema(
+    [
+        pa.field("unit", pa.string()),
+        pa.field("row", pa.int64()),
+        pa.field("column", pa.string()),
+        pa.field("code", pa.string()),
+        pa.field("message", pa.string()),
+        pa.field("value", pa.string()),
+        pa.field("address", pa.string()),
+    ]
+)
+# Datasets of earlier releases have the second one.
+SCHEMA_WITHOUT_ADDRESS = REJECTS_SCHEMA.remove(len(REJECTS_SCHEMA) - 1)
+KNOWN_SCHEMAS = (REJECTS_SCHEMA, SCHEMA_WITHOUT_ADDRESS)
+_TEMPORARY_SCHEMA = REJECTS_SCHEMA.append(pa.field("lines", pa.int64()))
+
+# An error shows this many causes of rejects, and addresses of each.
+SHOWN = 3
+# At most this many causes are distinguished, so that messages with values do not fill the memory.
+MAX_CAUSES = 1000
+_OTHER = ("", "", "other reasons")
+# Parts of a message that differ between rejects of one cause.
+_DETAIL = re.compile(r"""'[^']*'|"[^"]*"|\d+""")
+
+
+@dataclasses.dataclass(frozen=True)
+class RejectBudget:
+    """The number of rows that a job may reject and still publish its output."""
+
+    rows: int | None = 0
+    percent: float | None = None
+
+    def allows(self, rejects: int, rows: int) -> bool:
+        """Return whether the budget allows `rejects` of `rows` rows read."""
+        if self.percent is not None:
+            return rejects * 100 <= self.percent * rows
+        return self.rows is None or rejects <= self.rows
+
+    def __str__(self) -> str:
+        if self.percent is not None:
+            return f"{self.percent:g}%"
+        return "any" if self.rows is None else str(self.rows)
+
+
+def parse_budget(budget: int | str) -> RejectBudget:
+    """Parse ``3``, ``0.5%`` or ``any``."""
+    text = str(budget).strip()
+    try:
+        if text == "any":
+            return RejectBudget(rows=None)
+        if text.endswith("%"):
+            percent = float(text[:-1])
+            if not 0 <= percent <= 100:
+                raise ValueError
+            return RejectBudget(percent=percent)
+        if int(text) < 0:
+            raise ValueError
+        return RejectBudget(rows=int(text))
+    except ValueError:
+        raise UsageError(f"cannot read reject budget {text!r}: write 10, 0.5% or any") from None
+
+
+def write_rejects(path: str, rejects: Sequence[Reject]) -> None:
+    """Write rejects to a temporary file, sorted by all fields (unit, row, column, …)."""
+    rows = sorted(rejects, key=dataclasses.astuple)
+    _write_temporary(path, (dataclasses.asdict(reject) for reject in rows))
+
+
+def merge_rejects(paths: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the rejects of temporary files in order of unit, row and column, one by one.
+
+    Only a few rows of each file are in memory. If there are more files than may be open at a time,
+    some of them are first merged to a temporary file.
+    """
+    # The random names of files do not affect the order, because rows sort by all of their values.
+    merged = list(paths)
+    made = 0
+    while len(merged) > MERGED_FILES:
+        path = f"{paths[0]}.merged-{made}"
+        _write_temporary(path, _merged(merged[:MERGED_FILES]))
+        merged = [*merged[MERGED_FILES:], path]
+        made += 1
+    yield from _merged(merged)
+
+
+def _merged(paths: Iterable[str]) -> Iterator[dict[str, Any]]:
+    yield from heapq.merge(*map(_rows_of, paths), key=lambda row: tuple(row.values()))
+
+
+def _rows_of(path: str) -> Iterator[dict[str, Any]]:
+    with open_read(path) as file, pa.ipc.open_stream(file) as batches:
+        for batch in batches:
+            yield from batch.to_pylist()
+
+
+def _write_temporary(path: str, rows: Iterable[dict[str, Any]]) -> None:
+    with (
+        WholeFile(path, outlasts=False) as file,
+        pa.PythonFile(HashedSink(file), "w") as sink,
+        pa.ipc.new_stream(sink, _TEMPORARY_SCHEMA) as writer,
+    ):
+        for batch in _batches(rows, MERGED_ROWS, _TEMPORARY_SCHEMA):
+            writer.write_batch(batch)
+
+
+def _batches(
+    rows: Iterable[dict[str, Any]], size: int, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    pending = iter(rows)
+    while piece := list(itertools.islice(pending, size)):
+        yield pa.RecordBatch.from_pylist(piece, schema)
+
+
+class HashedSink(io.RawIOBase):
+    """Writable stream for Arrow that hashes the bytes it writes to a file; it never closes it."""
+
+    def __init__(self, file: WholeFile) -> None:
+        super().__init__()
+        self._file = file
+        self.hash = native.XXH64(0)
+
+    def writable(self) -> bool:
+        """Return True, as Arrow requires of a stream that it writes to."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Write all bytes of a buffer and return their number."""
+        view = memoryview(data).cast("B")
+        self._file.write(view)
+        self.hash.update(view)
+        return len(view)
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedRejects:
+    """The number and the hashes of the rejects in the Parquet file that lists them."""
+
+    rows: int
+    xxh64: str
+    stored_xxh64: str
+
+
+def join_rejects(paths: Sequence[str], path: str) -> SavedRejects:
+    """Join temporary files of rejects into one Parquet file, which is written atomically."""
+    digest = RejectsHash()
+    if not paths:
+        return SavedRejects(0, digest.hexdigest(), "")
+    with (
+        WholeFile(path) as file,
+        pa.PythonFile(sink := HashedSink(file), "w") as output,
+        pq.ParquetWriter(output, REJECTS_SCHEMA, compression="zstd") as writer,
+    ):
+        rows = digest.through(merge_rejects(paths))
+        for batch in _batches(rows, PARQUET_ROWS, REJECTS_SCHEMA):
+            writer.write_batch(batch)
+    return SavedRejects(digest.rows, digest.hexdigest(), f"{sink.hash.intdigest():016x}")
+
+
+def save_rejects(table: pa.Table, path: str) -> str:
+    """Write a table of rejects to a Parquet file, atomically, and return the XXH64 of the file."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    data = sink.getvalue()
+    put(path, data)
+    return data_hash(data)
+
+
+class RejectsHash:
+    """Computes the XXH64 of rejects, serialized as one JSON list of objects."""
+
+    def __init__(self) -> None:
+        self._hash = native.XXH64(0)
+        self.rows = 0
+
+    def through(self, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Count and hash each row, then yield it, without ``lines``."""
+        for row in rows:
+            lines = row.pop("lines", 1)
+            text = json.dumps(row, ensure_ascii=False, sort_keys=True)
+            self._hash.update(f"{', ' if self.rows else '['}{text}".encode())
+            self.rows += lines
+            yield row
+
+    def hexdigest(self) -> str:
+        """Return the hash of all rows as 16 hex digits; call this once, at the end."""
+        self._hash.update(b"]" if self.rows else b"[]")
+        return f"{self._hash.intdigest():016x}"
+
+
+def rejects_hash(table: pa.Table) -> str:
+    """Return the XXH64 of a table of rejects, independent of the Parquet writer, as hex digits."""
+    digest = RejectsHash()
+    for batch in table.to_batches():
+        for _ in digest.through(batch.to_pylist()):
+            pass
+    return digest.hexdigest()
+
+
+def rejected(
+    budget: RejectBudget, rows: int, rejects: Iterable[dict[str, Any]], listed: str
+) -> RejectedRows:
+    """Return the error for a job that rejected more rows than its budget allows.
+
+    Rejects with one cause share a line, with the message of the first and the addresses of others.
+    They have the same column, code and message, apart from numbers and quoted texts.
+    """
+    counts: Counter[tuple[str, ...]] = Counter()
+    places: Counter[tuple[str, ...]] = Counter()
+    first: defaultdict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
+    for row in rejects:
+        message = row["message"].replace(row["address"] or "", "")
+        cause: tuple[str, ...] = (row["column"], row["code"], _DETAIL.sub("", message))
+        if len(counts) >= MAX_CAUSES and cause not in counts:
+            cause = _OTHER
+        counts[cause] += row["lines"]
+        places[cause] += 1
+        if len(first[cause]) < SHOWN:
+            first[cause].append(row)
+    total = counts.total()
+    is_functions = {code for _, code, _ in counts} == {"map-error"}
+    what, wrong = ("cannot be written", "rows")
+    if is_functions:
+        what, wrong = ("made the map function fail", "function")
+    lines = [f"{total:,} of {counted(rows, 'row')} {what} (allowed: {budget}):"]
+    shown = counts.most_common(SHOWN)
+    for cause, count in shown:
+        lines.append(f"{counted(count, 'row')}: {first[cause][0]['message']}")
+        if also := [row["address"] for row in first[cause][1:] if row["address"]]:
+            more = places[cause] - 1 - len(also)
+            lines.append(f"  also {', '.join(also)}{f' and {more:,} more' if more else ''}")
+    if others := total - sum(count for _, count in shown):
+        lines.append(f"{counted(others, 'row')} for other reasons")
+    lines.append(
+        f"correct the {wrong}, or leave these rows out by --max-rejects; to list them: "
+        f"beam-tfrecord head {shlex.quote(listed)}"
+    )
+    return RejectedRows("\n  ".join(lines))

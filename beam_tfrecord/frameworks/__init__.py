@@ -1,0 +1,1 @@
+"""Adapters that give TensorFlow, Keras, PyTorch and Grain the batches of a dataset."""

@@ -1,0 +1,256 @@
+"""`Columns` and `Batches`: what a batch has, and of which rows, by one rule for all frameworks."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_tfrecord.base.type_checks import as_words, check_seed
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.arrow_types import is_text
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.loading.epochs import Division, Epochs, Range
+from beam_tfrecord.loading.rows import Rows
+from beam_tfrecord.loading.values import (
+    array_of_column,
+    arrays_of,
+    checked_categories,
+    default_scalar,
+    missing_error,
+    with_defaults,
+)
+
+MASK, MASK_SUFFIX = "mask", "_mask"
+# Kinds of NumPy's dtypes of numbers, and of times, which have a value for a missing one: NaT.
+NUMBERS, TIMES = "biufc", "Mm"
+
+Array = npt.NDArray[Any]
+
+
+class Columns:
+    """The columns of a batch: what replaces their missing values, and text of known categories.
+
+    Attributes:
+        rows: The rows as they are read, with these columns.
+        schema: The columns after `encoded`: text of categories is int64, and the default of a
+            feature replaces its missing values.
+        labels: Names of the columns that are labels.
+        types: Arrow types of the columns after `encoded`.
+        empty: An array of no rows for each column, which shows the dtype and shape of all.
+        masked: Names of the columns in which 0 stands for a missing value, beside a mask.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        names: Sequence[str] | None,
+        label: str | Sequence[str] | None,
+        *,
+        categories: Mapping[str, Sequence[str]] | None = None,
+        defaults: Mapping[str, Any] | None = None,
+        nulls: float | str | None = None,
+    ) -> None:
+        if isinstance(nulls, str) and nulls != MASK:
+            raise UsageError(f"nulls {nulls!r} is neither a number nor {MASK!r}")
+        names = rows.schema.names if names is None else as_words("columns", names)
+        self._label, self._nulls = label, nulls
+        self.labels = [label] if isinstance(label, str) else list(label or ())
+        stored = rows.manifest.schema.select(dict.fromkeys((*names, *self.labels)))
+        if not stored.features:
+            raise UsageError("there is no column to read: choose at least one")
+        self.rows = dataclasses.replace(rows, schema=stored)
+        self.schema = with_defaults(stored, {} if defaults is None else defaults)
+        arrow = rows.files.arrow_schema(stored.names)
+        self.types = dict(zip(arrow.names, arrow.types, strict=True))
+        self._words = checked_categories(categories)
+        for name, words in self._words.items():
+            self._encode_type(name, words)
+        self.empty = {
+            feature.name: array_of_column(pa.array([], self.types[feature.name]), feature)
+            for feature in self.schema.features
+        }
+        self.masked: list[str] = []
+        for feature in self.schema.features:
+            self._check_default(feature)
+
+    def _encode_type(self, name: str, words: Sequence[str]) -> None:
+        arrow = self.types.get(name, pa.null())
+        is_list = _is_list(arrow)
+        if not is_text(arrow.value_type if is_list else arrow):
+            raise UsageError(
+                f"categories has {name!r}, which is no text column that is read: leave it out, or "
+                "add it to columns"
+            )
+        feature = self.schema[name]
+        default = feature.default
+        if default is not None and not is_list:
+            if default not in words:
+                raise UsageError(f"default {default!r} of {name!r} is not one of its categories")
+            default = words.index(default)
+        self.types[name] = pa.list_(pa.int64()) if is_list else pa.int64()
+        self._set(
+            Feature(
+                name, self.types[name], feature.nullable, default, observed=feature.observed,
+                labels=tuple(words),
+            )
+        )  # fmt: skip
+
+    def _set(self, feature: Feature) -> None:
+        self.schema = self.schema.edit(**{feature.name: feature})
+
+    def _is_number(self, feature: Feature) -> bool:
+        return self.empty[feature.name].dtype.kind in NUMBERS + TIMES
+
+    def _check_default(self, feature: Feature) -> None:
+        """Check the replacement of missing values of a column, or make `nulls` its replacement."""
+        name = feature.name
+        is_open = feature.nullable and feature.default is None
+        if is_open and name in self.labels:
+            # No number that replaces missing features is a right label.
+            missing = f" {feature.observed.missing:,}" if feature.observed else ""
+            raise UsageError(
+                f"label {name!r} has{missing} missing values: pass defaults={{{name!r}: …}}, or "
+                "write the dataset without these rows"
+            )
+        # The number of a category would make missing text one of them.
+        is_category = self._nulls in range(len(self._words.get(name, ())))
+        is_replaced = self._nulls not in (None, MASK) and not is_category
+        if is_open and is_replaced and self._is_number(feature):
+            feature = dataclasses.replace(feature, default=self._nulls)
+            self._set(feature)
+        if feature.default is not None:
+            default_scalar(feature, self.types[name])
+
+    def mask_missing(self) -> None:
+        """Let 0 stand for missing numbers if there are masks; refuse those without replacement."""
+        unfilled: dict[str, int | None] = {}
+        for feature in self.schema.features:
+            if not feature.nullable or feature.default is not None or not self._is_number(feature):
+                continue
+            if self._nulls == MASK:
+                self._set(dataclasses.replace(feature, default=0))
+                self.masked.append(feature.name)
+            elif self.empty[feature.name].dtype.kind in NUMBERS:
+                unfilled[feature.name] = feature.observed.missing if feature.observed else None
+        if unfilled:
+            raise missing_error(
+                unfilled,
+                "missing values, which no tensor holds",
+                "nulls=<number> or nulls='mask', or choose other columns",
+            )
+        check_masks(self.masked, self.schema.names)
+
+    def encoded(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows with the numbers of categories in place of their text."""
+        for name, words in self._words.items():
+            column = _numbers_of(rows.column(name), words, name)
+            rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+        return rows
+
+    def arrays(self, rows: pa.RecordBatch) -> dict[str, Array]:
+        """Return an array for each column of encoded rows, and then the masks."""
+        return arrays_of(rows, self.schema) | self.masks(rows)
+
+    def masks(self, rows: pa.RecordBatch) -> dict[str, Array]:
+        """Return arrays that are True where a masked column has a value."""
+        return {
+            name + MASK_SUFFIX: rows.column(name).is_valid().to_numpy(zero_copy_only=False)
+            for name in self.masked
+        }
+
+    def arranged(self, values: dict[str, Any], only: str | None = None) -> Any:
+        """Return the features of a batch, or features and labels.
+
+        The features are a dict by column, or those of the column `only`.
+        """
+        targets = {name: values.pop(name) for name in self.labels}
+        features = values if only is None else values[only]
+        if not self.labels:
+            return features
+        return features, targets[self._label] if isinstance(self._label, str) else targets
+
+
+def check_masks(masked: Sequence[str], names: Sequence[str]) -> None:
+    """Raise `UsageError` if the mask of a column has the name of another column."""
+    for name in masked:
+        if name + MASK_SUFFIX in names:
+            raise UsageError(
+                f"the mask of {name!r} has the name of column {name + MASK_SUFFIX!r}: choose "
+                "other columns, or pass defaults="
+            )
+
+
+def _is_list(arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_list(arrow) or pa.types.is_large_list(arrow))
+
+
+def _numbers_of(column: pa.Array, words: Sequence[str], name: str) -> pa.Array:
+    """Return the numbers of the categories of texts, or of lists of texts."""
+    if _is_list(column.type):
+        lengths = pc.fill_null(pc.list_value_length(column), 0)
+        ends = np.cumsum([0, *lengths.to_pylist()], dtype=np.int32)
+        items = _numbers_of(column.flatten(), words, name)
+        return pa.ListArray.from_arrays(pa.array(ends), items, mask=column.is_null())
+    numbers = pc.index_in(column, pa.array(words, column.type)).cast(pa.int64())
+    if numbers.null_count > column.null_count:
+        other = column.filter(pc.and_(column.is_valid(), numbers.is_null()))[0].as_py()
+        raise DataError(f"column {name!r} has {other!r:.80}, which is not one of its categories")
+    return numbers
+
+
+class Batches:
+    """The batches of one reader. A step is a batch of all readers, counted over all epochs."""
+
+    def __init__(self, epochs: Epochs, division: Division) -> None:
+        self.epochs, self.division = epochs, division
+
+    def groups(self, steps: Iterable[int]) -> Iterator[tuple[pa.RecordBatch, list[Range]]]:
+        """Yield rows that are read together, with the places of the batches of steps in them."""
+        positions, count = self.division.positions, len(self.division)
+        for epoch, own in itertools.groupby(steps, lambda step: step // count):
+            ranges = (positions(step % count) for step in own)
+            yield from self.epochs.groups(epoch, ranges)
+
+    def end_of_epoch(self, step: int) -> int:
+        """Return the step at which the next epoch begins."""
+        steps = len(self.division)
+        return (step // steps + 1) * steps if steps else 0
+
+    def step_of_epoch(self, epoch: int) -> int:
+        """Return the step at which an epoch begins."""
+        return check_seed(epoch, "epoch") * len(self.division)
+
+    def row_text(self, step: int, number: int) -> str:
+        """Return which row is at a place in the batch of a step, for a message."""
+        epoch, of_epoch = divmod(step, len(self.division))
+        position = self.division.positions(of_epoch)[0] + number
+        row = self.epochs.row(epoch, position)
+        return f"position {position:,} of epoch {epoch:,}" if row is None else f"row {row:,}"
+
+    def state(self, step: int) -> dict[str, Any]:
+        """Return how many examples all readers have got before a step, as JSON."""
+        epoch, of_epoch = divmod(step, max(1, len(self.division)))
+        delivered = self.division.delivered(of_epoch)
+        return {**self.epochs.identity, "epoch": epoch, "delivered": delivered}
+
+    def step_at(self, state: Mapping[str, Any]) -> int:
+        """Return the step at a state."""
+        own = self.epochs.identity
+        if missing := [name for name in (*own, "epoch", "delivered") if name not in state]:
+            raise UsageError(f"this is no state of a dataset: it has no {missing[0]!r}")
+        if state["dataset"] != own["dataset"]:
+            raise UsageError("the state is of another dataset: load the one that it was made with")
+        if {name: state[name] for name in own} != own:
+            raise UsageError(
+                "the state is of another order: pass the shuffle= and seed= that it was made with"
+                f" (seed {state['seed']})"
+            )
+        step = self.division.step_after(state["delivered"])
+        return self.step_of_epoch(state["epoch"]) + step

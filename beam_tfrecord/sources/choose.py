@@ -1,0 +1,336 @@
+"""Chooses the source (CSV, Parquet, SQL, …) that can read the inputs of a user.
+
+The choice depends on the suffix of a path, on the scheme of a URL, or on the names of the files in
+a directory. It opens no data files. `SOURCES` are the kinds of this package; other packages may
+add kinds (see `source_packages`), which are imported if a kind or suffix is none of ours.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import itertools
+import json
+import logging
+import os
+import re
+import types
+import typing
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from beam_tfrecord.base.sizes import counted
+from beam_tfrecord.base.tables import listed
+from beam_tfrecord.errors import UsageError, did_you_mean
+from beam_tfrecord.format.manifest import MANIFEST_NAME
+from beam_tfrecord.format.stage import is_stage
+from beam_tfrecord.options import flag_of
+from beam_tfrecord.sources.arrow import Arrow
+from beam_tfrecord.sources.avro.source import Avro
+from beam_tfrecord.sources.base import InputFile, Source
+from beam_tfrecord.sources.coco.source import Coco
+from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.excel import Excel
+from beam_tfrecord.sources.files import (
+    as_paths,
+    counts_text,
+    kind_of_name,
+    not_there,
+    remote_entries,
+    skipped_files,
+    suffix_of,
+    visible_files,
+    with_zips,
+)
+from beam_tfrecord.sources.images.listing import METADATA_NAMES
+from beam_tfrecord.sources.images.source import Images
+from beam_tfrecord.sources.json.source import Json
+from beam_tfrecord.sources.lake.delta import Delta
+from beam_tfrecord.sources.lake.iceberg import Iceberg
+from beam_tfrecord.sources.lake.table import lake_kind
+from beam_tfrecord.sources.memory.source import OnDisk
+from beam_tfrecord.sources.numpy.source import Numpy
+from beam_tfrecord.sources.orc import Orc
+from beam_tfrecord.sources.packages import Packages
+from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.sql.secrets import without_password
+from beam_tfrecord.sources.sql.source import Sql
+from beam_tfrecord.sources.tfrecord.listing import is_dataset, is_incomplete
+from beam_tfrecord.sources.tfrecord.source import Tfrecord
+from beam_tfrecord.sources.webdataset import WebDataset
+from beam_tfrecord.storage import (
+    is_in_zip,
+    is_web,
+    list_files,
+    shown_path,
+    split_zip_url,
+)
+
+_LOGGER = logging.getLogger(__name__)
+
+SOURCES: dict[str, type[Source]] = {
+    source.kind: source
+    for source in (
+        *(Csv, Parquet, Arrow, Orc, Avro, Json, Excel, Delta, Iceberg),
+        *(Tfrecord, Sql, Numpy, Images, Coco, WebDataset),
+    )
+}
+
+Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+_KINDS_BY_SUFFIX = {
+    suffix: source.kind for source in SOURCES.values() for suffix in source.suffixes
+}
+_SUFFIXES = ".csv, .parquet, .jpg or another known suffix"
+_FILE_SCHEMES = ("file", "gs", "s3", "az", "hdfs", "azfs", "http", "https")
+
+_ICEBERG_METADATA = re.compile(r"(^|/)metadata/[^/]*\.metadata\.json$")
+_TABLE_LOG = re.compile(rf"/_delta_log/|{_ICEBERG_METADATA.pattern}")
+
+# A directory may contain ten million images, so only the first files decide its kind.
+_FILES_LOOKED_AT = 1000
+
+
+def detect_kind(inputs: Inputs, *, from_: str | None = None) -> str:
+    """Return the kind of source of some inputs, a key of `SOURCES`."""
+    paths = as_paths(inputs)
+    if not paths:
+        raise UsageError("no input: give a file, a directory or a pattern")
+    packages = _packages()
+    if from_ is not None:
+        return _check_kind(from_, packages)
+    path_of: dict[str, str] = {}
+    for path in paths:
+        path_of.setdefault(_kind_of(path, packages), without_password(shown_path(path)))
+    if len(path_of) > 1:
+        (first, one), (second, other), *_ = path_of.items()
+        raise UsageError(
+            f"{one!r} is {first} but {other!r} is {second}: give inputs of one kind, or pass --from"
+        )
+    return _check_kind(next(iter(path_of)), packages)
+
+
+def make_source(
+    inputs: Inputs | OnDisk,
+    *,
+    from_: str | None = None,
+    columns: Sequence[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Source:
+    """Return the source that reads some inputs."""
+    keywords = dict(options or {})
+    if isinstance(inputs, OnDisk):
+        if from_ is not None:
+            raise UsageError("data in memory needs no kind: leave out --from")
+        kind, readable = inputs.source.kind, inputs
+    else:
+        paths = as_paths(inputs)
+        kind = detect_kind(paths, from_=from_)
+        readable = OnDisk(_source_of(kind), paths)
+    if columns is not None:
+        keywords["columns"] = tuple(columns)
+    known = _option_names(readable.source).difference(readable.options)
+    for keyword in keywords:
+        if keyword not in known:
+            near = difflib.get_close_matches(keyword, known, n=1)
+            hint = f"did you mean {flag_of(near[0])}?" if near else "leave it out, or check --from"
+            raise UsageError(f"{flag_of(keyword)} is not an option of {kind} input: {hint}")
+    made = readable.source_of(**keywords)
+    if twice := [
+        repr(shown_path(path)) for path, times in Counter(readable.paths).items() if times > 1
+    ]:
+        _LOGGER.warning("input is named more than once, and read once: %s", listed(twice))
+    if skipped := _skipped_names(readable.source, readable.paths):
+        _LOGGER.warning(
+            "skipped %s whose %s not end in %s: %s (%s): name them or a pattern to read them, "
+            "with --from",
+            counted(len(skipped), "file"),
+            "name does" if len(skipped) == 1 else "names do",
+            " or ".join(readable.source.suffixes),
+            counts_text(Counter(map(kind_of_name, skipped))),
+            listed(skipped),
+        )
+    return made
+
+
+def _skipped_names(source: type[Source], paths: Iterable[str]) -> list[str]:
+    """Return the files in directories and zip files that are not read because of their names."""
+    # Images count theirs. A manifest lists the files of a dataset, and the log those of a table.
+    if not source.suffixes or source is Images:
+        return []
+    places = with_zips(path.removeprefix("file://") for path in paths)
+    places = [place for place in places if is_in_zip(place) or os.path.isdir(place)]
+    searched = [place for place in places if not is_dataset(place) and not is_stage(place)]
+    return skipped_files(searched, source.suffixes)
+
+
+def skipped_counts(source: Source, files: Iterable[InputFile]) -> dict[str, int]:
+    """Return how many files of the input are not read because of their names, by suffix."""
+    if isinstance(source, Images):
+        return source.skipped(files)
+    names = _skipped_names(type(source), getattr(source, "paths", ()))
+    return dict(Counter(map(kind_of_name, names)))
+
+
+def parse_options(
+    pairs: Iterable[str], inputs: Inputs, *, from_: str | None = None
+) -> dict[str, Any]:
+    """Parse the texts ``name=value`` of options of a source of another package.
+
+    A value is text if the field of the source may be a `str`, and JSON for all others; a JSON array
+    becomes a tuple.
+    """
+    kind = detect_kind(inputs, from_=from_)
+    if kind in SOURCES:
+        raise UsageError(
+            f"--source-option is for sources of other packages: options of {kind} input have flags "
+            "of their own"
+        )
+    hints = typing.get_type_hints(_source_of(kind), localns={"pa": pa})
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or name in options:
+            problem = "is there twice" if equals else "has no value: write NAME=VALUE"
+            raise UsageError(f"--source-option {name!r} {problem}")
+        options[name] = text if _may_be_text(hints.get(name, str)) else _json(name, text)
+    return options
+
+
+def options_of_packages() -> set[str]:
+    """Return the names of the options of all sources of other packages that can be loaded."""
+    sources = [one for one in _packages().sources.values() if not isinstance(one, UsageError)]
+    return set().union(*map(_option_names, sources))
+
+
+def _option_names(source: Any) -> set[str]:
+    return {field.name for field in dataclasses.fields(source) if field.init} - {"paths"}
+
+
+def _may_be_text(hint: Any) -> bool:
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return hint is str or (is_union and str in typing.get_args(hint))
+
+
+def _json(name: str, text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"--source-option {name}={text!r} is not JSON: {error}") from error
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _source_of(kind: str) -> type[Source]:
+    # Other packages are looked up in any case, which warns of another source of one of our kinds.
+    others = _packages()
+    return SOURCES[kind] if kind not in others.entry_points else others.load(kind)
+
+
+def _packages() -> Packages:
+    return Packages(SOURCES, _KINDS_BY_SUFFIX)
+
+
+def _check_kind(kind: str, packages: Packages) -> str:
+    if kind not in SOURCES and kind not in packages.entry_points:
+        kinds = _kinds(packages)
+        hint = did_you_mean(kind, kinds, f"the kinds are {', '.join(kinds)}")
+        raise UsageError(f"cannot read input of kind {kind!r}: {hint}")
+    return kind
+
+
+def _kinds(packages: Packages) -> list[str]:
+    return [*SOURCES, *packages.entry_points]
+
+
+def _kind_of_suffix(suffix: str, packages: Packages) -> str | None:
+    if not suffix or suffix in _KINDS_BY_SUFFIX:
+        return _KINDS_BY_SUFFIX.get(suffix)
+    return packages.kinds_by_suffix.get(suffix)
+
+
+def _kind_of(path: str, packages: Packages) -> str:
+    if path == "-":
+        raise UsageError("standard input cannot be read here: write it to a file first")
+    if urls := [url for url in with_zips([path]) if is_in_zip(url)]:
+        return _kind_in_zips(path, urls, packages)
+    scheme, colon, _ = path.partition("://")
+    if scheme == "iceberg" or _ICEBERG_METADATA.search(path):
+        return "iceberg"
+    if path.startswith("jdbc:") or (colon and scheme not in _FILE_SCHEMES):
+        return "sql"
+    path = path.removeprefix("file://")
+    if os.path.isdir(path):
+        return _kind_of_directory(path, visible_files(path), packages)
+    kind = _kind_of_suffix(suffix_of(path), packages)
+    if (kind is None or path.endswith(MANIFEST_NAME)) and is_dataset(path):
+        return "tfrecord"
+    if kind is not None:
+        return kind
+    if colon and scheme != "file" and not is_web(path):
+        return _kind_of_directory(path, (entry.path for entry in remote_entries(path)), packages)
+    if os.path.exists(path) or colon:
+        raise UsageError(
+            f"cannot tell what {shown_path(path)!r} holds: its name does not end in {_SUFFIXES}: "
+            f"pass --from {'|'.join(_kinds(packages))}{packages.failures}"
+        )
+    return _kind_of_files(path, visible_files(path), packages)
+
+
+def _kind_of_directory(path: str, files: Iterable[str], packages: Packages) -> str:
+    if is_stage(path):
+        return "parquet"
+    if is_dataset(path) or is_incomplete(path):
+        return "tfrecord"
+    return lake_kind(path) or _kind_of_files(path, files, packages)
+
+
+def _kind_in_zips(path: str, urls: Sequence[str], packages: Packages) -> str:
+    kind = _kind_of_suffix(suffix_of(split_zip_url(urls[0])[1]), packages)
+    if kind is not None:
+        return kind
+    for entry in (entry for url in urls for entry in list_files(url)):
+        if _TABLE_LOG.search(entry.path):
+            raise UsageError(
+                f"{shown_path(entry.path)!r} is the log of a table: unpack the zip file, and give "
+                "the directory of the table"
+            )
+    files = (entry.path for url in urls for entry in remote_entries(url))
+    return _kind_of_files(path, files, packages)
+
+
+def _kind_of_files(where: str, files: Iterable[str], packages: Packages) -> str:
+    """Return the kind of the first files of a directory or glob; ignore unknown kinds."""
+    looked_at = list(itertools.islice(files, _FILES_LOOKED_AT))
+    if not looked_at:
+        if os.path.exists(where):
+            what = "it holds no file (names that begin with . or _ do not count)"
+            raise UsageError(f"cannot read {where!r}: {what}: check the path")
+        raise UsageError(not_there(where))
+    kinds = (_kind_of_suffix(suffix_of(file), packages) for file in looked_at)
+    kind_of = {file: kind for file, kind in zip(looked_at, kinds, strict=True) if kind}
+    if "images" in kind_of.values():
+        metadata = [file for file in kind_of if os.path.basename(file) in METADATA_NAMES]
+        for file in metadata:
+            del kind_of[file]
+    counts = Counter(kind_of.values())
+    # JSON beside files of another kind describes these, such as labels beside images.
+    if len(counts) > 1:
+        counts.pop("json", None)
+    if len(counts) == 1:
+        return next(iter(counts))
+    if not counts:
+        if any(suffix_of(file) == ".zip" for file in looked_at):
+            how = f"give {where + '/*.zip'!r}" if os.path.isdir(where) else "unpack it first"
+            raise UsageError(f"{where!r} holds zip files, which are not looked into: {how}")
+        raise UsageError(
+            f"cannot tell what {where!r} holds: no file in it ends in {_SUFFIXES}: "
+            f"pass --from {'|'.join(_kinds(packages))}{packages.failures}"
+        )
+    found = " and ".join(
+        f"{kind} ({counted(count, 'file')})" for kind, count in sorted(counts.items())
+    )
+    raise UsageError(f"{where!r} holds {found}: pass --from to choose one")

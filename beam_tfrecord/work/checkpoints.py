@@ -1,0 +1,227 @@
+"""Checkpoints: files with the results of finished work, which let a job resume after a failure.
+
+There is one for each finished *group of units* (the part of the input that one task reads) and for
+each merged file. A checkpoint is written after the files that it names, and contains a hash of its
+content. Its key covers all that decides the content of those files. A crash of the machine may
+still damage files that were not synced to the disk, so a checkpoint is used only after a check of
+its files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from beam_tfrecord import native
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.exchange.shard_writers import Piece
+from beam_tfrecord.format.layout import is_split_name
+from beam_tfrecord.format.tally import Tally
+from beam_tfrecord.rows.job_batch import Part
+from beam_tfrecord.storage import exists, file_size, list_names, read_into
+from beam_tfrecord.work import state_file
+from beam_tfrecord.work.run_files import PLACE_BYTES, Run, read_index
+from beam_tfrecord.work.stored_plan import GROUP_PREFIX
+
+MERGED_PREFIX = "done-"
+
+T = TypeVar("T", Run, Piece)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Done:
+    """The results of one group of units, or of one merge."""
+
+    tally: Tally
+    runs: tuple[Run, ...] = ()
+    pieces: tuple[Piece, ...] = ()
+    sizes: tuple[int, ...] = ()
+    boot: str = ""
+
+    @property
+    def files(self) -> list[Run | Piece]:
+        """All runs and pieces."""
+        return [*self.runs, *self.pieces]
+
+
+@functools.cache
+def boot_id() -> str:
+    """Return the id of the current boot of this machine; empty if the system has none."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+class GroupCheckpoint:
+    """Collects the files of one group of units, and saves its checkpoint if no batch was missed."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._key = ""
+        self._count = 0
+        self._files: list[Run | Piece] = []
+
+    def follow(self, part: Part | None) -> None:
+        """Record which part of its group the next batch is; None means unknown."""
+        if part is not None and part.number == 0:
+            self._key, self._count, self._files = part.key, 0, []
+        if part is None or (part.key, part.number) != (self._key, self._count):
+            # A runner has spread the group over bundles, so that none sees all of it.
+            self._key = ""
+        self._count += 1
+
+    def add(self, file: Run | Piece) -> None:
+        """Record a file that holds records of the group."""
+        # Without a checkpoint, a bundle may write any number of runs: do not collect them.
+        if self._key:
+            self._files.append(file)
+
+    def save(self, tally: Tally) -> None:
+        """Save the checkpoint of the group if all its batches came here in order."""
+        if self._key:
+            _save(_group_path(self._directory, self._key), tally, self._files)
+        self._key, self._files = "", []
+
+
+def save_merged(directory: str, key: str, file: Run | Piece) -> None:
+    """Save the checkpoint of a run or shard that was merged from runs."""
+    _save(_merged_path(directory, key), Tally(), [file])
+
+
+def _save(path: str, tally: Tally, files: Sequence[Run | Piece]) -> None:
+    runs = [file for file in files if isinstance(file, Run)]
+    pieces = [file for file in files if isinstance(file, Piece)]
+    rejects = tuple(map(os.path.basename, tally.reject_files))
+    done = Done(
+        dataclasses.replace(tally, reject_files=rejects),
+        tuple(map(_named, runs)),
+        tuple(map(_named, pieces)),
+        tuple(file_size(run.path) for run in runs),
+        boot_id(),
+    )
+    state_file.save(path, done)
+
+
+def find_group(directory: str, key: str) -> Done | None:
+    """Return the results of a group from an earlier attempt; None unless all files are complete."""
+    return _find(_group_path(directory, key))
+
+
+def find_merged(directory: str, key: str) -> Run | Piece | None:
+    """Return the run or shard that an earlier attempt merged; None unless it is complete."""
+    done = _find(_merged_path(directory, key))
+    files = [] if done is None else done.files
+    return files[0] if len(files) == 1 else None
+
+
+def _find(path: str) -> Done | None:
+    done = _load(path)
+    if done is None:
+        return None
+    directory = os.path.dirname(path)
+    runs = tuple(_located(run, directory) for run in done.runs)
+    pieces = tuple(_located(piece, directory) for piece in done.pieces)
+    rejects = tuple(os.path.join(directory, name) for name in done.tally.reject_files)
+    # Files of runs and rejects are not synced: a crash of the machine may have damaged them.
+    is_crash_free = done.boot == boot_id() != ""
+    sizes = zip(runs, done.sizes, strict=True)
+    if not (
+        all(_is_complete_run(run.path, size, is_crash_free) for run, size in sizes)
+        and all(map(_is_complete_piece, pieces))
+        and all(is_crash_free and exists(path) for path in rejects)
+    ):
+        return None
+    tally = dataclasses.replace(done.tally, reject_files=rejects)
+    return dataclasses.replace(done, tally=tally, runs=runs, pieces=pieces)
+
+
+def marked_files(directory: str) -> set[str]:
+    """Return the names of all files that the checkpoints in a directory list."""
+    names = set()
+    for name in list_names(directory):
+        if name.startswith((GROUP_PREFIX, MERGED_PREFIX)):
+            done = _load(os.path.join(directory, name))
+            if done is not None:
+                names |= {file.path for file in done.files}
+                names |= {piece.index_path for piece in done.pieces if piece.index_xxh64}
+                names |= set(done.tally.reject_files)
+    return names
+
+
+def _load(path: str) -> Done | None:
+    """Return a checkpoint; None if there is none, or if its content is invalid."""
+    done = state_file.load(path, Done)
+    return None if done is None or not _is_sound(done) else done
+
+
+def _is_sound(done: Done) -> bool:
+    # Other users may write here: the paths of a checkpoint must not lead out of the directory.
+    counts = [one for run in done.runs for one in run.counts.items()]
+    paths = [file.path for file in done.files]
+    splits = [name for name, _ in counts] + [piece.split for piece in done.pieces]
+    return (
+        len(done.sizes) == len(done.runs)
+        and all(map(_is_name, (*paths, *done.tally.reject_files)))
+        and all(map(is_split_name, splits))
+        and all(one.is_sound for _, one in counts)
+    )
+
+
+def _is_name(path: str) -> bool:
+    return os.path.basename(path) == path and path not in ("", ".", "..")
+
+
+def _group_path(directory: str, key: str) -> str:
+    return os.path.join(directory, f"{GROUP_PREFIX}{key}")
+
+
+def _merged_path(directory: str, key: str) -> str:
+    return os.path.join(directory, f"{MERGED_PREFIX}{key}")
+
+
+def _named(file: T) -> T:
+    # Only the name: the output may be moved before the job resumes.
+    return dataclasses.replace(file, path=os.path.basename(file.path))
+
+
+def _located(file: T, directory: str) -> T:
+    return dataclasses.replace(file, path=os.path.join(directory, os.path.basename(file.path)))
+
+
+def _is_complete_piece(piece: Piece) -> bool:
+    # Shards are synced before they get their name, so a crash cannot change them.
+    files = [(piece.path, piece.stored_bytes)]
+    if piece.index_xxh64:
+        files.append((piece.index_path, piece.index_bytes))
+    return all(exists(path) and file_size(path) == nbytes for path, nbytes in files)
+
+
+def _is_complete_run(path: str, size: int, is_crash_free: bool) -> bool:
+    if not exists(path) or file_size(path) != size:
+        return False
+    try:
+        index = read_index(path)
+    except (DataError, EOFError):
+        return False
+    end = max((int(offsets[-1]) for _, offsets in index.splits.values()), default=0)
+    return is_crash_free or _has_sound_records(path, end)
+
+
+def _has_sound_records(path: str, end: int) -> bool:
+    """Return whether the checksums of all records in the first `end` bytes of a run match."""
+    entries: Any = np.empty(end, np.uint8)
+    read_into(path, 0, entries.data)
+    try:
+        starts, _ = native.scan_run(entries)
+    except ValueError:
+        return False
+    framed = np.empty(end - PLACE_BYTES * len(starts), np.uint8)
+    native.gather(entries, starts, np.arange(len(starts)), framed, 0)
+    return len(native.scan_frames(framed, True).starts) == len(starts)

@@ -1,0 +1,166 @@
+"""Stores the plan of a job for its next attempt: groups of units, schemas and remarks.
+
+A unit is the smallest piece of the input that one worker reads; a group, a task of several units.
+The files lie in the job's temporary directory::
+
+    kept-groups    the groups of units
+    kept-schema    the schema of the rows
+    kept-types     the schema of mapped rows, if a separate pass over the rows found it
+    raw-schema     the schema of rows, if a separate pipeline found it
+    remarks.json   lines for the user about the types of the rows
+    group-<key>    results of a group of units (see `work.checkpoints`)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.sources.base import InputFile, Source, Unit
+from beam_tfrecord.sources.groups import Group
+from beam_tfrecord.storage import list_names, put, read_bytes
+from beam_tfrecord.work import state_file
+
+GROUPS, SCHEMA, TYPES = "kept-groups", "kept-schema", "kept-types"
+RAW_SCHEMA = "raw-schema"
+REMARKS = "remarks.json"
+GROUP_PREFIX = "group-"
+
+
+FileT = TypeVar("FileT", bound=InputFile)
+Detail = TypeVar("Detail")
+
+
+class _Unit(msgspec.Struct, array_like=True):
+    """A `Unit`, with numbers in place of its file and its detail, which other units share."""
+
+    name: str
+    file: int
+    index: int
+    start: int
+    stop: int
+    rows: int | None
+    input_bytes: int
+    encoded_bytes: int
+    detail: int
+    pruned_rows: int
+    pruned_bytes: int
+
+
+class _Plan(msgspec.Struct, Generic[FileT, Detail], array_like=True):
+    """All groups of a job: each is its number, its first unit and its units."""
+
+    files: list[InputFile]
+    own_files: list[FileT]
+    details: list[Detail]
+    groups: list[tuple[int, int, list[_Unit]]]
+
+
+def save_groups(directory: str, groups: Sequence[Group]) -> None:
+    """Store the groups of a job."""
+    units = [unit for group in groups for unit in group.units]
+    files = list({id(unit.file): unit.file for unit in units}.values())
+    files.sort(key=lambda file: type(file) is not InputFile)
+    own = [file for file in files if type(file) is not InputFile]
+    details = {id(unit.detail): unit.detail for unit in units}
+    file_numbers = {id(file): number for number, file in enumerate(files)}
+    detail_numbers = {key: number for number, key in enumerate(details)}
+
+    def stored(unit: Unit) -> _Unit:
+        shared = {"file": file_numbers[id(unit.file)], "detail": detail_numbers[id(unit.detail)]}
+        return _Unit(**{**vars(unit), **shared})
+
+    described = [(of.number, of.first_unit, list(map(stored, of.units))) for of in groups]
+    plan = _Plan(files[: len(files) - len(own)], own, list(details.values()), described)
+    try:
+        state_file.save(os.path.join(directory, GROUPS), plan)
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"the path {error.object!r:.200} is not utf-8: rename its directories"
+        ) from error
+
+
+def load_groups(directory: str | None, source: Source) -> list[Group] | None:
+    """Return the stored groups of a job that reads `source`; None if there are none."""
+    if directory is None:
+        return None
+    kind: Any = _Plan[source.file_type, source.detail_type]  # type: ignore[name-defined]
+    plan: _Plan[InputFile, Any] | None = state_file.load(os.path.join(directory, GROUPS), kind)
+    if plan is None:
+        return None
+    files = [*plan.files, *plan.own_files]
+
+    def unit_of(stored: _Unit) -> Unit:
+        shared = {"file": files[stored.file], "detail": plan.details[stored.detail]}
+        return Unit(**{**msgspec.structs.asdict(stored), **shared})
+
+    return [Group(number, first, tuple(map(unit_of, of))) for number, first, of in plan.groups]
+
+
+def count_groups(directory: str) -> int | None:
+    """Return the number of groups in the plan; None if there is no plan yet."""
+    plan = state_file.load(os.path.join(directory, GROUPS), _Plan[Any, Any])
+    return None if plan is None else len(plan.groups)
+
+
+def count_done(directory: str) -> int:
+    """Return the number of groups that have a checkpoint."""
+    return sum(name.startswith(GROUP_PREFIX) for name in list_names(directory))
+
+
+def group_key(group: Group, schema: pa.Schema) -> str:
+    """Return a hash of everything that decides the result of a group within its job."""
+    units = [
+        (unit.name, unit.file.name, unit.file.bytes, unit.file.stamp, unit.start, unit.stop)
+        for unit in group.units
+    ]
+    digest = hashlib.sha256(repr((group.number, group.first_unit, units)).encode())
+    digest.update(schema.serialize())
+    return digest.hexdigest()[:32]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """A wrapper of a generator function, for one element, that stores its groups or its schema."""
+
+    function: Callable[[Any], Iterable[Any]]
+    directory: str | None
+    name: str
+
+    def __call__(self, element: Any) -> Iterator[Any]:
+        """Yield the outputs of the function, after all of them are stored."""
+        outputs = list(self.function(element))
+        if self.directory is not None and self.name == GROUPS:
+            save_groups(self.directory, outputs)
+        elif self.directory is not None:
+            state_file.save(os.path.join(self.directory, self.name), outputs)
+        yield from outputs
+
+
+def save_remarks(directory: str, remarks: Sequence[str]) -> None:
+    """Store lines for the user about the types of the rows, for the step that publishes."""
+    put(os.path.join(directory, REMARKS), json.dumps(remarks).encode())
+
+
+def load_remarks(directory: str) -> list[str]:
+    """Return the stored lines for the user; empty if none are stored."""
+    try:
+        return [str(line) for line in json.loads(read_bytes(os.path.join(directory, REMARKS)))]
+    except FileNotFoundError:
+        return []
+
+
+def load_schema(directory: str | None, name: str) -> pa.Schema | None:
+    """Return the schema that is stored under a name; None if there is none."""
+    if directory is None:
+        return None
+    found = state_file.load(os.path.join(directory, name), list[pa.Schema])
+    return found[0] if found else None
