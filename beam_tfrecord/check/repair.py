@@ -15,15 +15,16 @@ from beam_tfrecord.base.sizes import counted
 from beam_tfrecord.check.salvage import LostBytes, record_stream, salvage
 from beam_tfrecord.check.verify import load_rejects
 from beam_tfrecord.errors import DataError, TargetExists, UsageError
-from beam_tfrecord.exchange.shard_writers import MASK64, Piece, PieceWriter
+from beam_tfrecord.exchange.shard_writers import ShardWriter
 from beam_tfrecord.features.feature_spec import schema_pbtxt
-from beam_tfrecord.format.hashes import data_hash, file_hash
+from beam_tfrecord.format.hashes import data_hash, file_hash, sum_text
 from beam_tfrecord.format.job_file import JOB_NAME, STORED_BYTES, STORED_HASHES, dump_job
 from beam_tfrecord.format.layout import ShardNames, shard_suffix
 from beam_tfrecord.format.manifest import MANIFEST_NAME, Manifest, Shard, Split, manifest_path
 from beam_tfrecord.format.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash, save_rejects
 from beam_tfrecord.records.index import INDEX_DIRECTORY, index_name
 from beam_tfrecord.storage import is_plain_name, is_remote, put, sync_directory
+from beam_tfrecord.work.checkpoints import FinishedShard
 from beam_tfrecord.work.faults import machine_faults
 
 _SCHEMA_FILES = ("schema.json", "schema.pbtxt")
@@ -224,14 +225,14 @@ class _Repairer:
 
     def run(self) -> Repair:
         """Write the files, and return the result with the new manifest."""
-        pieces: dict[str, Piece] = {}
+        pieces: dict[str, FinishedShard] = {}
         splits = {}
         for name, split in self.old.splits.items():
             named = self._named(list(self._pieces(name, split.shards)))
             pieces |= named
             shards = (Shard(p, one.examples, one.bytes, one.xxh64) for p, one in named.items())
             splits[name] = Split(tuple(shards))
-        content = f"{sum(piece.content for piece in pieces.values()) & MASK64:016x}"
+        content = sum_text(piece.content for piece in pieces.values())
         examples = sum(piece.examples for piece in pieces.values())
         has_all = not self.salvaged or (examples, content) == (self.old.examples, self.old.content)
         for one in self.salvaged:
@@ -266,14 +267,14 @@ class _Repairer:
         self._put(JOB_NAME, dump_job(job).encode())
         return repaired
 
-    def _pieces(self, split: str, shards: Sequence[Shard]) -> Iterator[Piece]:
+    def _pieces(self, split: str, shards: Sequence[Shard]) -> Iterator[FinishedShard]:
         """Write the intact records of each shard to a new file; yield those that are not empty."""
         for number, shard in enumerate(shards):
             path = os.path.join(self.source, shard.path)
             problem = "" if os.path.isfile(path) else "the file is missing"
             if problem and os.path.exists(path):
                 problem = "it is not a regular file"
-            writer = PieceWriter(self.target, split, (number,), self.old.compression)
+            writer = ShardWriter(self.target, split, (number,), self.old.compression)
             damage: list[LostBytes] = []
             read_bytes = 0
             hashes = [np.empty(0, np.uint64)]
@@ -303,7 +304,7 @@ class _Repairer:
                 if piece.index_xxh64:
                     os.remove(piece.index_path)
 
-    def _named(self, pieces: Sequence[Piece]) -> dict[str, Piece]:
+    def _named(self, pieces: Sequence[FinishedShard]) -> dict[str, FinishedShard]:
         """Rename the new shards of a split to their final names, numbered without gaps."""
         names = ShardNames(shard_suffix(self.old.compression))
         named = {names(p.split, i, len(pieces)): p for i, p in enumerate(pieces)}

@@ -23,7 +23,8 @@ from beam_tfrecord.base.progress import Progress, adder, display_of
 from beam_tfrecord.base.sizes import counted
 from beam_tfrecord.check.verification import Fault, Verification
 from beam_tfrecord.check.verify_examples import DuplicateFinder, SchemaFit, SplitChecker
-from beam_tfrecord.dataset.foreign import is_foreign, verify_foreign
+from beam_tfrecord.check.verify_foreign import verify_foreign
+from beam_tfrecord.dataset.foreign import is_foreign
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.hashes import data_hash, file_hash

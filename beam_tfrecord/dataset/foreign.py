@@ -1,21 +1,19 @@
-"""Reads and checks TFRecord files of other programs, which no manifest describes."""
+"""Reads TFRecord files of other programs, which no manifest describes."""
 
 from __future__ import annotations
 
 import dataclasses
 import glob
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from beam_tfrecord import native
-from beam_tfrecord.base.progress import Progress, adder
-from beam_tfrecord.check.verification import Fault, Verification
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.exchange.shard_writers import MASK64
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.format.hashes import sum_text
 from beam_tfrecord.format.layout import ONLY_SPLIT
 from beam_tfrecord.format.manifest import Manifest, Shard, Split, manifest_path, near_datasets
 from beam_tfrecord.format.places import purpose_seed
@@ -26,19 +24,13 @@ from beam_tfrecord.records.examples import (
     merge_discovered,
     types_in,
 )
-from beam_tfrecord.records.tfrecord import RecordFault, detect_compression, read_blocks
+from beam_tfrecord.records.tfrecord import detect_compression, read_blocks
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.files import has_suffix
 from beam_tfrecord.sources.tfrecord.listing import SUFFIXES, ShardFile, is_incomplete, list_records
 from beam_tfrecord.sources.tfrecord.merge import known_records
 from beam_tfrecord.sources.tfrecord.read import RecordUnit, blocks_of, opened
 from beam_tfrecord.storage import exists, is_directory, is_web, list_files, shown_path
-
-_FAULTS_A_FILE = 100
-NO_MANIFEST = (
-    "there is no manifest: missing files, records and columns, other values, order and splits "
-    "cannot be noticed"
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +109,7 @@ def open_foreign(path: str | os.PathLike[str]) -> tuple[str, Manifest]:
         splits.setdefault(split, []).append(Shard(file.name, of.records, of.bytes, of.xxh64))
     manifest = Manifest(
         fingerprint="",
-        content=f"{sum(of.content for of in contents) & MASK64:016x}",
+        content=sum_text(of.content for of in contents),
         order="source",
         seed=0,
         compression=contents[0].compression,
@@ -166,74 +158,3 @@ def _contents_of(file: InputFile) -> _Contents:
         nbytes += len(block.data)
     xxh64 = f"{digest.intdigest():016x}"
     return _Contents(records, nbytes, xxh64, content, features, compression)
-
-
-def verify_foreign(
-    path: str | os.PathLike[str], threads: int | None, progress: Progress | None
-) -> Verification:
-    """Check TFRecord files: checksums, that records are Examples, and the kinds of features."""
-    _, files = foreign_files(path)
-    advance = adder(progress, "verifying", sum(file.bytes for file in files))
-
-    def check(file: InputFile) -> _Checked:
-        checked = _check(file)
-        advance(file.bytes)
-        return checked
-
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
-        results = list(pool.map(check, files))
-    faults = [fault for one in results for fault in one.faults]
-    faults += _kind_faults(results)
-    return Verification(
-        tuple(faults),
-        shards=len(files),
-        examples=sum(one.records for one in results),
-        bytes=sum(one.bytes for one in results),
-        notes=(NO_MANIFEST,),
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Checked:
-    faults: list[Fault]
-    records: int
-    bytes: int
-    features: Mapping[str, Discovered]
-
-
-def _check(file: InputFile) -> _Checked:
-    faults: list[Fault] = []
-    records = nbytes = 0
-    features: dict[str, Discovered] = {}
-
-    def add(fault: RecordFault) -> None:
-        faults.append(Fault(file.name, fault.where, fault.reason))
-
-    try:
-        for block in read_blocks(file.path, on_fault=add, is_once=True):
-            records += len(block.starts)
-            nbytes += len(block.data)
-            try:
-                features = merge_discovered(features, types_in(block.data, block.starts, file.name))
-            except ForeignRecord as error:
-                where = f"record {block.first_record + error.index}"
-                faults.append(Fault(file.name, where, error.reason))
-            except DataError as error:
-                where = f"records from {block.first_record} on"
-                faults.append(Fault(file.name, where, str(error)))
-    except (DataError, OSError) as error:
-        faults.append(Fault(file.name, "", str(error)))
-    if (more := len(faults) - _FAULTS_A_FILE) > 0:
-        faults[_FAULTS_A_FILE:] = [Fault(file.name, "", f"{more:,} more faults")]
-    return _Checked(faults, records, nbytes, features)
-
-
-def _kind_faults(results: list[_Checked]) -> Iterator[Fault]:
-    """Yield a fault for each file in which a feature has another kind than in the files before."""
-    features: dict[str, Discovered] = {}
-    for one in results:
-        try:
-            features = merge_discovered(features, one.features)
-        except DataError as error:
-            file = next(iter(one.features.values())).file
-            yield Fault(file, "", str(error))

@@ -29,12 +29,13 @@ from beam_tfrecord.exchange.plan import (
     Window,
     windows_held,
 )
-from beam_tfrecord.exchange.shard_writers import Piece, PieceWriter
+from beam_tfrecord.exchange.shard_writers import ShardWriter
 from beam_tfrecord.exchange.spill import Buffer, SortedRecords, by_size, sort_entries, write_run
 from beam_tfrecord.format.layout import Layout, cut_bins
 from beam_tfrecord.format.places import SHUFFLED_BIN_SHIFT
 from beam_tfrecord.records.tfrecord import FRAME_BYTES
 from beam_tfrecord.storage import read_into
+from beam_tfrecord.work.checkpoints import FinishedShard
 from beam_tfrecord.work.progress_files import WRITING, ProgressLog
 from beam_tfrecord.work.run_files import PLACE_BYTES, Run, RunIndex, read_index
 
@@ -127,7 +128,7 @@ class Merger:
         *,
         window_bytes: int | None = None,
         index_of: Callable[[str], RunIndex] = read_index,
-    ) -> Iterator[Piece]:
+    ) -> Iterator[FinishedShard]:
         """Write the shards of one task, and yield each."""
         self._progress.add()
         window_bytes = WINDOW_BYTES if window_bytes is None else window_bytes
@@ -136,7 +137,7 @@ class Merger:
             self._by_window(groups, window_bytes), lambda one: (one[0].split, one[0].shard)
         )
         for (split, shard), records in by_shard:
-            writer = PieceWriter(self._directory, split, (shard,), self._layout.compression)
+            writer = ShardWriter(self._directory, split, (shard,), self._layout.compression)
             try:
                 for _, data, sizes in records:
                     writer.write(data, np.cumsum(sizes) - sizes)

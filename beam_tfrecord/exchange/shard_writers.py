@@ -1,4 +1,4 @@
-"""Writes TFRecord shards: `PieceWriter` writes one shard, `DirectWriter` batches unshuffled.
+"""Writes TFRecord shards: `ShardWriter` writes one shard, `DirectWriter` batches unshuffled.
 
 `DirectWriter` writes without a shuffle, in source order: each *group of units*, the part of the
 input that one task reads, gets shards of its own.
@@ -6,7 +6,6 @@ input that one task reads, gets shards of its own.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import uuid
 from collections.abc import Iterator
@@ -23,36 +22,14 @@ from beam_tfrecord.records.tfrecord import ShardStream
 from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.rows.job_batch import as_job_batch
 from beam_tfrecord.storage import WRITE_BYTES, file_size
+from beam_tfrecord.work.checkpoints import FinishedShard
 from beam_tfrecord.work.job import Job
 
-MASK64 = 2**64 - 1
 # A shard may exceed its target by this share, so that a small rest needs no shard of its own.
 SLACK = 0.25
 
 
-@dataclasses.dataclass(frozen=True)
-class Piece:
-    """A finished shard (or Parquet file of a stage) that still has its temporary name."""
-
-    split: str
-    order: tuple[int, ...]
-    path: str
-    examples: int
-    bytes: int
-    xxh64: str
-    content: int
-    stored_bytes: int
-    stored_xxh64: str = ""
-    index_bytes: int = 0
-    index_xxh64: str = ""
-
-    @property
-    def index_path(self) -> str:
-        """Path of the index that belongs to the shard, if it has one."""
-        return f"{self.path}.idx"
-
-
-class PieceWriter:
+class ShardWriter:
     """Writes the records of one shard, and counts and hashes them."""
 
     def __init__(
@@ -73,18 +50,18 @@ class PieceWriter:
     ) -> npt.NDArray[np.uint64]:
         """Write all of `data`, framed records that begin at `starts`; return the hash of each."""
         hashes = native.hash_records(data, starts, self._seed)
-        self._content = (self._content + int(hashes.sum(dtype=np.uint64))) & MASK64
+        self._content = (self._content + int(hashes.sum(dtype=np.uint64))) % 2**64
         self._examples += len(starts)
         self._stream.write(data)
         if self._index is not None:
             self._index.add(data, starts)
         return hashes
 
-    def close(self) -> Piece:
+    def close(self) -> FinishedShard:
         """Finish the file."""
         nbytes, xxh64 = self._stream.close()
         index = (0, "") if self._index is None else self._index.close(xxh64)
-        return Piece(
+        return FinishedShard(
             self._split,
             self._order,
             self._path,
@@ -104,7 +81,7 @@ class PieceWriter:
             self._index.abort()
 
 
-class DirectWriter(BlockWriter[Piece]):
+class DirectWriter(BlockWriter[FinishedShard]):
     """Writes batches to shards in the order in which they arrive, and ends shards by their size.
 
     Where a shard ends depends only on the records of its group, never on the size of batches.
@@ -119,9 +96,9 @@ class DirectWriter(BlockWriter[Piece]):
         self._group = 0
         self._number = 0
         self._size = 0
-        self._writer: PieceWriter | None = None
+        self._writer: ShardWriter | None = None
 
-    def add(self, batch: Batch) -> Iterator[Piece]:
+    def add(self, batch: Batch) -> Iterator[FinishedShard]:
         """Write a batch; yield the shards that it completes."""
         group = as_job_batch(batch).group or 0
         if group != self._group:
@@ -129,7 +106,7 @@ class DirectWriter(BlockWriter[Piece]):
             self._group, self._number = group, 0
         yield from super().add(batch)
 
-    def end_group(self) -> Iterator[Piece]:
+    def end_group(self) -> Iterator[FinishedShard]:
         """Write the remaining records of a group; yield its last shards."""
         yield from super().end_group()
         if self._writer is not None:
@@ -141,7 +118,7 @@ class DirectWriter(BlockWriter[Piece]):
         if self._writer is not None:
             self._writer.abort()
 
-    def _write(self) -> Iterator[Piece]:
+    def _write(self) -> Iterator[FinishedShard]:
         block = self._block
         starts = np.append(block.arena.used_starts(), block.size)
         done = 0
@@ -160,12 +137,12 @@ class DirectWriter(BlockWriter[Piece]):
     def _append(self, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> None:
         if self._writer is None:
             order = (self._group, self._number)
-            self._writer = PieceWriter(self._directory, self._split, order, self._compression)
+            self._writer = ShardWriter(self._directory, self._split, order, self._compression)
             self._number += 1
         self._writer.write(data, starts - starts[0])
         self._size += len(data)
 
-    def _close(self) -> Piece:
+    def _close(self) -> FinishedShard:
         assert self._writer is not None
         piece, self._writer, self._size = self._writer.close(), None, 0
         return piece

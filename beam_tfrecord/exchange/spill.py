@@ -44,7 +44,7 @@ MAX_REJECTS = 20_000
 RANGE_BITS = 8
 MAX_BLOCK_BYTES = 16 * 2**20
 
-# The output of a writer: a `Run`, a `Piece`, or a block of records with its key.
+# The output of a writer: a `Run`, a `FinishedShard`, or a block of records with its key.
 F = TypeVar("F", covariant=True)
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]

@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 from beam_tfrecord.base.tables import repeated
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.block import pieces_of
-from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.exchange.spill import MAX_REJECTS, spill_rejects
 from beam_tfrecord.features.arrow_arrays import relative_error, round_text
 from beam_tfrecord.features.feature import ColumnStats
@@ -28,6 +27,7 @@ from beam_tfrecord.format.tally import Tally
 from beam_tfrecord.rows.batch import Batch, Reject, count_rejects
 from beam_tfrecord.rows.job_batch import JobBatch, as_job_batch
 from beam_tfrecord.storage import WholeFile, file_size
+from beam_tfrecord.work.checkpoints import FinishedShard
 from beam_tfrecord.work.job import Job
 
 FILE_BYTES = 256 * 2**20
@@ -65,7 +65,7 @@ class StageWriter:
         self.tally = Tally()
         self.rejects: list[Reject] = []
 
-    def add(self, batch: Batch) -> Iterator[Piece]:
+    def add(self, batch: Batch) -> Iterator[FinishedShard]:
         """Write a batch; yield the files that it completes."""
         job_batch = as_job_batch(batch)
         group: tuple[int, ...] = (job_batch.group or 0,)
@@ -89,7 +89,7 @@ class StageWriter:
             if piece.num_rows:
                 yield from self._add_rows(to_file(piece.data, self._staged, self._inside))
 
-    def end_group(self) -> Iterator[Piece]:
+    def end_group(self) -> Iterator[FinishedShard]:
         """Finish the last file of a group, and yield it."""
         yield from self._write_row_group()
         if self._file is not None:
@@ -128,7 +128,7 @@ class StageWriter:
         message = self._staged.serialize().to_pybytes()
         self.tally = self.tally.merge(Tally(staged=message))
 
-    def _add_rows(self, data: pa.RecordBatch) -> Iterator[Piece]:
+    def _add_rows(self, data: pa.RecordBatch) -> Iterator[FinishedShard]:
         is_full = (
             self._pending_bytes + data.nbytes > self._row_group_bytes
             or self._pending_rows + data.num_rows > self._row_group_rows
@@ -139,7 +139,7 @@ class StageWriter:
         self._pending_bytes += data.nbytes
         self._pending_rows += data.num_rows
 
-    def _write_row_group(self) -> Iterator[Piece]:
+    def _write_row_group(self) -> Iterator[FinishedShard]:
         if not self._pending:
             return
         table = pa.Table.from_batches(self._pending, self._inside)
@@ -151,7 +151,7 @@ class StageWriter:
         if self._file.write(table) >= self._file_bytes:
             yield self._close()
 
-    def _close(self) -> Piece:
+    def _close(self) -> FinishedShard:
         assert self._file is not None
         piece, self._file = self._file.close(), None
         return piece
@@ -181,7 +181,7 @@ class _StageFile:
         self._rows += table.num_rows
         return int(self._output.tell())
 
-    def close(self) -> Piece:
+    def close(self) -> FinishedShard:
         """Finish the file."""
         with _removed_on_error(self):
             self._writer.close()
@@ -189,7 +189,7 @@ class _StageFile:
             self._file.close()
         size = file_size(self._path)
         xxh64 = f"{self._sink.hash.intdigest():016x}"
-        return Piece(ONLY_SPLIT, self._order, self._path, self._rows, size, xxh64, 0, size)
+        return FinishedShard(ONLY_SPLIT, self._order, self._path, self._rows, size, xxh64, 0, size)
 
     def abort(self) -> None:
         """Remove what was written."""

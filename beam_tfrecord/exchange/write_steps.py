@@ -39,7 +39,7 @@ from beam_tfrecord.exchange.plan import (
     window_bytes_for,
     work_key,
 )
-from beam_tfrecord.exchange.shard_writers import DirectWriter, Piece
+from beam_tfrecord.exchange.shard_writers import DirectWriter
 from beam_tfrecord.exchange.spill import BlockCutter, GroupWriter, Spiller, sort_range
 from beam_tfrecord.exchange.stage_writer import StageWriter
 from beam_tfrecord.format.rejects import (
@@ -54,7 +54,13 @@ from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.rows.beam_steps import count, in_global_window
 from beam_tfrecord.rows.job_batch import as_job_batch
 from beam_tfrecord.storage import make_directory
-from beam_tfrecord.work.checkpoints import Done, GroupCheckpoint, find_merged, save_merged
+from beam_tfrecord.work.checkpoints import (
+    Done,
+    FinishedShard,
+    GroupCheckpoint,
+    find_merged,
+    save_merged,
+)
 from beam_tfrecord.work.faults import Guarded, machine_faults
 from beam_tfrecord.work.job import Job
 from beam_tfrecord.work.progress_files import MERGING, READING, WRITING, ProgressLog
@@ -106,7 +112,7 @@ def _step(function: Callable[..., Iterable[Any]], job: Job) -> Callable[..., Ite
 
 def _write_groups(
     batches: beam.PCollection[Batch], job: Job, label: str
-) -> tuple[beam.PCollection[Run | Piece], beam.PCollection[Tally]]:
+) -> tuple[beam.PCollection[Run | FinishedShard], beam.PCollection[Tally]]:
     """Write each group of units to its own files."""
     name = "WriteShards" if job.is_one_pass else "CutBlocks" if _is_shuffled(job) else "Spill"
     outputs = batches | f"{name}{label}" >> beam.ParDo(_WriteGroups(job)).with_outputs(
@@ -178,7 +184,7 @@ class _WriteGroups(beam.DoFn):
             self._checkpoint.save(tally)
 
     def _noted(self, output: Any) -> Any:
-        if isinstance(output, Run | Piece):
+        if isinstance(output, Run | FinishedShard):
             self._checkpoint.add(output)
             kind = "write-runs" if isinstance(output, Run) else "write-shards"
             count(type(self), kind, 1)
@@ -204,7 +210,7 @@ def _sort_range(
 
 def _merge(
     runs: beam.PCollection[Run], tally: beam.PCollection[Tally], job: Job
-) -> beam.PCollection[Piece]:
+) -> beam.PCollection[FinishedShard]:
     """Merge runs into shards."""
     gathered = (
         runs
@@ -226,7 +232,7 @@ def _merge(
         gathered
         | "PlanMerges" >> beam.FlatMap(_step(_plan_merges, job), checked)
         | "SpreadMerges" >> beam.Reshuffle()  # the windows of a task
-        | "MergeShards" >> beam.ParDo(_Merge(job), beam.pvalue.AsSingleton(names))  # Piece
+        | "MergeShards" >> beam.ParDo(_Merge(job), beam.pvalue.AsSingleton(names))  # FinishedShard
     )
 
 
@@ -284,10 +290,14 @@ class _Merge(beam.DoFn):
         # there may be hundreds, and a task needs little of each.
         self._checked: set[str] = set()
 
-    def process(self, windows: tuple[Window, ...], names: Sequence[RunName]) -> Iterator[Piece]:
+    def process(
+        self, windows: tuple[Window, ...], names: Sequence[RunName]
+    ) -> Iterator[FinishedShard]:
         yield from self._merge((windows, names))
 
-    def _pieces(self, task: tuple[tuple[Window, ...], Sequence[RunName]]) -> Iterator[Piece]:
+    def _pieces(
+        self, task: tuple[tuple[Window, ...], Sequence[RunName]]
+    ) -> Iterator[FinishedShard]:
         windows, names = task
         directory, is_resumable = self._job.directory, self._job.is_resumable
         runs = [name.path for name in names if name.may_hold(windows)]
@@ -297,7 +307,7 @@ class _Merge(beam.DoFn):
             shard = tuple(of_shard)
             key = work_key((shard,), runs) if is_resumable else ""
             done = find_merged(directory, key) if is_resumable else None
-            if isinstance(done, Piece):
+            if isinstance(done, FinishedShard):
                 ProgressLog(directory, WRITING).add(done.examples)
                 yield done
             else:

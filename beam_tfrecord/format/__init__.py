@@ -1,1 +1,1 @@
-"""What is on disk when a job is done: manifest, layout, order, rejects, and the format of stages."""
+"""What is on disk when a job is done: manifest, layout, order, hashes, rejects, and stages."""

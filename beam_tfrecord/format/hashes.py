@@ -5,6 +5,7 @@ Manifests contain a hash as 16 hex digits.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from beam_tfrecord import native
@@ -36,3 +37,8 @@ def name_hash(name: str) -> int:
 def xxh64_text(value: int) -> str:
     """Return a 64-bit hash as 16 hex digits."""
     return f"{value:016x}"
+
+
+def sum_text(hashes: Iterable[int]) -> str:
+    """Return the sum of 64-bit hashes, which their order does not change, as manifests hold it."""
+    return f"{sum(hashes) % 2**64:016x}"

@@ -104,8 +104,8 @@ class Manifest:
         split_by: The property of a row that decides its split: ``bytes`` of the example, the
             columns of its ``group``, a ``column`` with the name of the split, or ``assigned`` by an
             earlier step; None if there is only one split.
-        rules: Number of writing rules (see `beam_tfrecord.format.rules`) that the writer had; None in a
-            dataset of format 1, which does not say it.
+        rules: Number of writing rules (see `beam_tfrecord.format.rules`) that the writer had; None
+            in a dataset of format 1, which does not say it.
     """
 
     fingerprint: str

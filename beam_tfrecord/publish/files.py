@@ -34,7 +34,6 @@ from typing import Any
 import msgspec
 
 from beam_tfrecord.errors import DataError, StorageError
-from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.format.hashes import data_hash, file_hash
 from beam_tfrecord.format.job_file import (
     JOB_NAME,
@@ -65,6 +64,7 @@ from beam_tfrecord.storage import (
     status,
     sync_directory,
 )
+from beam_tfrecord.work.checkpoints import FinishedShard
 from beam_tfrecord.work.job import Job
 from beam_tfrecord.work.target import Target
 
@@ -84,7 +84,7 @@ class Publication:
     """All files that a job publishes."""
 
     job: Job
-    named: Sequence[tuple[str, Piece]]
+    named: Sequence[tuple[str, FinishedShard]]
     manifest_text: str
     sidecars: Mapping[str, bytes]
     rejects: SavedRejects

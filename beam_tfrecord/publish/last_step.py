@@ -23,13 +23,13 @@ import apache_beam as beam
 
 from beam_tfrecord._version import __version__
 from beam_tfrecord.errors import DataError, StorageError, TargetExists
-from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.exchange.write_steps import Written
 from beam_tfrecord.format.job_file import PUBLICATION
 from beam_tfrecord.format.tally import Tally
 from beam_tfrecord.publish.files import clear_published, finish_publishing, published_names
 from beam_tfrecord.publish.outputs import publish_dataset, publish_stage
 from beam_tfrecord.storage import Lease, exists, lease, make_directory, remove_tree
+from beam_tfrecord.work.checkpoints import FinishedShard
 from beam_tfrecord.work.faults import Guarded, recorded_fault
 from beam_tfrecord.work.job import Job
 from beam_tfrecord.work.progress_files import PUBLISHING, ProgressLog
@@ -50,14 +50,14 @@ def publish_once(root: beam.Pipeline, job: Job, written: Written) -> beam.PColle
     )
 
 
-def _publish(_: bytes, job: Job, tally: Tally, pieces: Sequence[Piece]) -> Iterator[str]:
+def _publish(_: bytes, job: Job, tally: Tally, pieces: Sequence[FinishedShard]) -> Iterator[str]:
     yield from Guarded(_published, job.directory)((job, tally, pieces))
     # A launcher that waits for the job looks for the fault itself.
     if job.lease is None and (fault := recorded_fault(job.directory)) is not None:
         raise fault
 
 
-def _published(task: tuple[Job, Tally, Sequence[Piece]]) -> Iterator[str]:
+def _published(task: tuple[Job, Tally, Sequence[FinishedShard]]) -> Iterator[str]:
     job, tally, pieces = task
     if recorded_fault(job.directory) is not None:
         # Steps look for faults about once a second, so this one may have gone on after a fault
@@ -83,7 +83,7 @@ def _published(task: tuple[Job, Tally, Sequence[Piece]]) -> Iterator[str]:
         yield os.path.join(job.target.directory, name)
 
 
-def _check_counts(job: Job, tally: Tally, pieces: Sequence[Piece]) -> None:
+def _check_counts(job: Job, tally: Tally, pieces: Sequence[FinishedShard]) -> None:
     written = sum(piece.examples for piece in pieces)
     if written == tally.records:
         return
@@ -96,7 +96,7 @@ def _check_counts(job: Job, tally: Tally, pieces: Sequence[Piece]) -> None:
 
 
 def _publish_or_finish(
-    job: Job, tally: Tally, pieces: Sequence[Piece], held: Lease
+    job: Job, tally: Tally, pieces: Sequence[FinishedShard], held: Lease
 ) -> Sequence[str]:
     publication = _publication_id(job, tally, pieces)
     names = published_names(job.target, publication)
@@ -129,7 +129,7 @@ def _hold(target: Target, stack: contextlib.ExitStack) -> Lease:
         time.sleep(_LOOK_EVERY_S)
 
 
-def _is_another_run(job: Job, pieces: Sequence[Piece]) -> bool:
+def _is_another_run(job: Job, pieces: Sequence[FinishedShard]) -> bool:
     """Return whether the files at the target are from an earlier run of the same template.
 
     If so, they are overwritten. The sign is that all files of this run still have their temporary
@@ -139,7 +139,7 @@ def _is_another_run(job: Job, pieces: Sequence[Piece]) -> bool:
     return may_be and all(exists(piece.path) for piece in pieces)
 
 
-def _publication_id(job: Job, tally: Tally, pieces: Sequence[Piece]) -> str:
+def _publication_id(job: Job, tally: Tally, pieces: Sequence[FinishedShard]) -> str:
     """Return an id of the publication of these files, which is the same in every try.
 
     The id depends on the files too, because all runs of a template have the same job.

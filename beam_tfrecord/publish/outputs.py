@@ -15,12 +15,11 @@ from beam_tfrecord.base.sizes import counted
 from beam_tfrecord.base.tables import listed
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange.plan import split_order
-from beam_tfrecord.exchange.shard_writers import MASK64, Piece
 from beam_tfrecord.features.feature import LABELS_FILE, labels_text
 from beam_tfrecord.features.feature_spec import schema_pbtxt
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.duplicate_count import duplicates_to_json
-from beam_tfrecord.format.hashes import data_hash
+from beam_tfrecord.format.hashes import data_hash, sum_text
 from beam_tfrecord.format.layout import Layout
 from beam_tfrecord.format.manifest import (
     ASSIGNED,
@@ -40,12 +39,18 @@ from beam_tfrecord.images import refused_as_json
 from beam_tfrecord.publish.files import Publication, put_in_place
 from beam_tfrecord.records.index import index_name
 from beam_tfrecord.storage import Lease, read_bytes
+from beam_tfrecord.work.checkpoints import FinishedShard
 from beam_tfrecord.work.job import Job
 from beam_tfrecord.work.stored_plan import load_remarks
 
 
 def publish_dataset(
-    job: Job, tally: Tally, pieces: Sequence[Piece], *, lease: Lease, info: Mapping[str, Any]
+    job: Job,
+    tally: Tally,
+    pieces: Sequence[FinishedShard],
+    *,
+    lease: Lease,
+    info: Mapping[str, Any],
 ) -> list[str]:
     """Publish finished shards as a dataset."""
     layout, target = job.layout, job.target
@@ -59,7 +64,7 @@ def publish_dataset(
     named = [(shard.path, piece) for shards in splits.values() for shard, piece in shards]
     manifest = Manifest(
         fingerprint=job.identity.fingerprint,
-        content=f"{sum(piece.content for piece in pieces) & MASK64:016x}",
+        content=sum_text(piece.content for piece in pieces),
         order="shuffled" if layout.shuffle else "source",
         seed=layout.seed,
         compression=layout.compression,
@@ -189,12 +194,14 @@ def _sidecars(schema: Schema, classes: Sequence[str], fitted: str | None) -> dic
     return sidecars
 
 
-def named_shards(pieces: Sequence[Piece], layout: Layout) -> dict[str, list[tuple[Shard, Piece]]]:
+def named_shards(
+    pieces: Sequence[FinishedShard], layout: Layout
+) -> dict[str, list[tuple[Shard, FinishedShard]]]:
     """Number the shards of every split without gaps, and name them.
 
     Splits that got no rows, though they have a share, have no shards.
     """
-    named: dict[str, list[tuple[Shard, Piece]]] = {}
+    named: dict[str, list[tuple[Shard, FinishedShard]]] = {}
     declared = layout.splits.filled_names if layout.splits.are_given else ()
     for split in split_order({*declared, *(piece.split for piece in pieces)}, layout):
         of_split = sorted(
@@ -243,7 +250,12 @@ def _split_by(layout: Layout, tally: Tally) -> str | None:
 
 
 def publish_stage(
-    job: Job, tally: Tally, pieces: Sequence[Piece], *, lease: Lease, info: Mapping[str, Any]
+    job: Job,
+    tally: Tally,
+    pieces: Sequence[FinishedShard],
+    *,
+    lease: Lease,
+    info: Mapping[str, Any],
 ) -> list[str]:
     """Publish finished Parquet files as a stage, in the order of the source.
 

@@ -19,7 +19,6 @@ import numpy as np
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.format.layout import is_split_name
 from beam_tfrecord.format.tally import Tally
 from beam_tfrecord.rows.job_batch import Part
@@ -30,7 +29,29 @@ from beam_tfrecord.work.stored_plan import GROUP_PREFIX
 
 MERGED_PREFIX = "done-"
 
-T = TypeVar("T", Run, Piece)
+T = TypeVar("T", Run, "FinishedShard")
+
+
+@dataclasses.dataclass(frozen=True)
+class FinishedShard:
+    """A finished shard (or Parquet file of a stage) that still has its temporary name."""
+
+    split: str
+    order: tuple[int, ...]
+    path: str
+    examples: int
+    bytes: int
+    xxh64: str
+    content: int
+    stored_bytes: int
+    stored_xxh64: str = ""
+    index_bytes: int = 0
+    index_xxh64: str = ""
+
+    @property
+    def index_path(self) -> str:
+        """Path of the index that belongs to the shard, if it has one."""
+        return f"{self.path}.idx"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,12 +60,12 @@ class Done:
 
     tally: Tally
     runs: tuple[Run, ...] = ()
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[FinishedShard, ...] = ()
     sizes: tuple[int, ...] = ()
     boot: str = ""
 
     @property
-    def files(self) -> list[Run | Piece]:
+    def files(self) -> list[Run | FinishedShard]:
         """All runs and pieces."""
         return [*self.runs, *self.pieces]
 
@@ -66,7 +87,7 @@ class GroupCheckpoint:
         self._directory = directory
         self._key = ""
         self._count = 0
-        self._files: list[Run | Piece] = []
+        self._files: list[Run | FinishedShard] = []
 
     def follow(self, part: Part | None) -> None:
         """Record which part of its group the next batch is; None means unknown."""
@@ -77,7 +98,7 @@ class GroupCheckpoint:
             self._key = ""
         self._count += 1
 
-    def add(self, file: Run | Piece) -> None:
+    def add(self, file: Run | FinishedShard) -> None:
         """Record a file that holds records of the group."""
         # Without a checkpoint, a bundle may write any number of runs: do not collect them.
         if self._key:
@@ -90,14 +111,14 @@ class GroupCheckpoint:
         self._key, self._files = "", []
 
 
-def save_merged(directory: str, key: str, file: Run | Piece) -> None:
+def save_merged(directory: str, key: str, file: Run | FinishedShard) -> None:
     """Save the checkpoint of a run or shard that was merged from runs."""
     _save(_merged_path(directory, key), Tally(), [file])
 
 
-def _save(path: str, tally: Tally, files: Sequence[Run | Piece]) -> None:
+def _save(path: str, tally: Tally, files: Sequence[Run | FinishedShard]) -> None:
     runs = [file for file in files if isinstance(file, Run)]
-    pieces = [file for file in files if isinstance(file, Piece)]
+    pieces = [file for file in files if isinstance(file, FinishedShard)]
     rejects = tuple(map(os.path.basename, tally.reject_files))
     done = Done(
         dataclasses.replace(tally, reject_files=rejects),
@@ -114,7 +135,7 @@ def find_group(directory: str, key: str) -> Done | None:
     return _find(_group_path(directory, key))
 
 
-def find_merged(directory: str, key: str) -> Run | Piece | None:
+def find_merged(directory: str, key: str) -> Run | FinishedShard | None:
     """Return the run or shard that an earlier attempt merged; None unless it is complete."""
     done = _find(_merged_path(directory, key))
     files = [] if done is None else done.files
@@ -195,7 +216,7 @@ def _located(file: T, directory: str) -> T:
     return dataclasses.replace(file, path=os.path.join(directory, os.path.basename(file.path)))
 
 
-def _is_complete_piece(piece: Piece) -> bool:
+def _is_complete_piece(piece: FinishedShard) -> bool:
     # Shards are synced before they get their name, so a crash cannot change them.
     files = [(piece.path, piece.stored_bytes)]
     if piece.index_xxh64:

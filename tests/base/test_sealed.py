@@ -16,7 +16,6 @@ import pytest
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
@@ -31,6 +30,7 @@ from beam_tfrecord.sources.groups import Group
 from beam_tfrecord.sources.images.listing import Found, pack_files
 from beam_tfrecord.sources.typed_files import PartRun, PartUnit
 from beam_tfrecord.work import checkpoints, state_file, stored_plan
+from beam_tfrecord.work.checkpoints import FinishedShard
 from beam_tfrecord.work.run_files import BinCounts, Run
 
 
@@ -236,8 +236,8 @@ def zeros(*lengths):
         made(runs=(Run("r", {"a": BinCounts(*zeros(2, 2, 2), 48)}),)),
         made(runs=(Run("r", {"a": BinCounts(*zeros(1, 1, 1), 64)}),)),
         made(runs=(Run("r", {"../a": BinCounts(*zeros(1, 1, 1), 48)}),)),
-        made(pieces=(Piece("../../a", (0,), "shard", 1, 1, "0", 0, 1),)),
-        made(pieces=(Piece("a", (0,), "/etc/passwd", 1, 1, "0", 0, 1),)),
+        made(pieces=(FinishedShard("../../a", (0,), "shard", 1, 1, "0", 0, 1),)),
+        made(pieces=(FinishedShard("a", (0,), "/etc/passwd", 1, 1, "0", 0, 1),)),
     ],
 )
 def test_a_mark_leads_nowhere_else(done, tmp_path):

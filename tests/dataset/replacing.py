@@ -26,7 +26,6 @@ import pyarrow.parquet as pq
 
 import beam_tfrecord as bt
 from beam_tfrecord.dataset.record_files import OpenedManifest
-from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.format.hashes import file_hash
 from beam_tfrecord.format.manifest import Manifest
 from beam_tfrecord.format.rejects import SavedRejects
@@ -34,6 +33,7 @@ from beam_tfrecord.format.stage import StageFile, StageManifest
 from beam_tfrecord.publish.files import Publication, put_in_place
 from beam_tfrecord.records import tfrecord
 from beam_tfrecord.sources import typed_files
+from beam_tfrecord.work.checkpoints import FinishedShard
 from beam_tfrecord.work.job import Job
 from beam_tfrecord.work.target import directory_target
 from tests.helpers.made_datasets import make_dataset
@@ -237,7 +237,7 @@ def _piece(path, directory, number):
     copy = directory / f"shard-{number}"
     shutil.copy(path, copy)
     size, digest = path.stat().st_size, file_hash(str(path))
-    return Piece("data", (number,), str(copy), 1, size, digest, 0, size, digest)
+    return FinishedShard("data", (number,), str(copy), 1, size, digest, 0, size, digest)
 
 
 def try_reader(datasets, new, reader, seed, way="published"):
