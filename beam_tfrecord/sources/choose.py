@@ -47,7 +47,7 @@ from beam_tfrecord.sources.files import (
 )
 from beam_tfrecord.sources.images.listing import METADATA_NAMES
 from beam_tfrecord.sources.images.source import Images
-from beam_tfrecord.sources.json.source import Json
+from beam_tfrecord.sources.json import Json
 from beam_tfrecord.sources.lake.delta import Delta
 from beam_tfrecord.sources.lake.iceberg import Iceberg
 from beam_tfrecord.sources.lake.table import lake_kind
