@@ -45,7 +45,7 @@ from beam_tfrecord.sources.files import (
     visible_files,
     with_zips,
 )
-from beam_tfrecord.sources.images.listing import METADATA_NAMES
+from beam_tfrecord.sources.images.folders import METADATA_NAMES
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.sources.json import Json
 from beam_tfrecord.sources.lake.delta import Delta
