@@ -56,7 +56,7 @@ from beam_tfrecord.sources.numpy.source import Numpy
 from beam_tfrecord.sources.orc import Orc
 from beam_tfrecord.sources.packages import Packages
 from beam_tfrecord.sources.parquet.source import Parquet
-from beam_tfrecord.sources.sql.secrets import without_password
+from beam_tfrecord.sources.sql.database import without_password
 from beam_tfrecord.sources.sql.source import Sql
 from beam_tfrecord.sources.tfrecord.listing import is_dataset, is_incomplete
 from beam_tfrecord.sources.tfrecord.source import Tfrecord
