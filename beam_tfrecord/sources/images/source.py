@@ -44,7 +44,6 @@ from beam_tfrecord.sources.images.folders import (
     Pack,
     Tree,
     find_tree,
-    skipped_by_suffix,
 )
 from beam_tfrecord.sources.images.labels import classes_of_option
 from beam_tfrecord.sources.json import Json
@@ -210,10 +209,6 @@ class Images(ImageOptions, ImageSource):
             f"all images have the class {name!r}, the name of the only folder: if the folders in "
             "it are the classes, name that folder as the input"
         ]
-
-    def skipped(self, files: Iterable[InputFile]) -> dict[str, int]:
-        """Return how many files the listing skipped, by suffix."""
-        return skipped_by_suffix(files)
 
 
 def _is_directory(path: str) -> bool:
