@@ -12,8 +12,7 @@ import pytest
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.frameworks.code import reading_code
-from beam_tfrecord.frameworks.code_text import feature_lines
+from beam_tfrecord.frameworks.reading_programs import feature_lines, reading_code
 from tests.helpers.made_datasets import make_dataset, write_examples
 from tests.helpers.records import example
 
