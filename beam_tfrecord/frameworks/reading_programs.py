@@ -135,13 +135,13 @@ $decoded
 
 TORCH = Template(
     '''\
-import gzip
 import json
 import pathlib
-import struct
 
 import numpy as np
 import torch
+from tfrecord.example_pb2 import Example  # pip install tfrecord
+from tfrecord.reader import tfrecord_iterator
 
 $files
 
@@ -151,75 +151,22 @@ COLUMNS = {
 $columns
 }
 TEXT = $text
+DTYPES = {"float_list": np.float32, "int64_list": np.int64}
 
 
-def records(path):
-    """Yield the serialized examples of a file; checksums are not checked."""
-    with $open as file:
-        while header := file.read(12):
-            (length,) = struct.unpack("<Q", header[:8])
-            yield file.read(length)
-            file.read(4)
-
-
-def varint(data, at):
-    """Return the protobuf integer at a position, and the position after it."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            return value, at
-
-
-def fields(data):
-    """Yield the number and value of every field of a protobuf message."""
-    at = 0
-    while at < len(data):
-        key, at = varint(data, at)
-        if key & 7 == 0:
-            value, at = varint(data, at)
-        else:
-            size = {1: 8, 5: 4}.get(key & 7)
-            if size is None:
-                size, at = varint(data, at)
-            value, at = data[at : at + size], at + size
-        yield key >> 3, value
-
-
-def integers(values):
-    """Return signed integers from packed or single protobuf integers."""
-    out = []
-    for value in values:
-        at = 0
-        while not isinstance(value, int) and at < len(value):
-            number, at = varint(value, at)
-            out.append(number)
-        if isinstance(value, int):
-            out.append(value)
-    return np.array(out, dtype=np.uint64).view(np.int64)
-
-
-def parse(example):
+def parse(record):
     """Return the features of a serialized tf.train.Example: arrays, or lists of bytes."""
     row = {}
-    for _, features in fields(example):
-        for _, entry in fields(features):
-            parts = dict(fields(entry))
-            for kind, message in fields(parts.get(2, b"")):
-                values = [value for _, value in fields(message)]
-                if kind == 2:
-                    values = np.frombuffer(b"".join(values), "<f4")
-                elif kind == 3:
-                    values = integers(values)
-                row[parts.get(1, b"").decode()] = values
+    for name, feature in Example.FromString(record).features.feature.items():
+        for kind, values in feature.ListFields():
+            found = list(values.value)
+            row[name] = np.array(found, DTYPES[kind.name]) if kind.name in DTYPES else found
     return row
 
 
-def columns_of(example):
+def columns_of(record):
     """Return a row: scalars as Python values, the rest as `parse` returns it."""
-    row = parse(example)
+    row = parse(record)
     for name, missing in COLUMNS.items():
         values = row.get(name, [])
         value = values[0] if len(values) else missing
@@ -228,7 +175,7 @@ def columns_of(example):
 
 
 class Examples(torch.utils.data.IterableDataset):
-    """The rows of a split; every file is read by one worker."""
+    """The rows of a split; every file is read by one worker, and checksums are not checked."""
 
     def __init__(self, split):
         self.files, self.examples = shard_files(split)
@@ -240,8 +187,8 @@ class Examples(torch.utils.data.IterableDataset):
         worker = torch.utils.data.get_worker_info()
         first, step = (worker.id, worker.num_workers) if worker else (0, 1)
         for path in self.files[first::step]:
-            for example in records(path):
-                yield columns_of(example)
+            for record in tfrecord_iterator(path, compression_type=$gzip):
+                yield columns_of(bytes(record))
 
 
 def collate(rows):
@@ -327,14 +274,12 @@ def _torch_code(
             lines.append(f"    {quoted(leaf.name)}: {_missing_text(read[leaf.name])},")
             if is_text(leaf.type) or leaf.store == "text":
                 text.append(quoted(leaf.name))
-    opened = "gzip.open(path)" if manifest.compression else 'open(path, "rb")'
-    code = TORCH.substitute(
+    return TORCH.substitute(
         common,
         columns="\n".join(lines),
         text="{" + ", ".join(text) + "}" if text else "set()",
-        open=opened,
+        gzip=quoted("gzip") if manifest.compression else None,
     )
-    return code if manifest.compression else code.replace("import gzip\n", "")
 
 
 def _missing_text(reading: Reading) -> str:
