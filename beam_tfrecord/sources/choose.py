@@ -159,8 +159,9 @@ def _load(entry: metadata.EntryPoint) -> type[Source]:
         raise UsageError(
             f"cannot load {where} ({reason}): correct or uninstall the package"
         ) from error
-    is_source = isinstance(source, type) and issubclass(source, Source)
-    if not is_source or not dataclasses.is_dataclass(source) or source.kind != entry.name:
+    is_class = isinstance(source, type) and issubclass(source, Source)
+    is_source = is_class and dataclasses.is_dataclass(source)
+    if not is_source or source.kind != entry.name:
         raise UsageError(
             f"cannot use {where}: {entry.value} has to be a dataclass that is a Source, with "
             f"kind = {entry.name!r}"

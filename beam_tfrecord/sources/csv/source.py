@@ -60,7 +60,6 @@ from beam_tfrecord.sources.text_files import (
     text_bytes_of,
 )
 
-SUFFIXES = (".csv", ".tsv")
 # Options that the first release did not have.
 _LATER_OPTIONS = ("skip_lines", "comment", "date_formats", "null_in", "thousands", "decimal")
 _DELIMITERS = (";", "\t", "|", ",")
@@ -76,7 +75,7 @@ class Csv(CsvOptions, TextFiles):
     """CSV files, plain or compressed (``.gz``, ``.bz2``, ``.zst``, ``.lz4``, ``.xz``)."""
 
     kind: ClassVar[str] = "csv"
-    suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
+    suffixes: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
     detail_type: ClassVar[Any] = CsvUnit
     # Columns of floats that are also read as text. Not an option: `with_texts` sets it.
     texts: ClassVar[tuple[str, ...]] = ()
