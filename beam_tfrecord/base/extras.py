@@ -38,7 +38,7 @@ _EXTRAS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "delta": (("deltalake",), "deltalake", "beam-tfrecord[delta]"),
     "iceberg": (("pyiceberg",), "pyiceberg", "beam-tfrecord[iceberg]"),
     "postgres": (
-        ("adbc_driver_postgresql",),
+        ("adbc_driver_postgresql", "adbc_driver_manager"),
         "adbc-driver-postgresql",
         "beam-tfrecord[postgres]",
     ),

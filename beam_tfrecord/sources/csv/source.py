@@ -111,10 +111,6 @@ class Csv(CsvOptions, TextFiles):
             if name not in _LATER_OPTIONS or value != getattr(Csv, name)
         }
 
-    @property
-    def text_encoding(self) -> str:
-        return self.encoding
-
     def scan(self, chunk: Chunk) -> Scan:
         """Find the ends of rows in a chunk, and in the first chunk the names of the columns."""
         file = chunk.file
