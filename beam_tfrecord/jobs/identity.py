@@ -30,7 +30,7 @@ import msgspec
 
 from beam_tfrecord._version import __version__
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.format import rules
+from beam_tfrecord.format import manifest as rules
 from beam_tfrecord.format.manifest import FORMAT
 from beam_tfrecord.rows.user_function import MapFunction, is_interactive
 from beam_tfrecord.sources.base import InputFile, Source

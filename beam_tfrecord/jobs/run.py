@@ -32,8 +32,7 @@ from beam_tfrecord.errors import (
     UsageError,
     for_caller,
 )
-from beam_tfrecord.format import rules
-from beam_tfrecord.format.duplicate_count import duplicate_lines
+from beam_tfrecord.format import manifest as rules
 from beam_tfrecord.format.job_file import (
     INPUT,
     INPUT_STATE,
@@ -44,6 +43,7 @@ from beam_tfrecord.format.job_file import (
     read_job,
 )
 from beam_tfrecord.format.rejects import SAVED_FILE
+from beam_tfrecord.format.tally import duplicate_lines
 from beam_tfrecord.images import refused_warning
 from beam_tfrecord.jobs.identity import (
     State,

@@ -18,7 +18,6 @@ from beam_tfrecord.exchange.plan import split_order
 from beam_tfrecord.features.feature import LABELS_FILE, labels_text
 from beam_tfrecord.features.feature_spec import schema_pbtxt
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.duplicate_count import duplicates_to_json
 from beam_tfrecord.format.hashes import data_hash, sum_text
 from beam_tfrecord.format.layout import Layout
 from beam_tfrecord.format.manifest import (
@@ -34,7 +33,7 @@ from beam_tfrecord.format.manifest import (
 )
 from beam_tfrecord.format.rejects import SAVED_FILE, join_rejects
 from beam_tfrecord.format.stage import StageFile, StageManifest
-from beam_tfrecord.format.tally import Tally
+from beam_tfrecord.format.tally import Tally, duplicates_to_json
 from beam_tfrecord.images import refused_as_json
 from beam_tfrecord.publish.files import Publication, put_in_place
 from beam_tfrecord.records.index import index_name

@@ -19,8 +19,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
-from beam_tfrecord.format.duplicate_count import DuplicateCount
-from beam_tfrecord.format.tally import Discovered, Tally
+from beam_tfrecord.format.tally import Discovered, DuplicateCount, Tally
 from beam_tfrecord.jobs import identity
 from beam_tfrecord.sources.base import InputFile, Source, Unit
 from beam_tfrecord.sources.csv.read import CsvUnit
