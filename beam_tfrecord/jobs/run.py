@@ -56,7 +56,7 @@ from beam_tfrecord.jobs.identity import (
 )
 from beam_tfrecord.jobs.remote import modules_of, preflight
 from beam_tfrecord.jobs.settings import JobSettings, M
-from beam_tfrecord.publish.files import clear_leftovers, give_up, remove_leftovers
+from beam_tfrecord.publish.transaction import clear_leftovers, give_up, remove_leftovers
 from beam_tfrecord.runners.launch import Launch, launching
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.choose import skipped_counts
@@ -74,9 +74,8 @@ from beam_tfrecord.storage import (
     read_small,
 )
 from beam_tfrecord.work.faults import forget_faults, machine_error, recorded_fault, stop
-from beam_tfrecord.work.job import Identity
+from beam_tfrecord.work.job import Identity, check_free
 from beam_tfrecord.work.progress_files import watch
-from beam_tfrecord.work.target import check_free
 
 _LOGGER = logging.getLogger(__name__)
 
