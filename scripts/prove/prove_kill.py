@@ -22,7 +22,7 @@ from PIL import Image
 
 import beam_tfrecord as bt
 from beam_tfrecord.jobs import compose
-from beam_tfrecord.sources.images import listing
+from beam_tfrecord.sources.images import folders as listing
 
 ROWS = 60_000
 FILES = 6
