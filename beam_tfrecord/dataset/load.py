@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy.typing as npt
 
 from beam_tfrecord.base.extras import require
+from beam_tfrecord.base.tables import listed
 from beam_tfrecord.base.type_checks import check_seed
 from beam_tfrecord.dataset.record_files import OpenedManifest, RecordFiles
 from beam_tfrecord.errors import UsageError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from beam_tfrecord.frameworks.grain import GrainDataset
     from beam_tfrecord.frameworks.torch import TorchDataset
+    from beam_tfrecord.stats.statistics import Statistics
 
 # Number of rows to decode at a time when writing columns to memory-mapped files.
 _MEMMAP_BATCH_ROWS = 65_536
@@ -65,6 +67,26 @@ class Dataset(Rows):
             UsageError: The seed or the epoch is out of range.
         """
         return order_of(self, check_seed(seed), epoch, window)
+
+    def stats(self, split: str | None = None) -> Statistics:
+        """Read all rows once, and return their statistics: counts, ranges, distributions.
+
+        Means and deviations are exact, also of large data; the rest is exact for columns of at most
+        2,048 different values, and an estimate beyond: see ``docs/statistics.md``.
+
+        Args:
+            split: Name of a split; None means each of the splits that are read.
+
+        Raises:
+            UsageError: There is no such split.
+            DataError: A shard is damaged, or the dataset was replaced.
+        """
+        if split is not None and split not in self.split_names:
+            raise UsageError(f"split {split!r} does not exist: choose {listed(self.split_names)}")
+        from beam_tfrecord.stats.statistics import statistics_of
+
+        names = self.split_names if split is None else (split,)
+        return statistics_of(dataclasses.replace(self, split_names=names))
 
     def numpy(self, *, defaults: Mapping[str, Any] | None = None) -> dict[str, npt.NDArray[Any]]:
         """Return all rows as one array per column, shape `[rows, …]`.

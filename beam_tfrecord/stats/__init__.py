@@ -1,0 +1,1 @@
+"""Statistics of what datasets hold: counts, ranges, distributions and frequent values."""

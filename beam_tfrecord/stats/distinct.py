@@ -1,0 +1,129 @@
+"""Counts the different values of a column: exactly for few, by a sample of their hashes for many.
+
+A `Distinct` keeps the `KEPT` smallest 64-bit hashes of the values, each with its count ("bottom-k"
+or "KMV": Bar-Yossef et al., Counting distinct elements in a data stream, 2002). Any order of
+merging gives the same result. Up to `KEPT` different values it holds the whole column. Beyond, the
+counts of the kept values are still exact, and the number of different values is estimated from the
+largest hash that is kept: its standard error is 1 / sqrt(KEPT - 2), or 2.2 %.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+UInt64Array = npt.NDArray[np.uint64]
+Int64Array = npt.NDArray[np.int64]
+
+KEPT = 2048
+_HIGHEST = 2**64 - 1
+
+_Key = TypeVar("_Key", np.uint64, np.int64)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Distinct:
+    """The smallest hashes of values, ascending, with how often each value occurs.
+
+    Attributes:
+        hashes: uint64[n], n <= `KEPT`.
+        counts: int64[n].
+        is_complete: Whether the hash of every value is kept.
+        values: The values themselves, if their hashes do not tell them: binary[n].
+    """
+
+    hashes: UInt64Array
+    counts: Int64Array
+    is_complete: bool = True
+    values: pa.Array | None = None
+
+    @classmethod
+    def of(cls, hashes: UInt64Array) -> Distinct:
+        """Return the distinct values of a part of a column, given the hash of each value."""
+        return cls(*count_values(hashes))
+
+    @property
+    def limit(self) -> int:
+        """Hashes above it need no look: they would not be kept."""
+        return _HIGHEST if self.is_complete else int(self.hashes[-1])
+
+    def merge(self, other: Distinct) -> Distinct:
+        """Return the distinct values of two parts together, of any number of hashes."""
+        hashes = np.concatenate([self.hashes, other.hashes])
+        counts = np.concatenate([self.counts, other.counts])
+        values = None
+        if self.values is not None and other.values is not None:
+            values = pa.concat_arrays([self.values, other.values])
+        is_complete = self.is_complete and other.is_complete
+        joined, sums, first = add_equal(hashes, counts)
+        return Distinct(
+            joined, sums, is_complete, None if values is None else values.take(pa.array(first))
+        )
+
+    def cut(self) -> Distinct:
+        """Keep the smallest hashes alone."""
+        if len(self.hashes) <= KEPT:
+            return self
+        values = None if self.values is None else self.values.slice(0, KEPT)
+        return Distinct(self.hashes[:KEPT], self.counts[:KEPT], is_complete=False, values=values)
+
+    @property
+    def number(self) -> int:
+        """Number of different values: exact if all are kept, else an estimate."""
+        if self.is_complete or len(self.hashes) < KEPT:
+            return len(self.hashes)
+        return round((KEPT - 1) * 2**64 / int(self.hashes[-1]))
+
+
+def count_values(keys: npt.NDArray[_Key]) -> tuple[npt.NDArray[_Key], Int64Array]:
+    """Return the different keys, ascending, and how often each occurs."""
+    # Arrow counts by a hash table, which takes half the time of sorting all.
+    found = pc.value_counts(pa.array(keys))
+    different, counts = found.field(0).to_numpy(), found.field(1).to_numpy()
+    order = np.argsort(different)
+    return different[order], counts[order]
+
+
+def add_equal(
+    keys: npt.NDArray[_Key], counts: Int64Array
+) -> tuple[npt.NDArray[_Key], Int64Array, Int64Array]:
+    """Return the different keys, ascending, the sum of their counts, and where each is first."""
+    order = np.argsort(keys, kind="stable")
+    keys, counts = keys[order], counts[order]
+    is_first = np.ones(len(keys), bool)
+    is_first[1:] = keys[1:] != keys[:-1]
+    starts = np.flatnonzero(is_first)
+    return keys[starts], np.add.reduceat(counts, starts) if len(starts) else counts, order[starts]
+
+
+# A bijection of 64-bit numbers: the finalizer of SplitMix64 (Steele et al., Fast splittable
+# pseudorandom number generators, 2014), after a constant that no common number is.
+_ADDED = np.uint64(0x9E3779B97F4A7C15)
+_FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_INVERSES = np.uint64(0x319642B2D24D8EC3), np.uint64(0x96DE1B173F119089)
+
+
+def mix(keys: Int64Array) -> UInt64Array:
+    """Return a hash of each 64-bit number; `unmix` is the inverse."""
+    x = keys.view(np.uint64) + _ADDED
+    x ^= x >> np.uint64(30)
+    x *= _FACTORS[0]
+    x ^= x >> np.uint64(27)
+    x *= _FACTORS[1]
+    x ^= x >> np.uint64(31)
+    return x
+
+
+def unmix(hashes: UInt64Array) -> Int64Array:
+    """Return the numbers that `mix` hashed."""
+    x = hashes ^ (hashes >> np.uint64(31)) ^ (hashes >> np.uint64(62))
+    x *= _INVERSES[0]
+    x ^= (x >> np.uint64(27)) ^ (x >> np.uint64(54))
+    x *= _INVERSES[1]
+    x ^= (x >> np.uint64(30)) ^ (x >> np.uint64(60))
+    return (x - _ADDED).view(np.int64)

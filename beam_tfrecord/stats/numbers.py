@@ -1,0 +1,340 @@
+"""`Numbers`: a summary of many numbers, which merges to the same bytes in any order.
+
+A number is known by its *key*, an int64 in the same order: an integer itself, or the bits of a
+float64. Up to `KEPT` different values, all are kept with their counts, and everything is exact.
+Beyond, a *bin* holds all keys that are equal without their `shift` low bits, with the smallest
+shift that leaves at most `KEPT` bins. Quartiles and histograms then come from bins; number, mean
+and deviation stay exact.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_tfrecord.stats.distinct import (
+    KEPT,
+    Distinct,
+    Int64Array,
+    add_equal,
+    count_values,
+    mix,
+    unmix,
+)
+from beam_tfrecord.stats.sums import FLOAT_UNIT, float_sums, int_sums
+
+Kind = Literal["int", "uint", "float"]
+_LOW_BITS = np.int64(2**63 - 1)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Bins:
+    """Counts of keys by bin: the different keys without their low bits, ascending."""
+
+    shift: int
+    keys: Int64Array
+    counts: Int64Array
+
+    @classmethod
+    def of(cls, shift: int, keys: Int64Array, counts: Int64Array) -> Bins:
+        """Return bins of at least `shift`, wide enough that there are at most `KEPT`."""
+        if len(keys) > KEPT:
+            # The highest bit in which neighbours differ tells at which shift they become one bin.
+            differing = (keys[1:] ^ keys[:-1]).view(np.uint64)
+            differing &= ~(differing >> np.uint64(1))  # else the float below may be rounded up
+            highest = np.frexp(differing.astype(np.float64))[1]
+            left = len(keys) - np.cumsum(np.bincount(highest, minlength=65))
+            more = int(np.argmax(left <= KEPT))
+            shift += more
+            keys, counts, _ = add_equal(keys >> more, counts)
+        return cls(shift, keys, counts)
+
+    def merge(self, other: Bins) -> Bins:
+        """Return the bins of two parts together."""
+        shift = max(self.shift, other.shift)
+        keys = np.concatenate([one.keys >> (shift - one.shift) for one in (self, other)])
+        joined, counts, _ = add_equal(keys, np.concatenate([self.counts, other.counts]))
+        return Bins.of(shift, joined, counts)
+
+    @property
+    def middles(self) -> Int64Array:
+        """The key in the middle of each bin."""
+        return (self.keys << self.shift) + ((1 << self.shift) >> 1)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Numbers:
+    """A summary of numbers that are not null; `Numbers.of` makes it, `merge` adds two.
+
+    Attributes:
+        kind: What the keys stand for.
+        nan: Number of NaN. Neither these nor infinities are in anything that follows.
+        inf: Number of infinities of either sign.
+        zeros: Number of zeros of either sign.
+        low: Smallest key; None if there is no finite number.
+        high: Largest key.
+        distinct: The different values.
+        bins: Counts by bin, if not all values are kept.
+        sums: Sum of all numbers and of their squares, if not all values are kept.
+    """
+
+    kind: Kind
+    nan: int
+    inf: int
+    zeros: int
+    low: int | None
+    high: int | None
+    distinct: Distinct
+    bins: Bins | None = None
+    sums: tuple[int, int] | None = None
+
+    @classmethod
+    def of(cls, values: npt.NDArray[np.generic], known: Numbers | None = None) -> Numbers:
+        """Summarize an array of numbers; `known`, what it will be added to, saves work."""
+        kind: Kind = {"f": "float", "u": "uint"}.get(values.dtype.kind, "int")  # type: ignore[assignment]
+        nan = inf = 0
+        if kind == "float":
+            finite = np.isfinite(values)
+            if not finite.all():
+                nan = int(np.count_nonzero(np.isnan(values)))
+                inf = len(values) - int(np.count_nonzero(finite)) - nan
+                values = values[finite]
+            values = values.astype(np.float64) + 0.0  # the sum has no negative zero
+        zeros = len(values) - int(np.count_nonzero(values))
+        keys = _keys(values, kind)
+        low, high = (int(keys.min()), int(keys.max())) if len(keys) else (None, None)
+        hashes = mix(keys)
+        made = cls(kind, nan, inf, zeros, low, high, Distinct.of(hashes[:0]))
+        if known is None or known.bins is None:
+            distinct = Distinct.of(hashes)
+            is_many = len(distinct.hashes) > KEPT
+            return made._completed(distinct, _sums(values, keys, kind) if is_many else None)
+        kept = Distinct.of(hashes[hashes <= known.distinct.limit])
+        binned, counts = count_values(keys >> known.bins.shift)
+        return dataclasses.replace(
+            made,
+            distinct=dataclasses.replace(kept, is_complete=False),
+            bins=Bins.of(known.bins.shift, binned, counts),
+            sums=_sums(values, keys, kind),
+        )
+
+    def _completed(self, distinct: Distinct, sums: tuple[int, int] | None = None) -> Numbers:
+        """Add the values, all of them, and what follows from them if they are too many to keep."""
+        if len(distinct.hashes) <= KEPT:
+            return dataclasses.replace(self, distinct=distinct)
+        keys = unmix(distinct.hashes)
+        order = np.argsort(keys)
+        bins = Bins.of(0, keys[order], distinct.counts[order])
+        sums = sums or _sums_of(self.kind, distinct)
+        return dataclasses.replace(self, distinct=distinct.cut(), bins=bins, sums=sums)
+
+    def merge(self, other: Numbers) -> Numbers:
+        """Return the summary of the numbers of both."""
+        lows = [one.low for one in (self, other) if one.low is not None]
+        highs = [one.high for one in (self, other) if one.high is not None]
+        made = Numbers(
+            self.kind,
+            self.nan + other.nan,
+            self.inf + other.inf,
+            self.zeros + other.zeros,
+            min(lows, default=None),
+            max(highs, default=None),
+            self.distinct.merge(other.distinct),
+        )
+        if made.distinct.is_complete:
+            return made._completed(made.distinct)
+        one, two = self._all_bins, other._all_bins
+        ones, twos = self._all_sums, other._all_sums
+        return dataclasses.replace(
+            made,
+            distinct=made.distinct.cut(),
+            bins=one.merge(two),
+            sums=(ones[0] + twos[0], ones[1] + twos[1]),
+        )
+
+    @property
+    def _all_bins(self) -> Bins:
+        if self.bins is not None:
+            return self.bins
+        keys = unmix(self.distinct.hashes)
+        order = np.argsort(keys)
+        return Bins.of(0, keys[order], self.distinct.counts[order])
+
+    @property
+    def _all_sums(self) -> tuple[int, int]:
+        return _sums_of(self.kind, self.distinct) if self.sums is None else self.sums
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether quartiles, histogram and the number of different values are exact."""
+        return self.bins is None
+
+    @property
+    def count(self) -> int:
+        """Number of finite numbers."""
+        return int(self._all_bins.counts.sum())
+
+    @property
+    def min(self) -> float | None:
+        """The smallest number; None if there is none."""
+        return None if self.low is None else value_of(self.low, self.kind)
+
+    @property
+    def max(self) -> float | None:
+        """The largest number; None if there is none."""
+        return None if self.high is None else value_of(self.high, self.kind)
+
+    @property
+    def mean(self) -> float | None:
+        """The mean, rounded once; None if there is no number."""
+        unit = FLOAT_UNIT if self.kind == "float" else 0
+        return float(Fraction(self._all_sums[0], self.count << unit)) if self.count else None
+
+    @property
+    def std(self) -> float | None:
+        """The deviation of the population (divided by n, as NumPy does), rounded once."""
+        if not self.count:
+            return None
+        (total, squares), n = self._all_sums, self.count
+        unit = FLOAT_UNIT if self.kind == "float" else 0
+        # The root of an integer with 128 bits more than a float needs.
+        variance = n * squares - total * total
+        return float(Fraction(math.isqrt(variance << 256), n << (unit + 128)))
+
+    @property
+    def quartiles(self) -> list[float]:
+        """The values at a quarter, a half and three quarters of all, by linear interpolation."""
+        keys, counts = self._ordered()
+        ends = np.cumsum(counts)
+        found = []
+        for quarter in (1, 2, 3):
+            rank, part = divmod((int(ends[-1]) - 1) * quarter, 4)
+            at = np.searchsorted(ends, [rank, min(rank + 1, int(ends[-1]) - 1)], side="right")
+            low, high = (value_of(int(keys[one]), self.kind) for one in at)
+            found.append(_between(low, high, part / 4))
+        return found
+
+    def histogram(self, edges: Sequence[float]) -> list[int]:
+        """Return how many numbers lie between edges; those beyond are in the first and the last."""
+        keys, counts = self._ordered()
+        values = np.array([value_of(int(key), self.kind) for key in keys], np.float64)
+        places = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
+        places[values == edges[-1]] = len(edges) - 2
+        return [int(n) for n in np.bincount(places, counts, minlength=len(edges) - 1)]
+
+    def top(self) -> list[tuple[float, int]]:
+        """Return the kept values with their counts, the most frequent first."""
+        keys = unmix(self.distinct.hashes).tolist()
+        found = zip(keys, self.distinct.counts.tolist(), strict=True)
+        return [
+            (value_of(key, self.kind), count)
+            for key, count in sorted(found, key=lambda pair: (-pair[1], pair[0]))
+        ]
+
+    def edges(self, most: int = 24) -> list[float]:
+        """Return edges of 8 to `most` equal steps, which are 1, 2, 2.5 or 5 times a power of ten.
+
+        If the range is more than twice that of all but the lowest and the highest hundredth, these
+        go into the first and the last step. Empty if all numbers are equal.
+        """
+        if self.low == self.high:
+            return []
+        keys, counts = self._ordered()
+        ends = np.cumsum(counts)
+        n = int(ends[-1])
+        inner = np.searchsorted(ends, [n // 100, n - 1 - n // 100], side="right")
+        low, high = (value_of(int(keys[at]), self.kind) for at in inner)
+        first, last = value_of(self.low or 0, self.kind), value_of(self.high or 0, self.kind)
+        if low == high or last / 2 - first / 2 <= high - low:
+            low, high = first, last
+        steps = min(max(round(2 * n ** (1 / 3)), 8), most)
+        return nice_edges(low, high, steps, is_whole=self.kind != "float")
+
+    def _ordered(self) -> tuple[Int64Array, Int64Array]:
+        """Return keys, ascending, and their counts: exact, or of the middles of bins."""
+        bins = self._all_bins
+        if self.bins is None:
+            return bins.keys, bins.counts
+        assert self.low is not None
+        assert self.high is not None
+        return np.clip(bins.middles, self.low, self.high), bins.counts
+
+
+def nice_edges(low: float, high: float, steps: int, *, is_whole: bool) -> list[float]:
+    """Return the edges of about `steps` equal steps from below `low` to above `high`."""
+    width = Fraction(high) - Fraction(low)
+    power = math.floor(math.log10(max(float(width / steps), 5e-324)))
+    sizes = [Fraction(10) ** (power + more) * size for more in (0, 1) for size in _SIZES]
+    step = next(size for size in sizes if size * steps >= width)
+    if is_whole:
+        step = Fraction(math.ceil(step))
+    first, last = math.floor(Fraction(low) / step), math.ceil(Fraction(high) / step)
+    if is_whole:
+        last = math.floor(Fraction(high) / step) + 1  # a whole number is below its upper edge
+    last = max(last, first + 1)
+    edges = [step * at for at in range(first, last + 1)]
+    return [int(edge) if is_whole else float(min(max(edge, -_MOST), _MOST)) for edge in edges]
+
+
+_MOST = Fraction(sys.float_info.max)
+_SIZES = (Fraction(1), Fraction(2), Fraction(5, 2), Fraction(5))
+
+
+def value_of(key: int, kind: Kind) -> float:
+    """Return the number of a key."""
+    if kind == "float":
+        bits = np.int64(key)
+        return float((bits ^ _LOW_BITS if bits < 0 else bits).view(np.float64))
+    return key + 2**63 if kind == "uint" else key
+
+
+def _keys(values: npt.NDArray[np.generic], kind: Kind) -> Int64Array:
+    if kind == "float":
+        bits = values.view(np.int64)
+        return np.where(bits < 0, bits ^ _LOW_BITS, bits)
+    if kind == "uint":
+        return (values.astype(np.uint64) ^ np.uint64(2**63)).view(np.int64)
+    return values.astype(np.int64)
+
+
+def _sums(values: npt.NDArray[np.generic], keys: Int64Array, kind: Kind) -> tuple[int, int]:
+    """Return the exact sum of numbers, and that of their squares."""
+    if kind == "float":
+        return float_sums(values)  # type: ignore[arg-type]
+    total, squares = int_sums(keys)
+    if kind == "uint":  # (key + 2^63)^2
+        n = len(keys)
+        return total + (n << 63), squares + (total << 64) + (n << 126)
+    return total, squares
+
+
+def _sums_of(kind: Kind, distinct: Distinct) -> tuple[int, int]:
+    """Return the exact sums of values that are all kept."""
+    total = squares = 0
+    pairs = zip(unmix(distinct.hashes).tolist(), distinct.counts.tolist(), strict=True)
+    for key, count in pairs:
+        value = value_of(key, kind)
+        if kind == "float":
+            top, bottom = value.as_integer_ratio()
+            whole = top * (2**FLOAT_UNIT // bottom)
+        else:
+            whole = int(value)
+        total, squares = total + count * whole, squares + count * whole * whole
+    return total, squares
+
+
+def _between(low: float, high: float, part: float) -> float:
+    """Return the value at a part of the way between two, as NumPy's quantile computes it."""
+    if low == high or not part:
+        return low
+    step = high - low
+    if math.isinf(step):
+        return low * (1 - part) + high * part
+    return high - step * (1 - part) if part >= 0.5 else low + step * part

@@ -1,0 +1,297 @@
+"""`Statistics`: the summaries of the splits of a dataset, as JSON and as a table for a terminal."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import functools
+import math
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+
+from beam_tfrecord.base.tables import cell, text_table
+from beam_tfrecord.features.arrow_types import bare_type, is_binary, is_list, type_text
+from beam_tfrecord.loading.rows import Rows
+from beam_tfrecord.stats.numbers import Numbers
+from beam_tfrecord.stats.summary import Column, Images, Summary, Texts
+
+MOST_TOP = 1000
+"""Columns of more different values have no list of the most frequent ones."""
+
+_BARS = " ▁▂▃▄▅▆▇█"
+_NAME_CHARACTERS = 24
+_REST_CHARACTERS = 42
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Statistics:
+    """The statistics of each split of a dataset; `Dataset.stats` makes them.
+
+    Attributes:
+        splits: The summary of each split.
+    """
+
+    splits: Mapping[str, Summary]
+
+    @functools.cached_property
+    def total(self) -> Summary:
+        """The summary of all splits together."""
+        return functools.reduce(Summary.merge, self.splits.values())
+
+    def to_json(self, *, top: int = MOST_TOP) -> dict[str, Any]:
+        """Return all numbers as a JSON object.
+
+        It has no NaN and no infinity, and depends on the rows alone, not on their order or shards.
+        Histograms of one feature have the same edges in all splits.
+
+        Args:
+            top: Largest number of the most frequent values of a feature.
+        """
+        edges = {name: _edges(column) for name, column in self.total.columns.items()}
+        return {
+            "splits": {
+                name: {
+                    "examples": summary.rows,
+                    "features": {
+                        feature: _column(column, edges[feature], top)
+                        for feature, column in summary.columns.items()
+                    },
+                }
+                for name, summary in self.splits.items()
+            }
+        }
+
+    def __str__(self) -> str:
+        parts = [
+            f"{name}: {summary.rows:,} examples\n{_table(summary, self.total)}"
+            for name, summary in self.splits.items()
+        ]
+        if not all(_is_exact(column) for column in self.total.columns.values()):
+            parts.append("~ estimated: the number of different values to 5 %")
+        return "\n\n".join(parts)
+
+
+def statistics_of(
+    rows: Rows, *, advance: Callable[[int], None] | None = None, threads: int | None = None
+) -> Statistics:
+    """Read all rows once, and return the statistics of each split.
+
+    Args:
+        rows: The rows of a dataset.
+        advance: Called with the number of examples of each batch, by several threads.
+        threads: Number of parts of the shards to read at a time; None is the number of cores.
+    """
+    count = threads or os.cpu_count() or 1
+    splits = {}
+    with ThreadPoolExecutor(count) as pool:
+        for name in rows.split_names:
+            split = dataclasses.replace(rows, split_names=(name,))
+            number = min(count, len(split.shards)) or 1
+            parts = [split.of_shards(index, number) for index in range(number)]
+            found = pool.map(functools.partial(summarize, advance=advance), parts)
+            splits[name] = functools.reduce(Summary.merge, found)
+    return Statistics(splits)
+
+
+def summarize(rows: Rows, *, advance: Callable[[int], None] | None = None) -> Summary:
+    """Return the summary of rows; memory does not grow with their number."""
+    empty = rows.files.arrow_schema(rows.schema.names).empty_table().combine_chunks()
+    columns = [column.chunk(0) for column in empty.columns]
+    summary = Summary.of(pa.RecordBatch.from_arrays(columns, schema=empty.schema))
+    for batch in rows.batches():
+        summary = summary.add(batch)
+        if advance is not None:
+            advance(batch.num_rows)
+    return summary
+
+
+def _column(column: Column, edges: Mapping[str, Sequence[float]], top: int) -> dict[str, Any]:
+    """Return the JSON of the statistics of one feature of one split."""
+    out: dict[str, Any] = {"type": type_text(column.arrow), "nulls": column.nulls}
+    arrow = value_type(column.arrow)
+    if column.numbers is not None:
+        show = functools.partial(shown, arrow=arrow)
+        out |= _numbers(column.numbers, edges["value"], show)
+        if 0 < column.numbers.distinct.number <= MOST_TOP:
+            out["top"] = [[show(value), n] for value, n in column.numbers.top()[:top]]
+    if column.texts is not None:
+        distinct = column.texts.distinct
+        out |= {"distinct": distinct.number, "distinct_is_exact": distinct.is_complete}
+        out["length"] = _numbers(column.texts.length, edges["length"])
+        if 0 < distinct.number <= MOST_TOP:
+            is_bytes = is_binary(arrow)
+            out["top"] = [[_text(value, is_bytes), n] for value, n in column.texts.top()[:top]]
+    if column.list_length is not None:
+        out["list_length"] = _numbers(column.list_length, edges["list_length"])
+    if column.images is not None and column.images.formats:
+        out["image"] = {
+            "format": dict(sorted(column.images.formats.items())),
+            "width": _numbers(column.images.width, edges["width"]),
+            "height": _numbers(column.images.height, edges["height"]),
+        }
+    return out
+
+
+def _numbers(
+    numbers: Numbers, edges: Sequence[float], show: Callable[[float], Any] = lambda value: value
+) -> dict[str, Any]:
+    """Return the JSON of numbers; `show` converts what has their type."""
+    out: dict[str, Any] = (
+        {"nan": numbers.nan, "inf": numbers.inf} if numbers.kind == "float" else {}
+    )
+    out |= {
+        "zeros": numbers.zeros,
+        "distinct": numbers.distinct.number,
+        "distinct_is_exact": numbers.distinct.is_complete,
+    }
+    if numbers.min is None or numbers.max is None:
+        return out
+    out |= {"min": show(numbers.min), "max": show(numbers.max), "mean": show(numbers.mean)}
+    out |= {"std": numbers.std, "quartiles": [show(value) for value in numbers.quartiles]}
+    out["quartiles_are_exact"] = numbers.is_exact
+    if edges:
+        counts = numbers.histogram(edges)
+        out["histogram"] = {"edges": [show(edge) for edge in edges], "counts": counts}
+    return out
+
+
+def _edges(column: Column) -> dict[str, Sequence[float]]:
+    """Return the edges of all histograms of a feature, from its values in all splits."""
+    texts, images = column.texts, column.images
+    found: dict[str, Numbers | None] = {
+        "value": column.numbers,
+        "length": texts.length if isinstance(texts, Texts) else None,
+        "list_length": column.list_length,
+        "width": images.width if isinstance(images, Images) else None,
+        "height": images.height if isinstance(images, Images) else None,
+    }
+    return {name: one.edges() if one is not None else [] for name, one in found.items()}
+
+
+def value_type(arrow: pa.DataType) -> pa.DataType:
+    """Return the type of the single values of a column."""
+    arrow = bare_type(arrow)
+    while is_list(arrow):
+        arrow = bare_type(arrow.value_type)
+    return arrow
+
+
+def shown(value: float | None, *, arrow: pa.DataType) -> Any:
+    """Return a number of a column as JSON has it: times as text in ISO 8601, booleans as such."""
+    if value is None:
+        return None
+    if pa.types.is_boolean(arrow) and value in (0, 1):
+        return bool(value)
+    if pa.types.is_temporal(arrow):
+        whole = round(value)
+        if pa.types.is_duration(arrow):
+            return _duration(whole, arrow.unit)
+        bits = pa.int32() if arrow.bit_width == 32 else pa.int64()
+        text = pa.scalar(whole, bits).cast(arrow).cast(pa.string()).as_py()
+        return re.sub(r"\.0+(?=Z|$)", "", text.replace(" ", "T"))
+    return value
+
+
+def _duration(count: int, unit: str) -> str:
+    seconds, part = divmod(abs(count), _PER_SECOND[unit])
+    digits = f"{part:0{len(str(_PER_SECOND[unit])) - 1}d}".rstrip("0") if part else ""
+    return f"{'-' if count < 0 else ''}PT{seconds}{digits and '.'}{digits}S"
+
+
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def _text(value: bytes, is_bytes: bool) -> Any:
+    try:
+        return value.decode("utf-8") if is_bytes else value.decode("utf-8", "ignore")
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(value).decode("ascii")}
+
+
+def _is_exact(column: Column) -> bool:
+    parts = (column.numbers, column.texts)
+    return all(part is None or part.distinct.is_complete for part in parts)
+
+
+def _table(summary: Summary, total: Summary) -> str:
+    rows = [
+        _row(name, column, total.columns[name], summary.rows)
+        for name, column in summary.columns.items()
+    ]
+    return text_table(("feature", "null", "distinct", "values"), rows, right=(1, 2))
+
+
+def _row(name: str, column: Column, total: Column, rows: int) -> tuple[str, str, str, str]:
+    part = column.numbers or column.texts
+    about = "" if part is None or part.distinct.is_complete else "~"
+    distinct = "" if part is None else f"{about}{part.distinct.number:,}"
+    return (
+        _short(cell(name), _NAME_CHARACTERS),
+        share(column.nulls, rows),
+        distinct,
+        _values(column, total),
+    )
+
+
+def _values(column: Column, total: Column) -> str:
+    """Return what the values of a column are, in a few words."""
+    if column.images is not None and column.images.formats:
+        found = sorted(column.images.formats.items(), key=lambda pair: (-pair[1], pair[0]))
+        width, height = column.images.width, column.images.height
+        size = f", {width.min}x{height.min} to {width.max}x{height.max}" if width.count else ""
+        return _short(", ".join(f"{n:,} {name}" for name, n in found) + size, _REST_CHARACTERS)
+    numbers = column.numbers
+    if numbers is not None:
+        if not numbers.count:
+            return f"{numbers.nan:,} NaN" if numbers.nan else ""
+        edges = total.numbers.edges(8) if total.numbers is not None else []
+        bars = _sparkline(numbers.histogram(edges)) if edges else ""
+        show = functools.partial(shown, arrow=value_type(column.arrow))
+        ends = f"{number_text(show(numbers.min))} to {number_text(show(numbers.max))}"
+        mean = f", mean {number_text(show(numbers.mean))}"
+        nan = f", {numbers.nan:,} NaN" if numbers.nan else ""
+        return _short(f"{bars} {ends}{mean}{nan}".strip(), _REST_CHARACTERS)
+    if column.texts is not None:
+        if column.texts.distinct.number <= MOST_TOP:
+            is_bytes = is_binary(value_type(column.arrow))
+            top = [f"{_text(value, is_bytes)} {n:,}" for value, n in column.texts.top()[:3]]
+            return _short(cell(", ".join(top)), _REST_CHARACTERS)
+        length = column.texts.length
+        return f"lengths {length.min} to {length.max}"
+    return type_text(column.arrow)
+
+
+def _sparkline(counts: Sequence[int]) -> str:
+    most = max(counts)
+    return "".join(_BARS[math.ceil(count * (len(_BARS) - 1) / most)] for count in counts)
+
+
+def number_text(value: Any) -> str:
+    """Return a number with about four digits, as people read it; other values as they are."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, int) or (value.is_integer() and abs(value) < 2**53):
+        return str(int(value)) if abs(value) < 10**9 else f"{value:.3e}"
+    return (
+        f"{value:.4g}"
+        if abs(value) < 10_000
+        else f"{value:.0f}"
+        if abs(value) < 10**9
+        else f"{value:.3e}"
+    )
+
+
+def share(part: int, whole: int) -> str:
+    """Return a share in per cent; empty for nothing."""
+    if not part or not whole:
+        return ""
+    return f"{part / whole:.1%}" if part / whole >= 0.001 else "<0.1%"
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,215 @@
+"""`Summary`: statistics of rows that merge to the same result in any order; see `numbers`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_tfrecord import native
+from beam_tfrecord.features.arrow_arrays import bare_array
+from beam_tfrecord.features.arrow_types import is_binary, is_list, is_temporal, is_text
+from beam_tfrecord.features.tensors import TensorType, column_arrays
+from beam_tfrecord.images import Fault
+from beam_tfrecord.images.formats import describe
+from beam_tfrecord.stats.distinct import KEPT, Distinct
+from beam_tfrecord.stats.numbers import Numbers
+
+_KEPT_BYTES = 200
+_IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"RIFF", b"II*\0", b"MM\0*")
+_UNREADABLE = "unreadable"
+
+_T = TypeVar("_T", "Texts", "Images", Numbers)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Texts:
+    """A summary of texts or bytes: their different values, cut to 200 bytes, and their lengths.
+
+    The length of a text is in characters, of bytes in bytes.
+    """
+
+    distinct: Distinct
+    length: Numbers
+
+    @classmethod
+    def of(cls, values: pa.Array, known: Texts | None = None) -> Texts:
+        """Summarize an array without nulls."""
+        sizes = pc.utf8_length(values) if is_text(values.type) else pc.binary_length(values)
+        length = Numbers.of(sizes.to_numpy(), None if known is None else known.length)
+        counted = values.cast(pa.large_binary()).value_counts()
+        different, counts = counted.field(0), counted.field(1).to_numpy()
+        hashes = _hashes(different)
+        limit = 2**64 - 1 if known is None else known.distinct.limit
+        is_complete = known is None or known.distinct.is_complete
+        kept = np.flatnonzero(hashes <= np.uint64(limit))
+        kept = kept[np.argsort(hashes[kept])]
+        is_complete &= len(kept) <= KEPT
+        kept = kept[:KEPT]
+        short = pc.binary_slice(different.take(pa.array(kept)), 0, _KEPT_BYTES)
+        return cls(Distinct(hashes[kept], counts[kept], is_complete, short), length)
+
+    def merge(self, other: Texts) -> Texts:
+        """Return the summary of the values of both."""
+        return Texts(self.distinct.merge(other.distinct).cut(), self.length.merge(other.length))
+
+    def top(self) -> list[tuple[bytes, int]]:
+        """Return the kept values with their counts, the most frequent first."""
+        assert self.distinct.values is not None
+        pairs = zip(self.distinct.values.to_pylist(), self.distinct.counts.tolist(), strict=True)
+        return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Images:
+    """A summary of the values that are image files, by their headers."""
+
+    formats: Mapping[str, int]
+    width: Numbers
+    height: Numbers
+
+    @classmethod
+    def of(cls, values: pa.Array, known: Images | None = None) -> Images:
+        """Summarize the images among the values of an array."""
+        formats: Counter[str] = Counter()
+        sizes = []
+        starts = pc.binary_slice(values.cast(pa.large_binary()), 0, 4).to_pylist()
+        for at, start in enumerate(starts):
+            if not start.startswith(_IMAGE_STARTS):
+                continue
+            try:
+                header = describe(values[at].as_py(), check_end=False)
+            except Fault:
+                formats[_UNREADABLE] += 1
+                continue
+            formats[header.format] += 1
+            sizes.append((header.width, header.height))
+        width, height = np.array(sizes, np.int64).reshape(-1, 2).T
+        return cls(
+            dict(formats),
+            Numbers.of(width, known and known.width),
+            Numbers.of(height, known and known.height),
+        )
+
+    def merge(self, other: Images) -> Images:
+        """Return the summary of the images of both."""
+        formats = Counter(self.formats) + Counter(other.formats)
+        return Images(dict(formats), self.width.merge(other.width), self.height.merge(other.height))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Column:
+    """A summary of one column. Values of lists and tensors count one by one; nulls do not."""
+
+    arrow: pa.DataType
+    nulls: int = 0
+    numbers: Numbers | None = None
+    texts: Texts | None = None
+    images: Images | None = None
+    list_length: Numbers | None = None
+
+    @classmethod
+    def of(cls, column: pa.Array, known: Column | None = None) -> Column:
+        """Summarize a part of a column."""
+        known = known or cls(column.type)
+        present = bare_array(column).drop_null()
+        made = cls(column.type, column.null_count)
+        if isinstance(column.type, (TensorType, pa.FixedShapeTensorType)):
+            return dataclasses.replace(
+                made, numbers=Numbers.of(_tensor_values(present), known.numbers)
+            )
+        if is_list(present.type):
+            sizes = pc.list_value_length(present).to_numpy().astype(np.int64)
+            made = dataclasses.replace(made, list_length=Numbers.of(sizes, known.list_length))
+            while is_list(present.type):
+                present = bare_array(present.flatten()).drop_null()
+        if is_text(present.type) or is_binary(present.type):
+            if pa.types.is_string_view(present.type):
+                present = present.cast(pa.large_string())
+            made = dataclasses.replace(made, texts=Texts.of(present, known.texts))
+            if is_binary(present.type):
+                made = dataclasses.replace(made, images=Images.of(present, known.images))
+        elif (values := _numbers(present)) is not None:
+            made = dataclasses.replace(made, numbers=Numbers.of(values, known.numbers))
+        return made
+
+    def merge(self, other: Column) -> Column:
+        """Return the summary of both parts of a column."""
+        return Column(
+            self.arrow,
+            self.nulls + other.nulls,
+            _merged(self.numbers, other.numbers),
+            _merged(self.texts, other.texts),
+            _merged(self.images, other.images),
+            _merged(self.list_length, other.list_length),
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Summary:
+    """Statistics of rows: `of` a batch, `merge` of two parts; the order of merging is free."""
+
+    rows: int
+    columns: Mapping[str, Column]
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch, known: Summary | None = None) -> Summary:
+        """Summarize a batch; `known`, what it will be merged with, saves work."""
+        columns = {
+            name: Column.of(column, None if known is None else known.columns[name])
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        }
+        return cls(batch.num_rows, columns)
+
+    def merge(self, other: Summary) -> Summary:
+        """Return the statistics of the rows of both."""
+        columns = {name: one.merge(other.columns[name]) for name, one in self.columns.items()}
+        return Summary(self.rows + other.rows, columns)
+
+    def add(self, batch: pa.RecordBatch) -> Summary:
+        """Return the statistics with a further batch."""
+        return self.merge(Summary.of(batch, self))
+
+
+def _merged(one: _T | None, other: _T | None) -> _T | None:
+    if one is None or other is None:
+        return one or other
+    return one.merge(other)  # type: ignore[arg-type, return-value]
+
+
+def _hashes(values: pa.Array) -> npt.NDArray[np.uint64]:
+    """Return a hash of each value of a large_binary array without nulls."""
+    out: Any = np.empty(native.frame_bound(values), np.uint8)
+    starts = np.empty(len(values), np.int64)
+    size = native.frame(values, out, 0, starts)
+    return native.hash_records(out[:size], starts, 0)
+
+
+def _tensor_values(column: pa.Array) -> npt.NDArray[Any]:
+    if isinstance(column.type, pa.FixedShapeTensorType):
+        return _numbers(column.storage.flatten())  # type: ignore[return-value]
+    arrays = column_arrays(column)
+    if arrays.dtype == object:
+        arrays = np.concatenate([np.ravel(one) for one in arrays]) if len(arrays) else np.zeros(0)
+    values = arrays.ravel()
+    return values if values.dtype.kind in "fiu" else values.astype(np.float64)
+
+
+def _numbers(values: pa.Array) -> npt.NDArray[Any] | None:
+    """Return numbers, booleans and times as NumPy numbers; None for other types."""
+    arrow = values.type
+    if pa.types.is_boolean(arrow):
+        values = values.cast(pa.int8())
+    elif is_temporal(arrow):
+        values = values.cast(pa.int32() if arrow.bit_width == 32 else pa.int64())
+    elif pa.types.is_decimal(arrow):
+        values = values.cast(pa.float64())
+    elif not (pa.types.is_integer(arrow) or pa.types.is_floating(arrow)):
+        return None
+    return values.to_numpy(zero_copy_only=False)
