@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
-from beam_tfrecord.base.sizes import format_size
+from beam_tfrecord.base.text import format_seconds, format_size
 
 LINE_EVERY_S = 10.0
 # Nothing is drawn in the first quarter of a second, so that short commands show no bar.
@@ -220,13 +220,3 @@ def _about(seconds: float) -> str:
     """Return a duration like `format_seconds`, in complete seconds."""
     seconds = math.ceil(seconds)
     return f"{seconds} s" if seconds < 60 else format_seconds(seconds)
-
-
-def format_seconds(seconds: float) -> str:
-    """Return a duration for a human: ``3.2 s``, ``2 min 05 s``, ``1 h 02 min``."""
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min"

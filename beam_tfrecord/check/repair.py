@@ -11,7 +11,7 @@ import numpy as np
 
 from beam_tfrecord._version import __version__
 from beam_tfrecord.base.progress import Progress, adder, display_of
-from beam_tfrecord.base.sizes import counted
+from beam_tfrecord.base.text import counted
 from beam_tfrecord.check.salvage import LostBytes, record_stream, salvage
 from beam_tfrecord.check.verify import load_rejects
 from beam_tfrecord.errors import DataError, TargetExists, UsageError

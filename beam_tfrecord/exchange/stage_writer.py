@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from beam_tfrecord.base.tables import repeated
+from beam_tfrecord.base.text import repeated
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.block import pieces_of
 from beam_tfrecord.exchange.spill import MAX_REJECTS, spill_rejects

@@ -7,7 +7,7 @@ from string import Template
 
 import pyarrow as pa
 
-from beam_tfrecord.base.tables import listed
+from beam_tfrecord.base.text import listed
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.feature import Feature

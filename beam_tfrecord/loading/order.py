@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord import native
-from beam_tfrecord.base.sizes import counted
+from beam_tfrecord.base.text import counted
 from beam_tfrecord.base.type_checks import check_seed
 
 Int64Array = npt.NDArray[np.int64]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_tfrecord.base.tables import cell
+from beam_tfrecord.base.text import cell
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.selection.nodes import (
     SIGNS,

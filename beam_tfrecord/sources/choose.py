@@ -22,8 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.base.sizes import counted
-from beam_tfrecord.base.tables import listed
+from beam_tfrecord.base.text import counted, listed
 from beam_tfrecord.errors import UsageError, did_you_mean
 from beam_tfrecord.format.manifest import MANIFEST_NAME
 from beam_tfrecord.format.stage import is_stage

@@ -6,8 +6,7 @@ import codecs
 import dataclasses
 import re
 
-from beam_tfrecord.base.sizes import counted
-from beam_tfrecord.base.tables import repeated
+from beam_tfrecord.base.text import counted, repeated
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.native._csv import count_lines, first_row
 from beam_tfrecord.native.values import Dialect, Row

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.base.sizes import counted
+from beam_tfrecord.base.text import counted
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import LABELS_FILE
 from beam_tfrecord.images.formats import SUFFIXES

@@ -21,8 +21,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from beam_tfrecord import native
-from beam_tfrecord.base.sizes import counted
-from beam_tfrecord.base.tables import not_found
+from beam_tfrecord.base.text import counted, not_found
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.rows.batch import MAX_VALUE_CHARS, Batch, Origin, Reject
