@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from beam_tfrecord.base.calls import takes
+from beam_tfrecord.base.arguments import takes
 from beam_tfrecord.errors import UsageError, did_you_mean, for_caller
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.manifest import Manifest

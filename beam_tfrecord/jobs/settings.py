@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from beam_tfrecord.base.arguments import as_words, check_seed
 from beam_tfrecord.base.text import counted, listed
-from beam_tfrecord.base.type_checks import as_words, check_seed
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import ColumnStats
 from beam_tfrecord.features.schema import Schema

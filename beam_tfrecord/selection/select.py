@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.base.type_checks import check_seed
+from beam_tfrecord.base.arguments import check_seed
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.format.places import places_by_origin, purpose_seed
 from beam_tfrecord.rows.batch import Batch, Origin

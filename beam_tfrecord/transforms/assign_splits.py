@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import apache_beam as beam
 import numpy as np
 
-from beam_tfrecord.base.type_checks import check_seed
+from beam_tfrecord.base.arguments import check_seed
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.layout import Layout, make_splits

@@ -13,7 +13,7 @@ import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
 
-from beam_tfrecord.base.calls import describe_arguments
+from beam_tfrecord.base.arguments import describe_arguments
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.options import sources
 from beam_tfrecord.options.jobs import SelectOptions

@@ -10,7 +10,7 @@ from typing import Literal
 
 import apache_beam as beam
 
-from beam_tfrecord.base.type_checks import check_seed
+from beam_tfrecord.base.arguments import check_seed
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.write_steps import EXCHANGES, write_files
 from beam_tfrecord.features.schema import Schema
