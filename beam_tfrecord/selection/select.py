@@ -17,8 +17,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.format.places import places_by_origin, purpose_seed
 from beam_tfrecord.rows.batch import Batch, Origin
 from beam_tfrecord.selection.evaluate import rows_that_match
-from beam_tfrecord.selection.nodes import Condition, columns_of
-from beam_tfrecord.selection.parse import parse_filter
+from beam_tfrecord.selection.parse import Condition, columns_of, parse_filter
 
 if TYPE_CHECKING:
     import numpy.typing as npt
