@@ -38,7 +38,7 @@ from beam_tfrecord.records.examples import (
     schema_of_discovered,
     types_in,
 )
-from beam_tfrecord.records.framed import framed_records
+from beam_tfrecord.records.tfrecord import framed_records
 from beam_tfrecord.rows.batch import Batch, Reject, count_rejects
 
 UInt64Array = npt.NDArray[np.uint64]

@@ -20,7 +20,7 @@ import apache_beam as beam
 from apache_beam.typehints import row_type, typehints
 
 from beam_tfrecord.errors import TargetExists, UsageError
-from beam_tfrecord.records.rows import is_example_class
+from beam_tfrecord.records.mapped_rows import is_example_class
 from beam_tfrecord.rows.batch import Batch, StepPath, check_batch, needs_batches
 from beam_tfrecord.runners.traits import check_lossless
 from beam_tfrecord.storage import is_remote

@@ -13,8 +13,15 @@ import pyarrow as pa
 from beam_tfrecord.base.text import counted
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types, returned_schema
-from beam_tfrecord.records.rows import Mapped, call_on_rows, error_text, mapped_batch
+from beam_tfrecord.records.mapped_rows import (
+    Mapped,
+    RowTypes,
+    call_on_rows,
+    error_text,
+    infer_row_types,
+    mapped_batch,
+    returned_schema,
+)
 from beam_tfrecord.rows.batch import Batch, check_batch
 from beam_tfrecord.rows.beam import in_one_window
 from beam_tfrecord.transforms.graph import apply_step, check_batches, reader_of

@@ -20,10 +20,11 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.python_values import as_row
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.encoding import Arena, Encoder
-from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types
-from beam_tfrecord.records.rows import (
+from beam_tfrecord.records.mapped_rows import (
     Mapped,
+    RowTypes,
     canonical_example,
+    infer_row_types,
     is_example_class,
     mapped_batch,
 )
