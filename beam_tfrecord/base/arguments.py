@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 import msgspec
 
 from beam_tfrecord.errors import UsageError, with_keywords
-from beam_tfrecord.options.option import Option
+from beam_tfrecord.options import Option
 
 P = ParamSpec("P")
 Call = TypeVar("Call")

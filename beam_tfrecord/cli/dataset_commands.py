@@ -24,7 +24,8 @@ from beam_tfrecord.cli.base import (
 )
 from beam_tfrecord.cli.help import GroupedCommand, option
 from beam_tfrecord.cli.log import is_quiet, log_options
-from beam_tfrecord.options import FROM, SOURCE_OPTIONS
+from beam_tfrecord.options.jobs import FROM
+from beam_tfrecord.options.sources import SOURCE_OPTIONS
 
 if TYPE_CHECKING:
     from beam_tfrecord.jobs.api import Preview

@@ -34,15 +34,18 @@ from beam_tfrecord.cli.base import (
 )
 from beam_tfrecord.cli.help import GroupedCommand, option
 from beam_tfrecord.cli.log import LOGGER, is_quiet, log_options
-from beam_tfrecord.options import EXTRACT_OPTIONS, FROM, SOURCE_OPTIONS, WRITE_OPTIONS
-from beam_tfrecord.options.jobs import WriteOptions
-from beam_tfrecord.options.option import RUNNER
-from beam_tfrecord.options.runners import (
+from beam_tfrecord.options import RUNNER
+from beam_tfrecord.options.jobs import (
+    EXTRACT_OPTIONS,
     EXTRACT_RUNNER_OPTIONS,
+    FROM,
     RUNNER_OPTIONS,
+    WRITE_OPTIONS,
+    WriteOptions,
     misplaced,
     runner_words,
 )
+from beam_tfrecord.options.sources import SOURCE_OPTIONS
 from beam_tfrecord.runners.traits import check_runner_name
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from beam_tfrecord.base.text import listed
 from beam_tfrecord.errors import UsageError, did_you_mean
 from beam_tfrecord.features.arrow_types import type_of_column
-from beam_tfrecord.options import flag_of
+from beam_tfrecord.options.jobs import flag_of
 from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, Origin
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, wanted_columns
