@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord.base.progress import Progress
-from beam_tfrecord.base.sizes import counted, format_size
-from beam_tfrecord.base.tables import cell, listed
+from beam_tfrecord.base.text import cell, counted, format_size, listed
 from beam_tfrecord.errors import (
     BeamTFRecordError,
     DataError,
