@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 # The parts of a plan that a dry run shows; with --verbose it shows all, with the steps.
+_RUNNER_NAME = next(option for option in WRITE_OPTIONS if option.keyword == "runner")
 _DRY_RUN = ("input", "order", "splits", "output", "runner", "settings", "job", "workers")
 
 
@@ -163,7 +164,60 @@ def extract(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **flag
     print_message(_stage_summary(manifest, output, seconds=seconds))
 
 
-JOB_COMMANDS = (write, plan, schema, extract)
+@click.command(cls=BeamCommand, short_help="Describe the values of every feature.")
+@click.argument("dataset", type=INPUT_PATH)
+@option("--split", metavar="S", help="Describe one split.")
+@option("--json", "as_json", is_flag=True, help="Print machine-readable JSON.")
+@option(
+    "--top",
+    type=click.IntRange(min=0),
+    default=None,
+    metavar="N",
+    help="Most frequent values of a feature in the JSON.",
+)
+@option("--output", metavar="FILE", type=INPUT_PATH, help="Write the JSON to FILE, by a Beam job.")
+@with_options((_RUNNER_NAME, *EXTRACT_RUNNER_OPTIONS))
+@log_options
+@click.pass_context
+def stats(
+    ctx: click.Context,
+    dataset: str,
+    split: str | None,
+    as_json: bool,
+    top: int | None,
+    output: str | None,
+    **flags: Any,
+) -> None:
+    """Count, range and distribution of each feature of DATASET, by split; reads all of it.
+
+    DATASET is a dataset, or TFRecord or Parquet files. Beyond 2,048 different values of a feature,
+    quartiles and the number of different values are estimates; means and deviations are exact.
+    """
+    beam_arguments = _beam_arguments(ctx, flags)
+    if output is not None:
+        from beam_tfrecord.jobs.statistics_job import write_statistics
+
+        write_statistics(dataset, output, split=split, runner=flags["runner"], **beam_arguments)
+        return
+    if flags["runner"] != "direct":
+        raise click.UsageError("--runner needs --output FILE, which the job can write")
+    from beam_tfrecord.base.progress import Progress, adder
+    from beam_tfrecord.dataset.load import load
+    from beam_tfrecord.stats.statistics import MOST_TOP, statistics_of
+
+    rows = load(dataset, split=split)
+    nbytes = sum(shard.bytes for shard in rows.shards)
+    with Progress(enabled=not is_quiet()) as progress:
+        add = adder(progress, "reading", nbytes)
+        found = statistics_of(rows, advance=lambda n: add(n * nbytes // len(rows)))
+    if as_json:
+        values = found.to_json(top=MOST_TOP if top is None else top)
+        print_result(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        print_result(str(found))
+
+
+JOB_COMMANDS = (write, plan, schema, extract, stats)
 
 
 def _beam_arguments(ctx: click.Context, flags: Mapping[str, Any]) -> dict[str, Any]:
