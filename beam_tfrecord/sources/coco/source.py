@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from beam_tfrecord.base.arguments import as_words
 from beam_tfrecord.base.extras import require
-from beam_tfrecord.base.type_checks import as_words
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.images import Fault
 from beam_tfrecord.options.sources import CocoOptions

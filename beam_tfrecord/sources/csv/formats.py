@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.base.tables import not_found
+from beam_tfrecord.base.text import not_found
 from beam_tfrecord.errors import UsageError, quoted
 from beam_tfrecord.features.arrow_types import bare_type
 from beam_tfrecord.options.sources import CsvOptions

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.base.sizes import counted
+from beam_tfrecord.base.text import counted
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_types import type_name
 from beam_tfrecord.native import values as kernel

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord import storage
-from beam_tfrecord.base.sizes import counted
+from beam_tfrecord.base.text import counted
 from beam_tfrecord.errors import DataError, InputChanged, UsageError
 from beam_tfrecord.features.feature import LABELS_FILE
 from beam_tfrecord.images.formats import SUFFIXES

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord import storage
-from beam_tfrecord.base.tables import not_found
+from beam_tfrecord.base.text import not_found
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.images import Fault, Header, refused_in
 from beam_tfrecord.images.decode import Transform, check_decode, transformed
