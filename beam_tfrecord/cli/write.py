@@ -175,6 +175,7 @@ def extract(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **flag
     metavar="N",
     help="Most frequent values of a feature in the JSON.",
 )
+@option("--tfmd", metavar="FILE", help="Write a DatasetFeatureStatisticsList, which TFDV reads.")
 @option("--output", metavar="FILE", type=INPUT_PATH, help="Write the JSON to FILE, by a Beam job.")
 @with_options((_RUNNER_NAME, *EXTRACT_RUNNER_OPTIONS))
 @log_options
@@ -185,6 +186,7 @@ def stats(
     split: str | None,
     as_json: bool,
     top: int | None,
+    tfmd: str | None,
     output: str | None,
     **flags: Any,
 ) -> None:
@@ -210,14 +212,19 @@ def stats(
     with Progress(enabled=not is_quiet()) as progress:
         add = adder(progress, "reading", nbytes)
         found = statistics_of(rows, advance=lambda n: add(n * nbytes // len(rows)))
-    if as_json:
+    if tfmd is not None:
+        from beam_tfrecord.stats.tfmd import to_tfmd
+        from beam_tfrecord.storage import absolute_path, put
+
+        put(absolute_path(tfmd), to_tfmd(found).SerializeToString(deterministic=True))
+    elif as_json:
         values = found.to_json(top=MOST_TOP if top is None else top)
         print_result(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
     else:
         print_result(str(found))
 
 
-JOB_COMMANDS = (write, plan, schema, extract, stats)
+JOB_COMMANDS = (write, plan, schema, extract)
 
 
 def _beam_arguments(ctx: click.Context, flags: Mapping[str, Any]) -> dict[str, Any]:

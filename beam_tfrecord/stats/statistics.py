@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.base.tables import cell, text_table
+from beam_tfrecord.base.text import cell, text_table
 from beam_tfrecord.features.arrow_types import bare_type, is_binary, is_list, type_text
 from beam_tfrecord.loading.rows import Rows
 from beam_tfrecord.stats.numbers import Numbers
@@ -41,7 +41,7 @@ class Statistics:
     @functools.cached_property
     def total(self) -> Summary:
         """The summary of all splits together."""
-        return functools.reduce(Summary.merge, self.splits.values())
+        return functools.reduce(Summary.merge, self.splits.values(), Summary(0, {}))
 
     def to_json(self, *, top: int = MOST_TOP) -> dict[str, Any]:
         """Return all numbers as a JSON object.
@@ -252,6 +252,8 @@ def _values(column: Column, total: Column) -> str:
         edges = total.numbers.edges(8) if total.numbers is not None else []
         bars = _sparkline(numbers.histogram(edges)) if edges else ""
         show = functools.partial(shown, arrow=value_type(column.arrow))
+        if numbers.low == numbers.high:
+            return f"always {number_text(show(numbers.min))}"
         ends = f"{number_text(show(numbers.min))} to {number_text(show(numbers.max))}"
         mean = f", mean {number_text(show(numbers.mean))}"
         nan = f", {numbers.nan:,} NaN" if numbers.nan else ""

@@ -169,6 +169,8 @@ class Summary:
 
     def merge(self, other: Summary) -> Summary:
         """Return the statistics of the rows of both."""
+        if not self.columns:
+            return other
         columns = {name: one.merge(other.columns[name]) for name, one in self.columns.items()}
         return Summary(self.rows + other.rows, columns)
 
