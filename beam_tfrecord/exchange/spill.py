@@ -25,7 +25,6 @@ from beam_tfrecord.format.places import SHUFFLED_BIN_SHIFT, bin_shift
 from beam_tfrecord.format.rejects import write_rejects
 from beam_tfrecord.format.tally import Tally
 from beam_tfrecord.rows.batch import Batch, Reject
-from beam_tfrecord.rows.job_batch import as_job_batch
 from beam_tfrecord.storage import WRITE_BYTES, WholeFile
 from beam_tfrecord.work.job import Job
 from beam_tfrecord.work.run_files import (
@@ -203,7 +202,7 @@ class Spiller(BlockWriter[Run]):
 
     def add(self, batch: Batch) -> Iterator[Run]:
         """Write a batch; yield the runs that it completes."""
-        part = as_job_batch(batch).part
+        part = batch.part
         self._group = "rows" if part is None else part.key[:12]
         return super().add(batch)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from beam_tfrecord.base.tables import repeated
+from beam_tfrecord.base.text import repeated
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.block import pieces_of
 from beam_tfrecord.exchange.spill import MAX_REJECTS, spill_rejects
@@ -25,7 +25,6 @@ from beam_tfrecord.format.rejects import HashedSink
 from beam_tfrecord.format.stage import file_schema, not_held, staged_schema, to_file
 from beam_tfrecord.format.tally import Tally
 from beam_tfrecord.rows.batch import Batch, Reject, count_rejects
-from beam_tfrecord.rows.job_batch import JobBatch, as_job_batch
 from beam_tfrecord.storage import WholeFile, file_size
 from beam_tfrecord.work.checkpoints import FinishedShard
 from beam_tfrecord.work.job import Job
@@ -57,10 +56,9 @@ class StageWriter:
 
     def add(self, batch: Batch) -> Iterator[FinishedShard]:
         """Write a batch; yield the files that it completes."""
-        job_batch = as_job_batch(batch)
-        group: tuple[int, ...] = (job_batch.group or 0,)
+        group: tuple[int, ...] = (batch.group or 0,)
         if self._inputs.count > 1:
-            group = (self._inputs.number(job_batch.step_path), *group)
+            group = (self._inputs.number(batch.step_path), *group)
         if group != self._group:
             yield from self.end_group()
             self._group, self._number = group, 0
@@ -70,7 +68,7 @@ class StageWriter:
             raise DataError(
                 "a stage has no splits: leave AssignSplits out, and split what is written from it"
             )
-        self._count(job_batch)
+        self._count(batch)
         if not batch.data.num_columns:
             return
         if batch.data.schema is not self._came:
@@ -96,7 +94,7 @@ class StageWriter:
         if self._file is not None:
             self._file.abort()
 
-    def _count(self, batch: JobBatch) -> None:
+    def _count(self, batch: Batch) -> None:
         self.rejects += batch.rejects
         counted = Tally(
             rows=batch.rows_counted,

@@ -51,8 +51,7 @@ from beam_tfrecord.format.rejects import (
 )
 from beam_tfrecord.format.tally import Tally, merge_tallies
 from beam_tfrecord.rows.batch import Batch
-from beam_tfrecord.rows.beam_steps import count, in_global_window
-from beam_tfrecord.rows.job_batch import as_job_batch
+from beam_tfrecord.rows.beam import count, in_global_window
 from beam_tfrecord.storage import make_directory
 from beam_tfrecord.work.checkpoints import (
     Done,
@@ -163,7 +162,7 @@ class _WriteGroups(beam.DoFn):
 
     def _add_batch(self, batch: Batch) -> Iterator[Any]:
         assert self._writer is not None
-        part = as_job_batch(batch).part
+        part = batch.part
         if part is not None and part.number == 0:
             # A checkpoint describes one group: finish the files of earlier batches first.
             yield from self._end_group(is_complete=False)

@@ -16,8 +16,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from beam_tfrecord.base.sizes import format_size
-from beam_tfrecord.base.tables import cell, html_table, listed
+from beam_tfrecord.base.text import cell, format_size, html_table, listed
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.hashes import parse_sealed, sealed_lines

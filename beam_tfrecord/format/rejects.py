@@ -18,7 +18,7 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from beam_tfrecord import native
-from beam_tfrecord.base.sizes import counted
+from beam_tfrecord.base.text import counted
 from beam_tfrecord.errors import RejectedRows, UsageError
 from beam_tfrecord.format.hashes import data_hash
 from beam_tfrecord.rows.batch import Reject

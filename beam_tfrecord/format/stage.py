@@ -19,8 +19,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from beam_tfrecord.base.sizes import format_size
-from beam_tfrecord.base.tables import listed
+from beam_tfrecord.base.text import format_size, listed
 from beam_tfrecord.errors import BeamTFRecordError, DataError, StorageError, UsageError
 from beam_tfrecord.features.arrow_arrays import bare_array
 from beam_tfrecord.features.arrow_types import bare_type, type_from_json, type_to_json

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from beam_tfrecord.options.option import CSV, IMAGES, INPUT, LAKE, NUMPY, SQL, Option, flags_of
+from beam_tfrecord.options import CSV, IMAGES, INPUT, LAKE, NUMPY, SQL, Option, flags_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

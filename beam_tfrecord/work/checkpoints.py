@@ -21,7 +21,7 @@ from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.format.layout import is_split_name
 from beam_tfrecord.format.tally import Tally
-from beam_tfrecord.rows.job_batch import Part
+from beam_tfrecord.rows.batch import Part
 from beam_tfrecord.storage import exists, file_size, list_names, read_into
 from beam_tfrecord.work.run_files import PLACE_BYTES, Run, read_index
 from beam_tfrecord.work.stored_state import GROUP_PREFIX

@@ -22,7 +22,7 @@ from beam_tfrecord.exchange import stage_writer
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.format.stage import StageManifest, is_stage, stage_files
 from beam_tfrecord.jobs import compose
-from beam_tfrecord.rows.job_batch import JobBatch
+from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.work.job import Job, Target
 from tests.helpers.cli_stand_ins import run
 from tests.helpers.datasets import ids, sample_table, shard_hashes, visible_names, write_parquet
@@ -305,7 +305,7 @@ def test_row_groups_and_files_have_their_size(tmp_path, monkeypatch):
     pieces = []
     for start in range(0, 20_000, 500):
         data = pa.record_batch({"n": numbers[start : start + 500]})
-        pieces += list(target.add(JobBatch(data, group=0)))
+        pieces += list(target.add(Batch(data, group=0)))
     pieces += list(target.end_group())
     files = [pq.ParquetFile(piece.path) for piece in pieces]
     assert [piece.order for piece in pieces] == [(0, number) for number in range(len(pieces))]
