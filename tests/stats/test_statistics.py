@@ -1,0 +1,223 @@
+"""`Dataset.stats`: exact where it says so, near the truth elsewhere, the same for any order and shards."""
+
+import collections
+import datetime
+import io
+import itertools
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.jobs.statistics_job import write_statistics
+from beam_tfrecord.stats.statistics import Statistics
+from beam_tfrecord.stats.summary import Summary
+from tests.helpers.made_datasets import make_dataset
+
+
+def feature(column, *, parts=()):
+    """Return the JSON of a column's statistics, which is summarized in parts."""
+    batch = pa.record_batch([pa.array(column)], ["x"])
+    ends = [0, *sorted(parts), len(column)]
+    pieces = [batch.slice(a, b - a) for a, b in itertools.pairwise(ends)]
+    summary = Summary.of(pieces[0])
+    for piece in pieces[1:]:
+        summary = summary.add(piece)
+    found = Statistics({"data": summary}).to_json()["splits"]["data"]
+    json.dumps(found, allow_nan=False)
+    assert found["examples"] == len(column)
+    return found["features"]["x"]
+
+
+def merged(values, random, *, kind=None):
+    """Return the JSON of values that are shuffled, cut, and merged in a random tree."""
+    values = [values[at] for at in random.sample(range(len(values)), len(values))]
+    column = pa.array(values, kind)
+    cuts = sorted(random.randrange(len(values) + 1) for _ in range(random.randrange(9)))
+    ends = [0, *cuts, len(values)]
+    parts = [
+        Summary.of(pa.record_batch([column.slice(a, b - a)], ["x"]))
+        for a, b in itertools.pairwise(ends)
+    ]
+    while len(parts) > 1:
+        at = random.randrange(len(parts) - 1)
+        parts[at : at + 2] = [parts[at].merge(parts[at + 1])]
+    return json.dumps(Statistics({"data": parts[0]}).to_json())
+
+
+numbers = st.one_of(
+    st.lists(st.floats() | st.none(), max_size=60),
+    st.lists(st.floats(width=32), max_size=60),
+    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=60),
+    st.lists(st.integers(0, 5) | st.none(), max_size=60),
+)
+
+
+@settings(deadline=None)
+@given(values=numbers, parts=st.sets(st.integers(0, 60)))
+def test_numbers_are_those_of_exact_arithmetic(values, parts):
+    kind = pa.float64() if any(isinstance(value, float) for value in values) else pa.int64()
+    found = feature(pa.array(values, kind), parts={part for part in parts if part <= len(values)})
+    present = [value for value in values if value is not None]
+    finite = [value for value in present if math.isfinite(value)]
+    assert found["nulls"] == len(values) - len(present)
+    if kind == pa.float64():
+        assert found["nan"] == sum(value != value for value in present)
+        assert found["inf"] == sum(map(math.isinf, present))
+    assert found["zeros"] == finite.count(0)
+    assert (found["distinct"], found["distinct_is_exact"]) == (len(set(finite)), True)
+    if not finite:
+        assert "min" not in found
+        return
+    exact = [Fraction(value) for value in finite]
+    mean = sum(exact) / len(exact)
+    variance = sum((value - mean) ** 2 for value in exact) / len(exact)
+    assert (found["min"], found["max"]) == (min(finite), max(finite))
+    assert found["mean"] == float(mean)
+    assert abs(Fraction(found["std"]) ** 2 - variance) <= variance / 2**50 + Fraction(2) ** -2000
+    assert dict(map(tuple, found["top"])) == collections.Counter(value + 0 for value in finite)
+    if "histogram" in found:
+        assert sum(found["histogram"]["counts"]) == len(finite)
+
+
+@given(values=st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=60))
+def test_quartiles_are_those_of_numpy(values):
+    assert (
+        feature(values)["quartiles"]
+        == np.quantile(np.array(values) + 0.0, [0.25, 0.5, 0.75]).tolist()
+    )
+
+
+@pytest.mark.parametrize("size", [1, 2047, 2048, 2049, 20_000])
+@pytest.mark.parametrize(
+    ("draw", "kind"),
+    [
+        (lambda random: random.gauss(0, 9), pa.float64()),
+        (lambda random: random.lognormvariate(0, 3), pa.float32()),
+        (lambda random: random.choice([-1e308, 1e308]) * random.random(), pa.float64()),
+        (lambda random: random.randrange(-(2**63), 2**63), pa.int64()),
+        (lambda random: random.randrange(2**64), pa.uint64()),
+        (lambda random: random.randrange(9), pa.int32()),
+        (lambda random: f"{random.randrange(10**9)}" * random.randrange(9), pa.string()),
+        (lambda random: [random.random() for _ in range(random.randrange(4))], None),
+    ],
+)
+@pytest.mark.slow_after(10)
+def test_no_order_of_merging_changes_a_byte(draw, kind, size):
+    import random
+
+    source = random.Random(size)
+    values = [draw(source) for _ in range(size)]
+    assert len({merged(values, source, kind=kind) for _ in range(4)}) == 1
+
+
+def test_estimates_are_near_and_say_so():
+    values = np.random.default_rng(1).lognormal(0, 1, 50_000)
+    found = feature(values, parts=range(0, 50_000, 7_000))
+    quartiles = np.quantile(values, [0.25, 0.5, 0.75])
+    assert not found["distinct_is_exact"]
+    assert not found["quartiles_are_exact"]
+    assert "top" not in found
+    assert abs(found["distinct"] / 50_000 - 1) < 0.1
+    error = np.abs(np.array(found["quartiles"]) - quartiles) / (quartiles[2] - quartiles[0])
+    assert error.max() < 0.01
+    assert found["mean"] == float(sum(map(Fraction, values.tolist())) / 50_000)
+    assert sum(found["histogram"]["counts"]) == 50_000
+
+
+@given(values=st.lists(st.text(max_size=9) | st.none(), max_size=60))
+def test_texts_are_counted_and_measured(values):
+    found = feature(pa.array(values, pa.string()))
+    present = [value for value in values if value is not None]
+    assert found["nulls"] == len(values) - len(present)
+    assert found["distinct"] == len(set(present))
+    if present:
+        assert dict(found["top"]) == collections.Counter(present)
+        assert found["length"]["min"] == min(map(len, present))
+        assert found["length"]["max"] == max(map(len, present))
+
+
+def test_long_texts_that_differ_late_are_different():
+    found = feature(["a" * 1000 + end for end in "xyz"])
+    assert found["distinct"] == 3
+    assert [value for value, _ in found["top"]] == ["a" * 200] * 3
+
+
+def test_other_types_are_shown_as_what_they_are():
+    day = datetime.date(2024, 2, 29)
+    assert feature([day, day])["top"] == [["2024-02-29", 2]]
+    moment = datetime.datetime(2024, 2, 29, 12, 30, 0, 500)
+    assert feature([moment])["min"] == "2024-02-29T12:30:00.000500"
+    assert feature([datetime.timedelta(seconds=90)])["max"] == "PT90S"
+    assert feature([True, False, True])["top"] == [[True, 2], [False, 1]]
+    lists = feature([[1, 2, 2], [], None, [7]])
+    assert (lists["nulls"], lists["list_length"]["max"]) == (1, 3)
+    assert lists["top"] == [[2, 2], [1, 1], [7, 1]]
+    assert feature(pa.array([b"\xff\xfe"]))["top"] == [[{"b64": "//4="}, 1]]
+    assert set(feature(pa.array([{"a": 1}]))) == {"type", "nulls"}
+    assert feature(pa.array([None, None], pa.float32()))["nulls"] == 2
+
+
+def test_images_are_described():
+    from PIL import Image
+
+    stored = []
+    for format, size in [("PNG", (3, 5)), ("JPEG", (8, 4)), ("JPEG", (16, 2))]:
+        Image.new("RGB", size).save(file := io.BytesIO(), format)
+        stored.append(file.getvalue())
+    image = feature(pa.array([*stored, b"\xff\xd8\xff broken", b"no image"]))["image"]
+    assert image["format"] == {"jpeg": 2, "png": 1, "unreadable": 1}
+    assert (image["width"]["max"], image["height"]["min"]) == (16, 2)
+
+
+TABLE = pa.table(
+    {
+        "x": pa.array(np.random.default_rng(0).normal(size=5_000), pa.float32()),
+        "name": [f"n{row % 3}" for row in range(5_000)],
+    }
+)
+
+
+def test_shards_jobs_and_splits_change_nothing(tmp_path):
+    splits = {"train": range(4_000), "test": range(4_000, 5_000)}
+    make_dataset(tmp_path / "a", TABLE, splits=splits, shards=2)
+    make_dataset(
+        tmp_path / "b",
+        TABLE,
+        splits={"train": range(3_999, -1, -1), "test": splits["test"]},
+        shards=7,
+    )
+    found = bt.load(tmp_path / "a").stats()
+    assert found.to_json() == bt.load(tmp_path / "b").stats().to_json()
+    assert bt.load(tmp_path / "a").stats("test").to_json()["splits"].keys() == {"test"}
+    write_statistics(tmp_path / "b", tmp_path / "stats.json")
+    assert json.loads((tmp_path / "stats.json").read_text()) == found.to_json()
+    edges = {
+        tuple(of["features"]["x"]["histogram"]["edges"])
+        for of in found.to_json()["splits"].values()
+    }
+    assert len(edges) == 1
+    with pytest.raises(UsageError, match="split 'dev' does not exist"):
+        bt.load(tmp_path / "a").stats("dev")
+
+
+def test_tfmd_has_the_same_numbers(tmp_path):
+    pytest.importorskip("tensorflow_metadata")
+    from beam_tfrecord.stats.tfmd import to_tfmd
+
+    make_dataset(tmp_path / "a", TABLE)
+    found = bt.load(tmp_path / "a").stats()
+    (dataset,) = to_tfmd(found).datasets
+    ours = found.to_json()["splits"]["data"]["features"]
+    x, name = dataset.features
+    assert x.num_stats.mean == ours["x"]["mean"]
+    assert sum(of.sample_count for of in x.num_stats.histograms[0].buckets) == 5_000
+    top = [[of.value, of.frequency] for of in name.string_stats.top_values]
+    assert top == ours["name"]["top"]
