@@ -46,8 +46,8 @@ from beam_tfrecord.format.rejects import (
     SAVED_FILE,
     RejectBudget,
     join_rejects,
-    merge_rejects,
     rejected,
+    rejected_rows,
 )
 from beam_tfrecord.format.tally import Tally, merge_tallies
 from beam_tfrecord.rows.batch import Batch
@@ -372,5 +372,5 @@ class CheckRejects:
         if not self._budget.allows(tally.rejects, tally.rows):
             path = os.path.join(self._directory, SAVED_FILE)
             join_rejects(tally.reject_files, path)
-            raise rejected(self._budget, tally.rows, merge_rejects(tally.reject_files), path)
+            raise rejected(self._budget, tally.rows, rejected_rows(tally.reject_files), path)
         yield from ()
