@@ -79,11 +79,6 @@ feature  type     null    min  max
 id       int64      0%      1    4
 x        float   25.0%  -1.25    2
 city     string  25.0%
-
-city       train  test
-Oslo           1     0
-Rome           1     1
-(missing)      1     0
 """
     )
 
