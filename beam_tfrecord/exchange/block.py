@@ -111,10 +111,6 @@ class Block:
         self.tally = Tally()
         self.rejects = []
 
-    def pieces(self, batch: Batch) -> Iterator[Batch]:
-        """Yield a batch in pieces of about `PIECE_BYTES` at most; a larger row is its own piece."""
-        return pieces_of(batch, PIECE_BYTES)
-
     def add(self, batch: Batch) -> Int64Array:
         """Add the records of a batch, with their places and splits; count its rejects."""
         self.rejects += batch.rejects

@@ -41,18 +41,8 @@ class StageWriter:
     files.
     """
 
-    def __init__(
-        self,
-        job: Job,
-        *,
-        file_bytes: int = FILE_BYTES,
-        row_group_bytes: int = ROW_GROUP_BYTES,
-        row_group_rows: int = ROW_GROUP_ROWS,
-    ) -> None:
+    def __init__(self, job: Job) -> None:
         self._directory = job.directory
-        self._file_bytes = file_bytes
-        self._row_group_bytes = row_group_bytes
-        self._row_group_rows = row_group_rows
         self._came = self._staged = self._inside = pa.schema([])
         self._inputs = job.inputs
         self._group: tuple[int, ...] = ()
@@ -83,7 +73,7 @@ class StageWriter:
             return
         if batch.data.schema is not self._came:
             self._take_schema(batch.data.schema)
-        for piece in pieces_of(batch, self._row_group_bytes):
+        for piece in pieces_of(batch, ROW_GROUP_BYTES):
             if piece.num_rows:
                 yield from self._add_rows(to_file(piece.data, self._staged, self._inside))
 
@@ -128,8 +118,8 @@ class StageWriter:
 
     def _add_rows(self, data: pa.RecordBatch) -> Iterator[FinishedShard]:
         is_full = (
-            self._pending_bytes + data.nbytes > self._row_group_bytes
-            or self._pending_rows + data.num_rows > self._row_group_rows
+            self._pending_bytes + data.nbytes > ROW_GROUP_BYTES
+            or self._pending_rows + data.num_rows > ROW_GROUP_ROWS
         )
         if is_full:
             yield from self._write_row_group()
@@ -146,7 +136,7 @@ class StageWriter:
             order = (*self._group, self._number)
             self._file = _StageFile(self._directory, order, self._inside)
             self._number += 1
-        if self._file.write(table) >= self._file_bytes:
+        if self._file.write(table) >= FILE_BYTES:
             yield self._close()
 
     def _close(self) -> FinishedShard:

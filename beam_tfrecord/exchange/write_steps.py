@@ -40,7 +40,7 @@ from beam_tfrecord.exchange.merge_plan import (
     work_key,
 )
 from beam_tfrecord.exchange.shard_writers import DirectWriter
-from beam_tfrecord.exchange.spill import BlockCutter, GroupWriter, Spiller, sort_range
+from beam_tfrecord.exchange.spill import BlockCutter, BlockWriter, Spiller, sort_range
 from beam_tfrecord.exchange.stage_writer import StageWriter
 from beam_tfrecord.format.rejects import (
     SAVED_FILE,
@@ -132,7 +132,7 @@ def _is_shuffled(job: Job) -> bool:
     return not job.is_one_pass and job.exchange == "runner" and job.layout.shuffle
 
 
-def _writer_of(job: Job) -> GroupWriter[Any]:
+def _writer_of(job: Job) -> BlockWriter[Any] | StageWriter:
     if job.output == "stage":
         return StageWriter(job)
     if job.is_one_pass:
@@ -147,7 +147,7 @@ class _WriteGroups(beam.DoFn):
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._writer: GroupWriter[Any] | None = None
+        self._writer: BlockWriter[Any] | StageWriter | None = None
         self._checkpoint = GroupCheckpoint(job.directory)
         self._add = Guarded(self._add_batch, job.directory)
 

@@ -295,10 +295,11 @@ def test_groups_without_rows_and_one_huge_row(tmp_path, small_groups):
     assert staged(tmp_path / "stage")["data"].to_pylist() == [b"x" * 3_000_000, b"small", None]
 
 
-def test_row_groups_and_files_have_their_size(tmp_path):
-    target = stage_writer.StageWriter(
-        stage_job_in(tmp_path), file_bytes=20_000, row_group_bytes=8_000, row_group_rows=1000
-    )
+def test_row_groups_and_files_have_their_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(stage_writer, "FILE_BYTES", 20_000)
+    monkeypatch.setattr(stage_writer, "ROW_GROUP_BYTES", 8_000)
+    monkeypatch.setattr(stage_writer, "ROW_GROUP_ROWS", 1000)
+    target = stage_writer.StageWriter(stage_job_in(tmp_path))
     rng = np.random.default_rng(3)
     numbers = rng.integers(0, 2**60, 20_000)
     pieces = []
