@@ -1,4 +1,4 @@
-"""Cases of JSON Lines: our write, stock Beam's, and at best PyArrow's parser with the writing alone.
+"""Cases of JSON Lines: our write, stock Beam's, and at best PyArrow's parser and the writing alone.
 
 As in `baselines`, each function prepares a case and returns what is measured.
 """
