@@ -16,7 +16,7 @@ import numpy.typing as npt
 from beam_tfrecord import native
 from beam_tfrecord.exchange.spill import BlockWriter
 from beam_tfrecord.format.layout import DEFAULT_SHARD_BYTES
-from beam_tfrecord.format.places import purpose_seed
+from beam_tfrecord.format.sort_keys import purpose_seed
 from beam_tfrecord.records.index import IndexWriter
 from beam_tfrecord.records.tfrecord import ShardStream
 from beam_tfrecord.rows.batch import Batch

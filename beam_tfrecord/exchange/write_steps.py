@@ -3,9 +3,10 @@
 Workers first write records to *runs*, sorted spill files, and then merge the runs into shards. The
 elements of the PCollections are small: names of runs and shards, counts, sums. With the exchange
 ``files``, records travel only in runs. With the exchange ``runner``, blocks of records first go
-through the runner's GroupByKey, so that every run covers a narrow range of *places* (positions in
-the order of the dataset). A merge task gets the names of runs and ranges of places, and reads the
-records itself. Single-pass jobs write their shards, or the Parquet files of a stage, without runs.
+through the runner's GroupByKey, so that every run covers a narrow range of *sort keys* (positions
+in the order of the dataset). A merge task gets the names of runs and ranges of sort keys, and reads
+the records itself. Single-pass jobs write their shards, or the Parquet files of a stage, without
+runs.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def _write_groups(
     files = outputs.files
     if name == "CutBlocks":
         files = (
-            files  # ((split, range of places), run entries)
+            files  # ((split, range of sort keys), run entries)
             | f"Shuffle{label}" >> beam.GroupByKey()
             | f"SortRange{label}" >> beam.FlatMap(_step(_sort_range, job))  # Run
         )
@@ -202,7 +203,7 @@ class _WriteGroups(beam.DoFn):
 def _sort_range(
     job: Job, blocks: tuple[tuple[str, int], Iterable[bytes]], _: None
 ) -> Iterator[Run]:
-    """Sort the blocks of one range of places into runs."""
+    """Sort the blocks of one range of sort keys into runs."""
     key, entries = blocks
     return sort_range(entries, job.directory, key[0])
 
@@ -259,7 +260,7 @@ def _plan_merges(job: Job, runs: RunSet, tally: Tally) -> list[tuple[Window, ...
 
 
 def _merge_runs(job: Job, task: RunTask, names: Sequence[RunName]) -> Iterator[RunName]:
-    """Merge the records of several runs in a range of places into a new run."""
+    """Merge the records of several runs in a range of sort keys into a new run."""
     paths = [name.path for name in names[task.first_run : task.end_run]]
     key = task.key(paths)
     found = find_merged(job.directory, key) if job.is_resumable else None
@@ -275,11 +276,11 @@ def _merge_runs(job: Job, task: RunTask, names: Sequence[RunName]) -> Iterator[R
             save_merged(job.directory, key, run)
     progress.add(1)
     progress.flush()
-    yield RunName(run.path, (task.first_place, task.last_place))
+    yield RunName(run.path, (task.first_key, task.last_key))
 
 
 class _Merge(beam.DoFn):
-    """Merges the windows of a task (ranges of places of its shards) from all runs into shards."""
+    """Merges the windows of a task, ranges of sort keys, from all runs into shards."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -317,7 +318,7 @@ class _Merge(beam.DoFn):
             self._merger = Merger(self._job.layout, directory, progress)
         merged = self._merger.merge(
             to_do,
-            # In source order, the order of runs resolves ties in place, so sort the runs by name,
+            # In source order, the order of runs resolves ties, so sort the runs by name,
             # which is the order in which they were written.
             sorted(runs),
             window_bytes=window_bytes_for(len(runs), request_bytes(directory)),

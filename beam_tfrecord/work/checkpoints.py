@@ -23,7 +23,7 @@ from beam_tfrecord.format.layout import is_split_name
 from beam_tfrecord.format.tally import Tally
 from beam_tfrecord.rows.batch import Part
 from beam_tfrecord.storage import exists, file_size, list_names, read_into
-from beam_tfrecord.work.run_files import PLACE_BYTES, Run, read_index
+from beam_tfrecord.work.run_files import SORT_KEY_BYTES, Run, read_index
 from beam_tfrecord.work.stored_state import GROUP_PREFIX
 from beam_tfrecord.work.stored_state import load as load_state
 from beam_tfrecord.work.stored_state import save as save_state
@@ -232,6 +232,6 @@ def _has_sound_records(path: str, end: int) -> bool:
         starts, _ = native.scan_run(entries)
     except ValueError:
         return False
-    framed = np.empty(end - PLACE_BYTES * len(starts), np.uint8)
+    framed = np.empty(end - SORT_KEY_BYTES * len(starts), np.uint8)
     native.gather(entries, starts, np.arange(len(starts)), framed, 0)
     return len(native.scan_frames(framed, True).starts) == len(starts)

@@ -14,13 +14,13 @@ from tests.helpers.records import framed
 
 
 def write_entries(directory, entries, names, *, shift, name):
-    """Write a run of entries, sorted by split as listed in `names`, place and payload."""
+    """Write a run of entries, sorted by split as listed in `names`, sort key and payload."""
     ordered = sorted(entries, key=lambda entry: (names.index(entry[0]), *entry[1:]))
     frames = [framed(payload) for _, _, payload in ordered]
     counts = count_bins(
         names,
         np.array([names.index(split) for split, _, _ in ordered], np.uint16),
-        np.array([place for _, place, _ in ordered], np.uint64),
+        np.array([sort_key for _, sort_key, _ in ordered], np.uint64),
         np.array([len(frame) for frame in frames], np.int64),
         shift,
     )
