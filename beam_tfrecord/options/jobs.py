@@ -201,14 +201,8 @@ EXTRACT_RUNNER_OPTIONS: tuple[RunnerOption, ...] = tuple(
 
 def runner_words(flags: Mapping[str, Any]) -> list[str]:
     """Return the runner options that the user set, as arguments of Beam's command line."""
-    words: list[str] = []
-    for option in RUNNER_OPTIONS:
-        value = flags.get(option.keyword)
-        if value is None or value == option.default:
-            continue
-        many = value if isinstance(value, tuple | list) else (value,)
-        words += [f"--{option.keyword}={one}" for one in many]
-    return words
+    values = {option.keyword: flags.get(option.keyword) for option in RUNNER_OPTIONS}
+    return [f"--{keyword}={value}" for keyword, value in values.items() if value is not None]
 
 
 def beam_words(words: Sequence[str]) -> list[str]:
@@ -221,7 +215,6 @@ def beam_words(words: Sequence[str]) -> list[str]:
 def misplaced(runner: str, flags: Mapping[str, Any]) -> RunnerOption | None:
     """Return an option that the user set but the runner lacks; None if there is none."""
     for option in RUNNER_OPTIONS:
-        typed = flags.get(option.keyword)
-        if typed is not None and typed != option.default and runner not in option.runners:
+        if flags.get(option.keyword) is not None and runner not in option.runners:
             return option
     return None

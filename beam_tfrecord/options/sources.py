@@ -75,15 +75,6 @@ class NullWordsOption:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LayoutOption:
-    """The option of sources whose folders have several meanings."""
-
-    layout: Annotated[str | None, Option(
-        "What folders mean: class, split or flat.", "--layout NAME",
-        choices=("class", "split", "flat"))] = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class PropertiesOption:
     """The option of sources that connect to something."""
 
@@ -224,9 +215,12 @@ class PictureOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ImageOptions(UnionOption, TypesOption, LayoutOption, PictureOptions):
+class ImageOptions(UnionOption, TypesOption, PictureOptions):
     """The options of images in folders or tables."""
 
+    layout: Annotated[str | None, Option(
+        "What folders mean: class, split or flat.", "--layout NAME",
+        choices=("class", "split", "flat"))] = None
     labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Option(
         "File with the classes in order, one per line.", "--labels FILE",
         "Names of the classes in order, or a file with one name a line; None means all names that "

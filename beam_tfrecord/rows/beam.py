@@ -75,10 +75,6 @@ class BatchCoder(beam.coders.Coder):
         """Return an estimate of the encoded size in bytes, which runners use to plan."""
         return int(value.data.nbytes)
 
-    def is_deterministic(self) -> bool:
-        """Return False, because a batch is never a grouping key."""
-        return False
-
     def to_type_hint(self) -> type[Batch]:
         """Return the type that this coder encodes."""
         return Batch

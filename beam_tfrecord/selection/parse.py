@@ -51,7 +51,7 @@ class ColumnRef:
     name: str
 
     def __str__(self) -> str:
-        return _quoted(self.name, '"')
+        return quoted_text(self.name, '"')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,12 +111,8 @@ def _columns(node: Condition | Literal) -> Iterator[str]:
             yield from _columns(part)
 
 
-def quoted_text(text: str) -> str:
-    """Return a text as an SQL literal."""
-    return _quoted(text, "'")
-
-
-def _quoted(text: str, quote: str) -> str:
+def quoted_text(text: str, quote: str = "'") -> str:
+    """Return a text as an SQL literal, or a name in double quotes."""
     return quote + text.replace(quote, quote * 2) + quote
 
 
