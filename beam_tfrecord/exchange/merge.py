@@ -30,7 +30,7 @@ from beam_tfrecord.exchange.merge_plan import (
     Window,
     windows_held,
 )
-from beam_tfrecord.exchange.shard_writers import ShardWriter
+from beam_tfrecord.exchange.output_writers import ShardWriter
 from beam_tfrecord.exchange.spill import Buffer, SortedRecords, by_size, sort_entries, write_run
 from beam_tfrecord.format.layout import Layout, cut_bins
 from beam_tfrecord.format.sort_keys import SHUFFLED_BIN_SHIFT

@@ -40,9 +40,8 @@ from beam_tfrecord.exchange.merge_plan import (
     window_bytes_for,
     work_key,
 )
-from beam_tfrecord.exchange.shard_writers import DirectWriter
+from beam_tfrecord.exchange.output_writers import DirectWriter, StageWriter
 from beam_tfrecord.exchange.spill import BlockCutter, BlockWriter, Spiller, sort_range
-from beam_tfrecord.exchange.stage_writer import StageWriter
 from beam_tfrecord.format.rejects import (
     SAVED_FILE,
     RejectBudget,

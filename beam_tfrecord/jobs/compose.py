@@ -13,7 +13,7 @@ import pyarrow as pa
 from beam_tfrecord.base.extras import import_tensorflow
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.merge_plan import run_bytes_of
-from beam_tfrecord.exchange.stage_writer import FILE_BYTES
+from beam_tfrecord.exchange.output_writers import FILE_BYTES
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.sort_keys import Inputs
 from beam_tfrecord.jobs.settings import ExtractSettings, JobSettings, Settings
