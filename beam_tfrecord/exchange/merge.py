@@ -38,7 +38,7 @@ from beam_tfrecord.records.tfrecord import FRAME_BYTES
 from beam_tfrecord.storage import read_into
 from beam_tfrecord.work.checkpoints import FinishedShard
 from beam_tfrecord.work.progress_files import WRITING, ProgressLog
-from beam_tfrecord.work.run_files import SORT_KEY_BYTES, Run, RunIndex, read_index
+from beam_tfrecord.work.run_files import SORT_KEY_BYTES, RunIndex, SpillRun, read_index
 
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
@@ -300,7 +300,9 @@ def _sort_key_and_payload(entry: bytes) -> tuple[int, bytes]:
     return _sort_key(entry), entry[_PAYLOAD_BEGIN:-4]
 
 
-def merge_runs(task: RunTask, paths: Sequence[str], layout: Layout, directory: str) -> Run | None:
+def merge_runs(
+    task: RunTask, paths: Sequence[str], layout: Layout, directory: str
+) -> SpillRun | None:
     """Merge the entries of several runs in a range of sort keys into a new run."""
     offsets = np.stack([_offsets(read_index(path), task) for path in paths])
     sizes = np.diff(offsets, axis=1).sum(axis=0)

@@ -23,7 +23,7 @@ from beam_tfrecord.format.layout import Layout, cut_bins
 from beam_tfrecord.format.sort_keys import bin_shift
 from beam_tfrecord.storage import is_remote
 from beam_tfrecord.work.job import Job
-from beam_tfrecord.work.run_files import BinCounts, Run, count_records, merge_counts
+from beam_tfrecord.work.run_files import BinCounts, SpillRun, count_records, merge_counts
 
 # Bytes that one worker merges at a time, while it reads as many ahead.
 WINDOW_BYTES = 36 * 2**20
@@ -70,7 +70,7 @@ class RunName:
         return any(w.first_key <= last and w.last_key >= first for w in windows)
 
 
-def name_of(run: Run) -> RunName:
+def name_of(run: SpillRun) -> RunName:
     """Return the `RunName` of a run; its reach is None if wide (2^62 sort keys) or unknown."""
     if not run.counts:
         return RunName(run.path)

@@ -30,7 +30,7 @@ from beam_tfrecord.work.job import Job
 from beam_tfrecord.work.run_files import (
     SORT_KEY_BYTES,
     BinCounts,
-    Run,
+    SpillRun,
     count_bins,
     footer,
     merge_counts,
@@ -44,7 +44,7 @@ MAX_REJECTS = 20_000
 RANGE_BITS = 8
 MAX_BLOCK_BYTES = 16 * 2**20
 
-# The output of a writer: a `Run`, a `FinishedShard`, or a block of records with its key.
+# The output of a writer: a `SpillRun`, a `FinishedShard`, or a block of records with its key.
 F = TypeVar("F")
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
@@ -138,7 +138,7 @@ def byte_pieces(sizes: Int64Array, limit: int) -> Iterator[tuple[int, int, int]]
 
 def write_run(
     path: str, parts: Iterable[SortedRecords], names: Sequence[str], shift: int, buffer: Buffer
-) -> Run:
+) -> SpillRun:
     """Write a run."""
     counts = []
     with WholeFile(path, outlasts=False) as file:
@@ -148,7 +148,7 @@ def write_run(
             counts.append(part.counts(names, shift))
         of_run = merge_counts(*counts)
         file.write(footer(of_run))
-    return Run(path, of_run)
+    return SpillRun(path, of_run)
 
 
 class BlockWriter(abc.ABC, Generic[F]):
@@ -192,7 +192,7 @@ class BlockWriter(abc.ABC, Generic[F]):
         """Write the records of the block and clear it; yield the completed outputs."""
 
 
-class Spiller(BlockWriter[Run]):
+class Spiller(BlockWriter[SpillRun]):
     """Writes batches to sorted runs."""
 
     def __init__(self, job: Job, *, run_bytes: int = RUN_BYTES) -> None:
@@ -201,13 +201,13 @@ class Spiller(BlockWriter[Run]):
         self._group = "rows"
         self._written = 0
 
-    def add(self, batch: Batch) -> Iterator[Run]:
+    def add(self, batch: Batch) -> Iterator[SpillRun]:
         """Write a batch; yield the runs that it completes."""
         part = batch.part
         self._group = "rows" if part is None else part.key[:12]
         return super().add(batch)
 
-    def _write(self) -> Iterator[Run]:
+    def _write(self) -> Iterator[SpillRun]:
         block = self._block
         if block.records:
             # The names of a spiller's runs sort as they were written: in source order, records of
@@ -252,7 +252,7 @@ class BlockCutter(BlockWriter[tuple[tuple[str, int], bytes]]):
         block.clear_records()
 
 
-def sort_range(blocks: Iterable[bytes], directory: str, split: str) -> Iterator[Run]:
+def sort_range(blocks: Iterable[bytes], directory: str, split: str) -> Iterator[SpillRun]:
     """Write the blocks of one split and range of sort keys to runs of bounded size."""
     write = functools.partial(_run_of, directory=directory, split=split)
     # A loop variable would hold the blocks of a run while those of the next are gathered.
@@ -273,7 +273,7 @@ def by_size(pieces: Iterable[bytes], min_bytes: int) -> Iterator[list[bytes]]:
         yield pending
 
 
-def _run_of(blocks: Sequence[bytes], directory: str, split: str) -> Run:
+def _run_of(blocks: Sequence[bytes], directory: str, split: str) -> SpillRun:
     records = sort_entries(np.frombuffer(b"".join(blocks), np.uint8), by_bytes=True)
     path = os.path.join(directory, f"run-{uuid.uuid4().hex}")
     return write_run(path, [records], (split,), SHUFFLED_BIN_SHIFT, Buffer())

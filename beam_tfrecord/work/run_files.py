@@ -41,7 +41,7 @@ _TAIL_BYTES = 2**18
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Run:
+class SpillRun:
     """The path of a complete run, with the counts of its records."""
 
     path: str

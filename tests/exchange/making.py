@@ -9,7 +9,7 @@ import pyarrow as pa
 from beam_tfrecord.exchange.merge import Merger
 from beam_tfrecord.exchange.merge_plan import plan_merges
 from beam_tfrecord.rows.batch import Batch, Origin
-from beam_tfrecord.work.run_files import Run, count_bins, footer, merge_counts
+from beam_tfrecord.work.run_files import SpillRun, count_bins, footer, merge_counts
 from tests.helpers.records import framed
 
 
@@ -29,7 +29,7 @@ def write_entries(directory, entries, names, *, shift, name):
     )
     path = directory / name
     path.write_bytes(data + footer(counts))
-    return Run(str(path), counts)
+    return SpillRun(str(path), counts)
 
 
 def payloads(path):
