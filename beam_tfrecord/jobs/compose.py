@@ -13,9 +13,9 @@ import pyarrow as pa
 from beam_tfrecord.base.extras import import_tensorflow
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.merge_plan import run_bytes_of
-from beam_tfrecord.exchange.stage_writer import FILE_BYTES
+from beam_tfrecord.exchange.output_writers import FILE_BYTES
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.places import Inputs
+from beam_tfrecord.format.sort_keys import Inputs
 from beam_tfrecord.jobs.settings import ExtractSettings, JobSettings, Settings
 from beam_tfrecord.preprocess.transform import Preprocess
 from beam_tfrecord.records.mapped_rows import returned_schema
