@@ -27,9 +27,16 @@ from beam_tfrecord.records.examples import (
 from beam_tfrecord.records.tfrecord import detect_compression, read_blocks
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.files import has_suffix
-from beam_tfrecord.sources.tfrecord.listing import SUFFIXES, ShardFile, is_incomplete, list_records
-from beam_tfrecord.sources.tfrecord.merge import known_records
-from beam_tfrecord.sources.tfrecord.read import RecordUnit, blocks_of, opened
+from beam_tfrecord.sources.tfrecord import known_records
+from beam_tfrecord.sources.tfrecord_files import (
+    SUFFIXES,
+    RecordUnit,
+    ShardFile,
+    blocks_of,
+    is_incomplete,
+    list_records,
+    opened,
+)
 from beam_tfrecord.storage import exists, is_directory, is_web, list_files, shown_path
 
 

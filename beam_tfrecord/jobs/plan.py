@@ -14,7 +14,7 @@ from beam_tfrecord.records.infer_row_types import returned_schema
 from beam_tfrecord.runners.traits import traits_of
 from beam_tfrecord.sources.base import Scan, Source, Unit
 from beam_tfrecord.sources.groups import GROUP_BYTES, group_units, one_group
-from beam_tfrecord.sources.tfrecord.source import copies_records
+from beam_tfrecord.sources.tfrecord import copies_records
 
 if TYPE_CHECKING:
     from beam_tfrecord.jobs.settings import Settings

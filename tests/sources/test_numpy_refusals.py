@@ -7,8 +7,8 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.sources.numpy import columns
-from beam_tfrecord.sources.numpy.source import Numpy
+from beam_tfrecord.sources import numpy as columns
+from beam_tfrecord.sources.numpy import Numpy
 
 
 def _npy(shape, *, descr="'<i4'", data=b""):

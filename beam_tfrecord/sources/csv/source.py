@@ -38,7 +38,7 @@ from beam_tfrecord.sources.csv.formats import check_columns, check_formats
 from beam_tfrecord.sources.csv.read import CsvUnit, infer_unit, read_unit
 from beam_tfrecord.sources.csv.text import Header, delimiter_of, dialect_of, read_header
 from beam_tfrecord.sources.csv.types import CsvInference, by_file, join_kinds, remarks_of
-from beam_tfrecord.sources.merging import join_by_name
+from beam_tfrecord.sources.merge_schemas import join_by_name
 from beam_tfrecord.sources.text_files import (
     TextFiles,
     codec_name,

@@ -20,7 +20,7 @@ from beam_tfrecord.errors import SchemaConflict, quoted
 from beam_tfrecord.features.arrow_types import type_name
 from beam_tfrecord.native import values as kernel
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.merging import ByFile
+from beam_tfrecord.sources.merge_schemas import ByFile
 
 # Any other mixture is text.
 _TYPES: dict[int, pa.DataType] = {

@@ -30,6 +30,7 @@ import pyarrow as pa
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.images.formats import SUFFIXES
 from beam_tfrecord.options.sources import ImageOptions
+from beam_tfrecord.sources import parquet
 from beam_tfrecord.sources.base import MOST_UNITS, InputFile, Source
 from beam_tfrecord.sources.csv import source as csv
 from beam_tfrecord.sources.csv.source import Csv
@@ -41,8 +42,7 @@ from beam_tfrecord.sources.images.listing import LAYOUTS, Pack, Tree, find_tree
 from beam_tfrecord.sources.images.metadata import PATH_COLUMN
 from beam_tfrecord.sources.json import source as json
 from beam_tfrecord.sources.json.source import Json
-from beam_tfrecord.sources.parquet import source as parquet
-from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.parquet import Parquet
 from beam_tfrecord.storage import absolute_path, is_remote
 
 # A small size, a few thousand paths, because little text names many bytes of images.

@@ -25,7 +25,7 @@ import pyarrow as pa
 from beam_tfrecord.features.arrow_types import type_of_column
 from beam_tfrecord.features.convert_to_schema import NoConversion
 from beam_tfrecord.options.sources import JsonOptions
-from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, MAX_VALUE_CHARS, Batch, Reject
+from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, MAX_VALUE_CHARS, Batch, Reject, bad_value
 from beam_tfrecord.sources.base import Chunk, Scan, Unit
 from beam_tfrecord.sources.json.parse import Fault, fault_of, misfit_of, parse_rows
 from beam_tfrecord.sources.json.text import LINES, JsonUnit, Lines, form_of, read_lines
@@ -36,7 +36,6 @@ from beam_tfrecord.sources.json.types import (
     not_readable,
     parsed_type,
 )
-from beam_tfrecord.sources.rejects import bad_value
 from beam_tfrecord.sources.text_files import (
     BLOCK_BYTES,
     TextFiles,

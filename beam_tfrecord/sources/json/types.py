@@ -27,7 +27,7 @@ from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.json.parse import NotRight, keys_of, members, parse
 from beam_tfrecord.sources.json.text import Lines
-from beam_tfrecord.sources.merging import joined_schema
+from beam_tfrecord.sources.merge_schemas import joined_schema
 
 # Kinds of values, as messages name them.
 BOOL, INT, BIG = "a boolean", "an integer", "an integer beyond 2^53"

@@ -25,9 +25,8 @@ from beam_tfrecord.base.sizes import counted
 from beam_tfrecord.base.tables import not_found
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.features.converting import can_cast
-from beam_tfrecord.rows.batch import MAX_VALUE_CHARS, Batch, Origin, Reject
+from beam_tfrecord.rows.batch import MAX_VALUE_CHARS, Batch, Origin, Reject, without_rows
 from beam_tfrecord.sources.base import Unit
-from beam_tfrecord.sources.rejects import without_rows
 from beam_tfrecord.sources.sql import database as db
 from beam_tfrecord.sources.sql.plan import SqlPlan
 from beam_tfrecord.sources.sql.values import cast_column
