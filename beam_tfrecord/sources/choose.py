@@ -47,16 +47,16 @@ from beam_tfrecord.sources.files import (
     with_zips,
 )
 from beam_tfrecord.sources.iceberg import Iceberg
-from beam_tfrecord.sources.images.listing import METADATA_NAMES
+from beam_tfrecord.sources.images.folders import METADATA_NAMES
 from beam_tfrecord.sources.images.source import Images
-from beam_tfrecord.sources.json.source import Json
+from beam_tfrecord.sources.json import Json
 from beam_tfrecord.sources.lake_table import lake_kind
 from beam_tfrecord.sources.memory import OnDisk
 from beam_tfrecord.sources.numpy import Numpy
 from beam_tfrecord.sources.orc import Orc
 from beam_tfrecord.sources.packages import Packages
 from beam_tfrecord.sources.parquet import Parquet
-from beam_tfrecord.sources.sql.secrets import without_password
+from beam_tfrecord.sources.sql.database import without_password
 from beam_tfrecord.sources.sql.source import Sql
 from beam_tfrecord.sources.tfrecord import Tfrecord
 from beam_tfrecord.sources.tfrecord_files import is_dataset, is_incomplete
