@@ -28,7 +28,7 @@ from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
-from beam_tfrecord.base.tables import listed, not_found, repeated
+from beam_tfrecord.base.tables import not_found, repeated
 from beam_tfrecord.base.type_checks import as_words
 from beam_tfrecord.errors import (
     BeamTFRecordError,
@@ -362,17 +362,7 @@ class Source(abc.ABC):
 
     def notes(self, files: Iterable[InputFile]) -> list[str]:
         """Return warnings about the input, given the outlines of its files."""
-        first: dict[str, str] = {}
-        others: dict[str, list[str]] = {}
-        for file in files:
-            if file.state and (other := first.setdefault(file.state, file.name)) != file.name:
-                others.setdefault(file.state, [other]).append(file.name)
-        lines = [
-            f"{listed(names)} are names of one file, whose rows were read for each: leave out all "
-            "but one if that is not meant"
-            for names in others.values()
-        ]
-        return lines[:MOST_NOTES]
+        return []
 
     def to_send(self) -> tuple[Source, tuple[str, ...]]:
         """Return this source in the form for workers, and the local files to send with it."""

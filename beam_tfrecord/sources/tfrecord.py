@@ -151,15 +151,14 @@ class Tfrecord(UnionOption, FileSource):
                 row += data.num_rows
 
     def notes(self, files: Iterable[InputFile]) -> list[str]:
-        listed = list(files)
-        manifests = dict.fromkeys(file.manifest for file in listed if isinstance(file, ShardFile))
+        manifests = dict.fromkeys(file.manifest for file in files if isinstance(file, ShardFile))
         lines = [
             f"the preprocessing function in {os.path.dirname(path)!r} is not copied: keep that "
             "dataset, or copy its transform_fn/"
             for path in manifests
             if any(name.startswith(f"{TRANSFORM_FN}/") for name in Manifest.load(path).sidecars)
         ]
-        return [*lines[:MOST_NOTES], *super().notes(listed)]
+        return lines[:MOST_NOTES]
 
 
 def _unit_blocks(unit: Unit) -> Iterator[RecordBlock]:

@@ -143,13 +143,6 @@ def test_the_same_input_is_nothing_to_do_even_as_a_copy(made, tmp_path):
     )
 
 
-def test_two_names_of_one_shard_are_told(made, tmp_path):
-    (tmp_path / "again").symlink_to(made)
-    source = Tfrecord([made, tmp_path / "again"])
-    (note, *_) = source.notes(source.files())
-    assert "are names of one file, whose rows were read for each" in note
-
-
 @pytest.mark.slow
 def test_another_dataset_of_the_same_sizes_is_another_input(tmp_path):
     for name, first in (("a", 100), ("b", 200)):
