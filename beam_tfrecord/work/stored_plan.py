@@ -24,8 +24,7 @@ import msgspec
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.base import InputFile, Source, Unit
-from beam_tfrecord.sources.groups import Group
+from beam_tfrecord.sources.base import Group, InputFile, Source, Unit
 from beam_tfrecord.storage import list_names, put, read_bytes
 from beam_tfrecord.work import state_file
 
