@@ -46,8 +46,7 @@ from beam_tfrecord.sources.numpy import Numpy, checked_columns, columns_of
 from beam_tfrecord.sources.numpy_files import StoredArray
 
 _NAME = "data in memory"
-# A zip archive stores the length of a name in two bytes.
-_MAX_NAME_BYTES = 2**16 - 1
+_MOST_NAME = 1000
 FILE_NAME = "rows.arrow"
 _DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -156,7 +155,8 @@ def _write_arrays(arrays: Any, directory: str) -> tuple[str, dict[str, str]]:
     if isinstance(arrays, np.ndarray):
         arrays = {"data": arrays}
     for name, array in arrays.items():
-        if not (isinstance(name, str) and name and _is_kept(f"{name}.npy")):
+        # zipfile cuts a name at NUL, and stores its length in two bytes.
+        if not (isinstance(name, str) and name.isprintable() and 0 < len(name) < _MOST_NAME):
             raise UsageError(
                 f"{str(name)[:80]!r} cannot be the name of an array: pass a short text"
             )
@@ -176,12 +176,6 @@ def _write_arrays(arrays: Any, directory: str) -> tuple[str, dict[str, str]]:
                 raw = array.view(f"V{array.itemsize}") if is_foreign(array.dtype) else array
                 np.lib.format.write_array(member, raw, allow_pickle=False)
     return path, {name: dtype_name(dtype) for name, dtype in dtypes.items() if is_foreign(dtype)}
-
-
-def _is_kept(member: str) -> bool:
-    """Return whether zipfile writes a member under exactly this name: it cuts some at a NUL."""
-    written = zipfile.ZipInfo(member).filename.encode(errors="replace")
-    return written.decode() == member and len(written) <= _MAX_NAME_BYTES
 
 
 def spool(
