@@ -30,7 +30,7 @@ from beam_tfrecord.sources.files import has_suffix
 from beam_tfrecord.sources.tfrecord import known_records
 from beam_tfrecord.sources.tfrecord_files import (
     SUFFIXES,
-    RecordUnit,
+    RecordDetail,
     ShardFile,
     blocks_of,
     is_incomplete,
@@ -151,7 +151,7 @@ def _contents_of(file: InputFile) -> _Contents:
     digest, seed = native.XXH64(0), purpose_seed(0, "content")
     records = nbytes = content = 0
     features: Mapping[str, Discovered] = {}
-    for block in blocks_of(file, 0, file.bytes, RecordUnit(compression, 0, "")):
+    for block in blocks_of(file, 0, file.bytes, RecordDetail(compression, 0, "")):
         digest.update(block.data)
         hashes = native.hash_records(block.data, block.starts, seed)
         content += int(hashes.sum(dtype=np.uint64))

@@ -40,12 +40,12 @@ from beam_tfrecord.sources.files import FileSource, as_paths
 from beam_tfrecord.sources.merge_schemas import joined_schema
 from beam_tfrecord.sources.tfrecord_files import (
     SUFFIXES,
-    Cuts,
-    RecordUnit,
+    RecordDetail,
     RowReader,
     ShardFile,
+    SplitPoints,
     blocks_of,
-    cuts_of,
+    find_split_points,
     is_empty_dataset,
     list_records,
 )
@@ -70,7 +70,7 @@ class Tfrecord(UnionOption, FileSource):
 
     kind: ClassVar[str] = "tfrecord"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
-    detail_type: ClassVar[Any] = RecordUnit
+    detail_type: ClassVar[Any] = RecordDetail
     file_type: ClassVar[type[InputFile]] = ShardFile
     quick_scans: ClassVar[int] = 16
 
@@ -83,22 +83,22 @@ class Tfrecord(UnionOption, FileSource):
 
     def scan(self, chunk: Chunk) -> Scan:
         if is_empty_dataset(chunk.file):
-            return Scan(chunk, Cuts("", (0,), (0,)))
+            return Scan(chunk, SplitPoints("", (0,), (0,)))
         # A shard that is read as a unit is compared with its hash in the manifest.
         most = self.unit_bytes * (_SHARD_UNITS if isinstance(chunk.file, ShardFile) else 1)
-        return Scan(chunk, cuts_of(chunk.file, self.unit_bytes, most))
+        return Scan(chunk, find_split_points(chunk.file, self.unit_bytes, most))
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         (scan,) = scans
-        file, cuts = scan.chunk.file, scan.detail
+        file, points = scan.chunk.file, scan.detail
         split = file.split if self.keeps_splits and isinstance(file, ShardFile) else ""
-        stops = (*cuts.starts[1:], 0 if is_empty_dataset(file) else file.bytes)
-        ratio = _GZIP_RATIO if cuts.compression else 1
+        stops = (*points.starts[1:], 0 if is_empty_dataset(file) else file.bytes)
+        ratio = _GZIP_RATIO if points.compression else 1
         units: list[Unit] = []
-        for start, stop, record in zip(cuts.starts, stops, cuts.records, strict=True):
+        for start, stop, record in zip(points.starts, stops, points.records, strict=True):
             index, size = len(units), stop - start
             name = file.unit_name(index, len(stops))
-            detail = RecordUnit(cuts.compression, record, split)
+            detail = RecordDetail(points.compression, record, split)
             unit = Unit(name, file, index, start, stop, None, size, max(1, ratio * size), detail)
             units.append(unit)
         return units

@@ -14,7 +14,7 @@ import functools
 import glob
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -103,8 +103,8 @@ def list_records(paths: Sequence[str]) -> Iterator[InputFile]:
         named += _shards_of(path) if is_dataset(path) else [path]
     datasets = functools.cache(lambda directory: dict(_listed_in(directory)))
     for file in list_files(named, SUFFIXES):
-        as_shard = datasets(os.path.dirname(file.path)).get(file.path)
-        yield file if as_shard is None else as_shard(file)
+        facts = datasets(os.path.dirname(file.path)).get(file.path)
+        yield file if facts is None else _shard_file(facts, file)
 
 
 def _shards_of(path: str) -> list[str]:
@@ -118,8 +118,8 @@ def _shards_of(path: str) -> list[str]:
     return shards or [file]
 
 
-def _listed_in(directory: str) -> Iterator[tuple[str, Callable[[InputFile], ShardFile]]]:
-    """Yield the files that the manifests in a directory list, each with what makes it a shard."""
+def _listed_in(directory: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the files that the manifests in a directory list, each with its facts as a shard."""
     for name in list_names(directory):
         file = os.path.join(directory, name)
         # A manifest that is damaged is an error, and the one of another program is ignored.
@@ -128,17 +128,17 @@ def _listed_in(directory: str) -> Iterator[tuple[str, Callable[[InputFile], Shar
             continue
         manifest = Manifest.load(file)
         of_dataset = {"manifest": file, "digest": manifest.content}
-        yield file, functools.partial(_shard_file, of_dataset, None)
+        yield file, of_dataset
         for split, of in manifest.splits.items():
             for shard in of.shards:
                 facts = {"split": split, "examples": shard.examples, "digest": shard.xxh64}
-                nbytes = None if manifest.compression else shard.bytes
-                as_shard = functools.partial(_shard_file, of_dataset | facts, nbytes)
-                yield os.path.join(directory, shard.path), as_shard
+                size = {} if manifest.compression else {"bytes": shard.bytes}
+                yield os.path.join(directory, shard.path), of_dataset | facts | size
 
 
-def _shard_file(facts: dict[str, Any], nbytes: int | None, file: InputFile) -> ShardFile:
-    if nbytes not in (None, file.bytes):
+def _shard_file(facts: dict[str, Any], file: InputFile) -> ShardFile:
+    nbytes = facts.get("bytes", file.bytes)
+    if nbytes != file.bytes:
         raise DataError(
             f"{file.path!r} has {file.bytes:,} bytes but the manifest of its dataset says "
             f"{nbytes:,}: run verify to find out why"
@@ -151,16 +151,16 @@ def is_empty_dataset(file: InputFile) -> bool:
     return isinstance(file, ShardFile) and file.path == file.manifest
 
 
-class RecordUnit(NamedTuple):
-    """How a unit is read."""
+class RecordDetail(NamedTuple):
+    """What reading a unit needs besides its bytes: how many records are before it, its split."""
 
     compression: str
     first_record: int
     split: str
 
 
-class Cuts(NamedTuple):
-    """Where a file can be cut."""
+class SplitPoints(NamedTuple):
+    """Where a file can be split for parallel reading: its bytes, and the records before each."""
 
     compression: str
     starts: tuple[int, ...]
@@ -179,7 +179,7 @@ def opened(file: InputFile) -> Iterator[BinaryIO]:
         raise incomplete(file, "TFRecord", error) from error
 
 
-def cuts_of(file: InputFile, unit_bytes: int, most_bytes: int) -> Cuts:
+def find_split_points(file: InputFile, unit_bytes: int, most_bytes: int) -> SplitPoints:
     """Return where a file can be cut into units of about `unit_bytes`.
 
     A file of up to `most_bytes`, a compressed file and one in a zip file are single units. Others
@@ -191,16 +191,16 @@ def cuts_of(file: InputFile, unit_bytes: int, most_bytes: int) -> Cuts:
     if not compression and not is_in_zip(file.path) and file.bytes > most_bytes:
         # At damage the last unit begins, and reading it finds the damage.
         with contextlib.suppress(DataError):
-            for block in blocks_of(file, 0, file.bytes, RecordUnit("", 0, "")):
+            for block in blocks_of(file, 0, file.bytes, RecordDetail("", 0, "")):
                 positions = block.starts + block.position
                 while positions[-1] >= starts[-1] + unit_bytes:
                     index = int(np.searchsorted(positions, starts[-1] + unit_bytes))
                     starts.append(int(positions[index]))
                     records.append(block.first_record + index)
-    return Cuts(compression, tuple(starts), tuple(records))
+    return SplitPoints(compression, tuple(starts), tuple(records))
 
 
-def blocks_of(file: InputFile, start: int, stop: int, unit: RecordUnit) -> Iterator[RecordBlock]:
+def blocks_of(file: InputFile, start: int, stop: int, unit: RecordDetail) -> Iterator[RecordBlock]:
     """Yield the records of a unit in blocks; numbers of records count within the file."""
 
     def fail(fault: RecordFault) -> None:
