@@ -24,7 +24,7 @@ import pyarrow as pa
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.file_parts import MOST_BYTES, PartOfFile, check_values, incomplete
-from beam_tfrecord.sources.typed_files import OpenTable, Part, TypedFiles, joined
+from beam_tfrecord.sources.typed_files import Batches, OpenTable, Part, TypedFiles, joined
 
 _SYNC_BYTES = 16
 # Rows are decoded up to about this number of bytes at a time.
@@ -143,7 +143,7 @@ def _parts(raw: pa.NativeFile, header: _Header) -> Iterator[Part]:
 
 def _read(
     raw: pa.NativeFile, header: _Header, start: int, stop: int, fields: pa.Schema, batch_rows: int
-) -> Iterator[pa.RecordBatch]:
+) -> Batches:
     chosen = {name: header.columns[name] for name in fields.names}
     stored = pa.struct([(name, of.stored) for name, of in chosen.items()])
     arrow = pa.struct([(name, of.arrow) for name, of in chosen.items()])

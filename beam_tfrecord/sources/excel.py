@@ -31,6 +31,7 @@ from beam_tfrecord.options.sources import ExcelOptions
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan
 from beam_tfrecord.sources.file_parts import check_size, incomplete, open_input
 from beam_tfrecord.sources.typed_files import (
+    Batches,
     Contents,
     OpenTable,
     Part,
@@ -125,9 +126,7 @@ class Excel(ExcelOptions, TypedFiles):
             header = self._header(next(rows, ()), _Place(file.name, sheet, 1))
             numbered = enumerate(rows, self.first_row)
 
-            def read(
-                start: int, stop: int, fields: pa.Schema, batch_rows: int
-            ) -> Iterator[pa.RecordBatch]:
+            def read(start: int, stop: int, fields: pa.Schema, batch_rows: int) -> Batches:
                 wanted = [header.index(name) for name in fields.names]
                 while batch := list(itertools.islice(numbered, batch_rows)):
                     values = [

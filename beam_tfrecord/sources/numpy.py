@@ -38,7 +38,7 @@ from beam_tfrecord.features.tensors import (
 from beam_tfrecord.options.sources import NumpyOptions
 from beam_tfrecord.sources.base import InputFile, Scan
 from beam_tfrecord.sources.numpy_files import FAULTS, ArrayReader, StoredArray, stored_arrays
-from beam_tfrecord.sources.typed_files import OpenTable, Part, TypedFiles
+from beam_tfrecord.sources.typed_files import Batches, OpenTable, Part, TypedFiles
 
 # Largest size of a batch in bytes, because rows of arrays can be large.
 BATCH_BYTES = 16 * 2**20
@@ -146,7 +146,7 @@ class Numpy(NumpyOptions, TypedFiles):
         stop: int,
         fields: pa.Schema,
         batch_rows: int,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Batches:
         for field in fields:
             self._check_type(columns[field.name], field, file)
         used = {columns[name].array for name in fields.names}

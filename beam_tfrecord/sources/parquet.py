@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import glob
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from beam_tfrecord.sources.base import Chunk, InputFile, Scan
 from beam_tfrecord.sources.file_parts import changed
 from beam_tfrecord.sources.files import as_paths, list_files
 from beam_tfrecord.sources.typed_files import (
+    Batches,
     Contents,
     OpenTable,
     Part,
@@ -70,27 +70,19 @@ class Parquet(TypedFiles):
         parquet = reader_of(raw, file)
         # Evaluated only to raise for unsupported types and for names that are not UTF-8.
         str(parquet.schema_arrow.remove_metadata())
-        read = functools.partial(_read, raw, file, parquet)
+
+        def read(start: int, stop: int, fields: pa.Schema, batch_rows: int) -> Batches:
+            groups, names = range(start, stop), fields.names
+            if stop > parquet.num_row_groups:
+                raise changed(file)
+            if int96 := int96_in(parquet, names):
+                for group in groups:
+                    check_int96(raw, file, parquet.metadata, group, int96)
+            yield from parquet.iter_batches(
+                batch_rows, row_groups=groups, columns=names, use_threads=False
+            )
+
         return OpenTable(parquet.schema_arrow, (), read, parquet)
-
-
-def _read(
-    raw: pa.NativeFile,
-    file: InputFile,
-    parquet: pq.ParquetFile,
-    start: int,
-    stop: int,
-    fields: pa.Schema,
-    batch_rows: int,
-) -> Iterator[pa.RecordBatch]:
-    if stop > parquet.num_row_groups:
-        raise changed(file)
-    if int96 := int96_in(parquet, fields.names):
-        for group in range(start, stop):
-            check_int96(raw, file, parquet.metadata, group, int96)
-    yield from parquet.iter_batches(
-        batch_rows, row_groups=range(start, stop), columns=fields.names, use_threads=False
-    )
 
 
 def list_staged(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[InputFile]:

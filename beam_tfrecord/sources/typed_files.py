@@ -77,6 +77,9 @@ class Contents:
     parts: tuple[Part, ...]
 
 
+Batches = Iterator[pa.RecordBatch]
+
+
 class OpenTable(NamedTuple):
     """An open file.
 
@@ -90,7 +93,7 @@ class OpenTable(NamedTuple):
 
     schema: pa.Schema
     parts: Iterable[Part]
-    read: Callable[[int, int, pa.Schema, int], Iterator[pa.RecordBatch]]
+    read: Callable[[int, int, pa.Schema, int], Batches]
     reader: Any = None
 
 
