@@ -11,18 +11,16 @@ import dataclasses
 import glob
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from beam_tfrecord.base.sizes import format_size
-from beam_tfrecord.base.tables import cell, html_table, listed
+from beam_tfrecord.base.text import cell, format_size, html_table, listed
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.format.hashes import parse_sealed, sealed_lines
 from beam_tfrecord.format.layout import is_split_name
-from beam_tfrecord.format.rules import RULES
-from beam_tfrecord.format.sealed import parse_sealed, sealed_lines
 from beam_tfrecord.storage import (
     absolute_path,
     exists,
@@ -34,6 +32,10 @@ from beam_tfrecord.storage import (
     shown_path,
 )
 
+# The number of the changes to this package that altered the bytes of datasets; the section "Writing
+# rules" of CHANGELOG.md says what each changed. It is part of the fingerprint of a job, so a job is
+# never "nothing to do" for a dataset of other bytes.
+RULES = 38
 FORMAT = "beam_tfrecord/2"
 # Has no `requires`, `rules` and `generations`, but the fields of a generation at the top level.
 FIRST_FORMAT = "beam_tfrecord/1"
@@ -104,7 +106,7 @@ class Manifest:
         split_by: The property of a row that decides its split: ``bytes`` of the example, the
             columns of its ``group``, a ``column`` with the name of the split, or ``assigned`` by an
             earlier step; None if there is only one split.
-        rules: Number of writing rules (see `beam_tfrecord.format.rules`) that the writer had; None
+        rules: Number of writing rules (see `RULES`) that the writer had; None
             in a dataset of format 1, which does not say it.
     """
 
@@ -297,17 +299,19 @@ def directory_of(manifest_file: str) -> str:
     return os.path.dirname(absolute_path(manifest_file))
 
 
-def sealed(value: Mapping[str, Any]) -> str:
-    """Return the text of a manifest: a line for each key and shard, and its own hash at the end."""
-    of_several_lines = {
-        "generations": lambda items: _lines("[", (_compact(item) for item in items), "  ]", 4),
-        "splits": lambda items: _lines(
-            "{", (f"{_compact(name)}: {_split_text(of)}" for name, of in items.items()), "  }", 4
-        ),
-    }
-    return sealed_lines(
-        [f'  "{key}": {of_several_lines.get(key, _compact)(item)}' for key, item in value.items()]
-    )
+def sealed(value: Mapping[str, Any], *, lists: Collection[str] = ("generations",)) -> str:
+    """Return the text of a manifest: a line for each key, shard and item of `lists`, and a hash."""
+    fields = []
+    for key, item in value.items():
+        if key in lists:
+            text = _lines("[", map(_compact, item), "  ]", 4)
+        elif key == "splits":
+            splits = (f"{_compact(name)}: {_split_text(of)}" for name, of in item.items())
+            text = _lines("{", splits, "  }", 4)
+        else:
+            text = _compact(item)
+        fields.append(f'  "{key}": {text}')
+    return sealed_lines(fields)
 
 
 def _split_text(split: Mapping[str, Any]) -> str:

@@ -12,13 +12,13 @@ import pyarrow as pa
 
 from beam_tfrecord.base.extras import import_tensorflow
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.exchange.plan import run_bytes_of
+from beam_tfrecord.exchange.merge_plan import run_bytes_of
 from beam_tfrecord.exchange.stage_writer import FILE_BYTES
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.places import Inputs
 from beam_tfrecord.jobs.settings import ExtractSettings, JobSettings, Settings
 from beam_tfrecord.preprocess.transform import Preprocess
-from beam_tfrecord.records.infer_row_types import returned_schema
+from beam_tfrecord.records.mapped_rows import returned_schema
 from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA, Batch
 from beam_tfrecord.runners import pipeline
 from beam_tfrecord.runners.launch import say_start
@@ -36,7 +36,7 @@ from beam_tfrecord.transforms.map_rows import MapBatches, MapRows
 from beam_tfrecord.transforms.reading import ReadBatches, done_of
 from beam_tfrecord.transforms.write import write_batches
 from beam_tfrecord.work.job import Identity, Job
-from beam_tfrecord.work.stored_plan import RAW_SCHEMA
+from beam_tfrecord.work.stored_state import RAW_SCHEMA
 
 # A rough estimate for use before anything is read: records are larger than compressed tables, and
 # smaller than text.

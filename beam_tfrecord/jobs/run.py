@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord.base.progress import Progress
-from beam_tfrecord.base.sizes import counted, format_size
-from beam_tfrecord.base.tables import cell, listed
+from beam_tfrecord.base.text import cell, counted, format_size, listed
 from beam_tfrecord.errors import (
     BeamTFRecordError,
     DataError,
@@ -32,8 +31,7 @@ from beam_tfrecord.errors import (
     UsageError,
     for_caller,
 )
-from beam_tfrecord.format import rules
-from beam_tfrecord.format.duplicate_count import duplicate_lines
+from beam_tfrecord.format import manifest
 from beam_tfrecord.format.job_file import (
     INPUT,
     INPUT_STATE,
@@ -44,6 +42,7 @@ from beam_tfrecord.format.job_file import (
     read_job,
 )
 from beam_tfrecord.format.rejects import SAVED_FILE
+from beam_tfrecord.format.tally import duplicate_lines
 from beam_tfrecord.images import refused_warning
 from beam_tfrecord.jobs.identity import (
     State,
@@ -56,10 +55,9 @@ from beam_tfrecord.jobs.identity import (
 )
 from beam_tfrecord.jobs.remote import modules_of, preflight
 from beam_tfrecord.jobs.settings import JobSettings, M
-from beam_tfrecord.publish.files import clear_leftovers, give_up, remove_leftovers
+from beam_tfrecord.publish.transaction import clear_leftovers, give_up, remove_leftovers
 from beam_tfrecord.runners.launch import Launch, launching
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.choose import skipped_counts
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import Listing, list_input
 from beam_tfrecord.sources.json import Json
@@ -74,9 +72,8 @@ from beam_tfrecord.storage import (
     read_small,
 )
 from beam_tfrecord.work.faults import forget_faults, machine_error, recorded_fault, stop
-from beam_tfrecord.work.job import Identity
+from beam_tfrecord.work.job import Identity, check_free
 from beam_tfrecord.work.progress_files import watch
-from beam_tfrecord.work.target import check_free
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -192,13 +189,6 @@ def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing)
                 f"the input was edited since the dataset in {target.directory!r} was written: "
                 "pass --overwrite to write it again"
             )
-    if present is not None and present.fingerprint in identity.older and not settings.overwrite:
-        number = identity.older.index(present.fingerprint)
-        raise TargetExists(
-            f"the dataset in {target.directory!r} was written by older rules ({number} of "
-            f'{rules.RULES}, see "Writing rules" in the changelog): pass --overwrite to write it '
-            "again"
-        )
     may_replace = settings.overwrite
     if present is not None and identity.without_functions and not may_replace:
         before = read_job(target.path(JOB_NAME))
@@ -221,6 +211,11 @@ def _differences(settings: JobSettings[M], identity: Identity, present: M) -> st
         for flag in dict.fromkeys([*there, *now])
         if there.get(flag) != now.get(flag)
     ]
+    if isinstance(present, manifest.Manifest) and present.rules != manifest.RULES:
+        found.append(
+            f"writing rules: {present.rules or 'none'} there, {manifest.RULES} now (see the "
+            "changelog)"
+        )
     files: Mapping[str, Any] = _files_of(present.source)
     files_now: Mapping[str, Any] = _files_of(identity.source)
     names = dict.fromkeys([*files, *files_now])
@@ -270,8 +265,6 @@ def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | 
         make_directory(directory)
         info: dict[str, Any] = {"started": started, "attempts": number, **input_info(files)}
         info[SETTINGS] = settings.asked
-        if skipped := skipped_counts(settings.source, files):
-            info["skipped_files"] = skipped
         if job.identity.without_functions:
             info[WITHOUT_FUNCTIONS] = job.identity.without_functions
         _LOGGER.debug("attempt %d works in %s", number, directory)

@@ -18,8 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.base.sizes import counted
-from beam_tfrecord.base.tables import listed, repeated
+from beam_tfrecord.base.text import counted, listed, repeated
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit

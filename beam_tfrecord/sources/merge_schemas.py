@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from beam_tfrecord.base.tables import not_found, repeated
+from beam_tfrecord.base.text import not_found, repeated
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.sources.base import InputFile, chosen_columns, not_in_all_files
 

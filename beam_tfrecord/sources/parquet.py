@@ -17,8 +17,8 @@ from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.converting import plain_field, plain_type
 from beam_tfrecord.format.manifest import MANIFEST_NAME
 from beam_tfrecord.format.stage import StageManifest, is_stage, stage_files, staged_schema_of
-from beam_tfrecord.selection.nodes import Condition
-from beam_tfrecord.selection.prune import Bounds, Parts
+from beam_tfrecord.selection.evaluate import Bounds, Parts
+from beam_tfrecord.selection.parse import Condition
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan
 from beam_tfrecord.sources.file_parts import changed
 from beam_tfrecord.sources.files import as_paths, list_files

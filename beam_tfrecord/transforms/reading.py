@@ -16,14 +16,13 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.options.pipeline_options import SetupOptions
 
-from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch
-from beam_tfrecord.rows.beam_steps import count
-from beam_tfrecord.rows.job_batch import JobBatch, Part, StepPath, as_job_batch
+from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, Part, StepPath
+from beam_tfrecord.rows.beam import count
 from beam_tfrecord.runners.traits import check_lossless
 from beam_tfrecord.sources.base import Group, Source
 from beam_tfrecord.transforms.graph import step_label
 from beam_tfrecord.transforms.planning import NO_SCHEMA, ReadPlan
-from beam_tfrecord.work import stored_plan
+from beam_tfrecord.work import stored_state
 from beam_tfrecord.work.checkpoints import Done, find_group
 from beam_tfrecord.work.faults import Guarded
 from beam_tfrecord.work.progress_files import ProgressLog
@@ -62,7 +61,7 @@ class ReadBatches(ReadPlan, beam.PTransform):
         step = step_label(pipeline)
         stored = None if self.reads_all else self.resume
         # A second output prevents combiner lifting in the next steps, so add it only if needed.
-        may_skip = stored is not None and stored_plan.count_done(stored) > 0
+        may_skip = stored is not None and stored_state.count_done(stored) > 0
         reading = _ReadGroup(self, step, stored, may_skip)
         read = beam.ParDo(reading, schema).with_output_types(Batch)
         spread = groups | "SpreadGroups" >> beam.Reshuffle()
@@ -104,7 +103,7 @@ class _ReadGroup(beam.DoFn):
         key = ""
         self._progress.add()
         if self._resume is not None:
-            key = stored_plan.group_key(group, schema)
+            key = stored_state.group_key(group, schema)
             if self._may_skip and (done := find_group(self._resume, key)) is not None:
                 self._progress.add(done.tally.rows, rejects=done.tally.rejects)
                 yield beam.pvalue.TaggedOutput(DONE, done)
@@ -120,7 +119,7 @@ class _ReadGroup(beam.DoFn):
         self._progress.flush()
 
 
-def numbered_batches(batches: Iterator[JobBatch], key: str) -> Iterator[JobBatch]:
+def numbered_batches(batches: Iterator[Batch], key: str) -> Iterator[Batch]:
     """Yield the batches of a group with their counts of rows read.
 
     With a key, each batch also gets its number within the group, and a batch without rows follows
@@ -133,12 +132,12 @@ def numbered_batches(batches: Iterator[JobBatch], key: str) -> Iterator[JobBatch
     if number and key:
         # To mark the last batch itself, each would have to wait for the next one.
         end = Part(key, number, is_last=True)
-        yield JobBatch(NOTHING, group=batch.group, rows_read=0, part=end)
+        yield Batch(NOTHING, group=batch.group, rows_read=0, part=end)
 
 
 def read_group(
     source: Source, group: Group, schema: pa.Schema, batch_rows: int, step_path: StepPath
-) -> Iterator[JobBatch]:
+) -> Iterator[Batch]:
     """Yield the batches of a group in order, each with the position of its unit in source order."""
     for index, unit in enumerate(group.units, start=group.first_unit):
         # Rows that a filter excludes unread count as read rows, with the first batch of the unit.
@@ -147,14 +146,13 @@ def read_group(
             origin = batch.origin
             if origin is not None and origin.index != index:
                 origin = dataclasses.replace(origin, index=index)
-            job_batch = as_job_batch(batch)
             if pruned:
-                job_batch = job_batch.replace(rows_read=job_batch.rows_counted + pruned)
+                batch = batch.replace(rows_read=batch.rows_counted + pruned)
                 pruned = 0
-            yield job_batch.replace(origin=origin, group=group.number, step_path=step_path)
+            yield batch.replace(origin=origin, group=group.number, step_path=step_path)
 
 
-def first_rows(batches: Iterator[JobBatch], limit: int | None) -> Iterator[JobBatch]:
+def first_rows(batches: Iterator[Batch], limit: int | None) -> Iterator[Batch]:
     """Yield batches until they have `limit` rows in total; None means all."""
     left = math.inf if limit is None else limit
     for batch in batches:

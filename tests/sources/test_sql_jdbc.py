@@ -7,12 +7,11 @@ import socket
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.errors import BeamTFRecordError, UsageError
+from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sources.sql.database import (
     ConnectionLost,
     Relation,
-    SnapshotLost,
 )
 from beam_tfrecord.sources.sql.jdbc import Jdbc
 from beam_tfrecord.sources.sql.source import Sql
@@ -175,11 +174,7 @@ def test_databases_in_files_are_not_made_by_reading(tmp_path):
 
 def test_missing_drivers_are_told_with_the_cure(tmp_path):
     h2 = driver_jars(H2)
-    with pytest.raises(UsageError, match=r"pass --jar driver.jar or org.postgresql:postgresql:VER"):
-        Jdbc("jdbc:postgresql://h/db", DatabaseOptions(jars=h2)).connect()
-    with pytest.raises(
-        UsageError, match=r"no jdbc driver for jdbc:nowhere:x: pass --jar driver.jar$"
-    ):
+    with pytest.raises(UsageError, match=r"no jdbc driver for jdbc:nowhere:x: pass --jar driver"):
         Jdbc("jdbc:nowhere:x", DatabaseOptions(jars=h2)).connect()
     with pytest.raises(UsageError, match=r"no jdbc driver 'org.none.Driver' for jdbc:h2:mem:x"):
         Jdbc("jdbc:h2:mem:x", DatabaseOptions(jars=h2, driver="org.none.Driver")).connect()
@@ -211,7 +206,7 @@ def test_connections_of_postgres_share_a_moment(postgresql):
             assert ids_of(joined, Relation("moment")) == [1]
         with engine.connect() as later:
             assert ids_of(later, Relation("moment")) == [1, 2]
-    with pytest.raises(SnapshotLost, match="run the job again"):
+    with pytest.raises(DataError, match="run the job again"):
         engine.connect(snapshot=snapshot)
 
 

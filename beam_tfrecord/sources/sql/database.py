@@ -17,7 +17,6 @@ import abc
 import contextlib
 import dataclasses
 import decimal
-import importlib
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -26,7 +25,7 @@ from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
-from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError, did_you_mean
+from beam_tfrecord.errors import BeamTFRecordError, UsageError, did_you_mean
 from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sources.sql.values import SqlColumn, SqlRows
 
@@ -83,10 +82,6 @@ def without_password(text: str, password: str | None = None) -> str:
 
 class ConnectionLost(Exception):
     """A connection broke; the same statement may succeed over a new one."""
-
-
-class SnapshotLost(DataError):
-    """The snapshot that a job reads is gone, so the job has to start again."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -359,16 +354,6 @@ def closed_on_error(opened: Any) -> Iterator[None]:
     except BaseException:
         opened.close()
         raise
-
-
-def driver_module(name: str, what: str, *, extra: str) -> Any:
-    """Import the package of a driver, which an extra of this package installs."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise UsageError(
-            f"cannot read {what} ({error}): pip install 'beam-tfrecord[{extra}]'"
-        ) from None
 
 
 def even_cuts(count: int, parts: int) -> list[int]:

@@ -17,7 +17,8 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import pyarrow as pa
 
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.base.extras import require
+from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sources.sql import database as db
 from beam_tfrecord.sources.sql.values import SqlColumn, SqlRows, convert_batch
@@ -92,7 +93,7 @@ class PostgresConnection(db.Connection):
         try:
             self.run(f"SET TRANSACTION SNAPSHOT {self.dialect.text(snapshot)}")
         except UsageError as error:
-            raise db.SnapshotLost(
+            raise DataError(
                 f"the snapshot of {self.place} is gone, since the connection that held it is "
                 f"closed ({error}): run the job again"
             ) from None
@@ -243,10 +244,11 @@ class Postgres(db.Engine):
     def connect(self, *, snapshot: str = "") -> AdbcConnection:
         """Open a read-only transaction; unless `snapshot` is empty, join that snapshot."""
         password = self.password()
-        what = "postgresql:// databases"
-        driver = db.driver_module("adbc_driver_postgresql", what, extra="postgres")
+        require("postgres", "reading postgresql:// databases")
+        import adbc_driver_postgresql
+
         with self.errors(password):
-            database = driver.connect(_uri(self, password))
+            database = adbc_driver_postgresql.connect(_uri(self, password))
             return AdbcConnection(self, database, password, snapshot)
 
     def translate(self, error: Exception, hide: Callable[[str], str]) -> Exception | None:
