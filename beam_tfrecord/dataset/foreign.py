@@ -27,9 +27,16 @@ from beam_tfrecord.records.examples import (
 from beam_tfrecord.records.tfrecord import detect_compression, read_blocks
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.files import has_suffix
-from beam_tfrecord.sources.tfrecord.listing import SUFFIXES, ShardFile, is_incomplete, list_records
-from beam_tfrecord.sources.tfrecord.merge import known_records
-from beam_tfrecord.sources.tfrecord.read import RecordUnit, blocks_of, opened
+from beam_tfrecord.sources.tfrecord import known_records
+from beam_tfrecord.sources.tfrecord_files import (
+    SUFFIXES,
+    RecordDetail,
+    ShardFile,
+    blocks_of,
+    is_incomplete,
+    list_records,
+    opened,
+)
 from beam_tfrecord.storage import exists, is_directory, is_web, list_files, shown_path
 
 
@@ -144,7 +151,7 @@ def _contents_of(file: InputFile) -> _Contents:
     digest, seed = native.XXH64(0), purpose_seed(0, "content")
     records = nbytes = content = 0
     features: Mapping[str, Discovered] = {}
-    for block in blocks_of(file, 0, file.bytes, RecordUnit(compression, 0, "")):
+    for block in blocks_of(file, 0, file.bytes, RecordDetail(compression, 0, "")):
         digest.update(block.data)
         hashes = native.hash_records(block.data, block.starts, seed)
         content += int(hashes.sum(dtype=np.uint64))
