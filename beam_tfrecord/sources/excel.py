@@ -18,8 +18,8 @@ import pyarrow as pa
 from beam_tfrecord.base.arguments import as_words
 from beam_tfrecord.errors import DataError, SchemaConflict, quoted
 from beam_tfrecord.features.arrow_types import is_text, type_of_column
+from beam_tfrecord.features.common_types import can_cast
 from beam_tfrecord.features.convert_to_schema import NoConversion, convert
-from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.options.sources import ExcelOptions
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan
 from beam_tfrecord.sources.excel_cells import opened_workbook, rows_of, sheet_name, value_of

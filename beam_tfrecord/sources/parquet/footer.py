@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beam_tfrecord.features.arrow_types import is_text
-from beam_tfrecord.features.converting import plain_field, plain_type
+from beam_tfrecord.features.common_types import plain_field, plain_type
 from beam_tfrecord.format.stage import staged_schema_of
 from beam_tfrecord.selection.evaluate import Bounds, Parts
 from beam_tfrecord.selection.parse import Condition
