@@ -32,7 +32,7 @@ from beam_tfrecord.format.job_file import JOB_NAME, STORED_BYTES, STORED_HASHES,
 from beam_tfrecord.format.layout import ShardNames, shard_suffix
 from beam_tfrecord.format.manifest import MANIFEST_NAME, Manifest, Shard, Split, manifest_path
 from beam_tfrecord.format.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash, save_rejects
-from beam_tfrecord.records.index import INDEX_DIRECTORY, index_name
+from beam_tfrecord.records.shard_index import INDEX_DIRECTORY, index_name
 from beam_tfrecord.records.tfrecord import FRAME_BYTES, HEADER_BYTES, payload_bytes
 from beam_tfrecord.storage import is_plain_name, is_remote, put, sync_directory
 from beam_tfrecord.work.checkpoints import FinishedShard

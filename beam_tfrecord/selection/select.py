@@ -17,7 +17,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.format.sort_keys import purpose_seed, sort_keys_by_origin
 from beam_tfrecord.rows.batch import Batch, Origin
 from beam_tfrecord.selection.evaluate import rows_that_match
-from beam_tfrecord.selection.parse import Condition, columns_of, parse_filter
+from beam_tfrecord.selection.parse import Condition, parse_filter
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -40,7 +40,7 @@ class Selection:
     @property
     def needed(self) -> tuple[str, ...]:
         """Names of the columns that the condition needs."""
-        return () if self.condition is None else columns_of(self.condition)
+        return () if self.condition is None else self.condition.columns
 
     def identity(self) -> dict[str, Any]:
         """Return the JSON values that identify which rows are selected."""

@@ -22,11 +22,10 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, InputChanged, SchemaConflict, UsageError
 from beam_tfrecord.features.arrow_arrays import Int64Array
-from beam_tfrecord.features.converting import always_fits, can_cast, plain_field, plain_type
+from beam_tfrecord.features.common_types import always_fits, can_cast, plain_field, plain_type
 from beam_tfrecord.options.sources import LakeOptions
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.selection.evaluate import Parts
-from beam_tfrecord.selection.parse import columns_of
 from beam_tfrecord.sources.base import (
     Chunk,
     InputFile,
@@ -194,7 +193,7 @@ class LakeTable(LakeOptions, FileSource):
         file, types = chunk.file, self.types()
         assert isinstance(file, DataFile)
         condition = self.selection and self.selection.condition
-        needed = set(columns_of(condition) if condition else ()).intersection(types.names)
+        needed = set(condition.columns if condition else ()).intersection(types.names)
         # The values of a partition may be enough to leave out a file.
         if condition and file.rows is not None:
             known = _constants(file, types, needed.intersection(dict(file.partitions)))

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from saving import describe_machine, save
 
 import beam_tfrecord as bt
-from beam_tfrecord.records.index import IndexWriter
+from beam_tfrecord.records.shard_index import IndexWriter
 
 SHARDS = (1, 64)
 TAKEN = (1, 256, 1024, 8192)

@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.images.formats import SUFFIXES
+from beam_tfrecord.images.headers import SUFFIXES
 from beam_tfrecord.options.sources import ImageOptions
 from beam_tfrecord.sources.base import MOST_UNITS, InputFile, Source
 from beam_tfrecord.sources.csv.source import Csv
