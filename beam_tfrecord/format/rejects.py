@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 
 from beam_tfrecord import native
 from beam_tfrecord.base.sizes import counted
-from beam_tfrecord.errors import RejectedRows, UsageError
+from beam_tfrecord.errors import DataError, RejectedRows, UsageError
 from beam_tfrecord.format.hashes import data_hash
 from beam_tfrecord.rows.batch import Reject
-from beam_tfrecord.storage import WholeFile, open_read, put
+from beam_tfrecord.storage import WholeFile, open_read, put, read_bytes
 
 REJECTS_FILE = "rejects/rejects-00000.parquet"
 # The list of a failed job, in its temporary directory: it may exceed the budget.
@@ -198,6 +198,17 @@ def save_rejects(table: pa.Table, path: str) -> str:
     data = sink.getvalue()
     put(path, data)
     return data_hash(data)
+
+
+def load_rejects(path: str) -> pa.Table:
+    """Read a Parquet file of rejected rows."""
+    try:
+        table = pq.read_table(pa.BufferReader(read_bytes(path)))
+    except (ValueError, pa.ArrowException) as error:
+        raise DataError(str(error)) from error
+    if table.schema not in KNOWN_SCHEMAS:
+        raise DataError("it has other columns than a file of rejects")
+    return table
 
 
 class RejectsHash:
