@@ -275,7 +275,7 @@ class _ShardChecker:
         return [Fault(path, "", message) for path, message in misnamed + misplaced]
 
     def duplicate_faults(self, shared: npt.NDArray[np.uint64]) -> Iterator[Fault]:
-        """Yield faults for the first ten examples with these hashes outside of the largest split."""
+        """Yield faults for the first ten examples with these hashes, but of the largest split."""
         places = (
             (shard.path, block.first_record + record)
             for name, split in self._manifest.splits.items()
