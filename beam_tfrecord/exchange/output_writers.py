@@ -29,7 +29,7 @@ from beam_tfrecord.format.rejects import HashedSink
 from beam_tfrecord.format.sort_keys import purpose_seed
 from beam_tfrecord.format.stage import file_schema, not_held, staged_schema, to_file
 from beam_tfrecord.format.tally import Tally
-from beam_tfrecord.records.index import IndexWriter
+from beam_tfrecord.records.shard_index import IndexWriter
 from beam_tfrecord.records.tfrecord import ShardStream
 from beam_tfrecord.rows.batch import Batch, Reject, count_rejects
 from beam_tfrecord.storage import WRITE_BYTES, WholeFile, file_size

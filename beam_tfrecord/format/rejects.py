@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from beam_tfrecord import native
 from beam_tfrecord.base.text import counted
-from beam_tfrecord.errors import RejectedRows, UsageError
+from beam_tfrecord.errors import DataError, RejectedRows, UsageError
 from beam_tfrecord.format.hashes import data_hash
 from beam_tfrecord.rows.batch import Reject
 from beam_tfrecord.storage import WholeFile, put, read_bytes
@@ -183,6 +183,17 @@ def save_rejects(table: pa.Table, path: str) -> str:
     data = sink.getvalue()
     put(path, data)
     return data_hash(data)
+
+
+def load_rejects(path: str) -> pa.Table:
+    """Read a Parquet file of rejected rows."""
+    try:
+        table = pq.read_table(pa.BufferReader(read_bytes(path)))
+    except (ValueError, pa.ArrowException) as error:
+        raise DataError(str(error)) from error
+    if table.schema not in KNOWN_SCHEMAS:
+        raise DataError("it has other columns than a file of rejects")
+    return table
 
 
 class _RejectsHash:

@@ -25,7 +25,7 @@ import pyarrow as pa
 from beam_tfrecord.errors import DataError, StorageError, UsageError
 from beam_tfrecord.features.arrow_arrays import bare_array, take_values
 from beam_tfrecord.features.arrow_types import decoded_type
-from beam_tfrecord.features.converting import cast_exactly
+from beam_tfrecord.features.common_types import cast_exactly
 from beam_tfrecord.features.feature import labels_of, with_labels
 from beam_tfrecord.features.python_values import Misfit, join
 from beam_tfrecord.features.tensors import TensorType, dtype_name, is_foreign, tensor_column
