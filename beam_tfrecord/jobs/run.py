@@ -32,8 +32,7 @@ from beam_tfrecord.errors import (
     UsageError,
     for_caller,
 )
-from beam_tfrecord.format import rules
-from beam_tfrecord.format.duplicate_count import duplicate_lines
+from beam_tfrecord.format import manifest as rules
 from beam_tfrecord.format.job_file import (
     INPUT,
     INPUT_STATE,
@@ -44,6 +43,7 @@ from beam_tfrecord.format.job_file import (
     read_job,
 )
 from beam_tfrecord.format.rejects import SAVED_FILE
+from beam_tfrecord.format.tally import duplicate_lines
 from beam_tfrecord.images import refused_warning
 from beam_tfrecord.jobs.identity import (
     State,
@@ -56,13 +56,12 @@ from beam_tfrecord.jobs.identity import (
 )
 from beam_tfrecord.jobs.remote import modules_of, preflight
 from beam_tfrecord.jobs.settings import JobSettings, M
-from beam_tfrecord.publish.files import clear_leftovers, give_up, remove_leftovers
+from beam_tfrecord.publish.transaction import clear_leftovers, give_up, remove_leftovers
 from beam_tfrecord.runners.launch import Launch, launching
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.choose import skipped_counts
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import Listing, list_input
-from beam_tfrecord.sources.json.source import Json
+from beam_tfrecord.sources.json import Json
 from beam_tfrecord.sources.tfrecord.source import check_apart
 from beam_tfrecord.storage import (
     Lease,
@@ -74,9 +73,8 @@ from beam_tfrecord.storage import (
     read_small,
 )
 from beam_tfrecord.work.faults import forget_faults, machine_error, recorded_fault, stop
-from beam_tfrecord.work.job import Identity
+from beam_tfrecord.work.job import Identity, check_free
 from beam_tfrecord.work.progress_files import watch
-from beam_tfrecord.work.target import check_free
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -270,8 +268,6 @@ def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | 
         make_directory(directory)
         info: dict[str, Any] = {"started": started, "attempts": number, **input_info(files)}
         info[SETTINGS] = settings.asked
-        if skipped := skipped_counts(settings.source, files):
-            info["skipped_files"] = skipped
         if job.identity.without_functions:
             info[WITHOUT_FUNCTIONS] = job.identity.without_functions
         _LOGGER.debug("attempt %d works in %s", number, directory)

@@ -20,8 +20,7 @@ from beam_tfrecord.rows.beam_steps import in_one_window
 from beam_tfrecord.transforms.graph import Sink, step_paths_to
 from beam_tfrecord.transforms.rows import batches_of
 from beam_tfrecord.transforms.write import write_batches
-from beam_tfrecord.work.job import Job
-from beam_tfrecord.work.target import Target, check_free, directory_target
+from beam_tfrecord.work.job import Job, Target, check_free, directory_target
 
 
 def stage_job(target: Target, directory: str, **fields: Any) -> Job:

@@ -23,7 +23,7 @@ from beam_tfrecord.transforms.planning import NO_SCHEMA
 from beam_tfrecord.transforms.reading import NOTHING
 from beam_tfrecord.transforms.rows import as_arrow_schema
 from beam_tfrecord.work.faults import Guarded
-from beam_tfrecord.work.stored_plan import TYPES, Stored, load_schema
+from beam_tfrecord.work.stored_state import TYPES, Stored, load_schema
 
 RowFunction = Callable[[dict[str, Any]], Any]
 

@@ -16,10 +16,10 @@ import pyarrow as pa
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
 from beam_tfrecord.sources.groups import GROUP_BYTES, Group, group_units, grown_bytes, one_group
-from beam_tfrecord.work import progress_files, stored_plan
+from beam_tfrecord.work import progress_files, stored_state
 from beam_tfrecord.work.faults import Guarded
 from beam_tfrecord.work.progress_files import ProgressLog
-from beam_tfrecord.work.stored_plan import GROUPS, SCHEMA, Stored
+from beam_tfrecord.work.stored_state import GROUPS, SCHEMA, Stored
 
 # Yielded if a data error ends the inference, since other steps wait for a schema.
 NO_SCHEMA = pa.schema([])
@@ -67,10 +67,10 @@ class ReadPlan:
     def steps(self, pipeline: beam.Pipeline) -> tuple[Any, Any]:
         """Return a PCollection of groups to read, and the schema or a side input that yields it."""
         source, faults = self.source, self.faults
-        groups = stored_plan.load_groups(self.resume, source)
+        groups = stored_state.load_groups(self.resume, source)
         schema = self.schema
         if schema is None:
-            schema = stored_plan.load_schema(self.resume, SCHEMA)
+            schema = stored_state.load_schema(self.resume, SCHEMA)
         if self.plans_in_launcher and self.files is not None:
             groups, schema = self._planned_here(self.files, groups, schema)
         needs_types = schema is None and not source.infers_from_scans
@@ -192,7 +192,7 @@ def _announced(
 
 def _known(source: Source, groups: Sequence[Group] | str, _: bytes) -> Iterable[Group]:
     """Return groups, or those that a directory stores."""
-    known = stored_plan.load_groups(groups, source) if isinstance(groups, str) else groups
+    known = stored_state.load_groups(groups, source) if isinstance(groups, str) else groups
     if known is None:
         raise DataError(f"the plan in {groups!r} is gone: run the job again")
     return known
@@ -222,7 +222,7 @@ def _merged(
     found = list(inferences)
     schema = source.merge(found)
     if directory is not None and (remarks := source.remarks(found, schema)):
-        stored_plan.save_remarks(directory, remarks)
+        stored_state.save_remarks(directory, remarks)
     yield schema
 
 

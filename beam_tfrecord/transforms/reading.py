@@ -24,7 +24,7 @@ from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.groups import Group
 from beam_tfrecord.transforms.graph import step_label
 from beam_tfrecord.transforms.planning import NO_SCHEMA, ReadPlan
-from beam_tfrecord.work import stored_plan
+from beam_tfrecord.work import stored_state
 from beam_tfrecord.work.checkpoints import Done, find_group
 from beam_tfrecord.work.faults import Guarded
 from beam_tfrecord.work.progress_files import ProgressLog
@@ -63,7 +63,7 @@ class ReadBatches(ReadPlan, beam.PTransform):
         step = step_label(pipeline)
         stored = None if self.reads_all else self.resume
         # A second output prevents combiner lifting in the next steps, so add it only if needed.
-        may_skip = stored is not None and stored_plan.count_done(stored) > 0
+        may_skip = stored is not None and stored_state.count_done(stored) > 0
         reading = _ReadGroup(self, step, stored, may_skip)
         read = beam.ParDo(reading, schema).with_output_types(Batch)
         spread = groups | "SpreadGroups" >> beam.Reshuffle()
@@ -105,7 +105,7 @@ class _ReadGroup(beam.DoFn):
         key = ""
         self._progress.add()
         if self._resume is not None:
-            key = stored_plan.group_key(group, schema)
+            key = stored_state.group_key(group, schema)
             if self._may_skip and (done := find_group(self._resume, key)) is not None:
                 self._progress.add(done.tally.rows, rejects=done.tally.rejects)
                 yield beam.pvalue.TaggedOutput(DONE, done)

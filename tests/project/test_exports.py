@@ -1,7 +1,5 @@
 """The public names: lazy, sorted, and the same whatever was imported before."""
 
-import ast
-import inspect
 from pathlib import Path
 
 import pytest
@@ -24,20 +22,6 @@ def test_all_is_sorted_and_is_what_is_public():
     assert bt.__all__ == sorted(bt.__all__)
     assert bt.__all__ == PUBLIC
     assert set(PUBLIC) <= set(dir(bt))
-
-
-def test_type_checkers_see_the_same_names():
-    tree = ast.parse(inspect.getsource(bt))
-    (guarded,) = (
-        node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node)
-    )
-    seen = {
-        (alias.name, statement.module.removeprefix("beam_tfrecord."))
-        for statement in guarded.body
-        for alias in statement.names
-    }
-    assert seen == set(bt._HOME.items())
-    assert {name for name, _ in seen} == set(PUBLIC) - {"__version__"}
 
 
 def test_no_module_hides_a_function():

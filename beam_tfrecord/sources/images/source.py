@@ -1,4 +1,4 @@
-"""The images source: it reads one image for each row, from directories or from a table of paths.
+"""Reads image files, split by bytes; rows come from directories or from tables of paths.
 
 The bytes of a file are stored unchanged, unless the options resize, turn or re-encode images. A
 row has the columns
@@ -31,29 +31,28 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.images.formats import SUFFIXES
 from beam_tfrecord.options.sources import ImageOptions
 from beam_tfrecord.sources.base import MOST_UNITS, InputFile, Source
-from beam_tfrecord.sources.csv import source as csv
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import as_paths, has_suffix, list_files
-from beam_tfrecord.sources.images.base import ImageSource, RowsInference
-from beam_tfrecord.sources.images.folders import CLASS, PATH, Folders, skipped_by_suffix
+from beam_tfrecord.sources.images.base import PATH_COLUMN, ImageSource, RowsInference
+from beam_tfrecord.sources.images.folders import (
+    CLASS,
+    LAYOUTS,
+    PATH,
+    Folders,
+    Pack,
+    Tree,
+    find_tree,
+)
 from beam_tfrecord.sources.images.labels import classes_of_option
-from beam_tfrecord.sources.images.listing import LAYOUTS, Pack, Tree, find_tree
-from beam_tfrecord.sources.images.metadata import PATH_COLUMN
-from beam_tfrecord.sources.json import source as json
-from beam_tfrecord.sources.json.source import Json
-from beam_tfrecord.sources.parquet import source as parquet
+from beam_tfrecord.sources.json import Json
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.storage import absolute_path, is_remote
 
 # A small size, a few thousand paths, because little text names many bytes of images.
 TABLE_CHUNK_BYTES = 2**17
 _TableKind = type[Csv] | type[Json] | type[Parquet]
-_KINDS: dict[tuple[str, ...], _TableKind] = {
-    csv.SUFFIXES: Csv,
-    parquet.SUFFIXES: Parquet,
-    json.SUFFIXES: Json,
-}
-_SUFFIXES = tuple(itertools.chain(*_KINDS))
+_KINDS: tuple[_TableKind, ...] = (Csv, Parquet, Json)
+_SUFFIXES = tuple(itertools.chain(*(kind.suffixes for kind in _KINDS)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,10 +203,6 @@ class Images(ImageOptions, ImageSource):
             "it are the classes, name that folder as the input"
         ]
 
-    def skipped(self, files: Iterable[InputFile]) -> dict[str, int]:
-        """Return how many files the listing skipped, by suffix."""
-        return skipped_by_suffix(files)
-
 
 def _is_directory(path: str) -> bool:
     if is_remote(path):
@@ -216,4 +211,4 @@ def _is_directory(path: str) -> bool:
 
 
 def _kind_of_table(path: str) -> _TableKind | None:
-    return next((kind for suffixes, kind in _KINDS.items() if has_suffix(path, suffixes)), None)
+    return next((kind for kind in _KINDS if has_suffix(path, kind.suffixes)), None)

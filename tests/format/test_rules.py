@@ -7,7 +7,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import TargetExists
-from beam_tfrecord.format import rules
+from beam_tfrecord.format import manifest as rules
 
 # What the release without any rules wrote as fingerprint for `_job` (and for its stage).
 BEFORE_ALL_RULES = "209a1aeed4c7f09a2bf71bb6c78744e5"

@@ -1,0 +1,53 @@
+"""The public names, and the modules that define them, for type checkers and `__init__.py`."""
+
+from beam_tfrecord._version import __version__ as __version__
+from beam_tfrecord.check.diff import diff as diff
+from beam_tfrecord.check.repair import repair as repair
+from beam_tfrecord.check.verify import verify as verify
+from beam_tfrecord.dataset.load import load as load
+from beam_tfrecord.dataset.make_index import index as index
+from beam_tfrecord.errors import BeamTFRecordError as BeamTFRecordError
+from beam_tfrecord.features.feature import Feature as Feature
+from beam_tfrecord.features.schema import Schema as Schema
+from beam_tfrecord.format.manifest import Manifest as Manifest
+from beam_tfrecord.jobs.api import extract as extract
+from beam_tfrecord.jobs.api import plan as plan
+from beam_tfrecord.jobs.api import schema as schema
+from beam_tfrecord.jobs.api import write as write
+from beam_tfrecord.preprocess.transform import Preprocess as Preprocess
+from beam_tfrecord.rows.batch import Batch as Batch
+from beam_tfrecord.runners import pipeline as pipeline
+from beam_tfrecord.transforms.assign_splits import AssignSplits as AssignSplits
+from beam_tfrecord.transforms.extract import ExtractToParquet as ExtractToParquet
+from beam_tfrecord.transforms.map_rows import MapBatches as MapBatches
+from beam_tfrecord.transforms.map_rows import MapRows as MapRows
+from beam_tfrecord.transforms.read import ReadFromArrow as ReadFromArrow
+from beam_tfrecord.transforms.read import ReadFromAvro as ReadFromAvro
+from beam_tfrecord.transforms.read import ReadFromCoco as ReadFromCoco
+from beam_tfrecord.transforms.read import ReadFromCsv as ReadFromCsv
+from beam_tfrecord.transforms.read import ReadFromDelta as ReadFromDelta
+from beam_tfrecord.transforms.read import ReadFromExcel as ReadFromExcel
+from beam_tfrecord.transforms.read import ReadFromIceberg as ReadFromIceberg
+from beam_tfrecord.transforms.read import ReadFromImages as ReadFromImages
+from beam_tfrecord.transforms.read import ReadFromJson as ReadFromJson
+from beam_tfrecord.transforms.read import ReadFromNumpy as ReadFromNumpy
+from beam_tfrecord.transforms.read import ReadFromOrc as ReadFromOrc
+from beam_tfrecord.transforms.read import ReadFromParquet as ReadFromParquet
+from beam_tfrecord.transforms.read import ReadFromSql as ReadFromSql
+from beam_tfrecord.transforms.read import ReadFromTFRecord as ReadFromTFRecord
+from beam_tfrecord.transforms.read import ReadFromWebDataset as ReadFromWebDataset
+from beam_tfrecord.transforms.read_all import ReadAllFromArrow as ReadAllFromArrow
+from beam_tfrecord.transforms.read_all import ReadAllFromAvro as ReadAllFromAvro
+from beam_tfrecord.transforms.read_all import ReadAllFromCsv as ReadAllFromCsv
+from beam_tfrecord.transforms.read_all import ReadAllFromJson as ReadAllFromJson
+from beam_tfrecord.transforms.read_all import ReadAllFromOrc as ReadAllFromOrc
+from beam_tfrecord.transforms.read_all import ReadAllFromParquet as ReadAllFromParquet
+from beam_tfrecord.transforms.read_all import ReadAllFromTFRecord as ReadAllFromTFRecord
+from beam_tfrecord.transforms.read_all import ReadAllFromWebDataset as ReadAllFromWebDataset
+from beam_tfrecord.transforms.rows import BatchRows as BatchRows
+from beam_tfrecord.transforms.rows import EncodeExamples as EncodeExamples
+from beam_tfrecord.transforms.rows import ToExample as ToExample
+from beam_tfrecord.transforms.rows import ToRows as ToRows
+from beam_tfrecord.transforms.write import WriteToTFRecord as WriteToTFRecord
+
+__all__: list[str]
