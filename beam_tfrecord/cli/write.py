@@ -43,7 +43,7 @@ from beam_tfrecord.options.runners import (
     misplaced,
     runner_words,
 )
-from beam_tfrecord.runners.traits import check_runner_name
+from beam_tfrecord.runners import check_runner_name
 
 if TYPE_CHECKING:
     from beam_tfrecord.base.progress import Progress

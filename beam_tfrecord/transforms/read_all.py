@@ -15,7 +15,7 @@ from beam_tfrecord.options import sources
 from beam_tfrecord.options.option import Option
 from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.rows.beam_steps import count
-from beam_tfrecord.runners.traits import check_lossless
+from beam_tfrecord.runners import check_lossless
 from beam_tfrecord.sources.base import Source, altered
 from beam_tfrecord.sources.groups import Group, group_units
 from beam_tfrecord.transforms.graph import step_label

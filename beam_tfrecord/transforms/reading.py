@@ -19,7 +19,7 @@ from apache_beam.options.pipeline_options import SetupOptions
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.rows.beam_steps import count
 from beam_tfrecord.rows.job_batch import JobBatch, Part, StepPath, as_job_batch
-from beam_tfrecord.runners.traits import check_lossless
+from beam_tfrecord.runners import check_lossless
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.groups import Group
 from beam_tfrecord.transforms.graph import step_label
