@@ -13,13 +13,12 @@ import ctypes
 import fcntl
 import glob
 import hashlib
-import importlib.util
+import importlib
 import json
 import logging
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -300,7 +299,7 @@ def _install(packages: Sequence[str], site: str, root: str) -> None:
     made = tempfile.mkdtemp(dir=root, prefix="making-")
     try:
         for path in packages:
-            (_unpack_wheel if path.endswith(_WHEEL) else _build)(path, made)
+            _unpack_wheel(path, made)
         # Renamed when complete, since this process may be killed meanwhile.
         os.rename(made, site)
     except BaseException:
@@ -314,6 +313,10 @@ def _unpack_wheel(path: str, into: str) -> None:
     The format is the binary distribution format of PyPA's specifications.
     """
     name = os.path.basename(path)
+    if not name.endswith(_WHEEL):
+        raise PackageFault(
+            f"{name!r} is a source package: make a wheel of it (pip wheel --no-deps), and pass that"
+        )
     _check_tags(name)
     with zipfile.ZipFile(path) as wheel:
         for member in wheel.namelist():
@@ -338,24 +341,6 @@ def _check_tags(name: str) -> None:
     if tags.isdisjoint(sys_tags()):
         wanted = ", ".join(sorted(map(str, tags)))
         raise PackageFault(f"wheel {name!r} is for {wanted}, which this machine is not")
-
-
-def _build(path: str, into: str) -> None:
-    if importlib.util.find_spec("pip") is None:
-        raise PackageFault(
-            f"{os.path.basename(path)!r} is a source package and there is no pip on this worker: "
-            "pass a wheel, or install pip there"
-        )
-    options = ["--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check"]
-    built = subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", *options, "--target", into, path],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-    )
-    if built.returncode:
-        lines = built.stdout.decode(errors="replace").strip().splitlines()
-        raise PackageFault(f"pip cannot install {os.path.basename(path)!r}: {' '.join(lines[-2:])}")
 
 
 def _own_directory() -> str:
