@@ -17,9 +17,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, BinaryIO, cast
 
-from beam_tfrecord.storage.beam import BeamFilesystem
-from beam_tfrecord.storage.web import WebServers
-
 from beam_tfrecord.errors import DataError, LeaseLost, UsageError
 from beam_tfrecord.storage import object_lease
 from beam_tfrecord.storage.azure import AzureStorage
@@ -38,6 +35,7 @@ from beam_tfrecord.storage.paths import (
     path_text,
     plain_path,
 )
+from beam_tfrecord.storage.read_only import BeamFilesystem, WebServers
 from beam_tfrecord.storage.s3 import S3Storage
 from beam_tfrecord.storage.zips import (
     ZipFilesystem,
