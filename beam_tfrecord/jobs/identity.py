@@ -30,7 +30,7 @@ import msgspec
 
 from beam_tfrecord._version import __version__
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.format import manifest as rules
+from beam_tfrecord.format import manifest
 from beam_tfrecord.format.manifest import FORMAT
 from beam_tfrecord.rows.user_function import MapFunction, is_interactive
 from beam_tfrecord.sources.base import InputFile, Source
@@ -79,10 +79,10 @@ def identity_of(
         decisive["selection"] = source.selection.identity()
     without = ""
     if functions and is_interactive():
-        without, _ = fingerprints_of(decisive, has_functions=False)
+        without = fingerprint_of(decisive, has_functions=False)
     if any(function.sha256 is None for function in functions):
         return Identity(source=described, without_functions=without)
-    return Identity(*fingerprints_of(decisive), source=described, without_functions=without)
+    return Identity(fingerprint_of(decisive), source=described, without_functions=without)
 
 
 def source_of(source: Source, files: Sequence[InputFile]) -> dict[str, Any]:
@@ -90,28 +90,18 @@ def source_of(source: Source, files: Sequence[InputFile]) -> dict[str, Any]:
     return {"kind": source.kind, "files": [_listed(file) for file in files], **source.facts}
 
 
-def fingerprints_of(
-    decisive: Mapping[str, Any], *, has_functions: bool = True
-) -> tuple[str, tuple[str, ...]]:
-    """Return the fingerprint of an output under the present and under all older writing rules.
-
-    The number of rules is hashed. With no rule, nothing is added to the hashed text.
-    """
+def fingerprint_of(decisive: Mapping[str, Any], *, has_functions: bool = True) -> str:
+    """Return the fingerprint of an output under the present writing rules."""
 
     def described(value: Any) -> Any:
         if not isinstance(value, MapFunction):
             return str(value)
         return value.identity() if has_functions else "function"
 
-    text = json.dumps(decisive, default=described, sort_keys=True)
-    digest = hashlib.sha256(text.encode())
-    older = [digest.hexdigest()[:32]]
-    for number in range(1, rules.RULES + 1):
-        of_rules = digest.copy()
-        of_rules.update(f"rules {number}".encode())
-        older.append(of_rules.hexdigest()[:32])
-    current = older.pop()
-    return current, tuple(older)
+    digest = hashlib.sha256(json.dumps(decisive, default=described, sort_keys=True).encode())
+    if manifest.RULES:
+        digest.update(f"rules {manifest.RULES}".encode())
+    return digest.hexdigest()[:32]
 
 
 def input_sha256(files: Sequence[InputFile]) -> str:

@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord.base.progress import Progress
-from beam_tfrecord.base.sizes import counted, format_size
-from beam_tfrecord.base.tables import cell, listed
+from beam_tfrecord.base.text import cell, counted, format_size, listed
 from beam_tfrecord.errors import (
     BeamTFRecordError,
     DataError,
@@ -32,7 +31,7 @@ from beam_tfrecord.errors import (
     UsageError,
     for_caller,
 )
-from beam_tfrecord.format import manifest as rules
+from beam_tfrecord.format import manifest
 from beam_tfrecord.format.job_file import (
     INPUT,
     INPUT_STATE,
@@ -190,13 +189,6 @@ def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing)
                 f"the input was edited since the dataset in {target.directory!r} was written: "
                 "pass --overwrite to write it again"
             )
-    if present is not None and present.fingerprint in identity.older and not settings.overwrite:
-        number = identity.older.index(present.fingerprint)
-        raise TargetExists(
-            f"the dataset in {target.directory!r} was written by older rules ({number} of "
-            f'{rules.RULES}, see "Writing rules" in the changelog): pass --overwrite to write it '
-            "again"
-        )
     may_replace = settings.overwrite
     if present is not None and identity.without_functions and not may_replace:
         before = read_job(target.path(JOB_NAME))
@@ -219,6 +211,11 @@ def _differences(settings: JobSettings[M], identity: Identity, present: M) -> st
         for flag in dict.fromkeys([*there, *now])
         if there.get(flag) != now.get(flag)
     ]
+    if isinstance(present, manifest.Manifest) and present.rules != manifest.RULES:
+        found.append(
+            f"writing rules: {present.rules or 'none'} there, {manifest.RULES} now (see the "
+            "changelog)"
+        )
     files: Mapping[str, Any] = _files_of(present.source)
     files_now: Mapping[str, Any] = _files_of(identity.source)
     names = dict.fromkeys([*files, *files_now])

@@ -34,9 +34,9 @@ from beam_tfrecord.preprocess.request import (
 )
 from beam_tfrecord.preprocess.tft_conversion import adapter_config, tft_batch, without_missing
 from beam_tfrecord.preprocess.vocabularies import save_categories
-from beam_tfrecord.records.infer_row_types import returned_schema
+from beam_tfrecord.records.mapped_rows import returned_schema
 from beam_tfrecord.rows.batch import Batch
-from beam_tfrecord.rows.beam_steps import in_one_window
+from beam_tfrecord.rows.beam import in_one_window
 from beam_tfrecord.transforms.assign_splits import AssignSplits
 from beam_tfrecord.transforms.graph import Rereading, apply_step, reader_of
 from beam_tfrecord.transforms.map_rows import MapRows

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from beam_tfrecord.errors import UsageError, did_you_mean
-from beam_tfrecord.options.runners import beam_words
+from beam_tfrecord.options.jobs import beam_words
 
 if TYPE_CHECKING:
     import apache_beam as beam

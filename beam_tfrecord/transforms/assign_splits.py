@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import apache_beam as beam
 import numpy as np
 
-from beam_tfrecord.base.type_checks import check_seed
+from beam_tfrecord.base.arguments import check_seed
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.layout import Layout, make_splits
 from beam_tfrecord.rows.batch import Batch
-from beam_tfrecord.rows.job_batch import as_job_batch
 from beam_tfrecord.transforms.graph import apply_step
 
 
@@ -69,7 +68,6 @@ class AssignSplits(beam.PTransform):
 
 def split_batch(batch: Batch, layout: Layout, schema: Schema | None = None) -> Iterator[Batch]:
     """Yield one batch for each split that occurs in a batch, in order of the splits' numbers."""
-    batch = as_job_batch(batch)
     block = Block(layout, schema)
     written = block.add(batch)
     numbers = block.splits
