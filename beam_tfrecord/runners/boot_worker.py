@@ -41,8 +41,6 @@ CACHE = "BEAM_TFRECORD_BOOT_CACHE"
 
 _PROVISION_S = 120
 _ARTIFACT_S = 600
-# Longer options go to a file: Linux limits a string of the environment to 128 KiB.
-_MAX_OPTION_CHARACTERS = 100_000
 _PR_SET_PDEATHSIG = 1
 
 _WHEEL, _SOURCES = ".whl", (".tar.gz", ".zip")
@@ -136,12 +134,10 @@ def _environment(task: Task, info: Any) -> dict[str, str]:
     if info.status_endpoint.url:
         status = text_format.MessageToString(info.status_endpoint)
         environment["STATUS_API_SERVICE_DESCRIPTOR"] = status
-    options = json_format.MessageToJson(info.pipeline_options)
-    if len(options) <= _MAX_OPTION_CHARACTERS:
-        return {**environment, "PIPELINE_OPTIONS": options}
+    # In a file, since Linux limits a string of the environment to 128 KiB.
     path = os.path.join(task.directory, "pipeline_options.json")
     with open(path, "w", encoding="utf-8") as file:
-        file.write(options)
+        file.write(json_format.MessageToJson(info.pipeline_options))
     return {**environment, "PIPELINE_OPTIONS_FILE": path}
 
 

@@ -7,8 +7,6 @@ file is visible only when it is complete.
 from __future__ import annotations
 
 import contextlib
-import datetime
-import email.utils
 import functools
 import io
 import os
@@ -168,11 +166,14 @@ def _check(path: str, answer: Any, span: tuple[int, int] | None) -> None:
     if status == 416 and answer.headers.get("Content-Range") == "bytes */0":
         return  # The file has no bytes.
     if status not in (200, 206):
+        import urllib3
+
+        after = answer.headers.get("Retry-After")
         raise RequestFailed(
             f"HTTP {status}",
             status,
             is_temporary=status in _TEMPORARY,
-            wait_s=_wait_s(answer.headers.get("Retry-After", "")),
+            wait_s=urllib3.Retry().parse_retry_after(after) if after else 0.0,
         )
     encoding = answer.headers.get("Content-Encoding", "identity").lower()
     # Some servers call .gz files encoded, which are sent as they are.
@@ -208,17 +209,6 @@ def _version(path: str, answer: Any, nbytes: int) -> str:
             "noticed",
         )
     return " ".join([*filter(None, stated), str(nbytes)])
-
-
-def _wait_s(retry_after: str) -> float:
-    """Return the seconds of a header, which is a number or a date."""
-    if retry_after.isdecimal():
-        return float(retry_after)
-    try:
-        until = email.utils.parsedate_to_datetime(retry_after)
-    except ValueError:
-        return 0.0
-    return max(0.0, (until - datetime.datetime.now(until.tzinfo)).total_seconds())
 
 
 def _unfit(path: str, why: str) -> UsageError:
