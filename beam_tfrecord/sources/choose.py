@@ -34,7 +34,7 @@ from beam_tfrecord.format.stage import is_stage
 from beam_tfrecord.options.jobs import flag_of
 from beam_tfrecord.sources.arrow import Arrow
 from beam_tfrecord.sources.avro.source import Avro
-from beam_tfrecord.sources.base import Source
+from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.sources.coco.source import Coco
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.excel import Excel
@@ -49,7 +49,7 @@ from beam_tfrecord.sources.files import (
     visible_files,
     with_zips,
 )
-from beam_tfrecord.sources.images.folders import METADATA_NAMES
+from beam_tfrecord.sources.images.folders import METADATA_NAMES, skipped_by_suffix
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.sources.json import Json
 from beam_tfrecord.sources.lake.delta import Delta
@@ -247,6 +247,14 @@ def _skipped_names(source: type[Source], paths: Iterable[str]) -> list[str]:
     places = [place for place in places if is_in_zip(place) or os.path.isdir(place)]
     searched = [place for place in places if not is_dataset(place) and not is_stage(place)]
     return skipped_files(searched, source.suffixes)
+
+
+def skipped_counts(source: Source, files: Iterable[InputFile]) -> dict[str, int]:
+    """Return how many files of the input are not read because of their names, by suffix."""
+    if isinstance(source, Images):
+        return skipped_by_suffix(files)
+    names = _skipped_names(type(source), getattr(source, "paths", ()))
+    return dict(Counter(map(kind_of_name, names)))
 
 
 def parse_options(

@@ -68,11 +68,6 @@ class _Holder:
 _holders: dict[str, _Holder] = {}
 
 
-def hold_snapshot(snapshot: str, connection: Connection, *, job: str, partitions: int) -> None:
-    """Keep a connection open until all partitions are read or `release_snapshots` is called."""
-    _holders[snapshot] = _Holder(connection, job, set(range(partitions)))
-
-
 def partition_done(snapshot: str, index: int) -> None:
     """Record that this process has read a partition; after the last, end the snapshot."""
     holder = _holders.get(snapshot)
@@ -363,7 +358,8 @@ class Sql(DatabaseOptions, FileSource):
             is_shared = count > 1 or engine.path is None
             snapshot = connection.export_snapshot() if is_shared else ""
             if snapshot:
-                hold_snapshot(snapshot, connection, job=self.job, partitions=count)
+                # It stays open until all partitions are read, or until the job ends.
+                _holders[snapshot] = _Holder(connection, self.job, set(range(count)))
                 until_planned.pop_all()
             return dataclasses.replace(plan, snapshot=snapshot)
 
