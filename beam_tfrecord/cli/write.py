@@ -46,7 +46,7 @@ from beam_tfrecord.options.jobs import (
     runner_words,
 )
 from beam_tfrecord.options.sources import SOURCE_OPTIONS
-from beam_tfrecord.runners.traits import check_runner_name
+from beam_tfrecord.runners import check_runner_name
 
 if TYPE_CHECKING:
     from beam_tfrecord.base.progress import Progress

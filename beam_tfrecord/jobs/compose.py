@@ -20,9 +20,8 @@ from beam_tfrecord.jobs.settings import ExtractSettings, JobSettings, Settings
 from beam_tfrecord.preprocess.transform import Preprocess
 from beam_tfrecord.records.mapped_rows import returned_schema
 from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA, Batch
-from beam_tfrecord.runners import pipeline
+from beam_tfrecord.runners import pipeline, traits_of
 from beam_tfrecord.runners.launch import say_start
-from beam_tfrecord.runners.traits import traits_of
 from beam_tfrecord.sources.base import GROUP_BYTES, Source
 from beam_tfrecord.sources.csv.source import Csv, with_texts
 from beam_tfrecord.sources.files import Listing

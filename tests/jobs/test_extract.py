@@ -251,8 +251,8 @@ def test_a_full_disk_leaves_no_file(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("beam_tfrecord.storage.direct_io.BlockFile.finish", full)
-    monkeypatch.setattr("beam_tfrecord.storage.direct_io.BlockFile.write", full)
+    monkeypatch.setattr("beam_tfrecord.storage.local.LocalFile.finish", full)
+    monkeypatch.setattr("beam_tfrecord.storage.local.LocalFile.write", full)
     target = output_writers.StageWriter(stage_job_in(tmp_path))
     assert list(target.add(bt.Batch(pa.record_batch({"id": [1]})))) == []
     with pytest.raises(OSError, match="No space left"):

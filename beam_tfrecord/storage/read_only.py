@@ -1,16 +1,12 @@
-"""Reads files of web servers (``https://``, ``http://``) by ranges of bytes, through requests.
+"""Reads files of web servers (``https://``), and of any filesystem of Beam, such as ``hdfs://``.
 
-A URL names one file, since servers do not list their files. The version of a file is its ETag; if
-that is weak or missing, ETag, time of modification and size together. Every answer states them, so
-no bytes of another version are read. Secrets come from ``~/.netrc`` or are the query of a signed
-URL, so no message has the query: errors of the client do, and are not passed on.
+Nothing is written there: Beam's filesystems have no conditional writes, and do not promise that a
+file is visible only when it is complete.
 """
 
 from __future__ import annotations
 
 import contextlib
-import datetime
-import email.utils
 import functools
 import io
 import os
@@ -18,8 +14,9 @@ import re
 import socket
 import ssl
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO, cast
 
+from beam_tfrecord.base.extras import require
 from beam_tfrecord.errors import InputChanged, StorageError, UsageError
 from beam_tfrecord.storage.objects import BufferSink, ReadableStore, retried
 from beam_tfrecord.storage.paths import Entry, plain_path, public_path
@@ -30,6 +27,8 @@ SILENCE_SECONDS = 60.0
 _PIECE_BYTES = 2**20
 _CONNECTIONS = 32
 _TEMPORARY = frozenset((408, 425, 429, 500, 502, 503, 504))
+# Beam has these filesystems, but does not install the packages that they need.
+_EXTRAS = {"azfs": "azure", "hdfs": "hadoop"}
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
@@ -46,7 +45,13 @@ class RequestFailed(Exception):
 
 
 class WebServers(ReadableStore):
-    """All web servers, for reading."""
+    """All web servers, whose files requests reads by ranges of bytes.
+
+    A URL names one file, since servers do not list their files. The version of a file is its ETag;
+    if that is weak or missing, ETag, time of modification and size together. Every answer states
+    them, so no bytes of another version are read. Secrets come from ``~/.netrc`` or are the query
+    of a signed URL, so no message has the query: errors of the client do, and are not passed on.
+    """
 
     def client_errors(self) -> tuple[type[Exception], ...]:
         """Return the exception of failed requests."""
@@ -161,11 +166,14 @@ def _check(path: str, answer: Any, span: tuple[int, int] | None) -> None:
     if status == 416 and answer.headers.get("Content-Range") == "bytes */0":
         return  # The file has no bytes.
     if status not in (200, 206):
+        import urllib3
+
+        after = answer.headers.get("Retry-After")
         raise RequestFailed(
             f"HTTP {status}",
             status,
             is_temporary=status in _TEMPORARY,
-            wait_s=_wait_s(answer.headers.get("Retry-After", "")),
+            wait_s=urllib3.Retry().parse_retry_after(after) if after else 0.0,
         )
     encoding = answer.headers.get("Content-Encoding", "identity").lower()
     # Some servers call .gz files encoded, which are sent as they are.
@@ -203,17 +211,6 @@ def _version(path: str, answer: Any, nbytes: int) -> str:
     return " ".join([*filter(None, stated), str(nbytes)])
 
 
-def _wait_s(retry_after: str) -> float:
-    """Return the seconds of a header, which is a number or a date."""
-    if retry_after.isdecimal():
-        return float(retry_after)
-    try:
-        until = email.utils.parsedate_to_datetime(retry_after)
-    except ValueError:
-        return 0.0
-    return max(0.0, (until - datetime.datetime.now(until.tzinfo)).total_seconds())
-
-
 def _unfit(path: str, why: str) -> UsageError:
     return UsageError(
         f"cannot read {public_path(path)!r}: its server {why}: download the file first, and give "
@@ -245,3 +242,87 @@ def _failure(error: Exception, path: str) -> RequestFailed:
         text.splitlines()[0].rstrip(".:, ")[:200],
         is_temporary=not (isinstance(cause, lasting) or is_unknown),
     )
+
+
+class BeamFilesystem:
+    """A read-only filesystem for all URLs that Beam's `FileSystems` can open."""
+
+    def status(self, path: str) -> Entry | None:
+        """Return size and version of a file, or None if there is no such file."""
+        # Beam matches patterns, so it may find other names.
+        return next((entry for entry in _matching(path) if entry.path == path), None)
+
+    def is_directory(self, path: str) -> bool:
+        """Return whether a file lies below that name."""
+        return next(self.files(path), None) is not None
+
+    def names(self, directory: str) -> list[str]:
+        """Return the sorted names in a directory."""
+        below = (entry.path[len(directory) + 1 :] for entry in self.files(directory))
+        return sorted({name.partition("/")[0] for name in below})
+
+    def files(self, directory: str) -> Iterator[Entry]:
+        """Yield all files below a directory."""
+        return iter(_matching(f"{directory}/**"))
+
+    def read_into(self, path: str, start: int, out: memoryview, version: str) -> None:
+        """Fill `out` with the bytes of a file from `start`."""
+        with self.open(path) as file:
+            file.seek(start)
+            filled = 0
+            while filled < len(out):
+                piece = file.read(len(out) - filled)
+                if not piece:
+                    raise EOFError(f"{path!r} ends {len(out) - filled} bytes early")
+                out[filled : filled + len(piece)] = piece
+                filled += len(piece)
+
+    def open(self, path: str, buffer_bytes: int | None = None, version: str = "") -> BinaryIO:
+        """Open a file for reading, with Beam's own buffer."""
+        beam = _beam(path)
+        with _described(path):
+            # Beam must not decompress the file: the caller does.
+            plain = beam.filesystem.CompressionTypes.UNCOMPRESSED
+            return cast(BinaryIO, beam.filesystems.FileSystems.open(path, compression_type=plain))
+
+
+def _matching(pattern: str) -> list[Entry]:
+    """Return the files that match a pattern, in order."""
+    beam = _beam(pattern)
+    with _described(pattern):
+        (matched,) = beam.filesystems.FileSystems.match([pattern])
+    found = [
+        Entry(one.path, one.size_in_bytes, str(one.last_updated_in_seconds or ""))
+        for one in matched.metadata_list
+    ]
+    return sorted(found, key=lambda entry: entry.path)
+
+
+def _beam(path: str) -> Any:
+    """Return Beam's modules for files."""
+    scheme = path.partition("://")[0]
+    if scheme in _EXTRAS:
+        require(_EXTRAS[scheme], f"{scheme}://")
+    import apache_beam.io.filesystem
+    import apache_beam.io.filesystems
+
+    try:
+        apache_beam.io.filesystems.FileSystems.get_filesystem(path)
+    except (ValueError, ImportError) as error:
+        raise UsageError(
+            f"cannot read {path!r}: {scheme}:// is not supported: download the input first, and "
+            "give its path"
+        ) from error
+    return apache_beam.io
+
+
+@contextlib.contextmanager
+def _described(path: str) -> Iterator[None]:
+    """Raise Beam's errors as errors of this package, in one line with the URL."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise StorageError(f"cannot read {path!r} ({first}): try again later") from error
