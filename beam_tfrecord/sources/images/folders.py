@@ -26,7 +26,7 @@ from beam_tfrecord import storage
 from beam_tfrecord.base.text import counted
 from beam_tfrecord.errors import DataError, InputChanged, UsageError
 from beam_tfrecord.features.feature import LABELS_FILE
-from beam_tfrecord.images.formats import SUFFIXES
+from beam_tfrecord.images.headers import SUFFIXES
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, Origin
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, version_and_state
 from beam_tfrecord.sources.files import (

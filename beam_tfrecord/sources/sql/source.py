@@ -32,13 +32,19 @@ from beam_tfrecord import native
 from beam_tfrecord.base.text import counted, listed, not_found
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError, did_you_mean
 from beam_tfrecord.features.arrow_types import type_of_column
-from beam_tfrecord.features.converting import can_cast
+from beam_tfrecord.features.common_types import can_cast
 from beam_tfrecord.options.jobs import flag_of
 from beam_tfrecord.options.sources import DatabaseOptions
-from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, MAX_VALUE_CHARS, Batch, Origin, Reject
+from beam_tfrecord.rows.batch import (
+    DEFAULT_BATCH_ROWS,
+    MAX_VALUE_CHARS,
+    Batch,
+    Origin,
+    Reject,
+    without_rows,
+)
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, wanted_columns
 from beam_tfrecord.sources.files import FileSource, as_paths
-from beam_tfrecord.sources.rejects import without_rows
 from beam_tfrecord.sources.sql.database import (
     Connection,
     ConnectionLost,
