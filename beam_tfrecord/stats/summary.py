@@ -17,7 +17,7 @@ from beam_tfrecord.features.arrow_arrays import bare_array
 from beam_tfrecord.features.arrow_types import is_binary, is_list, is_temporal, is_text
 from beam_tfrecord.features.tensors import TensorType, column_arrays
 from beam_tfrecord.images import Fault
-from beam_tfrecord.images.formats import describe
+from beam_tfrecord.images.headers import describe
 from beam_tfrecord.stats.distinct import KEPT, Distinct
 from beam_tfrecord.stats.numbers import Numbers
 
