@@ -1,6 +1,7 @@
 """The public names, and the modules that define them, for type checkers and `__init__.py`."""
 
 from beam_tfrecord._version import __version__ as __version__
+from beam_tfrecord.cards.card import card as card
 from beam_tfrecord.check.diff import diff as diff
 from beam_tfrecord.check.repair import repair as repair
 from beam_tfrecord.check.verify import verify as verify

@@ -126,13 +126,13 @@ def render_show(shown: Mapping[str, Any]) -> str:
         size = f"{'?' if stored is None else format_size(stored)} compressed from {size}"
     elif stored is None:
         size = f"about {size} as TFRecord files"
-    kinds = [_order(shown), shown["compression"].lower()]
+    kinds = [order_text(shown), shown["compression"].lower()]
     lines = [
         f"{shown['path']}: {counted(shown['examples'], 'example')}, {size} "
         f"({', '.join(filter(None, kinds))})"
     ]
     if shown["source"] is not None:
-        lines.append(f"from {_source(shown['source'])}")
+        lines.append(f"from {source_text(shown['source'])}")
     settings = shown["settings"]
     if chosen := [
         f"{flag} {shlex.quote(cell(settings[flag]))}" for flag in _CHOOSING if flag in settings
@@ -178,8 +178,8 @@ def render_features(features: Sequence[Mapping[str, Any]]) -> str:
             cell(of["name"]),
             type_text(type_from_json(of["type"])),
             _share(of.get("null_share")),
-            _cell(of.get("min")),
-            _cell(of.get("max")),
+            short_text(of.get("min")),
+            short_text(of.get("max")),
             _notes(of),
         )
         for of in features
@@ -192,7 +192,7 @@ def render_features(features: Sequence[Mapping[str, Any]]) -> str:
     return text_table(table[0], table[1:], right=right)
 
 
-def _source(source: Mapping[str, Any]) -> str:
+def source_text(source: Mapping[str, Any]) -> str:
     """Return the kind of the input, the version of a table, and its only file or their number."""
     files = source.get("files", [])
     # A pack of many small files is one entry. Anyone may have written the manifest.
@@ -207,7 +207,8 @@ def _source(source: Mapping[str, Any]) -> str:
     return f"{source.get('kind')}: {', '.join(parts)}" if parts else str(source.get("kind"))
 
 
-def _order(shown: Mapping[str, Any]) -> str:
+def order_text(shown: Mapping[str, Any]) -> str:
+    """Return the order of the rows, and its seed."""
     return f"shuffled, seed {shown['seed']}" if shown["order"] == "shuffled" else "in input order"
 
 
@@ -226,9 +227,9 @@ def _notes(feature: Mapping[str, Any]) -> str:
     if feature.get("store"):
         notes.append(f"stored as {feature['store']}")
     if "default" in feature:
-        notes.append(f"default {_cell(feature['default'])}")
+        notes.append(f"default {short_text(feature['default'])}")
     if "fill" in feature:
-        notes.append(f"nulls in lists are {_cell(feature['fill'])}")
+        notes.append(f"nulls in lists are {short_text(feature['fill'])}")
     if feature.get("nan"):
         notes.append(f"{feature['nan']:,} NaN")
     if feature.get("null_structs"):
@@ -240,7 +241,7 @@ def _notes(feature: Mapping[str, Any]) -> str:
     return ", ".join(notes)
 
 
-def _cell(value: Any) -> str:
+def short_text(value: Any) -> str:
     """Return a value as text of at most 30 characters, on one line; empty for None."""
     text = "" if value is None else printable(" ".join(_text(value).split()))
     return text if len(text) <= _CELL_CHARACTERS else text[: _CELL_CHARACTERS - 1] + "…"
@@ -295,7 +296,7 @@ def render_rows(rows: Sequence[Mapping[str, Any]], *, max_width: int | None = No
         return f"{counted(len(rows), 'row')} without columns\n"
     if set(header) >= set(SCHEMA_WITHOUT_ADDRESS.names):
         return "".join(f"{row['message']}\n" for row in rows)
-    cells = [tuple(_cell(row[name]) for name in header) for row in rows]
+    cells = [tuple(short_text(row[name]) for name in header) for row in rows]
     numbers = [
         column
         for column, name in enumerate(header)

@@ -1,4 +1,4 @@
-"""Defines the commands on datasets: show, head, verify, diff, repair, index; none imports Beam."""
+"""Defines the commands on datasets, such as show, verify and card; none imports Beam."""
 
 from __future__ import annotations
 
@@ -257,6 +257,25 @@ def index(paths: tuple[str, ...], dali: str | None, as_json: bool) -> None:
     print_message(f"indexed {counted(len(done), 'file')}, {records}")
 
 
+@click.command(cls=GroupedCommand, short_help="Write a page that shows what is in it.")
+@click.argument("dataset", type=INPUT_PATH)
+@option("--output", metavar="FILE", type=INPUT_PATH, help="Write the page to FILE.")
+@option("--title", metavar="TEXT", help="Title of the page; kept in the dataset.")
+@option("--description", metavar="TEXT", help="What the dataset holds; kept in the dataset.")
+@option("--license", metavar="NAME", help="License of the data; kept in the dataset.")
+@option("--against", metavar="OTHER", type=INPUT_PATH, help="Show what changed since OTHER.")
+@log_options
+def card(dataset: str, output: str | None, **options: str | None) -> None:
+    """Write the card of DATASET, card.html beside its manifest; reads all rows.
+
+    It shows statistics, charts, pictures and sample rows of each feature, rejects, and how the
+    dataset was made: one page without scripts. With --against it is drift.html.
+    """
+    from beam_tfrecord.cards.card import card as write_card
+
+    print_message(f"wrote {write_card(dataset, output, **options)}")
+
+
 def _print_report(report: Any, lines: Iterable[object], *, as_json: bool) -> None:
     """Print a report as its JSON, or line by line."""
     if as_json:
@@ -277,4 +296,4 @@ def _json(value: Any) -> str:
     return json.dumps(json_value(value), indent=2, ensure_ascii=False)
 
 
-DATASET_COMMANDS = (show, head, verify, diff, repair, index)
+DATASET_COMMANDS = (show, head, verify, diff, repair, index, card)

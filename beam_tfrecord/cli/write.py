@@ -34,7 +34,7 @@ from beam_tfrecord.cli.base import (
 )
 from beam_tfrecord.cli.help import GroupedCommand, option
 from beam_tfrecord.cli.log import LOGGER, is_quiet, log_options
-from beam_tfrecord.options import RUNNER
+from beam_tfrecord.options import OUTPUT, RUNNER
 from beam_tfrecord.options.jobs import (
     EXTRACT_OPTIONS,
     EXTRACT_RUNNER_OPTIONS,
@@ -64,6 +64,13 @@ _DRY_RUN = ("input", "order", "splits", "output", "runner", "settings", "job", "
 @click.argument("paths", nargs=-1, required=True, metavar="INPUT... OUTPUT", type=INPUT_PATH)
 @with_options((*WRITE_OPTIONS, *SOURCE_OPTIONS, *RUNNER_OPTIONS))
 @package_options
+@option(
+    "--card",
+    is_flag=True,
+    group=OUTPUT,
+    common=False,
+    help="Also write card.html, which shows what the dataset holds.",
+)
 @option("--dry-run", is_flag=True, group=RUNNER, help="Only say what would be done, and how.")
 @option(
     "--detach",
@@ -75,7 +82,13 @@ _DRY_RUN = ("input", "order", "splits", "output", "runner", "settings", "job", "
 @log_options
 @click.pass_context
 def write(
-    ctx: click.Context, /, paths: tuple[str, ...], dry_run: bool, detach: bool, **flags: Any
+    ctx: click.Context,
+    /,
+    paths: tuple[str, ...],
+    card: bool,
+    dry_run: bool,
+    detach: bool,
+    **flags: Any,
 ) -> None:
     """Write INPUT as a dataset into the directory OUTPUT.
 
@@ -86,6 +99,8 @@ def write(
     """
     inputs, output = split_output(paths)
     arguments = job_arguments(flags, inputs=inputs) | _beam_arguments(ctx, flags)
+    if card and (detach or flags["template_location"]):
+        raise click.UsageError("--card needs the end of the job: run beam-tfrecord card later")
     if dry_run:
         _dry_run(inputs, output, **arguments)
         return
@@ -97,12 +112,16 @@ def write(
     manifest, is_new, seconds = _run(api.write, inputs, output, arguments)
     if not is_new:
         print_message(f"{output} already holds this dataset: nothing to do")
+        if card:
+            _write_card(output)
         return
     if LOGGER.isEnabledFor(logging.DEBUG):
         from beam_tfrecord.check import show
 
         LOGGER.debug("%s", show.render_show(show.show(output)).rstrip("\n"))
     print_message(summary(manifest, output, seconds=seconds))
+    if card:
+        _write_card(output)
 
 
 @click.command(cls=BeamCommand, short_help='Say what "write" would do.')
@@ -355,6 +374,12 @@ def _size(manifest: Manifest, output: str) -> str:
     directory = absolute_path(output)
     stored = sum(file_size(os.path.join(directory, shard.path)) for shard in manifest.shards)
     return f"{format_size(stored)} compressed from {format_size(manifest.bytes)}"
+
+
+def _write_card(output: str) -> None:
+    from beam_tfrecord.cards.card import card
+
+    print_message(f"wrote {card(output)}")
 
 
 def _stage_values(manifest: StageManifest, *, is_new: bool, seconds: float) -> dict[str, Any]:

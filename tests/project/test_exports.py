@@ -13,7 +13,7 @@ MapBatches MapRows Preprocess ReadAllFromArrow ReadAllFromAvro ReadAllFromCsv Re
 ReadAllFromOrc ReadAllFromParquet ReadAllFromTFRecord ReadAllFromWebDataset ReadFromArrow
 ReadFromAvro ReadFromCoco ReadFromCsv ReadFromDelta ReadFromExcel ReadFromIceberg ReadFromImages
 ReadFromJson ReadFromNumpy ReadFromOrc ReadFromParquet ReadFromSql ReadFromTFRecord
-ReadFromWebDataset Schema ToExample ToRows WriteToTFRecord __version__ diff extract index load
+ReadFromWebDataset Schema ToExample ToRows WriteToTFRecord __version__ card diff extract index load
 pipeline plan repair schema verify write
 """.split()  # noqa: SIM905
 

@@ -1,0 +1,1 @@
+"""Describes a dataset to people, as one HTML page."""

@@ -1,0 +1,286 @@
+"""Writes the card of a dataset: one HTML page that shows what is in it, without any script."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import itertools
+import json
+import os
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import jinja2
+import pyarrow as pa
+from markupsafe import Markup
+
+from beam_tfrecord import native
+from beam_tfrecord.base.arguments import has_type
+from beam_tfrecord.base.text import cell, format_size
+from beam_tfrecord.cards.features import (
+    BY_SPLIT,
+    Note,
+    differences,
+    feature_views,
+    notes_on,
+    totals_of,
+)
+from beam_tfrecord.cards.pictures import pictures
+from beam_tfrecord.check.show import order_text, short_text, show, source_text
+from beam_tfrecord.check.verify_examples import DuplicateFinder
+from beam_tfrecord.dataset.load import Dataset, load
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.format.job_file import JOB_NAME, read_job
+from beam_tfrecord.format.manifest import beside_manifest, manifest_path
+from beam_tfrecord.format.rejects import REJECTS_FILE, load_rejects
+from beam_tfrecord.format.tally import duplicate_lines
+from beam_tfrecord.frameworks.reading_programs import reading_code
+from beam_tfrecord.stats.charts import MOST_PARTS, percent
+from beam_tfrecord.stats.statistics import Statistics
+from beam_tfrecord.storage import absolute_path, exists, is_directory, put, read_small
+
+CARD_FILE = "card.html"
+ABOUT_FILE = "about.json"
+_DRIFT_FILE = "drift.html"
+_ABOUT = ("title", "description", "license")
+_SAMPLE_ROWS, _SAMPLE_COLUMNS = 20, 50
+# These do not change the rows, so that equal rows have an equal card.
+_LAYOUT_FLAGS = ("--shards", "--shard-size", "--compression")
+
+
+def card(
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    title: str | None = None,
+    description: str | None = None,
+    license: str | None = None,
+    against: str | os.PathLike[str] | None = None,
+) -> str:
+    """Write the card of a dataset: an HTML page with statistics, charts, samples and pictures.
+
+    The page is one file without scripts, and the same for the same rows. All rows are read. The
+    title, description and license are kept in ``about.json`` of the dataset, for later cards.
+
+    Args:
+        path: Path of a dataset, or of TFRecord or Parquet files.
+        output: Path of the page; None means ``card.html`` (with `against`, ``drift.html``) in the
+            directory of the dataset.
+        title: Title of the page; None means the one in ``about.json``, or the name of the
+            directory.
+        description: What the dataset holds, in a few sentences.
+        license: Name of its license.
+        against: Another dataset, such as last month's: the page shows what changed since.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        UsageError: There is no dataset.
+        DataError: A file is damaged.
+    """
+    dataset = load(path)
+    about = _about(_beside(path, dataset, ABOUT_FILE), title, description, license)
+    name = os.path.basename(dataset.directory.rstrip("/")) or "Dataset"
+    page = _page(path, dataset) if against is None else _drift_page(dataset, load(against))
+    page |= {"about": {**dict.fromkeys(_ABOUT, ""), "title": name, **about}}
+    default = CARD_FILE if against is None else _DRIFT_FILE
+    target = _beside(path, dataset, default) if output is None else absolute_path(output)
+    put(target, _render(page).encode())
+    return target
+
+
+def _beside(path: str | os.PathLike[str], dataset: Dataset, name: str) -> str:
+    """Return the path of another file of a dataset, also of files without a manifest."""
+    if exists(manifest_path(path)):
+        return absolute_path(beside_manifest(path, name))
+    directory = dataset.directory
+    return os.path.join(directory if is_directory(directory) else os.path.dirname(directory), name)
+
+
+def _about(
+    file: str, title: str | None, description: str | None, license: str | None
+) -> dict[str, str]:
+    """Return the title, description and license of a dataset, and keep those that are given."""
+    try:
+        kept = json.loads(read_small(file)) if exists(file) else {}
+    except ValueError as error:
+        raise DataError(f"{file} is not JSON: {error}") from error
+    if not has_type(kept, dict[str, str]):
+        raise DataError(f"{file} is not a JSON object of texts: correct or remove it")
+    given = zip(_ABOUT, (title, description, license), strict=True)
+    about = {**kept, **{key: text for key, text in given if text is not None}}
+    if about != kept:
+        put(file, (json.dumps(about, indent=1, ensure_ascii=False) + "\n").encode())
+    return about
+
+
+def _page(path: str | os.PathLike[str], dataset: Dataset) -> dict[str, Any]:
+    """Return what the template needs for the card of one dataset."""
+    shown, job = show(path), read_job(_beside(path, dataset, JOB_NAME))
+    stats = dataset.stats()
+    views = feature_views(stats, dataset.schema)
+    rejected = shown["rejected_rows"]
+    return {
+        **_EMPTY,
+        "facts": {
+            "Examples": f"{len(dataset):,}",
+            "Features": f"{len(dataset.schema.features):,}",
+            "Splits": f"{len(dataset.split_names):,}",
+            "Size": format_size(dataset.manifest.bytes),
+            "Rejected": f"{rejected:,}",
+        },
+        "splits": [
+            (cell(name), of["examples"], of["bytes"]) for name, of in shown["splits"].items()
+        ],
+        "shared": _shared_examples(dataset),
+        "notes": [*notes_on(stats, dataset.schema, views), *_remarks(job)],
+        "pictures": pictures(dataset, totals_of(stats)),
+        "features": views,
+        "columns": dataset.schema.features[:_SAMPLE_COLUMNS],
+        "more_columns": max(len(dataset.schema.features) - _SAMPLE_COLUMNS, 0),
+        "rows": _sample_rows(dataset),
+        "rejects": _rejects(path) if rejected else {},
+        "made": _made(shown, job),
+        "programs": _programs(path, dataset),
+    }
+
+
+_EMPTY: Mapping[str, Any] = {
+    "is_drift": False,
+    "shared": "",
+    "more_columns": 0,
+    **dict.fromkeys(("pictures", "columns", "rows", "rejects", "made", "programs"), ()),
+}
+
+
+def _drift_page(new: Dataset, old: Dataset) -> dict[str, Any]:
+    """Return what the template needs to show what changed from one dataset to another."""
+    types = [{feature.name: feature.type for feature in of.schema.features} for of in (old, new)]
+    names = [name for name in types[1] if types[0].get(name) == types[1][name]]
+    changed = [name for name in {**types[1], **types[0]} if name not in names]
+    sides = {"before": old, "now": new}
+    stats = Statistics(
+        {
+            side: dataclasses.replace(of, schema=of.schema.select(names)).stats().total
+            for side, of in sides.items()
+        }
+    )
+    views = feature_views(stats, new.schema)
+    notes = [
+        Note("schema", f"{cell(name)}: {types[0].get(name, 'new')} → {types[1].get(name, 'gone')}")
+        for name in changed
+    ]
+    same = Note("same", "No distribution changed by more than chance.")
+    differing = differences(views)
+    return {
+        **_EMPTY,
+        "is_drift": True,
+        "facts": {
+            "Examples before": f"{len(old):,}",
+            "Examples now": f"{len(new):,}",
+            "Features compared": f"{len(names):,}",
+        },
+        "splits": [(side, len(of), of.manifest.bytes) for side, of in sides.items()],
+        "notes": [*notes, differing if differing.features else same],
+        "features": sorted(views, key=lambda view: -view["distance"]),
+    }
+
+
+def _shared_examples(dataset: Dataset) -> str:
+    """Return how many examples are in several splits, as text; empty if it cannot be said."""
+    finder = DuplicateFinder(dataset.manifest)
+    if not finder.largest:
+        return ""
+    for name in sorted(dataset.split_names, key=lambda name: name == finder.largest):
+        for shard in dataset.manifest.splits[name].shards:
+            for _, block in dataset.files.blocks([shard]):
+                finder.add(shard.path, native.hash_records(block.data, block.starts, 0))
+            finder.end_shard(shard.path)
+    shared = finder.shared()
+    return f"{finder.note(shared)}." if len(shared) else "No two splits share an equal example."
+
+
+def _remarks(job: Mapping[str, Any]) -> list[Note]:
+    """Return what the job told its user about the input."""
+    copies = job.get("copies")
+    told = [*job.get("remarks", []), *(duplicate_lines(copies) if copies else [])]
+    return [Note("remark", line) for line in told if isinstance(line, str)]
+
+
+def _sample_rows(dataset: Dataset) -> list[tuple[int, list[Any]]]:
+    """Return the first rows of each split, each with the number of the split."""
+    schema = dataset.schema.select(dataset.schema.names[:_SAMPLE_COLUMNS])
+    names = dataset.split_names[:_SAMPLE_ROWS]
+    parts = [dataclasses.replace(dataset, split_names=(name,), schema=schema) for name in names]
+    return [
+        (number, list(row.values()))
+        for number, part in enumerate(parts)
+        for row in itertools.islice(part.rows(), _SAMPLE_ROWS // len(parts))
+    ]
+
+
+def _rejects(path: str | os.PathLike[str]) -> dict[str, list[dict[str, Any]]]:
+    """Return the rejects by column and reason, those of the most frequent reason first."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in load_rejects(beside_manifest(path, REJECTS_FILE)).to_pylist():
+        reason = ": ".join(cell(row[key]) for key in ("column", "code") if row[key])
+        groups.setdefault(reason, []).append(row)
+    return dict(sorted(groups.items(), key=lambda group: -len(group[1])))
+
+
+def _made(shown: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, str]:
+    """Return how a dataset was made: from which input, by which command and version."""
+    settings = {
+        flag: value for flag, value in shown["settings"].items() if flag not in _LAYOUT_FLAGS
+    }
+    words = [f"{flag} {shlex.quote(value)}" for flag, value in settings.items()]
+    made = {
+        "Input": "" if shown["source"] is None else source_text(shown["source"]),
+        "Command": " ".join(["beam-tfrecord write INPUT OUTPUT", *words]) if job else "",
+        "Order": order_text(shown),
+        "Rows read": f"{job['rows_read']:,}" if has_type(job.get("rows_read"), int) else "",
+        "Version": f"beam_tfrecord {job['beam_tfrecord']}" if "beam_tfrecord" in job else "",
+        "Content": shown["content"],
+    }
+    return {key: text for key, text in made.items() if text}
+
+
+def _programs(path: str | os.PathLike[str], dataset: Dataset) -> dict[str, str]:
+    """Return programs that read the dataset, by framework; they run in the folder of the card."""
+    filled = [name for name, split in dataset.manifest.splits.items() if split.examples]
+    if not filled or not exists(manifest_path(path)):
+        return {}
+    manifest = os.path.basename(manifest_path(path))
+    opened = (
+        f"import beam_tfrecord\n\ndataset = beam_tfrecord.load({manifest!r}, split={filled[0]!r})\n"
+    )
+    return {
+        "Keras": f"{opened}batches = dataset.keras(label=…)\nmodel.fit(batches)",
+        "PyTorch": f"{opened}for batch in dataset.torch(batch_size=256, shuffle=True):\n    …",
+        "TensorFlow alone": reading_code(dataset.manifest, "tf", manifest).rstrip(),
+    }
+
+
+def _render(page: Mapping[str, Any]) -> str:
+    """Return the HTML of a page; all texts are escaped, and its policy allows no script."""
+    folder = os.path.dirname(__file__)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    with open(os.path.join(folder, "page.css"), encoding="utf-8") as file:
+        css = "".join(line.strip() for line in file)
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'"
+    environment.filters |= {"short": short_text, "size": format_size, "percent": percent}
+    environment.tests["primitive"] = pa.types.is_primitive
+    template = environment.get_template("page.html")
+    return template.render(
+        page, css=Markup(css), policy=policy, most_parts=MOST_PARTS, by_split=BY_SPLIT
+    )

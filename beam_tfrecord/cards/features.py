@@ -1,0 +1,243 @@
+"""Describes features for the page: chart, numbers, and what is worth knowing about their values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from beam_tfrecord.base.text import cell
+from beam_tfrecord.cards.pictures import label_name, label_text
+from beam_tfrecord.check.show import short_text
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.stats.charts import bars, histogram, percent, quartile_strip
+from beam_tfrecord.stats.statistics import Statistics, number_text
+
+_BARS, _LABEL_BARS = 8, 30
+_TEXT_BARS = 50  # texts of more different values are shown by their lengths
+_NOTABLE_DISTANCE = 0.1
+_MOST_TABLES = 30  # of more features only those that differ have a table by split
+BY_SPLIT = ("Missing", "Mean", "Std", "Min", "Median", "Max")
+
+_Json = Mapping[str, Any]
+
+
+class Note(NamedTuple):
+    """One line on what is worth knowing; it links to features, each with a detail."""
+
+    kind: str
+    text: str
+    features: Sequence[tuple[_Json, str]] = ()
+
+
+def totals_of(stats: Statistics) -> dict[str, Any]:
+    """Return the JSON of each feature in all splits together."""
+    return dict(Statistics({"": stats.total}).to_json()["splits"][""]["features"])
+
+
+def feature_views(stats: Statistics, schema: Schema) -> list[dict[str, Any]]:
+    """Return what the page shows of each feature.
+
+    `distance` is that of the split which differs most from the first; 0 if it may be chance.
+    """
+    splits = stats.to_json()["splits"]
+    totals, label, views = totals_of(stats), label_name(schema), []
+    for number, (name, found) in enumerate(totals.items()):
+        parts = {split: of["features"][name] for split, of in splits.items()}
+        first, *others = map(_distribution, parts.values())
+        distance = max((_distance(first, other) for other in others), default=0.0)
+        most = _LABEL_BARS if name == label else _BARS
+        chart, ends = _chart(found, list(parts.values()), schema[name].labels, most)
+        has_table = others and (distance if len(totals) > _MOST_TABLES else "mean" in found)
+        view = {
+            "id": f"f{number}",
+            "name": cell(name),
+            "type": found["type"],
+            "missing": percent(found["nulls"] / max(stats.total.rows, 1)),
+            "chart": chart,
+            "ends": ends,
+            "examples": [value for value, _ in found.get("top", [])[:3]]
+            if "length" in str(ends)
+            else [],
+            "numbers": _numbers(found),
+            "by_split": [(cell(split), _by_split(part)) for split, part in parts.items()],
+            "has_table": has_table,
+            "distance": distance,
+        }
+        views.append(view)
+    return views
+
+
+def _chart(
+    found: _Json, parts: Sequence[_Json], classes: Sequence[str], most: int
+) -> tuple[Markup, Sequence[str]]:
+    """Return the chart of a feature, and the texts for the two ends of its axis, if it has one."""
+    if "image" in found:
+        return _bars([part.get("image", {"format": {}})["format"] for part in parts], most), ()
+    if "top" in found:
+        is_few = found["distinct"] <= (_TEXT_BARS if "length" in found else most)
+        # Names and keys, which occur once, have no bars.
+        if is_few and sum(count for _, count in found["top"]) >= 2 * found["distinct"]:
+            is_number = "length" not in found and not classes
+            counts = [_counts(part, classes) for part in parts]
+            return _bars(counts, most, is_ordered=is_number), ()
+    if "length" in found:
+        return _histogram(found["length"], [part["length"] for part in parts], "length ")
+    return _histogram(found, parts, "")
+
+
+def _histogram(found: _Json, parts: Sequence[_Json], what: str) -> tuple[Markup, Sequence[str]]:
+    if "min" not in found:
+        return Markup("<p>no values"), ()
+    if "histogram" not in found:
+        return Markup("<p>always {}{}").format(what, _shown(found["min"])), (what.strip(), "")
+    edges = found["histogram"]["edges"]
+    empty = {"counts": [0] * (len(edges) - 1)}
+    counts = [part.get("histogram", empty)["counts"] for part in parts]
+    drawn = histogram(counts, f"{what}from {edges[0]} to {edges[-1]}")
+    values = [found["min"], *found["quartiles"], found["max"]]
+    if isinstance(found["mean"], int | float):
+        drawn += quartile_strip(edges[0], edges[-1], values)
+    low = "≤ " if found["min"] < edges[0] else ""
+    high = "≥ " if found["max"] > edges[-1] else ""
+    return Markup(drawn), (f"{what}{low}{_shown(edges[0])}", f"{high}{_shown(edges[-1])}")
+
+
+def _counts(part: _Json, classes: Sequence[str]) -> dict[str, int]:
+    """Return the counts of the values of a split, by their text."""
+    counts: dict[str, int] = {}
+    for value, count in part.get("top", []):
+        text = label_text(value, classes) if classes else short_text(value)
+        counts[text] = counts.get(text, 0) + count
+    return counts
+
+
+def _bars(parts: Sequence[Mapping[str, int]], most: int, *, is_ordered: bool = False) -> Markup:
+    """Return the bars of the most frequent texts of all parts, and one for the others."""
+    totals = {text: sum(part.get(text, 0) for part in parts) for part in parts for text in part}
+    names = sorted(totals, key=lambda text: (-totals[text], text))
+    if is_ordered and len(names) <= most:
+        names = sorted(names, key=lambda text: (len(text), text))
+    groups = {text: [text] for text in (names if len(names) <= most else names[: most - 1])}
+    if others := names[len(groups) :]:
+        groups[f"{len(others):,} others"] = others
+    sums = [sum(part.values()) or 1 for part in parts]
+    rows = [
+        (
+            title,
+            [
+                sum(part.get(text, 0) for text in texts) / whole
+                for part, whole in zip(parts, sums, strict=True)
+            ],
+        )
+        for title, texts in groups.items()
+    ]
+    return Markup(bars(rows))
+
+
+def _shown(value: Any) -> str:
+    """Return a number with commas from 10,000 on, so that years have none; times to seconds."""
+    if type(value) is int and 10_000 <= abs(value) < 10**9:
+        return f"{value:,}"
+    text = number_text(value)
+    return text.split(".")[0] if isinstance(value, str) else text
+
+
+def _numbers(found: _Json) -> list[tuple[str, str]]:
+    """Return the numbers of a feature with their titles, as two columns read row by row."""
+    low, middle, high = found.get("quartiles", [None] * 3)
+    about = "" if found.get("distinct_is_exact", True) else "≈ "
+    is_time = isinstance(found.get("mean"), str)
+    numbers = {
+        "Mean": found.get("mean"),
+        "Min": found.get("min"),
+        "Std": None if is_time else found.get("std"),
+        "25 %": low,
+        "Distinct": f"{about}{_shown(found['distinct'])}" if "distinct" in found else None,
+        "Median": middle,
+        "Zeros": None if is_time else found.get("zeros"),
+        "75 %": high,
+        "Missing": found["nulls"],
+        "Max": found.get("max"),
+        "Length": _range(found.get("length")),
+        "Items": _range(found.get("list_length")),
+        "Width": _range(found.get("image", {}).get("width")),
+        "Height": _range(found.get("image", {}).get("height")),
+    }
+    return [(title, _shown(value)) for title, value in numbers.items() if value is not None]
+
+
+def _range(found: _Json | None) -> str | None:
+    if not found or "min" not in found:
+        return None
+    low, high = _shown(found["min"]), _shown(found["max"])
+    return low if low == high else f"{low} to {high}"
+
+
+def _by_split(part: _Json) -> list[str]:
+    numbers = dict(_numbers(part))
+    return [numbers.get(title, "") for title in BY_SPLIT]
+
+
+def _distribution(part: _Json) -> dict[Any, int]:
+    """Return counts of the values of a feature: of texts, of bins, or of bins of lengths."""
+    if "length" in part and "top" in part:
+        counts = {str(value): count for value, count in part["top"]}
+    else:
+        bins = part.get("length", part).get("histogram", {"counts": []})["counts"]
+        counts = {number: count for number, count in enumerate(bins) if count}
+    return counts | ({None: part["nulls"]} if part["nulls"] else {})
+
+
+def _distance(first: Mapping[Any, int], second: Mapping[Any, int]) -> float:
+    """Return the Jensen-Shannon distance of two distributions; 0 if it is small or chance."""
+    n, m = sum(first.values()), sum(second.values())
+    if not n or not m:
+        return 0.0
+    keys = first.keys() | second.keys()
+    pairs = [(first.get(key, 0) / n, second.get(key, 0) / m) for key in keys]
+    terms = [share * math.log2(2 * share / (p + q)) for p, q in pairs for share in (p, q) if share]
+    distance = math.sqrt(max(math.fsum(terms) / 2, 0))
+    freedom = max(len(keys) - 1, 1)
+    chance = (freedom + 3 * math.sqrt(2 * freedom)) * (1 / n + 1 / m) / (8 * math.log(2))
+    return distance if distance > max(_NOTABLE_DISTANCE, math.sqrt(chance)) else 0.0
+
+
+def notes_on(stats: Statistics, schema: Schema, views: Sequence[_Json]) -> Iterator[Note]:
+    """Yield what is worth knowing about the features, a line for each kind."""
+    label, total = label_name(schema), totals_of(stats)
+    found: dict[str, list[tuple[_Json, str]]] = {}
+    for view, (name, of) in zip(views, total.items(), strict=True):
+        seen = schema[name].observed
+        is_constant = of.get("distinct") == 1 and stats.total.rows > 1
+        details = {
+            "label": _balance(of["top"]) if name == label and len(of.get("top", [])) > 1 else "",
+            "missing": view["missing"] if of["nulls"] else "",
+            "NaN": f"{of['nan']:,}" if of.get("nan") else "",
+            "infinite": f"{of['inf']:,}" if of.get("inf") else "",
+            "constant": short_text(of["top"][0][0]) or "empty text" if is_constant else "",
+            "rounded": f"relative error ≤ {seen.max_relative_error:.1e}"
+            if seen is not None and seen.max_relative_error
+            else "",
+        }
+        for kind, detail in details.items():
+            if detail:
+                found.setdefault(kind, []).append((view, detail))
+    differing = differences(views)
+    yield from [differing] if differing.features else []
+    yield from (Note(kind, "", features) for kind, features in found.items())
+
+
+def differences(views: Sequence[_Json]) -> Note:
+    """Return the features whose distribution differs between splits, the most different first."""
+    found = sorted((view for view in views if view["distance"]), key=lambda view: -view["distance"])
+    shown = [(view, f"{view['distance']:.2f}") for view in found]
+    return Note("differs", "Jensen-Shannon distance, beyond chance:", shown)
+
+
+def _balance(top: Sequence[tuple[Any, int]]) -> str:
+    counts = [count for _, count in top]
+    least, most = (percent(count / sum(counts)) for count in (min(counts), max(counts)))
+    return f"{len(counts):,} classes, the rarest {least}, the most frequent {most}"

@@ -1,0 +1,213 @@
+"""`card`: a page that any browser shows safely, and that is the same for the same rows."""
+
+import html.parser
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import DataError
+from tests.helpers.made_datasets import make_dataset
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "</style><script>alert(1)</script>",
+    "</pre></title><svg onload=alert(1)>",
+    "javascript:alert(1)",
+    "{{ 7 * 7 }}{% for x in y %}",
+    "http://example.com/x.png",
+    "url(http://example.com)",
+    "\u202eright to left \u0627\u0644\u0639\u0631\u0628\u064a\u0629",
+    "👩‍👩‍👧 emoji",
+    "\0\x1b[31m control",
+    "x" * 10_000,
+)
+TAGS = """
+a article body code dd details div dl dt footer h1 h2 h3 head header html image li line main meta
+nav p path pre q rect section span style summary svg table tbody td th thead title tr ul
+""".split()  # noqa: SIM905
+
+
+class Page(html.parser.HTMLParser):
+    """Collects the tags, attributes and text of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.text = set(), [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def page_of(path, **options):
+    with open(bt.card(path, **options), encoding="utf-8") as file:
+        text = file.read()
+    page = Page(text)
+    assert not page.tags - {*TAGS}
+    for tag, name, value in page.attributes:
+        assert not name.startswith("on"), (tag, name)
+        assert name != "style", tag
+        if name in ("href", "src"):
+            assert value.startswith("#" if tag == "a" else "data:image/"), value
+    policies = [
+        v for tag, n, v in page.attributes if (tag, n) == ("meta", "content") and "src" in v
+    ]
+    assert len(policies) == 1
+    assert policies[0].startswith("default-src 'none'; img-src data:; style-src 'sha256-")
+    return text, "".join(page.text)
+
+
+def table(rows=200):
+    random = np.random.default_rng(0)
+    return {
+        "x": random.normal(size=rows),
+        "n": random.integers(0, 1000, rows),
+        "word": [f"w{number % 5}" for number in range(rows)],
+    }
+
+
+def test_it_shows_what_the_dataset_holds(tmp_path):
+    bt.write(
+        {**table(), "label": [i % 3 for i in range(200)]}, tmp_path / "d", splits="a=0.7,b=0.3"
+    )
+    _, text = page_of(tmp_path / "d")
+    for part in ("Splits", "Features", "Sample rows", "How it was made", "Median", "w4", "--split"):
+        assert part in text, part
+    assert "No two splits share an equal example." in text
+    assert "3 classes" in text
+    assert bt.verify(tmp_path / "d").ok
+
+
+def test_hostile_names_and_values_run_nothing(tmp_path):
+    columns = {name: list(HOSTILE) for name in (*HOSTILE, "label")}
+    bt.write(columns, tmp_path / "d")
+    text, shown = page_of(
+        tmp_path / "d", title=HOSTILE[0], description=HOSTILE[3], license=HOSTILE[1]
+    )
+    assert HOSTILE[0] in shown
+    assert "{{ 7 * 7 }}" in shown
+    assert len(text) < 150_000
+
+
+def test_equal_rows_have_an_equal_page(tmp_path):
+    for name, shards in (("one", 2), ("two", 5)):
+        bt.write(table(), tmp_path / name, splits="a=0.7,b=0.3", shards=shards)
+    pages = {page_of(tmp_path / name, title="t")[0] for name in ("one", "two", "one")}
+    assert len(pages) == 1
+
+
+def test_fifty_columns_and_three_splits_fit_in_100_kb(tmp_path):
+    random = np.random.default_rng(0)
+    columns = {f"column_{at}": random.normal(at, 1 + at, 1000) for at in range(30)}
+    columns |= {f"number_{at}": random.integers(0, 100 * at + 2, 1000) for at in range(10)}
+    columns |= {f"word_{at}": random.choice(list("abcdefgh"), 1000).tolist() for at in range(10)}
+    bt.write(columns, tmp_path / "d", splits="train=0.8,test=0.1,validation=0.1")
+    text, _ = page_of(tmp_path / "d")
+    assert len(text.encode()) <= 100_000
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_few_rows(tmp_path, rows):
+    table = pa.table({"x": [1.5], "y": ["a"]}).slice(0, rows)
+    make_dataset(tmp_path / "d", table)
+    _, text = page_of(tmp_path / "d")
+    assert ("no values" in text) == (rows == 0)
+
+
+def test_no_split_at_all(tmp_path):
+    (tmp_path / "x.csv").write_text("a,b\n")
+    bt.write(tmp_path / "x.csv", tmp_path / "d", types={"a": "int64", "b": "text"})
+    _, text = page_of(tmp_path / "d")
+    assert "There are no rows." in text
+
+
+def test_only_nulls_and_only_nan(tmp_path):
+    columns = pa.table({
+        "null": pa.array([None] * 9, pa.float32()),
+        "nan": pa.array([float("nan")] * 9, pa.float32()),
+        "inf": pa.array([float("inf")] * 9, pa.float32()),
+        "lists": pa.array([[]] * 9, pa.list_(pa.int64())),
+    })  # fmt: skip
+    make_dataset(tmp_path / "d", columns)
+    _, text = page_of(tmp_path / "d")
+    assert "100 %" in text
+    assert "no values" in text
+
+
+@pytest.mark.slow
+def test_two_thousand_columns(tmp_path):
+    columns = {f"c{at}": [float(at), 1.0, 2.0] for at in range(2000)}
+    make_dataset(tmp_path / "d", pa.table(columns))
+    text, shown = page_of(tmp_path / "d")
+    assert "c1999" in shown
+    assert "1950 more columns" in shown.replace(",", "")
+    assert len(text) < 4_000_000
+
+
+def test_files_of_other_programs(tmp_path):
+    make_dataset(tmp_path / "d", pa.table({"x": [1, 2, 3], "y": ["a", "b", "a"]}))
+    (tmp_path / "others").mkdir()
+    file = next((tmp_path / "d").glob("*.tfrecord"))
+    (tmp_path / "others" / "x.tfrecord").write_bytes(file.read_bytes())
+    _, text = page_of(tmp_path / "others")
+    assert "Features" in text
+    assert bt.card(tmp_path / "others" / "x.tfrecord") == str(tmp_path / "others" / "card.html")
+
+
+def test_words_about_a_dataset_are_kept(tmp_path):
+    bt.write(table(), tmp_path / "d")
+    bt.card(tmp_path / "d", title="Weather", license="CC0-1.0")
+    bt.card(tmp_path / "d", description="Of two years.")
+    kept = json.loads((tmp_path / "d" / "about.json").read_text())
+    assert kept == {"title": "Weather", "license": "CC0-1.0", "description": "Of two years."}
+    bt.write({"x": [1.0, 2.0]}, tmp_path / "d", overwrite=True)
+    _, text = page_of(tmp_path / "d")
+    assert "Weather" in text
+    assert bt.verify(tmp_path / "d").ok
+    (tmp_path / "d" / "about.json").write_text("[]")
+    with pytest.raises(DataError, match=r"about\.json is not a JSON object of texts"):
+        bt.card(tmp_path / "d")
+
+
+def test_rejects_and_rounding(tmp_path):
+    (tmp_path / "x.csv").write_text("a,b\n" + "0.1,2\n" * 9 + "0.1,<b>\n")
+    bt.write(tmp_path / "x.csv", tmp_path / "d", types={"b": "int64"}, max_rejects=1)
+    _, text = page_of(tmp_path / "d")
+    assert "Rejected rows" in text
+    assert "<b>" in text
+    assert "relative error ≤" in text
+
+
+def test_equal_examples_in_several_splits_are_counted(tmp_path):
+    same = pa.table({"x": [1, 2, 3]})
+    make_dataset(tmp_path / "d", same, splits={"a": [0, 1, 2], "b": [1, 2]})
+    _, text = page_of(tmp_path / "d")
+    assert "2 distinct examples are in more than one split" in text
+
+
+def test_what_changed_between_two_datasets(tmp_path):
+    random = np.random.default_rng(1)
+    old = {"same": random.normal(size=2000), "moved": random.normal(size=2000), "gone": [1] * 2000}
+    new = {
+        "same": random.normal(size=2000),
+        "moved": random.normal(1, size=2000),
+        "new": [1] * 2000,
+    }
+    bt.write(old, tmp_path / "old")
+    bt.write(new, tmp_path / "new")
+    assert bt.card(tmp_path / "new", against=tmp_path / "old").endswith("drift.html")
+    _, text = page_of(tmp_path / "new", against=tmp_path / "old")
+    assert "gone: int64 → gone" in text
+    assert "new: new → int64" in text
+    changed = text[text.index("Jensen-Shannon") :][:80]
+    assert "moved" in changed
+    assert "same" not in changed
