@@ -25,9 +25,7 @@ from beam_tfrecord.cards.features import (
     differences,
     feature_views,
     notes_on,
-    totals_of,
 )
-from beam_tfrecord.cards.pictures import pictures
 from beam_tfrecord.check.show import order_text, short_text, show, source_text
 from beam_tfrecord.check.verify_examples import DuplicateFinder
 from beam_tfrecord.dataset.load import Dataset, load
@@ -38,6 +36,7 @@ from beam_tfrecord.format.rejects import REJECTS_FILE, load_rejects
 from beam_tfrecord.format.tally import duplicate_lines
 from beam_tfrecord.frameworks.reading_programs import reading_code
 from beam_tfrecord.stats.charts import MOST_PARTS, percent
+from beam_tfrecord.stats.pictures import pictures
 from beam_tfrecord.stats.statistics import Statistics
 from beam_tfrecord.storage import absolute_path, exists, is_directory, put, read_small
 
@@ -137,7 +136,7 @@ def _page(path: str | os.PathLike[str], dataset: Dataset) -> dict[str, Any]:
         ],
         "shared": _shared_examples(dataset),
         "notes": [*notes_on(stats, dataset.schema, views), *_remarks(job)],
-        "pictures": pictures(dataset, totals_of(stats)),
+        "pictures": pictures(dataset, stats.total_json()),
         "features": views,
         "columns": dataset.schema.features[:_SAMPLE_COLUMNS],
         "more_columns": max(len(dataset.schema.features) - _SAMPLE_COLUMNS, 0),

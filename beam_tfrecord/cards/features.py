@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from beam_tfrecord.base.text import cell
-from beam_tfrecord.cards.pictures import label_name, label_text
 from beam_tfrecord.check.show import short_text
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.stats.charts import bars, histogram, percent, quartile_strip
+from beam_tfrecord.stats.pictures import label_name, label_text
 from beam_tfrecord.stats.statistics import Statistics, number_text
 
 _BARS, _LABEL_BARS = 8, 30
@@ -32,18 +32,13 @@ class Note(NamedTuple):
     features: Sequence[tuple[_Json, str]] = ()
 
 
-def totals_of(stats: Statistics) -> dict[str, Any]:
-    """Return the JSON of each feature in all splits together."""
-    return dict(Statistics({"": stats.total}).to_json()["splits"][""]["features"])
-
-
 def feature_views(stats: Statistics, schema: Schema) -> list[dict[str, Any]]:
     """Return what the page shows of each feature.
 
     `distance` is that of the split which differs most from the first; 0 if it may be chance.
     """
     splits = stats.to_json()["splits"]
-    totals, label, views = totals_of(stats), label_name(schema), []
+    totals, label, views = stats.total_json(), label_name(schema), []
     for number, (name, found) in enumerate(totals.items()):
         parts = {split: of["features"][name] for split, of in splits.items()}
         first, *others = map(_distribution, parts.values())
@@ -207,7 +202,7 @@ def _distance(first: Mapping[Any, int], second: Mapping[Any, int]) -> float:
 
 def notes_on(stats: Statistics, schema: Schema, views: Sequence[_Json]) -> Iterator[Note]:
     """Yield what is worth knowing about the features, a line for each kind."""
-    label, total = label_name(schema), totals_of(stats)
+    label, total = label_name(schema), stats.total_json()
     found: dict[str, list[tuple[_Json, str]]] = {}
     for view, (name, of) in zip(views, total.items(), strict=True):
         seen = schema[name].observed

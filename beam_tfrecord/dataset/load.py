@@ -17,7 +17,7 @@ from beam_tfrecord.base.arguments import check_seed
 from beam_tfrecord.base.extras import require
 from beam_tfrecord.base.text import listed
 from beam_tfrecord.dataset.record_files import OpenedManifest, RecordFiles
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.format.manifest import Manifest, directory_of, manifest_path, near_datasets
 from beam_tfrecord.format.stage import is_stage
 from beam_tfrecord.frameworks.keras import class_weight, keras_dataset
@@ -29,7 +29,7 @@ from beam_tfrecord.loading.rows import Rows
 from beam_tfrecord.loading.values import arrays_of, memory_mapped, with_defaults
 from beam_tfrecord.sources.base import wanted_columns
 from beam_tfrecord.sources.files import suffix_of
-from beam_tfrecord.storage import absolute_path, exists, is_web, shown_path
+from beam_tfrecord.storage import absolute_path, exists, is_remote, is_web, shown_path
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 # Number of rows to decode at a time when writing columns to memory-mapped files.
 _MEMMAP_BATCH_ROWS = 65_536
+# A notebook shows charts of datasets up to this size, which it reads.
+_SMALL_ROWS, _SMALL_BYTES, _THUMBNAILS = 100_000, 64 * 10**6, 8
 
 
 class Dataset(Rows):
@@ -49,6 +51,20 @@ class Dataset(Rows):
     tf = tf_dataset
     keras = keras_dataset
     class_weight = class_weight
+
+    def _repr_html_(self) -> str:
+        html = super()._repr_html_()
+        nbytes = sum(shard.bytes for shard in self.shards)
+        if len(self) > _SMALL_ROWS or nbytes > _SMALL_BYTES or is_remote(self.directory):
+            return html
+        from beam_tfrecord.stats.pictures import picture_html, pictures
+
+        try:
+            stats = self.stats()
+            thumbnails = pictures(self, stats.total_json(), most=_THUMBNAILS)
+        except (BeamTFRecordError, OSError):
+            return html  # whoever reads the rows gets the error
+        return f"{html}{stats._repr_html_()}{''.join(map(picture_html, thumbnails))}"
 
     def order(self, seed: int | None = 0, epoch: int = 0, *, window: int | None = None) -> Order:
         """Return a random order of the rows, the same one in every program and on every machine.

@@ -24,6 +24,8 @@ _GIF_END = b"\0;"
 _PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 # JPEG: ITU-T T.81. Segments, each a marker with a length, come before the coded pixels.
 _JPEG_START, _JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
+STARTS = (_JPEG_START, b"\x89PNG", b"GIF8", b"BM", b"RIFF", b"II*\0", b"MM\0*")
+"""First bytes of the files that are taken for images."""
 _SEGMENT = struct.Struct(">BBH")  # 0xFF, marker, length with its own two bytes
 _FILL = 0xFF
 _SEGMENTS = frozenset((*range(0xC0, 0xD0), *range(0xDA, 0x100)))

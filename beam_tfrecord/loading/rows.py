@@ -19,7 +19,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.format.manifest import Manifest, Shard, Split, splits_html
-from beam_tfrecord.loading.values import arrays_of, python_rows, rebatch
+from beam_tfrecord.loading.values import arrays_of, printing_images, python_rows, rebatch
 from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock
 
 if TYPE_CHECKING:
@@ -228,8 +228,9 @@ class Rows:
             column = dataclasses.replace(self, schema=self.schema.select([index]))
             return arrays_of(column.arrow(), column.schema)[index]
         if isinstance(index, slice):
-            return self.__getitems__(range(*index.indices(len(self))))
-        return self.__getitems__([operator.index(index)])[0]
+            rows = self.__getitems__(range(*index.indices(len(self))))
+            return [printing_images(row) for row in rows]
+        return printing_images(self.__getitems__([operator.index(index)])[0])
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """Return rows as dicts; PyTorch's ``DataLoader`` reads batches by this method."""

@@ -24,6 +24,8 @@ from beam_tfrecord.features.arrow_types import item_and_shape
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType, column_arrays, dtype_of
+from beam_tfrecord.images import Fault
+from beam_tfrecord.images.headers import STARTS, describe
 
 # Arrow converts these types to arrays of Python objects itself, several times as fast.
 _PLAIN_OBJECTS = (
@@ -39,6 +41,25 @@ def python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     columns = [python_values(column) for column in batch.columns]
     names = batch.schema.names
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+class ImageBytes(bytes):
+    """The bytes of an image file; it prints as its format and size."""
+
+    def __repr__(self) -> str:
+        try:
+            image = describe(self, check_end=False)
+        except Fault:
+            return super().__repr__()
+        return f"<{image.format.upper()} {image.width}x{image.height}>"
+
+
+def printing_images(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row in which the bytes of images are `ImageBytes`."""
+    return {
+        name: ImageBytes(value) if isinstance(value, bytes) and value.startswith(STARTS) else value
+        for name, value in row.items()
+    }
 
 
 def python_values(column: pa.Array) -> list[Any]:

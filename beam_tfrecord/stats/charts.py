@@ -13,6 +13,13 @@ MOST_PARTS = 6
 
 _HEIGHT = 100
 
+CHART_STYLE = (
+    "<style>.beam-tfrecord svg{width:10em;height:2em;overflow:visible}"
+    ".beam-tfrecord path{fill:none;stroke:#d9641e;vector-effect:non-scaling-stroke}"
+    ".beam-tfrecord .c0{fill:#2b6cb855;stroke:#2b6cb8}</style>"
+)
+"""The colors of charts in a notebook."""
+
 
 def histogram(parts: Sequence[Sequence[int]], title: str) -> str:
     """Return a histogram of one or more parts; heights are shares of each part."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import functools
+import html
 import math
 import os
 import re
@@ -17,6 +18,7 @@ import pyarrow as pa
 from beam_tfrecord.base.text import cell, text_table
 from beam_tfrecord.features.arrow_types import bare_type, is_binary, is_list, type_text
 from beam_tfrecord.loading.rows import Rows
+from beam_tfrecord.stats.charts import CHART_STYLE, histogram
 from beam_tfrecord.stats.numbers import Numbers
 from beam_tfrecord.stats.summary import Column, Images, Summary, Texts
 
@@ -65,6 +67,27 @@ class Statistics:
                 for name, summary in self.splits.items()
             }
         }
+
+    def total_json(self) -> dict[str, Any]:
+        """Return the JSON of each feature in all splits together."""
+        return dict(Statistics({"": self.total}).to_json()["splits"][""]["features"])
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th>{html.escape(cell(name))}<td>{share(column.nulls, self.total.rows)}"
+            f"<td>{self._small_chart(name)}<td>{html.escape(_values(column, column).lstrip(_BARS))}"
+            for name, column in self.total.columns.items()
+        )
+        head = "<tr><th>feature<th>null<th><th>values"
+        return f"{CHART_STYLE}<table class=beam-tfrecord><thead>{head}<tbody>{rows}</table>"
+
+    def _small_chart(self, name: str) -> str:
+        """Return the histogram of a feature with the splits over each other; empty without one."""
+        total = self.total.columns[name].numbers
+        if total is None or not (edges := total.edges()):
+            return ""
+        parts = [split.columns[name].numbers for split in self.splits.values()]
+        return histogram([part.histogram(edges) for part in parts if part is not None], name)
 
     def __str__(self) -> str:
         parts = [

@@ -17,12 +17,11 @@ from beam_tfrecord.features.arrow_arrays import bare_array
 from beam_tfrecord.features.arrow_types import is_binary, is_list, is_temporal, is_text
 from beam_tfrecord.features.tensors import TensorType, column_arrays
 from beam_tfrecord.images import Fault
-from beam_tfrecord.images.headers import describe
+from beam_tfrecord.images.headers import STARTS, describe
 from beam_tfrecord.stats.distinct import KEPT, Distinct
 from beam_tfrecord.stats.numbers import Numbers
 
 _KEPT_BYTES = 200
-_IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"RIFF", b"II*\0", b"MM\0*")
 _UNREADABLE = "unreadable"
 
 _T = TypeVar("_T", "Texts", "Images", Numbers)
@@ -81,7 +80,7 @@ class Images:
         sizes = []
         starts = pc.binary_slice(values.cast(pa.large_binary()), 0, 4).to_pylist()
         for at, start in enumerate(starts):
-            if not start.startswith(_IMAGE_STARTS):
+            if not start.startswith(STARTS):
                 continue
             try:
                 header = describe(values[at].as_py(), check_end=False)

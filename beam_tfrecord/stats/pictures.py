@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import html
 import io
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from beam_tfrecord.base.text import cell
-from beam_tfrecord.dataset.load import Dataset
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.images import Fault
 from beam_tfrecord.images.decode import Transform, transformed
 from beam_tfrecord.images.headers import MAX_PIXELS, describe
+from beam_tfrecord.loading.rows import Rows
 
-_PIXELS = 160
+_PIXELS, _SMALL_HEIGHT = 160, 64
 # A smaller file is embedded as it is, so that its bytes do not depend on a codec.
 _EMBEDDED_BYTES = 6000
 _EMBEDDED = ("jpeg", "png", "gif", "webp")
@@ -42,13 +43,20 @@ class Picture:
     boxes: Sequence[Sequence[float]]
 
 
+def picture_html(picture: Picture) -> str:
+    """Return a picture for a notebook."""
+    return (
+        f'<img src="{picture.url}" height="{_SMALL_HEIGHT}" title="{html.escape(picture.label)}"> '
+    )
+
+
 def label_name(schema: Schema) -> str | None:
     """Return the column that is the label: the first with class names, or with the usual name."""
     known = [feature.name for feature in schema.features if feature.labels]
     return next((name for name in (*known, *_LABELS, _OBJECTS) if name in schema), None)
 
 
-def pictures(dataset: Dataset, features: Mapping[str, Any]) -> list[Picture]:
+def pictures(dataset: Rows, features: Mapping[str, Any], most: int = _PICTURES) -> list[Picture]:
     """Return thumbnails of the first rows of each split; `features` is the JSON of statistics."""
     names = [name for name, found in features.items() if "image" in found or _is_picture(found)]
     if not names:
@@ -56,7 +64,7 @@ def pictures(dataset: Dataset, features: Mapping[str, Any]) -> list[Picture]:
     label = label_name(dataset.schema)
     others = [name for name in (label, *_BOXES) if name is not None and name in dataset.schema]
     schema = dataset.schema.select(dict.fromkeys([names[0], *others]))
-    count = max(1, _PICTURES // len(dataset.split_names))
+    count = max(1, most // len(dataset.split_names))
     classes = dataset.schema[label].labels if label is not None else ()
     found = []
     for number, split in enumerate(dataset.split_names):
