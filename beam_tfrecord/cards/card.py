@@ -119,8 +119,7 @@ def _about(
 def _page(path: str | os.PathLike[str], dataset: Dataset) -> dict[str, Any]:
     """Return what the template needs for the card of one dataset."""
     shown, job = show(path), read_job(_beside(path, dataset, JOB_NAME))
-    stats = dataset.stats()
-    views = feature_views(stats, dataset.schema)
+    views = feature_views(dataset.stats(), dataset.schema)
     rejected = shown["rejected_rows"]
     return {
         **_EMPTY,
@@ -135,8 +134,8 @@ def _page(path: str | os.PathLike[str], dataset: Dataset) -> dict[str, Any]:
             (cell(name), of["examples"], of["bytes"]) for name, of in shown["splits"].items()
         ],
         "shared": _shared_examples(dataset),
-        "notes": [*notes_on(stats, dataset.schema, views), *_remarks(job)],
-        "pictures": pictures(dataset, stats.total_json()),
+        "notes": [*notes_on(dataset.schema, views, len(dataset)), *_remarks(job)],
+        "pictures": pictures(dataset, {view["feature"].name: view["found"] for view in views}),
         "features": views,
         "columns": dataset.schema.features[:_SAMPLE_COLUMNS],
         "more_columns": max(len(dataset.schema.features) - _SAMPLE_COLUMNS, 0),

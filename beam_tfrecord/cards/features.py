@@ -37,25 +37,24 @@ def feature_views(stats: Statistics, schema: Schema) -> list[dict[str, Any]]:
 
     `distance` is that of the split which differs most from the first; 0 if it may be chance.
     """
-    splits = stats.to_json()["splits"]
-    totals, label, views = stats.total_json(), label_name(schema), []
+    splits, totals = stats.to_json()["splits"], stats.total_json()
+    label, views = label_name(schema), []
     for number, (name, found) in enumerate(totals.items()):
         parts = {split: of["features"][name] for split, of in splits.items()}
-        first, *others = map(_distribution, parts.values())
+        first, *others = parts.values()
         distance = max((_distance(first, other) for other in others), default=0.0)
         most = _LABEL_BARS if name == label else _BARS
         chart, ends = _chart(found, list(parts.values()), schema[name].labels, most)
         has_table = others and (distance if len(totals) > _MOST_TABLES else "mean" in found)
         view = {
             "id": f"f{number}",
+            "feature": schema[name],
+            "found": found,
             "name": cell(name),
-            "type": found["type"],
             "missing": percent(found["nulls"] / max(stats.total.rows, 1)),
             "chart": chart,
             "ends": ends,
-            "examples": [value for value, _ in found.get("top", [])[:3]]
-            if "length" in str(ends)
-            else [],
+            "examples": [value for value, _ in found.get("top", [])[:3]] if ends else [],
             "numbers": _numbers(found),
             "by_split": [(cell(split), _by_split(part)) for split, part in parts.items()],
             "has_table": has_table,
@@ -119,16 +118,10 @@ def _bars(parts: Sequence[Mapping[str, int]], most: int, *, is_ordered: bool = F
     if others := names[len(groups) :]:
         groups[f"{len(others):,} others"] = others
     sums = [sum(part.values()) or 1 for part in parts]
-    rows = [
-        (
-            title,
-            [
-                sum(part.get(text, 0) for text in texts) / whole
-                for part, whole in zip(parts, sums, strict=True)
-            ],
-        )
-        for title, texts in groups.items()
-    ]
+    rows = []
+    for title, texts in groups.items():
+        counts = [sum(part.get(text, 0) for text in texts) for part in parts]
+        rows.append((title, [count / whole for count, whole in zip(counts, sums, strict=True)]))
     return Markup(bars(rows))
 
 
@@ -178,16 +171,15 @@ def _by_split(part: _Json) -> list[str]:
 
 def _distribution(part: _Json) -> dict[Any, int]:
     """Return counts of the values of a feature: of texts, of bins, or of bins of lengths."""
-    if "length" in part and "top" in part:
-        counts = {str(value): count for value, count in part["top"]}
-    else:
-        bins = part.get("length", part).get("histogram", {"counts": []})["counts"]
-        counts = {number: count for number, count in enumerate(bins) if count}
-    return counts | ({None: part["nulls"]} if part["nulls"] else {})
+    pairs = [(str(value), count) for value, count in part.get("top", [])]
+    if not pairs or "length" not in part:
+        pairs = enumerate(part.get("length", part).get("histogram", {"counts": []})["counts"])
+    return {key: count for key, count in [*pairs, (None, part["nulls"])] if count}
 
 
-def _distance(first: Mapping[Any, int], second: Mapping[Any, int]) -> float:
+def _distance(one: _Json, other: _Json) -> float:
     """Return the Jensen-Shannon distance of two distributions; 0 if it is small or chance."""
+    first, second = _distribution(one), _distribution(other)
     n, m = sum(first.values()), sum(second.values())
     if not n or not m:
         return 0.0
@@ -200,28 +192,26 @@ def _distance(first: Mapping[Any, int], second: Mapping[Any, int]) -> float:
     return distance if distance > max(_NOTABLE_DISTANCE, math.sqrt(chance)) else 0.0
 
 
-def notes_on(stats: Statistics, schema: Schema, views: Sequence[_Json]) -> Iterator[Note]:
+def notes_on(schema: Schema, views: Sequence[_Json], rows: int) -> Iterator[Note]:
     """Yield what is worth knowing about the features, a line for each kind."""
-    label, total = label_name(schema), stats.total_json()
+    if (differing := differences(views)).features:
+        yield differing
     found: dict[str, list[tuple[_Json, str]]] = {}
-    for view, (name, of) in zip(views, total.items(), strict=True):
-        seen = schema[name].observed
-        is_constant = of.get("distinct") == 1 and stats.total.rows > 1
+    for view in views:
+        of, seen, top = view["found"], view["feature"].observed, view["found"].get("top", [])
+        is_label = view["feature"].name == label_name(schema) and len(top) > 1
+        error = 0 if seen is None else seen.max_relative_error
         details = {
-            "label": _balance(of["top"]) if name == label and len(of.get("top", [])) > 1 else "",
+            "label": _balance(top) if is_label else "",
             "missing": view["missing"] if of["nulls"] else "",
             "NaN": f"{of['nan']:,}" if of.get("nan") else "",
             "infinite": f"{of['inf']:,}" if of.get("inf") else "",
-            "constant": short_text(of["top"][0][0]) or "empty text" if is_constant else "",
-            "rounded": f"relative error ≤ {seen.max_relative_error:.1e}"
-            if seen is not None and seen.max_relative_error
-            else "",
+            "constant": short_text(top[0][0]) or "empty text" if len(top) == 1 < rows else "",
+            "rounded": f"relative error ≤ {error:.1e}" if error else "",
         }
         for kind, detail in details.items():
             if detail:
                 found.setdefault(kind, []).append((view, detail))
-    differing = differences(views)
-    yield from [differing] if differing.features else []
     yield from (Note(kind, "", features) for kind, features in found.items())
 
 

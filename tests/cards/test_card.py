@@ -1,11 +1,13 @@
 """`card`: a page that any browser shows safely, and that is the same for the same rows."""
 
 import html.parser
+import io
 import json
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from PIL import Image
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError
@@ -110,7 +112,8 @@ def test_fifty_columns_and_three_splits_fit_in_100_kb(tmp_path):
     columns = {f"column_{at}": random.normal(at, 1 + at, 1000) for at in range(30)}
     columns |= {f"number_{at}": random.integers(0, 100 * at + 2, 1000) for at in range(10)}
     columns |= {f"word_{at}": random.choice(list("abcdefgh"), 1000).tolist() for at in range(10)}
-    bt.write(columns, tmp_path / "d", splits="train=0.8,test=0.1,validation=0.1")
+    splits = {"train": range(800), "test": range(800, 900), "validation": range(900, 1000)}
+    make_dataset(tmp_path / "d", pa.table(columns), splits=splits)
     text, _ = page_of(tmp_path / "d")
     assert len(text.encode()) <= 100_000
 
@@ -194,6 +197,27 @@ def test_equal_examples_in_several_splits_are_counted(tmp_path):
     assert "2 distinct examples are in more than one split" in text
 
 
+def test_pictures_have_labels_and_boxes(tmp_path):
+    file = io.BytesIO()
+    Image.fromarray(np.zeros((100, 300, 3), np.uint8)).save(file, "PNG")
+    box = {"xmin": 0.1, "ymin": 0.2, "xmax": 0.5, "ymax": 0.4}
+    columns = {
+        "image": pa.array([file.getvalue(), b"no picture"], pa.binary()),
+        "label": ["<b>cat", "dog"],
+        **{f"image/object/bbox/{side}": [[at], []] for side, at in box.items()},
+    }
+    make_dataset(tmp_path / "d", pa.table(columns))
+    text, shown = page_of(tmp_path / "d")
+    assert text.count("<image ") == text.count("data:image/png;base64,") == 1
+    assert "<rect x=30.0 y=20.0 width=120.0 height=20.0 />" in text
+    assert "<b>cat" in shown
+
+
+def test_small_arrays_are_pictures(tmp_path):
+    bt.write({"digit": np.arange(640).reshape(10, 8, 8).astype(np.uint8)}, tmp_path / "d")
+    assert page_of(tmp_path / "d")[0].count("<image ") == 10
+
+
 def test_what_changed_between_two_datasets(tmp_path):
     random = np.random.default_rng(1)
     old = {"same": random.normal(size=2000), "moved": random.normal(size=2000), "gone": [1] * 2000}
@@ -202,8 +226,8 @@ def test_what_changed_between_two_datasets(tmp_path):
         "moved": random.normal(1, size=2000),
         "new": [1] * 2000,
     }
-    bt.write(old, tmp_path / "old")
-    bt.write(new, tmp_path / "new")
+    make_dataset(tmp_path / "old", pa.table(old))
+    make_dataset(tmp_path / "new", pa.table(new))
     assert bt.card(tmp_path / "new", against=tmp_path / "old").endswith("drift.html")
     _, text = page_of(tmp_path / "new", against=tmp_path / "old")
     assert "gone: int64 → gone" in text
