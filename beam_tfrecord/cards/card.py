@@ -33,10 +33,11 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.format.job_file import JOB_NAME, read_job
 from beam_tfrecord.format.manifest import beside_manifest, manifest_path
 from beam_tfrecord.format.rejects import REJECTS_FILE, load_rejects
+from beam_tfrecord.format.stage import is_stage
 from beam_tfrecord.format.tally import duplicate_lines
 from beam_tfrecord.frameworks.reading_programs import reading_code
 from beam_tfrecord.stats.charts import MOST_PARTS, percent
-from beam_tfrecord.stats.pictures import pictures
+from beam_tfrecord.stats.pictures import label_name, pictures
 from beam_tfrecord.stats.statistics import Statistics
 from beam_tfrecord.storage import absolute_path, exists, is_directory, put, read_small
 
@@ -255,11 +256,14 @@ def _programs(path: str | os.PathLike[str], dataset: Dataset) -> dict[str, str]:
     opened = (
         f"import beam_tfrecord\n\ndataset = beam_tfrecord.load({manifest!r}, split={filled[0]!r})\n"
     )
-    return {
-        "Keras": f"{opened}batches = dataset.keras(label=…)\nmodel.fit(batches)",
+    label = label_name(dataset.schema) or "…"
+    programs = {
+        "Keras": f"{opened}batches = dataset.keras(label={label!r})\nmodel.fit(batches)",
         "PyTorch": f"{opened}for batch in dataset.torch(batch_size=256, shuffle=True):\n    …",
-        "TensorFlow alone": reading_code(dataset.manifest, "tf", manifest).rstrip(),
     }
+    if not is_stage(path):
+        programs["TensorFlow alone"] = reading_code(dataset.manifest, "tf", manifest).rstrip()
+    return programs
 
 
 def _render(page: Mapping[str, Any]) -> str:

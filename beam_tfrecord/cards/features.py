@@ -171,9 +171,10 @@ def _by_split(part: _Json) -> list[str]:
 
 def _distribution(part: _Json) -> dict[Any, int]:
     """Return counts of the values of a feature: of texts, of bins, or of bins of lengths."""
-    pairs = [(str(value), count) for value, count in part.get("top", [])]
+    pairs: list[tuple[Any, int]] = [(str(value), count) for value, count in part.get("top", [])]
     if not pairs or "length" not in part:
-        pairs = enumerate(part.get("length", part).get("histogram", {"counts": []})["counts"])
+        bins = part.get("length", part).get("histogram", {"counts": []})["counts"]
+        pairs = list(enumerate(bins))
     return {key: count for key, count in [*pairs, (None, part["nulls"])] if count}
 
 

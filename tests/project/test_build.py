@@ -173,6 +173,7 @@ def test_wheel_holds_the_package_and_its_kernel_and_no_sources_of_c(tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     assert f"beam_tfrecord-{__version__}.dist-info/licenses/LICENSE" in names
     assert "beam_tfrecord/py.typed" in names
+    assert {"beam_tfrecord/cards/page.html", "beam_tfrecord/cards/page.css"} < {*names}
     for module in ("_csv", "_index", "_records"):
         assert f"beam_tfrecord/native/{module}.abi3.so" in names
         assert f"beam_tfrecord/native/{module}.pyi" in names
