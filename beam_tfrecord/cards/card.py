@@ -30,6 +30,7 @@ from beam_tfrecord.check.show import order_text, short_text, show, source_text
 from beam_tfrecord.check.verify_examples import DuplicateFinder
 from beam_tfrecord.dataset.load import Dataset, load
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.features.arrow_types import is_list
 from beam_tfrecord.format.job_file import JOB_NAME, read_job
 from beam_tfrecord.format.manifest import beside_manifest, manifest_path
 from beam_tfrecord.format.rejects import REJECTS_FILE, load_rejects
@@ -256,7 +257,8 @@ def _programs(path: str | os.PathLike[str], dataset: Dataset) -> dict[str, str]:
     opened = (
         f"import beam_tfrecord\n\ndataset = beam_tfrecord.load({manifest!r}, split={filled[0]!r})\n"
     )
-    label = label_name(dataset.schema) or "…"
+    known = label_name(dataset.schema)
+    label = "…" if known is None or is_list(dataset.schema[known].type) else known
     programs = {
         "Keras": f"{opened}batches = dataset.keras(label={label!r})\nmodel.fit(batches)",
         "PyTorch": f"{opened}for batch in dataset.torch(batch_size=256, shuffle=True):\n    …",

@@ -70,6 +70,8 @@ def _chart(
     """Return the chart of a feature, and the texts for the two ends of its axis, if it has one."""
     if "image" in found:
         return _bars([part.get("image", {"format": {}})["format"] for part in parts], most), ()
+    if "top" in found and found["distinct"] == 1:
+        return Markup("<p>always {}").format(*_counts(found, classes)), ()
     if "top" in found:
         is_few = found["distinct"] <= (_TEXT_BARS if "length" in found else most)
         # Names and keys, which occur once, have no bars.
