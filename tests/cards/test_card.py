@@ -7,9 +7,11 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from PIL import Image
 
 import beam_tfrecord as bt
+from beam_tfrecord.cli.main import cli
 from beam_tfrecord.errors import DataError
 from tests.helpers.made_datasets import make_dataset
 
@@ -235,3 +237,31 @@ def test_what_changed_between_two_datasets(tmp_path):
     changed = text[text.index("Jensen-Shannon") :][:80]
     assert "moved" in changed
     assert "same" not in changed
+
+
+def test_the_commands(tmp_path):
+    make_dataset(tmp_path / "d", pa.table({"x": [1, 2, 3]}))
+    words = [
+        "card",
+        str(tmp_path / "d"),
+        "--title",
+        "Numbers",
+        "--output",
+        str(tmp_path / "x.html"),
+    ]
+    ran = CliRunner().invoke(cli, words)
+    assert ran.exit_code == 0, ran.output
+    assert "<h1>Numbers</h1>" in (tmp_path / "x.html").read_text()
+    assert not (tmp_path / "d" / "card.html").exists()
+    ran = CliRunner().invoke(cli, ["write", "x.csv", "out", "--card", "--detach"])
+    assert ran.exit_code == 2
+    assert "--card needs the end of the job" in ran.output
+
+
+@pytest.mark.slow
+def test_write_with_a_card(tmp_path):
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n3,4\n")
+    for _ in range(2):
+        words = ["write", str(tmp_path / "x.csv"), str(tmp_path / "d"), "--card"]
+        assert CliRunner().invoke(cli, words).exit_code == 0
+        (tmp_path / "d" / "card.html").unlink()
