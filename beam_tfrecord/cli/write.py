@@ -129,12 +129,15 @@ def plan(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **flags: 
 @INPUTS
 @with_options((FROM, *SOURCE_OPTIONS))
 @package_options
+@option("--observed", is_flag=True, help="Add limits that the values of a dataset keep to.")
 @log_options
-def schema(inputs: tuple[str, ...], from_: str | None, **flags: Any) -> None:
+def schema(inputs: tuple[str, ...], from_: str | None, observed: bool, **flags: Any) -> None:
     """Print the schema that INPUT shows, as JSON; edited, it is for "write --schema"."""
     from beam_tfrecord.jobs import api
 
-    found = api.schema(list(inputs), from_=from_, **source_options(flags, inputs, from_))
+    options = source_options(flags, inputs, from_)
+    given: Any = inputs[0] if len(inputs) == 1 else list(inputs)
+    found = api.schema(given, from_=from_, observed=observed, **options)
     print_result(found.dumps().rstrip("\n"))
 
 

@@ -197,6 +197,10 @@ class Block:
             ) from error
 
     def _add_examples(self, batch: Batch) -> Tally:
+        if self._given is not None and any(of.allowed for of in self._given.features):
+            raise UsageError(
+                'serialized examples are not checked by "allowed" in the schema: write rows'
+            )
         column = batch.data.column(0)
         arena = self.arena
         first, begin = arena.records, arena.size

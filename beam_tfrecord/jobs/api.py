@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, ParamSpec, TypeVar
 
@@ -87,6 +88,10 @@ class _Extract(SourceOptions, _ProgressOption, JobOptions):
 class _Schema(SourceOptions, InputOptions):
     """The arguments of `schema`."""
 
+    observed: Annotated[
+        bool, Option("Of a dataset: propose limits that its values keep to; reads all of it.")
+    ] = False
+
 
 @_takes(_Write)
 def write(call: _Write) -> Manifest:
@@ -168,6 +173,13 @@ def schema(call: _Schema) -> Schema:
         UsageError: There is no such input, or a column has no name.
         SchemaConflict: Two files disagree about a column.
     """
+    if call.observed:
+        from beam_tfrecord.dataset.load import load
+        from beam_tfrecord.stats.propose_schema import propose_schema
+
+        if call.from_ or call.source_options or not isinstance(call.inputs, str | os.PathLike):
+            raise UsageError("limits are proposed for one dataset, without options of sources")
+        return propose_schema(load(call.inputs))
     return preview(call.inputs, from_=call.from_, **(call.source_options or {})).schema
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.base.text import cell, text_table
-from beam_tfrecord.features.arrow_types import bare_type, is_binary, is_list, type_text
+from beam_tfrecord.features.arrow_types import is_binary, type_text, value_type
 from beam_tfrecord.loading.rows import Rows
 from beam_tfrecord.stats.numbers import Numbers
 from beam_tfrecord.stats.summary import Column, Images, Summary, Texts
@@ -171,14 +171,6 @@ def _edges(column: Column) -> dict[str, Sequence[float]]:
         "height": images.height if isinstance(images, Images) else None,
     }
     return {name: one.edges() if one is not None else [] for name, one in found.items()}
-
-
-def value_type(arrow: pa.DataType) -> pa.DataType:
-    """Return the type of the single values of a column."""
-    arrow = bare_type(arrow)
-    while is_list(arrow):
-        arrow = bare_type(arrow.value_type)
-    return arrow
 
 
 def shown(value: float | None, *, arrow: pa.DataType) -> Any:
