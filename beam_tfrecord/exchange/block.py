@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from beam_tfrecord import native
 from beam_tfrecord.base.text import not_found
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.limits import refuse_limits
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.layout import NO_SPLIT, SPLIT_TWICE, Layout, Splits, is_split_name
 from beam_tfrecord.format.places import (
@@ -197,10 +198,7 @@ class Block:
             ) from error
 
     def _add_examples(self, batch: Batch) -> Tally:
-        if self._given is not None and any(of.allowed for of in self._given.features):
-            raise UsageError(
-                'serialized examples are not checked by "allowed" in the schema: write rows'
-            )
+        refuse_limits(self._given, "serialized examples")
         column = batch.data.column(0)
         arena = self.arena
         first, begin = arena.records, arena.size

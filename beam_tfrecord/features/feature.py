@@ -227,10 +227,9 @@ def _fault_of(value: Mapping[str, Any]) -> str:
         if not has_type(value.get(key), hint):
             return f"invalid value {value[key]!r:.40} for {key!r}"
     for key, limit in (value.get("allowed") or {}).items():
-        if key not in _LIMIT_TYPES:
-            return f"unknown key {key!r} in 'allowed': the keys are {', '.join(_LIMIT_TYPES)}"
-        if not has_type(limit, _LIMIT_TYPES[key]):
-            return f"invalid value {limit!r:.40} for {key!r} in 'allowed'"
+        if key not in _LIMIT_TYPES or not has_type(limit, _LIMIT_TYPES[key]):
+            keys = ", ".join(_LIMIT_TYPES)
+            return f"invalid limit {key!r}: {limit!r:.40} in 'allowed': the limits are {keys}"
     return ""
 
 

@@ -17,7 +17,7 @@ from beam_tfrecord.features.arrow_to_tf import store_values, typed_scalar
 from beam_tfrecord.features.arrow_types import is_list, is_text, value_type
 from beam_tfrecord.features.convert_to_schema import rows_with
 from beam_tfrecord.features.feature import Feature
-from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.tf_columns import SchemaLike
 
 
 class Limits(NamedTuple):
@@ -60,7 +60,11 @@ class Limits(NamedTuple):
                     f"column {feature.name!r} of type {feature.type} cannot have {key!r} "
                     f"{limit!r:.40} in the schema: {error!s:.100}"
                 ) from error
-        return cls(compared, limits)
+        made = cls(compared, limits)
+        fill = None if feature.fill is None or not limits else feature.fill
+        for key, _ in made.broken(pa.array([typed_scalar(fill, arrow, feature, "fill")])):
+            raise UsageError(f"fill {fill!r} of column {feature.name!r} is not allowed ({key})")
+        return made
 
     def broken(self, column: pa.Array) -> Iterator[tuple[str, BoolArray]]:
         """Yield the key of each limit that values break, and the rows with them, `[rows]`."""
@@ -89,11 +93,10 @@ class Limits(NamedTuple):
         }
 
 
-def check_limits(schema: Schema | None) -> None:
-    """Check that the limits in a schema fit the types of its features."""
-    for feature in () if schema is None else schema.features:
-        feature.check()
-        Limits.of(feature)
+def refuse_limits(schema: SchemaLike | None, what: str) -> None:
+    """Check that a schema has no limits, because nobody would check `what` for them."""
+    if schema is not None and any(feature.allowed for feature in schema.features):
+        raise UsageError(f'{what} cannot be checked by "allowed" in the schema: leave it out there')
 
 
 def _holds(key: str, values: pa.Array, limit: Any) -> pa.BooleanArray:

@@ -15,7 +15,7 @@ from beam_tfrecord.base.arguments import as_words, check_seed
 from beam_tfrecord.base.text import counted, listed
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import ColumnStats
-from beam_tfrecord.features.limits import check_limits
+from beam_tfrecord.features.limits import refuse_limits
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.layout import (
     Layout,
@@ -169,7 +169,6 @@ def make_settings(call: WriteOptions) -> Settings:
     """Check and parse the arguments of `write`; the options of the source are in one mapping."""
     columns, group, split_column = call.columns, call.group, call.split_column
     enforced = _schema(call.schema)
-    check_limits(enforced)
     function = None if call.map is None else load_map(call.map)
     codec = parse_compression(call.compression)
     source, selection = _selected(call)
@@ -184,10 +183,8 @@ def make_settings(call: WriteOptions) -> Settings:
         fit=call.fit,
         raw_too=call.raw_too,
     )
-    if request is not None and enforced is not None and any(of.allowed for of in enforced.features):
-        raise UsageError(
-            'a schema with "allowed" does not go with preprocessing: preprocess what it wrote'
-        )
+    if request is not None:
+        refuse_limits(enforced, "preprocessed rows")
     condition = None if selection is None else selection.condition
     if not any((columns, function, request, call.key, group, split_column, condition)):
         source = copying(source)

@@ -133,10 +133,10 @@ class Encoder:
         arrays = [self._column(batch, i, rejects) for i in range(len(self._sources))]
         for index, limits in self._limits.items():
             feature, array = self.schema.features[index], arrays[index]
-            for limit, rows in limits.broken(array):
+            for limit, bad_rows in limits.broken(array):
                 allowed = f"{limit}: {feature.allowed[limit]!r:.80}"
                 why = f"is not allowed ({allowed}): correct it, or change the schema"
-                _reject_values(batch, array, rows, feature.name, "not-allowed", why, rejects)
+                _reject_values(batch, array, bad_rows, feature.name, "not-allowed", why, rejects)
         tf_arrays = self._to_tf(batch, arrays, rejects)
         arena.reserve(native.encode_bound(tf_arrays), batch.num_rows)
         rows = np.empty(batch.num_rows, np.int64)

@@ -50,4 +50,4 @@ def _limits(column: Column, rows: int) -> dict[str, Any]:
 def _is_shown_exactly(arrow: pa.DataType) -> bool:
     """Return whether a schema reads the ends of the range of a column as statistics show them."""
     is_number = pa.types.is_integer(arrow) or pa.types.is_floating(arrow)
-    return is_number or pa.types.is_date(arrow) or pa.types.is_timestamp(arrow)
+    return bool(is_number or pa.types.is_date(arrow) or pa.types.is_timestamp(arrow))

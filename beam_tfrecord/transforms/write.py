@@ -13,7 +13,6 @@ import apache_beam as beam
 from beam_tfrecord.base.arguments import check_seed
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.write_steps import EXCHANGES, write_files
-from beam_tfrecord.features.limits import check_limits
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.layout import (
     SPLIT_TWICE,
@@ -122,7 +121,6 @@ class WriteToTFRecord(Sink):
         super().__init__()
         self.target = target = sink_target(file_path_prefix)
         check_free(target, overwrite=overwrite)
-        check_limits(schema)
         if target.prefix is not None and (splits or split_column):
             raise _needs_directory(target)
         if exchange is not None and exchange not in EXCHANGES:

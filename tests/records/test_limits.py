@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import Feature
-from beam_tfrecord.features.limits import check_limits
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.rows.batch import Batch, Origin
@@ -180,16 +179,16 @@ def test_a_row_has_one_reject():
 )
 def test_limits_that_do_not_fit_the_type_are_refused(arrow, allowed):
     with pytest.raises(UsageError, match=r"'c'"):
-        check_limits(Schema((Feature("c", arrow, allowed=allowed),)))
+        Encoder(Schema((Feature("c", arrow, allowed=allowed),)))
 
 
 @pytest.mark.parametrize(
     ("json", "message"),
     [
-        ('"allowed": {"mni": 1}', "unknown key 'mni' in 'allowed': the keys are min, max"),
-        ('"allowed": {"min": [1]}', r"invalid value \[1\] for 'min' in 'allowed'"),
-        ('"allowed": {"values": "abc"}', "invalid value 'abc' for 'values'"),
-        ('"allowed": {"max_null_share": 2}', "invalid value 2 for 'max_null_share'"),
+        ('"allowed": {"mni": 1}', "invalid limit 'mni': 1 in 'allowed': the limits are min, max"),
+        ('"allowed": {"min": [1]}', r"invalid limit 'min': \[1\]"),
+        ('"allowed": {"values": "abc"}', "invalid limit 'values': 'abc'"),
+        ('"allowed": {"max_null_share": 2}', "invalid limit 'max_null_share': 2"),
         ('"min": 1', "'min' is a limit, which belongs into \"allowed\""),
         ('"values": ["a"]', "'values' is a limit"),
     ],
@@ -210,6 +209,14 @@ def test_limits_and_statistics_are_apart_in_json():
     assert schema.without_observed()["c"].allowed == {"min": 0}
     later = {"name": "c", "allowed": {"min": 0, "step": 2}}
     assert Feature.from_json(later, strict=False).allowed == {"min": 0}
+
+
+def test_a_fill_keeps_to_the_limits():
+    lists = pa.array([[1, None], [0]])
+    feature = Feature("c", lists.type, fill=1, allowed={"min": 1})
+    assert codes(lists, feature)[0] == {1: "not-allowed"}
+    with pytest.raises(UsageError, match=r"fill 0 of column 'c' is not allowed \(min\)"):
+        codes(lists, dataclasses.replace(feature, fill=0))
 
 
 def test_both_zeros_are_one_number():

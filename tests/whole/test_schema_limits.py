@@ -66,19 +66,17 @@ def test_serialized_examples_are_not_taken_unchecked(tmp_path):
     pipeline = beam.Pipeline()
     made = pipeline | beam.Create([b""]).with_output_types(bytes)
     made | bt.WriteToTFRecord(f"{tmp_path}/out/", schema=AGES)
-    with pytest.raises(UsageError, match="serialized examples are not checked"):
+    with pytest.raises(UsageError, match="serialized examples cannot be checked"):
         pipeline.run().wait_until_finish()
 
 
-def test_preprocessing_and_wrong_limits_are_refused_before_anything_is_read(tmp_path):
+def test_preprocessing_and_wrong_limits_are_refused(tmp_path):
     rows, out = pa.Table.from_pylist(ROWS), tmp_path / "out"
-    with pytest.raises(UsageError, match="does not go with preprocessing"):
+    with pytest.raises(UsageError, match="preprocessed rows cannot be checked"):
         bt.write(rows, out, schema=AGES, step=["zscore=age"])
     wrong = bt.Schema((Feature("age", "int64", allowed={"pattern": "a"}),))
     with pytest.raises(UsageError, match="'age' of type int64 cannot have 'pattern'"):
         bt.write(rows, out, schema=wrong)
-    with pytest.raises(UsageError, match="'age' of type int64 cannot have 'pattern'"):
-        bt.WriteToTFRecord(f"{out}/", schema=wrong)
 
 
 @pytest.mark.parametrize(("nulls", "rows", "share"), [(29, 100, 0.29), (2, 3, 0.67), (0, 1, 0)])
