@@ -11,7 +11,6 @@ import math
 import os
 import shlex
 import uuid
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,37 +21,33 @@ from beam_tfrecord.base.arguments import has_type
 from beam_tfrecord.base.text import cell, counted, format_size, listed, printable, text_table
 from beam_tfrecord.dataset.load import Dataset, load
 from beam_tfrecord.dataset.record_files import RecordFiles
-from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import (
     shape_text,
     type_from_json,
     type_text,
 )
 from beam_tfrecord.features.feature import Feature
-from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.format.job_file import JOB_NAME, SETTINGS, STORED_BYTES, read_job
 from beam_tfrecord.format.manifest import beside_manifest
 from beam_tfrecord.format.rejects import REJECTS_FILE, SCHEMA_WITHOUT_ADDRESS
 from beam_tfrecord.images import Fault
-from beam_tfrecord.images.formats import describe
+from beam_tfrecord.images.headers import describe
 from beam_tfrecord.loading.values import python_values
 from beam_tfrecord.storage import shown_path
 
-MAX_COUNTED_VALUES = 1000
 _CELL_CHARACTERS = 30
 _ARRAY_VALUES = 4
 # Flags that choose rows of the input.
 _CHOOSING = ("--filter", "--where", "--sample", "--sample-seed", "--limit")
-_EMPTY = {None: "(missing)", "": "(empty)"}
 
 
-def show(path: str | os.PathLike[str], *, counts: str | None = None) -> dict[str, Any]:
-    """Return a summary of a dataset as a JSON object; no row is read, unless for `counts`."""
+def show(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return a summary of a dataset as a JSON object; no row is read."""
     dataset = load(path)
     manifest = dataset.manifest
     # Files that no manifest describes have neither of both, and no job.json.
     job = _job_of(path) if manifest.fingerprint or manifest.sidecars else {}
-    out: dict[str, Any] = {
+    return {
         "path": shown_path(os.fspath(path)),
         "source": manifest.source,
         "settings": job[SETTINGS] if has_type(job.get(SETTINGS), dict[str, str]) else {},
@@ -76,9 +71,6 @@ def show(path: str | os.PathLike[str], *, counts: str | None = None) -> dict[str
         },
         "features": [_feature(feature, manifest.examples) for feature in manifest.schema.features],
     }
-    if counts is not None:
-        out["counts"] = {"column": counts, "splits": count_values(path, counts)}
-    return out
 
 
 def _rejects_directory(path: str | os.PathLike[str]) -> str:
@@ -113,36 +105,6 @@ def _feature(feature: Feature, examples: int) -> dict[str, Any]:
             time = pa.array([int(out[bound])], storage).view(feature.type)
             out[bound] = json_value(python_values(time)[0])
     return out
-
-
-def count_values(path: str | os.PathLike[str], column: str) -> dict[str, list[dict[str, Any]]]:
-    """Count the different values of a column in every split, the most frequent value first."""
-    out = {}
-    for split in load(path).splits:
-        seen: Counter[str] = Counter()
-        values: dict[str, Any] = {}
-        for batch in load(path, split=split, columns=[column]).batches():
-            for value, count in _counted(batch.column(0)):
-                text = json_text(value)
-                seen[text] += count
-                values.setdefault(text, value)
-            if len(seen) > MAX_COUNTED_VALUES:
-                raise UsageError(
-                    f"column {column!r} has more than {MAX_COUNTED_VALUES:,} values: "
-                    "count one with fewer"
-                )
-        out[split] = [
-            {"value": json_value(values[text]), "count": count}
-            for text, count in sorted(seen.items(), key=lambda item: (-item[1], item[0]))
-        ]
-    return out
-
-
-def _counted(array: pa.Array) -> Iterator[tuple[Any, int]]:
-    if pa.types.is_nested(array.type) or isinstance(array.type, TensorType):
-        raise UsageError(f"values of type {array.type} cannot be counted: choose a plain column")
-    pairs = array.value_counts()
-    yield from zip(python_values(pairs.field(0)), pairs.field(1).to_pylist(), strict=True)
 
 
 def head(
@@ -197,8 +159,6 @@ def render_show(shown: Mapping[str, Any]) -> str:
         parts.append(text_table(columns, splits, right=(1, 2, 3, 4)))
     if shown["features"]:
         parts.append(render_features(shown["features"]))
-    if "counts" in shown:
-        parts.append(_render_counts(shown["counts"]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -249,19 +209,6 @@ def _source(source: Mapping[str, Any]) -> str:
 
 def _order(shown: Mapping[str, Any]) -> str:
     return f"shuffled, seed {shown['seed']}" if shown["order"] == "shuffled" else "in input order"
-
-
-def _render_counts(counts: Mapping[str, Any]) -> str:
-    splits = counts["splits"]
-    by_value: dict[str, dict[str, int]] = {}
-    for split, values in splits.items():
-        for item in values:
-            text = _cell(item["value"]) or _EMPTY.get(item["value"], "(blank)")
-            by_value.setdefault(text, {})[split] = item["count"]
-    rows = [
-        (value, *(f"{of.get(split, 0):,}" for split in splits)) for value, of in by_value.items()
-    ]
-    return text_table((counts["column"], *splits), rows, right=range(1, len(splits) + 1))
 
 
 def _share(share: float | None) -> str:

@@ -1,7 +1,6 @@
-"""Checks the files of a dataset, or of the output of ``extract``, against its manifest.
+"""Checks the files of a dataset, or of a stage (the output of ``extract``), against its manifest.
 
-A stage is the output of `extract`: a directory of Parquet files. The manifest (``manifest.json``)
-lists the files with their counts, sizes and hashes. Each disagreement is a fault.
+The manifest lists the files with their counts, sizes and hashes. Each disagreement is a fault.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +21,11 @@ import pyarrow.parquet as pq
 from beam_tfrecord import native
 from beam_tfrecord.base.progress import Progress, adder, display_of
 from beam_tfrecord.base.text import counted
-from beam_tfrecord.check.verification import Fault, Verification
 from beam_tfrecord.check.verify_examples import DuplicateFinder, SchemaFit, SplitChecker
-from beam_tfrecord.check.verify_foreign import verify_foreign
-from beam_tfrecord.dataset.foreign import is_foreign
+from beam_tfrecord.dataset.foreign import Contents, foreign_files, is_foreign
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.hashes import data_hash, file_hash
+from beam_tfrecord.format.hashes import data_hash, file_hash, sum_text
 from beam_tfrecord.format.job_file import JOB_NAME, STORED_HASHES, load_job
 from beam_tfrecord.format.manifest import (
     BY_BYTES,
@@ -37,32 +35,72 @@ from beam_tfrecord.format.manifest import (
     directory_of,
     manifest_path,
 )
-from beam_tfrecord.format.places import purpose_seed
-from beam_tfrecord.format.rejects import KNOWN_SCHEMAS, REJECTS_FILE, rejects_hash
+from beam_tfrecord.format.rejects import REJECTS_FILE, load_rejects, rejects_hash
+from beam_tfrecord.format.sort_keys import purpose_seed
 from beam_tfrecord.format.stage import StageFile, StageManifest, is_stage
+from beam_tfrecord.records.examples import Discovered, merge_discovered
 from beam_tfrecord.records.tfrecord import RecordBlock, RecordFault, read_blocks
+from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.storage import (
     absolute_path,
     exists,
     file_size,
     list_names,
     open_read,
-    read_bytes,
     read_small,
 )
 
-__all__ = ["Fault", "Verification", "verify"]
-
-_CONTENT_BITS = 64
 _DUPLICATES_SHOWN = 10
-_FAULTS_A_SHARD = 100
+_FAULTS_A_FILE = 100
 # Large enough that threads seldom wait for each other, small enough for the shared cache.
 _BLOCK_BYTES = 2**22
-
 SCHEMA_FILE = "schema.json"
-# Sidecars with these suffixes are small enough to be read at once.
+# Sidecars with these suffixes are small: one that is huge is not read.
 _TEXTS = (".json", ".pbtxt")
 _SHARD_LIKE = re.compile(r"[^._].*-\d+-of-\d+\.tfrecord(\.gz)?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """One disagreement between a dataset and its manifest."""
+
+    path: str
+    where: str
+    message: str
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.path, self.where, self.message) if part)
+
+
+@dataclasses.dataclass(frozen=True)
+class Verification:
+    """The result of `verify`."""
+
+    faults: tuple[Fault, ...]
+    shards: int = 0
+    examples: int = 0
+    bytes: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """True if there is no fault."""
+        return not self.faults
+
+    def __str__(self) -> str:
+        notes = (f"note: {note}" for note in self.notes)
+        return "\n".join([*map(str, self.faults), *notes, self.summary])
+
+    @property
+    def summary(self) -> str:
+        """The numbers of shards, examples and faults, in words."""
+        faults = counted(len(self.faults), "fault") if self.faults else "no faults"
+        shards, examples = counted(self.shards, "shard"), counted(self.examples, "example")
+        return f"verified {shards}, {examples}: {faults}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as a JSON object."""
+        return dataclasses.asdict(self) | {"ok": self.ok}
 
 
 def verify(
@@ -100,7 +138,7 @@ def verify(
     """
     with display_of(progress) as display:
         if is_foreign(path):
-            return verify_foreign(path, threads, display)
+            return _verify_foreign(path, threads, display)
         return _verify_stage(path, display) if is_stage(path) else _verify(path, threads, display)
 
 
@@ -119,11 +157,10 @@ def _verify(
     shared = checker.duplicates.shared()
     if not faults:
         # A damaged shard also changes the totals; reporting these would repeat its faults.
-        content = f"{sum(one.content for one in checked) % 2**_CONTENT_BITS:016x}"
+        content = sum_text(one.content for one in checked)
         if content != manifest.content:
             message = f"the hash of all examples is {content}, not {manifest.content}"
             faults.append(Fault(name, "content", message))
-        faults += _schema_faults(name, manifest, checker.fit.unseen())
         if not len(shared):
             faults += checker.split_faults()
     others = _OtherFiles(file, manifest)
@@ -131,9 +168,7 @@ def _verify(
     if len(shared) and manifest.split_by == BY_BYTES:
         faults += checker.duplicate_faults(shared)
     elif len(shared):
-        sample_every = checker.duplicates.sample_every
-        part = f" (among one in {sample_every} examples)" if sample_every > 1 else ""
-        notes.append(f"{len(shared):,} distinct examples{part} are in more than one split")
+        notes.append(checker.duplicates.note(shared))
     return Verification(
         faults=(*others.faults(), *faults),
         shards=len(checked),
@@ -147,20 +182,6 @@ def _bad_manifest(file: str, error: DataError) -> Verification:
     """Return the only fault of a dataset or stage whose manifest cannot be read."""
     message = str(error).replace(file, "the file", 1)
     return Verification((Fault(os.path.basename(file), "", message),))
-
-
-def _schema_faults(name: str, manifest: Manifest, unseen: Sequence[str]) -> Iterator[Fault]:
-    """Yield the faults of the schema's statistics."""
-    for column in unseen:
-        observed = manifest.schema[column].observed
-        if observed is not None and (having := manifest.examples - observed.missing):
-            message = f"no example has it, but the schema says that {having:,} do"
-            yield Fault(name, f"column {column!r}", message)
-    described = [feature.observed is not None for feature in manifest.schema.features]
-    if any(described) and not all(described):
-        column = manifest.schema.names[described.index(False)]
-        message = "the schema lacks what was seen when it was written"
-        yield Fault(name, f"column {column!r}", message)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +198,7 @@ class _ShardChecker:
     """Reads shards and checks their records; thread-safe."""
 
     def __init__(self, directory: str, manifest: Manifest, progress: Progress | None) -> None:
-        self.fit = SchemaFit(manifest.schema, manifest.examples)
+        self._fit = SchemaFit(manifest.schema)
         self.duplicates = DuplicateFinder(manifest)
         self._splits = SplitChecker(manifest)
         self._directory = directory
@@ -228,7 +249,7 @@ class _ShardChecker:
                 content += int(hashes.sum(dtype=np.uint64))
                 self.duplicates.add(shard.path, hashes)
                 observe_split(block)
-                if misfit := self.fit.first_misfit(block):
+                if misfit := self._fit.first_misfit(block):
                     record, message = misfit
                     faults.append(Fault(shard.path, f"record {record}", message))
         except (DataError, OSError) as error:
@@ -237,9 +258,7 @@ class _ShardChecker:
         if not faults:
             totals = _total_faults(shard, examples, nbytes, f"{stream_hash.intdigest():016x}")
             faults += _faults_of(shard.path, totals)
-        if (more := len(faults) - _FAULTS_A_SHARD) > 0:
-            faults[_FAULTS_A_SHARD:] = [Fault(shard.path, "", f"{more:,} more faults")]
-        return _CheckedShard(faults, examples, nbytes, content)
+        return _CheckedShard(_first_of(faults), examples, nbytes, content)
 
     def split_faults(self) -> list[Fault]:
         """Return a fault for each shard with the name or with examples of another split."""
@@ -256,11 +275,7 @@ class _ShardChecker:
         return [Fault(path, "", message) for path, message in misnamed + misplaced]
 
     def duplicate_faults(self, shared: npt.NDArray[np.uint64]) -> Iterator[Fault]:
-        """Yield a fault for each of the first ten examples whose hash is in `shared`.
-
-        Examples of the largest split are left out. If there are more than ten hashes, one more
-        fault has their number.
-        """
+        """Yield faults for the first ten examples with these hashes, but of the largest split."""
         places = (
             (shard.path, block.first_record + record)
             for name, split in self._manifest.splits.items()
@@ -332,12 +347,14 @@ class _OtherFiles:
         return os.path.join(self._directory, name)
 
     def _sidecar_faults(self, name: str, digest: str) -> Iterator[str]:
-        path, schema = self._path(name), self._manifest.schema
+        path = self._path(name)
         seen = data_hash(read_small(path)) if name.endswith(_TEXTS) else file_hash(path)
         if seen != digest:
             yield f"the hash is {seen}, the manifest says {digest}"
-        elif name == self._schema and schema.dumps() != _schema_text(path):
-            yield "the schema is not that of the manifest"
+        elif name == self._schema:
+            stored = Schema.loads(read_small(path).decode())
+            if stored.dumps() != self._manifest.schema.dumps():
+                yield "the schema is not that of the manifest"
 
     def _job_faults(self) -> Iterator[Fault]:
         try:
@@ -351,8 +368,7 @@ class _OtherFiles:
         except DataError as error:
             yield Fault(self._job, "", f"the file {error}")
             return
-        stored: Mapping[str, str] = job.get(STORED_HASHES, {})
-        for name, digest in stored.items():
+        for name, digest in job.get(STORED_HASHES, {}).items():
             # Other checks report missing files.
             if exists(self._path(name)):
                 yield from _faults_of(name, self._stored_faults(name, digest))
@@ -362,11 +378,16 @@ class _OtherFiles:
             yield f"the hash is {seen}, {self._job} says {digest}"
 
     def _rejects_faults(self) -> Iterator[str]:
-        known = self._manifest.rejects
-        table = load_rejects(self._path(self._rejects))
-        seen = rejects_hash(table)
-        if seen != known.get("xxh64"):
-            yield f"the hash is {seen}, the manifest says {known.get('xxh64')}"
+        known = self._manifest.rejects.get("xxh64")
+        if (seen := rejects_hash(load_rejects(self._path(self._rejects)))) != known:
+            yield f"the hash is {seen}, the manifest says {known}"
+
+
+def _first_of(faults: list[Fault]) -> list[Fault]:
+    """Return the first faults of a file, and the number of the others."""
+    if (more := len(faults) - _FAULTS_A_FILE) <= 0:
+        return faults
+    return [*faults[:_FAULTS_A_FILE], Fault(faults[0].path, "", f"{more:,} more faults")]
 
 
 def _faults_of(name: str, messages: Iterator[str]) -> list[Fault]:
@@ -382,21 +403,6 @@ def _unreadable(name: str, error: Exception) -> Fault:
         return Fault(name, "", "the file is missing")
     reason = getattr(error, "strerror", None) or str(error)
     return Fault(name, "", f"the file cannot be read: {reason.partition(chr(10))[0]}")
-
-
-def _schema_text(path: str) -> str:
-    return Schema.loads(read_small(path).decode()).dumps()
-
-
-def load_rejects(path: str) -> pa.Table:
-    """Read a Parquet file of rejected rows."""
-    try:
-        table = pq.read_table(pa.BufferReader(read_bytes(path)))
-    except (ValueError, pa.ArrowException) as error:
-        raise DataError(str(error)) from error
-    if table.schema not in KNOWN_SCHEMAS:
-        raise DataError("it has other columns than a file of rejects")
-    return table
 
 
 def _shard_names(known: set[str]) -> re.Pattern[str]:
@@ -453,3 +459,41 @@ def _stage_file_faults(directory: str, file: StageFile) -> Iterator[str]:
             rows = int(pq.ParquetFile(pa.PythonFile(opened, mode="r")).metadata.num_rows)
         if rows != file.rows:
             yield f"{counted(rows, 'row')}, the manifest says {file.rows:,}"
+
+
+def _verify_foreign(
+    path: str | os.PathLike[str], threads: int | None, progress: Progress | None
+) -> Verification:
+    """Check TFRecord files: checksums, that records are Examples, and the kinds of features."""
+    _, files = foreign_files(path)
+    advance = adder(progress, "verifying", sum(file.bytes for file in files))
+
+    def check(file: InputFile) -> tuple[Contents, list[Fault]]:
+        contents, faults = Contents(file), list[Fault]()
+        try:
+            contents.read(lambda where, reason: faults.append(Fault(file.name, where, reason)))
+        except (DataError, OSError) as error:
+            faults.append(Fault(file.name, "", str(error)))
+        advance(file.bytes)
+        return contents, _first_of(faults)
+
+    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+        checked = list(pool.map(check, files))
+    faults = [fault for _, of_file in checked for fault in of_file]
+    features: Mapping[str, Discovered] = {}
+    for contents, _ in checked:
+        try:
+            features = merge_discovered(features, contents.features)
+        except DataError as error:
+            faults.append(Fault(contents.file.name, "", str(error)))
+    note = (
+        "there is no manifest: missing files, records and columns, other values, order and splits "
+        "cannot be noticed"
+    )
+    return Verification(
+        tuple(faults),
+        shards=len(files),
+        examples=sum(contents.records for contents, _ in checked),
+        bytes=sum(contents.bytes for contents, _ in checked),
+        notes=(note,),
+    )

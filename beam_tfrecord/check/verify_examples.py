@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import re
@@ -38,7 +37,7 @@ from beam_tfrecord.features.tf_columns import (
     schema_tf_columns,
 )
 from beam_tfrecord.format.manifest import BY_BYTES, BY_GROUP, Manifest, Shard
-from beam_tfrecord.format.places import purpose_seed
+from beam_tfrecord.format.sort_keys import purpose_seed
 from beam_tfrecord.native.values import KIND_NAMES, FitRule
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.tfrecord import RecordBlock
@@ -63,26 +62,16 @@ MAX_HASHES = 2**26
 class SchemaFit:
     """Checks whether records are examples of a schema."""
 
-    def __init__(self, schema: Schema, examples: int) -> None:
+    def __init__(self, schema: Schema) -> None:
         columns = list(zip(schema.features, schema_tf_columns(schema), strict=True))
         self._leaves = {leaf.name: leaf for _, column in columns for leaf in column}
         self._rules = sorted(map(_fit_rule, self._leaves.values()), key=lambda rule: rule.name)
         self._decoder = Decoder(schema)
         linked = [feature.name for feature, column in columns if not _rules_suffice(column)]
         self._linked = Decoder(schema, linked) if linked else None
-        self._columns = {leaf.name: feature.name for feature, column in columns for leaf in column}
-        # Columns that, by the statistics, occur in some example but have not been seen yet. Columns
-        # that are never missing are checked in every record instead.
-        self._unseen = {
-            feature.name
-            for feature in schema.features
-            if feature.nullable and feature.observed and feature.observed.missing < examples
-        }
 
     def first_misfit(self, block: RecordBlock) -> tuple[int, str] | None:
         """Return the first record of a block that does not fit the schema, and the reason."""
-        if self._unseen:
-            self._note_seen(block)
         sure = native.fitting_records(block.data, block.starts, self._rules)
         if self._linked is not None:
             try:
@@ -103,16 +92,6 @@ class SchemaFit:
                 high = middle
         one = rest.slice(low, high)
         return one.first_record, self._problem(one) or "does not fit the schema"
-
-    def unseen(self) -> tuple[str, ...]:
-        """Return the columns that no record had so far, although the schema says that some do."""
-        return tuple(sorted(self._unseen))
-
-    def _note_seen(self, block: RecordBlock) -> None:
-        with contextlib.suppress(ValueError):
-            for name, feature in native.discover(block.data, block.starts).items():
-                if feature.present_count:
-                    self._unseen.discard(self._columns.get(name.decode("utf-8", "replace"), ""))
 
     def _problem(self, block: RecordBlock) -> str | None:
         """Return why the records of a block do not fit the schema; None if all fit."""
@@ -392,6 +371,11 @@ class DuplicateFinder:
         # `add` has not looked up the hashes that it got before the smaller splits were complete.
         of_largest = self._of_smaller.common(np.concatenate(self._found[self.largest]))
         return np.unique(np.concatenate([self._shared_by_smaller, of_largest]))
+
+    def note(self, shared: UInt64Array) -> str:
+        """Return the number of hashes that are in several splits as a sentence."""
+        part = f" (among one in {self.sample_every} examples)" if self.sample_every > 1 else ""
+        return f"{len(shared):,} distinct examples{part} are in more than one split"
 
     def _end_smaller(self) -> None:
         smaller = [name for name in self._found if name != self.largest]

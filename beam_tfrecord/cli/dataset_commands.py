@@ -44,7 +44,6 @@ EXIT_BAD_DATA = 1
     help="Print code that reads the dataset and needs no package of ours.",
 )
 @option("--label", metavar="C", help="Column that the model of --code keras learns.")
-@option("--counts", metavar="C", help="Count the values of a column; reads the data.")
 @with_options((FROM, *SOURCE_OPTIONS))
 @package_options
 @log_options
@@ -53,7 +52,6 @@ def show(
     as_json: bool,
     code: str | None,
     label: str | None,
-    counts: str | None,
     **flags: Any,
 ) -> None:
     """Show what INPUT holds: of a dataset splits, shards, and features with their ranges.
@@ -61,8 +59,8 @@ def show(
     INPUT is a dataset, or anything that "write" reads, of which the types of all columns are shown.
     """
     if code is not None:
-        if as_json or counts is not None:
-            raise click.UsageError("--code cannot be combined with --json or --counts")
+        if as_json:
+            raise click.UsageError("--code cannot be combined with --json")
         from beam_tfrecord.format.manifest import Manifest
         from beam_tfrecord.frameworks.reading_programs import reading_code
 
@@ -75,14 +73,14 @@ def show(
     from beam_tfrecord.check import show as rendering
     from beam_tfrecord.frameworks.reading_programs import has_code
 
-    if counts is None and not _is_dataset(inputs, flags):
+    if not _is_dataset(inputs, flags):
         found = _preview(inputs, flags)._asdict()
         found |= {"path": " ".join(inputs), "features": found.pop("schema").to_json()["features"]}
         del found["rows"]
         print_result(_json(found) if as_json else rendering.render_input(found).rstrip("\n"))
         return
     dataset = _single(inputs)
-    shown = rendering.show(dataset, counts=counts)
+    shown = rendering.show(dataset)
     if as_json:
         print_result(_json(shown))
         return
@@ -174,7 +172,7 @@ def _preview(inputs: tuple[str, ...], flags: Mapping[str, Any], **how: Any) -> P
 
 def _single(inputs: tuple[str, ...]) -> str:
     if len(inputs) > 1:
-        raise click.UsageError("--code, --counts and --split are for one dataset: name only one")
+        raise click.UsageError("--code and --split are for one dataset: name only one")
     return inputs[0]
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from beam_tfrecord.base.private import remove_scratch
+from beam_tfrecord.base.scratch import remove_scratch
 from beam_tfrecord.base.text import counted, format_seconds, format_size, outline
 from beam_tfrecord.cli.base import (
     BEAM_OPTIONS,
@@ -46,7 +46,7 @@ from beam_tfrecord.options.jobs import (
     runner_words,
 )
 from beam_tfrecord.options.sources import SOURCE_OPTIONS
-from beam_tfrecord.runners.traits import check_runner_name
+from beam_tfrecord.runners import check_runner_name
 
 if TYPE_CHECKING:
     from beam_tfrecord.base.progress import Progress

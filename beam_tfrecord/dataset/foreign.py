@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import glob
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,7 +16,7 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.hashes import sum_text
 from beam_tfrecord.format.layout import ONLY_SPLIT
 from beam_tfrecord.format.manifest import Manifest, Shard, Split, manifest_path, near_datasets
-from beam_tfrecord.format.places import purpose_seed
+from beam_tfrecord.format.sort_keys import purpose_seed
 from beam_tfrecord.format.tally import Tally
 from beam_tfrecord.records.examples import (
     Discovered,
@@ -27,22 +27,63 @@ from beam_tfrecord.records.examples import (
 from beam_tfrecord.records.tfrecord import detect_compression, read_blocks
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.files import has_suffix
-from beam_tfrecord.sources.tfrecord.listing import SUFFIXES, ShardFile, is_incomplete, list_records
-from beam_tfrecord.sources.tfrecord.merge import known_records
-from beam_tfrecord.sources.tfrecord.read import RecordUnit, blocks_of, opened
+from beam_tfrecord.sources.tfrecord import known_records
+from beam_tfrecord.sources.tfrecord_files import (
+    SUFFIXES,
+    RecordDetail,
+    ShardFile,
+    blocks_of,
+    is_incomplete,
+    list_records,
+    opened,
+)
 from beam_tfrecord.storage import exists, is_directory, is_web, list_files, shown_path
 
 
-@dataclasses.dataclass(frozen=True)
-class _Contents:
-    """What is in one file."""
+@dataclasses.dataclass
+class Contents:
+    """What is in the records of one file that were read."""
 
-    records: int
-    bytes: int
-    xxh64: str
-    content: int
-    features: Mapping[str, Discovered]
-    compression: str
+    file: InputFile
+    compression: str = ""
+    records: int = 0
+    bytes: int = 0
+    xxh64: str = ""
+    content: int = 0
+    features: Mapping[str, Discovered] = dataclasses.field(default_factory=dict)
+
+    def read(self, on_fault: Callable[[str, str], None] | None = None) -> Contents:
+        """Read all records, and check every checksum.
+
+        A fault is an error, or is passed to `on_fault` as its place and the reason.
+        """
+        file, digest, seed = self.file, native.XXH64(0), purpose_seed(0, "content")
+        self.compression = compression_of(file)
+        blocks = blocks_of(file, 0, file.bytes, RecordDetail(self.compression, 0, ""))
+        if on_fault is not None:
+            blocks = read_blocks(
+                file.path, on_fault=lambda fault: on_fault(fault.where, fault.reason), is_once=True
+            )
+        for block in blocks:
+            digest.update(block.data)
+            self.records += len(block.starts)
+            self.bytes += len(block.data)
+            hashes = native.hash_records(block.data, block.starts, seed)
+            self.content += int(hashes.sum(dtype=np.uint64))
+            try:
+                found = types_in(block.data, block.starts, file.name)
+                self.features = merge_discovered(self.features, found)
+            except ForeignRecord as error:
+                where = f"record {block.first_record + error.index}"
+                if on_fault is None:
+                    raise DataError(f"{file.name} {where}: {error.reason}") from error
+                on_fault(where, error.reason)
+            except DataError as error:
+                if on_fault is None:
+                    raise
+                on_fault(f"records from {block.first_record} on", str(error))
+        self.xxh64 = f"{digest.intdigest():016x}"
+        return self
 
 
 def is_foreign(path: str | os.PathLike[str]) -> bool:
@@ -96,7 +137,7 @@ def open_foreign(path: str | os.PathLike[str]) -> tuple[str, Manifest]:
     """
     directory, files = foreign_files(path)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        contents = list(pool.map(_contents_of, files))
+        contents = list(pool.map(lambda file: Contents(file).read(), files))
     for file, of in zip(files, contents, strict=True):
         if of.compression != contents[0].compression:
             raise UsageError(
@@ -128,7 +169,7 @@ def open_foreign(path: str | os.PathLike[str]) -> tuple[str, Manifest]:
     return directory, manifest
 
 
-def _schema_of(files: list[InputFile], contents: list[_Contents]) -> Schema:
+def _schema_of(files: list[InputFile], contents: list[Contents]) -> Schema:
     known = known_records(files, union=False)
     if known is not None:
         return known.schema.without_observed()
@@ -137,24 +178,3 @@ def _schema_of(files: list[InputFile], contents: list[_Contents]) -> Schema:
         features = merge_discovered(features, of.features)
     records = sum(of.records for of in contents)
     return Tally(records=records, discovered=features).final_schema()
-
-
-def _contents_of(file: InputFile) -> _Contents:
-    compression = compression_of(file)
-    digest, seed = native.XXH64(0), purpose_seed(0, "content")
-    records = nbytes = content = 0
-    features: Mapping[str, Discovered] = {}
-    for block in blocks_of(file, 0, file.bytes, RecordUnit(compression, 0, "")):
-        digest.update(block.data)
-        hashes = native.hash_records(block.data, block.starts, seed)
-        content += int(hashes.sum(dtype=np.uint64))
-        try:
-            found = types_in(block.data, block.starts, file.name)
-        except ForeignRecord as error:
-            number = block.first_record + error.index
-            raise DataError(f"{file.name} record {number}: {error.reason}") from error
-        features = merge_discovered(features, found)
-        records += len(block.starts)
-        nbytes += len(block.data)
-    xxh64 = f"{digest.intdigest():016x}"
-    return _Contents(records, nbytes, xxh64, content, features, compression)

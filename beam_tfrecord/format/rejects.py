@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from beam_tfrecord import native
 from beam_tfrecord.base.text import counted
-from beam_tfrecord.errors import RejectedRows, UsageError
+from beam_tfrecord.errors import DataError, RejectedRows, UsageError
 from beam_tfrecord.format.hashes import data_hash
 from beam_tfrecord.rows.batch import Reject
 from beam_tfrecord.storage import WholeFile, put, read_bytes
@@ -185,6 +185,17 @@ def save_rejects(table: pa.Table, path: str) -> str:
     return data_hash(data)
 
 
+def load_rejects(path: str) -> pa.Table:
+    """Read a Parquet file of rejected rows."""
+    try:
+        table = pq.read_table(pa.BufferReader(read_bytes(path)))
+    except (ValueError, pa.ArrowException) as error:
+        raise DataError(str(error)) from error
+    if table.schema not in KNOWN_SCHEMAS:
+        raise DataError("it has other columns than a file of rejects")
+    return table
+
+
 class _RejectsHash:
     """Computes the XXH64 of tables of rejects, as one JSON list of objects."""
 
@@ -220,7 +231,7 @@ def rejected(
     They have the same column, code and message, apart from numbers and quoted texts.
     """
     counts: Counter[tuple[str, ...]] = Counter()
-    places: Counter[tuple[str, ...]] = Counter()
+    numbers: Counter[tuple[str, ...]] = Counter()
     first: defaultdict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
     for row in rejects:
         message = row["message"].replace(row["address"] or "", "")
@@ -228,7 +239,7 @@ def rejected(
         if len(counts) >= MAX_CAUSES and cause not in counts:
             cause = _OTHER
         counts[cause] += row["lines"]
-        places[cause] += 1
+        numbers[cause] += 1
         if len(first[cause]) < SHOWN:
             first[cause].append(row)
     total = counts.total()
@@ -241,7 +252,7 @@ def rejected(
     for cause, count in shown:
         lines.append(f"{counted(count, 'row')}: {first[cause][0]['message']}")
         if also := [row["address"] for row in first[cause][1:] if row["address"]]:
-            more = places[cause] - 1 - len(also)
+            more = numbers[cause] - 1 - len(also)
             lines.append(f"  also {', '.join(also)}{f' and {more:,} more' if more else ''}")
     if others := total - sum(count for _, count in shown):
         lines.append(f"{counted(others, 'row')} for other reasons")

@@ -12,8 +12,8 @@ from beam_tfrecord.jobs.remote import modules_of, preflight
 from beam_tfrecord.jobs.run import input_info, now_text, warn_of_output
 from beam_tfrecord.jobs.settings import Settings
 from beam_tfrecord.publish.transaction import clear_leftovers
+from beam_tfrecord.runners import traits_of
 from beam_tfrecord.runners.launch import Launch, RemoteJob, launching
-from beam_tfrecord.runners.traits import traits_of
 from beam_tfrecord.sources.files import Listing, list_input
 from beam_tfrecord.storage import lease, make_directory
 from beam_tfrecord.work.job import Identity, check_free

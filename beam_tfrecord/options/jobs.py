@@ -170,7 +170,7 @@ RUNNER_OPTIONS: tuple[RunnerOption, ...] = (
                  "--staging-location gs://…", keyword="staging_location"),
     _on_dataflow("Name of the job.  [default: beam-tfrecord-… with the time]", "--job-name NAME",
                  keyword="job_name"),
-    _on_dataflow("Type of the workers.  [default: by what the steps need]", "--machine-type TYPE",
+    _on_dataflow("Type of the workers.  [default: n2-standard-4]", "--machine-type TYPE",
                  keyword="machine_type"),
     _on_dataflow("Largest number of workers.", "--max-workers N", least=1,
                  keyword="max_num_workers"),

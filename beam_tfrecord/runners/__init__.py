@@ -1,30 +1,79 @@
-"""Makes Beam pipelines that suit a runner: with default options, and a function that starts jobs.
+"""Chooses the default options of a Beam runner, makes pipelines for it, and refuses lossy runners.
 
-Importing this package does not import Beam, because the program that starts workers (`boot`) is a
-module of this package, and has to stay small and quick.
+Importing this package does not import Beam, because the command line and the program that starts
+workers (`boot`) use it, and have to start fast.
 """
 
 from __future__ import annotations
 
+import datetime
 import logging
 import os
+import re
+import secrets
+import shutil
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import UsageError, did_you_mean
 from beam_tfrecord.options.jobs import beam_words
-from beam_tfrecord.runners.traits import check_runner_name, traits_of
 
 if TYPE_CHECKING:
     import apache_beam as beam
 
     from beam_tfrecord.runners.launch import Launch
 
+BUFFER_TIME_LIMIT = "data_buffer_time_limit_ms"
+EMBEDDED_JOB_SERVICE = "embed"
+PRISM_PACKAGE = "github.com/apache/beam/sdks/v2/go/cmd/prism"
+
 _LOGGER = logging.getLogger(__name__)
 
 # In Beam's mode with processes, a job hangs if a worker is killed. Threads scale here, since the
 # native kernel releases the GIL.
 _THREADS = "--direct_running_mode=multi_threading"
+# Directories of `go install`, and of Beam's own downloads.
+_PRISM_DIRECTORIES = ("~/go/bin", "~/.apache_beam/cache/prism/bin")
+
+
+class RunnerTraits(NamedTuple):
+    """The properties of one runner."""
+
+    beam_name: str
+    runs_here: bool = False
+    is_remote: bool = False
+    exchange: str = "files"
+    infers_apart: bool = False
+
+
+_TRAITS = {
+    # Beam's name DirectRunner first tries to download another runner, without a timeout (2.77).
+    "direct": RunnerTraits("FnApiRunner", runs_here=True),
+    "flink": RunnerTraits("FlinkRunner", is_remote=True, infers_apart=True),
+    # The shuffle of Dataflow is a separate service, made for more data than file systems hold.
+    "dataflow": RunnerTraits("DataflowRunner", is_remote=True, exchange="runner"),
+    "portable": RunnerTraits("PortableRunner"),
+    "prism": RunnerTraits("PrismRunner"),
+}
+_BY_BEAM_NAME = {traits.beam_name: traits for traits in _TRAITS.values()}
+
+
+def traits_of(runner: str) -> RunnerTraits:
+    """Return the traits of a runner, given the name that this package or Beam has for it."""
+    return _TRAITS.get(runner.lower()) or _BY_BEAM_NAME.get(runner) or RunnerTraits(runner)
+
+
+def check_runner_name(runner: str) -> None:
+    """Refuse a name that is none of this package, and cannot be that of a class in Beam."""
+    name = runner.lower()
+    if name in _TRAITS or "runner" in name or "." in name:
+        return
+    hint = did_you_mean(name, _TRAITS)
+    raise UsageError(
+        f"there is no runner {runner!r}: {hint and f'{hint} '}"
+        f"the runners are {', '.join(_TRAITS)}, and those of Beam by their names, such as "
+        "SparkRunner"
+    )
 
 
 def runner_options(
@@ -40,10 +89,7 @@ def runner_options(
     if name == "FnApiRunner" and not is_small:
         presets = [_THREADS, f"--direct_num_workers={os.cpu_count() or 1}"]
     elif name in ("PortableRunner", "PrismRunner"):
-        from beam_tfrecord.runners import portable
-
-        is_prism = name == "PrismRunner"
-        presets = (portable.prism_presets if is_prism else portable.portable_presets)(options)
+        presets = (prism_presets if name == "PrismRunner" else portable_presets)(options)
     elif name == "DataflowRunner":
         from beam_tfrecord.runners import dataflow
 
@@ -54,6 +100,58 @@ def runner_options(
         presets = flink.presets(options, is_small=is_small)
     _LOGGER.debug("runs on %s with %s", name, " ".join(presets) or "Beam's defaults")
     return [f"--runner={name}", *presets, *options]
+
+
+def portable_presets(options: Sequence[str]) -> list[str]:
+    """Return the default options for Beam's portable runner: its embedded job service.
+
+    Workers are threads of this process (Beam's LOOPBACK), so that nothing has to be installed for
+    them, sent to them or kept running.
+    """
+    if has_option(options, "--job_endpoint"):
+        return []
+    presets = [f"--job_endpoint={EMBEDDED_JOB_SERVICE}"]
+    if not has_option(options, "--environment_type"):
+        presets.append("--environment_type=LOOPBACK")
+    return presets
+
+
+def prism_presets(options: Sequence[str]) -> list[str]:
+    """Return the default options for Prism, with the path of the program.
+
+    If Prism is missing, Beam would download it without a timeout. This function raises instead.
+    """
+    if has_option(options, "--prism_location") or has_option(options, "--job_endpoint"):
+        return []
+    program = find_prism()
+    if program is None:
+        from apache_beam.version import __version__ as beam_version
+
+        raise UsageError(
+            "there is no prism on this machine: install it "
+            f"(go install {PRISM_PACKAGE}@v{beam_version}), or name it "
+            "(Beam's option --prism_location=PATH)"
+        )
+    # At other levels Prism logs its start and its end.
+    return [f"--prism_location={program}", "--prism_log_level=error"]
+
+
+def find_prism() -> str | None:
+    """Return the path of Prism on this machine; None if Prism is not found."""
+    directories = [os.environ.get("PATH", ""), os.environ.get("GOBIN", "")]
+    directories += map(os.path.expanduser, _PRISM_DIRECTORIES)
+    return shutil.which("prism", path=os.pathsep.join(filter(None, directories)))
+
+
+def has_option(options: Sequence[str], flag: str) -> bool:
+    """Return whether a flag is among options, with its value in the same word or the next."""
+    return any(word == flag or word.startswith(f"{flag}=") for word in options)
+
+
+def new_job_name() -> str:
+    """Return a name that no other job has."""
+    now = datetime.datetime.now(datetime.UTC)
+    return f"beam-tfrecord-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
 def pipeline(
@@ -110,3 +208,47 @@ def describe(runner: str, launch: Launch, *, groups: int) -> dict[str, Any]:
 
         details = dataflow.describe(built, launch.modules, groups)
     return {**details, "graph": graph_of(built)}
+
+
+def check_lossless(pipeline: beam.Pipeline) -> None:
+    """Refuse a pipeline whose runner may lose elements, or call no step (docs/upstream.md)."""
+    # Lazy: a caller that has a pipeline has already loaded Beam.
+    from apache_beam.options.pipeline_options import DebugOptions, TypeOptions
+
+    if pipeline.options.view_as(TypeOptions).runtime_type_check:
+        # It takes every callable object for a function.
+        raise UsageError("--runtime_type_check of Beam fails on callable objects: leave it out")
+    experiments = pipeline.options.view_as(DebugOptions).experiments or ()
+    if any(re.match(rf"{BUFFER_TIME_LIMIT}=0*[1-9]", experiment) for experiment in experiments):
+        raise UsageError(
+            f"Beam's workers lose elements under the experiment {BUFFER_TIME_LIMIT}: leave it out"
+        )
+    if reason := _reason_to_refuse(pipeline):
+        raise UsageError(
+            f"Beam's own local runner loses elements with {reason}: make the pipeline by "
+            "beam_tfrecord.pipeline(), with the same options, instead of beam.Pipeline()"
+        )
+
+
+def _reason_to_refuse(pipeline: beam.Pipeline) -> str:
+    from apache_beam.options.pipeline_options import DirectOptions, PortableOptions
+    from apache_beam.runners.direct.direct_runner import SwitchingDirectRunner
+    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+    from apache_beam.runners.portability.portable_runner import PortableRunner
+    from apache_beam.transforms.environments import EmbeddedPythonEnvironment
+
+    # Beam's runner for notebooks wraps the runner that executes the pipeline.
+    runner = getattr(pipeline.runner, "_underlying_runner", pipeline.runner)
+    if getattr(runner, "is_lossless", False):
+        return ""
+    if isinstance(runner, FnApiRunner | SwitchingDirectRunner):
+        mode = pipeline.options.view_as(DirectOptions).direct_running_mode
+        if mode != "in_memory":
+            return f"--direct_running_mode={mode}"
+        environment = getattr(runner, "_default_environment", None)
+        if not isinstance(environment, EmbeddedPythonEnvironment | None):
+            return f"workers in the environment {type(environment).__name__}"
+    endpoint = pipeline.options.view_as(PortableOptions).job_endpoint
+    if isinstance(runner, PortableRunner) and endpoint == EMBEDDED_JOB_SERVICE:
+        return f"--job_endpoint={EMBEDDED_JOB_SERVICE}"
+    return ""

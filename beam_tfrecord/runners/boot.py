@@ -29,7 +29,6 @@ import json
 import os
 import platform
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -50,7 +49,6 @@ _LOOK_EVERY_S = 0.2
 _DEFAULT_GRACE_S = 5.0
 # A pipe that is ready for writing accepts this many bytes without blocking (PIPE_BUF).
 _CHUNK_BYTES = 4096
-_PREFIX = "beam-tfrecord-worker-"
 # Seconds after the end of a job until its worker is ended, and seconds between two checks.
 _FORGOTTEN_S, _LOOK_FOR_JOB_S = 15.0, 3.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -262,23 +260,6 @@ def hand_on(source: IO[bytes], log: str | None) -> None:
                 wait_s = 1.0 if is_ready else 0.0
 
 
-def sweep(root: str) -> None:
-    """Remove the directories of workers whose supervisors were killed."""
-    for name in os.listdir(root):
-        pid = name.removeprefix(_PREFIX).partition("-")[0]
-        if name.startswith(_PREFIX) and pid.isdecimal() and not _is_running(int(pid)):
-            shutil.rmtree(os.path.join(root, name), ignore_errors=True)
-
-
-def _is_running(pid: int) -> bool:
-    with contextlib.suppress(PermissionError):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return False
-    return True
-
-
 def _log_path(worker_id: str) -> str | None:
     if not (path := os.environ.get(LOG)):
         return None
@@ -290,11 +271,8 @@ def main() -> NoReturn:
     task, root = parse_task(sys.argv[1:])
     if code := check_here():
         raise SystemExit(code)
-    root = root or tempfile.gettempdir()
-    sweep(root)
-    # The name has the process id of the supervisor, by which `sweep` sees that it has ended.
     with tempfile.TemporaryDirectory(
-        prefix=f"{_PREFIX}{os.getpid()}-", dir=root, ignore_cleanup_errors=True
+        prefix="beam-tfrecord-worker-", dir=root or None, ignore_cleanup_errors=True
     ) as directory:
         code = supervise(dataclasses.replace(task, directory=directory, supervisor=os.getpid()))
     raise SystemExit(code)

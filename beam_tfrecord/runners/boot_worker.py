@@ -13,13 +13,12 @@ import ctypes
 import fcntl
 import glob
 import hashlib
-import importlib.util
+import importlib
 import json
 import logging
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from beam_tfrecord.base.private import private_directory
+from beam_tfrecord.base.scratch import private_directory
 from beam_tfrecord.runners.boot import (
     PACKAGE_FAILS,
     TASK,
@@ -42,8 +41,6 @@ CACHE = "BEAM_TFRECORD_BOOT_CACHE"
 
 _PROVISION_S = 120
 _ARTIFACT_S = 600
-# Longer options go to a file: Linux limits a string of the environment to 128 KiB.
-_MAX_OPTION_CHARACTERS = 100_000
 _PR_SET_PDEATHSIG = 1
 
 _WHEEL, _SOURCES = ".whl", (".tar.gz", ".zip")
@@ -137,12 +134,10 @@ def _environment(task: Task, info: Any) -> dict[str, str]:
     if info.status_endpoint.url:
         status = text_format.MessageToString(info.status_endpoint)
         environment["STATUS_API_SERVICE_DESCRIPTOR"] = status
-    options = json_format.MessageToJson(info.pipeline_options)
-    if len(options) <= _MAX_OPTION_CHARACTERS:
-        return {**environment, "PIPELINE_OPTIONS": options}
+    # In a file, since Linux limits a string of the environment to 128 KiB.
     path = os.path.join(task.directory, "pipeline_options.json")
     with open(path, "w", encoding="utf-8") as file:
-        file.write(options)
+        file.write(json_format.MessageToJson(info.pipeline_options))
     return {**environment, "PIPELINE_OPTIONS_FILE": path}
 
 
@@ -300,7 +295,7 @@ def _install(packages: Sequence[str], site: str, root: str) -> None:
     made = tempfile.mkdtemp(dir=root, prefix="making-")
     try:
         for path in packages:
-            (_unpack_wheel if path.endswith(_WHEEL) else _build)(path, made)
+            _unpack_wheel(path, made)
         # Renamed when complete, since this process may be killed meanwhile.
         os.rename(made, site)
     except BaseException:
@@ -314,6 +309,10 @@ def _unpack_wheel(path: str, into: str) -> None:
     The format is the binary distribution format of PyPA's specifications.
     """
     name = os.path.basename(path)
+    if not name.endswith(_WHEEL):
+        raise PackageFault(
+            f"{name!r} is a source package: make a wheel of it (pip wheel --no-deps), and pass that"
+        )
     _check_tags(name)
     with zipfile.ZipFile(path) as wheel:
         for member in wheel.namelist():
@@ -338,24 +337,6 @@ def _check_tags(name: str) -> None:
     if tags.isdisjoint(sys_tags()):
         wanted = ", ".join(sorted(map(str, tags)))
         raise PackageFault(f"wheel {name!r} is for {wanted}, which this machine is not")
-
-
-def _build(path: str, into: str) -> None:
-    if importlib.util.find_spec("pip") is None:
-        raise PackageFault(
-            f"{os.path.basename(path)!r} is a source package and there is no pip on this worker: "
-            "pass a wheel, or install pip there"
-        )
-    options = ["--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check"]
-    built = subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", *options, "--target", into, path],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-    )
-    if built.returncode:
-        lines = built.stdout.decode(errors="replace").strip().splitlines()
-        raise PackageFault(f"pip cannot install {os.path.basename(path)!r}: {' '.join(lines[-2:])}")
 
 
 def _own_directory() -> str:

@@ -1,8 +1,8 @@
 """Runs jobs on Google Cloud Dataflow: default options, machines, submission, and waiting.
 
-Beam's own client talks to the service. This module chooses the machines and packages that a job
-needs, asks for the state of a job more often than Beam at first, and explains every failure in
-one line.
+Beam's own client talks to the service. This module chooses the machine type and the packages of a
+job, asks for the state of a job more often than Beam at first, and explains every failure in one
+line.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import (
@@ -22,15 +22,13 @@ from apache_beam.options.pipeline_options import (
     SetupOptions,
     WorkerOptions,
 )
-from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
-from apache_beam.portability.common_urns import resource_hints
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
+from beam_tfrecord.runners import new_job_name
 from beam_tfrecord.runners.failures import failure, refusal
 from beam_tfrecord.runners.launch import RemoteJob, current_launch
 from beam_tfrecord.runners.pipelines import Finished, RemoteResult, silenced
-from beam_tfrecord.runners.portable import new_job_name
 from beam_tfrecord.runners.wheels import stage_wheels
 from beam_tfrecord.storage import gcs
 
@@ -50,45 +48,10 @@ _MISSING = "the Dataflow runner needs an extra: pip install 'beam-tfrecord[gcp]'
 # bundle has its own buffers. With two, one bundle reads and writes while the other computes.
 THREADS = 2
 
-# Memory of a process that has loaded Beam and Arrow and works on no bundle.
-PROCESS_BYTES = 300 * 10**6
-
-# The most memory that one bundle of a step needs, by the name of the step: for a full block or
-# window of records, its sorted copy, and the bytes being written to a file. It follows from the
-# constants in `beam_tfrecord.exchange`.
-STAGE_BYTES: Mapping[str, int] = {
-    "CutBlocks": 300 * 10**6,
-    "Spill": 300 * 10**6,
-    "SortRange": 300 * 10**6,
-    "MergeRuns": 500 * 10**6,
-    "MergeShards": 500 * 10**6,
-}
-
-# The share of a machine's memory that its system and the runner's own process leave free.
-_USABLE = 0.8
-
-
-class Machine(NamedTuple):
-    """A machine type of Google Compute Engine."""
-
-    name: str
-    cores: int
-    ram_bytes: int
-
-    @property
-    def process_bytes(self) -> int:
-        """Usable bytes of memory for each process; there is one process per core."""
-        return int(self.ram_bytes * _USABLE) // self.cores
-
-
-# Ordered by their memory, the least first.
-MACHINES = (
-    Machine("n2-standard-4", 4, 16 * 2**30),
-    Machine("n2-highmem-4", 4, 32 * 2**30),
-    Machine("n2-highmem-8", 8, 64 * 2**30),
-    Machine("n2-highmem-16", 16, 128 * 2**30),
-    Machine("n2-highmem-32", 32, 256 * 2**30),
-)
+# Of its 16 GiB each of four processes has 4. A step of this package needs up to 1.3 GB of them: 0.3
+# with Beam and Arrow loaded, and 0.5 for a window of records, its sorted copy and the bytes that
+# are being written, for each bundle.
+MACHINE = "n2-standard-4"
 
 
 def presets(options: Sequence[str]) -> list[str]:
@@ -155,7 +118,7 @@ def _flag(name: str) -> str:
 def start(pipeline: beam.Pipeline, run: Callable[[], PipelineResult]) -> PipelineResult:
     """Submit a pipeline to the service, or write it as a template."""
     launch, options = current_launch(), pipeline.options
-    fit_workers(pipeline, options)
+    choose_machine(options)
     stage_wheels(options, launch.modules)
     with silenced("apache_beam"):
         try:
@@ -205,63 +168,15 @@ class DataflowResult(RemoteResult):
                 return texts
 
 
-def fit_workers(pipeline: beam.Pipeline, options: PipelineOptions) -> None:
-    """Choose the machine type by the memory that the steps of a pipeline need.
-
-    A type that the user has chosen stays. Dataflow Prime chooses machines by the need of each step,
-    which this function writes as resource hints (``min_ram``, of a complete worker). Without Prime,
-    Dataflow ignores hints of memory, so the largest need decides the type of all machines.
-    """
+def choose_machine(options: PipelineOptions) -> None:
+    """Set the type of the workers, unless the user or Dataflow Prime chooses it."""
     is_prime = "enable_prime" in (
         *(options.view_as(GoogleCloudOptions).dataflow_service_options or ()),
         *(options.view_as(DebugOptions).experiments or ()),
     )
-    threads = options.view_as(DebugOptions).number_of_worker_harness_threads or THREADS
-    needs = _Needs(threads, sets_hints=is_prime)
-    pipeline.visit(needs)
     workers = options.view_as(WorkerOptions)
     if not is_prime and not workers.machine_type:
-        workers.machine_type = machine_for(needs.process_bytes, needs.worker_bytes).name
-
-
-def machine_for(process_bytes: int, worker_bytes: int = 0) -> Machine:
-    """Return the smallest machine with enough memory."""
-    for machine in MACHINES:
-        if machine.process_bytes >= process_bytes and machine.ram_bytes >= worker_bytes:
-            return machine
-    raise UsageError(
-        f"a step needs {max(process_bytes, worker_bytes) / 10**9:.1f} GB, more than "
-        f"{MACHINES[-1].name} has: pass --machine-type, or fewer threads "
-        "(Beam's option --number_of_worker_harness_threads=1)"
-    )
-
-
-class _Needs(PipelineVisitor):
-    """Finds the most memory that a step of a pipeline needs."""
-
-    def __init__(self, threads: int, *, sets_hints: bool) -> None:
-        self._threads = threads
-        self._sets_hints = sets_hints
-        self.process_bytes = 0
-        self.worker_bytes = 0
-
-    def enter_composite_transform(self, transform_node: AppliedPTransform) -> None:
-        self.visit_transform(transform_node)
-
-    def visit_transform(self, transform_node: AppliedPTransform) -> None:
-        hints, urn = transform_node.resource_hints, resource_hints.MIN_RAM_BYTES.urn
-        hinted = int(hints.get(urn, 0))
-        need = stage_process_bytes(transform_node.full_label, self._threads)
-        self.worker_bytes = max(self.worker_bytes, hinted)
-        self.process_bytes = max(self.process_bytes, need)
-        if self._sets_hints and need:
-            hints[urn] = str(max(need * MACHINES[0].cores, hinted)).encode()
-
-
-def stage_process_bytes(label: str, threads: int) -> int:
-    """Return the bytes that a process needs for a step of this package; 0 for other steps."""
-    step = re.sub(r"\d+$", "", label.rpartition("/")[2])
-    return PROCESS_BYTES + threads * STAGE_BYTES[step] if step in STAGE_BYTES else 0
+        workers.machine_type = MACHINE
 
 
 def describe(pipeline: beam.Pipeline, modules: Sequence[str], groups: int) -> dict[str, Any]:
@@ -269,7 +184,7 @@ def describe(pipeline: beam.Pipeline, modules: Sequence[str], groups: int) -> di
     from apache_beam.runners.dataflow.internal.apiclient import get_container_image_from_options
 
     options = pipeline.options
-    fit_workers(pipeline, options)
+    choose_machine(options)
     stage_wheels(options, modules)
     cloud, workers = options.view_as(GoogleCloudOptions), options.view_as(WorkerOptions)
     debug, setup = options.view_as(DebugOptions), options.view_as(SetupOptions)
@@ -287,7 +202,7 @@ def describe(pipeline: beam.Pipeline, modules: Sequence[str], groups: int) -> di
             "experiments": list(debug.experiments or ()),
         },
         "workers": {
-            "machine": workers.machine_type or "by the hints of the steps",
+            "machine": workers.machine_type or "chosen by Dataflow Prime",
             "cores": int(cores[1]) if cores else None,
             "threads": debug.number_of_worker_harness_threads,
             # Each core reads a group, so more workers would find nothing to read.

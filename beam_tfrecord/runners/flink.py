@@ -31,7 +31,7 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from beam_tfrecord.errors import JobFailed, StorageError, UsageError
-from beam_tfrecord.runners import boot
+from beam_tfrecord.runners import boot, new_job_name
 from beam_tfrecord.runners.failures import error_of, start_fault
 from beam_tfrecord.runners.flink_cluster import (
     ENDED,
@@ -41,11 +41,10 @@ from beam_tfrecord.runners.flink_cluster import (
     check_job_server,
     cluster_of,
     job_server,
-    room_of,
+    wait_for_capacity,
 )
 from beam_tfrecord.runners.launch import Launch, RemoteJob, current_launch, say_start
 from beam_tfrecord.runners.pipelines import RemoteResult
-from beam_tfrecord.runners.portable import new_job_name
 from beam_tfrecord.runners.wheels import stage_wheels
 from beam_tfrecord.storage import exists, is_remote, put, read_bytes, remove
 
@@ -81,14 +80,14 @@ def presets(options: Sequence[str], *, is_small: bool) -> list[str]:
     """
     given = PipelineOptions(list(options)).view_as(FlinkRunnerOptions)
     _end_former(current_launch().directory)
-    room = room_of(cluster_of(given.flink_master))
+    capacity = wait_for_capacity(cluster_of(given.flink_master))
     return [
         # Else Beam would ask pip for all installed packages, to log them.
         "--experiments=disable_logging_submission_environment",
         f"--environment_cache_millis={_CACHE_MS}",
-        f"--sdk_worker_parallelism={1 if is_small else room.slots_each}",
+        f"--sdk_worker_parallelism={1 if is_small else capacity.slots_each}",
         # A step that needs more slots than there are would wait for ever.
-        f"--parallelism={1 if is_small else room.free_slots}",
+        f"--parallelism={1 if is_small else capacity.free_slots}",
         f"--job_name={new_job_name()}",
     ]
 
@@ -100,8 +99,8 @@ def check(options: Sequence[str], leftovers: Sequence[str]) -> None:
     cluster = cluster_of(flink.flink_master)
     # An earlier attempt that still runs may have all slots; `presets` ends it later.
     is_running = any(exists(os.path.join(directory, _NOTE)) for directory in leftovers)
-    room = room_of(cluster, needs_slot=not is_running)
-    check_job_server(portable.job_endpoint, flink.flink_job_server_jar, room.version)
+    capacity = wait_for_capacity(cluster, needs_slot=not is_running)
+    check_job_server(portable.job_endpoint, flink.flink_job_server_jar, capacity.version)
     if _uses_boot(portable):
         boot_command(parsed.view_as(FlinkOptions).worker_command)
 

@@ -49,7 +49,7 @@ _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class NoAnswer(Exception):
-    """An error: Flink does not answer a request, for the reason in the text."""
+    """Flink did not answer a request; the message says why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +123,7 @@ def cluster_of(flink_master: str | None) -> Cluster:
 
 
 @dataclasses.dataclass(frozen=True)
-class Room:
+class Capacity:
     """Flink's version, and the slots of a cluster for a job."""
 
     version: str
@@ -131,19 +131,19 @@ class Room:
     slots_each: int
 
 
-def room_of(cluster: Cluster, *, needs_slot: bool = True) -> Room:
-    """Return the version and slots of a cluster for a job."""
+def wait_for_capacity(cluster: Cluster, *, needs_slot: bool = True) -> Capacity:
+    """Ask a cluster for its version and slots; wait up to 5 seconds for a free slot if needed."""
     until_s = time.monotonic() + (_SLOT_S if needs_slot else 0)
-    while not (room := _room_now(cluster)).free_slots and time.monotonic() < until_s:
+    while not (capacity := _capacity_now(cluster)).free_slots and time.monotonic() < until_s:
         time.sleep(0.5)
-    if needs_slot and not room.free_slots:
+    if needs_slot and not capacity.free_slots:
         raise UsageError(
             f"all slots of {cluster.address} are taken: wait for other jobs, or add TaskManagers"
         )
-    return room
+    return capacity
 
 
-def _room_now(cluster: Cluster) -> Room:
+def _capacity_now(cluster: Cluster) -> Capacity:
     try:
         overview, managers = cluster.overview(), cluster.task_managers()
     except NoAnswer as error:
@@ -157,7 +157,7 @@ def _room_now(cluster: Cluster) -> Room:
     if not managers or not int(overview["slots-total"]):
         raise UsageError(f"no TaskManager is registered at {cluster.address}: start some")
     each = min(int(one["slotsNumber"]) for one in managers)
-    return Room(version, int(overview["slots-available"]), max(1, each))
+    return Capacity(version, int(overview["slots-available"]), max(1, each))
 
 
 def _minor(version: str) -> str:

@@ -29,8 +29,9 @@ from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 from apache_beam.runners.worker import sdk_worker
 
-from beam_tfrecord.base.private import remove_with
+from beam_tfrecord.base.scratch import remove_with
 from beam_tfrecord.errors import BeamTFRecordError, JobFailed, UsageError
+from beam_tfrecord.runners import BUFFER_TIME_LIMIT, EMBEDDED_JOB_SERVICE, check_lossless
 from beam_tfrecord.runners.failures import error_of, short_error
 from beam_tfrecord.runners.launch import (
     Launch,
@@ -39,7 +40,6 @@ from beam_tfrecord.runners.launch import (
     current_launch,
     say_start,
 )
-from beam_tfrecord.runners.traits import BUFFER_TIME_LIMIT, EMBEDDED_JOB_SERVICE, check_lossless
 
 _LOGGER = logging.getLogger(__name__)
 

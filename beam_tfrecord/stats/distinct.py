@@ -126,4 +126,5 @@ def unmix(hashes: UInt64Array) -> Int64Array:
     x ^= (x >> np.uint64(27)) ^ (x >> np.uint64(54))
     x *= _INVERSES[1]
     x ^= (x >> np.uint64(30)) ^ (x >> np.uint64(60))
-    return (x - _ADDED).view(np.int64)
+    keys: Int64Array = (x - _ADDED).view(np.int64)
+    return keys

@@ -138,7 +138,9 @@ def _column(column: Column, edges: Mapping[str, Sequence[float]], top: int) -> d
 
 
 def _numbers(
-    numbers: Numbers, edges: Sequence[float], show: Callable[[float], Any] = lambda value: value
+    numbers: Numbers,
+    edges: Sequence[float],
+    show: Callable[[float | None], Any] = lambda value: value,
 ) -> dict[str, Any]:
     """Return the JSON of numbers; `show` converts what has their type."""
     out: dict[str, Any] = (

@@ -17,7 +17,7 @@ from beam_tfrecord.features.arrow_arrays import bare_array
 from beam_tfrecord.features.arrow_types import is_binary, is_list, is_temporal, is_text
 from beam_tfrecord.features.tensors import TensorType, column_arrays
 from beam_tfrecord.images import Fault
-from beam_tfrecord.images.formats import describe
+from beam_tfrecord.images.headers import describe
 from beam_tfrecord.stats.distinct import KEPT, Distinct
 from beam_tfrecord.stats.numbers import Numbers
 
@@ -93,8 +93,8 @@ class Images:
         width, height = np.array(sizes, np.int64).reshape(-1, 2).T
         return cls(
             dict(formats),
-            Numbers.of(width, known and known.width),
-            Numbers.of(height, known and known.height),
+            Numbers.of(width, None if known is None else known.width),
+            Numbers.of(height, None if known is None else known.height),
         )
 
     def merge(self, other: Images) -> Images:
@@ -182,7 +182,7 @@ class Summary:
 def _merged(one: _T | None, other: _T | None) -> _T | None:
     if one is None or other is None:
         return one or other
-    return one.merge(other)  # type: ignore[arg-type, return-value]
+    return one.merge(other)
 
 
 def _hashes(values: pa.Array) -> npt.NDArray[np.uint64]:
@@ -214,4 +214,5 @@ def _numbers(values: pa.Array) -> npt.NDArray[Any] | None:
         values = values.cast(pa.float64())
     elif not (pa.types.is_integer(arrow) or pa.types.is_floating(arrow)):
         return None
-    return values.to_numpy(zero_copy_only=False)
+    found: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    return found

@@ -20,8 +20,7 @@ from typing import Any, BinaryIO, cast
 from beam_tfrecord.errors import DataError, LeaseLost, UsageError
 from beam_tfrecord.storage import object_lease
 from beam_tfrecord.storage.azure import AzureStorage
-from beam_tfrecord.storage.beam import BeamFilesystem
-from beam_tfrecord.storage.gcs import GoogleStorage
+from beam_tfrecord.storage.gcs import GcsStorage
 from beam_tfrecord.storage.local import LocalFile, LocalFilesystem, OnceFile
 from beam_tfrecord.storage.objects import ObjectStore, ObjectWriter, ReadableStore
 from beam_tfrecord.storage.paths import (
@@ -36,8 +35,8 @@ from beam_tfrecord.storage.paths import (
     path_text,
     plain_path,
 )
-from beam_tfrecord.storage.s3 import AmazonStorage
-from beam_tfrecord.storage.web import WebServers
+from beam_tfrecord.storage.read_only import BeamFilesystem, WebServers
+from beam_tfrecord.storage.s3 import S3Storage
 from beam_tfrecord.storage.zips import (
     ZipFilesystem,
     is_in_zip,
@@ -92,8 +91,8 @@ _SMALL_BYTES = 256 * 2**20
 
 _LOCAL = LocalFilesystem()
 _OBJECT_STORES: dict[str, ObjectStore] = {
-    "gs": GoogleStorage(),
-    "s3": AmazonStorage(),
+    "gs": GcsStorage(),
+    "s3": S3Storage(),
     "az": AzureStorage(),
 }
 _WEB = WebServers()

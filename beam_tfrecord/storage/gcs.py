@@ -24,7 +24,7 @@ _CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
 _FIELDS = "items(name,size,generation),prefixes,nextPageToken"
 
 
-class GoogleStorage(ObjectStore):
+class GcsStorage(ObjectStore):
     """The object store for ``gs://bucket/name`` URLs."""
 
     def client_errors(self) -> tuple[type[Exception], ...]:

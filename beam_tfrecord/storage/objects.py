@@ -268,26 +268,21 @@ class ObjectStore(ReadableStore):
         """Remove an object."""
         if self.status(path) is None:
             raise FileNotFoundError(f"no such object: {path!r}")
-        self.remove_many([path])
+        self._remove_if_there(path)
 
     def remove_one(self, path: str, version: str = "") -> None:
         """Remove an object; unless `version` is empty, only if the object has this version."""
         with self.request(path):
             self.delete(path, version)
 
-    def remove_many(self, paths: Sequence[str]) -> None:
-        """Remove objects, if they exist."""
-
-        def remove(path: str) -> None:
-            with contextlib.suppress(FileNotFoundError):
-                self.remove_one(path)
-
-        run_all(remove, paths)
+    def _remove_if_there(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.remove_one(path)
 
     def remove_tree(self, path: str) -> None:
         """Remove all objects below a name; log a warning if that fails."""
         try:
-            self.remove_many([entry.path for entry in self.entries(f"{path}/")])
+            run_all(self._remove_if_there, [entry.path for entry in self.entries(f"{path}/")])
         except BeamTFRecordError as error:
             _LOGGER.warning("could not remove %s/ (%s): delete it yourself", path, error)
 

@@ -21,11 +21,10 @@ from beam_tfrecord.storage.paths import Entry
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_PROFILE")
 # With the delays of the client's standard mode, about as long as `objects.RETRY_SECONDS`.
 ATTEMPTS = 10
-_REMOVED_AT_ONCE = 1000
 _PIECE_BYTES = 2**20
 
 
-class AmazonStorage(ObjectStore):
+class S3Storage(ObjectStore):
     """The object store for ``s3://bucket/name`` URLs."""
 
     def client_errors(self) -> tuple[type[Exception], ...]:
@@ -133,19 +132,6 @@ class AmazonStorage(ObjectStore):
     def copy(self, source: str, target: str) -> None:
         """Copy an object, in parts if it is large."""
         client().copy(_named(source), *split_url(target))
-
-    def remove_many(self, paths: Sequence[str]) -> None:
-        """Remove objects, if they exist, many with one request."""
-        for low in range(0, len(paths), _REMOVED_AT_ONCE):
-            some = paths[low : low + _REMOVED_AT_ONCE]
-            asked = {"Objects": [{"Key": split_url(path)[1]} for path in some], "Quiet": True}
-            bucket = split_url(some[0])[0]
-            with self.request(some[0]):
-                done = client().delete_objects(Bucket=bucket, Delete=asked)
-            for failed in done.get("Errors", ()):
-                raise StorageError(
-                    f"cannot remove 's3://{bucket}/{failed['Key']}': {failed['Message']}"
-                )
 
     def remove_tree(self, path: str) -> None:
         """Remove all objects below a name, and the parts of unfinished uploads there."""

@@ -118,7 +118,7 @@ def test_beam_options_are_checked(fake_job, words, message):
         (["write", "a.csv", "out", "--types", "x"], "is not of the form column=type"),
         (["show", "x", "--label", "y"], "--label is for --code keras only"),
         (["show", "x", "--code", "jax"], "'jax' is not one of 'tf', 'keras', 'torch' (see"),
-        (["show", "x", "--code", "tf", "--json"], "--code cannot be combined with --json or"),
+        (["show", "x", "--code", "tf", "--json"], "--code cannot be combined with --json"),
         (["diff", "a"], "Missing argument 'B' (see"),
         (
             ["write", "a.csv", "out", "--split", "train=0.8", "test=0.2"],

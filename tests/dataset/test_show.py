@@ -15,7 +15,6 @@ import beam_tfrecord as bt
 from beam_tfrecord.base.text import format_size
 from beam_tfrecord.check.show import head, json_lines, json_text, render_rows, render_show, show
 from beam_tfrecord.dataset.load import load
-from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
@@ -55,7 +54,7 @@ def test_show_reads_the_manifest_alone(path):
 
 
 def test_the_text_of_show(path):
-    shown = show(path, counts="city") | {
+    shown = show(path) | {
         "path": "out/",
         "rejected_rows": 7,
         "rejects": "out/rejects",
@@ -80,11 +79,6 @@ feature  type     null    min  max
 id       int64      0%      1    4
 x        float   25.0%  -1.25    2
 city     string  25.0%
-
-city       train  test
-Oslo           1     0
-Rome           1     1
-(missing)      1     0
 """
     )
 
@@ -131,10 +125,9 @@ def test_types_are_text_for_people(tmp_path):
 def test_a_stage_is_shown(tmp_path):
     pq.write_table(TABLE, tmp_path / "rows.parquet")
     bt.extract(tmp_path / "rows.parquet", tmp_path / "stage")
-    shown = show(tmp_path / "stage", counts="city")
+    shown = show(tmp_path / "stage")
     assert (shown["examples"], shown["order"]) == (4, "source")
     assert [feature["name"] for feature in shown["features"]] == TABLE.column_names
-    assert shown["counts"]["splits"]["data"][0] == {"value": "Rome", "count": 2}
     assert "from parquet: rows.parquet" in render_show(shown)
     assert render_show(show(tmp_path / "stage")).endswith(
         "feature  type\nid       int64\nx        float\ncity     string\n"
@@ -166,17 +159,6 @@ def test_times_losses_stores_and_defaults_are_shown(tmp_path):
     assert "classes c0, c1, c2, c3, c4, c5, c6, c7, c8, c9 and 2 more" in text
     assert "default 0" in text
     assert "datetime64[D] in NumPy" in text
-
-
-def test_what_cannot_be_counted_is_told(tmp_path):
-    table = pa.table({"many": list(range(1001)), "list": [[1]] * 1001})
-    make_dataset(tmp_path, table, shards=1)
-    with pytest.raises(UsageError, match="'many' has more than 1,000 values"):
-        show(tmp_path, counts="many")
-    with pytest.raises(UsageError, match="cannot be counted"):
-        show(tmp_path, counts="list")
-    with pytest.raises(UsageError, match="column 'y' is not in the schema"):
-        show(tmp_path, counts="y")
 
 
 def test_head_takes_the_first_rows_of_all_splits_or_one(path):

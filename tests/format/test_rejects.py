@@ -7,13 +7,13 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from beam_tfrecord.check.verify import load_rejects
 from beam_tfrecord.errors import RejectedRows, UsageError
 from beam_tfrecord.format import rejects as module
 from beam_tfrecord.format.rejects import (
     RejectBudget,
     SavedRejects,
     join_rejects,
+    load_rejects,
     parse_budget,
     rejected,
     rejected_rows,

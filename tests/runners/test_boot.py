@@ -116,16 +116,6 @@ def test_a_worker_ends_with_its_killed_runner(tmp_path):
     wait_for(lambda: not is_running(worker), timeout_s=20, what="the worker has ended")
 
 
-def test_directories_of_killed_supervisors_are_removed(tmp_path):
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    for name in (f"beam-tfrecord-worker-{gone.pid}-x", f"beam-tfrecord-worker-{os.getpid()}-x"):
-        (tmp_path / name / "staged").mkdir(parents=True)
-    (tmp_path / "of-others").mkdir()
-    boot.sweep(str(tmp_path))
-    assert sorted(os.listdir(tmp_path)) == [f"beam-tfrecord-worker-{os.getpid()}-x", "of-others"]
-
-
 HERE = {"python": "3.11", "beam": "2.77"}
 
 

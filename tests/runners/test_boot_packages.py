@@ -70,6 +70,12 @@ def test_a_wheel_for_another_platform_is_refused(tmp_path):
         installed([path], str(tmp_path / "cache"))
 
 
+def test_a_source_package_is_refused_with_the_way_round(tmp_path):
+    (tmp_path / "mine-1.tar.gz").write_bytes(b"")
+    with pytest.raises(PackageFault, match=r"'mine-1\.tar\.gz' is a source package: make a wheel"):
+        installed([str(tmp_path / "mine-1.tar.gz")], str(tmp_path / "cache"))
+
+
 def test_a_file_never_leaves_its_directory(tmp_path):
     path = wheel(tmp_path, **{"../../evil.py": ""})
     with pytest.raises(PackageFault, match="outside of itself"):

@@ -84,7 +84,7 @@ def test_a_job_server_in_place_of_flink_is_one_readable_line():
         thread = threading.Thread(target=answer)
         thread.start()
         with pytest.raises(UsageError) as raised:
-            flink_cluster.room_of(Cluster(f"127.0.0.1:{server.getsockname()[1]}"))
+            flink_cluster.wait_for_capacity(Cluster(f"127.0.0.1:{server.getsockname()[1]}"))
         thread.join()
     assert "not Flink: are --flink-master and --job-endpoint exchanged?" in raised.value.message
     assert raised.value.message.isprintable()
@@ -109,8 +109,8 @@ def test_there_is_no_cluster_to_end(tmp_path):
     assert (ran.returncode, ran.stderr) == (2, f"down: no cluster in {tmp_path}\n")
 
 
-def test_the_room_of_a_cluster(flink):
-    assert flink_cluster.room_of(flink[0]) == flink_cluster.Room("1.19.3", 3, 2)
+def test_the_capacity_of_a_cluster(flink):
+    assert flink_cluster.wait_for_capacity(flink[0]) == flink_cluster.Capacity("1.19.3", 3, 2)
 
 
 def test_a_job_is_cancelled_though_its_server_hangs_and_flink_misses_requests(flink, monkeypatch):
@@ -141,7 +141,7 @@ def test_a_job_is_cancelled_though_its_server_hangs_and_flink_misses_requests(fl
 def test_a_cluster_without_room_is_refused(flink, path, change, message):
     flink[1][path] |= change
     with pytest.raises(UsageError, match=message):
-        flink_cluster.room_of(flink[0])
+        flink_cluster.wait_for_capacity(flink[0])
 
 
 def test_addresses_are_taken_as_people_write_them():

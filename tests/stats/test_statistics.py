@@ -1,4 +1,4 @@
-"""`Dataset.stats`: exact where it says so, near the truth elsewhere, the same for any order and shards."""
+"""`Dataset.stats`: exact where it says so, else near the truth; equal for any order and shards."""
 
 import collections
 import datetime

@@ -249,7 +249,7 @@ def test_a_missing_bucket_is_one_line(store):
     shown = run("show", f"{nowhere}/out")
     assert shown.exit_code == 2
     assert missing in shown.stderr
-    shown = run("show", f"{store.url}/in", "--counts", "id")
+    shown = run("stats", f"{store.url}/in")
     assert shown.exit_code == 2
     assert f"no dataset at '{store.url}/in'" in shown.stderr
 

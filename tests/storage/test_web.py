@@ -14,7 +14,7 @@ import beam_tfrecord as bt
 from beam_tfrecord import storage
 from beam_tfrecord.errors import InputChanged, StorageError, UsageError
 from beam_tfrecord.sources.files import list_files
-from beam_tfrecord.storage import objects, web
+from beam_tfrecord.storage import objects, read_only
 from tests.helpers.cli_stand_ins import run
 from tests.helpers.emulators.web import web_server
 from tests.helpers.reading import rows_in
@@ -32,7 +32,7 @@ def server(monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with web_server() as running:
         yield running
-        web.client().close()
+        read_only.client().close()
 
 
 def remote_rows(url, kind="Csv"):
@@ -122,7 +122,7 @@ def test_files_of_several_urls_have_names_like_local_ones(server):
     ids=str,
 )
 def test_servers_that_can_be_read(server, monkeypatch, options):
-    monkeypatch.setattr(web, "SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(read_only, "SILENCE_SECONDS", 0.5)
     page = server.put("/a.csv", CSV, **options)
     assert storage.read_bytes(f"{server.url}/a.csv") == CSV
     with storage.open_read(f"{server.url}/a.csv", buffer_bytes=3000) as file:
@@ -167,7 +167,7 @@ def test_servers_that_cannot_be_read_are_one_line(
     message,
 ):
     monkeypatch.setattr(objects, "RETRY_SECONDS", 0.3)
-    monkeypatch.setattr(web, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(read_only, "SILENCE_SECONDS", 0.2)
     server.put("/a.csv", CSV, **options)
     line = refusal("schema", f"{server.url}/a.csv?token=s3cret")
     assert f"'{server.url}/a.csv'" in line
@@ -276,14 +276,14 @@ def test_a_change_while_a_file_is_read_is_noticed(server, state):
 
 def test_a_job_whose_input_changes_publishes_nothing(server, tmp_path, monkeypatch):
     page = server.put("/a.csv", CSV)
-    monkeypatch.setattr(web, "_PIECE_BYTES", 1000)
-    read_into = web.WebServers.read_into
+    monkeypatch.setattr(read_only, "_PIECE_BYTES", 1000)
+    read_into = read_only.WebServers.read_into
 
     def change_then_read(self, *arguments):
         page.data = page.data.replace(b"n1\n", b"m1\n")
         read_into(self, *arguments)
 
-    monkeypatch.setattr(web.WebServers, "read_into", change_then_read)
+    monkeypatch.setattr(read_only.WebServers, "read_into", change_then_read)
     line = refusal("write", f"{server.url}/a.csv", str(tmp_path / "out"))
     assert f"'{server.url}/a.csv' was replaced while it was read: run the job again" in line
     assert not (tmp_path / "out" / "manifest.json").exists()
@@ -314,7 +314,7 @@ def test_certificates_are_checked(tmp_path, monkeypatch, server):
         line = refusal("schema", f"{url}?token=s3cret")
         assert f"cannot read '{url}' (self-signed certificate: if it is right, name" in line
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "cert"))
-        web.client().close()
+        read_only.client().close()
         assert len(remote_rows(url)) == 500
         line = refusal("schema", url.replace("127.0.0.1", "localhost"))
         assert "certificate is not valid for 'localhost'" in line
