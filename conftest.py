@@ -12,7 +12,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 
-from beam_tfrecord.base.private import remove_scratch
+from beam_tfrecord.base.scratch import remove_scratch
 from beam_tfrecord.errors import options_named_by
 
 # Before anything imports them: failed comparisons show their values.

@@ -1,1 +1,1 @@
-"""What all rooms use and what knows nothing of data: words, tables for people, progress, extras."""
+"""What all rooms use and what knows nothing of data: text for people, progress, arguments."""

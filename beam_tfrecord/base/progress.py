@@ -50,9 +50,20 @@ class Progress:
         self._began_at = 0
 
     def update(
-        self, phase: str, done: int, total: int | None = None, *, unit: str = "B", rejects: int = 0
+        self,
+        phase: str,
+        done: int,
+        total: int | None = None,
+        *,
+        unit: str = "B",
+        rejects: int = 0,
+        later: float = 0.0,
     ) -> None:
-        """Show the progress of one phase of the job."""
+        """Show the progress of one phase of the job.
+
+        The time left is that of the whole job: `later` is about how long the later phases take, as
+        a multiple of this one.
+        """
         with self._lock:
             now_s = self._clock()
             if phase != self._phase:
@@ -60,7 +71,7 @@ class Progress:
             if not self._enabled or now_s - self._shown_s < self._every_s:
                 return
             self._shown_s = now_s
-            line = self._line(done, total, now_s - self._began_s, unit, rejects)
+            line = self._line(done, total, now_s - self._began_s, unit, rejects, later)
             # A stream that fails, for example on a full disk, must not end the job.
             with contextlib.suppress(OSError):
                 if self._has_bar:
@@ -68,10 +79,17 @@ class Progress:
                 else:
                     print(line, file=self._stream, flush=True)
 
-    def _line(self, done: int, total: int | None, seconds: float, unit: str, rejects: int) -> str:
+    def _line(
+        self, done: int, total: int | None, seconds: float, unit: str, rejects: int, later: float
+    ) -> str:
         """Return a line such as ``reading:  30%|###     | 1.20G/4.00G [00:08<00:19, 150MB/s]``."""
         from tqdm import tqdm
 
+        form = None if done or total else "{desc}: {elapsed}"
+        if total and done > self._began_at:
+            left = seconds / (done - self._began_at) * (total * (1 + later) - done)
+            times = f"[{{elapsed}}<{tqdm.format_interval(left)}, {{rate_fmt}}{{postfix}}]"
+            form = f"{{l_bar}}{{bar}}| {{n_fmt}}/{{total_fmt}} {times}"
         line: str = tqdm.format_meter(
             done,
             total,
@@ -81,7 +99,7 @@ class Progress:
             ascii=True,
             unit=unit,
             unit_scale=unit == "B" or max(done, total or 0) >= _FIRST_SHORT,
-            bar_format=None if done or total else "{desc}: {elapsed}",
+            bar_format=form,
             postfix=counted(rejects, "reject") if rejects else None,
             initial=self._began_at,
         )

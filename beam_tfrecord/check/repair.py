@@ -24,7 +24,7 @@ from beam_tfrecord._version import __version__
 from beam_tfrecord.base.progress import Progress, adder, display_of
 from beam_tfrecord.base.text import counted
 from beam_tfrecord.errors import DataError, TargetExists, UsageError
-from beam_tfrecord.exchange.shard_writers import ShardWriter
+from beam_tfrecord.exchange.output_writers import ShardWriter
 from beam_tfrecord.features.feature_spec import schema_pbtxt
 from beam_tfrecord.format.hashes import data_hash, file_hash, sum_text
 from beam_tfrecord.format.job_file import JOB_NAME, STORED_BYTES, STORED_HASHES, dump_job
@@ -37,7 +37,7 @@ from beam_tfrecord.format.rejects import (
     rejects_hash,
     save_rejects,
 )
-from beam_tfrecord.records.index import INDEX_DIRECTORY, index_name
+from beam_tfrecord.records.shard_index import INDEX_DIRECTORY, index_name
 from beam_tfrecord.records.tfrecord import FRAME_BYTES, HEADER_BYTES, payload_bytes
 from beam_tfrecord.storage import is_plain_name, is_remote, put, sync_directory
 from beam_tfrecord.work.checkpoints import FinishedShard

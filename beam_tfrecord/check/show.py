@@ -34,7 +34,7 @@ from beam_tfrecord.format.job_file import JOB_NAME, SETTINGS, STORED_BYTES, read
 from beam_tfrecord.format.manifest import beside_manifest
 from beam_tfrecord.format.rejects import REJECTS_FILE, SCHEMA_WITHOUT_ADDRESS
 from beam_tfrecord.images import Fault
-from beam_tfrecord.images.formats import describe
+from beam_tfrecord.images.headers import describe
 from beam_tfrecord.loading.values import python_values
 from beam_tfrecord.storage import shown_path
 

@@ -35,8 +35,8 @@ from beam_tfrecord.format.manifest import (
     directory_of,
     manifest_path,
 )
-from beam_tfrecord.format.places import purpose_seed
 from beam_tfrecord.format.rejects import REJECTS_FILE, load_rejects, rejects_hash
+from beam_tfrecord.format.sort_keys import purpose_seed
 from beam_tfrecord.format.stage import StageFile, StageManifest, is_stage
 from beam_tfrecord.records.examples import Discovered, merge_discovered
 from beam_tfrecord.records.tfrecord import RecordBlock, RecordFault, read_blocks

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import click
 
 from beam_tfrecord._version import __version__
-from beam_tfrecord.base.private import remove_scratch
+from beam_tfrecord.base.scratch import remove_scratch
 from beam_tfrecord.cli.base import (
     SIGNALS,
     Failure,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from beam_tfrecord.base.private import remove_scratch
+from beam_tfrecord.base.scratch import remove_scratch
 from beam_tfrecord.base.text import counted, format_seconds, format_size, outline
 from beam_tfrecord.cli.base import (
     BEAM_OPTIONS,

@@ -14,7 +14,7 @@ from beam_tfrecord.base.progress import Progress, adder
 from beam_tfrecord.dataset.foreign import compression_of, foreign_files, is_foreign
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.format.manifest import Manifest, directory_of, manifest_path
-from beam_tfrecord.records.index import IndexWriter, index_name
+from beam_tfrecord.records.shard_index import IndexWriter, index_name
 from beam_tfrecord.records.tfrecord import read_blocks
 from beam_tfrecord.storage import (
     WholeFile,

@@ -33,7 +33,7 @@ from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.format.hashes import data_hash
 from beam_tfrecord.format.manifest import Manifest, Shard
 from beam_tfrecord.records.decoding import Decoder
-from beam_tfrecord.records.index import index_name
+from beam_tfrecord.records.shard_index import index_name
 from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock, read_blocks
 from beam_tfrecord.storage import Entry, exists, is_remote, read_small, status
 

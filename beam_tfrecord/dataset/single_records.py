@@ -13,7 +13,7 @@ import numpy.typing as npt
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.format.manifest import Shard
-from beam_tfrecord.records.index import ShardIndex, index_name, ranges_of
+from beam_tfrecord.records.shard_index import ShardIndex, index_name, ranges_of
 from beam_tfrecord.storage import Entry, is_remote, open_read, read_into, status
 
 Int64Array = npt.NDArray[np.int64]

@@ -17,7 +17,7 @@ from beam_tfrecord import native
 from beam_tfrecord.exchange.spill import BlockWriter
 from beam_tfrecord.format.layout import DEFAULT_SHARD_BYTES
 from beam_tfrecord.format.places import purpose_seed
-from beam_tfrecord.records.index import IndexWriter
+from beam_tfrecord.records.shard_index import IndexWriter
 from beam_tfrecord.records.tfrecord import ShardStream
 from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.storage import WRITE_BYTES, file_size

@@ -1,4 +1,4 @@
-"""Functions on Arrow arrays: opening lists, converting to and from text, rounding numbers exactly.
+"""Opens Arrow lists, converts Arrow arrays to and from text, and rounds numbers exactly.
 
 Arrow casts most types to text and back; this module adds what Arrow lacks or does differently, such
 as times of day, durations and times with a zone.

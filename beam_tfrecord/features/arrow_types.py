@@ -1,4 +1,4 @@
-"""Functions on Arrow types: tests for families of types, conversion to and from JSON.
+"""Tells families of Arrow types apart, and converts Arrow types to and from JSON.
 
 In JSON, a type without children is a string in Arrow's own notation (``int64``,
 ``timestamp[us, tz=UTC]``, ``decimal128(10, 2)``). A type with children is an object, such as

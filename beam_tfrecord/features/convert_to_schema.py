@@ -40,7 +40,7 @@ from beam_tfrecord.features.arrow_types import (
     is_text,
     type_to_json,
 )
-from beam_tfrecord.features.converting import Convert, cast, convert_each
+from beam_tfrecord.features.common_types import Convert, cast, convert_each
 from beam_tfrecord.features.tensors import (
     TensorType,
     join_tensor_types,

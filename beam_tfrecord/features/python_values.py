@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord.features.arrow_types import is_list
-from beam_tfrecord.features.converting import join_decimals, join_types
+from beam_tfrecord.features.common_types import join_decimals, join_types
 from beam_tfrecord.features.tensors import TensorType, is_foreign, tensor_column
 
 # Length of the text of a value in a message.

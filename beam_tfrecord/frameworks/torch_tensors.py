@@ -18,7 +18,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.tensors import TensorType, is_small_float
 from beam_tfrecord.images.decode import rgb_pixels
-from beam_tfrecord.images.formats import MAX_PIXELS
+from beam_tfrecord.images.headers import MAX_PIXELS
 from beam_tfrecord.loading.batches import IMAGE, NUMBERS, TIMES, Array, Columns, image_decoding
 from beam_tfrecord.loading.epochs import Range
 from beam_tfrecord.loading.rows import Rows

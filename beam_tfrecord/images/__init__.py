@@ -1,6 +1,6 @@
 """Types that describe an image file: its header, its faults, and why TensorFlow cannot decode it.
 
-`formats.describe` reads headers; `decode` decodes, resizes and re-encodes. Both use Pillow. Nothing
+`headers.describe` reads headers; `decode` decodes, resizes and re-encodes. Both use Pillow. Nothing
 in this package depends on Beam, Arrow or the sources of rows.
 """
 

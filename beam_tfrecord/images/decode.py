@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.images import UPRIGHT, Fault, Header
-from beam_tfrecord.images.formats import describe, open_image, pillow_faults
+from beam_tfrecord.images.headers import describe, open_image, pillow_faults
 
 if TYPE_CHECKING:
     import numpy as np

@@ -58,10 +58,11 @@ from beam_tfrecord.jobs.settings import JobSettings, M
 from beam_tfrecord.publish.transaction import clear_leftovers, give_up, remove_leftovers
 from beam_tfrecord.runners.launch import Launch, launching
 from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.choose import skipped_counts
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import Listing, list_input
 from beam_tfrecord.sources.json import Json
-from beam_tfrecord.sources.tfrecord.source import check_apart
+from beam_tfrecord.sources.tfrecord import check_apart
 from beam_tfrecord.storage import (
     Lease,
     exists,
@@ -265,6 +266,8 @@ def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | 
         make_directory(directory)
         info: dict[str, Any] = {"started": started, "attempts": number, **input_info(files)}
         info[SETTINGS] = settings.asked
+        if skipped := skipped_counts(settings.source, files):
+            info["skipped_files"] = skipped
         if job.identity.without_functions:
             info[WITHOUT_FUNCTIONS] = job.identity.without_functions
         _LOGGER.debug("attempt %d works in %s", number, directory)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from beam_tfrecord.base.private import scratch_directory
+from beam_tfrecord.base.scratch import scratch_directory
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.runners.traits import check_runner_name, traits_of
 

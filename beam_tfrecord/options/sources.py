@@ -1,4 +1,4 @@
-"""The options of sources, such as ``--delimiter`` of CSV files: name, type, default, flag and help.
+"""Declares the options of sources, such as ``--delimiter`` of CSV files.
 
 A source inherits the fields of its options from the classes here. They are not evaluated as text
 (`from __future__ import annotations`), because the table of options comes from the annotations.

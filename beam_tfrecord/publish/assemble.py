@@ -35,7 +35,7 @@ from beam_tfrecord.format.stage import StageFile, StageManifest
 from beam_tfrecord.format.tally import Tally, duplicates_to_json
 from beam_tfrecord.images import refused_as_json
 from beam_tfrecord.publish.transaction import Publication, put_in_place
-from beam_tfrecord.records.index import index_name
+from beam_tfrecord.records.shard_index import index_name
 from beam_tfrecord.storage import Lease, read_bytes
 from beam_tfrecord.work.checkpoints import FinishedShard
 from beam_tfrecord.work.job import Job
@@ -234,7 +234,7 @@ def named_shards(
 def _place_of(layout: Layout, tally: Tally) -> str:
     if layout.key:
         return "key"
-    return "bytes" if tally.places_by_bytes else "origin"
+    return "bytes" if tally.sort_keys_by_bytes else "origin"
 
 
 def _split_by(layout: Layout, tally: Tally) -> str | None:

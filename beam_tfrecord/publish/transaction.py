@@ -46,7 +46,7 @@ from beam_tfrecord.format.job_file import (
 from beam_tfrecord.format.manifest import FITTED, Manifest
 from beam_tfrecord.format.rejects import REJECTS_FILE, SAVED_FILE, SavedRejects
 from beam_tfrecord.format.stage import stage_names
-from beam_tfrecord.records.index import INDEX_DIRECTORY, index_name
+from beam_tfrecord.records.shard_index import INDEX_DIRECTORY, index_name
 from beam_tfrecord.storage import (
     Lease,
     WholeFile,

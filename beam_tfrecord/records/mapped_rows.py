@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.features.arrow_types import is_binary, is_list, is_text
-from beam_tfrecord.features.converting import join_types
+from beam_tfrecord.features.common_types import join_types
 from beam_tfrecord.features.python_values import (
     MISFITS,
     PLAIN_TYPES,

@@ -28,7 +28,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from beam_tfrecord.base.private import private_directory
+from beam_tfrecord.base.scratch import private_directory
 from beam_tfrecord.runners.boot import (
     PACKAGE_FAILS,
     TASK,

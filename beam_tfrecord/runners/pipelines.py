@@ -29,7 +29,7 @@ from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 from apache_beam.runners.worker import sdk_worker
 
-from beam_tfrecord.base.private import remove_with
+from beam_tfrecord.base.scratch import remove_with
 from beam_tfrecord.errors import BeamTFRecordError, JobFailed, UsageError
 from beam_tfrecord.runners.failures import error_of, short_error
 from beam_tfrecord.runners.launch import (

@@ -27,15 +27,7 @@ import pyarrow.compute as pc
 from beam_tfrecord.base.text import not_found
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import is_text
-from beam_tfrecord.selection.parse import (
-    SIGNS,
-    TRUE,
-    ColumnRef,
-    Condition,
-    Literal,
-    Node,
-    columns_of,
-)
+from beam_tfrecord.selection.parse import SIGNS, TRUE, ColumnRef, Condition, Literal, Node
 
 _NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _DAY_MS = 86_400_000
@@ -277,7 +269,7 @@ class Parts:
 
     def may_match(self, condition: Condition, result: bool = True) -> pa.BooleanArray:
         """Return for each part whether a condition may be true, or false, for one of its rows."""
-        if set(columns_of(condition)) <= set(self.constants.schema.names):
+        if set(condition.columns) <= set(self.constants.schema.names):
             return self._all(rows_that_match(condition, self.constants)[0].as_py() is result)
         match condition:
             case Node("AND" | "OR" as word, parts):

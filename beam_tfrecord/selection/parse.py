@@ -10,10 +10,10 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
@@ -53,6 +53,11 @@ class ColumnRef:
     def __str__(self) -> str:
         return quoted_text(self.name, '"')
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The name of the column."""
+        return (self.name,)
+
 
 @dataclasses.dataclass(frozen=True)
 class Literal:
@@ -62,6 +67,7 @@ class Literal:
     text: str
     value: str | bool | Fraction | None = None
     is_float: bool = False
+    columns: ClassVar[tuple[str, ...]] = ()
 
     def __str__(self) -> str:
         return self.text
@@ -94,21 +100,13 @@ class Node:
                 return f"{first} IN ({', '.join(others)})"
         return f"{first} {self.word} {others[0]}"
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns of the condition, each once, in order."""
+        return tuple(dict.fromkeys(name for part in self.parts for name in part.columns))
+
 
 Condition = ColumnRef | Node
-
-
-def columns_of(condition: Condition) -> tuple[str, ...]:
-    """Return the names of the columns of a condition, each once, in order."""
-    return tuple(dict.fromkeys(_columns(condition)))
-
-
-def _columns(node: Condition | Literal) -> Iterator[str]:
-    if isinstance(node, ColumnRef):
-        yield node.name
-    elif isinstance(node, Node):
-        for part in node.parts:
-            yield from _columns(part)
 
 
 def quoted_text(text: str, quote: str = "'") -> str:

@@ -14,8 +14,8 @@ from typing import Any
 import apache_beam as beam
 
 from beam_tfrecord.format.layout import Layout
-from beam_tfrecord.format.places import Inputs
 from beam_tfrecord.format.rejects import parse_budget
+from beam_tfrecord.format.sort_keys import Inputs
 from beam_tfrecord.rows.beam import in_one_window
 from beam_tfrecord.transforms.graph import Sink, step_paths_to
 from beam_tfrecord.transforms.rows import batches_of

@@ -14,8 +14,18 @@ import apache_beam as beam
 import pyarrow as pa
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
-from beam_tfrecord.sources.groups import GROUP_BYTES, Group, group_units, grown_bytes, one_group
+from beam_tfrecord.sources.base import (
+    GROUP_BYTES,
+    Chunk,
+    Group,
+    InputFile,
+    Scan,
+    Source,
+    Unit,
+    group_units,
+    grown_bytes,
+    one_group,
+)
 from beam_tfrecord.work import progress_files, stored_state
 from beam_tfrecord.work.faults import Guarded
 from beam_tfrecord.work.progress_files import ProgressLog

@@ -19,8 +19,7 @@ from apache_beam.options.pipeline_options import SetupOptions
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, Part, StepPath
 from beam_tfrecord.rows.beam import count
 from beam_tfrecord.runners.traits import check_lossless
-from beam_tfrecord.sources.base import Source
-from beam_tfrecord.sources.groups import Group
+from beam_tfrecord.sources.base import Group, Source
 from beam_tfrecord.transforms.graph import step_label
 from beam_tfrecord.transforms.planning import NO_SCHEMA, ReadPlan
 from beam_tfrecord.work import stored_state

@@ -1,4 +1,4 @@
-"""Rows by number from the page cache, and what the indexes for it cost.
+"""Measures reading rows by their numbers, and the size and time of the indexes for it.
 
     .venv/bin/python scripts/bench/take.py --rows 1000000
 
@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from saving import describe_machine, save
 
 import beam_tfrecord as bt
-from beam_tfrecord.records.index import IndexWriter
+from beam_tfrecord.records.shard_index import IndexWriter
 
 SHARDS = (1, 64)
 TAKEN = (1, 256, 1024, 8192)

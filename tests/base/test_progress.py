@@ -188,3 +188,13 @@ def test_updates_from_several_threads():
         for thread in threads:
             thread.join()
     assert "verifying: 100%|##########| 400/400 [" in stream.getvalue()
+
+
+def test_the_time_left_counts_the_later_phases():
+    stream, clock = io.StringIO(), Clock()
+    progress = Progress(stream=stream, line_every_s=10, clock=clock)
+    progress.update("reading", 0, 100)
+    clock.now_s += 10
+    progress.update("reading", 50, 100, later=0.5)
+    # 10 s for the rest, and half of 20 s for what follows.
+    assert "[00:10<00:20, " in stream.getvalue()

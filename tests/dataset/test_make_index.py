@@ -10,7 +10,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.records.index import ShardIndex
+from beam_tfrecord.records.shard_index import ShardIndex
 from tests.helpers.cli_stand_ins import run
 from tests.helpers.records import damage_record, example, write_records
 

@@ -11,7 +11,7 @@ from PIL import Image, ImageOps
 
 from beam_tfrecord.images import Fault, Header
 from beam_tfrecord.images.decode import Transform, check_decode, transformed
-from beam_tfrecord.images.formats import describe
+from beam_tfrecord.images.headers import describe
 from tests.helpers.effort import examples
 from tests.sources.made_images import HEIGHT, SAMPLES, WIDTH, encoded, exif, oriented_tiff, picture
 

@@ -8,7 +8,7 @@ import zlib
 import pytest
 
 from beam_tfrecord.images import Fault, Header
-from beam_tfrecord.images.formats import describe
+from beam_tfrecord.images.headers import describe
 from tests.helpers.effort import examples
 from tests.sources.made_images import HEIGHT, SAMPLES, WIDTH, encoded, exif, picture
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord.images.decode import Transform
-from beam_tfrecord.images.formats import describe
+from beam_tfrecord.images.headers import describe
 from tests.helpers.effort import examples
 from tests.images.picture_zoo import ended, zoo
 from tests.images.zoo_judges import damage, judged, pillow_pixels, stored, tensorflow_pixels
@@ -105,7 +105,7 @@ def test_damaged_pictures_are_counted_or_rejected():
 DECODES = """
 import sys
 from beam_tfrecord.images import Fault
-from beam_tfrecord.images.formats import describe
+from beam_tfrecord.images.headers import describe
 from beam_tfrecord.images.decode import Transform, check_decode, transformed
 data = bytes.fromhex(sys.argv[1])
 header = describe(data)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord import native
-from beam_tfrecord.records.index import IndexWriter, ShardIndex, ranges_of
+from beam_tfrecord.records.shard_index import IndexWriter, ShardIndex, ranges_of
 from tests.helpers.records import framed
 
 SIZES = st.lists(st.one_of(st.integers(0, 40), st.integers(900, 1100), st.just(5000)), max_size=200)

@@ -18,7 +18,7 @@ from beam_tfrecord.base.text import not_found
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.images import Fault, Header, refused_in
 from beam_tfrecord.images.decode import Transform, check_decode, transformed
-from beam_tfrecord.images.formats import describe
+from beam_tfrecord.images.headers import describe
 from beam_tfrecord.rows.batch import MAX_VALUE_CHARS, Batch, Reject
 
 CHECKS = ("header", "decode", "none")

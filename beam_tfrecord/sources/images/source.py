@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.images.formats import SUFFIXES
+from beam_tfrecord.images.headers import SUFFIXES
 from beam_tfrecord.options.sources import ImageOptions
 from beam_tfrecord.sources.base import MOST_UNITS, InputFile, Source
 from beam_tfrecord.sources.csv.source import Csv
@@ -45,7 +45,7 @@ from beam_tfrecord.sources.images.folders import (
 )
 from beam_tfrecord.sources.images.labels import classes_of_option
 from beam_tfrecord.sources.json import Json
-from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.parquet import Parquet
 from beam_tfrecord.storage import is_remote
 
 # A small size, a few thousand paths, because little text names many bytes of images.

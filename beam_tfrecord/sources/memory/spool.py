@@ -14,16 +14,16 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
+from beam_tfrecord.sources.memory.rows import FIRST_ROWS, NO_ROW, check_distinct, next_rows
 
 from beam_tfrecord.errors import DataError, StorageError, UsageError
 from beam_tfrecord.features.arrow_arrays import bare_array, take_values
 from beam_tfrecord.features.arrow_types import decoded_type
-from beam_tfrecord.features.converting import cast_exactly
+from beam_tfrecord.features.common_types import cast_exactly
 from beam_tfrecord.features.feature import labels_of, with_labels
 from beam_tfrecord.features.python_values import Misfit, join
 from beam_tfrecord.features.tensors import TensorType, tensor_column
 from beam_tfrecord.format.hashes import file_hash
-from beam_tfrecord.sources.memory.rows import FIRST_ROWS, NO_ROW, check_distinct, next_rows
 
 FILE_NAME = "rows.arrow"
 _DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -1,4 +1,4 @@
-"""Makes directories that only the current user can write to."""
+"""Makes temporary directories and removes them, and checks that a directory is private."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_tfrecord.base.private import private_directory
+from beam_tfrecord.base.scratch import private_directory
 from beam_tfrecord.runners import boot_worker
 
 NOBODY = 65534

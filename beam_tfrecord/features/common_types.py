@@ -1,4 +1,4 @@
-"""Finds the common Arrow type of a column in several files, and converts values to types exactly.
+"""Finds the common Arrow type of a column in several files, and casts values to it exactly.
 
 A conversion is exact if it changes no value.
 """

@@ -1,4 +1,4 @@
-"""The base of sources that read one snapshot of a table whose rows are in Parquet files.
+"""Base of `Delta` and `Iceberg`: reads one snapshot of a table whose rows are in Parquet files.
 
 The table's log lists the files of a snapshot, and says how a file becomes rows of the table: which
 column of the file is which of the table, values that all of its rows share, and rows that were
@@ -22,11 +22,10 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, InputChanged, SchemaConflict, UsageError
 from beam_tfrecord.features.arrow_arrays import Int64Array
-from beam_tfrecord.features.converting import always_fits, can_cast, plain_field, plain_type
+from beam_tfrecord.features.common_types import always_fits, can_cast, plain_field, plain_type
 from beam_tfrecord.options.sources import LakeOptions
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.selection.evaluate import Parts
-from beam_tfrecord.selection.parse import columns_of
 from beam_tfrecord.sources.base import (
     Chunk,
     InputFile,
@@ -38,9 +37,8 @@ from beam_tfrecord.sources.base import (
 )
 from beam_tfrecord.sources.file_parts import reason_of
 from beam_tfrecord.sources.files import FileSource, as_paths
-from beam_tfrecord.sources.hive import partition_value
-from beam_tfrecord.sources.parquet.footer import footer_of, pruned_by
-from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.merge_schemas import partition_value
+from beam_tfrecord.sources.parquet import Parquet, footer_of, pruned_by
 from beam_tfrecord.sources.typed_files import Contents, OpenTable, Part, PartUnit, check_names
 from beam_tfrecord.storage import is_remote, list_names
 
@@ -195,7 +193,7 @@ class LakeTable(LakeOptions, FileSource):
         file, types = chunk.file, self.types()
         assert isinstance(file, DataFile)
         condition = self.selection and self.selection.condition
-        needed = set(columns_of(condition) if condition else ()).intersection(types.names)
+        needed = set(condition.columns if condition else ()).intersection(types.names)
         # The values of a partition may be enough to leave out a file.
         if condition and file.rows is not None:
             known = _constants(file, types, needed.intersection(dict(file.partitions)))
