@@ -1,4 +1,4 @@
-"""Computes the fingerprint of a job, and finds the results of earlier attempts at the same job.
+"""Identifies a job by its fingerprint: finds its output, and the results of earlier attempts at it.
 
 The temporary directory of a job is named by its fingerprint, so a repeated call finds it again::
 
@@ -24,13 +24,22 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from beam_tfrecord._version import __version__
-from beam_tfrecord.errors import DataError
+from beam_tfrecord.base.tables import cell, listed
+from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists
 from beam_tfrecord.format import rules
+from beam_tfrecord.format.job_file import (
+    INPUT,
+    INPUT_STATE,
+    JOB_NAME,
+    SETTINGS,
+    WITHOUT_FUNCTIONS,
+    read_job,
+)
 from beam_tfrecord.format.manifest import FORMAT
 from beam_tfrecord.rows.user_function import MapFunction, is_interactive
 from beam_tfrecord.sources.base import InputFile, Source
@@ -58,6 +67,10 @@ from beam_tfrecord.work.stored_plan import (
     count_groups,
     load_groups,
 )
+from beam_tfrecord.work.target import check_free
+
+if TYPE_CHECKING:
+    from beam_tfrecord.jobs.settings import JobSettings, M
 
 
 def identity_of(
@@ -66,9 +79,9 @@ def identity_of(
     decisive: Mapping[str, Any],
     functions: Sequence[MapFunction] = (),
 ) -> Identity:
-    """Return the identity of an output: its fingerprints and the description of its input.
+    """Return the identity of an output: its fingerprint and the description of its input.
 
-    All fingerprints are empty if the source is not stable. The fingerprint of everything is also
+    The fingerprints are empty if the source is not stable. The fingerprint of everything is also
     empty if the source code of a function is unknown.
     """
     described = source_of(source, files)
@@ -79,10 +92,10 @@ def identity_of(
         decisive["selection"] = source.selection.identity()
     without = ""
     if functions and is_interactive():
-        without, _ = fingerprints_of(decisive, has_functions=False)
+        without = _fingerprint(decisive, has_functions=False)
     if any(function.sha256 is None for function in functions):
         return Identity(source=described, without_functions=without)
-    return Identity(*fingerprints_of(decisive), source=described, without_functions=without)
+    return Identity(_fingerprint(decisive), described, without)
 
 
 def source_of(source: Source, files: Sequence[InputFile]) -> dict[str, Any]:
@@ -90,13 +103,8 @@ def source_of(source: Source, files: Sequence[InputFile]) -> dict[str, Any]:
     return {"kind": source.kind, "files": [_listed(file) for file in files], **source.facts}
 
 
-def fingerprints_of(
-    decisive: Mapping[str, Any], *, has_functions: bool = True
-) -> tuple[str, tuple[str, ...]]:
-    """Return the fingerprint of an output under the present and under all older writing rules.
-
-    The number of rules is hashed. With no rule, nothing is added to the hashed text.
-    """
+def _fingerprint(decisive: Mapping[str, Any], *, has_functions: bool = True) -> str:
+    """Return the fingerprint of an output: a hash of what decides it, and of the writing rules."""
 
     def described(value: Any) -> Any:
         if not isinstance(value, MapFunction):
@@ -104,33 +112,7 @@ def fingerprints_of(
         return value.identity() if has_functions else "function"
 
     text = json.dumps(decisive, default=described, sort_keys=True)
-    digest = hashlib.sha256(text.encode())
-    older = [digest.hexdigest()[:32]]
-    for number in range(1, rules.RULES + 1):
-        of_rules = digest.copy()
-        of_rules.update(f"rules {number}".encode())
-        older.append(of_rules.hexdigest()[:32])
-    current = older.pop()
-    return current, tuple(older)
-
-
-def input_sha256(files: Sequence[InputFile]) -> str:
-    """Return a hash that changes when a file is edited, even if its size stays the same.
-
-    It covers names, sizes and modification times. So it can differ for a copy of the same files.
-    """
-    listed = sorted((file.name, file.bytes, file.stamp[0], file.digest) for file in files)
-    return hash_of_each(listed)
-
-
-def state_sha256(files: Sequence[InputFile]) -> str | None:
-    """Return a hash of the change times and inodes of files; None if a file has no such state.
-
-    It changes even if a file is replaced by another of the same size and modification time. A chmod
-    and a copy of the same bytes change it, too.
-    """
-    states = sorted((file.name, file.stamp[1]) for file in files)
-    return hash_of_each(states) if all(state for _, state in states) else None
+    return hashlib.sha256(f"{text}rules {rules.RULES}".encode()).hexdigest()[:32]
 
 
 def hash_of_each(values: Iterable[Any]) -> str:
@@ -145,6 +127,100 @@ def hash_of_each(values: Iterable[Any]) -> str:
 def _listed(file: InputFile) -> dict[str, Any]:
     listed = {"path": file.name, "bytes": file.bytes}
     return listed if not file.digest else {**listed, "files": file.inside, "digest": file.digest}
+
+
+def same_output(
+    settings: JobSettings[M], identity: Identity, files: Sequence[InputFile]
+) -> M | None:
+    """Return the output at the target if this job would write the same one, else None.
+
+    Raises `TargetExists` if there is another output that the job may not replace.
+    """
+    if not exists(settings.target.manifest):
+        return None
+    present: M | None = None
+    with contextlib.suppress(BeamTFRecordError):
+        present = settings.load_output()
+    before = read_job(settings.target.path(JOB_NAME))
+    is_same_job = present is not None and present.fingerprint == identity.fingerprint != ""
+    is_edited = _is_edited(before, files)
+    if is_same_job and not is_edited:
+        return present
+    if settings.overwrite:
+        return None
+    if is_same_job:
+        raise TargetExists(
+            f"the input was edited since the dataset in {settings.target.directory!r} was written: "
+            "pass --overwrite to write it again"
+        )
+    without_functions = present and identity.without_functions
+    if without_functions and before.get(WITHOUT_FUNCTIONS) == without_functions and not is_edited:
+        return None
+    differences = "" if present is None else _differences(settings, identity, present, before)
+    check_free(settings.target, overwrite=False, differences=differences)
+    return None
+
+
+def _differences(
+    settings: JobSettings[M], identity: Identity, present: M, before: Mapping[str, Any]
+) -> str:
+    """Return how a job differs from the one that wrote the output at its target."""
+    if not settings.source.is_stable:
+        return "the input may have changed: a database or a table of images does not show it"
+    found = [
+        *_changed_settings(before.get(SETTINGS, settings.asked), settings.asked),
+        *_changed_files(_files_of(present.source), _files_of(identity.source)),
+    ]
+    if (number := getattr(present, "rules", rules.RULES)) != rules.RULES:
+        found.append(f"{number} writing rules there, {rules.RULES} now (see the changelog)")
+    return f"different: {'; '.join(found)}" if found else ""
+
+
+def _changed_settings(there: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    return [
+        f"{flag}: {cell(there.get(flag, 'unset'))} there, {cell(now.get(flag, 'unset'))} now"
+        for flag in dict.fromkeys([*there, *now])
+        if there.get(flag) != now.get(flag)
+    ]
+
+
+def _changed_files(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return a line for the files that were edited, for those that were added, and so on."""
+    changes: dict[str, list[str]] = {}
+    for name in dict.fromkeys([*there, *now]):
+        if there.get(name) != now.get(name):
+            both = name in there and name in now
+            change = "edited" if both else "added" if name in now else "removed"
+            inside = max(of.get(name, {}).get("files", 1) for of in (there, now))
+            shown = f"some of the files from {name} on" if inside > 1 else name
+            changes.setdefault(change, []).append(shown)
+    return [f"input {change}: {listed(names)}" for change, names in changes.items()]
+
+
+def _files_of(source: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {str(file.get("path")): file for file in (source or {}).get("files", ())}
+
+
+def input_info(files: Sequence[InputFile]) -> dict[str, str | None]:
+    """Return the entries of ``job.json`` that change when a file of the input is edited.
+
+    The first is a hash of names, sizes and modification times, which can differ for a copy of the
+    same files. The second is a hash of change times and inodes, which also shows a file that was
+    replaced by another of the same size and time, but changes with a chmod, too. It is None if a
+    file has no such state.
+    """
+    listed = sorted((file.name, file.bytes, file.stamp[0], file.digest) for file in files)
+    states = sorted((file.name, file.stamp[1]) for file in files)
+    has_states = all(state for _, state in states)
+    return {INPUT: hash_of_each(listed), INPUT_STATE: hash_of_each(states) if has_states else None}
+
+
+def _is_edited(before: Mapping[str, Any], files: Sequence[InputFile]) -> bool:
+    """Return whether the input was edited since a dataset was made, given equal names and sizes."""
+    # The manifest has no times of files, because it must be equal for copies of the same files.
+    now = input_info(files)
+    state = before.get(INPUT_STATE)
+    return before.get(INPUT, now[INPUT]) != now[INPUT] or state not in (None, now[INPUT_STATE])
 
 
 PLAN_NAME = "plan.json"

@@ -19,7 +19,6 @@ class Identity:
     """The origin of a dataset or a stage: its input, settings and writing rules."""
 
     fingerprint: str = ""
-    older: tuple[str, ...] = ()
     source: Mapping[str, Any] | None = None
     without_functions: str = ""
 
