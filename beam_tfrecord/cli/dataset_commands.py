@@ -63,7 +63,7 @@ def show(
         if as_json or counts is not None:
             raise click.UsageError("--code cannot be combined with --json or --counts")
         from beam_tfrecord.format.manifest import Manifest
-        from beam_tfrecord.frameworks.code import reading_code
+        from beam_tfrecord.frameworks.reading_programs import reading_code
 
         dataset = _single(inputs)
         text = reading_code(Manifest.load(dataset), code, path=dataset, label=label)
@@ -72,7 +72,7 @@ def show(
     if label is not None:
         raise click.UsageError("--label is for --code keras only")
     from beam_tfrecord.check import show as rendering
-    from beam_tfrecord.frameworks.code import has_code
+    from beam_tfrecord.frameworks.reading_programs import has_code
 
     if counts is None and not _is_dataset(inputs, flags):
         found = _preview(inputs, flags)._asdict()

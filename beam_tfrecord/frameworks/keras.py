@@ -19,8 +19,14 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import is_temporal, is_text
 from beam_tfrecord.frameworks.tf import Passes, examples, require_tensorflow
 from beam_tfrecord.frameworks.tf_parts import Part, parts_of
-from beam_tfrecord.loading.batches import MASK, MASK_SUFFIX, Columns, check_masks
-from beam_tfrecord.loading.image_options import IMAGE, image_decoding
+from beam_tfrecord.loading.batches import (
+    IMAGE,
+    MASK,
+    MASK_SUFFIX,
+    Columns,
+    check_masks,
+    image_decoding,
+)
 from beam_tfrecord.loading.rows import Rows
 from beam_tfrecord.loading.values import array_of_column, checked_categories
 

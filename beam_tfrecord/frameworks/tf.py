@@ -12,9 +12,16 @@ import numpy as np
 from beam_tfrecord.base.extras import import_tensorflow, require
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.frameworks.tf_parts import Part, arrays_of_parts, parts_of, sparse
-from beam_tfrecord.loading.batches import MASK, MASK_SUFFIX, Columns, check_masks
+from beam_tfrecord.loading.batches import (
+    IMAGE,
+    MASK,
+    MASK_SUFFIX,
+    Columns,
+    ImageSize,
+    check_masks,
+    image_decoding,
+)
 from beam_tfrecord.loading.epochs import Division, Epochs
-from beam_tfrecord.loading.image_options import IMAGE, ImageSize, image_decoding
 from beam_tfrecord.loading.rows import Rows
 
 if TYPE_CHECKING:

@@ -13,12 +13,10 @@ from torch.multiprocessing.reductions import reduce_tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.frameworks.torch_images import ImageTensors, image_tensors
-from beam_tfrecord.frameworks.torch_values import Tensors
+from beam_tfrecord.frameworks.torch_tensors import ImageTensors, Tensors, image_tensors
 from beam_tfrecord.images import Fault
-from beam_tfrecord.loading.batches import Batches, Columns
+from beam_tfrecord.loading.batches import IMAGE, Batches, Columns
 from beam_tfrecord.loading.epochs import Division, Epochs
-from beam_tfrecord.loading.image_options import IMAGE
 from beam_tfrecord.loading.rows import Rows
 
 # A tensor of up to this size costs less in the pipe from a worker than in shared memory.

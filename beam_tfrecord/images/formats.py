@@ -38,14 +38,24 @@ _TAG_BYTES, _LONG = 12, 4
 _STARTS, _SIZES = (273, 324), (279, 325)  # of strips or tiles
 
 
-def describe(data: bytes, *, check_end: bool = True, max_pixels: int = MAX_PIXELS) -> Header:
-    """Read the header of an image, and with `check_end` check that the file is complete."""
-    if data.startswith(_JPEG_START):
+def describe(
+    data: bytes | bytearray,
+    start: int = 0,
+    end: int | None = None,
+    *,
+    check_end: bool = True,
+    max_pixels: int = MAX_PIXELS,
+) -> Header:
+    """Read the header of the image in a range of bytes.
+
+    With `check_end`, check that the file is complete, too.
+    """
+    if data.startswith(_JPEG_START, start):
         # Most images are JPEGs, whose header takes Pillow ten times as long.
-        header, is_cut = _read_jpeg(data)
+        header, is_cut = _read_jpeg(data, start, len(data) if end is None else end)
     else:
         with pillow_faults():
-            header, is_cut = _read_other(data, max_pixels)
+            header, is_cut = _read_other(bytes(data[start:end]), max_pixels)
     if not header.width * header.height:
         raise Fault("damaged", "is damaged: it has no pixels")
     if is_cut and check_end:
@@ -99,10 +109,11 @@ def pillow_faults() -> Iterator[None]:
         raise Fault("damaged", f"is damaged or cut off ({text})") from error
 
 
-def _read_jpeg(data: bytes) -> tuple[Header, bool]:
-    """Return the header of a JPEG, and whether it lacks its end mark."""
-    at, coding, frame, orientation = 2, 0, b"", UPRIGHT
-    while at + _SEGMENT.size <= len(data):
+def _read_jpeg(data: bytes | bytearray, start: int, stop: int) -> tuple[Header, bool]:
+    """Return the header of the JPEG in a range of bytes, and whether it lacks its end mark."""
+    at, coding, orientation = start + 2, 0, UPRIGHT
+    frame: bytes | bytearray = b""
+    while at + _SEGMENT.size <= stop:
         fill, marker, length = _SEGMENT.unpack_from(data, at)
         if fill != _FILL or marker not in _SEGMENTS:
             break
@@ -111,18 +122,18 @@ def _read_jpeg(data: bytes) -> tuple[Header, bool]:
             continue
         begin, end = at + _SEGMENT.size, at + 2 + length
         if marker in _FRAMES:
-            coding, frame = marker, data[begin : begin + _FRAME.size]
+            coding, frame = marker, data[begin : min(begin + _FRAME.size, stop)]
         elif marker == _EXIF and data.startswith(b"Exif\0\0", begin):
-            orientation = _exif_orientation(data[begin:end])
+            orientation = _exif_orientation(bytes(data[begin : min(end, stop)]))
         elif marker == _SCAN and len(frame) == _FRAME.size:
             bits, height, width, components = _FRAME.unpack(frame)
             is_decoded = coding in _DECODED_FRAMES and bits == 8
             refusal = None if is_decoded else "has a coding that TensorFlow does not decode"
             header = Header("jpeg", width, height, min(components, 3), orientation, refusal)
             # A thumbnail has an end mark, too, but lies before the pixels.
-            return header, data.rfind(_JPEG_END, end) < 0
+            return header, data.rfind(_JPEG_END, end, stop) < 0
         at = end
-    raise Fault("damaged", f"is damaged or cut off: it has no segment at byte {at}")
+    raise Fault("damaged", f"is damaged or cut off: it has no segment at byte {at - start}")
 
 
 def _read_other(data: bytes, max_pixels: int) -> tuple[Header, bool]:

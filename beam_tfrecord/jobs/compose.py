@@ -27,7 +27,7 @@ from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv, with_texts
 from beam_tfrecord.sources.files import Listing
 from beam_tfrecord.sources.groups import GROUP_BYTES
-from beam_tfrecord.sources.json.source import Json
+from beam_tfrecord.sources.json import Json
 from beam_tfrecord.sources.tfrecord.merge import Known
 from beam_tfrecord.sources.tfrecord.source import copies_records, known_of
 from beam_tfrecord.sources.typed_files import settled_by

@@ -12,7 +12,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.rows.user_function import MapFunction
 from beam_tfrecord.runners.traits import check_runner_name, traits_of
 from beam_tfrecord.sources.files import as_paths
-from beam_tfrecord.sources.sql.secrets import stored_password, without_password
+from beam_tfrecord.sources.sql.database import stored_password, without_password
 from beam_tfrecord.storage import is_remote
 
 if TYPE_CHECKING:

@@ -58,7 +58,7 @@ from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.choose import skipped_counts
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import Listing, list_input
-from beam_tfrecord.sources.json.source import Json
+from beam_tfrecord.sources.json import Json
 from beam_tfrecord.sources.tfrecord.source import check_apart
 from beam_tfrecord.storage import (
     Lease,

@@ -45,9 +45,9 @@ from beam_tfrecord.sources.files import (
     visible_files,
     with_zips,
 )
-from beam_tfrecord.sources.images.listing import METADATA_NAMES
+from beam_tfrecord.sources.images.folders import METADATA_NAMES
 from beam_tfrecord.sources.images.source import Images
-from beam_tfrecord.sources.json.source import Json
+from beam_tfrecord.sources.json import Json
 from beam_tfrecord.sources.lake.delta import Delta
 from beam_tfrecord.sources.lake.iceberg import Iceberg
 from beam_tfrecord.sources.lake.table import lake_kind
@@ -56,7 +56,7 @@ from beam_tfrecord.sources.numpy.source import Numpy
 from beam_tfrecord.sources.orc import Orc
 from beam_tfrecord.sources.packages import Packages
 from beam_tfrecord.sources.parquet.source import Parquet
-from beam_tfrecord.sources.sql.secrets import without_password
+from beam_tfrecord.sources.sql.database import without_password
 from beam_tfrecord.sources.sql.source import Sql
 from beam_tfrecord.sources.tfrecord.listing import is_dataset, is_incomplete
 from beam_tfrecord.sources.tfrecord.source import Tfrecord

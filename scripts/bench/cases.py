@@ -109,174 +109,42 @@ CASES: dict[str, Case] = {
     "help": Case(ours.command_help),
 }
 
+
+def _fast(name: str, case: str, beside: str, at_least: float) -> Bar:
+    """Set how many times the rows a second of another case are wanted."""
+    return Bar(name, "rows_per_second", case, beside, True, at_least)
+
+
+def _flat(case: str) -> Bar:
+    """Set how much more memory all tables may take than a few."""
+    name = f"{case}, memory for all rows against few"
+    return Bar(name, "peak_rss", case, f"{case}_few", False, 1.2)
+
+
 BARS: tuple[Bar, ...] = (
-    Bar(
-        "source order against stock Beam",
-        "rows_per_second",
-        "source_order",
-        "stock_beam",
-        True,
-        200,
-    ),
-    Bar("shuffle against stock Beam", "rows_per_second", "shuffle", "stock_beam", True, 120),
-    Bar(
-        "CSV to shuffle against stock Beam",
-        "rows_per_second",
-        "shuffle_csv",
-        "stock_beam",
-        True,
-        60,
-    ),
-    Bar(
-        "JSON Lines against stock Beam",
-        "rows_per_second",
-        "shuffle_json",
-        "stock_beam_json",
-        True,
-        30,
-    ),
-    Bar(
-        "JSON Lines against its roofline",
-        "rows_per_second",
-        "shuffle_json",
-        "roofline_json",
-        True,
-        0.6,
-    ),
-    Bar(
-        "JSON Lines, memory for all rows against few",
-        "peak_rss",
-        "shuffle_json",
-        "shuffle_json_few",
-        False,
-        1.2,
-    ),
-    Bar(
-        "TFRecord to shuffled TFRecord against stock Beam",
-        "rows_per_second",
-        "tfrecord_shuffle",
-        "stock_beam_tfrecord",
-        True,
-        100,
-    ),
-    Bar(
-        "TFRecord to shuffled TFRecord against its roofline",
-        "rows_per_second",
-        "tfrecord_shuffle",
-        "roofline_tfrecord_shuffle",
-        True,
-        0.5,
-    ),
-    Bar(
-        "TFRecord to shuffled TFRecord, memory for all rows against few",
-        "peak_rss",
-        "tfrecord_shuffle",
-        "tfrecord_shuffle_few",
-        False,
-        1.2,
-    ),
-    Bar(
-        "map per row against stock Beam's", "rows_per_second", "map_rows", "stock_beam_map", True, 4
-    ),
-    Bar(
-        "source order against its roofline",
-        "rows_per_second",
-        "source_order",
-        "roofline_source_order",
-        True,
-        0.6,
-    ),
-    Bar(
-        "shuffle against its roofline", "rows_per_second", "shuffle", "roofline_shuffle", True, 0.5
-    ),
-    Bar(
-        "source order against its roofline past the page cache",
-        "rows_per_second",
+    _fast("source order against stock Beam", "source_order", "stock_beam", 200),
+    _fast("shuffle against stock Beam", "shuffle", "stock_beam", 120),
+    _fast("CSV to shuffle against stock Beam", "shuffle_csv", "stock_beam", 60),
+    _fast("JSON Lines against stock Beam", "shuffle_json", "stock_beam_json", 30),
+    _fast("JSON Lines against its roofline", "shuffle_json", "roofline_json", 0.6),
+    _fast("TFRecord against stock Beam", "tfrecord_shuffle", "stock_beam_tfrecord", 100),
+    _fast("TFRecord against its roofline", "tfrecord_shuffle", "roofline_tfrecord_shuffle", 0.5),
+    _fast("map per row against stock Beam's", "map_rows", "stock_beam_map", 4),
+    _fast("source order against its roofline", "source_order", "roofline_source_order", 0.6),
+    _fast(
+        "source order against its roofline, direct I/O",
         "source_order",
         "roofline_source_order_direct",
-        True,
         0.6,
     ),
-    Bar(
-        "shuffle against its roofline past the page cache",
-        "rows_per_second",
-        "shuffle",
-        "roofline_shuffle_direct",
-        True,
-        0.5,
-    ),
-    Bar(
-        "shuffle in memory against its roofline",
-        "rows_per_second",
-        "shuffle_fast",
-        "roofline_shuffle_fast",
-        True,
-        0.5,
-    ),
-    Bar(
-        "a DataFrame against the same rows of Parquet",
-        "rows_per_second",
-        "dataframe",
-        "shuffle",
-        True,
-        1 / 1.2,
-    ),
-    Bar(
-        "dicts against the same by hand",
-        "rows_per_second",
-        "dicts",
-        "dicts_by_hand",
-        True,
-        0.8,
-    ),
-    Bar(
-        "kernel against tfx_bsl's encoder",
-        "rows_per_second",
-        "kernel_encode",
-        "tfx_bsl_encode",
-        True,
-        10,
-    ),
-    Bar("kernel, GB/s on one core", "gigabytes_per_second", "kernel_encode", None, True, 1.4),
-    Bar(
-        "source order, memory for all rows against few",
-        "peak_rss",
-        "source_order",
-        "source_order_few",
-        False,
-        1.2,
-    ),
-    Bar(
-        "shuffle, memory for all rows against few", "peak_rss", "shuffle", "shuffle_few", False, 1.2
-    ),
-    Bar(
-        "shuffle of Arrow files against Parquet files",
-        "rows_per_second",
-        "shuffle_arrow",
-        "shuffle",
-        True,
-        1,
-    ),
-    *(
-        Bar(
-            f"shuffle of {kind} files, memory for all rows against few",
-            "peak_rss",
-            f"shuffle_{kind}",
-            f"shuffle_{kind}_few",
-            False,
-            1.2,
-        )
-        for kind in _KINDS
-    ),
-    Bar("shuffle, peak memory in GB", "peak_rss_gigabytes", "shuffle", None, False, 1.5),
-    Bar(
-        "gzip against zlib level 6, speed",
-        "rows_per_second",
-        "gzip_stream",
-        "zlib_level_6",
-        True,
-        8,
-    ),
+    _fast("shuffle against its roofline", "shuffle", "roofline_shuffle", 0.5),
+    _fast("shuffle against its roofline, direct I/O", "shuffle", "roofline_shuffle_direct", 0.5),
+    _fast("shuffle in memory against its roofline", "shuffle_fast", "roofline_shuffle_fast", 0.5),
+    _fast("a DataFrame against the same rows of Parquet", "dataframe", "shuffle", 1 / 1.2),
+    _fast("dicts against the same by hand", "dicts", "dicts_by_hand", 0.8),
+    _fast("kernel against tfx_bsl's encoder", "kernel_encode", "tfx_bsl_encode", 10),
+    _fast("shuffle of Arrow files against Parquet files", "shuffle_arrow", "shuffle", 1),
+    _fast("gzip against zlib level 6, speed", "gzip_stream", "zlib_level_6", 8),
     Bar(
         "gzip against zlib level 6, size",
         "bytes_per_row",
@@ -285,5 +153,9 @@ BARS: tuple[Bar, ...] = (
         False,
         1.15,
     ),
+    Bar("kernel, GB/s on one core", "gigabytes_per_second", "kernel_encode", None, True, 1.4),
+    *(_flat(case) for case in ("source_order", "shuffle", "shuffle_json", "tfrecord_shuffle")),
+    *(_flat(f"shuffle_{kind}") for kind in _KINDS),
+    Bar("shuffle, peak memory in GB", "peak_rss_gigabytes", "shuffle", None, False, 1.5),
     Bar("--help, seconds", "seconds", "help", None, False, 0.5),
 )

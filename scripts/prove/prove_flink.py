@@ -1,4 +1,4 @@
-"""``flink``: a host that is lost at any moment of a job on a real cluster costs only time."""
+"""A host that is lost at any moment of a job on a real cluster costs only time."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.runners.flink_cluster import Gate, running_cluster, write_trips, writ
 from tests.runners.flink_kills import SIGNS, kill_task_manager, lose_host
 
 
-def prove(*, kills: int) -> dict[str, Any]:
-    """Return how often a job went on.
+def prove(*, kills: int = 5) -> dict[str, Any]:
+    """Return how often a job went on after a kill, so many at each moment of a job.
 
     Raises:
         AssertionError: A job failed, or its files are others than those of an undisturbed one.

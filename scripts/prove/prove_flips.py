@@ -16,14 +16,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import beam_tfrecord as bt
-from beam_tfrecord.check.verify import verify
 from tests.dataset.flipping import classes_of, flipped
 from tests.whole.type_families import FAMILIES, Column
 
 _SPLITS = {"train": 0.5, "dev": 0.2, "test": 0.3}
 
 
-def prove(*, flips: int, datasets: int, seed: int) -> dict[str, Any]:
+def prove(*, flips: int = 1000, datasets: int = 100, seed: int = 0) -> dict[str, Any]:
     """Return how many flips were found, by class of byte, and how many sound datasets were quiet.
 
     A flip that is not found, or a false alarm, ends the proof.
@@ -77,7 +76,7 @@ def _flip(scratch: Path, flips: int, seed: int) -> dict[str, int]:
         path, start, stop = draw.choice(ranges)
         position, bit = draw.randrange(start, stop), draw.randrange(8)
         with flipped(path, position, bit):
-            named = {Path(fault.path).name for fault in verify(dataset).faults}
+            named = {Path(fault.path).name for fault in bt.verify(dataset).faults}
         if path.name not in named:
             raise SystemExit(f"bit {bit} of byte {position} of {path.name} ({name}) is not found")
         found[name] += 1
@@ -87,7 +86,7 @@ def _flip(scratch: Path, flips: int, seed: int) -> dict[str, int]:
 
 
 def _must_be_quiet(dataset: Path) -> None:
-    found = verify(dataset)
+    found = bt.verify(dataset)
     if not found.ok:
         raise SystemExit(f"a false alarm: {found.faults[0]}")
 

@@ -1,15 +1,13 @@
-"""``kill``: a job killed at random moments leaves the old dataset or none, and goes on."""
+"""A job killed at random moments leaves the old dataset or none, and goes on."""
 
 from __future__ import annotations
 
 import glob
 import hashlib
-import json
 import os
 import random
 import shutil
 import signal
-import sys
 import tempfile
 import time
 import traceback
@@ -24,7 +22,7 @@ from PIL import Image
 
 import beam_tfrecord as bt
 from beam_tfrecord.jobs import compose
-from beam_tfrecord.sources.images import listing
+from beam_tfrecord.sources.images import folders as listing
 
 ROWS = 60_000
 FILES = 6
@@ -43,8 +41,8 @@ JOBS: dict[str, dict[str, Any]] = {
 }
 
 
-def prove(kills: int = 50, seed: int = 0) -> dict[str, Any]:
-    """Kill jobs of both orders, and of pictures; return what was found.
+def prove(*, kills: int = 50, seed: int = 0) -> dict[str, Any]:
+    """Kill jobs of both orders, and of pictures, so often each; return what was found.
 
     Raises:
         AssertionError: Something did not hold.
@@ -211,7 +209,3 @@ def _files(directory: Path) -> dict[str, str]:
         for path in sorted(directory.rglob("*"))
         if path.is_file() and path.name != "job.json"
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(prove(int(sys.argv[1]))))

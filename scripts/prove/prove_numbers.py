@@ -25,7 +25,7 @@ _COLUMNS = 400
 _SERVER_COLUMNS = 80
 
 
-def prove(*, rounds: int, seed: int) -> dict[str, Any]:
+def prove(*, rounds: int = 200, seed: int = 0) -> dict[str, Any]:
     """Return how many numbers were compared; raise where one is rounded twice, or a loss hidden."""
     with contextlib.ExitStack() as servers:
         directory = Path(servers.enter_context(tempfile.TemporaryDirectory()))

@@ -1,4 +1,4 @@
-"""``properties``: the properties of the kernel's encoders and readers with many random examples."""
+"""The properties of the kernel's encoders and readers, with many random examples of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 MODULES = ("test_encode", "test_examples", "test_hashes", "test_records")
 
 
-def prove(*, examples: int) -> dict[str, Any]:
+def prove(*, examples: int = 1000) -> dict[str, Any]:
     """Return what was run.
 
     Raises:

@@ -1,4 +1,4 @@
-"""``replaced``: datasets are replaced step by step, and by whole jobs, while every reader reads."""
+"""Datasets are replaced step by step, and by whole jobs, while every reader reads."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ for number in itertools.count():
 """
 
 
-def prove(trials: int = 200, seconds: int = 120, seed: int = 0) -> dict[str, Any]:
+def prove(*, trials: int = 200, seconds: int = 120, seed: int = 0) -> dict[str, Any]:
     """Return how readers ended: with the old rows, the new ones, or an error that says why.
+
+    So many trials of each reader and replacement, then so many seconds beside jobs that write.
 
     Raises:
         AssertionError: Rows of two datasets came without an error, or an error says nothing.

@@ -11,8 +11,11 @@ from tests.whole.type_families import FAMILIES, Column
 from tests.whole.type_readers import CHECKS, write
 
 
-def prove(*, examples: int) -> dict[str, Any]:
-    """Return what was compared; raise where a reader sees something else."""
+def prove(*, examples: int = 2000) -> dict[str, Any]:
+    """Return what was compared; raise where a reader sees something else.
+
+    There are so many random columns of each family.
+    """
     families = {}
     for name, columns in FAMILIES.items():
         families[name] = prove_family(columns, examples)

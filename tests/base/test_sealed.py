@@ -27,7 +27,7 @@ from beam_tfrecord.sources.csv.read import CsvUnit
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import list_input
 from beam_tfrecord.sources.groups import Group
-from beam_tfrecord.sources.images.listing import Found, pack_files
+from beam_tfrecord.sources.images.folders import Found, pack_files
 from beam_tfrecord.sources.typed_files import PartRun, PartUnit
 from beam_tfrecord.work import checkpoints, state_file, stored_plan
 from beam_tfrecord.work.checkpoints import FinishedShard

@@ -22,7 +22,7 @@ from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.excel import Excel
 from beam_tfrecord.sources.images.source import Images
-from beam_tfrecord.sources.json.source import Json
+from beam_tfrecord.sources.json import Json
 from beam_tfrecord.sources.numpy import source as numpy_module
 from beam_tfrecord.sources.numpy.source import Numpy
 from beam_tfrecord.sources.orc import Orc

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.sources.json.source import Json
+from beam_tfrecord.sources.json import Json
 from beam_tfrecord.sources.tfrecord.source import Tfrecord
 from beam_tfrecord.sources.webdataset import WebDataset
 from beam_tfrecord.testing import some_rows

@@ -9,7 +9,7 @@ import pytest
 
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import labels_of
-from beam_tfrecord.sources.images import listing as images_pack
+from beam_tfrecord.sources.images import folders as images_pack
 from beam_tfrecord.sources.images import read as images_read
 from beam_tfrecord.sources.images.source import Images
 from tests.helpers.reading import batches_of, good_rows, rejects_of

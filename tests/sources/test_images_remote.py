@@ -9,7 +9,7 @@ import pytest
 
 from beam_tfrecord import storage
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.images import listing as images_pack
+from beam_tfrecord.sources.images import folders as images_pack
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.storage import Entry
 from tests.helpers.reading import good_rows

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.images.listing import Found, find_tree, list_tree
+from beam_tfrecord.sources.images.folders import Found, find_tree, list_tree
 from beam_tfrecord.sources.images.source import Images
 
 

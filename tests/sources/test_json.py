@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
-from beam_tfrecord.sources.json import text as text_module
-from beam_tfrecord.sources.json.source import Json
+from beam_tfrecord.sources import json_text as text_module
+from beam_tfrecord.sources.json import Json
 from tests.helpers.effort import examples
 from tests.helpers.reading import batches_of, messages_of, rows_of
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError, SchemaConflict
-from beam_tfrecord.sources.json.source import Json
+from beam_tfrecord.sources.json import Json
 from tests.helpers.effort import examples
 
 _SCALARS = st.sampled_from(

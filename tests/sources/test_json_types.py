@@ -13,7 +13,7 @@ from beam_tfrecord.features.arrow_types import (
     is_list,
     is_temporal,
 )
-from beam_tfrecord.sources.json.source import Json
+from beam_tfrecord.sources.json import Json
 from tests.whole.type_families import FAMILIES
 
 # What JSON cannot be read as, so that users read it as lists or structs.

@@ -14,9 +14,10 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists, UsageError
 from beam_tfrecord.sources.sql import read as sql_read
-from beam_tfrecord.sources.sql.database import Column, ConnectionLost, Engine, Rows
+from beam_tfrecord.sources.sql.database import ConnectionLost, Engine
 from beam_tfrecord.sources.sql.read import read_partition
 from beam_tfrecord.sources.sql.source import Sql
+from beam_tfrecord.sources.sql.values import SqlColumn, SqlRows
 from tests.helpers.lazy import Lazy
 from tests.helpers.reading import rows_in
 from tests.sources.made_sql import conditions, make_database, shards_of
@@ -210,7 +211,7 @@ class FlakyConnection:
     def __exit__(self, *_):
         pass
 
-    def read(self, sql: str, columns: object, *, batch_rows: int) -> Iterator[Rows]:
+    def read(self, sql: str, columns: object, *, batch_rows: int) -> Iterator[SqlRows]:
         for start in range(0, len(self._numbers), 3):
             yield numbered(self._numbers[start : start + 3])
         if self._breaks:
@@ -218,7 +219,7 @@ class FlakyConnection:
 
 
 def numbered(numbers):
-    return Rows(pa.record_batch({"n": pa.array(numbers, pa.int64())}))
+    return SqlRows(pa.record_batch({"n": pa.array(numbers, pa.int64())}))
 
 
 def read_flaky(
@@ -232,7 +233,7 @@ def read_flaky(
     if not path.exists():
         make_database(path, "CREATE TABLE t (n INTEGER)", rows=[(i,) for i in range(10)])
     (scan,) = Sql(path, table="t").all_scans()
-    columns = [Column("n", "INTEGER", pa.int64(), True, '"n"')]
+    columns = [SqlColumn("n", "INTEGER", pa.int64(), True, '"n"')]
     engine = Flaky(*attempts)
     plan = dataclasses.replace(scan.detail, snapshot=snapshot)
     found = list(read_partition(engine, plan, columns, batch_rows=4))

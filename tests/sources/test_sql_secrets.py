@@ -14,9 +14,9 @@ from apache_beam.portability.api import beam_runner_api_pb2
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.options.sources import DatabaseOptions
-from beam_tfrecord.sources.sql import secrets as sql_secrets
+from beam_tfrecord.sources.sql import database as sql_secrets
+from beam_tfrecord.sources.sql.database import split_password, without_password
 from beam_tfrecord.sources.sql.postgres import Postgres
-from beam_tfrecord.sources.sql.secrets import split_password, without_password
 from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.databases.postgres import PASSWORD
 from tests.helpers.reading import rows_in

@@ -25,7 +25,7 @@ from beam_tfrecord.errors import BeamTFRecordError
 from beam_tfrecord.jobs import run
 from beam_tfrecord.publish import last_step
 from beam_tfrecord.sources.csv.source import Csv
-from beam_tfrecord.sources.images import listing
+from beam_tfrecord.sources.images import folders as listing
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.sources.lake.delta import Delta
 from beam_tfrecord.sources.numpy.source import Numpy

@@ -12,7 +12,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.check.show import count_values, json_lines, render_rows
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.frameworks.code import reading_code
+from beam_tfrecord.frameworks.reading_programs import reading_code
 
 
 @pytest.fixture(scope="module")

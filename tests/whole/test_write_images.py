@@ -14,7 +14,7 @@ from beam_tfrecord.check.verify import verify
 from beam_tfrecord.errors import RejectedRows, TargetExists
 from beam_tfrecord.jobs.settings import make_settings
 from beam_tfrecord.options.jobs import WriteOptions
-from beam_tfrecord.sources.images import listing as images_pack
+from beam_tfrecord.sources.images import folders as images_pack
 from beam_tfrecord.sources.images import read as images_read
 from tests.helpers.cli_stand_ins import run
 from tests.images.picture_zoo import zoo

@@ -1,1 +1,1 @@
-"""The CSV source: `source` defines it; the other modules cut, type and read a file."""
+"""Reads CSV files; `source` is the main module."""

@@ -1,4 +1,4 @@
-"""The CSV source: it cuts large files, infers types from all rows, and rejects rows one by one.
+"""Reads CSV files, split between rows; column types come from all values.
 
 All columns follow the same rules for values:
 
@@ -32,12 +32,25 @@ from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.options.sources import CsvOptions
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Scan, Source, Unit, altered
-from beam_tfrecord.sources.csv.columns import keeps_text
-from beam_tfrecord.sources.csv.cut import ChunkScan, Piece, cut, scan_chunk
 from beam_tfrecord.sources.csv.formats import check_columns, check_formats
 from beam_tfrecord.sources.csv.read import CsvUnit, infer_unit, read_unit
-from beam_tfrecord.sources.csv.text import Header, delimiter_of, dialect_of, read_header
-from beam_tfrecord.sources.csv.types import CsvInference, by_file, join_kinds, remarks_of
+from beam_tfrecord.sources.csv.text import (
+    ChunkScan,
+    Header,
+    TextSlice,
+    cut,
+    delimiter_of,
+    dialect_of,
+    read_header,
+    scan_chunk,
+)
+from beam_tfrecord.sources.csv.types import (
+    CsvInference,
+    by_file,
+    join_kinds,
+    keeps_text,
+    remarks_of,
+)
 from beam_tfrecord.sources.merging import join_by_name
 from beam_tfrecord.sources.text_files import (
     TextFiles,
@@ -125,23 +138,23 @@ class Csv(CsvOptions, TextFiles):
         if is_stream(file, self.encoding):
             # Nobody has counted the lines and rows of a stream.
             stop = max(header.stop, file.bytes)
-            whole = Piece(header.stop, stop, None, header.lines + 1, rows_are_lines=False)
-            pieces = [whole] if header.names else []
+            whole = TextSlice(header.stop, stop, None, header.lines + 1, rows_are_lines=False)
+            slices = [whole] if header.names else []
         else:
-            pieces = cut([scan.detail.chunk for scan in scans], header)
+            slices = cut([scan.detail.chunk for scan in scans], header)
         # Besides values about as long as text, records have framing and features.
         fixed = 24 + sum(len(name) + 8 for name in header.names)
         return [
             Unit(
-                *(file.unit_name(index, len(pieces)), file, index, piece.start, piece.stop),
-                rows=piece.rows,
-                input_bytes=piece.stop - piece.start,
+                *(file.unit_name(index, len(slices)), file, index, part.start, part.stop),
+                rows=part.rows,
+                input_bytes=part.stop - part.start,
                 encoded_bytes=2 * text_bytes_of(file)
-                if piece.rows is None
-                else piece.rows * fixed + piece.stop - piece.start,
-                detail=CsvUnit(header.names, piece.line, piece.rows_are_lines),
+                if part.rows is None
+                else part.rows * fixed + part.stop - part.start,
+                detail=CsvUnit(header.names, part.line, part.rows_are_lines),
             )
-            for index, piece in enumerate(pieces)
+            for index, part in enumerate(slices)
         ]
 
     def infer(self, of: Unit) -> CsvInference:

@@ -1,1 +1,1 @@
-"""The images source, for images in folders or in tables of paths; `source` is its main module."""
+"""Reads images of directories or of tables of paths; `source` is the main module."""

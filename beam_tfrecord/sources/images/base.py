@@ -1,4 +1,11 @@
-"""The base of the sources of images, which adds to the rows of any source the image of each."""
+"""The base of the sources of images, which adds to the rows of any source the image of each.
+
+A directory of images, or a folder in it, may have a table of metadata, as Hugging Face's
+``ImageFolder`` has it: ``metadata.csv``, ``metadata.jsonl`` or ``metadata.parquet`` with a row for
+each image. The column ``file_name`` is its path, relative to the table. Columns such as
+``x_file_name``, of further images of the row, are refused. The rules:
+https://huggingface.co/docs/datasets/image_dataset#imagefolder
+"""
 
 from __future__ import annotations
 
@@ -6,6 +13,7 @@ import abc
 import dataclasses
 import functools
 import os
+import posixpath
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,6 +23,7 @@ from beam_tfrecord.base.tables import not_found
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.feature import with_labels
 from beam_tfrecord.format.duplicate_count import mark_content
+from beam_tfrecord.images import Fault
 from beam_tfrecord.images.decode import Transform
 from beam_tfrecord.options.sources import PictureOptions
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch
@@ -28,15 +37,8 @@ from beam_tfrecord.sources.base import (
     chosen_columns,
 )
 from beam_tfrecord.sources.files import FileSource
-from beam_tfrecord.sources.images.folders import BYTES, Folders
+from beam_tfrecord.sources.images.folders import BYTES, PACK_BYTES, Folders, Tree
 from beam_tfrecord.sources.images.labels import Labels, classes_in, kind_of, label_field, read_as
-from beam_tfrecord.sources.images.listing import PACK_BYTES, Tree
-from beam_tfrecord.sources.images.metadata import (
-    Place,
-    place_of,
-    refuse_further_images,
-    size_of,
-)
 from beam_tfrecord.sources.images.read import (
     CHECKS,
     Reading,
@@ -47,6 +49,49 @@ from beam_tfrecord.sources.images.read import (
     in_order,
 )
 from beam_tfrecord.storage import absolute_path, is_remote
+
+PATH_COLUMN = "file_name"
+_FURTHER = ("_file_name", "_file_names")
+
+
+class Place(NamedTuple):
+    """The place of an image that a row of a table names."""
+
+    name: str | None
+    path: str = ""
+    fault: Fault | None = None
+
+
+def place_of(name: str | None, base: str, folder: str | None) -> Place:
+    """Return the place of an image, which has to be below `base` if there is a `folder`."""
+    if not name or "\0" in name:
+        return Place(name, fault=Fault("missing", "has no path"))
+    if folder is None:
+        return Place(name, os.path.join(base, name))
+    inner = posixpath.normpath(name.replace("\\", "/"))
+    if "://" in name or inner.startswith(("/", "../")) or inner in ("..", "."):
+        fault = Fault("bad-path", "is not a path below its directory: correct it")
+        return Place(name, fault=fault)
+    return Place(posixpath.join(folder, inner), os.path.join(base, inner))
+
+
+def refuse_further_images(columns: Iterable[str]) -> None:
+    """Raise `UsageError` for columns that name further images of a row."""
+    for name in columns:
+        if name.endswith(_FURTHER):
+            raise UsageError(
+                f"column {name!r} names further images, and one image of each row is read: pass "
+                "--columns without it, or with it to store its text"
+            )
+
+
+def size_of(path: str) -> int:
+    """Return the bytes of a local file; 0 if they are unknown."""
+    try:
+        return os.stat(path).st_size if path else 0
+    except (OSError, ValueError):
+        return 0
+
 
 # An example has at most 2 GiB.
 MAX_BYTES = 2**30

@@ -1,4 +1,4 @@
-"""The images source: it reads one image for each row, from directories or from a table of paths.
+"""Reads image files, split by bytes; rows come from directories or from tables of paths.
 
 The bytes of a file are stored unchanged, unless the options resize, turn or re-encode images. A
 row has the columns
@@ -30,17 +30,24 @@ import pyarrow as pa
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.images.formats import SUFFIXES
 from beam_tfrecord.options.sources import ImageOptions
+from beam_tfrecord.sources import json as json
 from beam_tfrecord.sources.base import MOST_UNITS, InputFile, Source
 from beam_tfrecord.sources.csv import source as csv
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import as_paths, has_suffix, list_files
-from beam_tfrecord.sources.images.base import ImageSource, RowsInference
-from beam_tfrecord.sources.images.folders import CLASS, PATH, Folders, skipped_by_suffix
+from beam_tfrecord.sources.images.base import PATH_COLUMN, ImageSource, RowsInference
+from beam_tfrecord.sources.images.folders import (
+    CLASS,
+    LAYOUTS,
+    PATH,
+    Folders,
+    Pack,
+    Tree,
+    find_tree,
+    skipped_by_suffix,
+)
 from beam_tfrecord.sources.images.labels import classes_of_option
-from beam_tfrecord.sources.images.listing import LAYOUTS, Pack, Tree, find_tree
-from beam_tfrecord.sources.images.metadata import PATH_COLUMN
-from beam_tfrecord.sources.json import source as json
-from beam_tfrecord.sources.json.source import Json
+from beam_tfrecord.sources.json import Json
 from beam_tfrecord.sources.parquet import source as parquet
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.storage import absolute_path, is_remote

@@ -1,10 +1,14 @@
-"""The interface between the SQL source and a database: engines, connections, columns and rows.
+"""The interface between the SQL source and a database: engines, connections and passwords.
 
 An `Engine` is built from a URL and options, without connecting. It is pickled to workers and
 holds no secret. A `Connection` belongs to one process and, if the database can do that, reads
 one snapshot as long as it is open. A partition is a range of rows that one connection reads. Its
 bounds are SQL literals that the database itself writes, so the database's own types and collations
-apply to them. A misfit is a value that the type of its column cannot hold exactly.
+apply to them.
+
+A password in a URL or an argument is removed at once and stored in this process only, under the
+URL without the password. Runners inside this process find it there. Workers elsewhere need an
+environment variable or a file of their own. Messages, files and pickled jobs never have it.
 """
 
 from __future__ import annotations
@@ -14,19 +18,67 @@ import contextlib
 import dataclasses
 import decimal
 import importlib
-import itertools
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, ClassVar
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError, did_you_mean
-from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.options.sources import DatabaseOptions
-from beam_tfrecord.sources.sql.secrets import stored_password, without_password
+from beam_tfrecord.sources.sql.values import SqlColumn, SqlRows
+
+_HIDDEN = "***"
+_SCHEME = r"^((?:jdbc:)?[a-z0-9+.:_-]*?//[^/?#;@:]*):"
+_USERINFO = re.compile(_SCHEME + r"([^/?#;]*)@", re.I)
+# Finds a password that should have been percent-encoded: hides too much rather than too little.
+_RAW_USERINFO = re.compile(_SCHEME + r"(.*)@(?=[^@]*$)", re.I)
+_ORACLE = re.compile(r"^(jdbc:oracle:[a-z]+:[^/@]+)/([^@]*)@", re.I)
+_PARAMETER = re.compile(
+    r"([?&;])(password|pwd|passwd|passphrase|sslpassword|token|secret|accesskey)=([^&;]*)", re.I
+)
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+|jdbc:\S+", re.I)
+
+# Passwords of this process, by URL without the password.
+_stored: dict[str, str] = {}
+
+
+def split_password(url: str) -> tuple[str, str | None]:
+    """Split a URL into the URL without its password, and the password.
+
+    Recognizes ``//user:password@host``, ``jdbc:oracle:thin:user/password@…`` and parameters such
+    as ``?password=`` or ``;pwd=``. An empty password counts as none.
+    """
+    found: list[str] = []
+    for pattern in (_USERINFO, _RAW_USERINFO, _ORACLE):
+        if match := pattern.search(url):
+            found.append(match[2] if pattern is _ORACLE else unquote(match[2]))
+            url = f"{match[1]}@{url[match.end() :]}"
+    for match in _PARAMETER.finditer(url):
+        found.append(unquote(match[3]))
+    url = _PARAMETER.sub(lambda match: match[1], url)
+    url = re.sub(r"[?&;]+$", "", re.sub(r"([?&;])[&;]+", r"\1", url))
+    return url, next((password for password in found if password), None)
+
+
+def store_password(url: str, password: str) -> None:
+    """Store the password of a URL in this process."""
+    _stored[url] = password
+
+
+def stored_password(url: str) -> str | None:
+    """Return the password that this process stores for a URL, or None if it stores none."""
+    return _stored.get(url)
+
+
+def without_password(text: str, password: str | None = None) -> str:
+    """Remove passwords from a text, such as a driver's message."""
+    for secret in (password, quote(password, safe="") if password else None):
+        if secret:
+            text = text.replace(secret, _HIDDEN)
+    return _URL.sub(lambda match: split_password(match[0])[0], text)
 
 
 class ConnectionLost(Exception):
@@ -35,67 +87,6 @@ class ConnectionLost(Exception):
 
 class SnapshotLost(DataError):
     """The snapshot that a job reads is gone, so the job has to start again."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Column:
-    """A column of a table or of a query's result."""
-
-    name: str
-    declared: str
-    arrow: pa.DataType | None
-    nullable: bool
-    select: str
-    refusal: str = ""
-    reader: Any = None
-
-    def refused(self, refusal: str) -> Column:
-        """Return the column without a type, and why."""
-        return dataclasses.replace(self, arrow=None, refusal=refusal)
-
-    def read_as(self, wanted: pa.DataType | None, text: str) -> Column:
-        """Return the column with the type that the user wants; `text` selects it as text."""
-        if wanted is None or wanted == self.arrow:
-            return self
-        if pa.types.is_string(wanted):
-            return dataclasses.replace(self, arrow=wanted, select=text, refusal="")
-        if self.arrow is not None and can_cast(self.arrow, wanted):
-            return dataclasses.replace(self, arrow=wanted)
-        return self.refused(f"it cannot be read as {wanted}: pass --types {self.name}=text")
-
-    def as_array(self, arrays: str, text: str) -> Column:
-        """Return a column of arrays, read as the option says: as lists, as text or not at all."""
-        if arrays == "text":
-            return self.read_as(pa.string(), text)
-        if arrays == "list" and self.arrow is not None:
-            return self
-        cure = "--arrays text" if self.arrow is None else "--arrays list or --arrays text"
-        return self.refused(f"an array is read with {cure}")
-
-
-@dataclasses.dataclass(frozen=True)
-class Misfit:
-    """A value that its column's type cannot hold exactly."""
-
-    row: int
-    column: str
-    message: str
-    value: str = ""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Rows:
-    """A batch of result rows in which misfits are replaced by null."""
-
-    data: pa.RecordBatch
-    misfits: tuple[Misfit, ...] = ()
-
-    @classmethod
-    def of(cls, names: Iterable[str], converted: Iterable[tuple[pa.Array, list[Misfit]]]) -> Rows:
-        """Join converted columns, each with its misfits, to a batch with these column names."""
-        arrays, misfits = zip(*converted, strict=True)
-        data = pa.RecordBatch.from_arrays(list(arrays), names=list(names))
-        return cls(data, tuple(itertools.chain(*misfits)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,7 +190,7 @@ class Connection(contextlib.AbstractContextManager["Connection"]):
         return
 
     @abc.abstractmethod
-    def describe(self, relation: Relation) -> tuple[Column, ...]:
+    def describe(self, relation: Relation) -> tuple[SqlColumn, ...]:
         """Return the columns of a relation, of the types that the options ask for."""
 
     @abc.abstractmethod
@@ -207,13 +198,13 @@ class Connection(contextlib.AbstractContextManager["Connection"]):
         """Return the rows of a small result as Python values."""
 
     @abc.abstractmethod
-    def read(self, sql: str, columns: Sequence[Column], *, batch_rows: int) -> Iterator[Rows]:
+    def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
         """Stream a result whose columns are `columns`, in batches of at most `batch_rows` rows.
 
         The same statement returns its rows in the same order again in the same snapshot.
         """
 
-    def literal_of(self, column: Column) -> Callable[[Any], str] | None:
+    def literal_of(self, column: SqlColumn) -> Callable[[Any], str] | None:
         """Return the function that writes values of a column as literals.
 
         Returns None if the literals may not compare as the column sorts. Numbers, dates and

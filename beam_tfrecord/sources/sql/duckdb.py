@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.sql import database as db
-from beam_tfrecord.sources.sql.values import convert_batch
+from beam_tfrecord.sources.sql.values import SqlColumn, SqlRows, convert_batch
 
 # Types that are read as text: they have no exact Arrow type, or another one than the same type has
 # in other databases.
@@ -119,7 +119,7 @@ class DuckDbConnection(db.Connection):
             rows=found[schema, name],
         )
 
-    def describe(self, relation: db.Relation) -> tuple[db.Column, ...]:
+    def describe(self, relation: db.Relation) -> tuple[SqlColumn, ...]:
         table = relation.table
         described = self.fetch(f"DESCRIBE {relation.select('*') if table is None else table.sql}")
         with self._engine.errors():
@@ -131,10 +131,10 @@ class DuckDbConnection(db.Connection):
             for (name, declared, null, *_), arrow in zip(described, types, strict=True)
         )
 
-    def _column(self, name: str, declared: str, arrow: pa.DataType, nullable: bool) -> db.Column:
+    def _column(self, name: str, declared: str, arrow: pa.DataType, nullable: bool) -> SqlColumn:
         quoted, options = self.dialect.name(name), self._engine.options
         text = self.dialect.as_text(quoted)
-        native = db.Column(name, declared, arrow, nullable, quoted)
+        native = SqlColumn(name, declared, arrow, nullable, quoted)
         if (wanted := options.typed.get(name)) is not None:
             return native.read_as(wanted, text)
         if not _is_exact(arrow):
@@ -144,7 +144,7 @@ class DuckDbConnection(db.Connection):
         as_text = pa.string() if declared.upper().startswith(_AS_TEXT) else None
         return native.read_as(as_text, text)
 
-    def read(self, sql: str, columns: Sequence[db.Column], *, batch_rows: int) -> Iterator[db.Rows]:
+    def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
         with self._engine.errors():
             for data in self._connection.sql(self._one(sql)).to_arrow_reader(batch_rows):
                 yield convert_batch(data.columns, columns, _INFINITIES)

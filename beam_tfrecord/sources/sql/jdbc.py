@@ -6,17 +6,92 @@ import contextlib
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sources.sql import database as db
-from beam_tfrecord.sources.sql.jdbc_dialects import DRIVERS, PRODUCTS, Product, find_table
 from beam_tfrecord.sources.sql.jdbc_java import helper, java, local_jars, result_of
-from beam_tfrecord.sources.sql.jdbc_values import ask, columns_in, read_rows
+from beam_tfrecord.sources.sql.jdbc_values import Product, ask, columns_in, read_rows
 from beam_tfrecord.sources.sql.postgres import SETTINGS, PostgresConnection
+from beam_tfrecord.sources.sql.values import SqlColumn, SqlRows
+
+
+def _mysql(properties: Mapping[str, str], **others: Any) -> Product:
+    """Return what MariaDB and MySQL have in common, with more properties of the driver."""
+    common = {"tinyInt1isBit": "false", "yearIsDateType": "false"}
+    begin = (
+        "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+        # Text travels as UTF-8 and times in UTC, results are not cut, and a CHAR has no padding.
+        "SET time_zone = '+00:00', character_set_client = utf8mb4, "
+        "character_set_results = utf8mb4, sql_select_limit = 18446744073709551615, "
+        "sql_mode = REPLACE(@@sql_mode, 'PAD_CHAR_TO_FULL_LENGTH', '')",
+        "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
+    )
+    return Product(
+        db.Dialect("CHAR", quote="`"),
+        hex="HEX({})",
+        properties={**common, **properties},
+        is_mysql=True,
+        begin=begin,
+        **others,
+    )
+
+
+# Products by the name that follows ``jdbc:`` in the URL.
+PRODUCTS = {
+    "postgresql": Product(
+        db.Dialect("text"),
+        hex="CAST({} AS text)",
+        properties={
+            # Binary transfer changes the text form of values.
+            "prepareThreshold": "0",
+            "tcpKeepAlive": "true",
+            "ApplicationName": "beam_tfrecord",
+        },
+        # This must come first. A driver property may disable setTransactionIsolation.
+        begin=("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",),
+    ),
+    "h2": Product(
+        db.Dialect("VARCHAR"),
+        hex="RAWTOHEX({})",
+        # Otherwise a wrong name creates an empty database.
+        properties={"IFEXISTS": "TRUE"},
+        begin=("SET LAZY_QUERY_EXECUTION TRUE", "SET TIME ZONE 'UTC'"),
+    ),
+    "mariadb": _mysql({"timezone": "UTC"}),
+    "mysql": _mysql(
+        {"connectionTimeZone": "UTC", "forceConnectionTimeZoneToSession": "true"},
+        # Connector/J streams only with this number.
+        fetch_rows=-(2**31),
+    ),
+}
+
+
+# Maven group and artifact of drivers, for messages.
+DRIVERS = {
+    "postgresql": "org.postgresql:postgresql",
+    "h2": "com.h2database:h2",
+    "mariadb": "org.mariadb.jdbc:mariadb-java-client",
+    "mysql": "com.mysql:mysql-connector-j",
+    "sqlserver": "com.microsoft.sqlserver:mssql-jdbc",
+    "oracle": "com.oracle.database.jdbc:ojdbc11",
+}
+
+
+_KINDS = (
+    "TABLE", "BASE TABLE", "VIEW", "MATERIALIZED VIEW", "PARTITIONED TABLE", "FOREIGN TABLE",
+)  # fmt: skip
+
+
+def _each(rows: Any) -> Iterator[Any]:
+    """Yield a ``ResultSet`` once for each of its rows."""
+    with contextlib.closing(rows):
+        while rows.next():
+            yield rows
+
 
 _SHOWN_CHARACTERS = 300
 
@@ -158,9 +233,24 @@ class JdbcConnection(db.Connection):
             statement.execute(sql)
 
     def find_table(self, table: str) -> db.Table:
-        """Look up a table or view in the catalog."""
+        """Look up a table or view in the catalog, which on MariaDB and MySQL has no schemas."""
+        product, opened = self._engine.product, self._opened
+        is_mysql = product.is_mysql
         with self._errors():
-            return find_table(self._engine.product, self._opened, table, self.place)
+            meta, catalog = opened.getMetaData(), opened.getCatalog()
+            rows = _each(meta.getTables(catalog, None, "%", list(_KINDS)))
+            outer_at = 1 if is_mysql else 2
+            known = [(str(row.getString(outer_at) or ""), str(row.getString(3))) for row in rows]
+            here = str((catalog if is_mysql else opened.getSchema()) or "")
+            outer, name = db.find_named(table, known, [here], self.place)
+            inside = (outer, None) if is_mysql else (catalog, outer or None)
+            rows = _each(meta.getPrimaryKeys(*inside, name))
+            keys = sorted((int(row.getShort(5)), str(row.getString(4))) for row in rows)
+        return db.Table(
+            sql=".".join(product.dialect.name(part) for part in (outer, name) if part),
+            name=name if is_mysql or not outer else f"{outer}.{name}",
+            key=tuple(key for _, key in keys),
+        )
 
     def check_text(self, text: str, option: str) -> None:
         """Refuse a text that could end its statement, and begin one that ends the transaction."""
@@ -170,7 +260,7 @@ class JdbcConnection(db.Connection):
                 "leave it out, or read a view"
             )
 
-    def describe(self, relation: db.Relation) -> tuple[db.Column, ...]:
+    def describe(self, relation: db.Relation) -> tuple[SqlColumn, ...]:
         with self._errors(), self._statement() as statement:
             # A query in brackets can only be a SELECT.
             rows = ask(statement, relation.select("*", "1 = 0"))
@@ -188,7 +278,7 @@ class JdbcConnection(db.Connection):
             for row in zip(*(column.to_pylist() for column in rows.data.columns), strict=True)
         ]
 
-    def read(self, sql: str, columns: Sequence[db.Column], *, batch_rows: int) -> Iterator[db.Rows]:
+    def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
         is_fixed = (
             self._engine.product.fetch_rows < 0 or self._engine.options.fetch_rows is not None
         )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,10 +21,9 @@ import pyarrow as pa
 from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.options.sources import DatabaseOptions
-from beam_tfrecord.sources.sql.database import Column, Rows
-from beam_tfrecord.sources.sql.jdbc_dialects import Product
+from beam_tfrecord.sources.sql.database import Dialect
 from beam_tfrecord.sources.sql.jdbc_java import helper, java, result_of
-from beam_tfrecord.sources.sql.values import cast_column, misfit
+from beam_tfrecord.sources.sql.values import SqlColumn, SqlRows, cast_column, misfit
 
 _DECIMALS = ("NUMERIC", "DECIMAL")
 _MAX_DIGITS = 76
@@ -50,6 +49,19 @@ _BY_NAME = {
     "year": pa.int32(),
     "oid": pa.int64(),
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """The properties of one kind of database, such as H2, that decide how to open and read it."""
+
+    dialect: Dialect
+    hex: str = ""
+    properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # Reads in a transaction that `begin` starts, and streams a result until it is cancelled.
+    is_mysql: bool = False
+    begin: tuple[str, ...] = ()
+    fetch_rows: int = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,14 +125,14 @@ def _reader(one: Described, wanted: pa.DataType) -> pa.DataType | None:
     return natural if natural is not None and can_cast(natural, wanted) else None
 
 
-def _column_of(one: Described, options: DatabaseOptions) -> Column:
+def _column_of(one: Described, options: DatabaseOptions) -> SqlColumn:
     """Return a column with the type that the user wants; with its own type if that is None."""
     quoted = one.product.dialect.name(one.label)
     natural, wanted = type_of(one), options.typed.get(one.label)
     if one.product.is_mysql and natural == pa.float32():
         # The server sends a FLOAT as a text of six digits, but a DOUBLE with all of its digits.
         quoted = f"({quoted} * 1e0)"
-    column = Column(one.label, one.name, natural, one.nullable, quoted, reader=natural)
+    column = SqlColumn(one.label, one.name, natural, one.nullable, quoted, reader=natural)
     if one.kind == "ARRAY" and options.arrays == "text":
         column = dataclasses.replace(column, arrow=pa.string(), reader=pa.string())
     if wanted is None:
@@ -183,7 +195,7 @@ def _end(task: Any, statement: Any, *, is_open: bool = False) -> None:
         task.isDoneWithin(_CANCEL_MS)
 
 
-def columns_in(rows: Any, product: Product, options: DatabaseOptions) -> tuple[Column, ...]:
+def columns_in(rows: Any, product: Product, options: DatabaseOptions) -> tuple[SqlColumn, ...]:
     """Return the columns of a ``ResultSet`` as its driver describes them and the options ask."""
     meta = rows.getMetaData()
     fields = java().JClass("java.sql.Types").class_.getFields()
@@ -206,12 +218,12 @@ def columns_in(rows: Any, product: Product, options: DatabaseOptions) -> tuple[C
 def read_rows(
     statement: Any,
     rows: Any,
-    columns: Sequence[Column],
+    columns: Sequence[SqlColumn],
     *,
     batch_rows: int,
     fetch_bytes: int,
     cancels: bool,
-) -> Iterator[Rows]:
+) -> Iterator[SqlRows]:
     """Stream a result in blocks."""
     names = [column.name for column in columns]
     types = [column.arrow for column in columns]
@@ -226,7 +238,7 @@ def read_rows(
             # Java reads the next block while this one is used here.
             task = blocks.start(batch_rows, _BLOCK_BYTES)
             misfits = [misfit(row, names[at], types[at], value) for at, row, value in odd]
-            found = Rows.of(names, map(cast_column, arrays, names, types))
+            found = SqlRows.of(names, map(cast_column, arrays, names, types))
             yield dataclasses.replace(found, misfits=(*misfits, *found.misfits))
         is_open = False
     finally:

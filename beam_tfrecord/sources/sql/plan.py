@@ -19,7 +19,8 @@ from beam_tfrecord.base.sizes import counted
 from beam_tfrecord.base.tables import not_found, repeated
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.options.sources import DatabaseOptions
-from beam_tfrecord.sources.sql.database import Column, Connection, Relation, Table, trimmed
+from beam_tfrecord.sources.sql.database import Connection, Relation, Table, trimmed
+from beam_tfrecord.sources.sql.values import SqlColumn
 
 MAX_PARTITIONS = 1000
 # A partition is the unit of parallel reading, and is read again after a dropped connection.
@@ -44,8 +45,8 @@ class SqlPlan:
 
     name: str
     relation: Relation
-    columns: tuple[Column, ...]
-    number: Column | None
+    columns: tuple[SqlColumn, ...]
+    number: SqlColumn | None
     order_by: str
     partitions: tuple[Partition, ...]
     row_bytes: int
@@ -106,7 +107,7 @@ def _with_advice(advice: str) -> Iterator[None]:
         raise UsageError(f"{error.message}: {advice}") from error
 
 
-def _described(connection: Connection, relation: Relation) -> tuple[Column, ...]:
+def _described(connection: Connection, relation: Relation) -> tuple[SqlColumn, ...]:
     if relation.table is not None:
         return connection.describe(relation)
     with _with_advice("correct --query, which has to be one SELECT"):
@@ -133,19 +134,19 @@ def _relation(connection: Connection, options: DatabaseOptions) -> Relation:
     return Relation(table.sql, where, table)
 
 
-def _by_name(columns: Sequence[Column], name: str) -> dict[str, Column]:
+def _by_name(columns: Sequence[SqlColumn], name: str) -> dict[str, SqlColumn]:
     if twice := repeated(column.name for column in columns):
         raise UsageError(f"the {name} has two columns named {twice[0]!r}: give each a name with AS")
     return {column.name: column for column in columns}
 
 
 def _chosen(
-    found: Sequence[Column],
-    by_name: Mapping[str, Column],
+    found: Sequence[SqlColumn],
+    by_name: Mapping[str, SqlColumn],
     names: Sequence[str] | None,
     options: DatabaseOptions,
     name: str,
-) -> tuple[Column, ...]:
+) -> tuple[SqlColumn, ...]:
     cut_by = filter(None, [options.partition_column])
     named = {"--columns": names or (), "--types": options.typed, "--partition-column": cut_by}
     for option, wanted in named.items():
@@ -160,12 +161,12 @@ def _chosen(
     return tuple(chosen)
 
 
-def _is_number(column: Column) -> bool:
+def _is_number(column: SqlColumn) -> bool:
     of = column.arrow
     return of is not None and pa.types.is_integer(of) and not of.equals(pa.uint64())
 
 
-def _order(connection: Connection, keys: Sequence[Column], split_by: Column | None) -> str:
+def _order(connection: Connection, keys: Sequence[SqlColumn], split_by: SqlColumn | None) -> str:
     names = dict.fromkeys(column.name for column in (split_by, *keys) if column is not None)
     return ", ".join(map(connection.dialect.name, names))
 
@@ -184,7 +185,7 @@ def _partition_count(table: Table | None, rows: int | None, row_bytes: int) -> i
     return 1 << (least - 1).bit_length()
 
 
-def _row_bytes(table: Table | None, rows: int | None, columns: Sequence[Column]) -> int:
+def _row_bytes(table: Table | None, rows: int | None, columns: Sequence[SqlColumn]) -> int:
     """Estimate the size of a row from its fixed columns and the catalog's size of the table."""
     fixed = sum(_column_bytes(column) for column in columns)
     if table is None or table.bytes is None:
@@ -193,7 +194,7 @@ def _row_bytes(table: Table | None, rows: int | None, columns: Sequence[Column])
     return max(fixed, table.bytes // total) if total else fixed
 
 
-def _column_bytes(column: Column) -> int:
+def _column_bytes(column: SqlColumn) -> int:
     assert column.arrow is not None
     try:
         return max(1, int(column.arrow.bit_width) // 8)
@@ -205,7 +206,7 @@ def _conditions(
     connection: Connection,
     relation: Relation,
     options: DatabaseOptions,
-    split_by: Column | None,
+    split_by: SqlColumn | None,
     wanted: int,
 ) -> list[str] | None:
     """Return the conditions of partitions, or None if nothing cuts the rows.

@@ -20,7 +20,7 @@ import pyarrow as pa
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sources.sql import database as db
-from beam_tfrecord.sources.sql.values import convert_batch
+from beam_tfrecord.sources.sql.values import SqlColumn, SqlRows, convert_batch
 
 # The braces in these statements stand for quoted literals.
 _TABLE = """
@@ -110,7 +110,7 @@ class PostgresConnection(db.Connection):
             bytes=int(size),
         )
 
-    def literal_of(self, column: db.Column) -> Callable[[Any], str]:
+    def literal_of(self, column: SqlColumn) -> Callable[[Any], str]:
         """Return the function that quotes values: a quoted literal takes the type of the column."""
         return self.dialect.text
 
@@ -180,7 +180,7 @@ _INFINITIES = {
 }
 
 
-def _column_of(field: pa.Field, nullable: bool, options: DatabaseOptions) -> db.Column:
+def _column_of(field: pa.Field, nullable: bool, options: DatabaseOptions) -> SqlColumn:
     """Return a column of a described result."""
     name = (field.metadata or {}).get(b"POSTGRESQL:type", b"").decode() or str(field.type)
     wanted = options.typed.get(field.name)
@@ -195,10 +195,10 @@ def _column_of(field: pa.Field, nullable: bool, options: DatabaseOptions) -> db.
         # The driver converts digits much slower than the server, which runs in parallel.
         arrow = wanted if pa.types.is_decimal(wanted or arrow) else _decimal_of(field)
     if not name.startswith("_"):
-        return db.Column(field.name, name, arrow, nullable, select).read_as(wanted, text)
+        return SqlColumn(field.name, name, arrow, nullable, select).read_as(wanted, text)
     item = _EXACT.get(name[1:])
     arrow, select = item and pa.list_(item), _list_of_one_dimension(field.name, quoted, name[1:])
-    array = db.Column(field.name, f"{name[1:]}[]", arrow, nullable, select)
+    array = SqlColumn(field.name, f"{name[1:]}[]", arrow, nullable, select)
     return array.as_array(options.arrays, text).read_as(wanted, text)
 
 
@@ -336,7 +336,7 @@ class AdbcConnection(PostgresConnection):
             table = _reader(statement).read_all()
         return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
-    def describe(self, relation: db.Relation) -> tuple[db.Column, ...]:
+    def describe(self, relation: db.Relation) -> tuple[SqlColumn, ...]:
         with self._statement(relation.select("*")) as statement:
             schema = pa.schema(statement.execute_schema())
         sure: set[str] = set()
@@ -346,7 +346,7 @@ class AdbcConnection(PostgresConnection):
         options = self._engine.options
         return tuple(_column_of(field, field.name not in sure, options) for field in schema)
 
-    def read(self, sql: str, columns: Sequence[db.Column], *, batch_rows: int) -> Iterator[db.Rows]:
+    def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
         with self._statement(sql) as statement:
             statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
             for data in _reader(statement):

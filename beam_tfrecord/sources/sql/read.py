@@ -30,7 +30,7 @@ from beam_tfrecord.sources.base import Unit
 from beam_tfrecord.sources.rejects import without_rows
 from beam_tfrecord.sources.sql import database as db
 from beam_tfrecord.sources.sql.plan import SqlPlan
-from beam_tfrecord.sources.sql.values import cast_column
+from beam_tfrecord.sources.sql.values import Misfit, SqlColumn, SqlRows, cast_column
 
 ATTEMPTS = 6
 FIRST_PAUSE_S = 0.2
@@ -80,8 +80,8 @@ atexit.register(release_snapshots)
 
 
 def read_partition(
-    engine: db.Engine, plan: SqlPlan, columns: Sequence[db.Column], *, batch_rows: int
-) -> Iterator[db.Rows]:
+    engine: db.Engine, plan: SqlPlan, columns: Sequence[SqlColumn], *, batch_rows: int
+) -> Iterator[SqlRows]:
     """Yield the rows of the only partition of a plan, in batches as the connection forms them."""
     (partition,) = plan.partitions
     values = ", ".join(column.select for column in columns)
@@ -132,7 +132,7 @@ def read_partition(
         )
 
 
-def columns_for(schema: pa.Schema, plan: SqlPlan) -> list[db.Column]:
+def columns_for(schema: pa.Schema, plan: SqlPlan) -> list[SqlColumn]:
     """Return the columns to select: those of `schema`, then the column that numbers the rows."""
     by_name = {column.name: column for column in plan.columns}
     for field in schema:
@@ -148,7 +148,7 @@ def columns_for(schema: pa.Schema, plan: SqlPlan) -> list[db.Column]:
     return [by_name[name] for name in schema.names] + numbers
 
 
-def origin_of(unit: Unit, plan: SqlPlan, rows: db.Rows, first_row: int) -> Origin | None:
+def origin_of(unit: Unit, plan: SqlPlan, rows: SqlRows, first_row: int) -> Origin | None:
     """Return the origin of rows, numbered by key or order; None if they have neither."""
     if plan.number is not None:
         keys = rows.data.column(rows.data.num_columns - 1).cast(pa.int64())
@@ -160,7 +160,7 @@ def origin_of(unit: Unit, plan: SqlPlan, rows: db.Rows, first_row: int) -> Origi
 
 
 def batches_of(
-    rows: db.Rows, origin: Origin | None, schema: pa.Schema, plan: SqlPlan, batch_rows: int
+    rows: SqlRows, origin: Origin | None, schema: pa.Schema, plan: SqlPlan, batch_rows: int
 ) -> Iterator[Batch]:
     """Yield rows as batches of a schema, of at most `batch_rows` rows each.
 
@@ -180,7 +180,7 @@ def batches_of(
 
 
 def _reject(
-    misfit: db.Misfit, origin: Origin | None, schema: pa.Schema, plan: SqlPlan, rows: db.Rows
+    misfit: Misfit, origin: Origin | None, schema: pa.Schema, plan: SqlPlan, rows: SqlRows
 ) -> Reject:
     number = -1 if origin is None else int(origin.row_numbers(rows.data.num_rows)[misfit.row])
     where = plan.name

@@ -24,10 +24,14 @@ from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, Origin
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, wanted_columns
 from beam_tfrecord.sources.files import FileSource, as_paths
 from beam_tfrecord.sources.sql import read as reading
-from beam_tfrecord.sources.sql.database import ConnectionLost, Engine
+from beam_tfrecord.sources.sql.database import (
+    ConnectionLost,
+    Engine,
+    split_password,
+    store_password,
+)
 from beam_tfrecord.sources.sql.jdbc_java import jars_to_send
 from beam_tfrecord.sources.sql.plan import SqlPlan, make_plan
-from beam_tfrecord.sources.sql.secrets import split_password, store_password
 
 # Module and class of each engine by URL scheme; a driver is loaded only if its engine is used.
 _ENGINES = {

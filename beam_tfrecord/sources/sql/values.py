@@ -1,4 +1,4 @@
-"""Converts the values that drivers return to the types of their columns.
+"""Columns and rows of a query's result, and the conversion of a driver's values to their types.
 
 A value that its type cannot hold exactly becomes null and is returned as a misfit. A value of a
 date or time column that is not a date or time, such as ``infinity`` or ``24:00``, arrives as a
@@ -7,15 +7,81 @@ reserved number. Read as a date or time, that number would be silently wrong.
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord.features.arrow_arrays import from_text
-from beam_tfrecord.features.converting import cast_exactly, convert_each
-from beam_tfrecord.sources.sql.database import Column, Misfit, Rows
+from beam_tfrecord.features.converting import can_cast, cast_exactly, convert_each
+
+
+@dataclasses.dataclass(frozen=True)
+class SqlColumn:
+    """A column of a table or of a query's result."""
+
+    name: str
+    declared: str
+    arrow: pa.DataType | None
+    nullable: bool
+    select: str
+    refusal: str = ""
+    reader: Any = None
+
+    def refused(self, refusal: str) -> SqlColumn:
+        """Return the column without a type, and why."""
+        return dataclasses.replace(self, arrow=None, refusal=refusal)
+
+    def read_as(self, wanted: pa.DataType | None, text: str) -> SqlColumn:
+        """Return the column with the type that the user wants; `text` selects it as text."""
+        if wanted is None or wanted == self.arrow:
+            return self
+        if pa.types.is_string(wanted):
+            return dataclasses.replace(self, arrow=wanted, select=text, refusal="")
+        if self.arrow is not None and can_cast(self.arrow, wanted):
+            return dataclasses.replace(self, arrow=wanted)
+        return self.refused(f"it cannot be read as {wanted}: pass --types {self.name}=text")
+
+    def as_array(self, arrays: str, text: str) -> SqlColumn:
+        """Return a column of arrays, read as the option says: as lists, as text or not at all."""
+        if arrays == "text":
+            return self.read_as(pa.string(), text)
+        if arrays == "list" and self.arrow is not None:
+            return self
+        cure = "--arrays text" if self.arrow is None else "--arrays list or --arrays text"
+        return self.refused(f"an array is read with {cure}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Misfit:
+    """A value that its column's type cannot hold exactly."""
+
+    row: int
+    column: str
+    message: str
+    value: str = ""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SqlRows:
+    """A batch of result rows in which misfits are replaced by null."""
+
+    data: pa.RecordBatch
+    misfits: tuple[Misfit, ...] = ()
+
+    @classmethod
+    def of(
+        cls, names: Iterable[str], converted: Iterable[tuple[pa.Array, list[Misfit]]]
+    ) -> SqlRows:
+        """Join converted columns, each with its misfits, to a batch with these column names."""
+        arrays, misfits = zip(*converted, strict=True)
+        data = pa.RecordBatch.from_arrays(list(arrays), names=list(names))
+        return cls(data, tuple(itertools.chain(*misfits)))
+
 
 _DAY_US = 86_400_000_000
 
@@ -26,16 +92,16 @@ Infinities = Mapping[int, Mapping[int, str]]
 
 
 def convert_batch(
-    arrays: Iterable[pa.Array], columns: Sequence[Column], infinities: Infinities
-) -> Rows:
+    arrays: Iterable[pa.Array], columns: Sequence[SqlColumn], infinities: Infinities
+) -> SqlRows:
     """Convert the columns of a driver's batch to their types."""
     pairs = zip(arrays, columns, strict=True)
     converted = (_convert(values, column, infinities) for values, column in pairs)
-    return Rows.of([column.name for column in columns], converted)
+    return SqlRows.of([column.name for column in columns], converted)
 
 
 def _convert(
-    values: pa.Array, column: Column, infinities: Infinities
+    values: pa.Array, column: SqlColumn, infinities: Infinities
 ) -> tuple[pa.Array, list[Misfit]]:
     arrow = column.arrow
     assert arrow is not None

@@ -11,9 +11,9 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from beam_tfrecord.sources.sql.database import store_password
 from beam_tfrecord.sources.sql.plan import make_plan
 from beam_tfrecord.sources.sql.read import release_snapshots
-from beam_tfrecord.sources.sql.secrets import store_password
 from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.databases import jdbc_mariadb, keys
 from tests.helpers.databases.jdbc_database import Database

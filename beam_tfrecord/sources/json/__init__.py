@@ -1,1 +1,0 @@
-"""The JSON source: `source` defines it; the other modules cut, parse, type and read a file."""
