@@ -1,7 +1,7 @@
-"""Runs a job from this process: locks its output, resumes earlier attempts, returns the result.
+"""Runs a job: locks its output, resumes earlier attempts, returns the result or a short error.
 
-The lease is a lock file that keeps other jobs out of the output directory. All errors of a job
-become one exception with a short message.
+The lease is a lock file that keeps other jobs out of the output directory. A job can also be left
+to a remote runner, written as a template, or only described.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from beam_tfrecord import runners
 from beam_tfrecord.base.progress import Progress
 from beam_tfrecord.base.sizes import counted, format_size
 from beam_tfrecord.base.tables import listed
@@ -50,10 +51,11 @@ from beam_tfrecord.jobs.identity import (
     remove_unmarked,
     same_output,
 )
-from beam_tfrecord.jobs.remote import modules_of, preflight
-from beam_tfrecord.jobs.settings import JobSettings, M
+from beam_tfrecord.jobs.preflight import modules_of, preflight
+from beam_tfrecord.jobs.settings import JobSettings, M, Settings
 from beam_tfrecord.publish.files import clear_leftovers, give_up, remove_leftovers
-from beam_tfrecord.runners.launch import Launch, launching
+from beam_tfrecord.runners.launch import Launch, RemoteJob, launching
+from beam_tfrecord.runners.traits import traits_of
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.choose import skipped_counts
 from beam_tfrecord.sources.csv.source import Csv
@@ -72,6 +74,7 @@ from beam_tfrecord.storage import (
 from beam_tfrecord.work.faults import forget_faults, machine_error, recorded_fault, stop
 from beam_tfrecord.work.job import Identity
 from beam_tfrecord.work.progress_files import watch
+from beam_tfrecord.work.target import check_free
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -192,7 +195,7 @@ def _run(job: _Running, listing: Listing, held: Lease, progress: Progress | None
     started = now_text()
     number = _begin(job, listing, progress) if job.is_resumable else 1
     make_directory(directory)
-    info = {
+    info: dict[str, Any] = {
         "started": started,
         "attempts": number,
         SETTINGS: settings.asked,
@@ -346,3 +349,81 @@ def what_is_kept() -> str | None:
         if job.is_resumable and manifest.fingerprint == job.identity.fingerprint:
             return "the output is complete"
     return _state(job)
+
+
+def submit(settings: Settings) -> RemoteJob | None:
+    """Start a job on a remote runner, and return without waiting for its end.
+
+    The last step of the pipeline takes the lease (lock file) of the output. A data error
+    ends the job with a message that the runner shows.
+    """
+    _check_runner(settings)
+    preflight(settings, waits=False)
+    listing = list_input(settings.source)
+    identity = settings.identity(listing.outlines)
+    target = settings.target
+    check_free(target, overwrite=settings.overwrite)
+    make_directory(target.directory)
+    with lease(target.directory):
+        clear_leftovers(target)
+    info = {"started": now_text(), "attempts": 1, **input_info(listing.outlines)}
+    return _start(settings, identity, listing, info)
+
+
+def make_template(settings: Settings) -> None:
+    """Write a job as a classic template of Dataflow, which contains its graph and all settings.
+
+    Each run of the template lists the input again, and its manifest names the files found then.
+    """
+    _check_runner(settings)
+    preflight(settings, waits=False)
+    _start(settings, Identity(), Listing(), {"started": now_text()})
+
+
+def describe(settings: Settings) -> dict[str, Any]:
+    """Return the plan of a job, and how its runner would run it, as JSON values.
+
+    Nothing is started or written.
+    """
+    from beam_tfrecord.jobs.plan import plan_of
+
+    preflight(settings, waits=False)
+    warn_of_output(settings)
+    if settings.transform is not None:
+        # The graph cannot be built here: it depends on types that a separate pipeline infers.
+        return plan_of(settings)
+    launch = Launch(runs=False, modules=modules_of(settings))
+    with launching(launch):
+        _compose(settings, Identity(), Listing(), {})
+    planned = plan_of(settings)
+    return {**planned, **runners.describe(settings.runner, launch, groups=planned["groups"])}
+
+
+def _check_runner(settings: Settings) -> None:
+    if not traits_of(settings.runner).is_remote:
+        raise UsageError(
+            f"runner {settings.runner!r} stops with this process: use --runner flink or dataflow"
+        )
+    if settings.transform is not None:
+        raise UsageError("a job with preprocessing runs in steps, and has to be waited for")
+
+
+def _start(
+    settings: Settings, identity: Identity, listing: Listing, info: Mapping[str, Any]
+) -> RemoteJob | None:
+    from beam_tfrecord.runners.pipelines import silenced
+
+    launch = Launch(waits=False, modules=modules_of(settings))
+    with silenced("apache_beam"), launching(launch):
+        _compose(settings, identity, listing, info)
+    return launch.job
+
+
+def _compose(
+    settings: Settings, identity: Identity, listing: Listing, info: Mapping[str, Any]
+) -> None:
+    from beam_tfrecord.jobs.compose import run_pipelines
+
+    # A random name, because another attempt at the job must not use the same directory.
+    directory = settings.target.temporary(os.urandom(6).hex())
+    run_pipelines(settings, identity, directory, listing, info, lease=None)
