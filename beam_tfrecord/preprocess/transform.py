@@ -37,9 +37,8 @@ from beam_tfrecord.preprocess.vocabularies import save_categories
 from beam_tfrecord.records.infer_row_types import returned_schema
 from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.rows.beam_steps import in_one_window
-from beam_tfrecord.transforms.assign_splits import AssignSplits
 from beam_tfrecord.transforms.graph import Rereading, apply_step, reader_of
-from beam_tfrecord.transforms.map_rows import MapRows
+from beam_tfrecord.transforms.map_and_split import AssignSplits, MapRows
 from beam_tfrecord.transforms.reading import ReadBatches
 from beam_tfrecord.transforms.rows import as_arrow_schema
 from beam_tfrecord.work.faults import Guarded

@@ -24,16 +24,13 @@ UPPER_LAYERS = {
     "beam_tfrecord.preprocess.write",
     "beam_tfrecord.publish.last_step",
     "beam_tfrecord.testing",
-    "beam_tfrecord.transforms.assign_splits",
-    "beam_tfrecord.transforms.extract",
+    "beam_tfrecord.transforms.map_and_split",
+    "beam_tfrecord.transforms.write",
     "beam_tfrecord.transforms.graph",
-    "beam_tfrecord.transforms.map_rows",
-    "beam_tfrecord.transforms.planning",
+    "beam_tfrecord.transforms.reading",
     "beam_tfrecord.transforms.read",
     "beam_tfrecord.transforms.read_all",
-    "beam_tfrecord.transforms.reading",
     "beam_tfrecord.transforms.rows",
-    "beam_tfrecord.transforms.write",
 }
 
 
