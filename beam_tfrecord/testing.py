@@ -38,7 +38,7 @@ from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.sources.base import Source, Unit
 from beam_tfrecord.sources.groups import group_units
 from beam_tfrecord.transforms.reading import ReadBatches
-from beam_tfrecord.work.stored_plan import load_groups, save_groups
+from beam_tfrecord.work.stored_state import load_groups, save_groups
 
 __all__ = ["SCHEMA", "Row", "SourceConformance", "some_rows"]
 

@@ -37,6 +37,13 @@ _EXTRAS: dict[str, tuple[tuple[str, ...], str, str]] = {
     ),
     "delta": (("deltalake",), "deltalake", "beam-tfrecord[delta]"),
     "iceberg": (("pyiceberg",), "pyiceberg", "beam-tfrecord[iceberg]"),
+    "postgres": (
+        ("adbc_driver_postgresql", "adbc_driver_manager"),
+        "adbc-driver-postgresql",
+        "beam-tfrecord[postgres]",
+    ),
+    "duckdb": (("duckdb",), "duckdb", "beam-tfrecord[duckdb]"),
+    "jdbc": (("jpype",), "jpype1", "beam-tfrecord[jdbc]"),
     "excel": (("openpyxl",), "openpyxl", "beam-tfrecord[excel]"),
     "hadoop": (("hdfs",), "Beam's Hadoop extra", "apache-beam[hadoop]"),
 }

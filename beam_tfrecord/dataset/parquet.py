@@ -25,7 +25,7 @@ from beam_tfrecord.sources.base import InputFile, Unit
 from beam_tfrecord.sources.files import list_files
 from beam_tfrecord.sources.parquet.source import SUFFIXES, Parquet
 from beam_tfrecord.storage import absolute_path, is_remote, plain_path
-from beam_tfrecord.work.target import Target
+from beam_tfrecord.work.job import Target
 
 
 def is_parquet(path: str | os.PathLike[str]) -> bool:

@@ -1,9 +1,8 @@
 """The exchange, which shuffles: brings each record to its shard, and writes the shards.
 
 To shuffle records, workers encode them (`block`), sort them into *runs*, which are sorted spill
-files (`spill`, `spill_files`), plan the shards (`plan`) and merge the runs into them (`merge`).
-Without a shuffle, `shard_writers` and `stage_writer` write each *group of units*, the part of the
-input that one task reads, straight to TFRecord shards or Parquet files. `checkpoints` lets another
-attempt resume a job, and `tally` sums the counts. `write_steps` builds the Beam steps; the
-other modules do not use Beam.
+files (`spill`), plan the shards (`merge_plan`) and merge the runs into them (`merge`). Without a
+shuffle, `shard_writers` and `stage_writer` write each *group of units*, the part of the input that
+one task reads, straight to TFRecord shards or Parquet files. `write_steps` builds the Beam steps;
+the other modules do not use Beam.
 """

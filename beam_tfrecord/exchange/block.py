@@ -17,7 +17,6 @@ from beam_tfrecord import native
 from beam_tfrecord.base.tables import not_found
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.duplicate_count import count_duplicates
 from beam_tfrecord.format.layout import NO_SPLIT, SPLIT_TWICE, Layout, Splits, is_split_name
 from beam_tfrecord.format.places import (
     ONE_INPUT,
@@ -28,7 +27,7 @@ from beam_tfrecord.format.places import (
     places_in_source_order,
     purpose_seed,
 )
-from beam_tfrecord.format.tally import Tally
+from beam_tfrecord.format.tally import Tally, count_duplicates
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import RUN_ROOM_BYTES, Arena, Encoder
 from beam_tfrecord.records.examples import (

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.exchange.plan import (
+from beam_tfrecord.exchange.merge_plan import (
     MOST_WINDOW_BYTES,
     WINDOW_BYTES,
     RunTask,

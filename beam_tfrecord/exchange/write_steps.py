@@ -20,7 +20,7 @@ import apache_beam as beam
 
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.merge import Merger, merge_runs
-from beam_tfrecord.exchange.plan import (
+from beam_tfrecord.exchange.merge_plan import (
     RunName,
     RunSet,
     RunTask,

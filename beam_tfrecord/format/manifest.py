@@ -20,9 +20,8 @@ from beam_tfrecord.base.sizes import format_size
 from beam_tfrecord.base.tables import cell, html_table, listed
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.format.hashes import parse_sealed, sealed_lines
 from beam_tfrecord.format.layout import is_split_name
-from beam_tfrecord.format.rules import RULES
-from beam_tfrecord.format.sealed import parse_sealed, sealed_lines
 from beam_tfrecord.storage import (
     absolute_path,
     exists,
@@ -34,6 +33,10 @@ from beam_tfrecord.storage import (
     shown_path,
 )
 
+# The number of the changes to this package that altered the bytes of datasets; the section "Writing
+# rules" of CHANGELOG.md says what each changed. It is part of the fingerprint of a job, so a job is
+# never "nothing to do" for a dataset of other bytes.
+RULES = 38
 FORMAT = "beam_tfrecord/2"
 # Has no `requires`, `rules` and `generations`, but the fields of a generation at the top level.
 FIRST_FORMAT = "beam_tfrecord/1"
@@ -104,7 +107,7 @@ class Manifest:
         split_by: The property of a row that decides its split: ``bytes`` of the example, the
             columns of its ``group``, a ``column`` with the name of the split, or ``assigned`` by an
             earlier step; None if there is only one split.
-        rules: Number of writing rules (see `beam_tfrecord.format.rules`) that the writer had; None
+        rules: Number of writing rules (see `RULES`) that the writer had; None
             in a dataset of format 1, which does not say it.
     """
 

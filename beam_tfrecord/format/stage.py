@@ -24,6 +24,7 @@ from beam_tfrecord.base.tables import listed
 from beam_tfrecord.errors import BeamTFRecordError, DataError, StorageError, UsageError
 from beam_tfrecord.features.arrow_arrays import bare_array
 from beam_tfrecord.features.arrow_types import bare_type, type_from_json, type_to_json
+from beam_tfrecord.format.hashes import parse_sealed, sealed_lines
 from beam_tfrecord.format.manifest import (
     MANIFEST_NAME,
     Count,
@@ -31,7 +32,6 @@ from beam_tfrecord.format.manifest import (
     check_names,
     manifest_text,
 )
-from beam_tfrecord.format.sealed import parse_sealed, sealed_lines
 from beam_tfrecord.storage import absolute_path, is_web
 
 SCHEMA_KEY = b"beam_tfrecord.schema"

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from beam_tfrecord.base.extras import import_tensorflow
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.exchange.plan import run_bytes_of
+from beam_tfrecord.exchange.merge_plan import run_bytes_of
 from beam_tfrecord.exchange.stage_writer import FILE_BYTES
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.places import Inputs
@@ -36,7 +36,7 @@ from beam_tfrecord.transforms.map_and_split import AssignSplits, MapBatches, Map
 from beam_tfrecord.transforms.reading import ReadBatches, done_of
 from beam_tfrecord.transforms.write import stage_job, write_batches
 from beam_tfrecord.work.job import Identity, Job
-from beam_tfrecord.work.stored_plan import RAW_SCHEMA
+from beam_tfrecord.work.stored_state import RAW_SCHEMA
 
 # A rough estimate for use before anything is read: records are larger than compressed tables, and
 # smaller than text.

@@ -3,10 +3,10 @@
 The temporary directory of a job is named by its fingerprint, so a repeated call finds it again::
 
     plan.json      the first file: hashes that identify job and input, and the number of attempts
-    kept-…         groups and schemas (see `work.stored_plan`)
+    kept-…         groups and schemas (see `work.stored_state`)
     group-<key>    results of a group of units (see `work.checkpoints`)
     done-<key>     a merged shard
-    publishing     names of files that are about to be published (see `publish.files`)
+    publishing     names of files that are about to be published (see `publish.transaction`)
     progress-…     how far each process is, only for display (see `work.progress_files`)
 
 A *unit* is a part of the input that is always read as one piece, and a *group* is a task of some
@@ -31,7 +31,7 @@ import msgspec
 from beam_tfrecord._version import __version__
 from beam_tfrecord.base.tables import cell, listed
 from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists
-from beam_tfrecord.format import rules
+from beam_tfrecord.format import manifest as rules
 from beam_tfrecord.format.job_file import (
     INPUT,
     INPUT_STATE,
@@ -52,12 +52,12 @@ from beam_tfrecord.storage import (
     remove,
     remove_tree,
 )
-from beam_tfrecord.work import state_file
+from beam_tfrecord.work import stored_state
 from beam_tfrecord.work.checkpoints import marked_files
 from beam_tfrecord.work.faults import forget_faults
-from beam_tfrecord.work.job import Identity
+from beam_tfrecord.work.job import Identity, check_free
 from beam_tfrecord.work.progress_files import PROGRESS_PREFIX
-from beam_tfrecord.work.stored_plan import (
+from beam_tfrecord.work.stored_state import (
     GROUPS,
     RAW_SCHEMA,
     REMARKS,
@@ -67,7 +67,6 @@ from beam_tfrecord.work.stored_plan import (
     count_groups,
     load_groups,
 )
-from beam_tfrecord.work.target import check_free
 
 if TYPE_CHECKING:
     from beam_tfrecord.jobs.settings import JobSettings, M
@@ -261,7 +260,7 @@ def begin(
     """Make the temporary directory of a job, or remove results there that cannot be used again."""
     # The units in a stored plan contain the paths of their files.
     listed = sorted((file.path, file.name, file.bytes, *file.stamp, file.digest) for file in files)
-    plan = _Plan(FORMAT, __version__, state_file.FORMAT, fingerprint, hash_of_each(listed), 1)
+    plan = _Plan(FORMAT, __version__, stored_state.FORMAT, fingerprint, hash_of_each(listed), 1)
     old = _read_plan(directory)
     is_same_input = old is not None and old.input_sha256 == plan.input_sha256
     if old is None or not old.is_of_job(plan) or (is_mapped and not is_same_input):

@@ -33,7 +33,6 @@ from beam_tfrecord.errors import (
     UsageError,
     for_caller,
 )
-from beam_tfrecord.format.duplicate_count import duplicate_lines
 from beam_tfrecord.format.job_file import (
     JOB_NAME,
     SETTINGS,
@@ -41,6 +40,7 @@ from beam_tfrecord.format.job_file import (
     add_to_job,
 )
 from beam_tfrecord.format.rejects import SAVED_FILE
+from beam_tfrecord.format.tally import duplicate_lines
 from beam_tfrecord.images import refused_warning
 from beam_tfrecord.jobs.identity import (
     State,
@@ -53,11 +53,10 @@ from beam_tfrecord.jobs.identity import (
 )
 from beam_tfrecord.jobs.preflight import modules_of, preflight
 from beam_tfrecord.jobs.settings import JobSettings, M, Settings
-from beam_tfrecord.publish.files import clear_leftovers, give_up, remove_leftovers
+from beam_tfrecord.publish.transaction import clear_leftovers, give_up, remove_leftovers
 from beam_tfrecord.runners.launch import Launch, RemoteJob, launching
 from beam_tfrecord.runners.traits import traits_of
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.choose import skipped_counts
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import Listing, list_input
 from beam_tfrecord.sources.json import Json
@@ -72,9 +71,8 @@ from beam_tfrecord.storage import (
     read_small,
 )
 from beam_tfrecord.work.faults import forget_faults, machine_error, recorded_fault, stop
-from beam_tfrecord.work.job import Identity
+from beam_tfrecord.work.job import Identity, check_free
 from beam_tfrecord.work.progress_files import watch
-from beam_tfrecord.work.target import check_free
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -201,8 +199,6 @@ def _run(job: _Running, listing: Listing, held: Lease, progress: Progress | None
         SETTINGS: settings.asked,
         **input_info(listing.outlines),
     }
-    if skipped := skipped_counts(settings.source, listing.outlines):
-        info["skipped_files"] = skipped
     if job.identity.without_functions:
         info[WITHOUT_FUNCTIONS] = job.identity.without_functions
     _LOGGER.debug("attempt %d works in %s", number, directory)

@@ -42,8 +42,7 @@ from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.json import Json
 from beam_tfrecord.sources.tfrecord.source import copying, keeping_splits, splits_of
 from beam_tfrecord.storage import is_remote, read_bytes
-from beam_tfrecord.work.job import Identity
-from beam_tfrecord.work.target import Target, directory_target
+from beam_tfrecord.work.job import Identity, Target, directory_target
 
 M = TypeVar("M", Manifest, StageManifest)
 # The error of rounding to float32 that is worth a warning, as a share of the range of a column.

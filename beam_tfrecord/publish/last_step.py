@@ -3,7 +3,7 @@
 A runner may retry this step, run it on two workers, or lose a worker in the middle. Each of these
 tries computes the same *publication id* from the job and its files. If a try finds that id at the
 target, it only completes the cleanup of the earlier try. Otherwise it publishes (see
-`publish.files`).
+`publish.transaction`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ from beam_tfrecord.errors import DataError, StorageError, TargetExists
 from beam_tfrecord.exchange.write_steps import Written
 from beam_tfrecord.format.job_file import PUBLICATION
 from beam_tfrecord.format.tally import Tally
-from beam_tfrecord.publish.files import clear_published, finish_publishing, published_names
-from beam_tfrecord.publish.outputs import publish_dataset, publish_stage
+from beam_tfrecord.publish.assemble import publish_dataset, publish_stage
+from beam_tfrecord.publish.transaction import clear_published, finish_publishing, published_names
 from beam_tfrecord.storage import Lease, exists, lease, make_directory, remove_tree
 from beam_tfrecord.work.checkpoints import FinishedShard
 from beam_tfrecord.work.faults import Guarded, recorded_fault
-from beam_tfrecord.work.job import Job
+from beam_tfrecord.work.job import Job, Target, check_free
 from beam_tfrecord.work.progress_files import PUBLISHING, ProgressLog
-from beam_tfrecord.work.target import Target, check_free
 
 # Publishing takes seconds: a job that holds the output for longer is not in its last step.
 LEASE_WAIT_S = 60.0

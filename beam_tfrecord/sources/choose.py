@@ -1,14 +1,18 @@
 """Chooses the source (CSV, Parquet, SQL, …) that can read the inputs of a user.
 
 The choice depends on the suffix of a path, on the scheme of a URL, or on the names of the files in
-a directory. It opens no data files. `SOURCES` are the kinds of this package; other packages may
-add kinds (see `source_packages`), which are imported if a kind or suffix is none of ours.
+a directory. It opens no data files. `SOURCES` are the kinds of this package.
+
+Other packages add kinds by entry points of the group `beam_tfrecord.sources`, whose name is the
+kind: ``lines = "my_package:Lines"``. A package is imported only if its source may be needed: an
+input has its kind, or no kind of this package.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import itertools
 import json
 import logging
@@ -18,6 +22,7 @@ import types
 import typing
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +35,7 @@ from beam_tfrecord.format.stage import is_stage
 from beam_tfrecord.options import flag_of
 from beam_tfrecord.sources.arrow import Arrow
 from beam_tfrecord.sources.avro.source import Avro
-from beam_tfrecord.sources.base import InputFile, Source
+from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.coco.source import Coco
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.excel import Excel
@@ -54,7 +59,6 @@ from beam_tfrecord.sources.lake.table import lake_kind
 from beam_tfrecord.sources.memory.source import OnDisk
 from beam_tfrecord.sources.numpy.source import Numpy
 from beam_tfrecord.sources.orc import Orc
-from beam_tfrecord.sources.packages import Packages
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.sources.sql.database import without_password
 from beam_tfrecord.sources.sql.source import Sql
@@ -94,24 +98,102 @@ _TABLE_LOG = re.compile(rf"/_delta_log/|{_ICEBERG_METADATA.pattern}")
 # A directory may contain ten million images, so only the first files decide its kind.
 _FILES_LOOKED_AT = 1000
 
+_GROUP = "beam_tfrecord.sources"
+
+
+class _Others:
+    """The sources of other packages, looked up when they are first needed."""
+
+    @functools.cached_property
+    def entry_points(self) -> dict[str, metadata.EntryPoint]:
+        """The entry points by kind: of this package's kinds none, of others the first package's."""
+        found: dict[str, metadata.EntryPoint] = {}
+        for entry in sorted(metadata.entry_points(group=_GROUP), key=_package):
+            if entry.name in SOURCES or entry.name in found:
+                owner = "beam-tfrecord" if entry.name in SOURCES else _package(found[entry.name])
+                told = "kind %r of the package %s is not used: %s has it, too"
+                _LOGGER.warning(told, entry.name, _package(entry), owner)
+            else:
+                found[entry.name] = entry
+        return found
+
+    @functools.cached_property
+    def loaded(self) -> tuple[list[type[Source]], str]:
+        """All sources that can be loaded, and the end of a message about those that cannot."""
+        sources, failures = [], ""
+        for entry in self.entry_points.values():
+            try:
+                sources.append(_load(entry))
+            except UsageError as error:
+                failures += f"; {error.message}"
+        return sources, failures
+
+    @property
+    def kinds(self) -> list[str]:
+        """All kinds, those of this package included."""
+        return [*SOURCES, *self.entry_points]
+
+    def kind_of(self, path: str) -> str | None:
+        """Return the kind of a suffix; None if no source has it."""
+        suffix = suffix_of(path)
+        if not suffix or suffix in _KINDS_BY_SUFFIX:
+            return _KINDS_BY_SUFFIX.get(suffix)
+        sources, _ = self.loaded
+        return next((source.kind for source in sources if suffix in source.suffixes), None)
+
+    def unknown(self, path: str, why: str) -> UsageError:
+        """Return the error for an input that may be of any kind."""
+        _, failures = self.loaded
+        return UsageError(
+            f"cannot tell what {shown_path(path)!r} holds: {why} {_SUFFIXES}: "
+            f"pass --from {'|'.join(self.kinds)}{failures}"
+        )
+
+
+def _load(entry: metadata.EntryPoint) -> type[Source]:
+    where = f"source {entry.name!r} of the package {_package(entry)}"
+    try:
+        source = entry.load()
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(
+            f"cannot load {where} ({reason}): correct or uninstall the package"
+        ) from error
+    is_class = isinstance(source, type) and issubclass(source, Source)
+    is_source = is_class and dataclasses.is_dataclass(source)
+    if not is_source or source.kind != entry.name:
+        raise UsageError(
+            f"cannot use {where}: {entry.value} has to be a dataclass that is a Source, with "
+            f"kind = {entry.name!r}"
+        )
+    found: type[Source] = source
+    return found
+
+
+def _package(entry: metadata.EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else entry.module
+
 
 def detect_kind(inputs: Inputs, *, from_: str | None = None) -> str:
     """Return the kind of source of some inputs, a key of `SOURCES`."""
     paths = as_paths(inputs)
     if not paths:
         raise UsageError("no input: give a file, a directory or a pattern")
-    packages = _packages()
+    others = _Others()
     if from_ is not None:
-        return _check_kind(from_, packages)
+        if from_ not in SOURCES and from_ not in others.entry_points:
+            hint = did_you_mean(from_, others.kinds, f"the kinds are {', '.join(others.kinds)}")
+            raise UsageError(f"cannot read input of kind {from_!r}: {hint}")
+        return from_
     path_of: dict[str, str] = {}
     for path in paths:
-        path_of.setdefault(_kind_of(path, packages), without_password(shown_path(path)))
+        path_of.setdefault(_kind_of(path, others), without_password(shown_path(path)))
     if len(path_of) > 1:
         (first, one), (second, other), *_ = path_of.items()
         raise UsageError(
             f"{one!r} is {first} but {other!r} is {second}: give inputs of one kind, or pass --from"
         )
-    return _check_kind(next(iter(path_of)), packages)
+    return next(iter(path_of))
 
 
 def make_source(
@@ -168,14 +250,6 @@ def _skipped_names(source: type[Source], paths: Iterable[str]) -> list[str]:
     return skipped_files(searched, source.suffixes)
 
 
-def skipped_counts(source: Source, files: Iterable[InputFile]) -> dict[str, int]:
-    """Return how many files of the input are not read because of their names, by suffix."""
-    if isinstance(source, Images):
-        return source.skipped(files)
-    names = _skipped_names(type(source), getattr(source, "paths", ()))
-    return dict(Counter(map(kind_of_name, names)))
-
-
 def parse_options(
     pairs: Iterable[str], inputs: Inputs, *, from_: str | None = None
 ) -> dict[str, Any]:
@@ -203,7 +277,7 @@ def parse_options(
 
 def options_of_packages() -> set[str]:
     """Return the names of the options of all sources of other packages that can be loaded."""
-    sources = [one for one in _packages().sources.values() if not isinstance(one, UsageError)]
+    sources, _ = _Others().loaded
     return set().union(*map(_option_names, sources))
 
 
@@ -226,37 +300,15 @@ def _json(name: str, text: str) -> Any:
 
 def _source_of(kind: str) -> type[Source]:
     # Other packages are looked up in any case, which warns of another source of one of our kinds.
-    others = _packages()
-    return SOURCES[kind] if kind not in others.entry_points else others.load(kind)
+    others = _Others().entry_points
+    return SOURCES[kind] if kind not in others else _load(others[kind])
 
 
-def _packages() -> Packages:
-    return Packages(SOURCES, _KINDS_BY_SUFFIX)
-
-
-def _check_kind(kind: str, packages: Packages) -> str:
-    if kind not in SOURCES and kind not in packages.entry_points:
-        kinds = _kinds(packages)
-        hint = did_you_mean(kind, kinds, f"the kinds are {', '.join(kinds)}")
-        raise UsageError(f"cannot read input of kind {kind!r}: {hint}")
-    return kind
-
-
-def _kinds(packages: Packages) -> list[str]:
-    return [*SOURCES, *packages.entry_points]
-
-
-def _kind_of_suffix(suffix: str, packages: Packages) -> str | None:
-    if not suffix or suffix in _KINDS_BY_SUFFIX:
-        return _KINDS_BY_SUFFIX.get(suffix)
-    return packages.kinds_by_suffix.get(suffix)
-
-
-def _kind_of(path: str, packages: Packages) -> str:
+def _kind_of(path: str, others: _Others) -> str:
     if path == "-":
         raise UsageError("standard input cannot be read here: write it to a file first")
     if urls := [url for url in with_zips([path]) if is_in_zip(url)]:
-        return _kind_in_zips(path, urls, packages)
+        return _kind_in_zips(path, urls, others)
     scheme, colon, _ = path.partition("://")
     if scheme == "iceberg" or _ICEBERG_METADATA.search(path):
         return "iceberg"
@@ -264,32 +316,29 @@ def _kind_of(path: str, packages: Packages) -> str:
         return "sql"
     path = path.removeprefix("file://")
     if os.path.isdir(path):
-        return _kind_of_directory(path, visible_files(path), packages)
-    kind = _kind_of_suffix(suffix_of(path), packages)
+        return _kind_of_directory(path, visible_files(path), others)
+    kind = others.kind_of(path)
     if (kind is None or path.endswith(MANIFEST_NAME)) and is_dataset(path):
         return "tfrecord"
     if kind is not None:
         return kind
     if colon and scheme != "file" and not is_web(path):
-        return _kind_of_directory(path, (entry.path for entry in remote_entries(path)), packages)
+        return _kind_of_directory(path, (entry.path for entry in remote_entries(path)), others)
     if os.path.exists(path) or colon:
-        raise UsageError(
-            f"cannot tell what {shown_path(path)!r} holds: its name does not end in {_SUFFIXES}: "
-            f"pass --from {'|'.join(_kinds(packages))}{packages.failures}"
-        )
-    return _kind_of_files(path, visible_files(path), packages)
+        raise others.unknown(path, "its name does not end in")
+    return _kind_of_files(path, visible_files(path), others)
 
 
-def _kind_of_directory(path: str, files: Iterable[str], packages: Packages) -> str:
+def _kind_of_directory(path: str, files: Iterable[str], others: _Others) -> str:
     if is_stage(path):
         return "parquet"
     if is_dataset(path) or is_incomplete(path):
         return "tfrecord"
-    return lake_kind(path) or _kind_of_files(path, files, packages)
+    return lake_kind(path) or _kind_of_files(path, files, others)
 
 
-def _kind_in_zips(path: str, urls: Sequence[str], packages: Packages) -> str:
-    kind = _kind_of_suffix(suffix_of(split_zip_url(urls[0])[1]), packages)
+def _kind_in_zips(path: str, urls: Sequence[str], others: _Others) -> str:
+    kind = others.kind_of(split_zip_url(urls[0])[1])
     if kind is not None:
         return kind
     for entry in (entry for url in urls for entry in list_files(url)):
@@ -299,10 +348,10 @@ def _kind_in_zips(path: str, urls: Sequence[str], packages: Packages) -> str:
                 "the directory of the table"
             )
     files = (entry.path for url in urls for entry in remote_entries(url))
-    return _kind_of_files(path, files, packages)
+    return _kind_of_files(path, files, others)
 
 
-def _kind_of_files(where: str, files: Iterable[str], packages: Packages) -> str:
+def _kind_of_files(where: str, files: Iterable[str], others: _Others) -> str:
     """Return the kind of the first files of a directory or glob; ignore unknown kinds."""
     looked_at = list(itertools.islice(files, _FILES_LOOKED_AT))
     if not looked_at:
@@ -310,11 +359,11 @@ def _kind_of_files(where: str, files: Iterable[str], packages: Packages) -> str:
             what = "it holds no file (names that begin with . or _ do not count)"
             raise UsageError(f"cannot read {where!r}: {what}: check the path")
         raise UsageError(not_there(where))
-    kinds = (_kind_of_suffix(suffix_of(file), packages) for file in looked_at)
+    kinds = (others.kind_of(file) for file in looked_at)
     kind_of = {file: kind for file, kind in zip(looked_at, kinds, strict=True) if kind}
     if "images" in kind_of.values():
-        metadata = [file for file in kind_of if os.path.basename(file) in METADATA_NAMES]
-        for file in metadata:
+        tables = [file for file in kind_of if os.path.basename(file) in METADATA_NAMES]
+        for file in tables:
             del kind_of[file]
     counts = Counter(kind_of.values())
     # JSON beside files of another kind describes these, such as labels beside images.
@@ -326,10 +375,7 @@ def _kind_of_files(where: str, files: Iterable[str], packages: Packages) -> str:
         if any(suffix_of(file) == ".zip" for file in looked_at):
             how = f"give {where + '/*.zip'!r}" if os.path.isdir(where) else "unpack it first"
             raise UsageError(f"{where!r} holds zip files, which are not looked into: {how}")
-        raise UsageError(
-            f"cannot tell what {where!r} holds: no file in it ends in {_SUFFIXES}: "
-            f"pass --from {'|'.join(_kinds(packages))}{packages.failures}"
-        )
+        raise others.unknown(where, "no file in it ends in")
     found = " and ".join(
         f"{kind} ({counted(count, 'file')})" for kind, count in sorted(counts.items())
     )

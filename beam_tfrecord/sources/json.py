@@ -287,9 +287,6 @@ def parsed_type(name: str, arrow: pa.DataType) -> pa.DataType:
     return arrow
 
 
-SUFFIXES = (".json", ".jsonl", ".ndjson")
-
-
 class _ScanDetail(NamedTuple):
     form: str | None  # in the first scan of a file
     newlines: int
@@ -301,7 +298,7 @@ class Json(JsonOptions, TextFiles):
     """JSON Lines and JSON files, plain or compressed (``.gz .bz2 .zst .lz4 .xz``)."""
 
     kind: ClassVar[str] = "json"
-    suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
+    suffixes: ClassVar[tuple[str, ...]] = (".json", ".jsonl", ".ndjson")
     detail_type: ClassVar[Any] = JsonUnit
 
     def __post_init__(self) -> None:

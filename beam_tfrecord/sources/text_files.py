@@ -1,4 +1,4 @@
-"""`TextFiles`, the base of the sources of text: CSV and JSON.
+"""`TextFiles`, the base of the sources of text files, CSV and JSON.
 
 It opens and decompresses files, divides them into chunks, and makes batches of their rows. Plain
 files are read by byte ranges. Compressed files, and files in other encodings than UTF-8, can only
@@ -184,15 +184,11 @@ class TextFiles(FileSource):
 
     quick_scans: ClassVar[int] = 16
     chunk_bytes: int
-
-    @property
-    def text_encoding(self) -> str:
-        """The encoding of the files."""
-        return "utf-8"
+    encoding: str = "utf-8"
 
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
         step = max(_MIN_CHUNK_BYTES, self.chunk_bytes) * (self.unit_bytes // UNIT_BYTES)
-        if is_stream(file, self.text_encoding):
+        if is_stream(file, self.encoding):
             step = max(file.bytes, 1)
         for index, start in enumerate(range(0, max(file.bytes, 1), step)):
             yield Chunk(file, index, start, min(start + step, file.bytes))

@@ -26,7 +26,7 @@ from beam_tfrecord.rows.job_batch import StepPath, as_job_batch, needs_batches
 from beam_tfrecord.runners.traits import check_lossless
 from beam_tfrecord.storage import is_remote
 from beam_tfrecord.work.faults import Guarded
-from beam_tfrecord.work.target import Target
+from beam_tfrecord.work.job import Target
 
 # Each fork whose branches are flattened again doubles the number of paths.
 MAX_STEP_PATHS = 4096

@@ -26,7 +26,7 @@ from beam_tfrecord.transforms.graph import apply_step, check_batches, reader_of
 from beam_tfrecord.transforms.reading import NO_SCHEMA, NOTHING
 from beam_tfrecord.transforms.rows import as_arrow_schema
 from beam_tfrecord.work.faults import Guarded
-from beam_tfrecord.work.stored_plan import TYPES, Stored, load_schema
+from beam_tfrecord.work.stored_state import TYPES, Stored, load_schema
 
 RowFunction = Callable[[dict[str, Any]], Any]
 

@@ -25,11 +25,11 @@ from beam_tfrecord.runners.traits import check_lossless
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
 from beam_tfrecord.sources.groups import GROUP_BYTES, Group, group_units, grown_bytes, one_group
 from beam_tfrecord.transforms.graph import step_label
-from beam_tfrecord.work import progress_files, stored_plan
+from beam_tfrecord.work import progress_files, stored_state
 from beam_tfrecord.work.checkpoints import Done, find_group
 from beam_tfrecord.work.faults import Guarded
 from beam_tfrecord.work.progress_files import ProgressLog
-from beam_tfrecord.work.stored_plan import GROUPS, SCHEMA, Stored
+from beam_tfrecord.work.stored_state import GROUPS, SCHEMA, Stored
 
 DONE = "done"
 # Yielded if a data error ends the inference, since other steps wait for a schema.
@@ -101,7 +101,7 @@ class ReadBatches(beam.PTransform):
         step = step_label(pipeline)
         stored = None if self.reads_all else self.resume
         # A second output prevents combiner lifting in the next steps, so add it only if needed.
-        may_skip = stored is not None and stored_plan.count_done(stored) > 0
+        may_skip = stored is not None and stored_state.count_done(stored) > 0
         reading = _ReadGroup(self, step, stored, may_skip)
         read = beam.ParDo(reading, schema).with_output_types(Batch)
         spread = groups | "SpreadGroups" >> beam.Reshuffle()
@@ -135,9 +135,9 @@ class ReadBatches(beam.PTransform):
 
     def _known_plan(self) -> tuple[list[Group] | None, pa.Schema | None]:
         """Return groups and schema if they are stored, given, or found in this process."""
-        groups, schema = stored_plan.load_groups(self.resume, self.source), self.schema
+        groups, schema = stored_state.load_groups(self.resume, self.source), self.schema
         if schema is None:
-            schema = stored_plan.load_schema(self.resume, SCHEMA)
+            schema = stored_state.load_schema(self.resume, SCHEMA)
         is_known = groups is not None and schema is not None
         if is_known or not self.plans_in_launcher or self.files is None:
             return groups, schema
@@ -224,7 +224,7 @@ class _ReadGroup(beam.DoFn):
         key = ""
         self._progress.add()
         if self._resume is not None:
-            key = stored_plan.group_key(group, schema)
+            key = stored_state.group_key(group, schema)
             if self._may_skip and (done := find_group(self._resume, key)) is not None:
                 self._progress.add(done.tally.rows, rejects=done.tally.rejects)
                 yield beam.pvalue.TaggedOutput(DONE, done)
@@ -334,7 +334,7 @@ def _announced(
 
 def _known(source: Source, groups: Sequence[Group] | str, _: bytes) -> Iterable[Group]:
     """Return groups, or those that a directory stores."""
-    known = stored_plan.load_groups(groups, source) if isinstance(groups, str) else groups
+    known = stored_state.load_groups(groups, source) if isinstance(groups, str) else groups
     if known is None:
         raise DataError(f"the plan in {groups!r} is gone: run the job again")
     return known
@@ -364,7 +364,7 @@ def _merged(
     found = list(inferences)
     schema = source.merge(found)
     if directory is not None and (remarks := source.remarks(found, schema)):
-        stored_plan.save_remarks(directory, remarks)
+        stored_state.save_remarks(directory, remarks)
     yield schema
 
 

@@ -41,8 +41,7 @@ from beam_tfrecord.transforms.graph import (
 )
 from beam_tfrecord.transforms.rows import batches_of
 from beam_tfrecord.work.checkpoints import Done
-from beam_tfrecord.work.job import Job
-from beam_tfrecord.work.target import Target, check_free, directory_target, sink_target
+from beam_tfrecord.work.job import Job, Target, check_free, directory_target, sink_target
 
 
 class WriteToTFRecord(Sink):

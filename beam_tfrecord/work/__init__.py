@@ -1,1 +1,1 @@
-"""Describes a job and its output, and stores its plan, errors and job.json between its steps."""
+"""Describes a job and its output, and stores its state between its steps and attempts."""

@@ -23,9 +23,10 @@ from beam_tfrecord.format.layout import is_split_name
 from beam_tfrecord.format.tally import Tally
 from beam_tfrecord.rows.job_batch import Part
 from beam_tfrecord.storage import exists, file_size, list_names, read_into
-from beam_tfrecord.work import state_file
 from beam_tfrecord.work.run_files import PLACE_BYTES, Run, read_index
-from beam_tfrecord.work.stored_plan import GROUP_PREFIX
+from beam_tfrecord.work.stored_state import GROUP_PREFIX
+from beam_tfrecord.work.stored_state import load as load_state
+from beam_tfrecord.work.stored_state import save as save_state
 
 MERGED_PREFIX = "done-"
 
@@ -127,7 +128,7 @@ def _save(path: str, tally: Tally, files: Sequence[Run | FinishedShard]) -> None
         tuple(file_size(run.path) for run in runs),
         boot_id(),
     )
-    state_file.save(path, done)
+    save_state(path, done)
 
 
 def find_group(directory: str, key: str) -> Done | None:
@@ -178,7 +179,7 @@ def marked_files(directory: str) -> set[str]:
 
 def _load(path: str) -> Done | None:
     """Return a checkpoint; None if there is none, or if its content is invalid."""
-    done = state_file.load(path, Done)
+    done = load_state(path, Done)
     return None if done is None or not _is_sound(done) else done
 
 

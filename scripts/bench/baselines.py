@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from work import Bench, Measured, Work, bytes_below
+from ours import BATCH_ROWS, of_dataset
+from work import Bench, Measured, Work, bytes_below, shards_of
 
 STOCK_SHARDS = 8
 
@@ -102,6 +103,30 @@ def tfx_bsl_encode(bench: Bench) -> Measured:
         return Work(rows=table.num_rows, output_bytes=size)
 
     return run
+
+
+def load_by_hand(bench: Bench) -> Measured:
+    """Read the dataset of the first table by TensorFlow alone, interleaved, batched, prefetched."""
+    import tensorflow as tf
+
+    import beam_tfrecord as bt
+
+    def run(dataset: str) -> int:
+        spec = bt.load(dataset).schema.feature_spec()
+        files = tf.data.Dataset.from_tensor_slices([str(path) for path in shards_of(dataset)])
+        batches = (
+            files.interleave(
+                lambda path: tf.data.TFRecordDataset(path, buffer_size=8 * 2**20),
+                num_parallel_calls=tf.data.AUTOTUNE,
+                deterministic=False,
+            )
+            .batch(BATCH_ROWS)
+            .map(lambda batch: tf.io.parse_example(batch, spec), tf.data.AUTOTUNE)
+            .prefetch(tf.data.AUTOTUNE)
+        )
+        return sum(len(batch["i0"]) for batch in batches)
+
+    return of_dataset(bench, run, tables=1)
 
 
 def tf_writer_loop(bench: Bench) -> Measured:

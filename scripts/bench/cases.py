@@ -9,6 +9,7 @@ from typing import Literal
 import baselines
 import json_lines
 import ours
+import preprocessing
 import rooflines
 import streams
 from work import Bench, Measured
@@ -92,11 +93,22 @@ CASES: dict[str, Case] = {
     "dicts": Case(ours.dicts),
     "dicts_by_hand": Case(ours.dicts_by_hand),
     "numpy_source_order": Case(ours.numpy_source_order),
+    "numpy_shuffle": Case(ours.numpy_shuffle),
+    "copy_arrays": Case(rooflines.copy_arrays),
+    "preprocess": Case(preprocessing.preprocess),
+    "preprocess_tft_alone": Case(preprocessing.preprocess_tft_alone),
+    "preprocess_stock": Case(preprocessing.preprocess_stock),
     "images": Case(ours.images),
     "sqlite": Case(ours.sqlite),
     "small_job": Case(ours.small_job),
     "verify": Case(ours.verify),
+    "verify_cold": Case(ours.verify_cold),
+    "read_shards": Case(rooflines.read_shards),
+    "read_shards_cold": Case(rooflines.read_shards_cold),
     "load": Case(ours.load),
+    "load_tf": Case(ours.load_tf),
+    "load_torch": Case(ours.load_torch),
+    "load_by_hand": Case(baselines.load_by_hand),
     "stock_beam": Case(baselines.stock_beam),
     "stock_beam_processes": Case(baselines.stock_beam_processes),
     "stock_beam_map": Case(baselines.stock_beam_map),
@@ -142,6 +154,20 @@ BARS: tuple[Bar, ...] = (
     _fast("shuffle in memory against its roofline", "shuffle_fast", "roofline_shuffle_fast", 0.5),
     _fast("a DataFrame against the same rows of Parquet", "dataframe", "shuffle", 1 / 1.2),
     _fast("dicts against the same by hand", "dicts", "dicts_by_hand", 0.8),
+    _fast("preprocessing against TFT and stock Beam", "preprocess", "preprocess_stock", 5),
+    _fast("preprocessing against TFT alone", "preprocess", "preprocess_tft_alone", 1 / 1.4),
+    _fast("tf() against TensorFlow by hand", "load_tf", "load_by_hand", 0.9),
+    *(
+        Bar(
+            f"{case} against TensorFlow by hand, a core",
+            "rows_per_cpu_second",
+            case,
+            "load_by_hand",
+            True,
+            5,
+        )
+        for case in ("load", "load_torch")
+    ),
     _fast("kernel against tfx_bsl's encoder", "kernel_encode", "tfx_bsl_encode", 10),
     _fast("shuffle of Arrow files against Parquet files", "shuffle_arrow", "shuffle", 1),
     _fast("gzip against zlib level 6, speed", "gzip_stream", "zlib_level_6", 8),

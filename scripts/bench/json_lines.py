@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from baselines import STOCK_SHARDS
-from ours import MEMORY_TABLES, _write
+from ours import MEMORY_TABLES, write_dataset
 from rooflines import _copy, _record_bytes
 from rooflines import _write as _write_raw
 from work import Bench, Measured, Work, bytes_below
@@ -38,7 +38,7 @@ def _json_of(paths: Sequence[str]) -> list[Path]:
 
 
 def _shuffled(bench: Bench, paths: Sequence[str]) -> Measured:
-    return _write(bench, tuple(map(str, _json_of(paths))))
+    return write_dataset(bench, tuple(map(str, _json_of(paths))))
 
 
 def shuffle_json(bench: Bench) -> Measured:

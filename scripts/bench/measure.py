@@ -71,7 +71,7 @@ def session_rss(session: int) -> int:
 
 def _cpu_seconds() -> float:
     times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    return time.process_time() + times.children_user + times.children_system
 
 
 @contextlib.contextmanager

@@ -11,9 +11,11 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from work import Bench, Measured, Work, bytes_below
+from tables import write_arrays
+from work import Bench, Measured, Work, bytes_below, forget, shards_of
 
 MEMORY_TABLES = 2
+BATCH_ROWS = 1024
 KERNEL_PASSES = 5
 ARRAYS = 4_000
 PICTURES = 10_000
@@ -21,7 +23,10 @@ SQLITE_ROWS = 500_000
 SMALL_ROWS = 1_000
 
 
-def _write(bench: Bench, inputs: Any, *, rows: int | None = None, **keywords: Any) -> Measured:
+def write_dataset(
+    bench: Bench, inputs: Any, *, rows: int | None = None, **keywords: Any
+) -> Measured:
+    """Measure a write of the inputs; without `rows` they are tables of the benchmark."""
     # Imported here, as the write imports them, so that the imports are not measured.
     import apache_beam  # noqa: F401
 
@@ -41,27 +46,27 @@ def _write(bench: Bench, inputs: Any, *, rows: int | None = None, **keywords: An
 
 def source_order(bench: Bench) -> Measured:
     """All tables in source order: one pass."""
-    return _write(bench, bench.inputs.parquet, shuffle=False)
+    return write_dataset(bench, bench.inputs.parquet, shuffle=False)
 
 
 def source_order_few(bench: Bench) -> Measured:
     """Two tables in source order: the memory this takes is compared with that of all."""
-    return _write(bench, bench.inputs.parquet[:MEMORY_TABLES], shuffle=False)
+    return write_dataset(bench, bench.inputs.parquet[:MEMORY_TABLES], shuffle=False)
 
 
 def shuffle(bench: Bench) -> Measured:
     """All tables, every record to its random place."""
-    return _write(bench, bench.inputs.parquet)
+    return write_dataset(bench, bench.inputs.parquet)
 
 
 def shuffle_few(bench: Bench) -> Measured:
     """Two tables shuffled: the memory this takes is compared with that of all."""
-    return _write(bench, bench.inputs.parquet[:MEMORY_TABLES])
+    return write_dataset(bench, bench.inputs.parquet[:MEMORY_TABLES])
 
 
 def shuffle_csv(bench: Bench) -> Measured:
     """CSV files, their types inferred from all rows, shuffled."""
-    return _write(bench, bench.inputs.csv)
+    return write_dataset(bench, bench.inputs.csv)
 
 
 def _reshard(bench: Bench, tables: tuple[str, ...]) -> Measured:
@@ -69,7 +74,7 @@ def _reshard(bench: Bench, tables: tuple[str, ...]) -> Measured:
 
     dataset = str(bench.scratch / "dataset")
     bt.write(list(tables), dataset, shuffle=False)
-    return _write(bench, (dataset,), rows=len(tables) * bench.inputs.table_rows)
+    return write_dataset(bench, (dataset,), rows=len(tables) * bench.inputs.table_rows)
 
 
 def tfrecord_shuffle(bench: Bench) -> Measured:
@@ -88,7 +93,7 @@ def shuffle_files(kind: str, tables: int | None = None) -> Callable[[Bench], Mea
     def prepare(bench: Bench) -> Measured:
         from other_files import make_files
 
-        return _write(bench, make_files(kind, bench.scratch, bench.inputs.parquet[:tables]))
+        return write_dataset(bench, make_files(kind, bench.scratch, bench.inputs.parquet[:tables]))
 
     prepare.__doc__ = f"Tables as {kind} files, shuffled."
     return prepare
@@ -96,14 +101,14 @@ def shuffle_files(kind: str, tables: int | None = None) -> Callable[[Bench], Mea
 
 def gzip_write(bench: Bench) -> Measured:
     """All tables in source order as gzip shards."""
-    return _write(bench, bench.inputs.parquet, shuffle=False, compression="gzip")
+    return write_dataset(bench, bench.inputs.parquet, shuffle=False, compression="gzip")
 
 
 def map_rows(bench: Bench) -> Measured:
     """The first table shuffled, with a Python function per row before the encoding."""
     from user_map import rescale
 
-    return _write(bench, bench.inputs.parquet[:1], map=rescale)
+    return write_dataset(bench, bench.inputs.parquet[:1], map=rescale)
 
 
 def dataframe(bench: Bench) -> Measured:
@@ -112,7 +117,7 @@ def dataframe(bench: Bench) -> Measured:
 
     tables = list(bench.inputs.parquet)
     rows = len(tables) * bench.inputs.table_rows
-    return _write(bench, pq.read_table(tables).to_pandas(), rows=rows)
+    return write_dataset(bench, pq.read_table(tables).to_pandas(), rows=rows)
 
 
 def _dicts(bench: Bench) -> Iterator[dict[str, Any]]:
@@ -127,7 +132,7 @@ def _dicts(bench: Bench) -> Iterator[dict[str, Any]]:
 
 def dicts(bench: Bench) -> Measured:
     """A generator of dicts of the rows of the first table, shuffled."""
-    return _write(bench, _dicts(bench), rows=bench.inputs.table_rows)
+    return write_dataset(bench, _dicts(bench), rows=bench.inputs.table_rows)
 
 
 def dicts_by_hand(bench: Bench) -> Measured:
@@ -135,7 +140,7 @@ def dicts_by_hand(bench: Bench) -> Measured:
     import pyarrow as pa
 
     path = bench.scratch / "rows.arrow"
-    write = _write(bench, str(path), rows=bench.inputs.table_rows)
+    write = write_dataset(bench, str(path), rows=bench.inputs.table_rows)
 
     def run() -> Work:
         rows = _dicts(bench)
@@ -150,13 +155,20 @@ def dicts_by_hand(bench: Bench) -> Measured:
     return run
 
 
-def numpy_source_order(bench: Bench) -> Measured:
-    """600 MB of arrays in source order."""
-    from numpy_arrays import write_arrays
-
+def _write_numpy(bench: Bench, *, shuffle: bool) -> Measured:
     source = bench.scratch / "arrays.npy"
     write_arrays(source, ARRAYS)
-    return _write(bench, (str(source),), rows=ARRAYS, shuffle=False)
+    return write_dataset(bench, (str(source),), rows=ARRAYS, shuffle=shuffle)
+
+
+def numpy_source_order(bench: Bench) -> Measured:
+    """600 MB of arrays in source order."""
+    return _write_numpy(bench, shuffle=False)
+
+
+def numpy_shuffle(bench: Bench) -> Measured:
+    """600 MB of arrays, shuffled."""
+    return _write_numpy(bench, shuffle=True)
 
 
 def sqlite(bench: Bench) -> Measured:
@@ -164,7 +176,7 @@ def sqlite(bench: Bench) -> Measured:
     from databases import make_sqlite
 
     place = make_sqlite(bench.scratch / "trips.db", SQLITE_ROWS)
-    return _write(
+    return write_dataset(
         bench, (f"sqlite:///{place}",), rows=SQLITE_ROWS, source_options={"table": "trips"}
     )
 
@@ -174,7 +186,7 @@ def images(bench: Bench) -> Measured:
     from images import make_pictures
 
     make_pictures(bench.scratch, PICTURES, kilobytes=20)
-    return _write(bench, (str(bench.scratch),), rows=PICTURES)
+    return write_dataset(bench, (str(bench.scratch),), rows=PICTURES)
 
 
 def small_job(bench: Bench) -> Measured:
@@ -182,20 +194,28 @@ def small_job(bench: Bench) -> Measured:
     source = bench.scratch / "small.csv"
     with open(bench.inputs.csv[0], encoding="utf-8") as table:
         source.write_text("".join(itertools.islice(table, 1 + SMALL_ROWS)), encoding="utf-8")
-    return _write(bench, (str(source),), rows=SMALL_ROWS)
+    return write_dataset(bench, (str(source),), rows=SMALL_ROWS)
 
 
-def _of_dataset(bench: Bench, work: Callable[[str], int]) -> Measured:
-    """Write all tables in source order as the preparation, and measure what gives the rows."""
+def of_dataset(
+    bench: Bench, work: Callable[[str], int], *, tables: int | None = None, cold: bool = False
+) -> Measured:
+    """Write tables in source order as the preparation, and measure what gives the rows.
+
+    The bytes are those of the shards. What is cold is on the disk, and not in the page cache.
+    """
     import beam_tfrecord as bt
 
     dataset = str(bench.out / "dataset")
-    bt.write(list(bench.inputs.parquet), dataset, shuffle=False)
-    return lambda: Work(rows=work(dataset), output_bytes=0)
+    bt.write(list(bench.inputs.parquet[:tables]), dataset, shuffle=False)
+    shards = shards_of(dataset)
+    if cold:
+        forget(shards)
+    size = sum(path.stat().st_size for path in shards)
+    return lambda: Work(rows=work(dataset), output_bytes=size)
 
 
-def verify(bench: Bench) -> Measured:
-    """Verify the dataset of all tables, which the page cache holds in part."""
+def _verify(bench: Bench, *, cold: bool = False) -> Measured:
     import beam_tfrecord as bt
 
     def run(dataset: str) -> int:
@@ -204,14 +224,48 @@ def verify(bench: Bench) -> Measured:
             raise RuntimeError(str(found.faults[0]))
         return len(bench.inputs.parquet) * bench.inputs.table_rows
 
-    return _of_dataset(bench, run)
+    return of_dataset(bench, run, cold=cold)
+
+
+def verify(bench: Bench) -> Measured:
+    """Verify the dataset of all tables, which the page cache holds in part."""
+    return _verify(bench)
+
+
+def verify_cold(bench: Bench) -> Measured:
+    """Verify the dataset of all tables, which the page cache was told to forget."""
+    return _verify(bench, cold=True)
 
 
 def load(bench: Bench) -> Measured:
     """Load the dataset of all tables into Arrow."""
     import beam_tfrecord as bt
 
-    return _of_dataset(bench, lambda dataset: int(bt.load(dataset).arrow().num_rows))
+    return of_dataset(bench, lambda dataset: int(bt.load(dataset).arrow().num_rows))
+
+
+def load_tf(bench: Bench) -> Measured:
+    """Read batches of the dataset of the first table as a `tf.data.Dataset`."""
+    import tensorflow  # noqa: F401  (its import is not what is measured)
+
+    import beam_tfrecord as bt
+
+    def run(dataset: str) -> int:
+        return sum(len(batch["i0"]) for batch in bt.load(dataset).tf(BATCH_ROWS))
+
+    return of_dataset(bench, run, tables=1)
+
+
+def load_torch(bench: Bench) -> Measured:
+    """Read batches of the dataset of the first table as a PyTorch dataset."""
+    import torch.utils.data  # noqa: F401
+
+    import beam_tfrecord as bt
+
+    def run(dataset: str) -> int:
+        return sum(len(batch["i0"]) for batch in bt.load(dataset).torch(BATCH_ROWS))
+
+    return of_dataset(bench, run, tables=1)
 
 
 def kernel_encode(bench: Bench) -> Measured:

@@ -13,8 +13,9 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tables import ROW_GROUP_ROWS
-from work import Bench, Measured, Work, bytes_below
+from ours import ARRAYS, of_dataset
+from tables import ROW_GROUP_ROWS, write_arrays
+from work import Bench, Measured, Work, bytes_below, shards_of
 
 Group = tuple[tuple[str, int], ...]
 
@@ -22,6 +23,7 @@ GROUP_ROW_GROUPS = 3
 SAMPLE_ROWS = 5_000
 STEP_BYTES = 8 * 2**20
 SECTOR_BYTES = 4096
+READ_BYTES = 2**20
 
 
 def _record_bytes(path: str) -> float:
@@ -144,5 +146,46 @@ def roofline_tfrecord_shuffle(bench: Bench) -> Measured:
             list(threads.map(copy, shards))
         rows = len(bench.inputs.parquet) * bench.inputs.table_rows
         return Work(rows=rows, output_bytes=bytes_below(bench.out))
+
+    return run
+
+
+def _read_shards(bench: Bench, *, cold: bool = False) -> Measured:
+    def read(path: Path) -> None:
+        buffer = bytearray(READ_BYTES)
+        with path.open("rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass
+
+    def run(dataset: str) -> int:
+        with ThreadPoolExecutor(bench.workers) as threads:
+            list(threads.map(read, shards_of(dataset)))
+        return len(bench.inputs.parquet) * bench.inputs.table_rows
+
+    return of_dataset(bench, run, cold=cold)
+
+
+def read_shards(bench: Bench) -> Measured:
+    """Read the shards of all tables, which the page cache holds in part."""
+    return _read_shards(bench)
+
+
+def read_shards_cold(bench: Bench) -> Measured:
+    """Read the shards of all tables, which the page cache was told to forget."""
+    return _read_shards(bench, cold=True)
+
+
+def copy_arrays(bench: Bench) -> Measured:
+    """Copy the file of 600 MB of arrays to the disk."""
+    source, target = bench.scratch / "arrays.npy", bench.out / "copy.npy"
+    write_arrays(source, ARRAYS)
+
+    def run() -> Work:
+        buffer = memoryview(bytearray(STEP_BYTES))
+        with source.open("rb", buffering=0) as read, target.open("wb", buffering=0) as write:
+            while count := read.readinto(buffer):
+                write.write(buffer[:count])
+            os.fsync(write.fileno())
+        return Work(rows=ARRAYS, output_bytes=bytes_below(bench.out))
 
     return run

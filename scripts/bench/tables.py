@@ -13,6 +13,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 ROW_GROUP_ROWS = 100_000
+# Float32 pictures of 112 x 112 x 3: 150,528 bytes a row.
+ARRAY_SHAPE = (112, 112, 3)
+ARRAYS_AT_ONCE = 256
 CSV_TABLES = 5
 
 
@@ -48,6 +51,17 @@ def make_table(rows: int, *, seed: int) -> pa.Table:
     users = pa.array(random.integers(0, 10**9, rows)).cast(pa.string())
     columns["s1"] = pc.binary_join_element_wise("user-", users, "")
     return pa.table(columns)
+
+
+def write_arrays(path: Path, rows: int) -> None:
+    """Write a NumPy file of random arrays, a few at a time: memory counts from here on."""
+    random = np.random.default_rng(0)
+    with path.open("wb") as file:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (rows, *ARRAY_SHAPE)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for start in range(0, rows, ARRAYS_AT_ONCE):
+            count = min(ARRAYS_AT_ONCE, rows - start)
+            file.write(random.random((count, *ARRAY_SHAPE), np.float32).tobytes())
 
 
 def _write_tables(folder: Path, *, rows: int, tables: int, stock_rows: int, seed: int) -> Inputs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tables import Inputs
@@ -47,3 +47,16 @@ def bytes_below(folder: Path) -> int:
         for place, _, names in os.walk(folder)
         for name in names
     )
+
+
+def shards_of(dataset: str) -> list[Path]:
+    """Return the shards of a dataset."""
+    return sorted(Path(dataset).glob("*.tfrecord"))
+
+
+def forget(files: Sequence[Path]) -> None:
+    """Have no file in the page cache."""
+    os.sync()  # what is not on the disk yet stays
+    for path in files:
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

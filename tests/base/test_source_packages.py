@@ -172,11 +172,7 @@ def test_ours_come_first_with_a_warning(install, caplog):
     assert caplog.messages == kinds
     caplog.clear()
     assert type(make_source("x.words")).__module__ == "a_words"
-    assert set(caplog.messages) == {
-        *kinds,
-        "suffix '.csv' of the package a-words is not used: beam-tfrecord has it, too",
-        "suffix '.words' of the package d-words is not used: a-words has it, too",
-    }
+    assert set(caplog.messages) == set(kinds)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.exchange.merge import Merger
-from beam_tfrecord.exchange.plan import plan_merges
+from beam_tfrecord.exchange.merge_plan import plan_merges
 from beam_tfrecord.rows.batch import Origin
 from beam_tfrecord.rows.job_batch import JobBatch
 from beam_tfrecord.work.run_files import Run, count_bins, footer, merge_counts

@@ -7,9 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.exchange import merge, plan
+from beam_tfrecord.exchange import merge
+from beam_tfrecord.exchange import merge_plan as plan
 from beam_tfrecord.exchange.merge import Merger, Slice, merged_entries
-from beam_tfrecord.exchange.plan import plan_merges
+from beam_tfrecord.exchange.merge_plan import plan_merges
 from beam_tfrecord.format.layout import Layout, ShardSpec, Splits
 from beam_tfrecord.work.run_files import merge_counts
 from tests.exchange.making import payloads, write_entries

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from beam_tfrecord.exchange.plan import (
+from beam_tfrecord.exchange.merge_plan import (
     LOCAL_REQUEST_BYTES,
     REMOTE_REQUEST_BYTES,
     max_fan_in,

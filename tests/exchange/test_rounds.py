@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from beam_tfrecord.exchange.merge import merge_runs
-from beam_tfrecord.exchange.plan import RunTask
+from beam_tfrecord.exchange.merge_plan import RunTask
 from beam_tfrecord.format.layout import Layout
 from beam_tfrecord.work.checkpoints import find_merged, save_merged
 from tests.exchange.making import write_entries

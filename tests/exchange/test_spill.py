@@ -7,8 +7,7 @@ from beam_tfrecord.exchange.spill import RUN_BYTES, BlockCutter, Spiller, sort_r
 from beam_tfrecord.format.layout import Layout, ShardSpec, Splits
 from beam_tfrecord.format.rejects import merge_rejects
 from beam_tfrecord.rows.batch import Reject
-from beam_tfrecord.work.job import Job
-from beam_tfrecord.work.target import Target
+from beam_tfrecord.work.job import Job, Target
 from tests.exchange.making import batch_of, shards_of
 
 HALVES = Splits((("a", 0.5), ("b", 0.5)))

@@ -23,8 +23,7 @@ from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.format.stage import StageManifest, is_stage, stage_files
 from beam_tfrecord.jobs import compose
 from beam_tfrecord.rows.job_batch import JobBatch
-from beam_tfrecord.work.job import Job
-from beam_tfrecord.work.target import Target
+from beam_tfrecord.work.job import Job, Target
 from tests.helpers.cli_stand_ins import run
 from tests.helpers.datasets import ids, sample_table, shard_hashes, visible_names, write_parquet
 

@@ -62,7 +62,7 @@ def test_every_import_between_rooms_goes_down_in_the_drawing():
 
 def test_the_modules_that_the_page_names_exist():
     names = set(re.findall(r"`(\w+(?:/\w+)*\.py)`", PAGE))
-    assert "publish/files.py" in names
+    assert "publish/transaction.py" in names
     roots = (PACKAGE, ROOT)
     assert [name for name in names if not any((root / name).exists() for root in roots)] == []
     stations = re.findall(r"^(\d+)\. ", PAGE, re.MULTILINE)

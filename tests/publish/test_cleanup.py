@@ -6,14 +6,14 @@ import pytest
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import LeaseLost, StorageError
-from beam_tfrecord.publish.files import (
+from beam_tfrecord.publish.transaction import (
     Note,
     clear_leftovers,
     clear_published,
     names_at,
     remove_replaced,
 )
-from beam_tfrecord.work.target import Target
+from beam_tfrecord.work.job import Target
 from tests.helpers.datasets import visible_names
 
 NEW = "data-00000-of-00002.tfrecord", "data-00001-of-00002.tfrecord"

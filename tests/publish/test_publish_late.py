@@ -12,9 +12,9 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import LeaseLost, StorageError, TargetExists
-from beam_tfrecord.publish import files as publishing
 from beam_tfrecord.publish import last_step
-from beam_tfrecord.publish.files import Note
+from beam_tfrecord.publish import transaction as publishing
+from beam_tfrecord.publish.transaction import Note
 from beam_tfrecord.storage import lease
 from tests.publish.last_steps import Killed, files, killed_before, step_of
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from beam_tfrecord.sources.sql.read import release_snapshots
+from beam_tfrecord.sources.sql.source import release_snapshots
 from tests.helpers.databases.jdbc_mariadb import mariadb_server
 from tests.helpers.databases.postgres import binaries, postgres_server
 from tests.helpers.marks import mark_users

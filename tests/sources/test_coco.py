@@ -17,7 +17,7 @@ from beam_tfrecord.sources.coco import rows
 from beam_tfrecord.sources.coco.rows import COLUMNS
 from beam_tfrecord.sources.coco.source import Coco
 from beam_tfrecord.sources.groups import Group
-from beam_tfrecord.work import stored_plan
+from beam_tfrecord.work import stored_state
 from tests.helpers.reading import good_rows, messages_of
 from tests.sources.made_images import encoded, exif, jpeg, picture, write_tree
 
@@ -119,8 +119,8 @@ def test_rows_do_not_depend_on_batches_units_or_the_order_of_parts(tmp_path, mon
     units = source.all_units(source.all_scans())
     assert len(units) == 6
     groups = [Group(0, 0, tuple(units))]
-    stored_plan.save_groups(str(tmp_path), groups)
-    assert stored_plan.load_groups(str(tmp_path), source) == groups
+    stored_state.save_groups(str(tmp_path), groups)
+    assert stored_state.load_groups(str(tmp_path), source) == groups
     for batch_rows in (1, 5, 100):
         assert good_rows(source, batch_rows=batch_rows) == expected
     content = json.loads(path.read_text())

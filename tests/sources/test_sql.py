@@ -13,10 +13,9 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists, UsageError
-from beam_tfrecord.sources.sql import read as sql_read
+from beam_tfrecord.sources.sql import source as sql_read
 from beam_tfrecord.sources.sql.database import ConnectionLost, Engine
-from beam_tfrecord.sources.sql.read import read_partition
-from beam_tfrecord.sources.sql.source import Sql
+from beam_tfrecord.sources.sql.source import Sql, read_partition
 from beam_tfrecord.sources.sql.values import SqlColumn, SqlRows
 from tests.helpers.lazy import Lazy
 from tests.helpers.reading import rows_in

@@ -175,11 +175,7 @@ def test_databases_in_files_are_not_made_by_reading(tmp_path):
 
 def test_missing_drivers_are_told_with_the_cure(tmp_path):
     h2 = driver_jars(H2)
-    with pytest.raises(UsageError, match=r"pass --jar driver.jar or org.postgresql:postgresql:VER"):
-        Jdbc("jdbc:postgresql://h/db", DatabaseOptions(jars=h2)).connect()
-    with pytest.raises(
-        UsageError, match=r"no jdbc driver for jdbc:nowhere:x: pass --jar driver.jar$"
-    ):
+    with pytest.raises(UsageError, match=r"no jdbc driver for jdbc:nowhere:x: pass --jar driver"):
         Jdbc("jdbc:nowhere:x", DatabaseOptions(jars=h2)).connect()
     with pytest.raises(UsageError, match=r"no jdbc driver 'org.none.Driver' for jdbc:h2:mem:x"):
         Jdbc("jdbc:h2:mem:x", DatabaseOptions(jars=h2, driver="org.none.Driver")).connect()

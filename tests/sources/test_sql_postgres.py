@@ -10,7 +10,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
-from beam_tfrecord.sources.sql import read as sql_read
+from beam_tfrecord.sources.sql import source as sql_read
 from beam_tfrecord.sources.sql.database import SnapshotLost, store_password
 from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.databases.postgres import PASSWORD

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.exchange.plan import plan_merges
+from beam_tfrecord.exchange.merge_plan import plan_merges
 from beam_tfrecord.format.layout import Layout, ShardSpec
 from beam_tfrecord.work import run_files as spill_files
 from beam_tfrecord.work.run_files import BinCounts

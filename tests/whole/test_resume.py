@@ -353,7 +353,7 @@ def test_the_lease_of_a_job_that_was_taken_over_stops_it(source, tmp_path):
 
 
 def _publish_after_another_took_over(*arguments, **options):
-    from beam_tfrecord.publish.outputs import publish_dataset
+    from beam_tfrecord.publish.assemble import publish_dataset
 
     Path(options["lease"].path).write_text("another token")
     return publish_dataset(*arguments, **options)

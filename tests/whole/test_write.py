@@ -35,7 +35,6 @@ from tests.helpers.datasets import (
     write_parquet,
 )
 from tests.sources.behaviour import CASES
-from tests.sources.made_images import jpeg
 
 
 @pytest.fixture(scope="module")
@@ -487,19 +486,6 @@ def test_nan_is_counted_and_gets_a_warning(tmp_path, recwarn):
     assert not recwarn
     assert bt.write(tmp_path / "out", tmp_path / "copy", shards=2).schema == seen
     assert len(recwarn) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("read", "data"), [("a.csv", b"x\n1\n"), ("a.jpg", jpeg())], ids=["csv", "images"]
-)
-def test_job_json_counts_the_files_that_a_directory_hides(tmp_path, read, data):
-    (tmp_path / "in" / "below").mkdir(parents=True)
-    for name in (f"below/{read}", "b.json", "c.json", "below/part-0"):
-        (tmp_path / "in" / name).write_bytes(data)
-    bt.write(tmp_path / "in", tmp_path / "out")
-    job = json.loads((tmp_path / "out" / "job.json").read_text())
-    assert job["skipped_files"] == {".json": 2, "without a suffix": 1}
 
 
 @pytest.mark.slow

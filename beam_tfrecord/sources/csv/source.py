@@ -60,7 +60,6 @@ from beam_tfrecord.sources.text_files import (
     text_bytes_of,
 )
 
-SUFFIXES = (".csv", ".tsv")
 # Options that the first release did not have.
 _LATER_OPTIONS = ("skip_lines", "comment", "date_formats", "null_in", "thousands", "decimal")
 _DELIMITERS = (";", "\t", "|", ",")
@@ -76,7 +75,7 @@ class Csv(CsvOptions, TextFiles):
     """CSV files, plain or compressed (``.gz``, ``.bz2``, ``.zst``, ``.lz4``, ``.xz``)."""
 
     kind: ClassVar[str] = "csv"
-    suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
+    suffixes: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
     detail_type: ClassVar[Any] = CsvUnit
     # Columns of floats that are also read as text. Not an option: `with_texts` sets it.
     texts: ClassVar[tuple[str, ...]] = ()
@@ -111,10 +110,6 @@ class Csv(CsvOptions, TextFiles):
             for name, value in options.items()
             if name not in _LATER_OPTIONS or value != getattr(Csv, name)
         }
-
-    @property
-    def text_encoding(self) -> str:
-        return self.encoding
 
     def scan(self, chunk: Chunk) -> Scan:
         """Find the ends of rows in a chunk, and in the first chunk the names of the columns."""

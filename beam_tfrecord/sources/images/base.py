@@ -22,7 +22,7 @@ import pyarrow as pa
 from beam_tfrecord.base.tables import not_found
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.feature import with_labels
-from beam_tfrecord.format.duplicate_count import mark_content
+from beam_tfrecord.format.tally import mark_content
 from beam_tfrecord.images import Fault
 from beam_tfrecord.images.decode import Transform
 from beam_tfrecord.options.sources import PictureOptions

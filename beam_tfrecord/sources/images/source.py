@@ -30,9 +30,7 @@ import pyarrow as pa
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.images.formats import SUFFIXES
 from beam_tfrecord.options.sources import ImageOptions
-from beam_tfrecord.sources import json as json
 from beam_tfrecord.sources.base import MOST_UNITS, InputFile, Source
-from beam_tfrecord.sources.csv import source as csv
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import as_paths, has_suffix, list_files
 from beam_tfrecord.sources.images.base import PATH_COLUMN, ImageSource, RowsInference
@@ -44,23 +42,17 @@ from beam_tfrecord.sources.images.folders import (
     Pack,
     Tree,
     find_tree,
-    skipped_by_suffix,
 )
 from beam_tfrecord.sources.images.labels import classes_of_option
 from beam_tfrecord.sources.json import Json
-from beam_tfrecord.sources.parquet import source as parquet
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.storage import absolute_path, is_remote
 
 # A small size, a few thousand paths, because little text names many bytes of images.
 TABLE_CHUNK_BYTES = 2**17
 _TableKind = type[Csv] | type[Json] | type[Parquet]
-_KINDS: dict[tuple[str, ...], _TableKind] = {
-    csv.SUFFIXES: Csv,
-    parquet.SUFFIXES: Parquet,
-    json.SUFFIXES: Json,
-}
-_SUFFIXES = tuple(itertools.chain(*_KINDS))
+_KINDS: tuple[_TableKind, ...] = (Csv, Parquet, Json)
+_SUFFIXES = tuple(itertools.chain(*(kind.suffixes for kind in _KINDS)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,10 +203,6 @@ class Images(ImageOptions, ImageSource):
             "it are the classes, name that folder as the input"
         ]
 
-    def skipped(self, files: Iterable[InputFile]) -> dict[str, int]:
-        """Return how many files the listing skipped, by suffix."""
-        return skipped_by_suffix(files)
-
 
 def _is_directory(path: str) -> bool:
     if is_remote(path):
@@ -223,4 +211,4 @@ def _is_directory(path: str) -> bool:
 
 
 def _kind_of_table(path: str) -> _TableKind | None:
-    return next((kind for suffixes, kind in _KINDS.items() if has_suffix(path, suffixes)), None)
+    return next((kind for kind in _KINDS if has_suffix(path, kind.suffixes)), None)

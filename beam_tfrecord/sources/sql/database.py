@@ -17,7 +17,6 @@ import abc
 import contextlib
 import dataclasses
 import decimal
-import importlib
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -359,16 +358,6 @@ def closed_on_error(opened: Any) -> Iterator[None]:
     except BaseException:
         opened.close()
         raise
-
-
-def driver_module(name: str, what: str, *, extra: str) -> Any:
-    """Import the package of a driver, which an extra of this package installs."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise UsageError(
-            f"cannot read {what} ({error}): pip install 'beam-tfrecord[{extra}]'"
-        ) from None
 
 
 def even_cuts(count: int, parts: int) -> list[int]:

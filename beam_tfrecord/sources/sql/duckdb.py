@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from beam_tfrecord.base.extras import require
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.sql import database as db
 from beam_tfrecord.sources.sql.values import SqlColumn, SqlRows, convert_batch
@@ -54,7 +55,9 @@ class DuckDb(db.FileEngine):
                 "DuckDB has no time limit of statements: leave out --statement-timeout"
             )
         self.check_file()
-        duckdb = db.driver_module("duckdb", "DuckDB files", extra="duckdb")
+        require("duckdb", "reading DuckDB files")
+        import duckdb
+
         # By default a query reads this file only, and loads no extension.
         config = {"enable_external_access": "false", **dict(self.options.properties or {})}
         with self.errors():

@@ -70,17 +70,6 @@ PRODUCTS = {
 }
 
 
-# Maven group and artifact of drivers, for messages.
-DRIVERS = {
-    "postgresql": "org.postgresql:postgresql",
-    "h2": "com.h2database:h2",
-    "mariadb": "org.mariadb.jdbc:mariadb-java-client",
-    "mysql": "com.mysql:mysql-connector-j",
-    "sqlserver": "com.microsoft.sqlserver:mssql-jdbc",
-    "oracle": "com.oracle.database.jdbc:ojdbc11",
-}
-
-
 _KINDS = (
     "TABLE", "BASE TABLE", "VIEW", "MATERIALIZED VIEW", "PARTITIONED TABLE", "FOREIGN TABLE",
 )  # fmt: skip
@@ -193,10 +182,11 @@ class Jdbc(db.Engine):
         return {**self.product.properties, **known, **dict(options.properties or {})}
 
     def _no_driver(self) -> str:
-        coordinates = DRIVERS.get(self.scheme)
-        where = f" or {coordinates}:VERSION to download it" if coordinates else ""
         named = f" {self.options.driver!r}" if self.options.driver else ""
-        return f"no jdbc driver{named} for {self.place}: pass --jar driver.jar{where}"
+        return (
+            f"no jdbc driver{named} for {self.place}: pass --jar driver.jar, or the coordinates of "
+            "the driver in Maven, --jar group:artifact:version, to download it"
+        )
 
 
 class JdbcConnection(db.Connection):

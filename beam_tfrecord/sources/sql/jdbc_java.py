@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from beam_tfrecord.base.extras import require
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.sql.database import driver_module
 
 # Options, before those of the user, of which the last one counts. Blocks have a few MB and rows are
 # fetched by bytes, so a larger heap only accumulates garbage. Java's second compiler would use a
@@ -47,8 +47,10 @@ def java() -> Any:
     global _started_in
     with _lock:
         if _started_in != os.getpid():
-            driver_module("jpype.config", "jdbc: databases", extra="jdbc")
-            _start(sys.modules["jpype"])
+            require("jdbc", "reading jdbc: databases")
+            import jpype.config
+
+            _start(jpype)
             _started_in = os.getpid()
     return sys.modules["jpype"]
 

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import pyarrow as pa
 
+from beam_tfrecord.base.extras import require
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sources.sql import database as db
@@ -243,10 +244,11 @@ class Postgres(db.Engine):
     def connect(self, *, snapshot: str = "") -> AdbcConnection:
         """Open a read-only transaction; unless `snapshot` is empty, join that snapshot."""
         password = self.password()
-        what = "postgresql:// databases"
-        driver = db.driver_module("adbc_driver_postgresql", what, extra="postgres")
+        require("postgres", "reading postgresql:// databases")
+        import adbc_driver_postgresql
+
         with self.errors(password):
-            database = driver.connect(_uri(self, password))
+            database = adbc_driver_postgresql.connect(_uri(self, password))
             return AdbcConnection(self, database, password, snapshot)
 
     def translate(self, error: Exception, hide: Callable[[str], str]) -> Exception | None:

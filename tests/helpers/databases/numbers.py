@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from beam_tfrecord.sources.sql.read import release_snapshots
-from beam_tfrecord.sources.sql.source import Sql
+from beam_tfrecord.sources.sql.source import Sql, release_snapshots
 from tests.whole.number_texts import kept_as_decimal, kept_as_float32, kept_as_float64
 from tests.whole.number_ways import (
     Columns,

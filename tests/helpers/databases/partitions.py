@@ -13,8 +13,7 @@ from typing import Any
 
 from beam_tfrecord.sources.sql.database import store_password
 from beam_tfrecord.sources.sql.plan import make_plan
-from beam_tfrecord.sources.sql.read import release_snapshots
-from beam_tfrecord.sources.sql.source import Sql
+from beam_tfrecord.sources.sql.source import Sql, release_snapshots
 from tests.helpers.databases import jdbc_mariadb, keys
 from tests.helpers.databases.jdbc_database import Database
 from tests.helpers.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, driver_jars

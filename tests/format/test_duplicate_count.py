@@ -4,8 +4,8 @@ import random
 
 import pyarrow as pa
 
-from beam_tfrecord.format import duplicate_count as copies_module
-from beam_tfrecord.format.duplicate_count import DuplicateCount, count_duplicates, mark_content
+from beam_tfrecord.format import tally as copies_module
+from beam_tfrecord.format.tally import DuplicateCount, count_duplicates, mark_content
 
 
 def of(*texts):

@@ -65,8 +65,7 @@ from beam_tfrecord.storage import (
     sync_directory,
 )
 from beam_tfrecord.work.checkpoints import FinishedShard
-from beam_tfrecord.work.job import Job
-from beam_tfrecord.work.target import Target
+from beam_tfrecord.work.job import Job, Target
 
 
 @dataclasses.dataclass(frozen=True)

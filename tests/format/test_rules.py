@@ -7,7 +7,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import TargetExists
-from beam_tfrecord.format import rules
+from beam_tfrecord.format import manifest as rules
 
 
 def _job(directory, **options):

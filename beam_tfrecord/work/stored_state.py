@@ -1,7 +1,11 @@
-"""Stores the plan of a job for its next attempt: groups of units, schemas and remarks.
+"""Stores the state of a job for its next attempt, in files that hold values and run no code.
+
+Others may write to the directory of such a file. So the reader says which type it expects, and the
+file names no classes: `load` returns a value whose fields all have their types, or None. The file
+is the XXH64 of the value's MessagePack, and the MessagePack.
 
 A unit is the smallest piece of the input that one worker reads; a group, a task of several units.
-The files lie in the job's temporary directory::
+The plan of a job is in these files of its temporary directory::
 
     kept-groups    the groups of units
     kept-schema    the schema of the rows
@@ -13,30 +17,97 @@ The files lie in the job's temporary directory::
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
+import logging
 import os
+import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
+from beam_tfrecord import native
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.base import InputFile, Source, Unit
 from beam_tfrecord.sources.groups import Group
-from beam_tfrecord.storage import list_names, put, read_bytes
-from beam_tfrecord.work import state_file
+from beam_tfrecord.storage import WholeFile, list_names, put, read_bytes
+
+_LOGGER = logging.getLogger(__name__)
+
+# Files of another format are not read: an attempt that finds one begins from the start.
+FORMAT = 3
+_SEAL_BYTES = 8
 
 GROUPS, SCHEMA, TYPES = "kept-groups", "kept-schema", "kept-types"
 RAW_SCHEMA = "raw-schema"
 REMARKS = "remarks.json"
 GROUP_PREFIX = "group-"
 
-
+T = TypeVar("T")
 FileT = TypeVar("FileT", bound=InputFile)
 Detail = TypeVar("Detail")
+
+
+def save(path: str, value: Any) -> None:
+    """Store a value in a file, which need not outlast a crash of the machine."""
+    data = msgspec.msgpack.encode(value, enc_hook=_encoded)
+    with WholeFile(path, outlasts=False) as file:
+        file.write(_seal(data))
+        file.write(data)
+
+
+def load(path: str, kind: type[T]) -> T | None:
+    """Return the value of type `kind` that `save` stored; None if there is no such file."""
+    try:
+        stored = read_bytes(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    data = stored[_SEAL_BYTES:]
+    if stored[:_SEAL_BYTES] == _seal(data):
+        # No error matters: without the file, the job only does some work again.
+        with contextlib.suppress(Exception):
+            try:
+                return msgspec.msgpack.decode(data, type=kind, dec_hook=_decoded)
+            except msgspec.ValidationError as error:
+                _LOGGER.debug("%s is not used: %s", path, error)
+    return None
+
+
+def _seal(data: bytes) -> bytes:
+    return native.xxh64(data, FORMAT).to_bytes(_SEAL_BYTES, "little")
+
+
+def _encoded(value: Any) -> Any:
+    """Return a value of NumPy or Arrow as one of MessagePack."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.ndim == 1:
+        return value.dtype.str, value.tobytes()
+    if isinstance(value, pa.DataType):
+        return _encoded(pa.schema([pa.field("", value)]))
+    if isinstance(value, pa.Schema):
+        return value.serialize().to_pybytes()
+    raise TypeError(f"a {type(value).__qualname__} cannot be stored for a job's next attempt")
+
+
+def _decoded(kind: Any, value: Any) -> Any:
+    """Return the value of type `kind` for what `_encoded` returned."""
+    origin = typing.get_origin(kind) or kind
+    if origin is np.ndarray:
+        dtype, data = value
+        (scalar,) = typing.get_args(typing.get_args(kind)[1])
+        if np.dtype(dtype).type is not scalar:
+            raise ValueError(f"an array of {dtype}")
+        return np.frombuffer(data, dtype)
+    if origin in (pa.Schema, pa.DataType):
+        schema = pa.ipc.read_schema(pa.py_buffer(value))
+        return schema if origin is pa.Schema else schema.field(0).type
+    raise TypeError(f"a {origin.__qualname__} is not stored")
 
 
 class _Unit(msgspec.Struct, array_like=True):
@@ -81,7 +152,7 @@ def save_groups(directory: str, groups: Sequence[Group]) -> None:
     described = [(of.number, of.first_unit, list(map(stored, of.units))) for of in groups]
     plan = _Plan(files[: len(files) - len(own)], own, list(details.values()), described)
     try:
-        state_file.save(os.path.join(directory, GROUPS), plan)
+        save(os.path.join(directory, GROUPS), plan)
     except UnicodeEncodeError as error:
         raise UsageError(
             f"the path {error.object!r:.200} is not utf-8: rename its directories"
@@ -93,7 +164,7 @@ def load_groups(directory: str | None, source: Source) -> list[Group] | None:
     if directory is None:
         return None
     kind: Any = _Plan[source.file_type, source.detail_type]  # type: ignore[name-defined]
-    plan: _Plan[InputFile, Any] | None = state_file.load(os.path.join(directory, GROUPS), kind)
+    plan: _Plan[InputFile, Any] | None = load(os.path.join(directory, GROUPS), kind)
     if plan is None:
         return None
     files = [*plan.files, *plan.own_files]
@@ -107,7 +178,7 @@ def load_groups(directory: str | None, source: Source) -> list[Group] | None:
 
 def count_groups(directory: str) -> int | None:
     """Return the number of groups in the plan; None if there is no plan yet."""
-    plan = state_file.load(os.path.join(directory, GROUPS), _Plan[Any, Any])
+    plan = load(os.path.join(directory, GROUPS), _Plan[Any, Any])
     return None if plan is None else len(plan.groups)
 
 
@@ -141,7 +212,7 @@ class Stored:
         if self.directory is not None and self.name == GROUPS:
             save_groups(self.directory, outputs)
         elif self.directory is not None:
-            state_file.save(os.path.join(self.directory, self.name), outputs)
+            save(os.path.join(self.directory, self.name), outputs)
         yield from outputs
 
 
@@ -162,5 +233,5 @@ def load_schema(directory: str | None, name: str) -> pa.Schema | None:
     """Return the schema that is stored under a name; None if there is none."""
     if directory is None:
         return None
-    found = state_file.load(os.path.join(directory, name), list[pa.Schema])
+    found = load(os.path.join(directory, name), list[pa.Schema])
     return found[0] if found else None

@@ -19,8 +19,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
-from beam_tfrecord.format.duplicate_count import DuplicateCount
-from beam_tfrecord.format.tally import Discovered, Tally
+from beam_tfrecord.format.tally import Discovered, DuplicateCount, Tally
 from beam_tfrecord.jobs import identity
 from beam_tfrecord.sources.base import InputFile, Source, Unit
 from beam_tfrecord.sources.csv.read import CsvUnit
@@ -29,7 +28,7 @@ from beam_tfrecord.sources.files import list_input
 from beam_tfrecord.sources.groups import Group
 from beam_tfrecord.sources.images.folders import Found, pack_files
 from beam_tfrecord.sources.typed_files import PartRun, PartUnit
-from beam_tfrecord.work import checkpoints, state_file, stored_plan
+from beam_tfrecord.work import checkpoints, stored_state
 from beam_tfrecord.work.checkpoints import FinishedShard
 from beam_tfrecord.work.run_files import BinCounts, Run
 
@@ -47,14 +46,14 @@ Anything.__abstractmethods__ = frozenset()
 
 
 def stored(directory, value, kind):
-    state_file.save(str(directory / "stored"), value)
-    return state_file.load(str(directory / "stored"), kind)
+    stored_state.save(str(directory / "stored"), value)
+    return stored_state.load(str(directory / "stored"), kind)
 
 
 def sealed(path, value):
     """Write a file of any content under a right hash."""
     data = value if isinstance(value, bytes) else msgspec.msgpack.encode(value)
-    path.write_bytes(native.xxh64(data, state_file.FORMAT).to_bytes(8, "little") + data)
+    path.write_bytes(native.xxh64(data, stored_state.FORMAT).to_bytes(8, "little") + data)
 
 
 @pytest.mark.parametrize(
@@ -107,19 +106,19 @@ def test_units_share_their_file_as_before(tmp_path):
         Unit(f"a:{i}", file, i, i, i + 1, None, 3, 4, CsvUnit(("x",), i, True)) for i in (0, 1)
     )
     groups = [Group(0, 0, units), Group(1, 2, units[1:])]
-    stored_plan.save_groups(str(tmp_path), groups)
-    found = stored_plan.load_groups(str(tmp_path), Anything(CsvUnit))
+    stored_state.save_groups(str(tmp_path), groups)
+    found = stored_state.load_groups(str(tmp_path), Anything(CsvUnit))
     assert found == groups
     assert found[0].units[0].file is found[1].units[0].file
-    assert stored_plan.count_groups(str(tmp_path)) == 2
+    assert stored_state.count_groups(str(tmp_path)) == 2
 
 
 def test_files_of_a_class_of_their_own_come_back(tmp_path):
     (pack,) = pack_files([Found("aä.png", 7, 1)], root="/in", classes=("c",))
     plain = InputFile("/in/a", "a", 9)
     units = tuple(Unit(of.name, of, 0, 0, 1, 1, 7, 9) for of in (pack, plain))
-    stored_plan.save_groups(str(tmp_path), [Group(0, 0, units)])
-    (found,) = stored_plan.load_groups(str(tmp_path), Anything(None, type(pack)))
+    stored_state.save_groups(str(tmp_path), [Group(0, 0, units)])
+    (found,) = stored_state.load_groups(str(tmp_path), Anything(None, type(pack)))
     assert found.units == units
     assert found.units[0].file.files() == (["aä.png"], [7])
     assert type(found.units[1].file) is InputFile
@@ -128,13 +127,13 @@ def test_files_of_a_class_of_their_own_come_back(tmp_path):
 def test_a_path_that_is_not_utf8_is_refused(tmp_path):
     unit = Unit("a", InputFile("/in\udcff/a", "a", 9), 0, 0, 1, 1, 7, 9)
     with pytest.raises(UsageError, match=r"the path '/in.udcff/a' is not utf-8: rename its"):
-        stored_plan.save_groups(str(tmp_path), [Group(0, 0, (unit,))])
+        stored_state.save_groups(str(tmp_path), [Group(0, 0, (unit,))])
 
 
 def test_what_cannot_be_stored_is_refused(tmp_path):
     for value in (object(), np.zeros((2, 2)), np.array([None]), 1j, os.path.join, Path("a")):
         with pytest.raises(TypeError, match="cannot be stored"):
-            state_file.save(str(tmp_path / "x"), [value])
+            stored_state.save(str(tmp_path / "x"), [value])
         assert not (tmp_path / "x").exists()
 
 
@@ -146,16 +145,16 @@ def test_nothing_of_the_former_formats_is_read(tmp_path):
             return os.mkdir, (str(tmp_path / "trapped"),)
 
     overwriting = io.BytesIO()
-    keep = stored_plan.Stored(list, str(tmp_path), "overwritten")
+    keep = stored_state.Stored(list, str(tmp_path), "overwritten")
     pickle.dump([keep, np.array([keep], object)], overwriting)
     for payload in (pickle.dumps([1]), pickle.dumps([Trap()]), overwriting.getvalue(), b"[5]"):
         seal = native.xxh64(payload, 0).to_bytes(8, "little")
         for head in (b"BTFKEPT\x01" + seal, b"BTFKEPT\x02" + seal, seal):
             (tmp_path / "old").write_bytes(head + payload)
-            assert state_file.load(str(tmp_path / "old"), Any) is None
+            assert stored_state.load(str(tmp_path / "old"), Any) is None
         sealed(tmp_path / "old", payload)
         for kind in (checkpoints.Done, list[pa.Schema], CsvUnit):
-            assert state_file.load(str(tmp_path / "old"), kind) is None
+            assert stored_state.load(str(tmp_path / "old"), kind) is None
     assert sorted(os.listdir(tmp_path)) == ["old"]
 
 
@@ -184,13 +183,13 @@ def test_nothing_of_the_former_formats_is_read(tmp_path):
 )
 def test_anything_else_is_as_good_as_nothing(kind, value, tmp_path):
     sealed(tmp_path / "forged", value)
-    assert state_file.load(str(tmp_path / "forged"), kind) is None
+    assert stored_state.load(str(tmp_path / "forged"), kind) is None
 
 
 def test_a_wrong_type_is_one_line_with_its_path(tmp_path, caplog):
     caplog.set_level("DEBUG", "beam_tfrecord")
     sealed(tmp_path / "forged", {"names": ["a", 5], "line": 1, "rows_are_lines": True})
-    assert state_file.load(str(tmp_path / "forged"), CsvUnit) is None
+    assert stored_state.load(str(tmp_path / "forged"), CsvUnit) is None
     assert caplog.messages == [
         f"{tmp_path / 'forged'} is not used: Expected `str`, got `int` - at `$.names[1]`"
     ]
@@ -198,13 +197,13 @@ def test_a_wrong_type_is_one_line_with_its_path(tmp_path, caplog):
 
 def test_a_damaged_file_is_as_good_as_none(tmp_path):
     path = tmp_path / "stored"
-    state_file.save(str(path), [1, "two", b"three"])
+    stored_state.save(str(path), [1, "two", b"three"])
     data = path.read_bytes()
     for position in range(len(data)):
         path.write_bytes(data[:position] + bytes([data[position] ^ 4]) + data[position + 1 :])
-        assert state_file.load(str(path), Any) is None
+        assert stored_state.load(str(path), Any) is None
         path.write_bytes(data[:position])
-        assert state_file.load(str(path), Any) is None
+        assert stored_state.load(str(path), Any) is None
 
 
 @pytest.mark.slow
@@ -241,11 +240,11 @@ def zeros(*lengths):
     ],
 )
 def test_a_mark_leads_nowhere_else(done, tmp_path):
-    state_file.save(str(tmp_path / "group-k"), done)
-    assert state_file.load(str(tmp_path / "group-k"), checkpoints.Done) is not None
+    stored_state.save(str(tmp_path / "group-k"), done)
+    assert stored_state.load(str(tmp_path / "group-k"), checkpoints.Done) is not None
     assert checkpoints.find_group(str(tmp_path), "k") is None
     assert checkpoints.marked_files(str(tmp_path)) == set()
-    state_file.save(str(tmp_path / "done-k"), done)
+    stored_state.save(str(tmp_path / "done-k"), done)
     assert checkpoints.find_merged(str(tmp_path), "k") is None
 
 
@@ -254,11 +253,11 @@ def test_a_stored_plan_reads_the_listed_files_alone(tmp_path):
     source = Csv(str(tmp_path / "in.csv"))
     files = list_input(source).outlines
     directory = str(tmp_path / "job")
-    plan = os.path.join(directory, stored_plan.GROUPS)
+    plan = os.path.join(directory, stored_state.GROUPS)
 
     def begun(groups):
         identity.begin(directory, "f", files, source=source, is_mapped=False)
-        stored_plan.save_groups(directory, groups)
+        stored_state.save_groups(directory, groups)
         identity.begin(directory, "f", files, source=source, is_mapped=False)
         return os.path.exists(plan)
 
@@ -267,8 +266,8 @@ def test_a_stored_plan_reads_the_listed_files_alone(tmp_path):
     assert begun([Group(0, 0, (unit,))])
     assert not begun([Group(0, 0, (dataclasses.replace(unit, file=other),))])
     assert not begun([Group(0, 0, (dataclasses.replace(unit, detail=None),))])
-    stored_plan.save_groups(directory, [])
-    sealed(tmp_path / "job" / stored_plan.GROUPS, [[], [], [], [[0, 0, [["a", 5]]]]])
+    stored_state.save_groups(directory, [])
+    sealed(tmp_path / "job" / stored_state.GROUPS, [[], [], [], [[0, 0, [["a", 5]]]]])
     identity.begin(directory, "f", files, source=source, is_mapped=False)
     assert not os.path.exists(plan)
 

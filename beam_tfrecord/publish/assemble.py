@@ -14,11 +14,10 @@ import pyarrow as pa
 from beam_tfrecord.base.sizes import counted
 from beam_tfrecord.base.tables import listed
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.exchange.plan import split_order
+from beam_tfrecord.exchange.merge_plan import split_order
 from beam_tfrecord.features.feature import LABELS_FILE, labels_text
 from beam_tfrecord.features.feature_spec import schema_pbtxt
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.duplicate_count import duplicates_to_json
 from beam_tfrecord.format.hashes import data_hash, sum_text
 from beam_tfrecord.format.layout import Layout
 from beam_tfrecord.format.manifest import (
@@ -34,14 +33,14 @@ from beam_tfrecord.format.manifest import (
 )
 from beam_tfrecord.format.rejects import SAVED_FILE, join_rejects
 from beam_tfrecord.format.stage import StageFile, StageManifest
-from beam_tfrecord.format.tally import Tally
+from beam_tfrecord.format.tally import Tally, duplicates_to_json
 from beam_tfrecord.images import refused_as_json
-from beam_tfrecord.publish.files import Publication, put_in_place
+from beam_tfrecord.publish.transaction import Publication, put_in_place
 from beam_tfrecord.records.index import index_name
 from beam_tfrecord.storage import Lease, read_bytes
 from beam_tfrecord.work.checkpoints import FinishedShard
 from beam_tfrecord.work.job import Job
-from beam_tfrecord.work.stored_plan import load_remarks
+from beam_tfrecord.work.stored_state import load_remarks
 
 
 def publish_dataset(
