@@ -422,6 +422,6 @@ _CHANGES: tuple[Callable[[Path], object], ...] = (
     lambda path: path.write_bytes(path.read_bytes()),
     lambda path: path.write_bytes(path.read_bytes() + b"\n"),
     lambda path: os.truncate(path, path.stat().st_size // 2),
-    lambda path: shutil.copy(path, path.with_name(".beside")).replace(path),
+    lambda path: Path(shutil.copy(path, path.with_name(".beside"))).replace(path),
     Path.unlink,
 )

@@ -42,6 +42,7 @@ from beam_tfrecord.format.job_file import (
 from beam_tfrecord.format.rejects import SAVED_FILE
 from beam_tfrecord.format.tally import duplicate_lines
 from beam_tfrecord.images import refused_warning
+from beam_tfrecord.jobs.existing_output import same_output
 from beam_tfrecord.jobs.identity import (
     State,
     begin,
@@ -49,7 +50,6 @@ from beam_tfrecord.jobs.identity import (
     progress_of,
     remove_all_but,
     remove_unmarked,
-    same_output,
 )
 from beam_tfrecord.jobs.preflight import modules_of, preflight
 from beam_tfrecord.jobs.settings import JobSettings, M, Settings
