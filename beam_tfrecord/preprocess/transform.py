@@ -23,7 +23,13 @@ from apache_beam.utils import shared
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.manifest import FITTED
-from beam_tfrecord.preprocess.fitted import Description, Fitted, load_description, save_fitted
+from beam_tfrecord.preprocess.fitted import (
+    Description,
+    Fitted,
+    load_description,
+    save_categories,
+    save_fitted,
+)
 from beam_tfrecord.preprocess.request import (
     TRAIN,
     Request,
@@ -33,7 +39,6 @@ from beam_tfrecord.preprocess.request import (
     make_request,
 )
 from beam_tfrecord.preprocess.tft_conversion import adapter_config, tft_batch, without_missing
-from beam_tfrecord.preprocess.vocabularies import save_categories
 from beam_tfrecord.records.infer_row_types import returned_schema
 from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.rows.beam_steps import in_one_window
