@@ -29,8 +29,9 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS, Option
-from beam_tfrecord.options.runners import RUNNER_OPTIONS, RunnerOption
+from beam_tfrecord.options import Option
+from beam_tfrecord.options.jobs import RUNNER_OPTIONS, WRITE_OPTIONS, RunnerOption
+from beam_tfrecord.options.sources import SOURCE_OPTIONS
 
 OptionName = Literal["flag", "keyword"]
 

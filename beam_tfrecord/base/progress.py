@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
-import os
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, TextIO
+from typing import TextIO
 
-from beam_tfrecord.base.sizes import format_size
+from beam_tfrecord.base.text import counted
 
 LINE_EVERY_S = 10.0
 # Nothing is drawn in the first quarter of a second, so that short commands show no bar.
 DRAW_EVERY_S = 0.25
-# A rate over less time says nothing.
-_LEAST_RATE_S = 1.0
-_USUAL_COLUMNS = 80
-# Numbers from here on are shown with three digits, such as 1.20M.
+# Counts from here on are shown with three digits, such as 1.20M.
 _FIRST_SHORT = 100_000
 
 
@@ -49,70 +45,71 @@ class Progress:
         # The handler of a signal may close a display that its thread is just drawing.
         self._lock = threading.RLock()
         self._phase = ""
-        self._bar: Any = None
+        self._drawn = 0
         self._began_s = self._shown_s = clock()
         self._began_at = 0
 
     def update(
-        self,
-        phase: str,
-        done: int,
-        total: int | None = None,
-        *,
-        unit: str = "B",
-        rejects: int = 0,
-        later: float = 0.0,
+        self, phase: str, done: int, total: int | None = None, *, unit: str = "B", rejects: int = 0
     ) -> None:
         """Show the progress of one phase of the job."""
-        if not self._enabled:
-            return
         with self._lock:
             now_s = self._clock()
             if phase != self._phase:
                 self._phase, self._began_s, self._began_at = phase, now_s, done
-            if now_s - self._shown_s < self._every_s:
+            if not self._enabled or now_s - self._shown_s < self._every_s:
                 return
             self._shown_s = now_s
-            seconds = now_s - self._began_s
-            rate = (done - self._began_at) / seconds if seconds >= _LEAST_RATE_S else 0.0
-            if total is not None and done > total:
-                total = None
-            facts = _facts(done, total, unit, seconds, rate, rejects, later)
+            line = self._line(done, total, now_s - self._began_s, unit, rejects)
             # A stream that fails, for example on a full disk, must not end the job.
             with contextlib.suppress(OSError):
                 if self._has_bar:
-                    self._draw(_line(phase, done, total, facts, "|{bar}| "), done, total)
+                    self._draw(line)
                 else:
-                    print(_line(phase, done, total, facts), file=self._stream, flush=True)
+                    print(line, file=self._stream, flush=True)
 
-    def _draw(self, bar_format: str, done: int, total: int | None) -> None:
+    def _line(self, done: int, total: int | None, seconds: float, unit: str, rejects: int) -> str:
+        """Return a line such as ``reading:  30%|###     | 1.20G/4.00G [00:08<00:19, 150MB/s]``."""
         from tqdm import tqdm
 
-        if self._bar is None:
-            # If tqdm asks the terminal for its size, it shows nothing if the answer is 0 columns.
-            size = {"ncols": 1, "nrows": 2, "position": 0}
-            self._bar = tqdm(file=self._stream, leave=False, delay=math.inf, **size)
-        bar = self._bar
-        bar.bar_format, bar.n, bar.total = bar_format, done, total
-        bar.ncols = _columns(self._stream)
-        bar.refresh()
+        line: str = tqdm.format_meter(
+            done,
+            total,
+            seconds,
+            ncols=shutil.get_terminal_size().columns - 1 if self._has_bar else None,
+            prefix=self._phase,
+            ascii=True,
+            unit=unit,
+            unit_scale=unit == "B" or max(done, total or 0) >= _FIRST_SHORT,
+            bar_format=None if done or total else "{desc}: {elapsed}",
+            postfix=counted(rejects, "reject") if rejects else None,
+            initial=self._began_at,
+        )
+        return line
+
+    def _draw(self, line: str) -> None:
+        """Write a line over the one that was drawn before."""
+        print(f"\r{line.ljust(self._drawn)}", end="", file=self._stream, flush=True)
+        self._drawn = len(line)
+
+    def _clear(self) -> None:
+        if self._drawn:
+            self._draw("")
+            print(end="\r", file=self._stream, flush=True)
 
     def say(self, text: str) -> None:
         """Print a line, above the bar if there is one."""
         if not self._enabled:
             return
         with self._lock, contextlib.suppress(OSError):
-            if self._bar is not None:
-                self._bar.clear()
+            self._clear()
             print(text, file=self._stream, flush=True)
 
     def close(self) -> None:
         """Remove the bar, and show nothing from now on."""
         with self._lock, contextlib.suppress(OSError):
             self._enabled = False
-            if self._bar is not None:
-                self._bar.clear()
-                self._bar.close()
+            self._clear()
 
     def __enter__(self) -> Progress:
         return self
@@ -154,79 +151,3 @@ def _shows_log() -> bool:
         handler.level < logging.INFO and not isinstance(handler, logging.FileHandler)
         for handler in (*logging.getLogger().handlers, *package.handlers)
     )
-
-
-def _columns(stream: TextIO) -> int:
-    """Return the width of a terminal; some report 0, others cannot be asked."""
-    with contextlib.suppress(OSError, ValueError):
-        return os.get_terminal_size(stream.fileno()).columns or _USUAL_COLUMNS
-    return _USUAL_COLUMNS
-
-
-def _line(phase: str, done: int, total: int | None, facts: str, after_percent: str = ", ") -> str:
-    """Return a line such as ``reading: 30%, 1.2 GB of 4.0 GB, 150.0 MB/s, 19 s left``.
-
-    As long as nothing is done, it is like ``reading: 4.0 GB …, 7 s`` or ``starting …, 7 s``.
-    """
-    if not done and not total:
-        return f"{phase} {facts}"
-    percent = f"{100 * done // total}%{after_percent}" if done and total else ""
-    return f"{phase}: {percent}{facts}"
-
-
-def _facts(
-    done: int,
-    total: int | None,
-    unit: str,
-    seconds: float,
-    rate: float,
-    rejects: int,
-    later: float,
-) -> str:
-    if not done:
-        facts = [f"{_amount(total, unit)} …" if total else "…"]
-        facts += [_about(seconds)] if seconds >= 1 else []
-    elif total:
-        facts = [f"{_number(done, unit)} of {_amount(total, unit)}"]
-    else:
-        facts = [_amount(done, unit)]
-    # What is complete waits for the next phase, and its rate would sink.
-    if rate >= 1 and done != total:
-        facts.append(f"{_amount(rate, unit)}/s")
-    if rate > 0 and total and done < total:
-        facts.append(f"{_about((total * (1 + later) - done) / rate)} left")
-    if rejects:
-        facts.append(_amount(rejects, "reject"))
-    return ", ".join(facts)
-
-
-def _amount(number: float, unit: str) -> str:
-    """Return an amount with its unit, such as ``1.2 GB``, ``1 row`` or ``1.20M rows``."""
-    text = _number(number, unit)
-    return text if unit == "B" else f"{text} {unit}{'' if text == '1' else 's'}"
-
-
-def _number(number: float, unit: str) -> str:
-    if unit == "B":
-        return format_size(number)
-    if number < _FIRST_SHORT:
-        return f"{number:,.0f}"
-    from tqdm import tqdm
-
-    return str(tqdm.format_sizeof(number))
-
-
-def _about(seconds: float) -> str:
-    """Return a duration like `format_seconds`, in complete seconds."""
-    seconds = math.ceil(seconds)
-    return f"{seconds} s" if seconds < 60 else format_seconds(seconds)
-
-
-def format_seconds(seconds: float) -> str:
-    """Return a duration for a human: ``3.2 s``, ``2 min 05 s``, ``1 h 02 min``."""
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min"

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord import native
-from beam_tfrecord.base.sizes import counted
-from beam_tfrecord.base.tables import MAX_ROWS, rest_lines
+from beam_tfrecord.base.text import MAX_ROWS, counted, rest_lines
 from beam_tfrecord.check.show import json_value, render_rows
 from beam_tfrecord.dataset.load import load
 from beam_tfrecord.features.arrow_types import type_text

@@ -22,7 +22,7 @@ from isal import isal_zlib
 from beam_tfrecord import native
 from beam_tfrecord._version import __version__
 from beam_tfrecord.base.progress import Progress, adder, display_of
-from beam_tfrecord.base.sizes import counted
+from beam_tfrecord.base.text import counted
 from beam_tfrecord.check.verify import load_rejects
 from beam_tfrecord.errors import DataError, TargetExists, UsageError
 from beam_tfrecord.exchange.shard_writers import ShardWriter

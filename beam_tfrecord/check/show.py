@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.base.sizes import counted, format_size
-from beam_tfrecord.base.tables import cell, listed, printable, text_table
-from beam_tfrecord.base.type_checks import has_type
+from beam_tfrecord.base.arguments import has_type
+from beam_tfrecord.base.text import cell, counted, format_size, listed, printable, text_table
 from beam_tfrecord.dataset.load import Dataset, load
 from beam_tfrecord.dataset.record_files import RecordFiles
 from beam_tfrecord.errors import UsageError

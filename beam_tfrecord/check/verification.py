@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from beam_tfrecord.base.sizes import counted
+from beam_tfrecord.base.text import counted
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from beam_tfrecord import native
 from beam_tfrecord.base.progress import Progress, adder, display_of
-from beam_tfrecord.base.sizes import counted
+from beam_tfrecord.base.text import counted
 from beam_tfrecord.check.verification import Fault, Verification
 from beam_tfrecord.check.verify_examples import DuplicateFinder, SchemaFit, SplitChecker
 from beam_tfrecord.check.verify_foreign import verify_foreign

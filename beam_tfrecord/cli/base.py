@@ -22,8 +22,9 @@ import click
 from beam_tfrecord.cli.help import GroupedCommand, option
 from beam_tfrecord.cli.log import LOGGER, print_error
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS, Option
-from beam_tfrecord.options.option import INPUT
+from beam_tfrecord.options import INPUT, Option
+from beam_tfrecord.options.jobs import WRITE_OPTIONS
+from beam_tfrecord.options.sources import SOURCE_OPTIONS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

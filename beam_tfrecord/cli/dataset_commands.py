@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from beam_tfrecord.base.sizes import counted
+from beam_tfrecord.base.text import counted
 from beam_tfrecord.cli.base import (
     INPUT_PATH,
     INPUTS,
@@ -24,7 +24,8 @@ from beam_tfrecord.cli.base import (
 )
 from beam_tfrecord.cli.help import GroupedCommand, option
 from beam_tfrecord.cli.log import is_quiet, log_options
-from beam_tfrecord.options import FROM, SOURCE_OPTIONS
+from beam_tfrecord.options.jobs import FROM
+from beam_tfrecord.options.sources import SOURCE_OPTIONS
 
 if TYPE_CHECKING:
     from beam_tfrecord.jobs.api import Preview

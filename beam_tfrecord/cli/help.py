@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from beam_tfrecord.options import WRITE_OPTIONS
-from beam_tfrecord.options.option import GENERAL, GROUPS
+from beam_tfrecord.options import GENERAL, GROUPS
+from beam_tfrecord.options.jobs import WRITE_OPTIONS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from beam_tfrecord.base.private import remove_scratch
-from beam_tfrecord.base.sizes import counted
+from beam_tfrecord.base.text import counted, format_seconds, format_size, outline
 from beam_tfrecord.cli.base import (
     BEAM_OPTIONS,
     INPUT_PATH,
@@ -34,15 +34,18 @@ from beam_tfrecord.cli.base import (
 )
 from beam_tfrecord.cli.help import GroupedCommand, option
 from beam_tfrecord.cli.log import LOGGER, is_quiet, log_options
-from beam_tfrecord.options import EXTRACT_OPTIONS, FROM, SOURCE_OPTIONS, WRITE_OPTIONS
-from beam_tfrecord.options.jobs import WriteOptions
-from beam_tfrecord.options.option import RUNNER
-from beam_tfrecord.options.runners import (
+from beam_tfrecord.options import RUNNER
+from beam_tfrecord.options.jobs import (
+    EXTRACT_OPTIONS,
     EXTRACT_RUNNER_OPTIONS,
+    FROM,
     RUNNER_OPTIONS,
+    WRITE_OPTIONS,
+    WriteOptions,
     misplaced,
     runner_words,
 )
+from beam_tfrecord.options.sources import SOURCE_OPTIONS
 from beam_tfrecord.runners.traits import check_runner_name
 
 if TYPE_CHECKING:
@@ -259,8 +262,6 @@ def summary(manifest: Manifest, output: str, *, seconds: float) -> str:
     If a filter, a sample, the map function or a step left out rows, it says
     ``wrote 998 of 1,000 rows``.
     """
-    from beam_tfrecord.base.progress import format_seconds
-
     splits = f" in {counted(len(manifest.splits), 'split')}" if len(manifest.splits) > 1 else ""
     rows = _counted_rows(manifest.examples, manifest.rejects.get("rows", 0), output)
     return (
@@ -285,7 +286,6 @@ def _rows_read(output: str) -> int:
 
 
 def _size(manifest: Manifest, output: str) -> str:
-    from beam_tfrecord.base.sizes import format_size
     from beam_tfrecord.storage import absolute_path, file_size
 
     if not manifest.compression:
@@ -307,9 +307,6 @@ def _stage_values(manifest: StageManifest, *, is_new: bool, seconds: float) -> d
 
 
 def _stage_summary(manifest: StageManifest, output: str, *, seconds: float) -> str:
-    from beam_tfrecord.base.progress import format_seconds
-    from beam_tfrecord.base.sizes import format_size
-
     rows = _counted_rows(manifest.rows, manifest.rejects["rows"], output)
     return (
         f"extracted {rows} to {counted(len(manifest.files), 'file')} "
@@ -319,6 +316,4 @@ def _stage_summary(manifest: StageManifest, output: str, *, seconds: float) -> s
 
 def render(value: Mapping[str, Any]) -> list[str]:
     """Return a nested mapping as lines of text, one for each key."""
-    from beam_tfrecord.base.tables import outline
-
     return [f"{'  ' * depth}{label}: {text}".rstrip() for depth, label, text in outline(value)]

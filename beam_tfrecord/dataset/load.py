@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy.typing as npt
 
+from beam_tfrecord.base.arguments import check_seed
 from beam_tfrecord.base.extras import require
-from beam_tfrecord.base.type_checks import check_seed
 from beam_tfrecord.dataset.record_files import OpenedManifest, RecordFiles
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.format.manifest import Manifest, directory_of, manifest_path, near_datasets

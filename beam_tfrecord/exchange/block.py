@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord import native
-from beam_tfrecord.base.tables import not_found
+from beam_tfrecord.base.text import not_found
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.layout import NO_SPLIT, SPLIT_TWICE, Layout, Splits, is_split_name
@@ -37,9 +37,8 @@ from beam_tfrecord.records.examples import (
     schema_of_discovered,
     types_in,
 )
-from beam_tfrecord.records.framed import framed_records
+from beam_tfrecord.records.tfrecord import framed_records
 from beam_tfrecord.rows.batch import Batch, Reject, count_rejects
-from beam_tfrecord.rows.job_batch import as_job_batch
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
@@ -112,16 +111,11 @@ class Block:
         self.tally = Tally()
         self.rejects = []
 
-    def pieces(self, batch: Batch) -> Iterator[Batch]:
-        """Yield a batch in pieces of about `PIECE_BYTES` at most; a larger row is its own piece."""
-        return pieces_of(batch, PIECE_BYTES)
-
     def add(self, batch: Batch) -> Int64Array:
         """Add the records of a batch, with their places and splits; count its rejects."""
-        job_batch = as_job_batch(batch)
         self.rejects += batch.rejects
         counted = Tally(
-            rows=job_batch.rows_counted,
+            rows=batch.rows_counted,
             rejects=count_rejects(batch.rejects),
             refused=batch.refused,
         )
@@ -261,7 +255,7 @@ class Block:
         layout = self._layout
         if layout.key:
             return self._columns.hashes(batch, layout.key, written, self._place_seed)
-        number, bits = self._inputs.number(as_job_batch(batch).step_path), self._inputs.bits
+        number, bits = self._inputs.number(batch.step_path), self._inputs.bits
         if not layout.shuffle and batch.origin is not None:
             return places_in_source_order(batch.origin, written, batch.num_rows, number, bits)
         if (origin := batch.exact_origin) is not None:

@@ -176,12 +176,9 @@ class Merger:
         with contextlib.closing(read):
             for group, small in zip(groups, are_small, strict=True):
                 found, split = 0, group.windows[0].split
-                parts = (
-                    itertools.islice(read, 1)
-                    if small
-                    else merged_entries(group.slices, by_bytes=by_bytes)
-                )
-                for data in parts:
+                # What is read ahead comes in the order of the small groups.
+                steps = [next(read)] if small else merged_entries(group.slices, by_bytes=by_bytes)
+                for data in steps:
                     try:
                         records = sort_entries(data, by_bytes=by_bytes)
                     except ValueError as error:

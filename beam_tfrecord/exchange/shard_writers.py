@@ -20,7 +20,6 @@ from beam_tfrecord.format.places import purpose_seed
 from beam_tfrecord.records.index import IndexWriter
 from beam_tfrecord.records.tfrecord import ShardStream
 from beam_tfrecord.rows.batch import Batch
-from beam_tfrecord.rows.job_batch import as_job_batch
 from beam_tfrecord.storage import WRITE_BYTES, file_size
 from beam_tfrecord.work.checkpoints import FinishedShard
 from beam_tfrecord.work.job import Job
@@ -100,7 +99,7 @@ class DirectWriter(BlockWriter[FinishedShard]):
 
     def add(self, batch: Batch) -> Iterator[FinishedShard]:
         """Write a batch; yield the shards that it completes."""
-        group = as_job_batch(batch).group or 0
+        group = batch.group or 0
         if group != self._group:
             yield from self.end_group()
             self._group, self._number = group, 0

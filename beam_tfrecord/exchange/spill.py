@@ -20,12 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord import native
-from beam_tfrecord.exchange.block import Block
+from beam_tfrecord.exchange.block import PIECE_BYTES, Block, pieces_of
 from beam_tfrecord.format.places import SHUFFLED_BIN_SHIFT, bin_shift
 from beam_tfrecord.format.rejects import write_rejects
 from beam_tfrecord.format.tally import Tally
 from beam_tfrecord.rows.batch import Batch, Reject
-from beam_tfrecord.rows.job_batch import as_job_batch
 from beam_tfrecord.storage import WRITE_BYTES, WholeFile
 from beam_tfrecord.work.job import Job
 from beam_tfrecord.work.run_files import (
@@ -45,7 +44,7 @@ RANGE_BITS = 8
 MAX_BLOCK_BYTES = 16 * 2**20
 
 # The output of a writer: a `Run`, a `FinishedShard`, or a block of records with its key.
-F = TypeVar("F", covariant=True)
+F = TypeVar("F")
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]
@@ -151,24 +150,11 @@ def write_run(
     return Run(path, of_run)
 
 
-class GroupWriter(Protocol[F]):
-    """Protocol of writers that give each group of units (the input of a task) its own files."""
-
-    def add(self, batch: Batch) -> Iterator[F]:
-        """Write a batch; yield the outputs that it completes."""
-
-    def end_group(self) -> Iterator[F]:
-        """Write the remaining records of a group; yield its last outputs."""
-
-    def take_tally(self) -> Tally:
-        """Return the sums since the last call; call it only after `end_group`."""
-
-    def abort(self) -> None:
-        """Remove an unfinished file."""
-
-
 class BlockWriter(abc.ABC, Generic[F]):
-    """Base class: collects encoded batches in a block, and writes the block once it is full."""
+    """Base class: collects encoded batches in a block, and writes the block once it is full.
+
+    Each group of units, the input of a task, gets outputs of its own.
+    """
 
     def __init__(self, job: Job, full_bytes: int) -> None:
         self._directory = job.directory
@@ -179,7 +165,7 @@ class BlockWriter(abc.ABC, Generic[F]):
 
     def add(self, batch: Batch) -> Iterator[F]:
         """Write a batch; yield the outputs that it completes."""
-        for piece in self._block.pieces(batch):
+        for piece in pieces_of(batch, PIECE_BYTES):
             self._block.add(piece)
             spill_rejects(self._block, self._directory, least=MAX_REJECTS)
             if self._block.size >= self._full_bytes:
@@ -216,7 +202,7 @@ class Spiller(BlockWriter[Run]):
 
     def add(self, batch: Batch) -> Iterator[Run]:
         """Write a batch; yield the runs that it completes."""
-        part = as_job_batch(batch).part
+        part = batch.part
         self._group = "rows" if part is None else part.key[:12]
         return super().add(batch)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from beam_tfrecord.base.tables import repeated
+from beam_tfrecord.base.text import repeated
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.block import pieces_of
 from beam_tfrecord.exchange.spill import MAX_REJECTS, spill_rejects
@@ -25,7 +25,6 @@ from beam_tfrecord.format.rejects import HashedSink
 from beam_tfrecord.format.stage import file_schema, not_held, staged_schema, to_file
 from beam_tfrecord.format.tally import Tally
 from beam_tfrecord.rows.batch import Batch, Reject, count_rejects
-from beam_tfrecord.rows.job_batch import JobBatch, as_job_batch
 from beam_tfrecord.storage import WholeFile, file_size
 from beam_tfrecord.work.checkpoints import FinishedShard
 from beam_tfrecord.work.job import Job
@@ -42,18 +41,8 @@ class StageWriter:
     files.
     """
 
-    def __init__(
-        self,
-        job: Job,
-        *,
-        file_bytes: int = FILE_BYTES,
-        row_group_bytes: int = ROW_GROUP_BYTES,
-        row_group_rows: int = ROW_GROUP_ROWS,
-    ) -> None:
+    def __init__(self, job: Job) -> None:
         self._directory = job.directory
-        self._file_bytes = file_bytes
-        self._row_group_bytes = row_group_bytes
-        self._row_group_rows = row_group_rows
         self._came = self._staged = self._inside = pa.schema([])
         self._inputs = job.inputs
         self._group: tuple[int, ...] = ()
@@ -67,10 +56,9 @@ class StageWriter:
 
     def add(self, batch: Batch) -> Iterator[FinishedShard]:
         """Write a batch; yield the files that it completes."""
-        job_batch = as_job_batch(batch)
-        group: tuple[int, ...] = (job_batch.group or 0,)
+        group: tuple[int, ...] = (batch.group or 0,)
         if self._inputs.count > 1:
-            group = (self._inputs.number(job_batch.step_path), *group)
+            group = (self._inputs.number(batch.step_path), *group)
         if group != self._group:
             yield from self.end_group()
             self._group, self._number = group, 0
@@ -80,12 +68,12 @@ class StageWriter:
             raise DataError(
                 "a stage has no splits: leave AssignSplits out, and split what is written from it"
             )
-        self._count(job_batch)
+        self._count(batch)
         if not batch.data.num_columns:
             return
         if batch.data.schema is not self._came:
             self._take_schema(batch.data.schema)
-        for piece in pieces_of(batch, self._row_group_bytes):
+        for piece in pieces_of(batch, ROW_GROUP_BYTES):
             if piece.num_rows:
                 yield from self._add_rows(to_file(piece.data, self._staged, self._inside))
 
@@ -106,7 +94,7 @@ class StageWriter:
         if self._file is not None:
             self._file.abort()
 
-    def _count(self, batch: JobBatch) -> None:
+    def _count(self, batch: Batch) -> None:
         self.rejects += batch.rejects
         counted = Tally(
             rows=batch.rows_counted,
@@ -130,8 +118,8 @@ class StageWriter:
 
     def _add_rows(self, data: pa.RecordBatch) -> Iterator[FinishedShard]:
         is_full = (
-            self._pending_bytes + data.nbytes > self._row_group_bytes
-            or self._pending_rows + data.num_rows > self._row_group_rows
+            self._pending_bytes + data.nbytes > ROW_GROUP_BYTES
+            or self._pending_rows + data.num_rows > ROW_GROUP_ROWS
         )
         if is_full:
             yield from self._write_row_group()
@@ -148,7 +136,7 @@ class StageWriter:
             order = (*self._group, self._number)
             self._file = _StageFile(self._directory, order, self._inside)
             self._number += 1
-        if self._file.write(table) >= self._file_bytes:
+        if self._file.write(table) >= FILE_BYTES:
             yield self._close()
 
     def _close(self) -> FinishedShard:

@@ -40,19 +40,18 @@ from beam_tfrecord.exchange.merge_plan import (
     work_key,
 )
 from beam_tfrecord.exchange.shard_writers import DirectWriter
-from beam_tfrecord.exchange.spill import BlockCutter, GroupWriter, Spiller, sort_range
+from beam_tfrecord.exchange.spill import BlockCutter, BlockWriter, Spiller, sort_range
 from beam_tfrecord.exchange.stage_writer import StageWriter
 from beam_tfrecord.format.rejects import (
     SAVED_FILE,
     RejectBudget,
     join_rejects,
-    merge_rejects,
     rejected,
+    rejected_rows,
 )
 from beam_tfrecord.format.tally import Tally, merge_tallies
 from beam_tfrecord.rows.batch import Batch
-from beam_tfrecord.rows.beam_steps import count, in_global_window
-from beam_tfrecord.rows.job_batch import as_job_batch
+from beam_tfrecord.rows.beam import count, in_global_window
 from beam_tfrecord.storage import make_directory
 from beam_tfrecord.work.checkpoints import (
     Done,
@@ -133,7 +132,7 @@ def _is_shuffled(job: Job) -> bool:
     return not job.is_one_pass and job.exchange == "runner" and job.layout.shuffle
 
 
-def _writer_of(job: Job) -> GroupWriter[Any]:
+def _writer_of(job: Job) -> BlockWriter[Any] | StageWriter:
     if job.output == "stage":
         return StageWriter(job)
     if job.is_one_pass:
@@ -148,7 +147,7 @@ class _WriteGroups(beam.DoFn):
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._writer: GroupWriter[Any] | None = None
+        self._writer: BlockWriter[Any] | StageWriter | None = None
         self._checkpoint = GroupCheckpoint(job.directory)
         self._add = Guarded(self._add_batch, job.directory)
 
@@ -163,7 +162,7 @@ class _WriteGroups(beam.DoFn):
 
     def _add_batch(self, batch: Batch) -> Iterator[Any]:
         assert self._writer is not None
-        part = as_job_batch(batch).part
+        part = batch.part
         if part is not None and part.number == 0:
             # A checkpoint describes one group: finish the files of earlier batches first.
             yield from self._end_group(is_complete=False)
@@ -373,5 +372,5 @@ class CheckRejects:
         if not self._budget.allows(tally.rejects, tally.rows):
             path = os.path.join(self._directory, SAVED_FILE)
             join_rejects(tally.reject_files, path)
-            raise rejected(self._budget, tally.rows, merge_rejects(tally.reject_files), path)
+            raise rejected(self._budget, tally.rows, rejected_rows(tally.reject_files), path)
         yield from ()

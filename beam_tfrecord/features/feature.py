@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.base.type_checks import has_type
+from beam_tfrecord.base.arguments import has_type
 from beam_tfrecord.errors import UsageError, did_you_mean
 from beam_tfrecord.features.arrow_types import type_of_column, type_to_json, with_shape
 

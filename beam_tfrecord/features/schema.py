@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.base.extras import import_tensorflow, require
-from beam_tfrecord.base.tables import MAX_ROWS, cell, html_table, not_found, text_table
+from beam_tfrecord.base.text import MAX_ROWS, cell, html_table, not_found, text_table
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import item_and_shape, shape_text
 from beam_tfrecord.features.feature import ColumnStats, Feature

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from beam_tfrecord.base.type_checks import has_type
+from beam_tfrecord.base.arguments import has_type
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.format.hashes import data_hash
 from beam_tfrecord.storage import is_plain_name, put, read_small

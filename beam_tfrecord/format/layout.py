@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from beam_tfrecord.base.sizes import counted, parse_size
+from beam_tfrecord.base.text import counted, parse_size
 from beam_tfrecord.errors import UsageError
 
 UInt64Array = npt.NDArray[np.uint64]

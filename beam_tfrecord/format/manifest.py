@@ -11,13 +11,12 @@ import dataclasses
 import glob
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from beam_tfrecord.base.sizes import format_size
-from beam_tfrecord.base.tables import cell, html_table, listed
+from beam_tfrecord.base.text import cell, format_size, html_table, listed
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.hashes import parse_sealed, sealed_lines
@@ -300,17 +299,19 @@ def directory_of(manifest_file: str) -> str:
     return os.path.dirname(absolute_path(manifest_file))
 
 
-def sealed(value: Mapping[str, Any]) -> str:
-    """Return the text of a manifest: a line for each key and shard, and its own hash at the end."""
-    of_several_lines = {
-        "generations": lambda items: _lines("[", (_compact(item) for item in items), "  ]", 4),
-        "splits": lambda items: _lines(
-            "{", (f"{_compact(name)}: {_split_text(of)}" for name, of in items.items()), "  }", 4
-        ),
-    }
-    return sealed_lines(
-        [f'  "{key}": {of_several_lines.get(key, _compact)(item)}' for key, item in value.items()]
-    )
+def sealed(value: Mapping[str, Any], *, lists: Collection[str] = ("generations",)) -> str:
+    """Return the text of a manifest: a line for each key, shard and item of `lists`, and a hash."""
+    fields = []
+    for key, item in value.items():
+        if key in lists:
+            text = _lines("[", map(_compact, item), "  ]", 4)
+        elif key == "splits":
+            splits = (f"{_compact(name)}: {_split_text(of)}" for name, of in item.items())
+            text = _lines("{", splits, "  }", 4)
+        else:
+            text = _compact(item)
+        fields.append(f'  "{key}": {text}')
+    return sealed_lines(fields)
 
 
 def _split_text(split: Mapping[str, Any]) -> str:

@@ -17,8 +17,7 @@ import numpy.typing as npt
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_arrays import Int64Array
-from beam_tfrecord.rows.batch import Origin
-from beam_tfrecord.rows.job_batch import StepPath
+from beam_tfrecord.rows.batch import Origin, StepPath
 
 UInt64Array = npt.NDArray[np.uint64]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import heapq
 import io
 import itertools
 import json
@@ -14,24 +13,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from beam_tfrecord import native
-from beam_tfrecord.base.sizes import counted
+from beam_tfrecord.base.text import counted
 from beam_tfrecord.errors import RejectedRows, UsageError
 from beam_tfrecord.format.hashes import data_hash
 from beam_tfrecord.rows.batch import Reject
-from beam_tfrecord.storage import WholeFile, open_read, put
+from beam_tfrecord.storage import WholeFile, put, read_bytes
 
 REJECTS_FILE = "rejects/rejects-00000.parquet"
 # The list of a failed job, in its temporary directory: it may exceed the budget.
 SAVED_FILE = "rejects.parquet"
 
-# A merge has this many rows of each file in memory, and at most this many open files.
-MERGED_ROWS = 256
-MERGED_FILES = 200
-PARQUET_ROWS = 16_384
+# Rows that are hashed and written at a time: a row group of the Parquet file.
+TABLE_ROWS = 16_384
 
 REJECTS_SCHEMA = pa.schema(
     [
@@ -47,7 +45,13 @@ REJECTS_SCHEMA = pa.schema(
 # Datasets of earlier releases have the second one.
 SCHEMA_WITHOUT_ADDRESS = REJECTS_SCHEMA.remove(len(REJECTS_SCHEMA) - 1)
 KNOWN_SCHEMAS = (REJECTS_SCHEMA, SCHEMA_WITHOUT_ADDRESS)
-_TEMPORARY_SCHEMA = REJECTS_SCHEMA.append(pa.field("lines", pa.int64()))
+# A table of many rejects may have more text than the offsets of `string` reach.
+_TEMPORARY_SCHEMA = pa.schema(
+    [
+        field.with_type(pa.large_string()) if pa.types.is_string(field.type) else field
+        for field in [*REJECTS_SCHEMA, pa.field("lines", pa.int64())]
+    ]
+)
 
 # An error shows this many causes of rejects, and addresses of each.
 SHOWN = 3
@@ -96,54 +100,32 @@ def parse_budget(budget: int | str) -> RejectBudget:
 
 
 def write_rejects(path: str, rejects: Sequence[Reject]) -> None:
-    """Write rejects to a temporary file, sorted by all fields (unit, row, column, …)."""
-    rows = sorted(rejects, key=dataclasses.astuple)
-    _write_temporary(path, (dataclasses.asdict(reject) for reject in rows))
+    """Write rejects to a temporary file."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, _TEMPORARY_SCHEMA) as writer:
+        rows = list(map(dataclasses.asdict, rejects))
+        writer.write_batch(pa.RecordBatch.from_pylist(rows, _TEMPORARY_SCHEMA))
+    with WholeFile(path, outlasts=False) as file:
+        file.write(sink.getvalue())
 
 
-def merge_rejects(paths: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the rejects of temporary files in order of unit, row and column, one by one.
+def sorted_rejects(paths: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield the rejects of temporary files, sorted by all columns, in tables of `TABLE_ROWS` rows.
 
-    Only a few rows of each file are in memory. If there are more files than may be open at a time,
-    some of them are first merged to a temporary file.
+    Meanwhile all of them are in memory, about 200 bytes each.
     """
-    # The random names of files do not affect the order, because rows sort by all of their values.
-    merged = list(paths)
-    made = 0
-    while len(merged) > MERGED_FILES:
-        path = f"{paths[0]}.merged-{made}"
-        _write_temporary(path, _merged(merged[:MERGED_FILES]))
-        merged = [*merged[MERGED_FILES:], path]
-        made += 1
-    yield from _merged(merged)
+    tables = [pa.ipc.open_stream(read_bytes(path)).read_all() for path in paths]
+    table = pa.concat_tables([_TEMPORARY_SCHEMA.empty_table(), *tables]).combine_chunks()
+    del tables
+    # The random names of files do not affect the order, because rows are sorted by all values.
+    order = pc.sort_indices(table, [(name, "ascending") for name in table.column_names])
+    for start in range(0, len(order), TABLE_ROWS):
+        yield table.take(order[start : start + TABLE_ROWS])
 
 
-def _merged(paths: Iterable[str]) -> Iterator[dict[str, Any]]:
-    yield from heapq.merge(*map(_rows_of, paths), key=lambda row: tuple(row.values()))
-
-
-def _rows_of(path: str) -> Iterator[dict[str, Any]]:
-    with open_read(path) as file, pa.ipc.open_stream(file) as batches:
-        for batch in batches:
-            yield from batch.to_pylist()
-
-
-def _write_temporary(path: str, rows: Iterable[dict[str, Any]]) -> None:
-    with (
-        WholeFile(path, outlasts=False) as file,
-        pa.PythonFile(HashedSink(file), "w") as sink,
-        pa.ipc.new_stream(sink, _TEMPORARY_SCHEMA) as writer,
-    ):
-        for batch in _batches(rows, MERGED_ROWS, _TEMPORARY_SCHEMA):
-            writer.write_batch(batch)
-
-
-def _batches(
-    rows: Iterable[dict[str, Any]], size: int, schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    pending = iter(rows)
-    while piece := list(itertools.islice(pending, size)):
-        yield pa.RecordBatch.from_pylist(piece, schema)
+def rejected_rows(paths: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the rejects of temporary files one by one, in the order of `sorted_rejects`."""
+    return itertools.chain.from_iterable(map(pa.Table.to_pylist, sorted_rejects(paths)))
 
 
 class HashedSink(io.RawIOBase):
@@ -177,18 +159,21 @@ class SavedRejects:
 
 def join_rejects(paths: Sequence[str], path: str) -> SavedRejects:
     """Join temporary files of rejects into one Parquet file, which is written atomically."""
-    digest = RejectsHash()
+    digest = _RejectsHash()
+    rows = 0
     if not paths:
-        return SavedRejects(0, digest.hexdigest(), "")
+        return SavedRejects(rows, digest.hexdigest(), "")
     with (
         WholeFile(path) as file,
         pa.PythonFile(sink := HashedSink(file), "w") as output,
         pq.ParquetWriter(output, REJECTS_SCHEMA, compression="zstd") as writer,
     ):
-        rows = digest.through(merge_rejects(paths))
-        for batch in _batches(rows, PARQUET_ROWS, REJECTS_SCHEMA):
-            writer.write_batch(batch)
-    return SavedRejects(digest.rows, digest.hexdigest(), f"{sink.hash.intdigest():016x}")
+        for table in sorted_rejects(paths):
+            rows += pc.sum(table["lines"]).as_py()
+            listed = table.drop_columns("lines").cast(REJECTS_SCHEMA)
+            digest.update(listed)
+            writer.write_table(listed)
+    return SavedRejects(rows, digest.hexdigest(), f"{sink.hash.intdigest():016x}")
 
 
 def save_rejects(table: pa.Table, path: str) -> str:
@@ -200,34 +185,29 @@ def save_rejects(table: pa.Table, path: str) -> str:
     return data_hash(data)
 
 
-class RejectsHash:
-    """Computes the XXH64 of rejects, serialized as one JSON list of objects."""
+class _RejectsHash:
+    """Computes the XXH64 of tables of rejects, as one JSON list of objects."""
 
     def __init__(self) -> None:
         self._hash = native.XXH64(0)
-        self.rows = 0
+        self._between = "["
 
-    def through(self, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Count and hash each row, then yield it, without ``lines``."""
-        for row in rows:
-            lines = row.pop("lines", 1)
+    def update(self, table: pa.Table) -> None:
+        for row in table.to_pylist():
             text = json.dumps(row, ensure_ascii=False, sort_keys=True)
-            self._hash.update(f"{', ' if self.rows else '['}{text}".encode())
-            self.rows += lines
-            yield row
+            self._hash.update(f"{self._between}{text}".encode())
+            self._between = ", "
 
     def hexdigest(self) -> str:
         """Return the hash of all rows as 16 hex digits; call this once, at the end."""
-        self._hash.update(b"]" if self.rows else b"[]")
+        self._hash.update(b"[]" if self._between == "[" else b"]")
         return f"{self._hash.intdigest():016x}"
 
 
 def rejects_hash(table: pa.Table) -> str:
     """Return the XXH64 of a table of rejects, independent of the Parquet writer, as hex digits."""
-    digest = RejectsHash()
-    for batch in table.to_batches():
-        for _ in digest.through(batch.to_pylist()):
-            pass
+    digest = _RejectsHash()
+    digest.update(table)
     return digest.hexdigest()
 
 

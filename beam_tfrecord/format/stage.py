@@ -19,18 +19,18 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from beam_tfrecord.base.sizes import format_size
-from beam_tfrecord.base.tables import listed
+from beam_tfrecord.base.text import format_size, listed
 from beam_tfrecord.errors import BeamTFRecordError, DataError, StorageError, UsageError
 from beam_tfrecord.features.arrow_arrays import bare_array
 from beam_tfrecord.features.arrow_types import bare_type, type_from_json, type_to_json
-from beam_tfrecord.format.hashes import parse_sealed, sealed_lines
+from beam_tfrecord.format.hashes import parse_sealed
 from beam_tfrecord.format.manifest import (
     MANIFEST_NAME,
     Count,
     Generation,
     check_names,
     manifest_text,
+    sealed,
 )
 from beam_tfrecord.storage import absolute_path, is_web
 
@@ -193,7 +193,7 @@ class StageManifest:
 
     def dumps(self) -> str:
         """Return the text of the manifest."""
-        return _sealed(
+        return sealed(
             {
                 "format": STAGE_FORMAT,
                 "fingerprint": self.fingerprint,
@@ -203,7 +203,8 @@ class StageManifest:
                 "bytes": self.bytes,
                 "schema": schema_to_json(self.schema),
                 "files": [dataclasses.asdict(file) for file in self.files],
-            }
+            },
+            lists=("schema", "files"),
         )
 
     @classmethod
@@ -285,15 +286,3 @@ def stage_names(manifest_file: str) -> set[str]:
 def _manifest_file(path: str | os.PathLike[str]) -> str:
     text = absolute_path(path)
     return text if text.endswith(".json") else os.path.join(text, MANIFEST_NAME)
-
-
-def _sealed(value: Mapping[str, Any]) -> str:
-    """Return JSON text with one line for each field or file, and with its own hash at the end."""
-    return sealed_lines([f'  "{key}": {_value(item)}' for key, item in value.items()])
-
-
-def _value(item: Any) -> str:
-    if not isinstance(item, list) or not item:
-        return json.dumps(item, ensure_ascii=False)
-    lines = (f"    {json.dumps(one, ensure_ascii=False)}" for one in item)
-    return "[\n" + ",\n".join(lines) + "\n  ]"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.base.tables import listed
+from beam_tfrecord.base.text import listed
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import is_temporal, is_text
 from beam_tfrecord.frameworks.tf import Passes, examples, require_tensorflow

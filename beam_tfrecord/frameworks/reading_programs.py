@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.base.tables import listed
+from beam_tfrecord.base.text import listed
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.feature import Feature

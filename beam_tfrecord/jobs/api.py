@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple, ParamSpe
 
 import pyarrow as pa
 
-from beam_tfrecord.base.calls import takes
+from beam_tfrecord.base.arguments import takes
 from beam_tfrecord.base.private import scratch_directory
 from beam_tfrecord.errors import DataError, UsageError, did_you_mean, for_caller
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.manifest import Manifest
 from beam_tfrecord.format.stage import StageManifest
 from beam_tfrecord.jobs.settings import Inputs, extract_settings, make_settings
+from beam_tfrecord.options import Option
 from beam_tfrecord.options.jobs import InputOptions, JobOptions, WriteOptions
-from beam_tfrecord.options.option import Option
 from beam_tfrecord.options.sources import SourceOptions
 from beam_tfrecord.runners.traits import check_runner_name, traits_of
 from beam_tfrecord.sources.base import MOST_NOTES, Source, Unit

@@ -18,7 +18,7 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.places import Inputs
 from beam_tfrecord.jobs.settings import ExtractSettings, JobSettings, Settings
 from beam_tfrecord.preprocess.transform import Preprocess
-from beam_tfrecord.records.infer_row_types import returned_schema
+from beam_tfrecord.records.mapped_rows import returned_schema
 from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA, Batch
 from beam_tfrecord.runners import pipeline
 from beam_tfrecord.runners.launch import say_start

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_tfrecord.base.tables import cell, listed
+from beam_tfrecord.base.text import cell, listed
 from beam_tfrecord.errors import BeamTFRecordError, TargetExists
-from beam_tfrecord.format import manifest as rules
+from beam_tfrecord.format import manifest
 from beam_tfrecord.format.job_file import (
     INPUT,
     INPUT_STATE,
@@ -62,12 +62,13 @@ def _differences(
     """Return how a job differs from the one that wrote the output at its target."""
     if not settings.source.is_stable:
         return "the input may have changed: a database or a table of images does not show it"
-    found = [
-        *_changed_settings(before.get(SETTINGS, settings.asked), settings.asked),
-        *_changed_files(_files_of(present.source), _files_of(identity.source)),
-    ]
-    if (number := getattr(present, "rules", rules.RULES)) != rules.RULES:
-        found.append(f"{number} writing rules there, {rules.RULES} now (see the changelog)")
+    found = _changed_settings(before.get(SETTINGS, settings.asked), settings.asked)
+    if isinstance(present, manifest.Manifest) and present.rules != manifest.RULES:
+        found.append(
+            f"writing rules: {present.rules or 'none'} there, {manifest.RULES} now (see the "
+            "changelog)"
+        )
+    found += _changed_files(_files_of(present.source), _files_of(identity.source))
     return f"different: {'; '.join(found)}" if found else ""
 
 

@@ -30,7 +30,7 @@ import msgspec
 
 from beam_tfrecord._version import __version__
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.format import manifest as rules
+from beam_tfrecord.format import manifest
 from beam_tfrecord.format.job_file import INPUT, INPUT_STATE
 from beam_tfrecord.format.manifest import FORMAT
 from beam_tfrecord.rows.user_function import MapFunction, is_interactive
@@ -80,10 +80,10 @@ def identity_of(
         decisive["selection"] = source.selection.identity()
     without = ""
     if functions and is_interactive():
-        without = _fingerprint(decisive, has_functions=False)
+        without = fingerprint_of(decisive, has_functions=False)
     if any(function.sha256 is None for function in functions):
         return Identity(source=described, without_functions=without)
-    return Identity(_fingerprint(decisive), described, without)
+    return Identity(fingerprint_of(decisive), described, without)
 
 
 def source_of(source: Source, files: Sequence[InputFile]) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def source_of(source: Source, files: Sequence[InputFile]) -> dict[str, Any]:
     return {"kind": source.kind, "files": [_listed(file) for file in files], **source.facts}
 
 
-def _fingerprint(decisive: Mapping[str, Any], *, has_functions: bool = True) -> str:
+def fingerprint_of(decisive: Mapping[str, Any], *, has_functions: bool = True) -> str:
     """Return the fingerprint of an output: a hash of what decides it, and of the writing rules."""
 
     def described(value: Any) -> Any:
@@ -99,8 +99,10 @@ def _fingerprint(decisive: Mapping[str, Any], *, has_functions: bool = True) -> 
             return str(value)
         return value.identity() if has_functions else "function"
 
-    text = json.dumps(decisive, default=described, sort_keys=True)
-    return hashlib.sha256(f"{text}rules {rules.RULES}".encode()).hexdigest()[:32]
+    digest = hashlib.sha256(json.dumps(decisive, default=described, sort_keys=True).encode())
+    if manifest.RULES:
+        digest.update(f"rules {manifest.RULES}".encode())
+    return digest.hexdigest()[:32]
 
 
 def hash_of_each(values: Iterable[Any]) -> str:

@@ -6,11 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beam_tfrecord.base.sizes import counted, format_size
-from beam_tfrecord.base.tables import html_table, listed, printable
+from beam_tfrecord.base.text import counted, format_size, html_table, listed, printable
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tf_columns import schema_tf_columns
-from beam_tfrecord.records.infer_row_types import returned_schema
+from beam_tfrecord.records.mapped_rows import returned_schema
 from beam_tfrecord.runners.traits import traits_of
 from beam_tfrecord.sources.base import Scan, Source, Unit
 from beam_tfrecord.sources.groups import GROUP_BYTES, group_units, one_group

@@ -19,8 +19,7 @@ from typing import Any, Literal
 
 from beam_tfrecord import runners
 from beam_tfrecord.base.progress import Progress
-from beam_tfrecord.base.sizes import counted, format_size
-from beam_tfrecord.base.tables import listed
+from beam_tfrecord.base.text import counted, format_size, listed
 from beam_tfrecord.errors import (
     BeamTFRecordError,
     DataError,

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from beam_tfrecord.base.sizes import counted
-from beam_tfrecord.base.tables import listed
-from beam_tfrecord.base.type_checks import as_words, check_seed
+from beam_tfrecord.base.arguments import as_words, check_seed
+from beam_tfrecord.base.text import counted, listed
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import ColumnStats
 from beam_tfrecord.features.schema import Schema
@@ -30,9 +29,8 @@ from beam_tfrecord.format.manifest import ASSIGNED, FIRST_FORMAT, Manifest
 from beam_tfrecord.format.rejects import RejectBudget, parse_budget
 from beam_tfrecord.format.stage import STAGE_FORMAT, StageManifest
 from beam_tfrecord.jobs.identity import identity_of
-from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS
-from beam_tfrecord.options.jobs import JobOptions, WriteOptions
-from beam_tfrecord.options.runners import beam_words
+from beam_tfrecord.options.jobs import WRITE_OPTIONS, JobOptions, WriteOptions, beam_words
+from beam_tfrecord.options.sources import SOURCE_OPTIONS
 from beam_tfrecord.preprocess.request import Request, make_request
 from beam_tfrecord.rows.user_function import MapFunction, load_map
 from beam_tfrecord.selection.select import Selection, make_selection

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.base.type_checks import as_words, check_seed
+from beam_tfrecord.base.arguments import as_words, check_seed
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.feature import Feature

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord import native
-from beam_tfrecord.base.sizes import counted
-from beam_tfrecord.base.type_checks import check_seed
+from beam_tfrecord.base.arguments import check_seed
+from beam_tfrecord.base.text import counted
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_arrays import take_rows
 from beam_tfrecord.loading.order import Order, UInt64Array

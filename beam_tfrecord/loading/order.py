@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord import native
-from beam_tfrecord.base.sizes import counted
-from beam_tfrecord.base.type_checks import check_seed
+from beam_tfrecord.base.arguments import check_seed
+from beam_tfrecord.base.text import counted
 
 Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]

@@ -14,8 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord.base.extras import require
-from beam_tfrecord.base.sizes import counted
-from beam_tfrecord.base.tables import listed, paragraph
+from beam_tfrecord.base.text import counted, listed, paragraph
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from beam_tfrecord.options.option import CSV, IMAGES, INPUT, LAKE, NUMPY, SQL, Option, flags_of
+from beam_tfrecord.options import CSV, IMAGES, INPUT, LAKE, NUMPY, SQL, Option, flags_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,15 +72,6 @@ class NullWordsOption:
     null_words: Annotated[Sequence[str], Option(
         "Words that stand for no value in every column (CSV, Excel).", "--null WORD",
         common=True)] = ()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LayoutOption:
-    """The option of sources whose folders have several meanings."""
-
-    layout: Annotated[str | None, Option(
-        "What folders mean: class, split or flat.", "--layout NAME",
-        choices=("class", "split", "flat"))] = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -224,9 +215,12 @@ class PictureOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ImageOptions(UnionOption, TypesOption, LayoutOption, PictureOptions):
+class ImageOptions(UnionOption, TypesOption, PictureOptions):
     """The options of images in folders or tables."""
 
+    layout: Annotated[str | None, Option(
+        "What folders mean: class, split or flat.", "--layout NAME",
+        choices=("class", "split", "flat"))] = None
     labels: Annotated[str | os.PathLike[str] | Sequence[str] | None, Option(
         "File with the classes in order, one per line.", "--labels FILE",
         "Names of the classes in order, or a file with one name a line; None means all names that "

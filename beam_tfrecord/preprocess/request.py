@@ -18,8 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from beam_tfrecord.base.arguments import as_words
 from beam_tfrecord.base.extras import import_tensorflow, require
-from beam_tfrecord.base.type_checks import as_words
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.format.manifest import fitted_files
 from beam_tfrecord.preprocess.fitted import (

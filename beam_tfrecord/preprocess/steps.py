@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.base.sizes import counted
-from beam_tfrecord.base.tables import not_found
+from beam_tfrecord.base.text import counted, not_found
 from beam_tfrecord.errors import UsageError, did_you_mean
 from beam_tfrecord.features.arrow_types import is_binary, is_temporal, is_text
 

@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.preprocess.steps import EMPTY, FLOAT, INTEGER, OTHER, TEXT, kind_of
 from beam_tfrecord.rows.batch import Batch
-from beam_tfrecord.rows.job_batch import as_job_batch
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -127,9 +126,8 @@ def without_missing(batch: Batch, columns: Sequence[str]) -> Batch:
             present &= ~pc.is_nan(column).fill_null(False).to_numpy(zero_copy_only=False)
     if present.all():
         return batch
-    job_batch = as_job_batch(batch)
-    rest, rows_read = job_batch.take(np.flatnonzero(present)), job_batch.rows_counted
-    return rest.replace(rejects=batch.rejects, rows_read=rows_read, refused=batch.refused)
+    rest = batch.take(np.flatnonzero(present))
+    return rest.replace(rejects=batch.rejects, rows_read=batch.rows_counted, refused=batch.refused)
 
 
 def tft_batch(

@@ -11,8 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.base.sizes import counted
-from beam_tfrecord.base.tables import listed
+from beam_tfrecord.base.text import counted, listed
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange.merge_plan import split_order
 from beam_tfrecord.features.feature import LABELS_FILE, labels_text

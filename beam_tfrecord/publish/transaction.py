@@ -288,12 +288,11 @@ def remove_leftovers(target: Target) -> None:
 
 def clear_leftovers(target: Target, *, keep: str | None = None) -> None:
     """Remove the files that jobs which ended early left at a target; the caller holds its lease."""
-    leftovers = target.leftovers()
-    named = names_at(target.manifest) if leftovers else set()
-    for directory in leftovers:
-        _undo_publishing(target, directory, named)
-        if directory != keep:
-            remove_tree(directory)
+    for directory in target.leftovers():
+        if directory == keep:
+            _undo_publishing(target, directory)
+        else:
+            give_up(target, directory)
 
 
 def clear_published(target: Target, keep: str, check: Callable[[], None]) -> None:
@@ -310,7 +309,7 @@ def clear_published(target: Target, keep: str, check: Callable[[], None]) -> Non
 
 def give_up(target: Target, directory: str) -> None:
     """Remove all files of a job that nobody continues; the caller holds its lease."""
-    _undo_publishing(target, directory, names_at(target.manifest))
+    _undo_publishing(target, directory)
     remove_tree(directory)
 
 
@@ -368,8 +367,9 @@ def _is_ours(name: str) -> bool:
     return is_plain_name(name) and (not slash or first.endswith((*FITTED, INDEX_DIRECTORY)))
 
 
-def _undo_publishing(target: Target, directory: str, named: set[str] | None) -> None:
-    note = Note.load(directory)
+def _undo_publishing(target: Target, directory: str) -> None:
+    """Give the shards of a note their temporary names back, and remove its side files."""
+    note, named = Note.load(directory), names_at(target.manifest)
     if note is None or named is None:
         return
     # The latest try comes first: a file that it has named is no longer the shard of an earlier try.

@@ -1,1 +1,1 @@
-"""Encodes rows as TFRecord records, decodes records, and calls row functions on rows."""
+"""Encodes rows as TFRecord records, decodes records, and calls the user's functions on rows."""

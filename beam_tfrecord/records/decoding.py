@@ -1,4 +1,4 @@
-"""`Decoder`: converts framed records back into Arrow columns, the inverse of `Encoder`.
+"""Decodes serialized `tf.train.Example`s into Arrow record batches; the inverse of `Encoder`.
 
 A *TF column* is one key of the examples. The native kernel decodes each TF column as flat values,
 with the number of values of each record. `_Builder` then builds an Arrow column from its TF columns

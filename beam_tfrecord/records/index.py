@@ -1,4 +1,4 @@
-"""Index of a shard, by which a single record is read without the records before it.
+"""Writes and loads the index of a shard, by which one record is read without those before it.
 
 ``docs/format.md`` describes the file. The shard is divided into cells of 1,024 bytes. The index has
 the number and the position of the first record that begins in each cell, and a hash of the payload

@@ -16,15 +16,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.features.arrow_arrays import (
-    Int64Array,
-    take_rows,
-    to_text,
-)
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.arrow_arrays import Int64Array, take_rows, to_text
 from beam_tfrecord.images import Refused
 
 DEFAULT_BATCH_ROWS = 16_384
 MAX_VALUE_CHARS = 200
+
+# Labels of the pipeline steps that rows have passed, the reader first.
+StepPath = tuple[str, ...]
 
 EXAMPLES_SCHEMA = pa.schema([pa.field("example", pa.large_binary(), nullable=False)])
 
@@ -101,6 +101,18 @@ class Origin:
         return dataclasses.replace(self, rows=rows, sub=sub)
 
 
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """The position of a batch in its group of units, in a job that can be resumed.
+
+    A group of units is a part of the input that one worker reads in one task.
+    """
+
+    key: str
+    number: int
+    is_last: bool
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Batch:
     """Rows in columns, with their origin.
@@ -118,6 +130,11 @@ class Batch:
             float64 values that round to the same float32 as the original numbers.
         refused: Images among the rows that TensorFlow cannot decode, for the report of the last
             step.
+        group: Number of the group of units that the rows were read from; None outside of a job.
+        rows_read: Number of source rows that became this batch; None if they are its rows and
+            rejects.
+        part: The position of the batch in its group; None if the job cannot be resumed.
+        step_path: Labels of the steps that the rows have passed, the reader first.
     """
 
     data: pa.RecordBatch
@@ -128,6 +145,10 @@ class Batch:
     numbers: pa.RecordBatch | None = None
     refused: Refused | None = None
     framed: bool = False
+    group: int | None = None
+    rows_read: int | None = None
+    part: Part | None = None
+    step_path: StepPath = ()
 
     def __post_init__(self) -> None:
         if self.origin is None:
@@ -142,6 +163,12 @@ class Batch:
     def num_rows(self) -> int:
         """Number of rows."""
         return int(self.data.num_rows)
+
+    @property
+    def rows_counted(self) -> int:
+        """Number of source rows that became this batch, including rejected rows."""
+        lost = count_rejects(self.rejects)
+        return self.num_rows + lost if self.rows_read is None else self.rows_read
 
     @property
     def exact_origin(self) -> Origin | None:
@@ -170,7 +197,7 @@ class Batch:
         return dataclasses.replace(self, **changes)
 
     def take(self, indices: Int64Array) -> Self:
-        """Return the rows `indices`, in that order, without `rejects` and `refused`."""
+        """Return the rows `indices`, in that order, without reports and counts of other rows."""
         picked = pa.array(indices, pa.int64())
         return self.replace(
             data=take_rows(self.data, picked),
@@ -178,10 +205,11 @@ class Batch:
             numbers=None if self.numbers is None else take_rows(self.numbers, picked),
             rejects=(),
             refused=None,
+            rows_read=self._count_of(is_first=False),
         )
 
     def slice(self, start: int, stop: int) -> Self:
-        """Return the rows `start` to `stop`; only a slice from row 0 has `rejects`, `refused`."""
+        """Return the rows `start` to `stop`; only a slice from row 0 has reports and counts."""
         rows, is_first = stop - start, start == 0
         return self.replace(
             data=self.data.slice(start, rows),
@@ -189,7 +217,11 @@ class Batch:
             numbers=None if self.numbers is None else self.numbers.slice(start, rows),
             rejects=self.rejects if is_first else (),
             refused=self.refused if is_first else None,
+            rows_read=self._count_of(is_first=is_first),
         )
+
+    def _count_of(self, *, is_first: bool) -> int | None:
+        return self.rows_read if is_first or self.rows_read is None else 0
 
     def numbers_in(
         self, data: pa.RecordBatch, rows: Int64Array | None = None, *, rows_unknown: bool = False
@@ -224,6 +256,18 @@ class Batch:
             own = to_text(column) if is_text else pc.cast(column, pa.float64())
             columns[name] = pc.if_else(same, exact, own)
         return pa.RecordBatch.from_pydict(columns) if columns else None
+
+
+def check_batch(element: Any, step: str) -> None:
+    """Check that an element of a pipeline is a batch."""
+    if not isinstance(element, Batch):
+        raise needs_batches(step, type(element).__name__)
+
+
+def needs_batches(step: str, kind: str) -> UsageError:
+    """Return the error for a step of batches whose input has elements of another type."""
+    message = f"{step} needs Batch elements, not {kind}: make them by BatchRows(schema) before"
+    return UsageError(message)
 
 
 def _bits(floats: pa.Array) -> pa.Array:

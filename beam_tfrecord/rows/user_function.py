@@ -7,7 +7,6 @@ hash, and its dataset has no fingerprint.
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import hashlib
 import importlib
@@ -80,12 +79,6 @@ def load_map(function: str | Callable[..., Any] | MapFunction) -> MapFunction:
         if not callable(function):
             raise UsageError(f"map {function!r} is not a function: give one, or 'module:function'")
         return MapFunction(function, _name_of(function), source_sha256(function))
-    if function.endswith(".py"):
-        names = _functions_in(function)
-        raise UsageError(
-            f"map {function!r} names no function: write {function}:NAME, "
-            f"and the functions there are {', '.join(names) or 'none'}"
-        )
     place, _, attribute = function.rpartition(":")
     if not place or not attribute:
         raise UsageError(f"cannot read map {function!r}: write module:function or file.py:function")
@@ -124,15 +117,6 @@ def _module_sha256(module: types.ModuleType | None) -> str | None:
             return hashlib.sha256(file.read()).hexdigest()
     except OSError:
         return None
-
-
-def _functions_in(path: str) -> list[str]:
-    """Return the names of the functions of a Python file; none if it is no Python."""
-    try:
-        body = ast.parse(_read_source(path)).body
-    except (SyntaxError, ValueError):
-        return []
-    return [one.name for one in body if isinstance(one, ast.FunctionDef)]
 
 
 def _read_source(path: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.options.runners import beam_words
+from beam_tfrecord.options.jobs import beam_words
 from beam_tfrecord.runners.traits import check_runner_name, traits_of
 
 if TYPE_CHECKING:

@@ -1,16 +1,21 @@
-"""Decides for each row of a batch whether a condition is true, false or null.
+"""Decides which rows match a filter, and which parts of the input can have a matching row.
 
 This is the only place that decides, for every source and runner. Numbers compare by their exact
 values, whatever their types: no operand is rounded to the type of the other. NaN is neither equal
 to, less than nor greater than any number, as in IEEE 754. Text compares by code points.
+
+Parts of the input are row groups of a file, or whole files. Bounds of their columns tell which of
+them to skip. The answer may be wrong in one direction only: a part without a matching row may seem
+to have one.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -19,22 +24,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.base.tables import not_found
+from beam_tfrecord.base.text import not_found
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import is_text
-from beam_tfrecord.selection.nodes import (
+from beam_tfrecord.selection.parse import (
     SIGNS,
     TRUE,
-    Column,
+    ColumnRef,
     Condition,
     Literal,
     Node,
+    columns_of,
 )
 
 _NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _DAY_MS = 86_400_000
 _WILDCARDS = {"%": ".*", "_": "."}
 _FLOATS = (pa.float32(), pa.float64())
+# A longer list would take longer than to read what it excludes.
+_MOST_LITERALS = 1000
 _HINTS = {
     "number": "write a number without quotes",
     "text": "quote the literal",
@@ -56,7 +64,7 @@ class Values(NamedTuple):
 def rows_that_match(condition: Condition, data: pa.RecordBatch) -> pa.BooleanArray:
     """Return for each row whether the condition is true, false or null."""
     match condition:
-        case Column():
+        case ColumnRef():
             return _compared("=", _values(condition, data), TRUE)
         case Node("AND" | "OR" as word, parts):
             join = pc.and_kleene if word == "AND" else pc.or_kleene
@@ -70,19 +78,19 @@ def rows_that_match(condition: Condition, data: pa.RecordBatch) -> pa.BooleanArr
         case Node("LIKE", (column, pattern)):
             return _matches(_values(column, data), pattern)
     left, right = condition.parts
-    if isinstance(right, Column):
+    if isinstance(right, ColumnRef):
         return _compared_columns(condition.word, _values(left, data), _values(right, data))
     return _compared(condition.word, _values(left, data), right)
 
 
-def _column(column: Column, data: pa.RecordBatch) -> pa.Array:
+def _column(column: ColumnRef, data: pa.RecordBatch) -> pa.Array:
     names = data.schema.names
     if column.name not in names:
         raise UsageError(not_found(column.name, names, of="--filter"))
     return data.column(column.name)
 
 
-def _values(column: Column, data: pa.RecordBatch) -> Values:
+def _values(column: ColumnRef, data: pa.RecordBatch) -> Values:
     array = _column(column, data)
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
@@ -244,3 +252,81 @@ def _matches(values: Values, pattern: Literal) -> pa.BooleanArray:
         return pc.match_substring_regex(values.array, rf"(?s)\A{regex}\z")
     except pa.ArrowInvalid as error:
         raise UsageError(f"--filter has a pattern that is too long, of {values.name!r}") from error
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """What is known of the values of a column, an element for each part.
+
+    All values are between `least` and `largest`, but for nulls and NaN; null if it is not known.
+    """
+
+    least: pa.Array
+    largest: pa.Array
+    may_be_null: pa.BooleanArray
+    may_have_value: pa.BooleanArray
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """Some parts of the input, with the bounds of columns, and a row of those of a single value."""
+
+    count: int
+    bounds: Mapping[str, Bounds]
+    constants: pa.RecordBatch
+
+    def may_match(self, condition: Condition, result: bool = True) -> pa.BooleanArray:
+        """Return for each part whether a condition may be true, or false, for one of its rows."""
+        if set(columns_of(condition)) <= set(self.constants.schema.names):
+            return self._all(rows_that_match(condition, self.constants)[0].as_py() is result)
+        match condition:
+            case Node("AND" | "OR" as word, parts):
+                join = pc.and_ if result is (word == "AND") else pc.or_
+                return functools.reduce(join, (self.may_match(part, result) for part in parts))
+            case Node("NOT", (part,)):
+                return self.may_match(part, not result)
+            case Node("IS NULL", (ColumnRef(name),)) if name in self.bounds:
+                bounds = self.bounds[name]
+                return bounds.may_be_null if result else bounds.may_have_value
+            case Node("IN", (column, *literals)) if result and len(literals) <= _MOST_LITERALS:
+                known = (literal for literal in literals if literal.kind != "null")
+                each = (self._compare("=", column, literal, True) for literal in known)
+                return functools.reduce(pc.or_, each, self._all(False))
+            case Node(sign, (column, Literal() as literal)) if sign in SIGNS:
+                return self._compare(sign, column, literal, result)
+            case ColumnRef():
+                return self._compare("=", condition, TRUE, result)
+        return self._all(True)
+
+    def _all(self, value: bool) -> pa.BooleanArray:
+        return pa.repeat(pa.scalar(value), self.count)
+
+    def _compare(
+        self, sign: str, column: ColumnRef, literal: Literal, result: bool
+    ) -> pa.BooleanArray:
+        bounds = self.bounds.get(column.name)
+        # Types that do not compare are for the evaluation to refuse, or the column has another type
+        # in other files, and the condition fits the common type.
+        if bounds is None or kind_of(bounds.least.type) != literal.kind:
+            return self._all(True)
+        sign = sign if result else SIGNS[sign].opposite
+        may_be_nan = pa.types.is_floating(bounds.least.type) and (sign == "<>" or not result)
+        found = self._all(True) if may_be_nan else _within(sign, literal, bounds)
+        return pc.and_(found, bounds.may_have_value)
+
+
+def _within(sign: str, literal: Literal, bounds: Bounds) -> pa.BooleanArray:
+    """Return whether a comparison may be true of values between the bounds."""
+    least, largest = bounds.least, bounds.largest
+    match comparison(sign, literal, least.type):
+        case bool(always):
+            return pa.repeat(pa.scalar(always), len(least))
+        case "=", value:
+            found = pc.and_(pc.less_equal(least, value), pc.greater_equal(largest, value))
+        case "<>", value:
+            # Bounds of texts may be cut.
+            is_same = pc.and_(pc.equal(least, value), pc.equal(largest, value))
+            found = pc.or_(pc.invert(is_same), literal.kind == "text")
+        case sign, value:
+            found = SIGNS[sign].compare(largest if sign in (">", ">=") else least, value)
+    return pc.fill_null(found, True)

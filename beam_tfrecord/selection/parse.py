@@ -1,28 +1,120 @@
-"""Parses the text of a filter: sqlglot reads SQL, and a list of the nodes that a filter may have.
+"""Parses the text of a filter, which is a condition in SQL, with sqlglot.
 
-Every other node is refused by its name and place, so a filter never means less than its text says.
+A condition consists of `Node`, `ColumnRef` and `Literal`. Anything else in SQL is refused by name
+and place, so a filter never means less than its text says. `str` of a node is its normal form:
+equal conditions in other spelling have the same text, which does not depend on sqlglot.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import re
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow.compute as pc
 
-from beam_tfrecord.base.tables import cell
+from beam_tfrecord.base.text import cell
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.selection.nodes import (
-    SIGNS,
-    Column,
-    Condition,
-    Literal,
-    Node,
-    quoted_text,
-)
+
+
+class Sign(NamedTuple):
+    """What belongs to an operator: its class in sqlglot, and its function in Arrow.
+
+    `mirrored` is the same with the operands exchanged, and `opposite` is true where it is false.
+    """
+
+    parsed: str
+    mirrored: str
+    opposite: str
+    compare: Callable[..., Any]
+
+
+SIGNS: dict[str, Sign] = {
+    "=": Sign("EQ", "=", "<>", pc.equal),
+    "<>": Sign("NEQ", "<>", "=", pc.not_equal),
+    "<": Sign("LT", ">", ">=", pc.less),
+    "<=": Sign("LTE", ">=", ">", pc.less_equal),
+    ">": Sign("GT", "<", "<=", pc.greater),
+    ">=": Sign("GTE", "<=", "<", pc.greater_equal),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ColumnRef:
+    """The value of a column; as a condition, a column of booleans."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return quoted_text(self.name, '"')
+
+
+@dataclasses.dataclass(frozen=True)
+class Literal:
+    """A constant."""
+
+    kind: str
+    text: str
+    value: str | bool | Fraction | None = None
+    is_float: bool = False
+
+    def __str__(self) -> str:
+        return self.text
+
+
+TRUE = Literal("boolean", "TRUE", True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """A condition: a word, and what it stands before or between.
+
+    After AND, OR and NOT these are conditions. An operator has a column and an operand, IN a column
+    and literals, LIKE a column and a pattern, IS NULL a column.
+    """
+
+    word: str
+    parts: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        first, *others = map(str, self.parts)
+        match self.word:
+            case "AND" | "OR":
+                return f"({f' {self.word} '.join([first, *others])})"
+            case "NOT":
+                return f"(NOT {first})"
+            case "IS NULL":
+                return f"({first}) IS NULL"
+            case "IN":
+                return f"{first} IN ({', '.join(others)})"
+        return f"{first} {self.word} {others[0]}"
+
+
+Condition = ColumnRef | Node
+
+
+def columns_of(condition: Condition) -> tuple[str, ...]:
+    """Return the names of the columns of a condition, each once, in order."""
+    return tuple(dict.fromkeys(_columns(condition)))
+
+
+def _columns(node: Condition | Literal) -> Iterator[str]:
+    if isinstance(node, ColumnRef):
+        yield node.name
+    elif isinstance(node, Node):
+        for part in node.parts:
+            yield from _columns(part)
+
+
+def quoted_text(text: str, quote: str = "'") -> str:
+    """Return a text as an SQL literal, or a name in double quotes."""
+    return quote + text.replace(quote, quote * 2) + quote
+
 
 GUIDE = "see docs/filter.md"
 # Larger than any exponent of a number that Arrow holds, and small enough to compute with.
@@ -136,15 +228,15 @@ class _Parser:
         for operand in (one, other):
             if isinstance(operand, Literal) and operand.kind == "null":
                 raise self._wrong(node, "compares with NULL, which is never true: use IS NULL")
-        if isinstance(one, Column):
+        if isinstance(one, ColumnRef):
             return Node(operator, (one, other))
-        if isinstance(other, Column):
+        if isinstance(other, ColumnRef):
             return Node(SIGNS[operator].mirrored, (other, one))
         raise self._wrong(node, "compares no column")
 
-    def _column_in(self, node: Any) -> Column:
+    def _column_in(self, node: Any) -> ColumnRef:
         found = self._operand(node)
-        if isinstance(found, Column):
+        if isinstance(found, ColumnRef):
             return found
         raise self._wrong(node, "is not a column")
 
@@ -154,7 +246,7 @@ class _Parser:
             return found
         raise self._wrong(node, "is a column in the list of IN, which has literals only")
 
-    def _operand(self, node: Any) -> Column | Literal:
+    def _operand(self, node: Any) -> ColumnRef | Literal:
         match self._kind(node):
             case "Paren":
                 return self._operand(node.this)
@@ -172,9 +264,9 @@ class _Parser:
                 return self._moment(node)
         raise self._wrong(node, "is neither a column nor a literal")
 
-    def _column(self, node: Any) -> Column:
+    def _column(self, node: Any) -> ColumnRef:
         self._kind(node.this)
-        return Column(node.this.this)
+        return ColumnRef(node.this.this)
 
     def _number(self, node: Any) -> Literal:
         sign, digits = "", node

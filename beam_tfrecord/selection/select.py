@@ -12,14 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.base.type_checks import check_seed
+from beam_tfrecord.base.arguments import check_seed
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.format.places import places_by_origin, purpose_seed
 from beam_tfrecord.rows.batch import Batch, Origin
-from beam_tfrecord.rows.job_batch import as_job_batch
 from beam_tfrecord.selection.evaluate import rows_that_match
-from beam_tfrecord.selection.nodes import Condition, columns_of
-from beam_tfrecord.selection.parse import parse_filter
+from beam_tfrecord.selection.parse import Condition, columns_of, parse_filter
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -74,9 +72,8 @@ class Selection:
         rows = np.flatnonzero(self._is_selected(batch))
         found = batch
         if len(rows) < batch.num_rows:
-            read = as_job_batch(batch)
-            found = read.take(rows).replace(
-                rejects=read.rejects, refused=read.refused, rows_read=read.rows_counted
+            found = batch.take(rows).replace(
+                rejects=batch.rejects, refused=batch.refused, rows_read=batch.rows_counted
             )
         return found if self.columns is None else _with_columns(found, self.columns)
 

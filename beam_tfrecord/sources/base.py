@@ -28,8 +28,8 @@ from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
-from beam_tfrecord.base.tables import listed, not_found, repeated
-from beam_tfrecord.base.type_checks import as_words
+from beam_tfrecord.base.arguments import as_words
+from beam_tfrecord.base.text import listed, not_found, repeated
 from beam_tfrecord.errors import (
     BeamTFRecordError,
     DataError,

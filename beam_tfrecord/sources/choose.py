@@ -27,12 +27,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.base.sizes import counted
-from beam_tfrecord.base.tables import listed
+from beam_tfrecord.base.text import counted, listed
 from beam_tfrecord.errors import UsageError, did_you_mean
 from beam_tfrecord.format.manifest import MANIFEST_NAME
 from beam_tfrecord.format.stage import is_stage
-from beam_tfrecord.options import flag_of
+from beam_tfrecord.options.jobs import flag_of
 from beam_tfrecord.sources.arrow import Arrow
 from beam_tfrecord.sources.avro.source import Avro
 from beam_tfrecord.sources.base import Source

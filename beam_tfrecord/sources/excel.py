@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
-from beam_tfrecord.base.type_checks import as_words
+from beam_tfrecord.base.arguments import as_words
 from beam_tfrecord.errors import DataError, SchemaConflict, quoted
 from beam_tfrecord.features.arrow_types import is_text, type_of_column
 from beam_tfrecord.features.convert_to_schema import NoConversion, convert

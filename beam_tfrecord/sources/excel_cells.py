@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from beam_tfrecord.base.extras import require
-from beam_tfrecord.base.tables import listed
+from beam_tfrecord.base.text import listed
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.file_parts import check_size, incomplete, open_input

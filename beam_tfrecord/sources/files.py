@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord import storage
-from beam_tfrecord.base.tables import listed
+from beam_tfrecord.base.text import listed
 from beam_tfrecord.errors import UsageError, did_you_mean
 from beam_tfrecord.options.sources import FileOptions
 from beam_tfrecord.sources.base import InputFile, Source, version_and_state, wanted_columns

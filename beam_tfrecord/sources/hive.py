@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from beam_tfrecord.base.tables import repeated
+from beam_tfrecord.base.text import repeated
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.sources.base import InputFile, not_in_all_files
 

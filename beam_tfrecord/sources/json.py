@@ -47,7 +47,7 @@ from beam_tfrecord.sources.json_text import (
     Fault,
     JsonUnit,
     Lines,
-    NotRight,
+    MalformedLine,
     fault_of,
     form_of,
     keys_of,
@@ -81,21 +81,21 @@ _FEW_LINES = 32
 
 
 @dataclasses.dataclass
-class Place:
-    """A place in rows, such as a column or a field of an object, with the kinds of its values."""
+class ValueKinds:
+    """The kinds of the values at one place in rows, such as a column or a field of an object."""
 
     kinds: dict[str, str] = dataclasses.field(default_factory=dict)  # kind -> its first row
     # By the key of an object, or None for the values of an array; in the order of appearance.
-    inner: dict[str | None, Place] = dataclasses.field(default_factory=dict)
+    inner: dict[str | None, ValueKinds] = dataclasses.field(default_factory=dict)
 
     @property
     def size(self) -> int:
         """The number of places in which rows have values, here and inside."""
         return 1 + sum(place.size for place in self.inner.values() if place.kinds)
 
-    def add(self, value: Any, where: str, *, is_right: bool = True) -> None:
+    def add(self, value: Any, where: str, *, is_valid: bool = True) -> None:
         """Add a value of the row `where`; if the row is malformed only its keys."""
-        if is_right:
+        if is_valid:
             for kind in _kinds_of(value):
                 self.kinds.setdefault(kind, where)
         items: Iterable[tuple[str | None, Any]] = ()
@@ -104,14 +104,14 @@ class Place:
         elif isinstance(value, list):
             items = ((None, item) for item in value or [None])
         for name, item in items:
-            self.inner.setdefault(name, Place()).add(item, where, is_right=is_right)
+            self.inner.setdefault(name, ValueKinds()).add(item, where, is_valid=is_valid)
 
-    def join(self, other: Place) -> None:
+    def join(self, other: ValueKinds) -> None:
         """Add what another place has, which comes later."""
         for kind, where in other.kinds.items():
             self.kinds.setdefault(kind, where)
         for name, place in other.inner.items():
-            self.inner.setdefault(name, Place()).join(place)
+            self.inner.setdefault(name, ValueKinds()).join(place)
 
     def type_of(self, name: str, path: str = "") -> pa.DataType:
         """Return the type of the values in the column `name`, of which this is a part."""
@@ -156,7 +156,7 @@ class Place:
         )
 
     @property
-    def _fields(self) -> list[tuple[str, Place]]:
+    def _fields(self) -> list[tuple[str, ValueKinds]]:
         # A malformed row may have an array where others have objects.
         return [(name, place) for name, place in self.inner.items() if name is not None]
 
@@ -174,7 +174,7 @@ class JsonInference:
 
     file: InputFile
     index: int
-    row: Place
+    row: ValueKinds
     fault: str = ""
 
 
@@ -187,7 +187,7 @@ class Finder:
     """
 
     def __init__(self, address: str) -> None:
-        self.row = Place()
+        self.row = ValueKinds()
         self.fault = ""
         self._address = address
 
@@ -207,7 +207,7 @@ class Finder:
                 self._add_line(text, f"{self._address}{number}")
 
     def _is_known(self, lines: Lines) -> bool:
-        """Return whether the lines are right, and have no key and no kind that is not known."""
+        """Return whether the lines are well-formed, and have only known keys and kinds."""
         columns = self.row.inner.items()
         try:
             schema = pa.schema([(name, place.type_of("")) for name, place in columns])
@@ -220,11 +220,11 @@ class Finder:
     def _add_line(self, line: bytes, where: str) -> None:
         try:
             found = {name: value for name, (value, _) in members(line).items()}
-        except NotRight as error:
+        except MalformedLine as error:
             self.fault = self.fault or f"{where} {error}"
             # PyArrow does not check keys without a column, so each key of the line needs one.
             try:
-                self.row.add(keys_of(line), where, is_right=False)
+                self.row.add(keys_of(line), where, is_valid=False)
             except RecursionError:
                 raise DataError(f"{where} {error}: correct it, or leave it out") from error
         else:
@@ -239,7 +239,7 @@ def infer_schema(
 ) -> pa.Schema:
     """Return the schema of all files; the columns from their paths come last."""
     ordered = sorted(inferences, key=lambda one: (one.file.name, one.index))
-    row = Place()
+    row = ValueKinds()
     for one in ordered:
         row.join(one.row)
     if not row.inner and (fault := next((one.fault for one in ordered if one.fault), "")):

@@ -249,8 +249,8 @@ def parse_rows(lines: Lines, schema: pa.Schema) -> tuple[pa.Table, list[int]]:
     return pa.Table.from_struct_array(rows), wrong.tolist()
 
 
-class NotRight(Exception):
-    """A line that is not right, with the reason."""
+class MalformedLine(Exception):
+    """A malformed line, and why."""
 
 
 def members(line: bytes) -> dict[str, tuple[Any, str]]:
@@ -258,24 +258,24 @@ def members(line: bytes) -> dict[str, tuple[Any, str]]:
     try:
         text = line.decode()
         if line.count(b"{") + line.count(b"[") > MAX_DEPTH < depth_of(line):
-            raise NotRight(f"is nested more than {MAX_DEPTH} levels deep")
+            raise MalformedLine(f"is nested more than {MAX_DEPTH} levels deep")
         found = _members(text)
     except UnicodeDecodeError as error:
-        raise NotRight(f"is not UTF-8 (byte {error.start + 1})") from error
+        raise MalformedLine(f"is not UTF-8 (byte {error.start + 1})") from error
     except json.JSONDecodeError as error:
-        raise NotRight(f"is not valid JSON ({error.msg}, column {error.pos + 1})") from error
+        raise MalformedLine(f"is not valid JSON ({error.msg}, column {error.pos + 1})") from error
     except ValueError as error:
         # Python converts no integer with thousands of digits.
-        raise NotRight(f"cannot be read ({error})") from error
+        raise MalformedLine(f"cannot be read ({error})") from error
     if _ESCAPE.search(text) and _HALF.search(json.dumps(found, ensure_ascii=False)):
-        raise NotRight("has half of a surrogate pair (\\ud800 to \\udfff)")
+        raise MalformedLine("has half of a surrogate pair (\\ud800 to \\udfff)")
     return found
 
 
 def _members(text: str) -> dict[str, tuple[Any, str]]:
     if not text.startswith("{"):
         kind = type(_DECODER.decode(text)).__name__
-        raise NotRight(f"is {_KINDS.get(kind, 'a number')}, not an object")
+        raise MalformedLine(f"is {_KINDS.get(kind, 'a number')}, not an object")
 
     def scan(text: str, at: int) -> tuple[tuple[Any, str], int]:
         value, end = _DECODER.scan_once(text, at)
@@ -294,7 +294,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise NotRight(f"has the key {twice!r} twice")
+        raise MalformedLine(f"has the key {twice!r} twice")
     return found
 
 
@@ -322,7 +322,7 @@ def _as_text(line: bytes, names: Collection[str]) -> bytes:
     """Return a line in which the values of some columns are strings, but for nulls."""
     try:
         found = members(line)
-    except NotRight:
+    except MalformedLine:
         return line
     texts = {
         name: json.dumps(text) if name in names and not isinstance(value, str | None) else text
@@ -346,7 +346,7 @@ def fault_of(line: bytes, schema: pa.Schema) -> Fault:
     shown = line.decode("utf-8", "backslashreplace")
     try:
         found = members(line)
-    except NotRight as error:
+    except MalformedLine as error:
         return Fault("", str(error), shown)
     for name in found:
         if name not in schema.names:

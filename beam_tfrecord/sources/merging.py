@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from beam_tfrecord.base.tables import not_found
+from beam_tfrecord.base.text import not_found
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.sources.base import InputFile, chosen_columns, not_in_all_files
 from beam_tfrecord.sources.hive import partition_fields

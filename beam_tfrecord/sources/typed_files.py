@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.base.tables import repeated
+from beam_tfrecord.base.text import repeated
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.features.arrow_arrays import Int64Array
 from beam_tfrecord.features.arrow_types import is_binary, is_text

@@ -20,9 +20,8 @@ import apache_beam as beam
 from apache_beam.typehints import row_type, typehints
 
 from beam_tfrecord.errors import TargetExists, UsageError
-from beam_tfrecord.records.rows import is_example_class
-from beam_tfrecord.rows.batch import Batch
-from beam_tfrecord.rows.job_batch import StepPath, as_job_batch, needs_batches
+from beam_tfrecord.records.mapped_rows import is_example_class
+from beam_tfrecord.rows.batch import Batch, StepPath, check_batch, needs_batches
 from beam_tfrecord.runners.traits import check_lossless
 from beam_tfrecord.storage import is_remote
 from beam_tfrecord.work.faults import Guarded
@@ -133,9 +132,9 @@ def apply_step(
     name = step_label(batches.pipeline)
 
     def outputs(values: Any) -> Iterator[Batch]:
+        check_batch(values[0], type(step).__name__)
         for batch in function(*values):
-            job_batch = as_job_batch(batch)
-            yield job_batch.replace(step_path=(*job_batch.step_path, name))
+            yield batch.replace(step_path=(*batch.step_path, name))
 
     guarded = Guarded(outputs, step.faults)
     made = batches | label >> beam.FlatMap(
@@ -190,7 +189,7 @@ def check_batches(elements: Any, step: beam.PTransform) -> None:
     # Elements of no kind (such as keyed batches) may become batches in a function of the user.
     if element_kind(hint) in ("rows", "examples"):
         kind = getattr(hint, "__name__", str(hint))
-        raise UsageError(needs_batches(type(step).__name__, kind))
+        raise needs_batches(type(step).__name__, kind)
 
 
 class Sink(beam.PTransform):

@@ -11,17 +11,23 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.base.sizes import counted
-from beam_tfrecord.base.type_checks import check_seed
+from beam_tfrecord.base.arguments import check_seed
+from beam_tfrecord.base.text import counted
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.layout import Layout, make_splits
-from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types, returned_schema
-from beam_tfrecord.records.rows import Mapped, call_on_rows, error_text, mapped_batch
-from beam_tfrecord.rows.batch import Batch
-from beam_tfrecord.rows.beam_steps import in_one_window
-from beam_tfrecord.rows.job_batch import JobBatch, as_job_batch
+from beam_tfrecord.records.mapped_rows import (
+    Mapped,
+    RowTypes,
+    call_on_rows,
+    error_text,
+    infer_row_types,
+    mapped_batch,
+    returned_schema,
+)
+from beam_tfrecord.rows.batch import Batch, check_batch
+from beam_tfrecord.rows.beam import in_one_window
 from beam_tfrecord.transforms.graph import apply_step, check_batches, reader_of
 from beam_tfrecord.transforms.reading import NO_SCHEMA, NOTHING
 from beam_tfrecord.transforms.rows import as_arrow_schema
@@ -99,7 +105,6 @@ class MapRows(beam.PTransform):
 
 
 def _map_rows(function: RowFunction, batch: Batch, schema: pa.Schema) -> Iterator[Batch]:
-    batch = as_job_batch(batch)
     if batch.data.num_columns:
         yield mapped_batch(batch, call_on_rows(batch, function), schema)
     else:
@@ -107,7 +112,8 @@ def _map_rows(function: RowFunction, batch: Batch, schema: pa.Schema) -> Iterato
 
 
 def _infer_types(function: RowFunction, batch: Batch) -> Iterator[tuple[RowTypes, pa.Schema]]:
-    mapped = call_on_rows(as_job_batch(batch), function)
+    check_batch(batch, "MapRows")
+    mapped = call_on_rows(batch, function)
     try:
         types = infer_row_types(mapped.rows)
     except SchemaConflict as error:
@@ -179,7 +185,6 @@ def map_batch(
     function: Callable[[pa.RecordBatch], pa.RecordBatch], keeps_rows: bool, batch: Batch
 ) -> Iterator[Batch]:
     """Yield the result of `function` for a batch; if it raises an error, reject all rows."""
-    batch = as_job_batch(batch)
     if not batch.data.num_columns:
         yield batch
         return
@@ -212,7 +217,7 @@ def map_batch(
     yield batch.replace(data=data, numbers=batch.numbers_in(data))
 
 
-def _rejected_batch(batch: JobBatch, error: Exception) -> Iterator[Batch]:
+def _rejected_batch(batch: Batch, error: Exception) -> Iterator[Batch]:
     """Yield a batch without rows, with a reject for each row of `batch`."""
     text = error_text(error)
     rejects = (batch.reject(row, "map-error", text) for row in range(batch.num_rows))
@@ -273,7 +278,6 @@ class AssignSplits(beam.PTransform):
 
 def split_batch(batch: Batch, layout: Layout, schema: Schema | None = None) -> Iterator[Batch]:
     """Yield one batch for each split that occurs in a batch, in order of the splits' numbers."""
-    batch = as_job_batch(batch)
     block = Block(layout, schema)
     written = block.add(batch)
     numbers = block.splits

@@ -13,11 +13,10 @@ import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
 
-from beam_tfrecord.base.calls import describe_arguments
+from beam_tfrecord.base.arguments import describe_arguments
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.options import sources
+from beam_tfrecord.options import Option, sources
 from beam_tfrecord.options.jobs import SelectOptions
-from beam_tfrecord.options.option import Option
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.selection.select import make_selection
 from beam_tfrecord.sources.base import Source, with_selection

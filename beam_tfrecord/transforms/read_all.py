@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.options import sources
-from beam_tfrecord.options.option import Option
+from beam_tfrecord.options import Option, sources
 from beam_tfrecord.rows.batch import Batch
-from beam_tfrecord.rows.beam_steps import count
+from beam_tfrecord.rows.beam import count
 from beam_tfrecord.runners.traits import check_lossless
 from beam_tfrecord.sources.base import Source, altered
 from beam_tfrecord.sources.groups import Group, group_units

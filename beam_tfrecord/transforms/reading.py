@@ -18,9 +18,8 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import SetupOptions
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch
-from beam_tfrecord.rows.beam_steps import count
-from beam_tfrecord.rows.job_batch import JobBatch, Part, StepPath, as_job_batch
+from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, Part, StepPath
+from beam_tfrecord.rows.beam import count
 from beam_tfrecord.runners.traits import check_lossless
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
 from beam_tfrecord.sources.groups import GROUP_BYTES, Group, group_units, grown_bytes, one_group
@@ -240,7 +239,7 @@ class _ReadGroup(beam.DoFn):
         self._progress.flush()
 
 
-def numbered_batches(batches: Iterator[JobBatch], key: str) -> Iterator[JobBatch]:
+def numbered_batches(batches: Iterator[Batch], key: str) -> Iterator[Batch]:
     """Yield the batches of a group with their counts of rows read.
 
     With a key, each batch also gets its number within the group, and a batch without rows follows
@@ -253,12 +252,12 @@ def numbered_batches(batches: Iterator[JobBatch], key: str) -> Iterator[JobBatch
     if number and key:
         # To mark the last batch itself, each would have to wait for the next one.
         end = Part(key, number, is_last=True)
-        yield JobBatch(NOTHING, group=batch.group, rows_read=0, part=end)
+        yield Batch(NOTHING, group=batch.group, rows_read=0, part=end)
 
 
 def read_group(
     source: Source, group: Group, schema: pa.Schema, batch_rows: int, step_path: StepPath
-) -> Iterator[JobBatch]:
+) -> Iterator[Batch]:
     """Yield the batches of a group in order, each with the position of its unit in source order."""
     for index, unit in enumerate(group.units, start=group.first_unit):
         # Rows that a filter excludes unread count as read rows, with the first batch of the unit.
@@ -267,14 +266,13 @@ def read_group(
             origin = batch.origin
             if origin is not None and origin.index != index:
                 origin = dataclasses.replace(origin, index=index)
-            job_batch = as_job_batch(batch)
             if pruned:
-                job_batch = job_batch.replace(rows_read=job_batch.rows_counted + pruned)
+                batch = batch.replace(rows_read=batch.rows_counted + pruned)
                 pruned = 0
-            yield job_batch.replace(origin=origin, group=group.number, step_path=step_path)
+            yield batch.replace(origin=origin, group=group.number, step_path=step_path)
 
 
-def first_rows(batches: Iterator[JobBatch], limit: int | None) -> Iterator[JobBatch]:
+def first_rows(batches: Iterator[Batch], limit: int | None) -> Iterator[Batch]:
     """Yield batches until they have `limit` rows in total; None means all."""
     left = math.inf if limit is None else limit
     for batch in batches:

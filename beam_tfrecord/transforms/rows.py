@@ -20,15 +20,16 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.python_values import as_row
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.encoding import Arena, Encoder
-from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types
-from beam_tfrecord.records.rows import (
+from beam_tfrecord.records.mapped_rows import (
     Mapped,
+    RowTypes,
     canonical_example,
+    infer_row_types,
     is_example_class,
     mapped_batch,
 )
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, batch_of_examples
-from beam_tfrecord.rows.beam_steps import in_one_window
+from beam_tfrecord.rows.beam import in_one_window
 from beam_tfrecord.runners.traits import check_lossless
 from beam_tfrecord.transforms.graph import cannot_write, check_batches, check_input, element_kind
 

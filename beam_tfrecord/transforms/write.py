@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import apache_beam as beam
 
-from beam_tfrecord.base.type_checks import check_seed
+from beam_tfrecord.base.arguments import check_seed
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.write_steps import EXCHANGES, write_files
 from beam_tfrecord.features.schema import Schema
@@ -32,7 +32,7 @@ from beam_tfrecord.format.places import Inputs
 from beam_tfrecord.format.rejects import parse_budget
 from beam_tfrecord.publish.last_step import publish_once
 from beam_tfrecord.rows.batch import Batch
-from beam_tfrecord.rows.beam_steps import in_one_window
+from beam_tfrecord.rows.beam import in_one_window
 from beam_tfrecord.runners.traits import traits_of
 from beam_tfrecord.transforms.graph import (
     Sink,

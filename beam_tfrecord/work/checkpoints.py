@@ -21,7 +21,7 @@ from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.format.layout import is_split_name
 from beam_tfrecord.format.tally import Tally
-from beam_tfrecord.rows.job_batch import Part
+from beam_tfrecord.rows.batch import Part
 from beam_tfrecord.storage import exists, file_size, list_names, read_into
 from beam_tfrecord.work.run_files import PLACE_BYTES, Run, read_index
 from beam_tfrecord.work.stored_state import GROUP_PREFIX
@@ -108,13 +108,13 @@ class GroupCheckpoint:
     def save(self, tally: Tally) -> None:
         """Save the checkpoint of the group if all its batches came here in order."""
         if self._key:
-            _save(_group_path(self._directory, self._key), tally, self._files)
+            _save(os.path.join(self._directory, GROUP_PREFIX + self._key), tally, self._files)
         self._key, self._files = "", []
 
 
 def save_merged(directory: str, key: str, file: Run | FinishedShard) -> None:
     """Save the checkpoint of a run or shard that was merged from runs."""
-    _save(_merged_path(directory, key), Tally(), [file])
+    _save(os.path.join(directory, MERGED_PREFIX + key), Tally(), [file])
 
 
 def _save(path: str, tally: Tally, files: Sequence[Run | FinishedShard]) -> None:
@@ -123,8 +123,9 @@ def _save(path: str, tally: Tally, files: Sequence[Run | FinishedShard]) -> None
     rejects = tuple(map(os.path.basename, tally.reject_files))
     done = Done(
         dataclasses.replace(tally, reject_files=rejects),
-        tuple(map(_named, runs)),
-        tuple(map(_named, pieces)),
+        # Only the names: the output may be moved before the job resumes.
+        tuple(_located(run, "") for run in runs),
+        tuple(_located(piece, "") for piece in pieces),
         tuple(file_size(run.path) for run in runs),
         boot_id(),
     )
@@ -133,12 +134,12 @@ def _save(path: str, tally: Tally, files: Sequence[Run | FinishedShard]) -> None
 
 def find_group(directory: str, key: str) -> Done | None:
     """Return the results of a group from an earlier attempt; None unless all files are complete."""
-    return _find(_group_path(directory, key))
+    return _find(os.path.join(directory, GROUP_PREFIX + key))
 
 
 def find_merged(directory: str, key: str) -> Run | FinishedShard | None:
     """Return the run or shard that an earlier attempt merged; None unless it is complete."""
-    done = _find(_merged_path(directory, key))
+    done = _find(os.path.join(directory, MERGED_PREFIX + key))
     files = [] if done is None else done.files
     return files[0] if len(files) == 1 else None
 
@@ -198,19 +199,6 @@ def _is_sound(done: Done) -> bool:
 
 def _is_name(path: str) -> bool:
     return os.path.basename(path) == path and path not in ("", ".", "..")
-
-
-def _group_path(directory: str, key: str) -> str:
-    return os.path.join(directory, f"{GROUP_PREFIX}{key}")
-
-
-def _merged_path(directory: str, key: str) -> str:
-    return os.path.join(directory, f"{MERGED_PREFIX}{key}")
-
-
-def _named(file: T) -> T:
-    # Only the name: the output may be moved before the job resumes.
-    return dataclasses.replace(file, path=os.path.basename(file.path))
 
 
 def _located(file: T, directory: str) -> T:

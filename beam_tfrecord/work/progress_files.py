@@ -36,8 +36,6 @@ UNITS = {
     PUBLISHING: "file",
 }
 _PHASES = list(UNITS)
-# About how long the later phases take, as a multiple of the phase; measured on CSV.
-_LATER = {SCANNING: 2.0, TYPES: 1.5, FIRST_PASS: 1.5, READING: 0.5, MERGING: 1.0}
 # On a network filesystem, each entry costs a few round trips.
 ENTRY_EVERY_S = 0.2
 INTERVAL_S = 0.5
@@ -165,8 +163,7 @@ def _report(
                 state = look()
         phase, amount, total, unit, rejects = state
         shown = phase or progress.starting
-        later = _LATER.get(phase, 0.0)
-        progress.update(shown, amount, total, unit=unit, rejects=rejects, later=later)
+        progress.update(shown, amount, total, unit=unit, rejects=rejects)
 
 
 def _remote_state(directory: str, input_bytes: int) -> _State:

@@ -110,20 +110,15 @@ def _decoded(kind: Any, value: Any) -> Any:
     raise TypeError(f"a {origin.__qualname__} is not stored")
 
 
-class _Unit(msgspec.Struct, array_like=True):
-    """A `Unit`, with numbers in place of its file and its detail, which other units share."""
-
-    name: str
-    file: int
-    index: int
-    start: int
-    stop: int
-    rows: int | None
-    input_bytes: int
-    encoded_bytes: int
-    detail: int
-    pruned_rows: int
-    pruned_bytes: int
+# A `Unit`, with numbers in place of its file and its detail, which other units share.
+_Unit: Any = msgspec.defstruct(
+    "_Unit",
+    [
+        (name, int if name in ("file", "detail") else kind)
+        for name, kind in typing.get_type_hints(Unit).items()
+    ],
+    array_like=True,
+)
 
 
 class _Plan(msgspec.Struct, Generic[FileT, Detail], array_like=True):

@@ -16,6 +16,7 @@ from beam_tfrecord.format import manifest
 from beam_tfrecord.work.run_files import read_index
 from tests.base.test_manifest import MANIFEST
 from tests.exchange.making import write_entries
+from tests.native.broken_bytes import mutated
 
 ROOT = Path(__file__).parents[2]
 # A document is read in Python, a thousand times as slow as the kernel reads its input.
@@ -56,23 +57,6 @@ def _of_libfuzzer(told: str) -> dict[str, Any] | None:
     }
 
 
-def mutated(data: bytes, draw: random.Random) -> bytes:
-    """Return the data with one to four bytes changed, put in, or taken out."""
-    out = bytearray(data)
-    for _ in range(draw.randint(1, 4)):
-        at = draw.randrange(len(out) + 1)
-        how = draw.randrange(4)
-        if how == 0 and at < len(out):
-            out[at] ^= 1 << draw.randrange(8)
-        elif how == 1:
-            out.insert(at, draw.choice(_TELLING))
-        elif how == 2:
-            del out[at : at + draw.randint(1, 30)]
-        elif at < len(out):
-            out[at] = draw.choice(_TELLING)
-    return bytes(out)
-
-
 def prove_documents(inputs: int, seed: int) -> dict[str, dict[str, int]]:
     """Return how many broken documents were told as damaged, and how many were read all the same.
 
@@ -90,7 +74,10 @@ def prove_documents(inputs: int, seed: int) -> dict[str, dict[str, int]]:
         sources = dict.fromkeys(readers, MANIFEST.dumps().encode()) | {"run footer": whole}
         return {
             name: _count(
-                inputs, lambda name=name, read=read: read(mutated(sources[name], draw), run)
+                inputs,
+                lambda name=name, read=read: read(
+                    mutated(sources[name], draw, draw.randint(1, 4), _TELLING), run
+                ),
             )
             for name, read in readers.items()
         }

@@ -5,14 +5,13 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord.rows.batch import Batch, Origin, Reject, batch_of_examples
-from beam_tfrecord.rows.job_batch import JobBatch
 
 REJECT = Reject("u", 9, "x", "bad-value", "no number")
 
 
 def batch(origin=None):
     data = pa.record_batch({"x": [0, 10, 20, 30], "y": ["a", None, "c", "d"]})
-    return JobBatch(data, origin or Origin("u", 2, 100), group=4, split="train", rejects=(REJECT,))
+    return Batch(data, origin or Origin("u", 2, 100), group=4, split="train", rejects=(REJECT,))
 
 
 def numbers(of: Batch) -> tuple[list[int], list[int] | None]:

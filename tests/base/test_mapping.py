@@ -143,7 +143,7 @@ def test_batches_by_annotation(tmp_path):
     ("spec", "message"),
     [
         ("double", "cannot read map 'double': write module:function or file.py:function"),
-        ("prep.py", "map 'prep.py' names no function: write prep.py:NAME, and the functions there"),
+        ("prep.py", "cannot read map 'prep.py': write module:function or file.py:function"),
         ("prep.py:dubble", "there is no function 'dubble': did you mean 'double'?"),
         ("prep.py:FACTOR", "map 'prep.py:FACTOR': 'FACTOR' is not a function but 2"),
         ("none.py:f", "cannot read map file 'none.py': no such file or directory"),

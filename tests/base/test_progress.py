@@ -54,8 +54,8 @@ def test_lines_come_now_and_then():
         clock.now_s += 9
         progress.update("merging", 1, None)
     assert stream.getvalue().splitlines() == [
-        "reading: 25%, 1.0 GB of 4.0 GB, 100.0 MB/s, 30 s left",
-        "merging: 1 B",
+        "reading:  25%|##5       | 1.00G/4.00G [00:10<00:30, 100MB/s]",
+        "merging: 1.00B [00:00, ?B/s]",
     ]
 
 
@@ -67,21 +67,24 @@ def test_counts_of_rows_and_rejects():
         ("writing", 1, 2),
         ("writing", 12_345, None),
     ) == [
-        "reading: 2.70M rows …",
-        "reading: 44%, 1.20M of 2.70M rows, 120k rows/s, 13 s left",
-        "writing: 100%, 1 of 1 row",
-        "writing: 50%, 1 of 2 rows",
-        "writing: 12,345 rows, 617 rows/s",
+        "reading:   0%|          | 0.00/2.70M [00:00<?, ?row/s]",
+        "reading:  44%|####4     | 1.20M/2.70M [00:10<00:12, 120krow/s]",
+        "writing: 100%|##########| 1/1 [00:00<?, ?row/s]",
+        "writing:  50%|#####     | 1/2 [00:10<?, ?row/s]",
+        "writing: 12345row [00:20, 617.20row/s]",
     ]
-    assert lines_of(("reading", 1, 2), rejects=1) == ["reading: 50%, 1 of 2 rows, 1 reject"]
-    assert lines_of(("reading", 1), rejects=1_352) == ["reading: 1 row, 1,352 rejects"]
+    (line,) = lines_of(("reading", 1, 2), rejects=1)
+    assert line == "reading:  50%|#####     | 1/2 [00:00<?, ?row/s, 1 reject]"
+    (line,) = lines_of(("reading", 1), rejects=1_352)
+    assert line == "reading: 1row [00:00, ?row/s, 1,352 rejects]"
+    assert lines_of(("starting", 0), ("starting", 0)) == ["starting: 00:00", "starting: 00:10"]
 
 
 def test_what_a_phase_begins_with_is_not_of_its_rate():
     reports = ("reading", 34_000_000, 100_000_000), ("reading", 54_000_000, 100_000_000)
     assert lines_of(*reports, unit="B") == [
-        "reading: 34%, 34.0 MB of 100.0 MB",
-        "reading: 54%, 54.0 MB of 100.0 MB, 2.0 MB/s, 23 s left",
+        "reading:  34%|###4      | 34.0M/100M [00:00<?, ?B/s]",
+        "reading:  54%|#####4    | 54.0M/100M [00:10<00:23, 2.00MB/s]",
     ]
 
 
@@ -103,14 +106,15 @@ def test_a_bar_on_a_terminal():
         clock.now_s += 1
         progress.update("reading", 500_000, 1_000_000, unit="row", rejects=2)
         drawn = stream.getvalue()
-        assert drawn.startswith("\rreading: 50%|##")
-        assert drawn.endswith("| 500k of 1.00M rows, 2 rejects")
+        assert drawn.startswith("\rreading:  50%|##")
+        assert drawn.endswith("| 500k/1.00M [00:00<?, ?row/s, 2 rejects]")
         progress.update("reading", 600_000, 1_000_000, unit="row")
         assert stream.getvalue() == drawn, "drawn only now and then"
         clock.now_s += 1
         progress.update("merging", 10, None)
     # The bar goes away when it is done: what follows begins on an empty line.
-    assert stream.getvalue().endswith("\rmerging: 10 B" + " " * 67 + "\r" + " " * 13 + "\r")
+    line = "merging: 10.0B [00:00, ?B/s]"
+    assert stream.getvalue().endswith(f"\r{line.ljust(79)}\r{' ' * len(line)}\r")
 
 
 def test_a_line_is_never_glued_to_the_bar():
@@ -125,17 +129,17 @@ def test_a_line_is_never_glued_to_the_bar():
     progress.close()
     first, second, third = stream.getvalue().split("\n")
     assert first == "first"
-    assert second.startswith("\rreading: 50%")
-    assert second.endswith("\r" + " " * 80 + "\r2 of 4 slots")
-    assert third.startswith("\rreading: 50%")
+    assert second.startswith("\rreading:  50%")
+    assert second.endswith("\r" + " " * 79 + "\r2 of 4 slots")
+    assert third.startswith("\rreading:  50%")
 
 
 @pytest.mark.parametrize(
     ("kind", "level", "shown"),
     [
-        ("stderr", logging.DEBUG, "reading: 50%, 1 B of 2 B\n"),
-        ("file", logging.DEBUG, "\rreading: 50%|"),
-        ("stderr", logging.WARNING, "\rreading: 50%|"),
+        ("stderr", logging.DEBUG, "reading:  50%|#####     | 1.00/2.00 [00:00<?, ?B/s]\n"),
+        ("file", logging.DEBUG, "\rreading:  50%|"),
+        ("stderr", logging.WARNING, "\rreading:  50%|"),
     ],
 )
 def test_a_log_on_the_terminal_gets_lines_instead_of_a_bar(
@@ -183,4 +187,4 @@ def test_updates_from_several_threads():
             thread.start()
         for thread in threads:
             thread.join()
-    assert "verifying: 100%, 400 B of 400 B\n" in stream.getvalue()
+    assert "verifying: 100%|##########| 400/400 [" in stream.getvalue()

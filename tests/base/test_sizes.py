@@ -1,6 +1,6 @@
 import pytest
 
-from beam_tfrecord.base.sizes import counted, format_size, parse_size
+from beam_tfrecord.base.text import counted, format_size, parse_size
 from beam_tfrecord.errors import UsageError
 
 

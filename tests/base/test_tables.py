@@ -6,7 +6,7 @@ import json
 import pyarrow as pa
 
 import beam_tfrecord as bt
-from beam_tfrecord.base.tables import MAX_ROWS, not_found
+from beam_tfrecord.base.text import MAX_ROWS, not_found
 from beam_tfrecord.features.feature import ColumnStats
 from tests.helpers.cli_stand_ins import manifest_of
 

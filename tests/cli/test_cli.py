@@ -10,7 +10,7 @@ import pytest
 from beam_tfrecord.errors import RejectedRows, UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.options import WRITE_OPTIONS
+from beam_tfrecord.options.jobs import WRITE_OPTIONS
 from tests.helpers.cli_stand_ins import FakeJob, run
 from tests.helpers.made_datasets import make_dataset
 

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from beam_tfrecord.cli.main import cli
-from beam_tfrecord.options import WRITE_OPTIONS
-from beam_tfrecord.options.option import GROUPS
+from beam_tfrecord.options import GROUPS
+from beam_tfrecord.options.jobs import WRITE_OPTIONS
 from tests.helpers.repository import ROOT
 
 PAGE = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")

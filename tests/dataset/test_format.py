@@ -1,6 +1,5 @@
 """``docs/format.md``: this reader, and one written from the page alone, do what it says."""
 
-import json
 import random
 import re
 import shutil
@@ -98,21 +97,6 @@ def test_the_reader_of_the_page_reads_every_dataset_by_index(reader, datasets):
             assert reader("read", manifest_of(path), split, *numbers) == [
                 expected[number] for number in numbers
             ]
-
-
-def test_the_reader_of_the_page_decodes_features(reader, datasets):
-    for path in datasets[-3:]:
-        split = next(iter(bt.load(path).splits))
-        rows = bt.load(path, split=split).arrow().take([0, 5]).to_pylist()
-        for line, row in zip(
-            reader("features", manifest_of(path), split, 0, 5),
-            rows,
-            strict=True,
-        ):
-            assert json.loads(line) == {
-                "número": ["i", [str(row["número"])]],
-                "t": ["b", [row["t"].encode().hex()]],
-            }
 
 
 @pytest.mark.slow

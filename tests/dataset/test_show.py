@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.base.sizes import format_size
+from beam_tfrecord.base.text import format_size
 from beam_tfrecord.check.show import head, json_lines, json_text, render_rows, render_show, show
 from beam_tfrecord.dataset.load import load
 from beam_tfrecord.errors import UsageError

@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from beam_tfrecord.exchange.merge import Merger
 from beam_tfrecord.exchange.merge_plan import plan_merges
-from beam_tfrecord.rows.batch import Origin
-from beam_tfrecord.rows.job_batch import JobBatch
+from beam_tfrecord.rows.batch import Batch, Origin
 from beam_tfrecord.work.run_files import Run, count_bins, footer, merge_counts
 from tests.helpers.records import framed
 
@@ -58,4 +57,4 @@ def shards_of(directory, layout, runs):
 def batch_of(values, *, first=0, unit="u", index=0, group=0):
     """Return a batch of one int64 column ``x``."""
     data = pa.record_batch({"x": pa.array(values, pa.int64())})
-    return JobBatch(data, Origin(unit, index, first), group=group)
+    return Batch(data, Origin(unit, index, first), group=group)

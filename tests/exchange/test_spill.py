@@ -5,7 +5,7 @@ import pytest
 from beam_tfrecord.exchange import spill as module
 from beam_tfrecord.exchange.spill import RUN_BYTES, BlockCutter, Spiller, sort_range
 from beam_tfrecord.format.layout import Layout, ShardSpec, Splits
-from beam_tfrecord.format.rejects import merge_rejects
+from beam_tfrecord.format.rejects import rejected_rows
 from beam_tfrecord.rows.batch import Reject
 from beam_tfrecord.work.job import Job, Target
 from tests.exchange.making import batch_of, shards_of
@@ -84,5 +84,5 @@ def test_many_rejects_are_not_held_until_a_run_is_full(tmp_path, monkeypatch):
     assert len(list(tmp_path.glob("rejects-*"))) == 2
     assert len(list(spiller.end_group())) == 1
     tally = spiller.take_tally()
-    assert [row["row"] for row in merge_rejects(tally.reject_files)] == [0, 1, 2, 3, 4]
+    assert [row["row"] for row in rejected_rows(tally.reject_files)] == [0, 1, 2, 3, 4]
     assert (tally.rows, tally.records, tally.rejects) == (10, 5, 5)

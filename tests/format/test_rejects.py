@@ -14,9 +14,9 @@ from beam_tfrecord.format.rejects import (
     RejectBudget,
     SavedRejects,
     join_rejects,
-    merge_rejects,
     parse_budget,
     rejected,
+    rejected_rows,
     rejects_hash,
     write_rejects,
 )
@@ -60,18 +60,17 @@ def test_rejects_are_in_order_of_origin_whoever_wrote_them(tmp_path):
         paths = [str(tmp_path / f"{number}-{part}") for part in "ab"]
         write_rejects(paths[0], order[:2])
         write_rejects(paths[1], order[2:])
-        assert [Reject(**row) for row in merge_rejects(paths)] == REJECTS
+        assert [Reject(**row) for row in rejected_rows(paths)] == REJECTS
 
 
-def test_more_files_than_may_be_open_are_merged_in_rounds(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "MERGED_FILES", 3)
-    monkeypatch.setattr(module, "MERGED_ROWS", 2)
+def test_many_files_of_many_rejects_are_joined(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "TABLE_ROWS", 2)
     paths = []
     for number in range(11):
         paths.append(str(tmp_path / str(number)))
         rows = range(number, 55, 11)
         write_rejects(paths[-1], [Reject("u", row, "", "bad-value", "m") for row in rows])
-    assert [row["row"] for row in merge_rejects(paths)] == list(range(55))
+    assert [row["row"] for row in rejected_rows(paths)] == list(range(55))
 
 
 def test_the_hash_is_that_of_the_json_of_all_rows(tmp_path):

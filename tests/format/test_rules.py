@@ -9,6 +9,10 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import TargetExists
 from beam_tfrecord.format import manifest as rules
 
+# What the release without any rules wrote as fingerprint for `_job` (and for its stage).
+BEFORE_ALL_RULES = "209a1aeed4c7f09a2bf71bb6c78744e5"
+STAGE_BEFORE_ALL_RULES = "b5e9ee6be8883978fc689f2488f4609a"
+
 
 def _job(directory, **options):
     (directory / "in").mkdir(exist_ok=True)
@@ -18,19 +22,31 @@ def _job(directory, **options):
     return bt.write(str(table), directory / "out", splits={"x": 0.5, "y": 0.5}, **options)
 
 
-def test_a_dataset_of_older_rules_is_refused_with_the_reason(tmp_path, monkeypatch):
+def test_no_rules_leave_the_fingerprint_as_it_was(tmp_path, monkeypatch):
+    monkeypatch.setattr(rules, "RULES", 0)
+    assert _job(tmp_path).fingerprint == BEFORE_ALL_RULES
+    stage = bt.extract(str(tmp_path / "in" / "a.csv"), tmp_path / "stage")
+    assert stage.fingerprint == STAGE_BEFORE_ALL_RULES
+
+
+def test_a_dataset_of_older_rules_is_not_nothing_to_do(tmp_path, monkeypatch):
     before = _job(tmp_path)
-    monkeypatch.setattr(rules, "RULES", rules.RULES + 1)
+    there = rules.RULES
+    monkeypatch.setattr(rules, "RULES", there + 1)
     with pytest.raises(TargetExists) as refused:
         _job(tmp_path)
-    assert str(refused.value).endswith(
-        f"(different: {rules.RULES - 1} writing rules there, {rules.RULES} now (see the changelog))"
+    assert str(refused.value) == (
+        f"{str(tmp_path / 'out')!r} already holds another dataset: pass --overwrite to replace it, "
+        f"or choose another output (different: writing rules: {there} there, {there + 1} now (see "
+        "the changelog))"
     )
     assert bt.Manifest.load(tmp_path / "out" / "manifest.json") == before
     after = _job(tmp_path, overwrite=True)
     assert after.fingerprint != before.fingerprint
     assert after.content == before.content
-    assert _job(tmp_path) == after
+    written = (tmp_path / "out" / "job.json").read_bytes()
+    assert _job(tmp_path, overwrite=True) == after
+    assert (tmp_path / "out" / "job.json").read_bytes() == written
 
 
 def test_the_changelog_says_what_each_rule_changed():

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from beam_tfrecord.images.decode import Transform
-from beam_tfrecord.sources.images.read import Reading, read_images
+from beam_tfrecord.sources.images.read import ReadSettings, read_images
 from tests.helpers.lazy import Lazy
 from tests.images.picture_zoo import varied, zoo
 
@@ -50,7 +50,7 @@ def pillow_pixels(data):
 
 def stored(data, check, transform=_UNCHANGED):
     """Return header and bytes of a picture as it is written; None where it is rejected."""
-    how = Reading(check, transform, MAX_PIXELS, 2**30, needs_sha256=False)
+    how = ReadSettings(check, transform, MAX_PIXELS, 2**30, needs_sha256=False)
     with tempfile.NamedTemporaryFile() as file:
         file.write(data)
         file.flush()

@@ -22,7 +22,7 @@ from beam_tfrecord.exchange import stage_writer
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.format.stage import StageManifest, is_stage, stage_files
 from beam_tfrecord.jobs import compose
-from beam_tfrecord.rows.job_batch import JobBatch
+from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.work.job import Job, Target
 from tests.helpers.cli_stand_ins import run
 from tests.helpers.datasets import ids, sample_table, shard_hashes, visible_names, write_parquet
@@ -295,16 +295,17 @@ def test_groups_without_rows_and_one_huge_row(tmp_path, small_groups):
     assert staged(tmp_path / "stage")["data"].to_pylist() == [b"x" * 3_000_000, b"small", None]
 
 
-def test_row_groups_and_files_have_their_size(tmp_path):
-    target = stage_writer.StageWriter(
-        stage_job_in(tmp_path), file_bytes=20_000, row_group_bytes=8_000, row_group_rows=1000
-    )
+def test_row_groups_and_files_have_their_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(stage_writer, "FILE_BYTES", 20_000)
+    monkeypatch.setattr(stage_writer, "ROW_GROUP_BYTES", 8_000)
+    monkeypatch.setattr(stage_writer, "ROW_GROUP_ROWS", 1000)
+    target = stage_writer.StageWriter(stage_job_in(tmp_path))
     rng = np.random.default_rng(3)
     numbers = rng.integers(0, 2**60, 20_000)
     pieces = []
     for start in range(0, 20_000, 500):
         data = pa.record_batch({"n": numbers[start : start + 500]})
-        pieces += list(target.add(JobBatch(data, group=0)))
+        pieces += list(target.add(Batch(data, group=0)))
     pieces += list(target.end_group())
     files = [pq.ParquetFile(piece.path) for piece in pieces]
     assert [piece.order for piece in pieces] == [(0, number) for number in range(len(pieces))]

@@ -1,8 +1,7 @@
 /* Feeds the readers of the kernel with broken bytes, and checks that their ways agree.
  *
- * With libFuzzer (BT_LIBFUZZER) the entry is LLVMFuzzerTestOneInput, and what covers new code is
- * mutated on; half of its mutations are ours, since checksums stop blind ones. Without it, main
- * mutates the seeds below: `fuzz_readers RUNS SEED`, the same inputs each time. */
+ * Its inputs are those of broken_bytes.py: on stdin, or with libFuzzer (BT_LIBFUZZER) in a directory
+ * of files, of which it mutates what covers new code. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -283,143 +282,35 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     return 0;
 }
 
-static uint64_t state;
-
-/* xorshift64: G. Marsaglia, "Xorshift RNGs", 2003. */
-static uint64_t draw(uint64_t below) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state % below;
-}
-
-#define SEED(text) {(const uint8_t *)(text), sizeof(text) - 1}
-
-static const struct {
-    const uint8_t *bytes;
-    size_t size;
-} SEEDS[] = {
-    /* Canonical: nothing, one number, all three kinds, lists that are empty or have no kind. */
-    SEED("\x0a\x00"),
-    SEED("\x0a\x0c\x0a\x0a\x0a\x01i\x12\x05\x1a\x03\x0a\x01\x05"),
-    SEED("\x0a\x33\x0a\x11\x0a\x01" "a\x12\x0c\x12\x0a\x0a\x08\x00\x00\xc0\x3f\x00\x00\x80\xbf"
-         "\x0a\x0e\x0a\x01i\x12\x09\x1a\x07\x0a\x05\x01\xac\x02\x80\x01"
-         "\x0a\x0e\x0a\x01s\x12\x09\x0a\x07\x0a\x02\xc3\xa9\x0a\x01z"),
-    SEED("\x0a\x1a\x0a\x07\x0a\x01" "a\x12\x02\x12\x00\x0a\x07\x0a\x01i\x12\x02\x1a\x00"
-         "\x0a\x06\x0a\x02s!\x12\x00"),
-    SEED("\x0a\x15\x0a\x13\x0a\x01i\x12\x0e\x1a\x0c\x0a\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff"
-         "\x01"),
-    /* Not canonical: out of order, twice, unpacked, a size in two bytes, packed in no
-     * bytes, an unknown group. */
-    SEED("\x0a\x18\x0a\x0a\x0a\x01s\x12\x05\x0a\x03\x0a\x01x\x0a\x0a\x0a\x01i\x12\x05\x1a\x03"
-         "\x0a\x01\x07"),
-    SEED("\x0a\x18\x0a\x0a\x0a\x01i\x12\x05\x1a\x03\x0a\x01\x05\x0a\x0a\x0a\x01i\x12\x05\x1a\x03"
-         "\x0a\x01\x06"),
-    SEED("\x0a\x0d\x0a\x0b\x0a\x01i\x12\x06\x1a\x04\x08\x01\x08\x02"),
-    SEED("\x0a\x8d\x00\x0a\x0b\x0a\x01i\x12\x85\x00\x1a\x03\x0a\x01\x05"),
-    SEED("\x0a\x0b\x0a\x09\x0a\x01i\x12\x04\x1a\x02\x0a\x00"),
-    SEED("\x3b\x08\x01\x3c\x0a\x00"),
-};
-enum { SEED_COUNT = sizeof SEEDS / sizeof SEEDS[0] };
-
-/* Bytes that mean something in an Example, or at the edge of a varint. */
-static const uint8_t TELLING[] = {0, 1, 2, 4, 8, 10, 11, 12, 13, 18, 26, 127, 128, 255, 'i', 's'};
-
-static void mutate(uint8_t *bytes, size_t *size, size_t room) {
-    size_t at = *size ? draw(*size) : 0;
-    switch (draw(5)) {
-    case 0:
-        if (*size) bytes[at] ^= (uint8_t)(1u << draw(8));
-        break;
-    case 1:
-        if (*size) *size = at;
-        break;
-    case 2: /* a byte more */
-        if (*size == room) break;
-        memmove(bytes + at + 1, bytes + at, *size - at);
-        bytes[at] = TELLING[draw(sizeof TELLING)];
-        (*size)++;
-        break;
-    case 3: /* a byte less */
-        if (!*size) break;
-        memmove(bytes + at, bytes + at + 1, *size - at - 1);
-        (*size)--;
-        break;
-    default:
-        if (*size) bytes[at] = TELLING[draw(sizeof TELLING)];
-    }
-}
-
-/* Some seeds one behind the other, framed or not, with some mutations. */
-static size_t make_input(uint8_t *input) {
-    size_t size = 0;
-    bool is_stream = draw(2), is_run = is_stream && draw(2);
-    for (uint64_t parts = 1 + draw(is_stream ? 4 : 2); parts; parts--) {
-        uint64_t seed = draw(SEED_COUNT);
-        if (is_run) {
-            store64(input + size, draw(1000));
-            size += 8;
-        }
-        if (is_stream) size += BT_FRAME_HEAD;
-        memcpy(input + size, SEEDS[seed].bytes, SEEDS[seed].size);
-        if (is_stream) {
-            bt_seal(input + size - BT_FRAME_HEAD, SEEDS[seed].size);
-            size += 4;
-        }
-        size += SEEDS[seed].size;
-    }
-    for (uint64_t mutations = draw(4); mutations; mutations--) mutate(input, &size, MOST_INPUT);
-    return size;
-}
-
 #ifdef BT_LIBFUZZER
 
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t room);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed);
 
-/* Seals again what looks like records, so that the readers behind the checksums are reached. */
-static void seal_all(uint8_t *data, size_t size) {
-    for (size_t at = 0; size - at >= BT_FRAME_BYTES;) {
+/* Seals one mutation of four again, so that the readers behind the checksums are reached. */
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed) {
+    size = LLVMFuzzerMutate(data, size, room);
+    begin();
+    for (size_t at = 0; seed % 4 == 0 && size - at >= BT_FRAME_BYTES;) {
         uint64_t length = load64(data + at);
         if (length > size - at - BT_FRAME_BYTES) break;
         bt_seal(data + at, length);
         at += length + BT_FRAME_BYTES;
     }
-}
-
-size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed) {
-    uint8_t made[MOST_INPUT];
-    state = seed ? seed : 1;
-    begin();
-    switch (draw(8)) {
-    case 0: { /* the longest input that is made is far shorter than MOST_INPUT */
-        size_t bytes = make_input(made);
-        if (bytes > room) return LLVMFuzzerMutate(data, size, room);
-        memcpy(data, made, bytes);
-        return bytes;
-    }
-    case 1:
-    case 2:
-        mutate(data, &size, room);
-        return size ? size : 1;
-    case 3:
-        size = LLVMFuzzerMutate(data, size, room);
-        seal_all(data, size);
-        return size;
-    default:
-        return LLVMFuzzerMutate(data, size, room);
-    }
+    return size;
 }
 
 #else
 
-int main(int count, char **arguments) {
-    uint8_t input[MOST_INPUT];
-    long runs = count > 1 ? atol(arguments[1]) : 100000;
-    state = count > 2 ? strtoull(arguments[2], NULL, 10) : 1;
-    if (!state) state = 1; /* xorshift never leaves 0 */
-    for (long run = 0; run < runs; run++) LLVMFuzzerTestOneInput(input, make_input(input));
-    printf("%ld inputs, %ld of them Examples, %ld as the rules say\n", runs, accepted, fitted);
+int main(void) {
+    uint8_t size[2], input[UINT16_MAX];
+    long inputs = 0;
+    for (; fread(size, 1, 2, stdin) == 2; inputs++) {
+        size_t bytes = size[0] | (size_t)size[1] << 8;
+        must(fread(input, 1, bytes, stdin) == bytes, "an input is cut off");
+        LLVMFuzzerTestOneInput(input, bytes);
+    }
+    printf("%ld inputs, %ld of them Examples, %ld as the rules say\n", inputs, accepted, fitted);
     return 0;
 }
 

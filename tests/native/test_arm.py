@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.debian import unpacked
+from tests.native.broken_bytes import stream
 
 ROOT = Path(__file__).parents[2]
 RUNS = 3_000
@@ -53,11 +54,11 @@ def fuzzer(path, target):
 
 
 def test_the_readers_do_on_arm_what_they_do_here(qemu, tmp_path):
-    arguments = [str(RUNS), "1"]
+    inputs = b"".join(stream(RUNS, 1))
     arm = fuzzer(tmp_path / "arm", "aarch64-linux-musl")
     here = fuzzer(tmp_path / "here", f"{os.uname().machine}-linux-musl")
     outputs = [
-        subprocess.run([*command, *arguments], capture_output=True, text=True, check=True).stdout
+        subprocess.run(command, input=inputs, capture_output=True, check=True).stdout.decode()
         for command in ([qemu, "-cpu", "max", str(arm)], [str(here)])
     ]
     assert outputs[0] == outputs[1]

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, UsageError, options_named_by, quoted, with_keywords
-from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS
+from beam_tfrecord.options.jobs import WRITE_OPTIONS
+from beam_tfrecord.options.sources import SOURCE_OPTIONS
 from tests.helpers import warm
 from tests.helpers.cli_stand_ins import run
 

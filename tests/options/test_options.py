@@ -11,12 +11,8 @@ import beam_tfrecord as bt
 from beam_tfrecord.cli.main import cli
 from beam_tfrecord.dataset.load import Dataset
 from beam_tfrecord.jobs import api
-from beam_tfrecord.options import (
-    EXTRACT_OPTIONS,
-    SOURCE_OPTIONS,
-    WRITE_OPTIONS,
-)
-from beam_tfrecord.options.sources import SourceOptions
+from beam_tfrecord.options.jobs import EXTRACT_OPTIONS, WRITE_OPTIONS
+from beam_tfrecord.options.sources import SOURCE_OPTIONS, SourceOptions
 from beam_tfrecord.sources.choose import SOURCES
 
 # What a function has and a command line says otherwise: its arguments, what follows `--`, and

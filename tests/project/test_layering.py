@@ -13,7 +13,7 @@ HEAVY = ("apache_beam", "tensorflow")
 
 # These may import Beam when they are imported; a module not named here is a lower layer.
 UPPER_LAYERS = {
-    "beam_tfrecord.rows.beam_steps",
+    "beam_tfrecord.rows.beam",
     "beam_tfrecord.exchange.write_steps",
     "beam_tfrecord.jobs.api",
     "beam_tfrecord.jobs.compose",

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord.selection.evaluate import rows_that_match
-from beam_tfrecord.selection.nodes import quoted_text
-from beam_tfrecord.selection.parse import parse_filter
+from beam_tfrecord.selection.parse import parse_filter, quoted_text
 from tests.helpers.effort import examples
 
 BIG = 2**53

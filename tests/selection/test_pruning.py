@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 import beam_tfrecord as bt
 from beam_tfrecord.selection.evaluate import rows_that_match
-from beam_tfrecord.selection.nodes import quoted_text
-from beam_tfrecord.selection.parse import parse_filter
+from beam_tfrecord.selection.parse import parse_filter, quoted_text
 from beam_tfrecord.selection.select import make_selection
 from beam_tfrecord.sources.base import with_selection
 from beam_tfrecord.sources.parquet import source as parquet_module

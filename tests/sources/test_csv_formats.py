@@ -170,6 +170,7 @@ def test_formats_of_some_columns(tmp_path):
         ({"date_formats": ["%Y%m%d"]}, "would read integers as dates: write COLUMN=%Y%m%d"),
         ({"date_formats": "%d.%m.%Y"}, "is one string: pass a list of them"),
         ({"null_in": ["-1"]}, "--null-in '-1' names no column: write COLUMN=WORD"),
+        ({"null_in": ["=-1"]}, "--null-in '=-1' names no column: write COLUMN=WORD"),
         ({"thousands": "."}, "--thousands and --decimal are both '.'"),
     ],
 )
@@ -257,13 +258,13 @@ def test_decimals_and_texts_of_floats_are_exact(tmp_path):
 
 
 def test_words_for_null_in_one_column(tmp_path):
-    rows = [["age", "name", "x=y"], ["-1", "-1", "a"], ["-9", "n", "b=c"], ["5", "none", "z"]]
+    rows = [["age", "name", "x"], ["-1", "-1", "a"], ["-9", "n", "b=c"], ["5", "none", "z"]]
     path = written(tmp_path / "x.csv", *rows)
-    words = ["age=-1", "age=-9", "name=none", "x=y=b=c"]
+    words = ["age=-1", "age=-9", "name=none", "x=b=c"]
     source = Csv(path, delimiter=";", null_in=words, null_words=["z"])
     assert column(source, "age") == [None, None, 5]
     assert column(source, "name") == ["-1", "n", None]
-    assert column(source, "x=y") == ["a", None, None]
+    assert column(source, "x") == ["a", None, None]
     expected = pd.read_csv(
         path, sep=";", keep_default_na=False, na_values={"age": ["-1", "-9"], "name": ["none"]}
     )

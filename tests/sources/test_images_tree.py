@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.images.folders import Found, find_tree, list_tree
+from beam_tfrecord.sources.images.folders import FoundFile, find_tree, list_tree
 from beam_tfrecord.sources.images.source import Images
 
 
@@ -22,7 +22,7 @@ def make(root, *names):
 
 
 def names_in(tree):
-    return [item.name for item in list_tree(tree) if isinstance(item, Found)]
+    return [item.name for item in list_tree(tree) if isinstance(item, FoundFile)]
 
 
 def listed(*paths):

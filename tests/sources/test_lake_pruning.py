@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 import beam_tfrecord as bt
-from beam_tfrecord.selection.evaluate import rows_that_match
+from beam_tfrecord.selection.evaluate import Parts, rows_that_match
 from beam_tfrecord.selection.parse import parse_filter
-from beam_tfrecord.selection.prune import Parts
 from beam_tfrecord.selection.select import make_selection
 from beam_tfrecord.sources.base import with_selection
 from beam_tfrecord.sources.choose import make_source

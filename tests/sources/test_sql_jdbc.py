@@ -7,12 +7,11 @@ import socket
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.errors import BeamTFRecordError, UsageError
+from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sources.sql.database import (
     ConnectionLost,
     Relation,
-    SnapshotLost,
 )
 from beam_tfrecord.sources.sql.jdbc import Jdbc
 from beam_tfrecord.sources.sql.source import Sql
@@ -207,7 +206,7 @@ def test_connections_of_postgres_share_a_moment(postgresql):
             assert ids_of(joined, Relation("moment")) == [1]
         with engine.connect() as later:
             assert ids_of(later, Relation("moment")) == [1, 2]
-    with pytest.raises(SnapshotLost, match="run the job again"):
+    with pytest.raises(DataError, match="run the job again"):
         engine.connect(snapshot=snapshot)
 
 

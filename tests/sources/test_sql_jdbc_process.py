@@ -201,17 +201,13 @@ def test_what_is_not_installed_is_told_with_the_cure(missing):
     assert out.count("\n") == 1
 
 
-def test_jars_are_found_by_path_directory_and_url(tmp_path, monkeypatch):
+def test_jars_are_found_by_path_and_url(tmp_path, monkeypatch):
     monkeypatch.setattr(JavaJarServer, "JAR_CACHE", str(tmp_path / "cache"))
-    for name in ("b.jar", "a.jar", "notes.txt"):
-        (tmp_path / name).write_bytes(name.encode())
-    a, b = f"{tmp_path}/a.jar", f"{tmp_path}/b.jar"
-    assert local_jars((b,)) == (b,)
-    assert local_jars((str(tmp_path),)) == (a, b)
-    assert local_jars((f"file://{a}",)) == (a,)
-    (tmp_path / "none").mkdir()
-    with pytest.raises(UsageError, match="no jar is in directory"):
-        local_jars((f"{tmp_path}/none",))
+    path = f"{tmp_path}/a.jar"
+    (tmp_path / "a.jar").touch()
+    assert local_jars((path, f"file://{path}")) == (path, path)
+    with pytest.raises(UsageError, match=r"cannot read driver jar .*: no such file"):
+        local_jars((str(tmp_path),))
     with pytest.raises(UsageError, match=r"cannot read driver jar 'nowhere://x/y.jar'"):
         local_jars(("nowhere://x/y.jar",))
 
@@ -230,12 +226,11 @@ def test_jars_are_sent_along_with_a_job(tmp_path, monkeypatch):
 
     import beam_tfrecord as bt
 
-    (tmp_path / "lib").mkdir()
-    here = [tmp_path / "lib" / "a.jar", tmp_path / "lib" / "b.jar", tmp_path / "found.jar"]
+    here = [tmp_path / "a.jar", tmp_path / "b.jar", tmp_path / "found.jar"]
     for path in here:
         path.touch()
     monkeypatch.setattr(sql_jdbc_jars, "_resolved", lambda *_: str(here[2]))
-    jars = [f"{tmp_path}/lib", "org.example:driver:1.0", "gs://bucket/c.jar", "/image/d.jar"]
+    jars = [*map(str, here[:2]), "org.example:driver:1.0", "gs://bucket/c.jar", "/image/d.jar"]
     options = PipelineOptions([f"--files_to_stage={here[0]}"])
     pipeline = TestPipeline(options=options)
     batches = pipeline | bt.ReadFromSql("jdbc:example:x", table="t", jars=jars)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.encoding import Arena, Encoder
-from beam_tfrecord.records.rows import call_on_rows, mapped_batch
+from beam_tfrecord.records.mapped_rows import call_on_rows, mapped_batch
 from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.sources.csv.source import Csv, with_texts
 from beam_tfrecord.sources.parquet.source import Parquet

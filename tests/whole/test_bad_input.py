@@ -87,7 +87,7 @@ FILES = {
 
 
 def _refusal(lines):
-    return "\n".join(line for line in lines if not re.match(r"(starting|scanning|reading) ", line))
+    return "\n".join(line for line in lines if not re.match(r"(starting|scanning|reading): ", line))
 
 
 @pytest.mark.slow_after(8)

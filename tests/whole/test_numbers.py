@@ -16,7 +16,7 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.jobs.api import extract
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.rows.batch import Batch
-from beam_tfrecord.rows.beam_steps import BatchCoder
+from beam_tfrecord.rows.beam import BatchCoder
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.transforms.rows import batch_of_rows
 from tests.helpers.records import read_records

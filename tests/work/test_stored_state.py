@@ -26,7 +26,7 @@ from beam_tfrecord.sources.csv.read import CsvUnit
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import list_input
 from beam_tfrecord.sources.groups import Group
-from beam_tfrecord.sources.images.folders import Found, pack_files
+from beam_tfrecord.sources.images.folders import FoundFile, pack_files
 from beam_tfrecord.sources.typed_files import PartRun, PartUnit
 from beam_tfrecord.work import checkpoints, stored_state
 from beam_tfrecord.work.checkpoints import FinishedShard
@@ -114,7 +114,7 @@ def test_units_share_their_file_as_before(tmp_path):
 
 
 def test_files_of_a_class_of_their_own_come_back(tmp_path):
-    (pack,) = pack_files([Found("aä.png", 7, 1)], root="/in", classes=("c",))
+    (pack,) = pack_files([FoundFile("aä.png", 7, 1)], root="/in", classes=("c",))
     plain = InputFile("/in/a", "a", 9)
     units = tuple(Unit(of.name, of, 0, 0, 1, 1, 7, 9) for of in (pack, plain))
     stored_state.save_groups(str(tmp_path), [Group(0, 0, units)])
@@ -208,7 +208,7 @@ def test_a_damaged_file_is_as_good_as_none(tmp_path):
 
 @pytest.mark.slow
 def test_names_in_a_pack_are_bounded_and_those_that_were_listed(tmp_path):
-    (pack,) = pack_files([Found("a.png", 7, 1)], root="/in", classes=())
+    (pack,) = pack_files([FoundFile("a.png", 7, 1)], root="/in", classes=())
     bomb = dataclasses.replace(pack, names=zlib.compress(bytes(2**31), 1))
     for forged_pack in (bomb, dataclasses.replace(pack, names=zlib.compress(b"../../etc/passwd"))):
         with pytest.raises(DataError, match="was changed: run the job again"):

@@ -8,8 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from beam_tfrecord.base.sizes import counted
-from beam_tfrecord.base.tables import listed, repeated
+from beam_tfrecord.base.text import counted, listed, repeated
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.storage import open_read

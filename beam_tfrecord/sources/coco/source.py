@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from beam_tfrecord.base.arguments import as_words
 from beam_tfrecord.base.extras import require
-from beam_tfrecord.base.type_checks import as_words
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.images import Fault
 from beam_tfrecord.options.sources import CocoOptions
@@ -34,7 +34,7 @@ from beam_tfrecord.sources.coco.rows import (
 )
 from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.images.base import ImageSource
-from beam_tfrecord.sources.images.read import Rows
+from beam_tfrecord.sources.images.read import ImageRows
 
 _OF_OBJECTS, _OF_CLASSES = "image/object/mask", "mask"
 MASKS: Mapping[str, tuple[str, pa.DataType]] = {
@@ -99,7 +99,7 @@ class Coco(CocoOptions, ImageSource):
             names |= {SEGMENTATION, LABEL, CROWD, MOST}
         return pa.schema([field for field in self.row_source.merge([]) if field.name in names])
 
-    def _described(self, rows: Rows, schema: pa.Schema) -> Rows:
+    def _described(self, rows: ImageRows, schema: pa.Schema) -> ImageRows:
         read = rows.batch.data.to_pylist()
         masks: dict[int, Masks] = {}
         for number, row in enumerate(read if MOST in rows.batch.data.schema.names else ()):

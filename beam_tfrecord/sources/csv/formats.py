@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.base.tables import not_found
+from beam_tfrecord.base.text import not_found
 from beam_tfrecord.errors import UsageError, quoted
 from beam_tfrecord.features.arrow_types import bare_type
 from beam_tfrecord.options.sources import CsvOptions
@@ -110,7 +110,7 @@ def _marked(texts: pa.Array, where: pa.Array) -> pa.Array:
 def check_formats(options: CsvOptions) -> None:
     """Check all options of formats that do not depend on the columns."""
     for word in options.null_in:
-        if "=" not in word:
+        if word.find("=") < 1:
             raise UsageError(f"--null-in {quoted(word)} names no column: write COLUMN=WORD")
     for text in options.date_formats:
         column, date_format = _divided(text)
@@ -133,24 +133,21 @@ def check_formats(options: CsvOptions) -> None:
 
 def check_columns(options: CsvOptions, names: Sequence[str]) -> None:
     """Check that the columns of formats and words are there."""
-    columns = {
-        "--date-format": [_divided(text)[0] for text in options.date_formats],
-        "--null-in": [
-            word.partition("=")[0] for word in options.null_in if _owner(word, names) is None
-        ],
-    }
-    for flag, named in columns.items():
-        if missing := [name for name in named if name and name not in names]:
-            raise UsageError(not_found(missing[0], names, of=flag))
+    columns = [("--date-format", _divided(text)[0]) for text in options.date_formats]
+    columns += [("--null-in", word.partition("=")[0]) for word in options.null_in]
+    for flag, name in columns:
+        if name and name not in names:
+            raise UsageError(not_found(name, names, of=flag))
 
 
 def formats_of(options: CsvOptions, names: Sequence[str]) -> dict[str, Format]:
     """Return the formats of the columns that have one."""
     divided = [_divided(text) for text in options.date_formats]
     general = [text for column, text in divided if not column]
+    words = [text.partition("=") for text in options.null_in]
     formats = {}
     for name in names:
-        nulls = [word[len(name) + 1 :] for word in options.null_in if _owner(word, names) == name]
+        nulls = [word for column, _, word in words if column == name]
         dates = [text for column, text in divided if column == name] or general
         found = Format(tuple(nulls), tuple(dates), options.thousands, options.decimal)
         if found != Format():
@@ -162,11 +159,6 @@ def _divided(text: str) -> tuple[str, str]:
     """Return column and format of ``column=format``; the column is empty if there is none."""
     at = text.rfind("=", 0, max(text.find("%"), 0))
     return text[: max(at, 0)], text[at + 1 :]
-
-
-def _owner(word: str, names: Iterable[str]) -> str | None:
-    """Return the column of ``column=word``, whose name may have an equals sign, too."""
-    return max((name for name in names if word.startswith(f"{name}=")), key=len, default=None)
 
 
 def _is_mark(character: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.base.sizes import counted
+from beam_tfrecord.base.text import counted
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_types import type_name
 from beam_tfrecord.native import values as kernel
@@ -22,7 +22,7 @@ from beam_tfrecord.sources.csv.text import CLOSE_QUOTE, NULL_WORDS, dialect_of
 from beam_tfrecord.sources.csv.types import (
     Buffers,
     CsvInference,
-    Found,
+    FirstValue,
     array_of,
     exact_of,
     keeps_text,
@@ -95,7 +95,7 @@ def infer_unit(unit: Unit, options: CsvOptions) -> CsvInference:
     formats = {names.index(name): form for name, form in formats_of(options, names).items()}
     words = [Target(column, kernel.AS_WORDS) for column in formats]
     filler = Filler(dialect, len(names), words, capacity=_INFERRED_ROWS, **of_kernel)
-    kinds: list[dict[int, Found]] = [{} for _ in names]
+    kinds: list[dict[int, FirstValue]] = [{} for _ in names]
     for window in _windows(unit, options.encoding):
         next_at = typer.feed(window.data, window.at, window.final)
         for column, kind, _, start, value in typer.take_sightings():
@@ -103,7 +103,7 @@ def infer_unit(unit: Unit, options: CsvOptions) -> CsvInference:
             form = formats.get(column)
             # Only fields show whether a blank is quoted, and which words for null there are.
             if form is None or (kind in (kernel.EMPTY, kernel.WORD) and text not in form.nulls):
-                found = Found(kind, window.line_of(start), shortened(text))
+                found = FirstValue(kind, window.line_of(start), shortened(text))
                 kinds[column].setdefault(kind, found)
         for column, found in _kinds_in_formats(window, filler, formats):
             kinds[column].setdefault(found.kind, found)
@@ -113,7 +113,7 @@ def infer_unit(unit: Unit, options: CsvOptions) -> CsvInference:
 
 def _kinds_in_formats(
     window: _Window, filler: Filler, formats: Mapping[int, Format]
-) -> Iterator[tuple[int, Found]]:
+) -> Iterator[tuple[int, FirstValue]]:
     """Yield column and kinds of values in the columns that have a format, which Arrow rewrites."""
     at, is_full = window.at, bool(formats)
     while is_full:
@@ -127,7 +127,7 @@ def _kinds_in_formats(
             for kind, row in kinds_of(form.plain(texts)):
                 yield (
                     column,
-                    Found(kind, window.line_of(starts[row]), shortened(texts[row].as_py())),
+                    FirstValue(kind, window.line_of(starts[row]), shortened(texts[row].as_py())),
                 )
 
 

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
-from beam_tfrecord.base.type_checks import as_words
+from beam_tfrecord.base.arguments import as_words
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import type_of_column
 from beam_tfrecord.features.feature import Feature

@@ -14,8 +14,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from beam_tfrecord.base.sizes import counted
-from beam_tfrecord.base.tables import repeated
+from beam_tfrecord.base.text import counted, repeated
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.native._csv import count_lines, first_row, scan
 from beam_tfrecord.native.values import COMMENT, CR, ROW_START, Dialect, Row

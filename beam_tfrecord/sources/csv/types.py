@@ -52,7 +52,7 @@ _NO_VALUE = kernel.EMPTY | kernel.WORD
 _LINE = operator.attrgetter("line")
 
 
-class Found(NamedTuple):
+class FirstValue(NamedTuple):
     """The first value of a kind in a column, with its line number; the text may be shortened."""
 
     kind: int
@@ -66,10 +66,10 @@ class CsvInference:
 
     file: InputFile
     names: tuple[str, ...]
-    kinds: tuple[tuple[Found, ...], ...]
+    kinds: tuple[tuple[FirstValue, ...], ...]
 
 
-def type_of(found: Iterable[Found]) -> pa.DataType:
+def type_of(found: Iterable[FirstValue]) -> pa.DataType:
     """Return the type of a column with values of these kinds."""
     joined = functools.reduce(operator.or_, (one.kind for one in found), 0)
     # A quoted empty field is null in a column of any type but text, so it does not decide the type.
@@ -77,9 +77,9 @@ def type_of(found: Iterable[Found]) -> pa.DataType:
     return _TYPES.get(joined, pa.string())
 
 
-def by_file(inferences: Iterable[CsvInference]) -> ByFile[dict[str, list[Found]]]:
+def by_file(inferences: Iterable[CsvInference]) -> ByFile[dict[str, list[FirstValue]]]:
     """Return the kinds in the columns of each file, in order of the files' names and of lines."""
-    files: dict[str, tuple[InputFile, dict[str, dict[int, Found]]]] = {}
+    files: dict[str, tuple[InputFile, dict[str, dict[int, FirstValue]]]] = {}
     for one in inferences:
         _, columns = files.setdefault(one.file.name, (one.file, {}))
         for name, kinds in zip(one.names, one.kinds, strict=True):
@@ -92,7 +92,7 @@ def by_file(inferences: Iterable[CsvInference]) -> ByFile[dict[str, list[Found]]
     ]
 
 
-def join_kinds(name: str, files: ByFile[Sequence[Found]]) -> pa.Field:
+def join_kinds(name: str, files: ByFile[Sequence[FirstValue]]) -> pa.Field:
     """Return a column over all files.
 
     A column with a mixture of kinds in one file is text. But if a column is not text in one file
@@ -107,12 +107,12 @@ def join_kinds(name: str, files: ByFile[Sequence[Found]]) -> pa.Field:
     return pa.field(name, arrow)
 
 
-def _values(files: ByFile[Sequence[Found]]) -> list[tuple[str, Found]]:
+def _values(files: ByFile[Sequence[FirstValue]]) -> list[tuple[str, FirstValue]]:
     """Return the first values of each kind that decides about a type, with the names of files."""
     return [(file.name, one) for file, found in files for one in found if one.kind & ~_NO_VALUE]
 
 
-def _why_text(name: str, values: Sequence[tuple[str, Found]]) -> str:
+def _why_text(name: str, values: Sequence[tuple[str, FirstValue]]) -> str:
     """Return the value that makes a column text, and what to do about it."""
     file, one = values[_deciding(values)]
     # A short word may mean that a value is missing.
@@ -124,7 +124,7 @@ def _why_text(name: str, values: Sequence[tuple[str, Found]]) -> str:
     return f"text because of {one.text!r} in {file}:{one.line}: {cure} {as_text}"
 
 
-def _deciding(values: Sequence[tuple[str, Found]]) -> int:
+def _deciding(values: Sequence[tuple[str, FirstValue]]) -> int:
     """Return the position of the first value from which on a column has its type."""
     found = [one for _, one in values]
     types = [type_of(found[: count + 1]) for count in range(len(found))]
@@ -146,7 +146,7 @@ def remarks_of(inferences: Iterable[CsvInference], schema: pa.Schema) -> list[st
     return lines
 
 
-def _remark(name: str, files: ByFile[Mapping[str, Sequence[Found]]]) -> str:
+def _remark(name: str, files: ByFile[Mapping[str, Sequence[FirstValue]]]) -> str:
     """Return the message about a column, or an empty text if it is ordinary text."""
     found = [(file, of_file.get(name, ())) for file, of_file in files]
     values = _values(found)

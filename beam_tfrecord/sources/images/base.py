@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
-from beam_tfrecord.base.tables import not_found
+from beam_tfrecord.base.text import not_found
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.feature import with_labels
 from beam_tfrecord.format.tally import mark_content
@@ -41,8 +41,8 @@ from beam_tfrecord.sources.images.folders import BYTES, PACK_BYTES, Folders, Tre
 from beam_tfrecord.sources.images.labels import Labels, classes_in, kind_of, label_field, read_as
 from beam_tfrecord.sources.images.read import (
     CHECKS,
-    Reading,
-    Rows,
+    ImageRows,
+    ReadSettings,
     add_images,
     cut_by_bytes,
     image_fields,
@@ -54,7 +54,7 @@ PATH_COLUMN = "file_name"
 _FURTHER = ("_file_name", "_file_names")
 
 
-class Place(NamedTuple):
+class ImagePlace(NamedTuple):
     """The place of an image that a row of a table names."""
 
     name: str | None
@@ -62,17 +62,17 @@ class Place(NamedTuple):
     fault: Fault | None = None
 
 
-def place_of(name: str | None, base: str, folder: str | None) -> Place:
+def place_of(name: str | None, base: str, folder: str | None) -> ImagePlace:
     """Return the place of an image, which has to be below `base` if there is a `folder`."""
     if not name or "\0" in name:
-        return Place(name, fault=Fault("missing", "has no path"))
+        return ImagePlace(name, fault=Fault("missing", "has no path"))
     if folder is None:
-        return Place(name, os.path.join(base, name))
+        return ImagePlace(name, os.path.join(base, name))
     inner = posixpath.normpath(name.replace("\\", "/"))
     if "://" in name or inner.startswith(("/", "../")) or inner in ("..", "."):
         fault = Fault("bad-path", "is not a path below its directory: correct it")
-        return Place(name, fault=fault)
-    return Place(posixpath.join(folder, inner), os.path.join(base, inner))
+        return ImagePlace(name, fault=fault)
+    return ImagePlace(posixpath.join(folder, inner), os.path.join(base, inner))
 
 
 def refuse_further_images(columns: Iterable[str]) -> None:
@@ -106,7 +106,7 @@ class RowsInference(NamedTuple):
 
 
 # Some rows, the place of the image of each, and the size of its file.
-_Task = tuple[Batch, list[Place], list[int]]
+_Task = tuple[Batch, list[ImagePlace], list[int]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,10 +130,10 @@ class ImageSource(PictureOptions, FileSource):
         columns = ("sha256",) if self.columns is None else self.columns
         return next(((name,) for name in ("sha256", "image") if name in columns), ())
 
-    def reading(self, *, is_remote: bool) -> Reading:
+    def reading(self, *, is_remote: bool) -> ReadSettings:
         """Return the settings of reading images from local or remote filesystems."""
         transform = Transform(self.resize, self.format, self.quality, self.orient)
-        return Reading(
+        return ReadSettings(
             check=self.check,
             transform=transform,
             max_pixels=self.max_pixels,
@@ -339,7 +339,7 @@ class ImageSource(PictureOptions, FileSource):
         return pa.schema(read)
 
     def _tasks(
-        self, batches: Iterable[Batch], place: Callable[[str | None], Place], most: int
+        self, batches: Iterable[Batch], place: Callable[[str | None], ImagePlace], most: int
     ) -> Iterator[_Task]:
         for batch in batches:
             places = list(map(place, batch.data.column(self.path_name).to_pylist()))
@@ -350,7 +350,7 @@ class ImageSource(PictureOptions, FileSource):
             for start, stop in cut_by_bytes(sizes, most):
                 yield batch.slice(start, stop), places[start:stop], sizes[start:stop]
 
-    def _batch(self, unit: Unit, schema: pa.Schema, how: Reading, task: _Task) -> Batch:
+    def _batch(self, unit: Unit, schema: pa.Schema, how: ReadSettings, task: _Task) -> Batch:
         batch, places, sizes = task
         assert batch.origin is not None
         numbers = batch.origin.row_numbers(batch.num_rows).tolist()
@@ -373,9 +373,9 @@ class ImageSource(PictureOptions, FileSource):
         addresses = [(unit.name, number) for number in numbers]
         if self._are_folders:
             addresses = [(name, 0) for name in names]
-        rows = Rows(data, paths, sizes, faults, addresses)
+        rows = ImageRows(data, paths, sizes, faults, addresses)
         return add_images(self._described(rows, schema), schema, how)
 
-    def _described(self, rows: Rows, schema: pa.Schema) -> Rows:
+    def _described(self, rows: ImageRows, schema: pa.Schema) -> ImageRows:
         """Return rows with what sources of further kinds know of their images."""
         return rows

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord import storage
-from beam_tfrecord.base.sizes import counted
+from beam_tfrecord.base.text import counted
 from beam_tfrecord.errors import DataError, InputChanged, UsageError
 from beam_tfrecord.features.feature import LABELS_FILE
 from beam_tfrecord.images.formats import SUFFIXES
@@ -58,7 +58,7 @@ _MAX_PATH_BYTES = 2**16
 _SORTED_SCHEMES = ("gs://", "s3://")
 
 
-class Found(NamedTuple):
+class FoundFile(NamedTuple):
     """A file of a listing."""
 
     name: str
@@ -91,7 +91,7 @@ class Pack(InputFile):
             return
         names, _ = self.files()
         files = [_file(self.path, name) for name in names]
-        now = [Found("", 0, 0) if isinstance(file, str) else file for file in files]
+        now = [FoundFile("", 0, 0) if isinstance(file, str) else file for file in files]
         if self.is_unchanged(*_version_and_state(now)):
             return
         others = f" or another of its {self.inside:,} files" if self.inside > 1 else ""
@@ -109,10 +109,10 @@ class Pack(InputFile):
 
 
 def pack_files(
-    found: Iterable[Found | str], *, root: str, classes: tuple[str, ...]
+    found: Iterable[FoundFile | str], *, root: str, classes: tuple[str, ...]
 ) -> Iterator[Pack]:
     """Join files, in their order, into packs of at most `PACK_FILES` and about `PACK_BYTES`."""
-    pending: list[Found] = []
+    pending: list[FoundFile] = []
     skipped, size = Counter[str](), 0
     for item in found:
         if isinstance(item, str):
@@ -127,7 +127,9 @@ def pack_files(
         yield _pack(pending, root, classes, skipped)
 
 
-def _pack(found: list[Found], root: str, classes: tuple[str, ...], skipped: Counter[str]) -> Pack:
+def _pack(
+    found: list[FoundFile], root: str, classes: tuple[str, ...], skipped: Counter[str]
+) -> Pack:
     names = "\0".join(file.name for file in found).encode()
     sizes = np.array([file.size for file in found], "<u8")
     version, state = _version_and_state(found)
@@ -156,7 +158,7 @@ def _unpacked(data: bytes, max_bytes: int) -> bytes:
     return zlib.decompressobj().decompress(data, max_bytes)
 
 
-def _version_and_state(found: Iterable[Found]) -> tuple[str, str]:
+def _version_and_state(found: Iterable[FoundFile]) -> tuple[str, str]:
     parts = [(str(file.version), *file.state.partition("-")[::2]) for file in found]
     version, times, inodes = (
         hashlib.sha256("\0".join(of).encode()).hexdigest()[:16] for of in zip(*parts, strict=True)
@@ -259,12 +261,12 @@ def _remote_top(root: str) -> Iterator[str]:
         yield "/".join(parts) if len(parts) < 3 else f"{parts[0]}/{parts[1]}/"
 
 
-def list_tree(tree: Tree) -> Iterator[Found | str]:
+def list_tree(tree: Tree) -> Iterator[FoundFile | str]:
     """Yield every image in order of its name, and what skipped files in between are."""
     if is_remote(tree.root):
         for entry in _objects(tree.root):
             name = entry.path[len(tree.root) + 1 :]
-            yield _skipped_as(name.split("/")) or Found(name, entry.bytes, entry.version)
+            yield _skipped_as(name.split("/")) or FoundFile(name, entry.bytes, entry.version)
         return
     for name in _local_names(tree):
         last = name.rstrip("/").rpartition("/")[2]
@@ -327,17 +329,17 @@ def _scan(directory: str) -> Iterator[tuple[str, bool]]:
         raise UsageError(f"cannot read directory {directory!r}: {error.strerror}") from error
 
 
-def _file(root: str, name: str) -> Found | str:
+def _file(root: str, name: str) -> FoundFile | str:
     """Return a local file with its size and times, or why it is skipped."""
     if not _is_utf8(name):
         raise UsageError(f"the name of {name!r} in {root!r} is not utf-8: rename the file")
     try:
         status = os.stat(os.path.join(root, name))
     except OSError:
-        return Found(name, 0, 0)  # the error of reading it will be reported
+        return FoundFile(name, 0, 0)  # the error of reading it will be reported
     if not stat.S_ISREG(status.st_mode):
         return _NOT_REGULAR
-    return Found(name, status.st_size, status.st_mtime_ns, version_and_state(status)[1])
+    return FoundFile(name, status.st_size, status.st_mtime_ns, version_and_state(status)[1])
 
 
 def _is_utf8(name: str) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord import storage
-from beam_tfrecord.base.tables import not_found
+from beam_tfrecord.base.text import not_found
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.images import Fault, Header, refused_in
 from beam_tfrecord.images.decode import Transform, check_decode, transformed
@@ -52,7 +52,7 @@ def image_fields(*, resizes: bool) -> dict[str, pa.DataType]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
+class ReadSettings:
     """The settings of reading images."""
 
     check: str
@@ -82,7 +82,7 @@ class ReadImage(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class ImageRows:
     """Rows whose images are to be read.
 
     Attributes:
@@ -107,7 +107,7 @@ class Rows:
     more: Callable[[list[int], dict[str, pa.Array]], dict[str, pa.Array]] | None = None
 
 
-def add_images(rows: Rows, schema: pa.Schema, how: Reading) -> Batch:
+def add_images(rows: ImageRows, schema: pa.Schema, how: ReadSettings) -> Batch:
     """Read, check, describe and hash images, and add them to their rows."""
     names = rows.batch.data.column("path").to_pylist()
     images, stored = read_images(rows.paths, rows.sizes, rows.faults, how, expected=rows.expected)
@@ -139,7 +139,7 @@ def _with_columns(batch: Batch, more: Mapping[str, pa.Array], schema: pa.Schema)
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
-def _columns(images: Sequence[ReadImage], how: Reading) -> dict[str, pa.Array]:
+def _columns(images: Sequence[ReadImage], how: ReadSettings) -> dict[str, pa.Array]:
     """Return the columns that describe images."""
     fields = {name: [getattr(image.header, name, None) for image in images] for name in _FIELDS}
     for side, name in enumerate(_ORIGINAL_FIELDS):
@@ -155,7 +155,7 @@ def read_images(
     paths: Sequence[str],
     sizes: Sequence[int],
     faults: dict[int, Fault],
-    how: Reading,
+    how: ReadSettings,
     *,
     expected: Sequence[tuple[int, int]] | None = None,
 ) -> tuple[dict[int, ReadImage], pa.Array]:
@@ -184,7 +184,7 @@ def read_images(
 
 
 def _read_image(
-    path: str, size: int, how: Reading, stored: bytearray, start: int
+    path: str, size: int, how: ReadSettings, stored: bytearray, start: int
 ) -> tuple[int, ReadImage]:
     """Read an image into `stored`, check it, and change it if the options require that.
 
@@ -211,7 +211,7 @@ def _read_image(
     return end, ReadImage(header, original_size, sha256)
 
 
-def _read_content(path: str, size: int, how: Reading, stored: bytearray, start: int) -> int:
+def _read_content(path: str, size: int, how: ReadSettings, stored: bytearray, start: int) -> int:
     """Read a file into `stored`, which grows if need be, and return where it ends."""
     try:
         if size <= how.max_bytes:

@@ -25,8 +25,8 @@ from beam_tfrecord.features.arrow_arrays import Int64Array
 from beam_tfrecord.features.converting import always_fits, can_cast, plain_field, plain_type
 from beam_tfrecord.options.sources import LakeOptions
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch
-from beam_tfrecord.selection.nodes import columns_of
-from beam_tfrecord.selection.prune import Parts
+from beam_tfrecord.selection.evaluate import Parts
+from beam_tfrecord.selection.parse import columns_of
 from beam_tfrecord.sources.base import (
     Chunk,
     InputFile,

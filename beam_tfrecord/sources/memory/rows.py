@@ -8,8 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.base.sizes import counted
-from beam_tfrecord.base.tables import repeated
+from beam_tfrecord.base.text import counted, repeated
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.python_values import Misfit, as_row, column_of
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS

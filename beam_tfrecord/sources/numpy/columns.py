@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.base.sizes import counted
+from beam_tfrecord.base.text import counted
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.tensors import (

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from beam_tfrecord.base.tables import not_found
+from beam_tfrecord.base.text import not_found
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.tensors import TensorType, join_tensor_types
 from beam_tfrecord.options.sources import NumpyOptions

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.converting import plain_field, plain_type
 from beam_tfrecord.format.stage import staged_schema_of
-from beam_tfrecord.selection.nodes import Condition
-from beam_tfrecord.selection.prune import Bounds, Parts
+from beam_tfrecord.selection.evaluate import Bounds, Parts
+from beam_tfrecord.selection.parse import Condition
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.typed_files import Contents, Part, framing_bytes
 from beam_tfrecord.storage import is_in_zip, is_remote

@@ -25,7 +25,7 @@ from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
-from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError, did_you_mean
+from beam_tfrecord.errors import BeamTFRecordError, UsageError, did_you_mean
 from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sources.sql.values import SqlColumn, SqlRows
 
@@ -82,10 +82,6 @@ def without_password(text: str, password: str | None = None) -> str:
 
 class ConnectionLost(Exception):
     """A connection broke; the same statement may succeed over a new one."""
-
-
-class SnapshotLost(DataError):
-    """The snapshot that a job reads is gone, so the job has to start again."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.base.extras import require
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.sources.sql import database as db
 from beam_tfrecord.sources.sql.values import SqlColumn, SqlRows, convert_batch
 
@@ -65,7 +65,7 @@ class DuckDb(db.FileEngine):
             with db.closed_on_error(opened):
                 connection = DuckDbConnection(self, opened)
                 if snapshot not in ("", connection.export_snapshot()):
-                    raise db.SnapshotLost(
+                    raise DataError(
                         f"{self.place} was changed while it was read: run the job again"
                     )
         return connection

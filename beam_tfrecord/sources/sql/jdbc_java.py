@@ -19,7 +19,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from beam_tfrecord.base.extras import require
@@ -144,7 +143,7 @@ _COORDINATES = re.compile(r"([\w.-]+):([\w.-]+):([\w.-]+)")
 
 def local_jars(jars: Sequence[str]) -> tuple[str, ...]:
     """Find jars, download them if needed, and return their local paths."""
-    return tuple(path for jar in jars for path in _located(jar))
+    return tuple(map(_located, jars))
 
 
 def jars_to_send(jars: Sequence[str]) -> tuple[str, ...]:
@@ -153,29 +152,24 @@ def jars_to_send(jars: Sequence[str]) -> tuple[str, ...]:
     Coordinates become the path of the jar here. URLs do not change, nor do paths
     that do not exist here, since they may exist on the workers.
     """
-    sent: list[str] = []
-    for jar in jars:
-        is_here = os.path.exists(jar.removeprefix("file://")) or _COORDINATES.fullmatch(jar)
-        sent += _located(jar) if is_here else (jar,)
-    return tuple(sent)
+
+    def is_here(jar: str) -> bool:
+        return os.path.isfile(jar.removeprefix("file://")) or bool(_COORDINATES.fullmatch(jar))
+
+    return tuple(_located(jar) if is_here(jar) else jar for jar in jars)
 
 
-def _located(jar: str) -> tuple[str, ...]:
+def _located(jar: str) -> str:
     path = jar.removeprefix("file://")
-    if os.path.isdir(path):
-        found = sorted(str(one) for one in Path(path).glob("*.jar"))
-        if not found:
-            raise UsageError(f"no jar is in directory {path!r}: correct --jar")
-        return tuple(found)
     if os.path.isfile(path):
-        return (os.path.abspath(path),)
+        return os.path.abspath(path)
     if "://" in path:
-        return (_downloaded(path),)
+        return _downloaded(path)
     if coordinates := _COORDINATES.fullmatch(jar):
-        return (_resolved(*coordinates.groups()),)
+        return _resolved(*coordinates.groups())
     staged = os.path.join(os.environ.get(_STAGED, ""), "staged", os.path.basename(path))
     if _STAGED in os.environ and os.path.isfile(staged):
-        return (staged,)
+        return staged
     raise UsageError(f"cannot read driver jar {jar!r}: no such file: correct --jar")
 
 

@@ -15,8 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from beam_tfrecord.base.sizes import counted
-from beam_tfrecord.base.tables import not_found, repeated
+from beam_tfrecord.base.text import counted, not_found, repeated
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sources.sql.database import Connection, Relation, Table, trimmed

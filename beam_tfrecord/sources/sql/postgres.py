@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 import pyarrow as pa
 
 from beam_tfrecord.base.extras import require
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sources.sql import database as db
 from beam_tfrecord.sources.sql.values import SqlColumn, SqlRows, convert_batch
@@ -93,7 +93,7 @@ class PostgresConnection(db.Connection):
         try:
             self.run(f"SET TRANSACTION SNAPSHOT {self.dialect.text(snapshot)}")
         except UsageError as error:
-            raise db.SnapshotLost(
+            raise DataError(
                 f"the snapshot of {self.place} is gone, since the connection that held it is "
                 f"closed ({error}): run the job again"
             ) from None

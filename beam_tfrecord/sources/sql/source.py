@@ -29,12 +29,11 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from beam_tfrecord import native
-from beam_tfrecord.base.sizes import counted
-from beam_tfrecord.base.tables import listed, not_found
+from beam_tfrecord.base.text import counted, listed, not_found
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError, did_you_mean
 from beam_tfrecord.features.arrow_types import type_of_column
 from beam_tfrecord.features.converting import can_cast
-from beam_tfrecord.options import flag_of
+from beam_tfrecord.options.jobs import flag_of
 from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, MAX_VALUE_CHARS, Batch, Origin, Reject
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, wanted_columns

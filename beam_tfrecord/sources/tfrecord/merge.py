@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from beam_tfrecord.base.tables import listed
+from beam_tfrecord.base.text import listed
 from beam_tfrecord.errors import SchemaConflict, UsageError
 from beam_tfrecord.features.arrow_types import decoded_type
 from beam_tfrecord.features.feature import ColumnStats, Feature

@@ -24,8 +24,7 @@ from beam_tfrecord.records.examples import (
     schema_of_discovered,
     types_in,
 )
-from beam_tfrecord.records.framed import framed_batch
-from beam_tfrecord.records.tfrecord import RecordBlock
+from beam_tfrecord.records.tfrecord import RecordBlock, framed_batch
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, EXAMPLES_SCHEMA, Batch, Origin
 from beam_tfrecord.sources.base import MOST_NOTES, Chunk, InputFile, Scan, Source, Unit, altered
 from beam_tfrecord.sources.file_parts import sliced

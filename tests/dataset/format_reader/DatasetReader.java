@@ -12,7 +12,7 @@ import static java.nio.charset.StandardCharsets.*;
 public final class DatasetReader {
     private static final String USAGE = """
             usage: java DatasetReader.java check DIR | read DIR SPLIT NUMBER... | examples DIR SPLIT
-                   | features DIR SPLIT NUMBER... | order COUNT SEED EPOCH [CHUNK WINDOW] START STOP
+                   | order COUNT SEED EPOCH [CHUNK WINDOW] START STOP
             DIR is a dataset, or the path of its manifest if that has a prefix""";
 
     public static void main(String[] args) {
@@ -27,11 +27,10 @@ public final class DatasetReader {
             switch (args[0]) {
                 case "check" -> out.println("ok " + Dataset.open(args[1]).check());
                 case "examples" -> Dataset.open(args[1]).examples(args[2], e -> out.println(hex(e.payload)));
-                case "read", "features" -> {
+                case "read" -> {
                     List<Long> numbers = Arrays.stream(args).skip(3).map(Long::valueOf).toList();
                     Map<Long, Example> found = Dataset.open(args[1]).read(args[2], numbers);
-                    for (long n : numbers)
-                        out.println(args[0].equals("read") ? hex(found.get(n).payload) : Features.json(found.get(n)));
+                    for (long n : numbers) out.println(hex(found.get(n).payload));
                 }
                 case "order" -> out.println(order(args));
                 default -> throw new IllegalArgumentException();
@@ -299,65 +298,6 @@ public final class DatasetReader {
         }
         static long hash(Object value) {
             return Long.parseUnsignedLong((String) value, 16);
-        }
-    }
-
-    /** A parser of serialized tf.train.Examples. */
-    private static final class Features {
-        /** A field of a message: its number, and the bytes of its value. */
-        private record Field(int id, ByteBuffer bytes) {}
-        /** A JSON object: each name with ["b", "f" or "i", [values]], or with null for a feature of no kind. */
-        static String json(Example example) throws Damage {
-            Map<byte[], String> features = new TreeMap<>(Arrays::compareUnsigned);
-            try {
-                for (Field map : fields(littleEndian(example.payload)))
-                    for (Field entry : fields(map.bytes)) {
-                        List<Field> pair = fields(entry.bytes);  // name and feature
-                        features.put(bytes(pair.get(0)), feature(pair.get(1)));
-                    }
-            } catch (RuntimeException e) {
-                throw new Damage(example.file, example.position + 12, "not a tf.train.Example");
-            }
-            StringJoiner json = new StringJoiner(", ", "{", "}");
-            features.forEach((name, feature) -> json.add('"' + Pattern.compile("[\0-\37\"\\\\]")
-                    .matcher(new String(name, UTF_8)).replaceAll(m -> m.group().charAt(0) >= ' ' ? "\\\\\\" + m.group()
-                            : String.format("\\\\u%04x", (int) m.group().charAt(0))) + "\": " + feature));
-            return json.toString();
-        }
-        private static byte[] bytes(Field field) {
-            return Arrays.copyOfRange(field.bytes.array(), field.bytes.position(), field.bytes.limit());
-        }
-
-        /** A feature has one of three lists, each with field 1 for its values. Numbers may share one field. */
-        private static String feature(Field feature) {
-            String json = "null";
-            for (Field list : fields(feature.bytes)) {
-                StringJoiner values = new StringJoiner("\", \"", "\"", "\"").setEmptyValue("");
-                for (Field item : fields(list.bytes)) {
-                    ByteBuffer b = item.bytes;
-                    if (list.id == 1) values.add(hex(bytes(item)));
-                    while (list.id == 2 && b.hasRemaining()) values.add(HexFormat.of().toHexDigits(b.getInt()));
-                    while (list.id == 3 && b.hasRemaining()) values.add(Long.toString(varint(b)));
-                }
-                json = "[\"" + "bfi".charAt(list.id - 1) + "\", [" + values + "]]";
-            }
-            return json;
-        }
-        private static List<Field> fields(ByteBuffer message) {
-            List<Field> fields = new ArrayList<>();
-            while (message.hasRemaining()) {
-                int tag = (int) varint(message), type = tag & 7;
-                int length = type == 2 ? Math.abs((int) varint(message)) : type == 5 ? 4 : type == 1 ? 8 : 0;
-                ByteBuffer bytes = message.duplicate().order(ByteOrder.LITTLE_ENDIAN);
-                if (type == 0) varint(message);
-                message.position(message.position() + length);
-                fields.add(new Field(tag >>> 3, bytes.limit(message.position())));
-            }
-            return fields;
-        }
-        private static long varint(ByteBuffer in) {
-            byte b = in.get();
-            return b >= 0 ? b : b & 0x7f | varint(in) << 7;
         }
     }
 

@@ -1,23 +1,67 @@
-"""Lays out names, values and small tables for people: as text for terminals, as HTML for notebooks.
+"""Formats sizes, counts, names and tables for people, and parses sizes such as ``128MB``.
 
-The HTML is a plain table without colours, so that it takes on the style of the notebook. All of its
-text is escaped, and names of columns come from files that anyone may have written.
+Tables are text for terminals, or HTML for notebooks: plain, so that it takes on the style of the
+notebook, and escaped, because names of columns come from files that anyone may have written.
 """
 
 from __future__ import annotations
 
+import fractions
 import html
 import itertools
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from beam_tfrecord.base.sizes import counted, format_size
-from beam_tfrecord.errors import did_you_mean
+from beam_tfrecord.errors import UsageError, did_you_mean
 
 MAX_ROWS = 50
 _MAX_NAMES = 10
 _MAX_CHARACTERS = 60
+# MB is 10^6 bytes, MiB is 2^20 bytes.
+_UNITS = {"": 1, "b": 1} | {
+    f"{prefix}{suffix}": base**power
+    for power, prefix in enumerate("kmgt", start=1)
+    for suffix, base in (("b", 1000), ("ib", 1024))
+}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+
+
+def parse_size(size: str | int) -> int:
+    """Return the number of bytes for ``128MB``, ``1.5GiB`` or a plain number."""
+    match = _SIZE.fullmatch(str(size).strip())
+    if not match or match[2].lower() not in _UNITS:
+        raise UsageError(f"cannot read size {size!r}: write 128MB or 64MiB")
+    # A fraction is exact for any number of digits, unlike a float with its 53 bits.
+    nbytes = int(fractions.Fraction(match[1]) * _UNITS[match[2].lower()])
+    if nbytes <= 0:
+        raise UsageError(f"size {size!r} is not positive")
+    return nbytes
+
+
+def format_size(nbytes: float) -> str:
+    """Return a number of bytes as text for people, in decimal units."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(nbytes) < 1000:
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.2f} TB"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as ``1 row`` or ``2,000 rows``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration for a human: ``3.2 s``, ``2 min 05 s``, ``1 h 02 min``."""
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def printable(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Small Beam helpers: the global window, counters, and the coder of `Batch`.
+"""Connects batches to Beam: their coder, the global window, and counters.
 
 Importing this module registers the coder. Without it, Beam would pickle batches, and a pickled
 slice contains all rows of its parent. Arrow's IPC format writes only the rows of the slice.
@@ -18,7 +18,6 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 import beam_tfrecord.features.tensors  # noqa: F401 - registers its type with Arrow
 from beam_tfrecord.rows.batch import Batch
-from beam_tfrecord.rows.job_batch import JobBatch
 
 
 def in_one_window(rows: beam.PCollection) -> beam.PCollection:
@@ -60,7 +59,6 @@ class BatchCoder(beam.coders.Coder):
         fields = dataclasses.fields(value)[1:]
         rest = {field.name: getattr(value, field.name) for field in fields}
         rest["numbers"] = value.numbers is not None
-        rest["kind"] = type(value)
         head = pickle.dumps(rest, protocol=pickle.HIGHEST_PROTOCOL)
         return b"".join((len(head).to_bytes(8, "little"), head, sink.getvalue()))
 
@@ -71,16 +69,11 @@ class BatchCoder(beam.coders.Coder):
         streams = pa.BufferReader(pa.py_buffer(encoded).slice(end))
         data = _next_batch(streams)
         rest["numbers"] = _next_batch(streams) if rest["numbers"] else None
-        kind: type[Batch] = rest.pop("kind")
-        return kind(data, **rest)
+        return Batch(data, **rest)
 
     def estimate_size(self, value: Batch) -> int:
         """Return an estimate of the encoded size in bytes, which runners use to plan."""
         return int(value.data.nbytes)
-
-    def is_deterministic(self) -> bool:
-        """Return False, because a batch is never a grouping key."""
-        return False
 
     def to_type_hint(self) -> type[Batch]:
         """Return the type that this coder encodes."""
@@ -94,5 +87,4 @@ def _next_batch(streams: pa.BufferReader) -> pa.RecordBatch:
     return batch
 
 
-for kind in (Batch, JobBatch):
-    beam.coders.registry.register_coder(kind, BatchCoder)
+beam.coders.registry.register_coder(Batch, BatchCoder)

@@ -1,18 +1,21 @@
-"""Gives functions the arguments that a class of options declares, with types and documentation."""
+"""Checks arguments, and gives functions the arguments that a class of options declares."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import inspect
+import operator
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from inspect import Parameter
 from typing import Any, ParamSpec, TypeVar
 
-from beam_tfrecord.errors import with_keywords
-from beam_tfrecord.options.option import Option
+import msgspec
+
+from beam_tfrecord.errors import UsageError, with_keywords
+from beam_tfrecord.options import Option
 
 P = ParamSpec("P")
 Call = TypeVar("Call")
@@ -84,3 +87,30 @@ def _shown(hint: Any) -> Any:
 def _in_order(options: Any) -> list[Any]:
     """Return the fields of a class of options, in the order of the arguments."""
     return sorted(dataclasses.fields(options), key=lambda field: field.kw_only)
+
+
+def as_words(option: str, words: Iterable[str] | None) -> tuple[str, ...]:
+    """Return the words of an option as a tuple; None means none."""
+    if isinstance(words, str):
+        raise UsageError(f"{option} {words!r} is one string: pass a list of them")
+    return () if words is None else tuple(words)
+
+
+def check_seed(seed: int | None, name: str = "seed") -> int:
+    """Return a seed, or the number of an epoch, of 64 bits; None means 0."""
+    try:
+        number = 0 if seed is None else operator.index(seed)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 2**64:
+        raise UsageError(f"{name} {seed!r} is out of range: choose one from 0 to 2^64 - 1")
+    return number
+
+
+def has_type(value: Any, hint: Any) -> bool:
+    """Return whether `value` is of the type `hint`. Unlike in Python, a bool is not an int."""
+    try:
+        msgspec.convert(value, hint)
+    except msgspec.ValidationError:
+        return False
+    return True

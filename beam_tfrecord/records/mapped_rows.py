@@ -1,0 +1,419 @@
+"""Calls the user's function on each row of a batch, and makes typed columns of its results.
+
+This is the core of `MapRows`, without Beam. If the function returns a dict, it is one row; None is
+no row, a list is several rows, and bytes or a `tf.train.Example` are a serialized example. If the
+function raises an error, the row becomes a reject. Each result keeps the origin of its row: the
+unit (part of the input) and the row number that it was read from.
+
+The types of the columns come from the type hints of the function, or from all of its results.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import functools
+import itertools
+import os
+import traceback
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_tfrecord import native
+from beam_tfrecord.errors import DataError, SchemaConflict
+from beam_tfrecord.features.arrow_types import is_binary, is_list, is_text
+from beam_tfrecord.features.converting import join_types
+from beam_tfrecord.features.python_values import (
+    MISFITS,
+    PLAIN_TYPES,
+    Misfit,
+    array_of,
+    as_row,
+    column_of,
+    join,
+    plain_values,
+    type_of,
+)
+from beam_tfrecord.features.tensors import TensorType, item_type
+from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA, MAX_VALUE_CHARS, Batch, Origin, Reject
+from beam_tfrecord.rows.user_function import is_users_file
+
+Row = Mapping[str, Any]
+RowFunction = Callable[[dict[str, Any]], Any]
+_Columns = tuple[pa.RecordBatch, dict[str, pa.Array]]
+
+_HINTS: dict[Any, pa.DataType] = {
+    **PLAIN_TYPES,
+    datetime.date: pa.date32(),
+    datetime.datetime: pa.timestamp("us"),
+    datetime.time: pa.time64("us"),
+    datetime.timedelta: pa.duration("us"),
+    decimal.Decimal: pa.decimal128(38, 9),
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Mapped:
+    """The results of a row function for the rows of a batch."""
+
+    rows: list[Any]
+    source_rows: np.ndarray[Any, Any]
+    sub: np.ndarray[Any, Any]
+    rejects: tuple[Reject, ...]
+
+
+def call_on_rows(batch: Batch, function: RowFunction) -> Mapped:
+    """Call `function` on each row of a batch."""
+    out: list[Any] = []
+    sources: list[int] = []
+    # Number of each result among those of its row.
+    subs: list[int] = []
+    rejects: list[Reject] = []
+    for index, row in enumerate(batch.data.to_pylist()):
+        try:
+            result = function(row)
+            results = (result,) if type(result) is dict else list(outputs_of(result))
+        except MemoryError:
+            raise
+        except Exception as error:
+            rejects.append(_reject_of(error, row, batch, index))
+            continue
+        for sub, output in enumerate(results):
+            out.append(output)
+            sources.append(index)
+            subs.append(sub)
+    return Mapped(out, np.array(sources, np.int64), np.array(subs, np.int64), tuple(rejects))
+
+
+def outputs_of(result: Any) -> Iterable[Any]:
+    """Return the result of a row function as dicts or serialized examples."""
+    if result is None:
+        return ()
+    if is_example_class(type(result)):
+        result = canonical_example(result)
+    if isinstance(result, bytes):
+        if not native.is_example(result):
+            raise TypeError("a row function returned bytes that are not a tf.train.Example")
+        return (result,)
+    if (row := as_row(result)) is not None:
+        return (row,)
+    if isinstance(result, list | tuple | Iterator):
+        return [output for item in result for output in outputs_of(item)]
+    raise TypeError(
+        f"a row function returns a dict, None, a list, bytes or a tf.train.Example, "
+        f"not {type(result).__name__}"
+    )
+
+
+def is_example_class(kind: Any) -> bool:
+    """Return whether a class is `tf.train.Example`, of TensorFlow or built by other code."""
+    return getattr(getattr(kind, "DESCRIPTOR", None), "full_name", "") == "tensorflow.Example"
+
+
+def canonical_example(example: Any) -> bytes:
+    """Serialize a `tf.train.Example` in canonical form.
+
+    Protobuf's own serialization may differ between processes. An example with unknown fields is
+    serialized as it is, since it has no canonical form.
+    """
+    serialized: bytes = example.SerializeToString()
+    canonical = native.canonicalize(serialized) if native.is_example(serialized) else None
+    return canonical or serialized
+
+
+def mapped_batch(batch: Batch, mapped: Mapped, schema: pa.Schema) -> Batch:
+    """Return a batch of mapped rows; rows that do not fit the schema become rejects."""
+    rejects = (*batch.rejects, *mapped.rejects)
+    encoded = schema.equals(EXAMPLES_SCHEMA)
+    numbers = None
+    if encoded:
+        data = pa.RecordBatch.from_arrays(
+            [pa.array(mapped.rows, pa.large_binary())], schema=EXAMPLES_SCHEMA
+        )
+        fitting = np.arange(len(mapped.rows))
+    else:
+        (data, wide), fitting, misfits = _columns_of(batch, mapped, schema)
+        rejects += misfits
+        numbers = _numbers_of(batch, data, wide, mapped.source_rows[fitting])
+    origin = _origin_of(batch, mapped.source_rows[fitting], mapped.sub[fitting])
+    return batch.replace(
+        data=data, origin=origin, rejects=rejects, encoded=encoded, numbers=numbers
+    )
+
+
+def _numbers_of(
+    batch: Batch, data: pa.RecordBatch, wide: Mapping[str, pa.Array], sources: np.ndarray[Any, Any]
+) -> pa.RecordBatch | None:
+    """Return the `Batch.numbers` of mapped rows: exact values of the columns that are rounded."""
+    rounded = {
+        name: exact
+        for name, exact in wide.items()
+        if pc.any(pc.not_equal(exact, pc.cast(data.column(name), pa.float64()))).as_py()
+    }
+    returned = {name: wide.get(name, data.column(name)) for name in data.schema.names}
+    known = batch.numbers_in(pa.RecordBatch.from_pydict(returned), sources)
+    if known is not None:
+        rounded |= {name: known.column(name) for name in known.schema.names}
+    return pa.RecordBatch.from_pydict(rounded) if rounded else None
+
+
+def _origin_of(
+    batch: Batch, sources: np.ndarray[Any, Any], sub: np.ndarray[Any, Any]
+) -> Origin | None:
+    """Return the origin of mapped rows."""
+    origin = batch.origin
+    if origin is None:
+        return None
+    is_one_to_one = origin.sub is None and not sub.any()
+    if is_one_to_one and len(sources) == batch.num_rows:
+        return origin
+    picked = origin.take(sources, batch.num_rows)
+    if is_one_to_one:
+        return picked
+    # If results are mapped again, the factor keeps the numbers of both mappings apart. The number
+    # of a row must not depend on other rows of its batch.
+    before = 0 if picked.sub is None else picked.sub * 1_000_003
+    return dataclasses.replace(picked, sub=before + sub)
+
+
+def _columns_of(
+    batch: Batch, mapped: Mapped, schema: pa.Schema
+) -> tuple[_Columns, np.ndarray[Any, Any], tuple[Reject, ...]]:
+    """Return the columns of the rows that fit the schema, their indices, and the rejects."""
+    try:
+        return _columns(mapped.rows, schema), np.arange(len(mapped.rows)), ()
+    except TypeError:
+        pass
+    # At least one row does not fit: convert the rows one by one to find it.
+    fitting, rejects = [], []
+    for index, row in enumerate(mapped.rows):
+        try:
+            _columns([row], schema)
+            fitting.append(index)
+        except TypeError as error:
+            rejects.append(_reject_of(error, row, batch, int(mapped.source_rows[index])))
+    columns = _columns([mapped.rows[index] for index in fitting], schema)
+    return columns, np.array(fitting, np.int64), tuple(rejects)
+
+
+def _columns(rows: Sequence[Row], schema: pa.Schema) -> _Columns:
+    """Return rows as columns, and the exact values of the columns that are rounded to float32."""
+    if any(not isinstance(row, dict) for row in rows):
+        raise TypeError("an example was returned, but the schema has columns")
+    arrays, wide = [], {}
+    for field in schema:
+        values = plain_values([row.get(field.name) for row in rows])
+        try:
+            arrays.append(array_of(values, field.type))
+            if pa.types.is_float32(field.type):
+                wide[field.name] = _exact(values, arrays[-1])
+        except MISFITS as error:
+            raise TypeError(f"column {field.name!r} is {field.type}: {error}") from error
+    extra = set(itertools.chain.from_iterable(rows)).difference(schema.names)
+    if extra:
+        raise TypeError(f"column {min(extra, key=str)!r} is not in the schema")
+    return pa.RecordBatch.from_arrays(arrays, schema=schema), wide
+
+
+def _exact(values: Sequence[Any], rounded: pa.Array) -> pa.Array:
+    exact = pa.array(values, pa.float64())
+    # Arrow silently turns a number that float32 cannot hold into infinity.
+    if not pc.is_inf(rounded).equals(pc.is_inf(exact)):
+        raise TypeError("a number is larger")
+    return exact
+
+
+def _reject_of(error: Exception, row: Any, batch: Batch, index: int) -> Reject:
+    """Return the reject for a row; `index` is the index of its source row in the batch."""
+    value = repr(row)[:MAX_VALUE_CHARS]
+    return batch.reject(index, "map-error", error_text(error), value=value)
+
+
+def error_text(error: Exception) -> str:
+    """Return an error of the user's function as one line, with the line of code that raised it."""
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    frames = traceback.extract_tb(error.__traceback__)
+    users = [frame for frame in frames if is_users_file(frame.filename)]
+    if not users:
+        return text
+    last = users[-1]
+    code = f": {last.line}" if last.line else ""
+    return f"{text} (at {os.path.basename(last.filename)}:{last.lineno} in {last.name}{code})"
+
+
+def returned_schema(function: Callable[..., Any]) -> pa.Schema | None:
+    """Return the schema of a function's return hint, if that is a class of rows.
+
+    A class of rows is a TypedDict, NamedTuple or dataclass. The hints ``list[Hint]``,
+    ``Iterator[Hint]`` and ``Hint | None``, for functions that turn a row into several or none, mean
+    the same as ``Hint``.
+    """
+    try:
+        hint = typing.get_type_hints(function).get("return")
+    except (NameError, TypeError, AttributeError):
+        return None
+    return schema_of_hint(hint)
+
+
+def schema_of_hint(hint: Any) -> pa.Schema | None:
+    """Return the schema of a class of rows; None if `hint` is another hint."""
+    is_rows = typing.is_typeddict(hint) or hasattr(hint, "_fields")
+    if not (is_rows or dataclasses.is_dataclass(hint)):
+        arguments = [one for one in typing.get_args(hint) if one is not types.NoneType]
+        return schema_of_hint(arguments[0]) if len(arguments) == 1 else None
+    try:
+        hints = typing.get_type_hints(hint)
+        return pa.schema([(name, _type_of_hint(one)) for name, one in hints.items()])
+    except (KeyError, NameError, TypeError, AttributeError):
+        return None
+
+
+def _type_of_hint(hint: Any) -> pa.DataType:
+    """Return the type for a hint such as ``int``, ``int | None`` or ``list[int]``, or raise."""
+    origin = typing.get_origin(hint)
+    inner = [one for one in typing.get_args(hint) if one is not types.NoneType]
+    if origin is list:
+        return pa.list_(_type_of_hint(inner[0]))
+    is_optional = origin in (typing.Union, types.UnionType) and len(inner) == 1
+    return _type_of_hint(inner[0]) if is_optional else _HINTS[hint]
+
+
+@dataclasses.dataclass(frozen=True)
+class RowTypes:
+    """The types of the rows that a row function returned."""
+
+    columns: Mapping[str, pa.DataType] = dataclasses.field(default_factory=dict)
+    has_rows: bool = False
+    has_examples: bool = False
+    order: tuple[str, ...] = ()
+
+    def merge(self, other: RowTypes) -> RowTypes:
+        """Return the types of two parts of the data together; associative and commutative."""
+        columns = dict(self.columns)
+        for name, found in other.columns.items():
+            columns[name] = _wider(name, columns.get(name, found), found)
+        orders = {types.order for types in (self, other) if types.has_rows}
+        return RowTypes(
+            columns,
+            self.has_rows or other.has_rows,
+            self.has_examples or other.has_examples,
+            orders.pop() if len(orders) == 1 else (),
+        )
+
+    def to_arrow(self, before: pa.Schema) -> pa.Schema:
+        """Return the schema of the returned rows.
+
+        Columns of `before` come first, in their order; a column keeps its type there if that holds
+        all returned values. New columns have the order that all rows have, else that of names.
+        """
+        if self.has_rows and self.has_examples:
+            raise DataError("the row function returns rows and examples: return one kind")
+        if self.has_examples:
+            return EXAMPLES_SCHEMA
+        if not self.has_rows:
+            return before
+        order = self.order or sorted(self.columns)
+        new = [name for name in order if name not in before.names]
+        old = [name for name in before.names if name in self.columns]
+        return pa.schema([self._field(name, before) for name in old + new])
+
+    def _field(self, name: str, before: pa.Schema) -> pa.Field:
+        """Return the field of a column; it keeps its type and metadata from `before` if it fits."""
+        found = self.columns[name]
+        if name in before.names:
+            old = before.field(name)
+            if _fits(found, old.type):
+                return pa.field(name, old.type, metadata=old.metadata)
+        return pa.field(name, pa.int64() if pa.types.is_signed_integer(found) else found)
+
+
+def _fits(found: pa.DataType, arrow: pa.DataType) -> bool:
+    """Return whether a column of type `arrow` holds all values that the function returned."""
+    if isinstance(arrow, TensorType) and is_list(found):
+        # Inference takes arrays of one axis for lists.
+        has_one_axis = arrow.shape is not None and len(arrow.shape) == 1
+        return bool(has_one_axis and found.value_type == item_type(arrow.dtype))
+    python = python_type(arrow)
+    return bool(join_types(python, found) == python)
+
+
+def python_type(arrow: pa.DataType) -> pa.DataType:
+    """Return the type that `infer_row_types` infers if a function returns values unchanged.
+
+    Numbers keep their type, since `infer_row_types` infers at most that: it returns the narrowest
+    type that holds them.
+    """
+    if pa.types.is_dictionary(arrow):
+        return python_type(arrow.value_type)
+    if is_text(arrow):
+        return pa.string()
+    if is_binary(arrow):
+        return pa.binary()
+    if is_list(arrow):
+        item = python_type(arrow.value_type)
+        wide = pa.int64() if pa.types.is_integer(item) else item
+        return pa.list_(pa.float64() if pa.types.is_floating(item) else wide)
+    if pa.types.is_timestamp(arrow):
+        return pa.timestamp("us", arrow.tz)
+    return arrow
+
+
+def infer_row_types(mapped: Sequence[Any]) -> RowTypes:
+    """Infer the types of the results of a row function: dicts, or serialized examples."""
+    rows = [row for row in mapped if isinstance(row, dict)]
+    orders = set(map(tuple, rows))
+    columns = {}
+    for name in dict.fromkeys(itertools.chain.from_iterable(orders)):
+        if not isinstance(name, str):
+            raise SchemaConflict(f"column name {name!r} is not text: give str keys")
+        columns[name] = _type_of(name, [row.get(name) for row in rows])
+    order = orders.pop() if len(orders) == 1 else ()
+    return RowTypes(columns, bool(rows), len(rows) < len(mapped), order)
+
+
+def _type_of(name: str, values: Sequence[Any]) -> pa.DataType:
+    values = plain_values(values)
+    kinds = dict.fromkeys(map(type, values))
+    try:
+        # Each kind apart, because integers among floats are narrowed as integers.
+        types = [_narrowest([one for one in values if type(one) is kind]) for kind in kinds]
+    except Misfit as error:
+        raise SchemaConflict(
+            f"column {name!r} has values that have no type here ({error}): give numbers, text, "
+            "bytes, times, arrays, or lists or dicts of these"
+        ) from error
+    return functools.reduce(functools.partial(_wider, name), types, pa.null())
+
+
+def _wider(name: str, one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    try:
+        return join(one, other)
+    except Misfit as error:
+        raise SchemaConflict(
+            f"column {name!r} has values of two types, {one} and {other}: give them one type, or "
+            "pass a schema"
+        ) from error
+
+
+def _narrowest(values: Sequence[Any]) -> pa.DataType:
+    """Return the narrowest type that holds numbers exactly, or the type of other values."""
+    arrow = type_of(values)
+    if pa.types.is_integer(arrow):
+        low, high = (value.as_py() for value in pc.min_max(column_of(values)).values())
+        for narrow in (np.int8, np.int16, np.int32):
+            if np.iinfo(narrow).min <= low and high <= np.iinfo(narrow).max:
+                return pa.from_numpy_dtype(narrow)
+    elif pa.types.is_floating(arrow):
+        numbers = column_of(values).to_numpy()
+        with np.errstate(over="ignore"):
+            narrowed = numbers.astype(np.float32)
+        if np.array_equal(narrowed, numbers, equal_nan=True):
+            return pa.float32()
+    return arrow
