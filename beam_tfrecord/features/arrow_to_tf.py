@@ -38,7 +38,7 @@ from beam_tfrecord.features.arrow_types import (
     is_text,
 )
 from beam_tfrecord.features.feature import Feature
-from beam_tfrecord.features.python_values import MISFITS, array_of
+from beam_tfrecord.features.python_values import MISFITS, to_array
 from beam_tfrecord.features.tensors import (
     Array,
     TensorType,
@@ -222,7 +222,7 @@ def typed_scalar(value: Any, arrow: pa.DataType, feature: Feature, what: str) ->
     """Return a value from a schema as a scalar of type `arrow`."""
     try:
         with contextlib.suppress(*MISFITS):
-            return array_of([value], arrow)[0]
+            return to_array([value], arrow)[0]
         return pc.cast(pa.scalar(value), arrow)
     except MISFITS as error:
         raise UsageError(

@@ -111,7 +111,7 @@ def is_missing(kind: type) -> bool:
     return kind.__name__ in ("NAType", "NaTType") and kind.__module__.startswith("pandas.")
 
 
-def column_of(values: Sequence[Any]) -> pa.Array | pa.ChunkedArray:
+def infer_column(values: Sequence[Any]) -> pa.Array | pa.ChunkedArray:
     """Return Python values as an array of their own type.
 
     Raises:
@@ -119,12 +119,12 @@ def column_of(values: Sequence[Any]) -> pa.Array | pa.ChunkedArray:
     """
     values = plain_values(values)
     try:
-        return _array_of(values, type_of(values))
+        return _to_array(values, infer_type(values))
     except MISFITS as error:
         raise _first_misfit(values) or Misfit(str(error)) from error
 
 
-def type_of(values: Sequence[Any]) -> pa.DataType:
+def infer_type(values: Sequence[Any]) -> pa.DataType:
     """Return the type of `plain_values`; null if all are None.
 
     Raises:
@@ -196,11 +196,11 @@ def _struct_of(values: Sequence[Mapping[Any, Any]]) -> pa.DataType:
     if odd := [name for name in names if not isinstance(name, str)]:
         raise Misfit(f"the key {odd[0]!r} of a dict is not text: give str keys")
     ordered = names if len(orders) == 1 else sorted(names)
-    return pa.struct([(name, type_of([one.get(name) for one in values])) for name in ordered])
+    return pa.struct([(name, infer_type([one.get(name) for one in values])) for name in ordered])
 
 
 def _list_of(values: Sequence[Sequence[Any]]) -> pa.DataType:
-    return pa.list_(type_of(list(itertools.chain.from_iterable(values))))
+    return pa.list_(infer_type(list(itertools.chain.from_iterable(values))))
 
 
 def _set_of(_: Sequence[Any]) -> pa.DataType:
@@ -277,14 +277,14 @@ def _first_misfit(values: Sequence[Any]) -> Misfit | None:
     arrow = pa.null()
     for row, value in enumerate(values):
         try:
-            own = type_of([value])
-            _array_of([value], own)
+            own = infer_type([value])
+            _to_array([value], own)
             arrow = join(arrow, own)
         except MISFITS as error:
             return _misfit(row, value, error)
     for row, value in enumerate(values):
         try:
-            _array_of([value], arrow)
+            _to_array([value], arrow)
         except MISFITS as error:
             return _misfit(row, value, error)
     return None
@@ -304,7 +304,7 @@ def _shown(value: Any) -> str:
     return repr(value)[:_SHOWN]
 
 
-def array_of(values: Sequence[Any], arrow: pa.DataType) -> pa.Array | pa.ChunkedArray:
+def to_array(values: Sequence[Any], arrow: pa.DataType) -> pa.Array | pa.ChunkedArray:
     """Return `plain_values` as an array of a type, if that changes none of them.
 
     Raises:
@@ -312,10 +312,10 @@ def array_of(values: Sequence[Any], arrow: pa.DataType) -> pa.Array | pa.Chunked
     """
     if fault := _silent_change(values, arrow):
         raise TypeError(fault)
-    return _array_of(values, arrow)
+    return _to_array(values, arrow)
 
 
-def _array_of(values: Sequence[Any], arrow: pa.DataType) -> pa.Array | pa.ChunkedArray:
+def _to_array(values: Sequence[Any], arrow: pa.DataType) -> pa.Array | pa.ChunkedArray:
     if isinstance(arrow, TensorType):
         return tensor_column(values, arrow)
     if pa.types.is_date32(arrow):

@@ -96,12 +96,13 @@ class TensorScalar(pa.ExtensionScalar):
         """Return the array of the row, or None if it is missing."""
         if self.value is None:
             return None
+        dtype = self.type.dtype
         if self.type.is_dense:
-            return array_of(self.value.as_py(), self.type.dtype, self.type.fixed_shape)
-        return array_of(self.value["data"].as_py(), self.type.dtype, self.value["shape"].as_py())
+            return array_from_bytes(self.value.as_py(), dtype, self.type.fixed_shape)
+        return array_from_bytes(self.value["data"].as_py(), dtype, self.value["shape"].as_py())
 
 
-def array_of(data: bytes, dtype: np.dtype[Any], shape: Sequence[int]) -> Array:
+def array_from_bytes(data: bytes, dtype: np.dtype[Any], shape: Sequence[int]) -> Array:
     """Return a writable array of a dtype and shape from its bytes."""
     # np.frombuffer refuses dtypes that the buffer protocol does not know.
     return np.frombuffer(bytearray(data), np.uint8).view(dtype).reshape(tuple(shape))

@@ -201,11 +201,6 @@ class Encoder:
             for row in null_rows:
                 code = native.REJECT_CODES[native.NULL_IN_LIST]
                 message = _kernel_message(native.NULL_IN_LIST, feature.name)
-                if feature.fill is not None:
-                    message = (
-                        f"a list of column {feature.name!r} has a null list or struct in it, "
-                        "which a fill cannot replace: put an empty one there"
-                    )
                 value = _value_text(array[row])
                 reject = batch.reject(row, code, message, column=feature.name, value=value)
                 rejects.setdefault(row, reject)
@@ -320,7 +315,10 @@ _KERNEL_MESSAGES = {
     native.INVALID_UTF8: (
         "text of column {name!r} is not valid UTF-8: make its type bytes in the schema"
     ),
-    native.NULL_IN_LIST: ("a list of column {name!r} has a null in it: give a fill in the schema"),
+    native.NULL_IN_LIST: (
+        "a list of column {name!r} has a null in it: give a fill in the schema; if it is a list or "
+        "struct, put an empty one there"
+    ),
 }
 _TOO_LARGE = "the example would be larger than 2147483647 bytes: leave columns out or split the row"
 

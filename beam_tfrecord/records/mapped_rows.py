@@ -34,12 +34,12 @@ from beam_tfrecord.features.python_values import (
     MISFITS,
     PLAIN_TYPES,
     Misfit,
-    array_of,
     as_row,
-    column_of,
+    infer_column,
+    infer_type,
     join,
     plain_values,
-    type_of,
+    to_array,
 )
 from beam_tfrecord.features.tensors import TensorType, item_type
 from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA, MAX_VALUE_CHARS, Batch, Origin, Reject
@@ -211,7 +211,7 @@ def _columns(rows: Sequence[Row], schema: pa.Schema) -> _Columns:
     for field in schema:
         values = plain_values([row.get(field.name) for row in rows])
         try:
-            arrays.append(array_of(values, field.type))
+            arrays.append(to_array(values, field.type))
             if pa.types.is_float32(field.type):
                 wide[field.name] = _exact(values, arrays[-1])
         except MISFITS as error:
@@ -404,14 +404,14 @@ def _wider(name: str, one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 def _narrowest(values: Sequence[Any]) -> pa.DataType:
     """Return the narrowest type that holds numbers exactly, or the type of other values."""
-    arrow = type_of(values)
+    arrow = infer_type(values)
     if pa.types.is_integer(arrow):
-        low, high = (value.as_py() for value in pc.min_max(column_of(values)).values())
+        low, high = (value.as_py() for value in pc.min_max(infer_column(values)).values())
         for narrow in (np.int8, np.int16, np.int32):
             if np.iinfo(narrow).min <= low and high <= np.iinfo(narrow).max:
                 return pa.from_numpy_dtype(narrow)
     elif pa.types.is_floating(arrow):
-        numbers = column_of(values).to_numpy()
+        numbers = infer_column(values).to_numpy()
         with np.errstate(over="ignore"):
             narrowed = numbers.astype(np.float32)
         if np.array_equal(narrowed, numbers, equal_nan=True):

@@ -144,8 +144,9 @@ class ImageSource(PictureOptions, FileSource):
 
     def to_send(self) -> tuple[Source, tuple[str, ...]]:
         sent, files = super().to_send()
-        if self.base is not None:
-            object.__setattr__(sent, "base", absolute_path(self.base))
+        for name in ("base", "labels"):
+            if isinstance(path := getattr(self, name, None), str | os.PathLike):
+                object.__setattr__(sent, name, absolute_path(path))
         return sent, files
 
     @property

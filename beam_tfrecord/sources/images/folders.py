@@ -410,10 +410,14 @@ class Folders(Source):
         )
 
     def notes(self, files: Iterable[InputFile]) -> list[str]:
-        if not (counts := skipped_by_suffix(files)):
+        counts = Counter[str]()
+        for file in files:
+            counts.update(dict(file.skipped) if isinstance(file, Pack) else {})
+        if not counts:
             return []
+        shown = counts_text(dict(sorted(counts.items())))
         return [
-            f"skipped {counted(sum(counts.values()), 'file')}: {counts_text(counts)}: to read "
+            f"skipped {counted(counts.total(), 'file')}: {shown}: to read "
             f"other images, convert them to one of {', '.join(SUFFIXES)}"
         ]
 
@@ -437,11 +441,3 @@ class Folders(Source):
         """Return the folder that names the class of an image."""
         folders = name.split("/")[self.tree.has_splits : -1]
         return folders[0] if folders else None
-
-
-def skipped_by_suffix(files: Iterable[InputFile]) -> dict[str, int]:
-    """Return how many files the listing of packs skipped, by suffix."""
-    counts = Counter[str]()
-    for file in files:
-        counts.update(dict(file.skipped) if isinstance(file, Pack) else {})
-    return dict(sorted(counts.items()))

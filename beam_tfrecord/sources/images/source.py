@@ -46,7 +46,7 @@ from beam_tfrecord.sources.images.folders import (
 from beam_tfrecord.sources.images.labels import classes_of_option
 from beam_tfrecord.sources.json import Json
 from beam_tfrecord.sources.parquet.source import Parquet
-from beam_tfrecord.storage import absolute_path, is_remote
+from beam_tfrecord.storage import is_remote
 
 # A small size, a few thousand paths, because little text names many bytes of images.
 TABLE_CHUNK_BYTES = 2**17
@@ -69,12 +69,6 @@ class Images(ImageOptions, ImageSource):
             object.__setattr__(self, "labels", tuple(self.labels))
         if self.layout not in (None, *LAYOUTS):
             raise UsageError(f"layout {self.layout!r} is not known: use {', '.join(LAYOUTS)}")
-
-    def to_send(self) -> tuple[Source, tuple[str, ...]]:
-        sent, files = super().to_send()
-        if isinstance(self.labels, str | os.PathLike):
-            object.__setattr__(sent, "labels", absolute_path(self.labels))
-        return sent, files
 
     # A listing already contains the classes, but those in a table are known only from its rows.
     @property

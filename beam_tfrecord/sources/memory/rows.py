@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from beam_tfrecord.base.text import counted, repeated
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.features.python_values import Misfit, as_row, column_of
+from beam_tfrecord.features.python_values import Misfit, as_row, infer_column
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS
 
 FIRST_ROWS = 64
@@ -87,7 +87,7 @@ def typed_table(columns: Mapping[Any, Sequence[Any]], first: int) -> pa.Table:
 def typed_column(name: str, values: Sequence[Any], first: int) -> pa.Array | pa.ChunkedArray:
     """Return a column of Python values with its own type; `first` is the number of a row."""
     try:
-        return column_of(values)
+        return infer_column(values)
     except Misfit as error:
         raise DataError(f"column {name!r} in row {first + error.row:,}: {error}") from error
 
