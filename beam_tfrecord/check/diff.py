@@ -20,7 +20,7 @@ from beam_tfrecord.dataset.load import load
 from beam_tfrecord.features.arrow_types import type_text
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.manifest import BY_BYTES, Manifest, Split
-from beam_tfrecord.format.places import purpose_seed
+from beam_tfrecord.format.sort_keys import purpose_seed
 from beam_tfrecord.loading.values import python_rows
 
 UInt64Array = npt.NDArray[np.uint64]

@@ -25,7 +25,7 @@ from beam_tfrecord.base.progress import Progress, adder, display_of
 from beam_tfrecord.base.text import counted
 from beam_tfrecord.check.verify import load_rejects
 from beam_tfrecord.errors import DataError, TargetExists, UsageError
-from beam_tfrecord.exchange.shard_writers import ShardWriter
+from beam_tfrecord.exchange.output_writers import ShardWriter
 from beam_tfrecord.features.feature_spec import schema_pbtxt
 from beam_tfrecord.format.hashes import data_hash, file_hash, sum_text
 from beam_tfrecord.format.job_file import JOB_NAME, STORED_BYTES, STORED_HASHES, dump_job

@@ -37,8 +37,8 @@ from beam_tfrecord.format.manifest import (
     directory_of,
     manifest_path,
 )
-from beam_tfrecord.format.places import purpose_seed
 from beam_tfrecord.format.rejects import KNOWN_SCHEMAS, REJECTS_FILE, rejects_hash
+from beam_tfrecord.format.sort_keys import purpose_seed
 from beam_tfrecord.format.stage import StageFile, StageManifest, is_stage
 from beam_tfrecord.records.tfrecord import RecordBlock, RecordFault, read_blocks
 from beam_tfrecord.storage import (

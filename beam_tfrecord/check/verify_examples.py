@@ -38,7 +38,7 @@ from beam_tfrecord.features.tf_columns import (
     schema_tf_columns,
 )
 from beam_tfrecord.format.manifest import BY_BYTES, BY_GROUP, Manifest, Shard
-from beam_tfrecord.format.places import purpose_seed
+from beam_tfrecord.format.sort_keys import purpose_seed
 from beam_tfrecord.native.values import KIND_NAMES, FitRule
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.tfrecord import RecordBlock

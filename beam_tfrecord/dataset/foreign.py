@@ -16,7 +16,7 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.hashes import sum_text
 from beam_tfrecord.format.layout import ONLY_SPLIT
 from beam_tfrecord.format.manifest import Manifest, Shard, Split, manifest_path, near_datasets
-from beam_tfrecord.format.places import purpose_seed
+from beam_tfrecord.format.sort_keys import purpose_seed
 from beam_tfrecord.format.tally import Tally
 from beam_tfrecord.records.examples import (
     Discovered,
@@ -27,9 +27,16 @@ from beam_tfrecord.records.examples import (
 from beam_tfrecord.records.tfrecord import detect_compression, read_blocks
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.files import has_suffix
-from beam_tfrecord.sources.tfrecord.listing import SUFFIXES, ShardFile, is_incomplete, list_records
-from beam_tfrecord.sources.tfrecord.merge import known_records
-from beam_tfrecord.sources.tfrecord.read import RecordUnit, blocks_of, opened
+from beam_tfrecord.sources.tfrecord import known_records
+from beam_tfrecord.sources.tfrecord_files import (
+    SUFFIXES,
+    RecordDetail,
+    ShardFile,
+    blocks_of,
+    is_incomplete,
+    list_records,
+    opened,
+)
 from beam_tfrecord.storage import exists, is_directory, is_web, list_files, shown_path
 
 
@@ -144,7 +151,7 @@ def _contents_of(file: InputFile) -> _Contents:
     digest, seed = native.XXH64(0), purpose_seed(0, "content")
     records = nbytes = content = 0
     features: Mapping[str, Discovered] = {}
-    for block in blocks_of(file, 0, file.bytes, RecordUnit(compression, 0, "")):
+    for block in blocks_of(file, 0, file.bytes, RecordDetail(compression, 0, "")):
         digest.update(block.data)
         hashes = native.hash_records(block.data, block.starts, seed)
         content += int(hashes.sum(dtype=np.uint64))

@@ -23,7 +23,7 @@ from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock
 from beam_tfrecord.rows.batch import Batch, Origin
 from beam_tfrecord.sources.base import InputFile, Unit
 from beam_tfrecord.sources.files import list_files
-from beam_tfrecord.sources.parquet.source import SUFFIXES, Parquet
+from beam_tfrecord.sources.parquet import SUFFIXES, Parquet
 from beam_tfrecord.storage import absolute_path, is_remote, plain_path
 from beam_tfrecord.work.job import Target
 

@@ -1,6 +1,7 @@
 """`Block`: a buffer of encoded records, with the split and the sort position of each.
 
-The sort position of a record is called its *place*: a 64-bit number by which the dataset is sorted.
+The sort position of a record is called its *sort key*: a 64-bit number by which the dataset is
+sorted.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from beam_tfrecord.base.text import not_found
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.layout import NO_SPLIT, SPLIT_TWICE, Layout, Splits, is_split_name
-from beam_tfrecord.format.places import (
+from beam_tfrecord.format.sort_keys import (
     ONE_INPUT,
     Inputs,
-    places_after_input,
-    places_by_bytes,
-    places_by_origin,
-    places_in_source_order,
     purpose_seed,
+    sort_keys_after_input,
+    sort_keys_by_bytes,
+    sort_keys_by_origin,
+    sort_keys_in_source_order,
 )
 from beam_tfrecord.format.tally import Tally, count_duplicates
 from beam_tfrecord.records.decoding import Decoder
@@ -62,11 +63,11 @@ class Block:
         self._encoder: Encoder | None = None
         self._encoded_for: pa.Schema | None = None
         self._columns = ColumnHashes(schema)
-        self._place_seed = purpose_seed(layout.seed, "place")
+        self._sort_seed = purpose_seed(layout.seed, "place")
         self._split_seed = purpose_seed(layout.seed, "split")
         self._is_single = layout.splits.is_single
         self._names = SplitNames(layout.splits)
-        self._places: list[UInt64Array] = []
+        self._sort_keys: list[UInt64Array] = []
         self._splits: list[npt.NDArray[np.uint16]] = []
         self.arena = Arena(capacity_bytes=RUN_ROOM_BYTES)
         self.tally = Tally()
@@ -83,9 +84,9 @@ class Block:
         return self.arena.records
 
     @property
-    def places(self) -> UInt64Array:
+    def sort_keys(self) -> UInt64Array:
         """Place of each record, shape `[records]`."""
-        return np.concatenate(self._places) if self._places else np.zeros(0, np.uint64)
+        return np.concatenate(self._sort_keys) if self._sort_keys else np.zeros(0, np.uint64)
 
     @property
     def splits(self) -> npt.NDArray[np.uint16] | None:
@@ -102,7 +103,7 @@ class Block:
     def clear_records(self) -> None:
         """Drop the records; keep the memory."""
         self.arena.reset()
-        self._places.clear()
+        self._sort_keys.clear()
         self._splits.clear()
 
     def clear(self) -> None:
@@ -112,7 +113,7 @@ class Block:
         self.rejects = []
 
     def add(self, batch: Batch) -> Int64Array:
-        """Add the records of a batch, with their places and splits; count its rejects."""
+        """Add the records of a batch, with their sort keys and splits; count its rejects."""
         self.rejects += batch.rejects
         counted = Tally(
             rows=batch.rows_counted,
@@ -134,7 +135,7 @@ class Block:
             rejects += rejected
         starts = self.arena.used_starts()[first:]
         named = self._with_features(batch, starts)
-        self._places.append(self._place(named, written, starts))
+        self._sort_keys.append(self._sort_key(named, written, starts))
         if batch.split is not None:
             # An earlier step assigns splits: every row has one.
             self._is_single = False
@@ -145,7 +146,7 @@ class Block:
             counted,
             records=len(written),
             rejects=counted.rejects + len(rejects),
-            places_by_bytes=(
+            sort_keys_by_bytes=(
                 batch.exact_origin is None and not self._layout.key and batch.num_rows > 0
             ),
             splits_assigned=batch.split is not None if batch.num_rows else None,
@@ -251,17 +252,17 @@ class Block:
         self._encoded_for = arrow
         return self._encoder
 
-    def _place(self, batch: Batch, written: Int64Array, starts: Int64Array) -> UInt64Array:
+    def _sort_key(self, batch: Batch, written: Int64Array, starts: Int64Array) -> UInt64Array:
         layout = self._layout
         if layout.key:
-            return self._columns.hashes(batch, layout.key, written, self._place_seed)
+            return self._columns.hashes(batch, layout.key, written, self._sort_seed)
         number, bits = self._inputs.number(batch.step_path), self._inputs.bits
         if not layout.shuffle and batch.origin is not None:
-            return places_in_source_order(batch.origin, written, batch.num_rows, number, bits)
+            return sort_keys_in_source_order(batch.origin, written, batch.num_rows, number, bits)
         if (origin := batch.exact_origin) is not None:
-            return places_by_origin(origin, written, batch.num_rows, self._place_seed, number)
-        places = places_by_bytes(self.arena.data, starts, self._place_seed)
-        return places if layout.shuffle else places_after_input(places, number, bits)
+            return sort_keys_by_origin(origin, written, batch.num_rows, self._sort_seed, number)
+        sort_keys = sort_keys_by_bytes(self.arena.data, starts, self._sort_seed)
+        return sort_keys if layout.shuffle else sort_keys_after_input(sort_keys, number, bits)
 
     def _torn(self, batch: Batch, written: Int64Array) -> int:
         """Return how many source rows became several, and these were split by their bytes."""

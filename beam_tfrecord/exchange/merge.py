@@ -1,8 +1,9 @@
 """Merges runs, which are sorted spill files of records, into shards or into a longer run.
 
-The merge goes *window* by window, a window being a range of places (positions in the order of the
-dataset) of one shard. Neighbouring windows are read together, ahead of time, and sorted in memory.
-A window that is too large for that is merged entry by entry: an *entry* is a place and its record.
+The merge goes *window* by window, a window being a range of sort keys (positions in the order of
+the dataset) of one shard. Neighbouring windows are read together, ahead of time, and sorted in
+memory. A window that is too large for that is merged entry by entry: an *entry* is a sort key and
+its record.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from beam_tfrecord.exchange.merge_plan import (
     Window,
     windows_held,
 )
-from beam_tfrecord.exchange.shard_writers import ShardWriter
+from beam_tfrecord.exchange.output_writers import ShardWriter
 from beam_tfrecord.exchange.spill import Buffer, SortedRecords, by_size, sort_entries, write_run
 from beam_tfrecord.format.layout import Layout, cut_bins
-from beam_tfrecord.format.places import SHUFFLED_BIN_SHIFT
+from beam_tfrecord.format.sort_keys import SHUFFLED_BIN_SHIFT
 from beam_tfrecord.records.tfrecord import FRAME_BYTES
 from beam_tfrecord.storage import read_into
 from beam_tfrecord.work.checkpoints import FinishedShard
 from beam_tfrecord.work.progress_files import WRITING, ProgressLog
-from beam_tfrecord.work.run_files import PLACE_BYTES, Run, RunIndex, read_index
+from beam_tfrecord.work.run_files import SORT_KEY_BYTES, RunIndex, SpillRun, read_index
 
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
@@ -47,14 +48,14 @@ UInt64Array = npt.NDArray[np.uint64]
 READERS = 3
 # A merge entry by entry reads and yields about this much at a time.
 STEP_BYTES = 2**20
-# The place of an entry and the length of its payload, both as le64.
-_ENTRY_HEAD_BYTES = PLACE_BYTES + 8
-_PAYLOAD_BEGIN = PLACE_BYTES + FRAME_BYTES - 4
+# The sort key of an entry and the length of its payload, both as le64.
+_ENTRY_HEAD_BYTES = SORT_KEY_BYTES + 8
+_PAYLOAD_BEGIN = SORT_KEY_BYTES + FRAME_BYTES - 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-    """The contiguous bytes of a run that hold all its entries in a range of places."""
+    """The contiguous bytes of a run that hold all its entries in a range of sort keys."""
 
     path: str
     start: int
@@ -92,7 +93,7 @@ def groups_of(
         index = index_of(path)
         for group in groups:
             first, last = group.windows[0], group.windows[-1]
-            start, stop = index.slice(first.split, first.first_place, last.last_place)
+            start, stop = index.slice(first.split, first.first_key, last.last_key)
             if stop > start:
                 group.slices.append(Slice(path, start, stop))
     return groups
@@ -155,11 +156,11 @@ class Merger:
         """Yield framed records in order: their window, their bytes, and the size of each."""
         may_spread = self._layout.spreads_copies
         for group, records in self.sorted(groups, window_bytes):
-            places = records.sorted_places
+            sort_keys = records.sorted_keys
             for window in group.windows:
-                first = int(np.searchsorted(places, np.uint64(window.first_place)))
-                end = int(np.searchsorted(places, np.uint64(window.last_place), side="right"))
-                inside = places[first:end]
+                first = int(np.searchsorted(sort_keys, np.uint64(window.first_key)))
+                end = int(np.searchsorted(sort_keys, np.uint64(window.last_key), side="right"))
+                inside = sort_keys[first:end]
                 if may_spread and is_small(window) and (inside[1:] == inside[:-1]).any():
                     records.reorder(first, spread_copies(inside, window))
                 for data, sizes in records.pieces(self.buffer, first, end, is_run=False):
@@ -198,16 +199,17 @@ def is_small(window: Window) -> bool:
     return 3 * window.bytes <= 4 * WINDOW_BYTES
 
 
-def spread_copies(places: UInt64Array, window: Window) -> Int64Array:
-    """Return the order that spreads records of equal place evenly over their window.
+def spread_copies(sort_keys: UInt64Array, window: Window) -> Int64Array:
+    """Return the order that spreads records of equal sort key evenly over their window.
 
-    The first of them keeps its place. Each other is sorted by a hash of the place and its number.
+    The first of them keeps its sort key. Each other is sorted by a hash of the sort key and its
+    number.
     """
-    firsts = np.flatnonzero(np.diff(places, prepend=~places[:1]))
-    numbers = np.arange(len(places)) - np.repeat(firsts, np.diff(firsts, append=len(places)))
-    hashes = native.hash_origins(0, places.view(np.int64), numbers, 0)
-    first, last = np.uint64(window.first_place), np.uint64(window.last_place)
-    moved = np.where(numbers, first + hashes % (last - first), places)
+    firsts = np.flatnonzero(np.diff(sort_keys, prepend=~sort_keys[:1]))
+    numbers = np.arange(len(sort_keys)) - np.repeat(firsts, np.diff(firsts, append=len(sort_keys)))
+    hashes = native.hash_origins(0, sort_keys.view(np.int64), numbers, 0)
+    first, last = np.uint64(window.first_key), np.uint64(window.last_key)
+    moved = np.where(numbers, first + hashes % (last - first), sort_keys)
     return np.argsort(moved, kind="stable")
 
 
@@ -256,7 +258,9 @@ def merged_entries(slices: Sequence[Slice], *, by_bytes: bool) -> Iterator[UInt8
 
     For each slice, only `STEP_BYTES`, or one larger record, is in memory.
     """
-    merged = heapq.merge(*map(_entries, slices), key=_place_and_payload if by_bytes else _place)
+    merged = heapq.merge(
+        *map(_entries, slices), key=_sort_key_and_payload if by_bytes else _sort_key
+    )
     return map(_joined, by_size(merged, STEP_BYTES))
 
 
@@ -284,20 +288,22 @@ def _entries(piece: Slice) -> Iterator[bytes]:
 
 def _entry_end(data: bytes, begin: int) -> int:
     """Return the end of the entry that begins at `begin`; it may lie beyond the end of `data`."""
-    head = data[begin + PLACE_BYTES : begin + _ENTRY_HEAD_BYTES]
+    head = data[begin + SORT_KEY_BYTES : begin + _ENTRY_HEAD_BYTES]
     return begin + _ENTRY_HEAD_BYTES + FRAME_BYTES - 8 + int.from_bytes(head, "little")
 
 
-def _place(entry: bytes) -> int:
-    return int.from_bytes(entry[:PLACE_BYTES], "little")
+def _sort_key(entry: bytes) -> int:
+    return int.from_bytes(entry[:SORT_KEY_BYTES], "little")
 
 
-def _place_and_payload(entry: bytes) -> tuple[int, bytes]:
-    return _place(entry), entry[_PAYLOAD_BEGIN:-4]
+def _sort_key_and_payload(entry: bytes) -> tuple[int, bytes]:
+    return _sort_key(entry), entry[_PAYLOAD_BEGIN:-4]
 
 
-def merge_runs(task: RunTask, paths: Sequence[str], layout: Layout, directory: str) -> Run | None:
-    """Merge the entries of several runs in a range of places into a new run."""
+def merge_runs(
+    task: RunTask, paths: Sequence[str], layout: Layout, directory: str
+) -> SpillRun | None:
+    """Merge the entries of several runs in a range of sort keys into a new run."""
     offsets = np.stack([_offsets(read_index(path), task) for path in paths])
     sizes = np.diff(offsets, axis=1).sum(axis=0)
     if not sizes.any():
@@ -307,7 +313,7 @@ def merge_runs(task: RunTask, paths: Sequence[str], layout: Layout, directory: s
     for cut in cut_bins(
         numbers, np.zeros_like(sizes), sizes, math.ceil(int(sizes.sum()) / MOST_WINDOW_BYTES)
     ):
-        window = Window(task.split, 0, task.first_place, task.last_place, cut.bytes, None)
+        window = Window(task.split, 0, task.first_key, task.last_key, cut.bytes, None)
         slices = [
             Slice(path, int(ends[cut.first]), int(ends[cut.last + 1]))
             for path, ends in zip(paths, offsets, strict=True)
@@ -324,7 +330,7 @@ def merge_runs(task: RunTask, paths: Sequence[str], layout: Layout, directory: s
 def _offsets(index: RunIndex, task: RunTask) -> npt.NDArray[np.int64]:
     """Return the position in a run of each bin of a task's range, and the end of the last bin."""
     shift = SHUFFLED_BIN_SHIFT
-    first, last = task.first_place >> shift, task.last_place >> shift
+    first, last = task.first_key >> shift, task.last_key >> shift
     bins, offsets = index.splits.get(task.split, (np.zeros(0, "<u8"), np.zeros(1, "<i8")))
     edges = np.arange(first, last + 2, dtype=np.uint64)
     return np.asarray(offsets[np.searchsorted(bins, edges)], np.int64)

@@ -1,9 +1,9 @@
 """Plans the merge of runs, which are sorted spill files of records, into shards.
 
-The plan divides the records of all runs, by their *places* (64-bit positions in the order of the
+The plan divides the records of all runs, by their *sort keys* (64-bit positions in the order of the
 dataset), into shards, a shard into *windows* that are merged at once, and the windows into tasks
-for workers. Runs count their records by *bin*: all places with the same leading bits. If there are
-too many runs to merge at once, a *round* first merges them into fewer, longer runs.
+for workers. Runs count their records by *bin*: all sort keys with the same leading bits. If there
+are too many runs to merge at once, a *round* first merges them into fewer, longer runs.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import numpy as np
 
 from beam_tfrecord.exchange.spill import RUN_BYTES
 from beam_tfrecord.format.layout import Layout, cut_bins
-from beam_tfrecord.format.places import bin_shift
+from beam_tfrecord.format.sort_keys import bin_shift
 from beam_tfrecord.storage import is_remote
 from beam_tfrecord.work.job import Job
-from beam_tfrecord.work.run_files import BinCounts, Run, count_records, merge_counts
+from beam_tfrecord.work.run_files import BinCounts, SpillRun, count_records, merge_counts
 
 # Bytes that one worker merges at a time, while it reads as many ahead.
 WINDOW_BYTES = 36 * 2**20
@@ -36,28 +36,28 @@ REMOTE_REQUEST_BYTES = 2**20
 LOCAL_REQUEST_BYTES = 2**17
 # If the estimated size is below this, all runs can be merged at once, however wrong it is.
 ONE_ROUND_BYTES = 4 * 10**9
-# The runner's own shuffle groups records into 2^8 to 2^16 ranges of places of about this size.
+# The runner's own shuffle groups records into 2^8 to 2^16 ranges of sort keys of about this size.
 RANGE_BYTES = 256 * 2**20
 LEAST_RANGE_BITS, MOST_RANGE_BITS = 8, 16
-# A run whose records span this many of the 2^64 places counts as one that may hold any place.
-_WIDE_PLACES = 2**62
+# A run whose records span this many of the 2^64 sort keys counts as one that may hold any sort key.
+_WIDE_KEYS = 2**62
 
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """A contiguous range of places of one shard, whose records are merged at once."""
+    """A contiguous range of sort keys of one shard, whose records are merged at once."""
 
     split: str
     shard: int
-    first_place: int
-    last_place: int
+    first_key: int
+    last_key: int
     bytes: int
     records: int | None
 
 
 @dataclasses.dataclass(frozen=True)
 class RunName:
-    """The path of a run and the range of its places."""
+    """The path of a run and the range of its sort keys."""
 
     path: str
     reach: tuple[int, int] | None = None
@@ -67,11 +67,11 @@ class RunName:
         if self.reach is None:
             return True
         first, last = self.reach
-        return any(w.first_place <= last and w.last_place >= first for w in windows)
+        return any(w.first_key <= last and w.last_key >= first for w in windows)
 
 
-def name_of(run: Run) -> RunName:
-    """Return the `RunName` of a run; its reach is None if wide (2^62 places) or unknown."""
+def name_of(run: SpillRun) -> RunName:
+    """Return the `RunName` of a run; its reach is None if wide (2^62 sort keys) or unknown."""
     if not run.counts:
         return RunName(run.path)
     ends = [
@@ -79,7 +79,7 @@ def name_of(run: Run) -> RunName:
         for of in run.counts.values()
     ]
     reach = min(first for first, _ in ends), max(last for _, last in ends)
-    is_wide = reach[1] - reach[0] >= _WIDE_PLACES
+    is_wide = reach[1] - reach[0] >= _WIDE_KEYS
     return RunName(run.path, None if is_wide else reach)
 
 
@@ -170,17 +170,17 @@ LAST_TASK_BYTES = 4 * MOST_WINDOW_BYTES
 
 @dataclasses.dataclass(frozen=True)
 class RunTask:
-    """A task of a round: the merge of a range of places of neighbouring runs into one run."""
+    """A task of a round: the merge of a range of sort keys of neighbouring runs into one run."""
 
     first_run: int
     end_run: int
     split: str
-    first_place: int
-    last_place: int
+    first_key: int
+    last_key: int
 
     def key(self, paths: Sequence[str]) -> str:
         """Return the key of the task within its job, from the paths of its runs."""
-        return work_key((self.split, self.first_place, self.last_place), paths)
+        return work_key((self.split, self.first_key, self.last_key), paths)
 
 
 def needs_round(names: Sequence[RunName], layout: Layout, request: int) -> bool:
@@ -204,12 +204,12 @@ def plan_round(runs: RunSet, layout: Layout, request: int) -> Iterator[RunTask]:
     bounds = [wide * number // batches for number in range(batches + 1)]
     ranges = list(_ranges(runs.counts, batches))
     for first, end in itertools.pairwise(bounds):
-        for split, first_place, last_place in ranges:
-            yield RunTask(first, end, split, first_place, last_place)
+        for split, first_key, last_key in ranges:
+            yield RunTask(first, end, split, first_key, last_key)
 
 
 def names_in_order(names: Sequence[RunName]) -> tuple[RunName, ...]:
-    """Return names in the order that `RunTask` counts: first runs that may hold any place."""
+    """Return names in the order that `RunTask` counts: first runs that may hold any sort key."""
     return tuple(sorted(names, key=lambda name: (name.reach is not None, name.path)))
 
 
@@ -280,6 +280,6 @@ def max_fan_in(request: int) -> int:
 
 
 def range_bits_for(total_bytes: int | None) -> int:
-    """Return how many leading bits of a place are the number of its range in a runner's shuffle."""
+    """Return how many leading bits of a sort key number its range in a runner's shuffle."""
     ranges = (total_bytes or 0) // RANGE_BYTES
     return min(max(LEAST_RANGE_BITS, ranges.bit_length()), MOST_RANGE_BITS)

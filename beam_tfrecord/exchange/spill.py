@@ -1,8 +1,8 @@
 """Encodes batches and spills their records to disk as sorted files (*runs*), in bounded memory.
 
-A run is sorted by split and *place*, the 64-bit position of a record in the order of the dataset.
-For the shuffle of a runner, `BlockCutter` yields sorted blocks of records instead, and `sort_range`
-turns them into runs.
+A run is sorted by split and *sort key*, the 64-bit position of a record in the order of the
+dataset. For the shuffle of a runner, `BlockCutter` yields sorted blocks of records instead, and
+`sort_range` turns them into runs.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ import numpy.typing as npt
 
 from beam_tfrecord import native
 from beam_tfrecord.exchange.block import PIECE_BYTES, Block, pieces_of
-from beam_tfrecord.format.places import SHUFFLED_BIN_SHIFT, bin_shift
 from beam_tfrecord.format.rejects import write_rejects
+from beam_tfrecord.format.sort_keys import SHUFFLED_BIN_SHIFT, bin_shift
 from beam_tfrecord.format.tally import Tally
 from beam_tfrecord.rows.batch import Batch, Reject
 from beam_tfrecord.storage import WRITE_BYTES, WholeFile
 from beam_tfrecord.work.job import Job
 from beam_tfrecord.work.run_files import (
-    PLACE_BYTES,
+    SORT_KEY_BYTES,
     BinCounts,
-    Run,
+    SpillRun,
     count_bins,
     footer,
     merge_counts,
@@ -39,11 +39,12 @@ from beam_tfrecord.work.run_files import (
 RUN_BYTES = 64 * 2**20
 # Rejects are Python objects, and every row may be one: beyond this they are moved to a file.
 MAX_REJECTS = 20_000
-# Leading bits of a place that are the number of its range: a range is a small part of the dataset.
+# Leading bits of a sort key that are the number of its range: a range is a small part of the
+# dataset.
 RANGE_BITS = 8
 MAX_BLOCK_BYTES = 16 * 2**20
 
-# The output of a writer: a `Run`, a `FinishedShard`, or a block of records with its key.
+# The output of a writer: a `SpillRun`, a `FinishedShard`, or a block of records with its key.
 F = TypeVar("F")
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
@@ -65,19 +66,19 @@ class Buffer:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SortedRecords:
-    """Framed records in memory, and their order by (split, place)."""
+    """Framed records in memory, and their order by (split, sort key)."""
 
     data: UInt8Array
     starts: Int64Array
-    places: UInt64Array
+    sort_keys: UInt64Array
     order: Int64Array
     sizes: Int64Array
     splits: npt.NDArray[np.uint16] | None = None
 
     @property
-    def sorted_places(self) -> UInt64Array:
+    def sorted_keys(self) -> UInt64Array:
         """Place of each record, in sorted order, shape `[n]`."""
-        return self.places[self.order]
+        return self.sort_keys[self.order]
 
     def reorder(self, first: int, order: Int64Array) -> None:
         """Put the records from position `first` of the sorted order into another order."""
@@ -92,36 +93,36 @@ class SortedRecords:
 
         A piece is valid until the next one, which reuses the buffer.
         """
-        places, extra = (self.places, PLACE_BYTES) if is_run else (None, 0)
+        sort_keys, extra = (self.sort_keys, SORT_KEY_BYTES) if is_run else (None, 0)
         for low, high, nbytes in byte_pieces(self.sizes[first:end] + extra, limit):
             picked = slice(first + low, first + high)
             out = buffer.room(nbytes)
-            native.gather_run(self.data, self.starts, places, self.order[picked], out, 0)
+            native.gather_run(self.data, self.starts, sort_keys, self.order[picked], out, 0)
             yield out, self.sizes[picked]
 
     def counts(self, names: Sequence[str], shift: int) -> dict[str, BinCounts]:
         """Return the counts of the records by split and bin."""
-        return count_bins(names, self.splits, self.sorted_places, self.sizes, shift)
+        return count_bins(names, self.splits, self.sorted_keys, self.sizes, shift)
 
 
 def sort_block(block: Block, *, by_bytes: bool) -> SortedRecords:
-    """Sort the records of a block by split and place."""
+    """Sort the records of a block by split and sort key."""
     data, starts, splits = block.arena.used_data(), block.arena.used_starts(), block.splits
-    places = block.places
-    order = native.sort_records(data, starts, splits, places, by_bytes)
+    sort_keys = block.sort_keys
+    order = native.sort_records(data, starts, splits, sort_keys, by_bytes)
     sizes = np.diff(starts, append=len(data))[order]
     return SortedRecords(
-        data, starts, places, order, sizes, None if splits is None else splits[order]
+        data, starts, sort_keys, order, sizes, None if splits is None else splits[order]
     )
 
 
 def sort_entries(data: UInt8Array, *, by_bytes: bool) -> SortedRecords:
-    """Sort the entries of runs, all of one split, by place."""
-    starts, places = native.scan_run(data)
-    order = native.sort_records(data, starts, None, places, by_bytes)
+    """Sort the entries of runs, all of one split, by sort key."""
+    starts, sort_keys = native.scan_run(data)
+    order = native.sort_records(data, starts, None, sort_keys, by_bytes)
     # Entries follow each other without gaps, so the next start gives the size of each.
-    sizes = np.diff(starts, append=len(data) + PLACE_BYTES)[order] - PLACE_BYTES
-    return SortedRecords(data, starts, places, order, sizes)
+    sizes = np.diff(starts, append=len(data) + SORT_KEY_BYTES)[order] - SORT_KEY_BYTES
+    return SortedRecords(data, starts, sort_keys, order, sizes)
 
 
 def byte_pieces(sizes: Int64Array, limit: int) -> Iterator[tuple[int, int, int]]:
@@ -137,7 +138,7 @@ def byte_pieces(sizes: Int64Array, limit: int) -> Iterator[tuple[int, int, int]]
 
 def write_run(
     path: str, parts: Iterable[SortedRecords], names: Sequence[str], shift: int, buffer: Buffer
-) -> Run:
+) -> SpillRun:
     """Write a run."""
     counts = []
     with WholeFile(path, outlasts=False) as file:
@@ -147,7 +148,7 @@ def write_run(
             counts.append(part.counts(names, shift))
         of_run = merge_counts(*counts)
         file.write(footer(of_run))
-    return Run(path, of_run)
+    return SpillRun(path, of_run)
 
 
 class BlockWriter(abc.ABC, Generic[F]):
@@ -191,7 +192,7 @@ class BlockWriter(abc.ABC, Generic[F]):
         """Write the records of the block and clear it; yield the completed outputs."""
 
 
-class Spiller(BlockWriter[Run]):
+class Spiller(BlockWriter[SpillRun]):
     """Writes batches to sorted runs."""
 
     def __init__(self, job: Job, *, run_bytes: int = RUN_BYTES) -> None:
@@ -200,17 +201,17 @@ class Spiller(BlockWriter[Run]):
         self._group = "rows"
         self._written = 0
 
-    def add(self, batch: Batch) -> Iterator[Run]:
+    def add(self, batch: Batch) -> Iterator[SpillRun]:
         """Write a batch; yield the runs that it completes."""
         part = batch.part
         self._group = "rows" if part is None else part.key[:12]
         return super().add(batch)
 
-    def _write(self) -> Iterator[Run]:
+    def _write(self) -> Iterator[SpillRun]:
         block = self._block
         if block.records:
             # The names of a spiller's runs sort as they were written: in source order, records of
-            # equal place may be spread over two runs and must keep their order.
+            # equal sort key may be spread over two runs and must keep their order.
             self._written += 1
             name = f"run-{self._group}-{self._token}-{self._written:06d}"
             yield write_run(
@@ -224,7 +225,7 @@ class Spiller(BlockWriter[Run]):
 
 
 class BlockCutter(BlockWriter[tuple[tuple[str, int], bytes]]):
-    """Yields sorted blocks of records, each of one split and one range of places.
+    """Yields sorted blocks of records, each of one split and one range of sort keys.
 
     The key of a block, (split, number of the range), is the key for the runner's own shuffle.
     """
@@ -237,13 +238,13 @@ class BlockCutter(BlockWriter[tuple[tuple[str, int], bytes]]):
         block = self._block
         if block.records:
             records = sort_block(block, by_bytes=self._by_bytes)
-            keys = (records.sorted_places >> np.uint64(64 - self._range_bits)).astype(np.int64)
+            keys = (records.sorted_keys >> np.uint64(64 - self._range_bits)).astype(np.int64)
             if records.splits is not None:
                 keys |= records.splits.astype(np.int64) << self._range_bits
             edges = [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist(), len(keys)]
             for first, end in itertools.pairwise(edges):
-                split, place_range = divmod(int(keys[first]), 1 << self._range_bits)
-                key = block.split_names[split], place_range
+                split, key_range = divmod(int(keys[first]), 1 << self._range_bits)
+                key = block.split_names[split], key_range
                 for entries, _ in records.pieces(
                     self._buffer, first, end, MAX_BLOCK_BYTES, is_run=True
                 ):
@@ -251,8 +252,8 @@ class BlockCutter(BlockWriter[tuple[tuple[str, int], bytes]]):
         block.clear_records()
 
 
-def sort_range(blocks: Iterable[bytes], directory: str, split: str) -> Iterator[Run]:
-    """Write the blocks of one split and range of places to runs of bounded size; yield each run."""
+def sort_range(blocks: Iterable[bytes], directory: str, split: str) -> Iterator[SpillRun]:
+    """Write the blocks of one split and range of sort keys to runs of bounded size."""
     write = functools.partial(_run_of, directory=directory, split=split)
     # A loop variable would hold the blocks of a run while those of the next are gathered.
     return map(write, by_size(blocks, RUN_BYTES))
@@ -272,7 +273,7 @@ def by_size(pieces: Iterable[bytes], min_bytes: int) -> Iterator[list[bytes]]:
         yield pending
 
 
-def _run_of(blocks: Sequence[bytes], directory: str, split: str) -> Run:
+def _run_of(blocks: Sequence[bytes], directory: str, split: str) -> SpillRun:
     records = sort_entries(np.frombuffer(b"".join(blocks), np.uint8), by_bytes=True)
     path = os.path.join(directory, f"run-{uuid.uuid4().hex}")
     return write_run(path, [records], (split,), SHUFFLED_BIN_SHIFT, Buffer())

@@ -3,9 +3,10 @@
 Workers first write records to *runs*, sorted spill files, and then merge the runs into shards. The
 elements of the PCollections are small: names of runs and shards, counts, sums. With the exchange
 ``files``, records travel only in runs. With the exchange ``runner``, blocks of records first go
-through the runner's GroupByKey, so that every run covers a narrow range of *places* (positions in
-the order of the dataset). A merge task gets the names of runs and ranges of places, and reads the
-records itself. Single-pass jobs write their shards, or the Parquet files of a stage, without runs.
+through the runner's GroupByKey, so that every run covers a narrow range of *sort keys* (positions
+in the order of the dataset). A merge task gets the names of runs and ranges of sort keys, and reads
+the records itself. Single-pass jobs write their shards, or the Parquet files of a stage, without
+runs.
 """
 
 from __future__ import annotations
@@ -39,9 +40,8 @@ from beam_tfrecord.exchange.merge_plan import (
     window_bytes_for,
     work_key,
 )
-from beam_tfrecord.exchange.shard_writers import DirectWriter
+from beam_tfrecord.exchange.output_writers import DirectWriter, StageWriter
 from beam_tfrecord.exchange.spill import BlockCutter, BlockWriter, Spiller, sort_range
-from beam_tfrecord.exchange.stage_writer import StageWriter
 from beam_tfrecord.format.rejects import (
     SAVED_FILE,
     RejectBudget,
@@ -63,7 +63,7 @@ from beam_tfrecord.work.checkpoints import (
 from beam_tfrecord.work.faults import Guarded, machine_faults
 from beam_tfrecord.work.job import Job
 from beam_tfrecord.work.progress_files import MERGING, READING, WRITING, ProgressLog
-from beam_tfrecord.work.run_files import Run, RunIndex, read_index
+from beam_tfrecord.work.run_files import RunIndex, SpillRun, read_index
 
 TALLIES = "tallies"
 EXCHANGES = ("files", "runner")
@@ -83,7 +83,7 @@ def write_files(
     """Write batches to unpublished shards, or to the Parquet files of a stage."""
     parts = [_write_groups(one, job, str(number)) for number, one in enumerate(batches)]
     if done is not None:
-        done_files = done | "DoneFiles" >> beam.FlatMap(lambda group: (*group.runs, *group.pieces))
+        done_files = done | "DoneFiles" >> beam.FlatMap(lambda group: (*group.runs, *group.shards))
         parts.append((done_files, done | "DoneSummaries" >> beam.Map(lambda group: group.tally)))
     files, tallies = parts[0]
     if len(parts) > 1:
@@ -111,7 +111,7 @@ def _step(function: Callable[..., Iterable[Any]], job: Job) -> Callable[..., Ite
 
 def _write_groups(
     batches: beam.PCollection[Batch], job: Job, label: str
-) -> tuple[beam.PCollection[Run | FinishedShard], beam.PCollection[Tally]]:
+) -> tuple[beam.PCollection[SpillRun | FinishedShard], beam.PCollection[Tally]]:
     """Write each group of units to its own files."""
     name = "WriteShards" if job.is_one_pass else "CutBlocks" if _is_shuffled(job) else "Spill"
     outputs = batches | f"{name}{label}" >> beam.ParDo(_WriteGroups(job)).with_outputs(
@@ -120,9 +120,9 @@ def _write_groups(
     files = outputs.files
     if name == "CutBlocks":
         files = (
-            files  # ((split, range of places), run entries)
+            files  # ((split, range of sort keys), run entries)
             | f"Shuffle{label}" >> beam.GroupByKey()
-            | f"SortRange{label}" >> beam.FlatMap(_step(_sort_range, job))  # Run
+            | f"SortRange{label}" >> beam.FlatMap(_step(_sort_range, job))  # SpillRun
         )
     return files, outputs[TALLIES]
 
@@ -183,9 +183,9 @@ class _WriteGroups(beam.DoFn):
             self._checkpoint.save(tally)
 
     def _noted(self, output: Any) -> Any:
-        if isinstance(output, Run | FinishedShard):
+        if isinstance(output, SpillRun | FinishedShard):
             self._checkpoint.add(output)
-            kind = "write-runs" if isinstance(output, Run) else "write-shards"
+            kind = "write-runs" if isinstance(output, SpillRun) else "write-shards"
             count(type(self), kind, 1)
         return output
 
@@ -201,14 +201,14 @@ class _WriteGroups(beam.DoFn):
 
 def _sort_range(
     job: Job, blocks: tuple[tuple[str, int], Iterable[bytes]], _: None
-) -> Iterator[Run]:
-    """Sort the blocks of one range of places into runs."""
+) -> Iterator[SpillRun]:
+    """Sort the blocks of one range of sort keys into runs."""
     key, entries = blocks
     return sort_range(entries, job.directory, key[0])
 
 
 def _merge(
-    runs: beam.PCollection[Run], tally: beam.PCollection[Tally], job: Job
+    runs: beam.PCollection[SpillRun], tally: beam.PCollection[Tally], job: Job
 ) -> beam.PCollection[FinishedShard]:
     """Merge runs into shards."""
     gathered = (
@@ -259,11 +259,11 @@ def _plan_merges(job: Job, runs: RunSet, tally: Tally) -> list[tuple[Window, ...
 
 
 def _merge_runs(job: Job, task: RunTask, names: Sequence[RunName]) -> Iterator[RunName]:
-    """Merge the records of several runs in a range of places into a new run."""
+    """Merge the records of several runs in a range of sort keys into a new run."""
     paths = [name.path for name in names[task.first_run : task.end_run]]
     key = task.key(paths)
     found = find_merged(job.directory, key) if job.is_resumable else None
-    run = found if isinstance(found, Run) else None
+    run = found if isinstance(found, SpillRun) else None
     progress = ProgressLog(job.directory, MERGING)
     progress.add()
     if run is None:
@@ -275,15 +275,15 @@ def _merge_runs(job: Job, task: RunTask, names: Sequence[RunName]) -> Iterator[R
             save_merged(job.directory, key, run)
     progress.add(1)
     progress.flush()
-    yield RunName(run.path, (task.first_place, task.last_place))
+    yield RunName(run.path, (task.first_key, task.last_key))
 
 
 class _Merge(beam.DoFn):
-    """Merges the windows of a task (ranges of places of its shards) from all runs into shards."""
+    """Merges the windows of a task, ranges of sort keys, from all runs into shards."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._merge = Guarded(self._pieces, job.directory)
+        self._merge = Guarded(self._shards, job.directory)
         self._merger: Merger | None = None
         # Runs whose footer was checked: once is enough for all tasks. Footers are not cached, since
         # there may be hundreds, and a task needs little of each.
@@ -294,7 +294,7 @@ class _Merge(beam.DoFn):
     ) -> Iterator[FinishedShard]:
         yield from self._merge((windows, names))
 
-    def _pieces(
+    def _shards(
         self, task: tuple[tuple[Window, ...], Sequence[RunName]]
     ) -> Iterator[FinishedShard]:
         windows, names = task
@@ -302,33 +302,33 @@ class _Merge(beam.DoFn):
         runs = [name.path for name in names if name.may_hold(windows)]
         to_do: list[Window] = []
         keys: list[str] = []
-        for _, of_shard in itertools.groupby(windows, key=lambda w: (w.split, w.shard)):
-            shard = tuple(of_shard)
-            key = work_key((shard,), runs) if is_resumable else ""
+        for _, same_shard in itertools.groupby(windows, key=lambda w: (w.split, w.shard)):
+            of_shard = tuple(same_shard)
+            key = work_key((of_shard,), runs) if is_resumable else ""
             done = find_merged(directory, key) if is_resumable else None
             if isinstance(done, FinishedShard):
                 ProgressLog(directory, WRITING).add(done.examples)
                 yield done
             else:
-                to_do.extend(shard)
+                to_do.extend(of_shard)
                 keys.append(key)
         if self._merger is None:
             progress = ProgressLog(directory, WRITING)
             self._merger = Merger(self._job.layout, directory, progress)
         merged = self._merger.merge(
             to_do,
-            # In source order, the order of runs resolves ties in place, so sort the runs by name,
+            # In source order, the order of runs resolves ties, so sort the runs by name,
             # which is the order in which they were written.
             sorted(runs),
             window_bytes=window_bytes_for(len(runs), request_bytes(directory)),
             index_of=self._index,
         )
-        for key, piece in zip(keys, merged, strict=True):
+        for key, shard in zip(keys, merged, strict=True):
             if is_resumable:
-                save_merged(directory, key, piece)
+                save_merged(directory, key, shard)
             count(type(self), "write-shards", 1)
-            count(type(self), "write-bytes", piece.bytes)
-            yield piece
+            count(type(self), "write-bytes", shard.bytes)
+            yield shard
 
     def _index(self, path: str) -> RunIndex:
         index = read_index(path, is_checked=path in self._checked)

@@ -332,7 +332,7 @@ class Layout:
 
     @property
     def spreads_copies(self) -> bool:
-        """Whether records of equal place are spread. Places of a key, or of the input, stay."""
+        """Whether records of equal sort key are spread. Those of a key, or of the input, stay."""
         return self.shuffle and not self.key
 
     @property

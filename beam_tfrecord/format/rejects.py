@@ -220,7 +220,7 @@ def rejected(
     They have the same column, code and message, apart from numbers and quoted texts.
     """
     counts: Counter[tuple[str, ...]] = Counter()
-    places: Counter[tuple[str, ...]] = Counter()
+    numbers: Counter[tuple[str, ...]] = Counter()
     first: defaultdict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
     for row in rejects:
         message = row["message"].replace(row["address"] or "", "")
@@ -228,7 +228,7 @@ def rejected(
         if len(counts) >= MAX_CAUSES and cause not in counts:
             cause = _OTHER
         counts[cause] += row["lines"]
-        places[cause] += 1
+        numbers[cause] += 1
         if len(first[cause]) < SHOWN:
             first[cause].append(row)
     total = counts.total()
@@ -241,7 +241,7 @@ def rejected(
     for cause, count in shown:
         lines.append(f"{counted(count, 'row')}: {first[cause][0]['message']}")
         if also := [row["address"] for row in first[cause][1:] if row["address"]]:
-            more = places[cause] - 1 - len(also)
+            more = numbers[cause] - 1 - len(also)
             lines.append(f"  also {', '.join(also)}{f' and {more:,} more' if more else ''}")
     if others := total - sum(count for _, count in shown):
         lines.append(f"{counted(others, 'row')} for other reasons")

@@ -43,7 +43,7 @@ class Tally:
     schema: Schema | None = None
     observed: Mapping[str, ColumnStats] = dataclasses.field(default_factory=dict)
     discovered: Mapping[str, Discovered] = dataclasses.field(default_factory=dict)
-    places_by_bytes: bool = False
+    sort_keys_by_bytes: bool = False
     splits_assigned: bool | None = None
     left_out: frozenset[str] = frozenset()
     opaque: bool = False
@@ -62,7 +62,7 @@ class Tally:
             schema=_joined(self.schema, other.schema, _same_schema),
             observed=_merge_by_name(self.observed, other.observed),
             discovered=merge_discovered(self.discovered, other.discovered),
-            places_by_bytes=self.places_by_bytes or other.places_by_bytes,
+            sort_keys_by_bytes=self.sort_keys_by_bytes or other.sort_keys_by_bytes,
             splits_assigned=_joined(self.splits_assigned, other.splits_assigned, _one_split_state),
             left_out=self.left_out | other.left_out,
             opaque=self.opaque or other.opaque,

@@ -25,7 +25,7 @@ from beam_tfrecord.options.sources import SourceOptions
 from beam_tfrecord.runners.traits import check_runner_name, traits_of
 from beam_tfrecord.sources.base import MOST_NOTES, Source, Unit
 from beam_tfrecord.sources.choose import make_source, options_of_packages
-from beam_tfrecord.sources.memory.source import on_disk
+from beam_tfrecord.sources.memory import on_disk
 
 if TYPE_CHECKING:
     from beam_tfrecord.base.progress import Progress

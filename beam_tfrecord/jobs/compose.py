@@ -13,9 +13,9 @@ import pyarrow as pa
 from beam_tfrecord.base.extras import import_tensorflow
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.merge_plan import run_bytes_of
-from beam_tfrecord.exchange.stage_writer import FILE_BYTES
+from beam_tfrecord.exchange.output_writers import FILE_BYTES
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.places import Inputs
+from beam_tfrecord.format.sort_keys import Inputs
 from beam_tfrecord.jobs.settings import ExtractSettings, JobSettings, Settings
 from beam_tfrecord.preprocess.transform import Preprocess
 from beam_tfrecord.records.mapped_rows import returned_schema
@@ -23,13 +23,11 @@ from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA, Batch
 from beam_tfrecord.runners import pipeline
 from beam_tfrecord.runners.launch import say_start
 from beam_tfrecord.runners.traits import traits_of
-from beam_tfrecord.sources.base import Source
+from beam_tfrecord.sources.base import GROUP_BYTES, Source
 from beam_tfrecord.sources.csv.source import Csv, with_texts
 from beam_tfrecord.sources.files import Listing
-from beam_tfrecord.sources.groups import GROUP_BYTES
 from beam_tfrecord.sources.json import Json
-from beam_tfrecord.sources.tfrecord.merge import Known
-from beam_tfrecord.sources.tfrecord.source import copies_records, known_of
+from beam_tfrecord.sources.tfrecord import Known, copies_records, known_of
 from beam_tfrecord.sources.typed_files import settled_by
 from beam_tfrecord.storage import Lease, exists, is_remote, put, read_bytes, split_zip_url
 from beam_tfrecord.transforms.map_and_split import AssignSplits, MapBatches, MapRows

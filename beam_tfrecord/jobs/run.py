@@ -56,10 +56,11 @@ from beam_tfrecord.publish.transaction import clear_leftovers, give_up, remove_l
 from beam_tfrecord.runners.launch import Launch, RemoteJob, launching
 from beam_tfrecord.runners.traits import traits_of
 from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.choose import skipped_counts
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import Listing, list_input
 from beam_tfrecord.sources.json import Json
-from beam_tfrecord.sources.tfrecord.source import check_apart
+from beam_tfrecord.sources.tfrecord import check_apart
 from beam_tfrecord.storage import (
     Lease,
     exists,
@@ -198,6 +199,8 @@ def _run(job: _Running, listing: Listing, held: Lease, progress: Progress | None
         SETTINGS: settings.asked,
         **input_info(listing.outlines),
     }
+    if skipped := skipped_counts(settings.source, listing.outlines):
+        info["skipped_files"] = skipped
     if job.identity.without_functions:
         info[WITHOUT_FUNCTIONS] = job.identity.without_functions
     _LOGGER.debug("attempt %d works in %s", number, directory)

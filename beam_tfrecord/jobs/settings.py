@@ -38,7 +38,7 @@ from beam_tfrecord.sources.base import InputFile, Source, of_columns, with_selec
 from beam_tfrecord.sources.choose import make_source
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.json import Json
-from beam_tfrecord.sources.tfrecord.source import copying, keeping_splits, splits_of
+from beam_tfrecord.sources.tfrecord import copying, keeping_splits, splits_of
 from beam_tfrecord.storage import is_remote, read_bytes
 from beam_tfrecord.work.job import Identity, Target, directory_target
 

@@ -234,7 +234,7 @@ def named_shards(
 def _place_of(layout: Layout, tally: Tally) -> str:
     if layout.key:
         return "key"
-    return "bytes" if tally.places_by_bytes else "origin"
+    return "bytes" if tally.sort_keys_by_bytes else "origin"
 
 
 def _split_by(layout: Layout, tally: Tally) -> str | None:

@@ -41,49 +41,49 @@ _LOOK_EVERY_S = 0.2
 
 def publish_once(root: beam.Pipeline, job: Job, written: Written) -> beam.PCollection[str]:
     """Add the last step to a pipeline: publish all files that the pipeline has written."""
-    tally, pieces = beam.pvalue.AsSingleton(written.tally), beam.pvalue.AsList(written.files)
+    tally, shards = beam.pvalue.AsSingleton(written.tally), beam.pvalue.AsList(written.files)
     return (
         root
         | "Once" >> beam.Impulse()
-        | "Publish" >> beam.FlatMap(_publish, job, tally, pieces).with_output_types(str)
+        | "Publish" >> beam.FlatMap(_publish, job, tally, shards).with_output_types(str)
     )
 
 
-def _publish(_: bytes, job: Job, tally: Tally, pieces: Sequence[FinishedShard]) -> Iterator[str]:
-    yield from Guarded(_published, job.directory)((job, tally, pieces))
+def _publish(_: bytes, job: Job, tally: Tally, shards: Sequence[FinishedShard]) -> Iterator[str]:
+    yield from Guarded(_published, job.directory)((job, tally, shards))
     # A launcher that waits for the job looks for the fault itself.
     if job.lease is None and (fault := recorded_fault(job.directory)) is not None:
         raise fault
 
 
 def _published(task: tuple[Job, Tally, Sequence[FinishedShard]]) -> Iterator[str]:
-    job, tally, pieces = task
+    job, tally, shards = task
     if recorded_fault(job.directory) is not None:
         # Steps look for faults about once a second, so this one may have gone on after a fault
         # elsewhere. All earlier steps have recorded their faults by now.
         return
-    _check_counts(job, tally, pieces)
+    _check_counts(job, tally, shards)
     progress = ProgressLog(job.directory, PUBLISHING)
-    progress.add(total=len(pieces))
+    progress.add(total=len(shards))
     progress.add()
     progress.flush()
     make_directory(job.target.directory)
     if job.lease is not None:
         # The temporary directory stays until the launcher removes it at the end of the job: before
         # that, a runner that lost the results of earlier steps may repeat them.
-        names = _publish_or_finish(job, tally, pieces, job.lease)
+        names = _publish_or_finish(job, tally, shards, job.lease)
     else:
         with contextlib.ExitStack() as stack:
             held = _hold(job.target, stack)
             clear_published(job.target, job.directory, held.check)
-            names = _publish_or_finish(job, tally, pieces, held)
+            names = _publish_or_finish(job, tally, shards, held)
             remove_tree(job.directory)
     for name in names:
         yield os.path.join(job.target.directory, name)
 
 
-def _check_counts(job: Job, tally: Tally, pieces: Sequence[FinishedShard]) -> None:
-    written = sum(piece.examples for piece in pieces)
+def _check_counts(job: Job, tally: Tally, shards: Sequence[FinishedShard]) -> None:
+    written = sum(shard.examples for shard in shards)
     if written == tally.records:
         return
     files, rows, source = ("shards", "records", "encoded")
@@ -95,11 +95,11 @@ def _check_counts(job: Job, tally: Tally, pieces: Sequence[FinishedShard]) -> No
 
 
 def _publish_or_finish(
-    job: Job, tally: Tally, pieces: Sequence[FinishedShard], held: Lease
+    job: Job, tally: Tally, shards: Sequence[FinishedShard], held: Lease
 ) -> Sequence[str]:
-    publication = _publication_id(job, tally, pieces)
+    publication = _publication_id(job, tally, shards)
     names = published_names(job.target, publication)
-    if names is not None and not _is_another_run(job, pieces):
+    if names is not None and not _is_another_run(job, shards):
         finish_publishing(job.target, job.directory, held.check)
         return names
     if names is not None:
@@ -113,7 +113,7 @@ def _publish_or_finish(
         )
     info = {**_job_info(job, tally), PUBLICATION: publication}
     publish = publish_stage if job.output == "stage" else publish_dataset
-    return publish(job, tally, pieces, lease=held, info=info)
+    return publish(job, tally, shards, lease=held, info=info)
 
 
 def _hold(target: Target, stack: contextlib.ExitStack) -> Lease:
@@ -128,22 +128,22 @@ def _hold(target: Target, stack: contextlib.ExitStack) -> Lease:
         time.sleep(_LOOK_EVERY_S)
 
 
-def _is_another_run(job: Job, pieces: Sequence[FinishedShard]) -> bool:
+def _is_another_run(job: Job, shards: Sequence[FinishedShard]) -> bool:
     """Return whether the files at the target are from an earlier run of the same template.
 
     If so, they are overwritten. The sign is that all files of this run still have their temporary
     names.
     """
-    may_be = job.lease is None and job.overwrite and bool(pieces)
-    return may_be and all(exists(piece.path) for piece in pieces)
+    may_be = job.lease is None and job.overwrite and bool(shards)
+    return may_be and all(exists(shard.path) for shard in shards)
 
 
-def _publication_id(job: Job, tally: Tally, pieces: Sequence[FinishedShard]) -> str:
+def _publication_id(job: Job, tally: Tally, shards: Sequence[FinishedShard]) -> str:
     """Return an id of the publication of these files, which is the same in every try.
 
     The id depends on the files too, because all runs of a template have the same job.
     """
-    files = sorted((piece.split, piece.order, piece.bytes, piece.xxh64) for piece in pieces)
+    files = sorted((shard.split, shard.order, shard.bytes, shard.xxh64) for shard in shards)
     run = [job.directory, dict(job.info), tally.rows, tally.rejects, files]
     return hashlib.sha256(json.dumps(run).encode()).hexdigest()[:32]
 

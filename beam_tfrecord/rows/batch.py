@@ -9,7 +9,7 @@ would keep the metadata of all rows.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -27,6 +27,8 @@ MAX_VALUE_CHARS = 200
 StepPath = tuple[str, ...]
 
 EXAMPLES_SCHEMA = pa.schema([pa.field("example", pa.large_binary(), nullable=False)])
+# Length of a value in a message, which has to fit on one line.
+_SHOWN_CHARS = 40
 
 
 @dataclasses.dataclass(frozen=True)
@@ -280,3 +282,31 @@ def batch_of_examples(examples: Sequence[bytes], **fields: Any) -> Batch:
     column = pa.array(examples, pa.large_binary())
     data = pa.RecordBatch.from_arrays([column], schema=EXAMPLES_SCHEMA)
     return Batch(data, encoded=True, **fields)
+
+
+def bad_value(
+    unit: str, row: int, where: str, column: str, value: str, problem: str, *, shown: str = ""
+) -> Reject:
+    """Return the reject of a row with a value that `problem` says more of: ``is not int64: …``.
+
+    The message has the begin of the value, or the text `shown`.
+    """
+    message = f"column {column!r} is {shown or shortened(value)} in {where}, which {problem}"
+    return Reject(unit, row, column, "bad-value", message, value[:MAX_VALUE_CHARS], where)
+
+
+def shortened(text: str) -> str:
+    """Return a text, cut if it is too long for a message."""
+    return text[:_SHOWN_CHARS] + "…" * (len(text) > _SHOWN_CHARS)
+
+
+def without_rows(batch: Batch, faulty: Mapping[int, Reject], lost: Iterable[Reject] = ()) -> Batch:
+    """Return a batch without its faulty rows, which are given by their indices.
+
+    It reports them, and others that were `lost` before the batch was made, in order of their rows.
+    """
+    rejects = sorted([*(faulty[index] for index in sorted(faulty)), *lost], key=lambda one: one.row)
+    if faulty:
+        indices = np.arange(batch.num_rows, dtype=np.int64)
+        batch = batch.take(np.setdiff1d(indices, list(faulty)))
+    return batch.replace(rejects=tuple(rejects)) if rejects else batch

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from beam_tfrecord.base.arguments import check_seed
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.format.places import places_by_origin, purpose_seed
+from beam_tfrecord.format.sort_keys import purpose_seed, sort_keys_by_origin
 from beam_tfrecord.rows.batch import Batch, Origin
 from beam_tfrecord.selection.evaluate import rows_that_match
 from beam_tfrecord.selection.parse import Condition, columns_of, parse_filter
@@ -128,7 +128,7 @@ def _in_sample(
     if origin is None:
         raise DataError(_NOT_NUMBERED)
     rows = np.arange(num_rows, dtype=np.int64)
-    hashes = places_by_origin(origin, rows, num_rows, purpose_seed(seed, "sample"))
+    hashes = sort_keys_by_origin(origin, rows, num_rows, purpose_seed(seed, "sample"))
     is_in: npt.NDArray[np.bool_] = hashes < np.uint64(int(share * 2**64))
     return is_in
 

@@ -7,7 +7,6 @@ skips in silence what the footer of a damaged file does not list, so the footer 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import struct
 import sys
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.file_parts import PartOfFile, check_values
-from beam_tfrecord.sources.typed_files import OpenTable, Part, TypedFiles, joined
+from beam_tfrecord.sources.typed_files import Batches, OpenTable, Part, TypedFiles, joined
 
 _FILE_MAGIC = b"ARROW1"
 # A footer precedes its length and the magic bytes.
@@ -58,7 +57,18 @@ class Arrow(TypedFiles):
         # The dictionaries of a stream are those before the batch.
         is_whole = not is_file and "dictionary<" in text
         parts = joined(found, sys.maxsize if is_whole else self.part_bytes)
-        return OpenTable(schema, parts, functools.partial(_read, raw, schema, head))
+
+        def read(start: int, stop: int, fields: pa.Schema, batch_rows: int) -> Batches:
+            included = [schema.get_field_index(name) for name in fields.names]
+            options = pa.ipc.IpcReadOptions(included_fields=included, use_threads=False)
+            if is_file:
+                batches = pa.ipc.open_file(raw, options=options)
+                yield from map(check_values, map(batches.get_batch, range(start, stop)))
+            else:
+                stream = pa.PythonFile(PartOfFile(head, raw, start, stop), mode="r")
+                yield from map(check_values, pa.ipc.open_stream(stream, options=options))
+
+        return OpenTable(schema, parts, read)
 
 
 def _in_file(raw: pa.NativeFile) -> Iterator[Part]:
@@ -137,23 +147,3 @@ def _in_stream(raw: pa.NativeFile) -> Iterator[Part]:
         start = stop
     if rest := raw.size() - raw.tell():
         raise ValueError(f"{rest:,} bytes follow the end of its stream")
-
-
-def _read(
-    raw: pa.NativeFile,
-    schema: pa.Schema,
-    head: bytes,
-    start: int,
-    stop: int,
-    fields: pa.Schema,
-    batch_rows: int,
-) -> Iterator[pa.RecordBatch]:
-    """Yield record batches; `head` is what is before those of a stream."""
-    included = [schema.get_field_index(name) for name in fields.names]
-    options = pa.ipc.IpcReadOptions(included_fields=included, use_threads=False)
-    if head:
-        stream = pa.PythonFile(PartOfFile(head, raw, start, stop), mode="r")
-        yield from map(check_values, pa.ipc.open_stream(stream, options=options))
-    else:
-        file = pa.ipc.open_file(raw, options=options)
-        yield from map(check_values, map(file.get_batch, range(start, stop)))

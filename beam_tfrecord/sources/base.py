@@ -29,7 +29,7 @@ from typing import Any, ClassVar, TypeVar
 import pyarrow as pa
 
 from beam_tfrecord.base.arguments import as_words
-from beam_tfrecord.base.text import listed, not_found, repeated
+from beam_tfrecord.base.text import not_found, repeated
 from beam_tfrecord.errors import (
     BeamTFRecordError,
     DataError,
@@ -48,6 +48,9 @@ UNIT_BYTES = 64 * 2**20
 MOST_UNITS = 2**18
 # Largest number of notes of one kind: a few examples explain the problem.
 MOST_NOTES = 3
+GROUP_BYTES = 64 * 2**20
+# Groups have their minimum size up to this number of groups; for more input they become larger.
+_MANY_GROUPS = 64
 
 
 def wanted_columns(columns: Iterable[str] | None) -> tuple[str, ...] | None:
@@ -362,17 +365,7 @@ class Source(abc.ABC):
 
     def notes(self, files: Iterable[InputFile]) -> list[str]:
         """Return warnings about the input, given the outlines of its files."""
-        first: dict[str, str] = {}
-        others: dict[str, list[str]] = {}
-        for file in files:
-            if file.state and (other := first.setdefault(file.state, file.name)) != file.name:
-                others.setdefault(file.state, [other]).append(file.name)
-        lines = [
-            f"{listed(names)} are names of one file, whose rows were read for each: leave out all "
-            "but one if that is not meant"
-            for names in others.values()
-        ]
-        return lines[:MOST_NOTES]
+        return []
 
     def to_send(self) -> tuple[Source, tuple[str, ...]]:
         """Return this source in the form for workers, and the local files to send with it."""
@@ -459,3 +452,46 @@ def with_selection(source: Source, selection: Selection | None) -> Source:
         selection = dataclasses.replace(selection, columns=columns)
         source = altered(source, columns=tuple(dict.fromkeys((*columns, *selection.needed))))
     return altered(source, selection=selection)
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Neighbouring units that one worker reads as one task."""
+
+    number: int
+    first_unit: int
+    units: tuple[Unit, ...]
+
+    @property
+    def encoded_bytes(self) -> int:
+        """Estimate of the size of its records."""
+        return sum(unit.encoded_bytes for unit in self.units)
+
+
+def group_units(units: Iterable[Unit], group_bytes: int = GROUP_BYTES) -> list[Group]:
+    """Join neighbouring units into groups of about `group_bytes` of encoded records.
+
+    A group ends if the next unit would make its size differ more from `group_bytes`.
+    """
+    groups: list[Group] = []
+    pending: list[Unit] = []
+    first, size = 0, 0
+    for index, unit in enumerate(units):
+        if pending and abs(size + unit.encoded_bytes - group_bytes) > abs(group_bytes - size):
+            groups.append(Group(len(groups), first, tuple(pending)))
+            pending, first, size = [], index, 0
+        pending.append(unit)
+        size += unit.encoded_bytes
+    if pending:
+        groups.append(Group(len(groups), first, tuple(pending)))
+    return groups
+
+
+def grown_bytes(total_bytes: int, max_bytes: int, min_bytes: int = GROUP_BYTES) -> int:
+    """Return the size of groups: it grows with the input, but leaves groups for many workers."""
+    return max(min_bytes, min(max_bytes, total_bytes // _MANY_GROUPS))
+
+
+def one_group(units: Sequence[Unit]) -> list[Group]:
+    """Join all units into one group, so that one worker reads all rows in order."""
+    return [Group(0, 0, tuple(units))] if units else []

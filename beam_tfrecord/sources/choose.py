@@ -33,10 +33,11 @@ from beam_tfrecord.format.manifest import MANIFEST_NAME
 from beam_tfrecord.format.stage import is_stage
 from beam_tfrecord.options.jobs import flag_of
 from beam_tfrecord.sources.arrow import Arrow
-from beam_tfrecord.sources.avro.source import Avro
-from beam_tfrecord.sources.base import Source
-from beam_tfrecord.sources.coco.source import Coco
+from beam_tfrecord.sources.avro import Avro
+from beam_tfrecord.sources.base import InputFile, Source
+from beam_tfrecord.sources.coco import Coco
 from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.delta import Delta
 from beam_tfrecord.sources.excel import Excel
 from beam_tfrecord.sources.files import (
     as_paths,
@@ -49,20 +50,19 @@ from beam_tfrecord.sources.files import (
     visible_files,
     with_zips,
 )
-from beam_tfrecord.sources.images.folders import METADATA_NAMES
+from beam_tfrecord.sources.iceberg import Iceberg
+from beam_tfrecord.sources.images.folders import METADATA_NAMES, skipped_by_suffix
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.sources.json import Json
-from beam_tfrecord.sources.lake.delta import Delta
-from beam_tfrecord.sources.lake.iceberg import Iceberg
-from beam_tfrecord.sources.lake.table import lake_kind
-from beam_tfrecord.sources.memory.source import OnDisk
-from beam_tfrecord.sources.numpy.source import Numpy
+from beam_tfrecord.sources.lake_table import lake_kind
+from beam_tfrecord.sources.memory import OnDisk
+from beam_tfrecord.sources.numpy import Numpy
 from beam_tfrecord.sources.orc import Orc
-from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.parquet import Parquet
 from beam_tfrecord.sources.sql.database import without_password
 from beam_tfrecord.sources.sql.source import Sql
-from beam_tfrecord.sources.tfrecord.listing import is_dataset, is_incomplete
-from beam_tfrecord.sources.tfrecord.source import Tfrecord
+from beam_tfrecord.sources.tfrecord import Tfrecord
+from beam_tfrecord.sources.tfrecord_files import is_dataset, is_incomplete
 from beam_tfrecord.sources.webdataset import WebDataset
 from beam_tfrecord.storage import (
     is_in_zip,
@@ -247,6 +247,14 @@ def _skipped_names(source: type[Source], paths: Iterable[str]) -> list[str]:
     places = [place for place in places if is_in_zip(place) or os.path.isdir(place)]
     searched = [place for place in places if not is_dataset(place) and not is_stage(place)]
     return skipped_files(searched, source.suffixes)
+
+
+def skipped_counts(source: Source, files: Iterable[InputFile]) -> dict[str, int]:
+    """Return how many files of the input are not read because of their names, by suffix."""
+    if isinstance(source, Images):
+        return skipped_by_suffix(files)
+    names = _skipped_names(type(source), getattr(source, "paths", ()))
+    return dict(Counter(map(kind_of_name, names)))
 
 
 def parse_options(

@@ -18,7 +18,7 @@ from beam_tfrecord.base.text import listed
 from beam_tfrecord.errors import UsageError, did_you_mean
 from beam_tfrecord.options.sources import FileOptions
 from beam_tfrecord.sources.base import InputFile, Source, version_and_state, wanted_columns
-from beam_tfrecord.sources.hive import hive_partitions, partition_of
+from beam_tfrecord.sources.merge_schemas import hive_partitions, partition_of
 from beam_tfrecord.storage import (
     Entry,
     absolute_path,

@@ -40,7 +40,7 @@ from beam_tfrecord.features.arrow_types import (
 from beam_tfrecord.features.convert_to_schema import NoConversion
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.options.sources import JsonOptions
-from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, MAX_VALUE_CHARS, Batch, Reject
+from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, MAX_VALUE_CHARS, Batch, Reject, bad_value
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Unit
 from beam_tfrecord.sources.json_text import (
     LINES,
@@ -57,8 +57,7 @@ from beam_tfrecord.sources.json_text import (
     parse_rows,
     read_lines,
 )
-from beam_tfrecord.sources.merging import joined_schema
-from beam_tfrecord.sources.rejects import bad_value
+from beam_tfrecord.sources.merge_schemas import joined_schema
 from beam_tfrecord.sources.text_files import (
     BLOCK_BYTES,
     TextFiles,

@@ -12,7 +12,7 @@ import pyarrow as pa
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.file_parts import check_values
-from beam_tfrecord.sources.typed_files import OpenTable, Part, TypedFiles, counted_column
+from beam_tfrecord.sources.typed_files import Batches, OpenTable, Part, TypedFiles, counted_column
 
 if TYPE_CHECKING:
     from pyarrow.orc import ORCFile
@@ -65,8 +65,6 @@ def _stripes(orc: ORCFile) -> Iterator[Part]:
         raise ValueError(f"its footer counts {orc.nrows:,} rows but its stripes hold {found:,}")
 
 
-def _read(
-    orc: ORCFile, start: int, stop: int, fields: pa.Schema, batch_rows: int
-) -> Iterator[pa.RecordBatch]:
+def _read(orc: ORCFile, start: int, stop: int, fields: pa.Schema, batch_rows: int) -> Batches:
     for stripe in range(start, stop):
         yield check_values(orc.read_stripe(stripe, columns=fields.names))

@@ -25,12 +25,11 @@ from beam_tfrecord.features.arrow_arrays import with_nulls_at
 from beam_tfrecord.features.arrow_types import is_list
 from beam_tfrecord.features.convert_to_schema import NoConversion, convert
 from beam_tfrecord.features.converting import cast, convert_each
-from beam_tfrecord.rows.batch import Batch, Origin, Reject
+from beam_tfrecord.rows.batch import Batch, Origin, Reject, without_rows
 from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Unit
 from beam_tfrecord.sources.file_parts import raise_infrastructure
 from beam_tfrecord.sources.files import FileSource
-from beam_tfrecord.sources.hive import with_partitions
-from beam_tfrecord.sources.rejects import without_rows
+from beam_tfrecord.sources.merge_schemas import with_partitions
 from beam_tfrecord.storage import is_in_zip, is_remote, open_read, plain_path
 
 _MIN_CHUNK_BYTES = 16

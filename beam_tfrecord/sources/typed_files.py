@@ -23,7 +23,14 @@ from beam_tfrecord.features.arrow_types import is_binary, is_text
 from beam_tfrecord.features.convert_to_schema import convert
 from beam_tfrecord.features.converting import can_cast, cast_exactly, join_types, plain_field
 from beam_tfrecord.options.sources import TypedOptions
-from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
+from beam_tfrecord.rows.batch import (
+    DEFAULT_BATCH_ROWS,
+    Batch,
+    Origin,
+    Reject,
+    bad_value,
+    without_rows,
+)
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, altered
 from beam_tfrecord.sources.file_parts import (
     changed,
@@ -34,9 +41,7 @@ from beam_tfrecord.sources.file_parts import (
     unreadable,
 )
 from beam_tfrecord.sources.files import FileSource
-from beam_tfrecord.sources.hive import with_partitions
-from beam_tfrecord.sources.merging import ByFile, fields_inside, join_by_name
-from beam_tfrecord.sources.rejects import bad_value, without_rows
+from beam_tfrecord.sources.merge_schemas import ByFile, fields_inside, join_by_name, with_partitions
 from beam_tfrecord.storage import is_in_zip
 
 # Estimated bytes of the framing of a record, and of the tags and lengths of one feature.
@@ -72,6 +77,9 @@ class Contents:
     parts: tuple[Part, ...]
 
 
+Batches = Iterator[pa.RecordBatch]
+
+
 class OpenTable(NamedTuple):
     """An open file.
 
@@ -85,7 +93,7 @@ class OpenTable(NamedTuple):
 
     schema: pa.Schema
     parts: Iterable[Part]
-    read: Callable[[int, int, pa.Schema, int], Iterator[pa.RecordBatch]]
+    read: Callable[[int, int, pa.Schema, int], Batches]
     reader: Any = None
 
 

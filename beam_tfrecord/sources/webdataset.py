@@ -23,6 +23,7 @@ from beam_tfrecord.format.hashes import name_hash
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan
 from beam_tfrecord.sources.file_parts import check_size, incomplete, open_input
 from beam_tfrecord.sources.typed_files import (
+    Batches,
     Contents,
     OpenTable,
     Part,
@@ -218,7 +219,7 @@ def _grouped(
 
 def _read(
     raw: pa.NativeFile, file: InputFile, start: int, stop: int, fields: pa.Schema, batch_rows: int
-) -> Iterator[pa.RecordBatch]:
+) -> Batches:
     for group in _grouped(_samples(raw, file, start, stop), _BATCH_BYTES, batch_rows):
         arrays = [_column(raw, group, field) for field in fields]
         # One column more keeps the number of rows where there are no others.

@@ -21,7 +21,7 @@ from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.selection.select import make_selection
 from beam_tfrecord.sources.base import Source, with_selection
 from beam_tfrecord.sources.choose import SOURCES
-from beam_tfrecord.sources.memory.source import OnDisk, until_exit
+from beam_tfrecord.sources.memory import OnDisk, until_exit
 from beam_tfrecord.transforms.reading import ReadBatches
 
 # Tables of arguments read better than what the formatter makes of them.

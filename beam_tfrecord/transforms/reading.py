@@ -21,8 +21,18 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, Part, StepPath
 from beam_tfrecord.rows.beam import count
 from beam_tfrecord.runners.traits import check_lossless
-from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
-from beam_tfrecord.sources.groups import GROUP_BYTES, Group, group_units, grown_bytes, one_group
+from beam_tfrecord.sources.base import (
+    GROUP_BYTES,
+    Chunk,
+    Group,
+    InputFile,
+    Scan,
+    Source,
+    Unit,
+    group_units,
+    grown_bytes,
+    one_group,
+)
 from beam_tfrecord.transforms.graph import step_label
 from beam_tfrecord.work import progress_files, stored_state
 from beam_tfrecord.work.checkpoints import Done, find_group

@@ -28,8 +28,8 @@ from beam_tfrecord.format.layout import (
     parse_compression,
     shard_suffix,
 )
-from beam_tfrecord.format.places import Inputs
 from beam_tfrecord.format.rejects import parse_budget
+from beam_tfrecord.format.sort_keys import Inputs
 from beam_tfrecord.publish.last_step import publish_once
 from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.rows.beam import in_one_window

@@ -23,14 +23,14 @@ from beam_tfrecord.format.layout import is_split_name
 from beam_tfrecord.format.tally import Tally
 from beam_tfrecord.rows.batch import Part
 from beam_tfrecord.storage import exists, file_size, list_names, read_into
-from beam_tfrecord.work.run_files import PLACE_BYTES, Run, read_index
+from beam_tfrecord.work.run_files import SORT_KEY_BYTES, SpillRun, read_index
 from beam_tfrecord.work.stored_state import GROUP_PREFIX
 from beam_tfrecord.work.stored_state import load as load_state
 from beam_tfrecord.work.stored_state import save as save_state
 
 MERGED_PREFIX = "done-"
 
-T = TypeVar("T", Run, "FinishedShard")
+T = TypeVar("T", SpillRun, "FinishedShard")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,15 +60,15 @@ class Done:
     """The results of one group of units, or of one merge."""
 
     tally: Tally
-    runs: tuple[Run, ...] = ()
-    pieces: tuple[FinishedShard, ...] = ()
+    runs: tuple[SpillRun, ...] = ()
+    shards: tuple[FinishedShard, ...] = ()
     sizes: tuple[int, ...] = ()
     boot: str = ""
 
     @property
-    def files(self) -> list[Run | FinishedShard]:
-        """All runs and pieces."""
-        return [*self.runs, *self.pieces]
+    def files(self) -> list[SpillRun | FinishedShard]:
+        """All runs and shards."""
+        return [*self.runs, *self.shards]
 
 
 @functools.cache
@@ -88,7 +88,7 @@ class GroupCheckpoint:
         self._directory = directory
         self._key = ""
         self._count = 0
-        self._files: list[Run | FinishedShard] = []
+        self._files: list[SpillRun | FinishedShard] = []
 
     def follow(self, part: Part | None) -> None:
         """Record which part of its group the next batch is; None means unknown."""
@@ -99,7 +99,7 @@ class GroupCheckpoint:
             self._key = ""
         self._count += 1
 
-    def add(self, file: Run | FinishedShard) -> None:
+    def add(self, file: SpillRun | FinishedShard) -> None:
         """Record a file that holds records of the group."""
         # Without a checkpoint, a bundle may write any number of runs: do not collect them.
         if self._key:
@@ -112,20 +112,20 @@ class GroupCheckpoint:
         self._key, self._files = "", []
 
 
-def save_merged(directory: str, key: str, file: Run | FinishedShard) -> None:
+def save_merged(directory: str, key: str, file: SpillRun | FinishedShard) -> None:
     """Save the checkpoint of a run or shard that was merged from runs."""
     _save(os.path.join(directory, MERGED_PREFIX + key), Tally(), [file])
 
 
-def _save(path: str, tally: Tally, files: Sequence[Run | FinishedShard]) -> None:
-    runs = [file for file in files if isinstance(file, Run)]
-    pieces = [file for file in files if isinstance(file, FinishedShard)]
+def _save(path: str, tally: Tally, files: Sequence[SpillRun | FinishedShard]) -> None:
+    runs = [file for file in files if isinstance(file, SpillRun)]
+    shards = [file for file in files if isinstance(file, FinishedShard)]
     rejects = tuple(map(os.path.basename, tally.reject_files))
     done = Done(
         dataclasses.replace(tally, reject_files=rejects),
         # Only the names: the output may be moved before the job resumes.
         tuple(_located(run, "") for run in runs),
-        tuple(_located(piece, "") for piece in pieces),
+        tuple(_located(shard, "") for shard in shards),
         tuple(file_size(run.path) for run in runs),
         boot_id(),
     )
@@ -137,7 +137,7 @@ def find_group(directory: str, key: str) -> Done | None:
     return _find(os.path.join(directory, GROUP_PREFIX + key))
 
 
-def find_merged(directory: str, key: str) -> Run | FinishedShard | None:
+def find_merged(directory: str, key: str) -> SpillRun | FinishedShard | None:
     """Return the run or shard that an earlier attempt merged; None unless it is complete."""
     done = _find(os.path.join(directory, MERGED_PREFIX + key))
     files = [] if done is None else done.files
@@ -150,19 +150,19 @@ def _find(path: str) -> Done | None:
         return None
     directory = os.path.dirname(path)
     runs = tuple(_located(run, directory) for run in done.runs)
-    pieces = tuple(_located(piece, directory) for piece in done.pieces)
+    shards = tuple(_located(shard, directory) for shard in done.shards)
     rejects = tuple(os.path.join(directory, name) for name in done.tally.reject_files)
     # Files of runs and rejects are not synced: a crash of the machine may have damaged them.
     is_crash_free = done.boot == boot_id() != ""
     sizes = zip(runs, done.sizes, strict=True)
     if not (
         all(_is_complete_run(run.path, size, is_crash_free) for run, size in sizes)
-        and all(map(_is_complete_piece, pieces))
+        and all(map(_is_complete_shard, shards))
         and all(is_crash_free and exists(path) for path in rejects)
     ):
         return None
     tally = dataclasses.replace(done.tally, reject_files=rejects)
-    return dataclasses.replace(done, tally=tally, runs=runs, pieces=pieces)
+    return dataclasses.replace(done, tally=tally, runs=runs, shards=shards)
 
 
 def marked_files(directory: str) -> set[str]:
@@ -173,7 +173,7 @@ def marked_files(directory: str) -> set[str]:
             done = _load(os.path.join(directory, name))
             if done is not None:
                 names |= {file.path for file in done.files}
-                names |= {piece.index_path for piece in done.pieces if piece.index_xxh64}
+                names |= {shard.index_path for shard in done.shards if shard.index_xxh64}
                 names |= set(done.tally.reject_files)
     return names
 
@@ -188,7 +188,7 @@ def _is_sound(done: Done) -> bool:
     # Other users may write here: the paths of a checkpoint must not lead out of the directory.
     counts = [one for run in done.runs for one in run.counts.items()]
     paths = [file.path for file in done.files]
-    splits = [name for name, _ in counts] + [piece.split for piece in done.pieces]
+    splits = [name for name, _ in counts] + [shard.split for shard in done.shards]
     return (
         len(done.sizes) == len(done.runs)
         and all(map(_is_name, (*paths, *done.tally.reject_files)))
@@ -205,11 +205,11 @@ def _located(file: T, directory: str) -> T:
     return dataclasses.replace(file, path=os.path.join(directory, os.path.basename(file.path)))
 
 
-def _is_complete_piece(piece: FinishedShard) -> bool:
+def _is_complete_shard(shard: FinishedShard) -> bool:
     # Shards are synced before they get their name, so a crash cannot change them.
-    files = [(piece.path, piece.stored_bytes)]
-    if piece.index_xxh64:
-        files.append((piece.index_path, piece.index_bytes))
+    files = [(shard.path, shard.stored_bytes)]
+    if shard.index_xxh64:
+        files.append((shard.index_path, shard.index_bytes))
     return all(exists(path) and file_size(path) == nbytes for path, nbytes in files)
 
 
@@ -232,6 +232,6 @@ def _has_sound_records(path: str, end: int) -> bool:
         starts, _ = native.scan_run(entries)
     except ValueError:
         return False
-    framed = np.empty(end - PLACE_BYTES * len(starts), np.uint8)
+    framed = np.empty(end - SORT_KEY_BYTES * len(starts), np.uint8)
     native.gather(entries, starts, np.arange(len(starts)), framed, 0)
     return len(native.scan_frames(framed, True).starts) == len(starts)

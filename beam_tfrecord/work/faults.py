@@ -134,12 +134,12 @@ def forget_faults(directory: str) -> None:
 
 
 @contextlib.contextmanager
-def machine_faults(place: str) -> Iterator[None]:
+def machine_faults(directory: str) -> Iterator[None]:
     """Turn a fault of the machine that leaves the block into an error of one line."""
     try:
         yield
     except (StorageError, OSError, MemoryError, RuntimeError) as error:
-        fault = machine_error(error, os.path.dirname(place))
+        fault = machine_error(error, os.path.dirname(directory))
         if fault is None or fault is error:
             raise
         raise fault from error

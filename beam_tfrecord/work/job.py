@@ -11,8 +11,8 @@ from beam_tfrecord.errors import TargetExists, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.layout import Layout
 from beam_tfrecord.format.manifest import MANIFEST_NAME
-from beam_tfrecord.format.places import ONE_INPUT, Inputs
 from beam_tfrecord.format.rejects import RejectBudget
+from beam_tfrecord.format.sort_keys import ONE_INPUT, Inputs
 from beam_tfrecord.storage import Lease, exists, is_directory, is_remote, list_names, output_path
 
 TEMPORARY_PREFIX = ".tmp-"

@@ -1,10 +1,10 @@
 """The file format of a run, which is a sorted spill file, and the counts of its records by bin.
 
-The *place* of a record is its 64-bit position in the order of the dataset. A *bin* holds all places
-that are equal without their `shift` low bits. A run is a sequence of *entries*, sorted by (split,
-place), then a footer::
+The *sort key* of a record is its 64-bit position in the order of the dataset. A *bin* holds all
+sort keys that are equal without their `shift` low bits. A run is a sequence of *entries*, sorted by
+(split, sort key), then a footer::
 
-    entry    le64 place, framed record
+    entry    le64 sort key, framed record
     padding  zeros up to a multiple of 8 bytes
     footer   bins:    le64[n]      number of every bin that has records, split after split
              offsets: le64[n + 1]  position of the first entry of each bin; end of the last bin
@@ -12,7 +12,7 @@ place), then a footer::
                       number of bins of a split, `arrays` the size of both arrays in bytes
     trailer  le64 XXH64 of the footer, le64 size of the JSON in bytes, magic
 
-The entries of a range of places of one split are therefore one contiguous range of bytes.
+The entries of a range of sort keys of one split are therefore one contiguous range of bytes.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ Int64Array = npt.NDArray[np.int64]
 
 MAGIC = b"BTFRUN\x00\x01"
 _TRAILER = struct.Struct("<QQ8s")
-PLACE_BYTES = 8
+SORT_KEY_BYTES = 8
 _TAIL_BYTES = 2**18
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Run:
+class SpillRun:
     """The path of a complete run, with the counts of its records."""
 
     path: str
@@ -55,13 +55,13 @@ class RunIndex:
     splits: Mapping[str, tuple[UInt64Array, Int64Array]]
     shift: int
 
-    def slice(self, split: str, first_place: int, last_place: int) -> tuple[int, int]:
-        """Return the byte range, end exclusive, of a range of places of a split."""
+    def slice(self, split: str, first_key: int, last_key: int) -> tuple[int, int]:
+        """Return the byte range, end exclusive, of a range of sort keys of a split."""
         if split not in self.splits:
             return 0, 0
         bins, offsets = self.splits[split]
-        low = np.searchsorted(bins, np.uint64(first_place >> self.shift), side="left")
-        high = np.searchsorted(bins, np.uint64(last_place >> self.shift), side="right")
+        low = np.searchsorted(bins, np.uint64(first_key >> self.shift), side="left")
+        high = np.searchsorted(bins, np.uint64(last_key >> self.shift), side="right")
         return int(offsets[low]), int(offsets[high])
 
 
@@ -70,7 +70,7 @@ def footer(counts: Mapping[str, BinCounts]) -> bytes:
     of_splits = list(counts.values())
     none = np.zeros(0, np.int64)
     bins = np.concatenate([none.astype(np.uint64), *(of.bins for of in of_splits)])
-    sizes = np.concatenate([none, *(of.bytes + PLACE_BYTES * of.rows for of in of_splits)])
+    sizes = np.concatenate([none, *(of.bytes + SORT_KEY_BYTES * of.rows for of in of_splits)])
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     # Arrays are aligned to 8 bytes, so that a mapped file can be searched in place.
     padding = bytes(-int(offsets[-1]) % 8)
@@ -156,7 +156,7 @@ def _read(path: str, start: int, nbytes: int) -> bytes:
 
 
 # Maximum number of bins of one split, since one worker holds the counts of all runs. In source
-# order, each row whose place is a hash of its bytes may have its own bin.
+# order, each row whose sort key is a hash of its bytes may have its own bin.
 MOST_BINS = 2**22
 
 
@@ -224,19 +224,19 @@ def _summed(bins: UInt64Array, rows: Int64Array, nbytes: Int64Array, shift: int)
 def count_bins(
     names: Sequence[str],
     splits: npt.NDArray[np.uint16] | None,
-    places: UInt64Array,
+    sort_keys: UInt64Array,
     sizes: Int64Array,
     shift: int,
 ) -> dict[str, BinCounts]:
-    """Return the counts by split of records that are sorted by (split, place)."""
-    edges = [0, len(places)]
+    """Return the counts by split of records that are sorted by (split, sort key)."""
+    edges = [0, len(sort_keys)]
     if splits is not None:
-        edges = [0, *(np.flatnonzero(np.diff(splits)) + 1).tolist(), len(places)]
+        edges = [0, *(np.flatnonzero(np.diff(splits)) + 1).tolist(), len(sort_keys)]
     counts = {}
     for first, end in itertools.pairwise(edges):
         if first < end:
             name = names[0 if splits is None else int(splits[first])]
-            bins = places[first:end] >> np.uint64(shift)
+            bins = sort_keys[first:end] >> np.uint64(shift)
             starts = np.flatnonzero(np.diff(bins, prepend=bins[:1] + np.uint64(1)))
             rows = np.diff(starts, append=end - first)
             nbytes = np.add.reduceat(sizes[first:end], starts).astype(np.int64)

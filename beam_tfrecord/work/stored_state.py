@@ -33,14 +33,13 @@ import pyarrow as pa
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.base import InputFile, Source, Unit
-from beam_tfrecord.sources.groups import Group
+from beam_tfrecord.sources.base import Group, InputFile, Source, Unit
 from beam_tfrecord.storage import WholeFile, list_names, put, read_bytes
 
 _LOGGER = logging.getLogger(__name__)
 
 # Files of another format are not read: an attempt that finds one begins from the start.
-FORMAT = 3
+FORMAT = 4
 _SEAL_BYTES = 8
 
 GROUPS, SCHEMA, TYPES = "kept-groups", "kept-schema", "kept-types"

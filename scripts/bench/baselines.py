@@ -1,4 +1,4 @@
-"""What others do with the same rows: stock Beam, tfx_bsl, a TensorFlow loop.
+"""Cases of others with the same rows: stock Beam, tfx_bsl, TensorFlow alone.
 
 Each function prepares a case and returns what is measured: a function without arguments that
 does the work and returns how much that was. Imports belong to the preparation.

@@ -1,4 +1,4 @@
-"""The cases by name, and the bars that are set for them."""
+"""The cases of the benchmark by name, and the bars that they are held to."""
 
 from __future__ import annotations
 

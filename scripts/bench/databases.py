@@ -1,4 +1,4 @@
-"""The table that ways to read databases are measured on, and how: what the scripts for them share.
+"""What `sql.py`, `extract.py` and `jdbc.py` share: the table, its databases, rounds and reports.
 
 Every case runs in a process of its own, with its imports before the clock; rounds are interleaved,
 and told are medians.

@@ -1,4 +1,4 @@
-"""Seconds from the command to a job in Dataflow's hands: a service and a bucket on loopback.
+"""Measures the seconds until Dataflow has a job, with stand-ins of the service and of a bucket.
 
 ``.venv/bin/python scripts/bench/dataflow.py`` prints the seconds of every run as JSON; with
 ``--save`` it writes them to ``scripts/bench/results`` too. Nothing is asked of the real service.

@@ -1,4 +1,4 @@
-"""Extraction of databases, beside the bare drivers and a Parquet writer on the same table.
+"""Measures `extract` of databases beside their drivers with a Parquet writer, on the same table.
 
     python scripts/bench/extract.py            # 1 M rows of 12 columns, five rounds
     python scripts/bench/extract.py --quick    # 20,000 rows, one round: does everything run?

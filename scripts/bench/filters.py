@@ -1,4 +1,4 @@
-"""What a filter costs, and what it saves where statistics of Parquet prune row groups.
+"""Measures what a filter costs, and what it saves if it excludes row groups of Parquet.
 
     .venv/bin/python scripts/bench/filters.py --rows 5000000 --repeat 3
 

@@ -1,4 +1,4 @@
-"""Flink beside one process, and beside stock Beam's chain on the same cluster.
+"""Measures a job on Flink beside one process, and beside stock Beam on the same cluster.
 
     .venv/bin/python scripts/bench/flink.py --rows 20000000 --stock-rows 400000
 

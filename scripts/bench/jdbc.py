@@ -1,4 +1,4 @@
-"""The ``jdbc:`` way into TFRecord, beside its own driver alone and what people write by hand.
+"""Measures `write` of a ``jdbc:`` database beside the driver alone and a pipeline by hand.
 
     python scripts/bench/jdbc.py            # 1 M rows of 12 columns, five rounds: some minutes
     python scripts/bench/jdbc.py --quick    # 20,000 rows, one round: does everything run?

@@ -1,4 +1,4 @@
-"""JSON Lines: our write, stock Beam's, and what the machine could do at best with PyArrow's parser.
+"""Cases of JSON Lines: our write, stock Beam's, and at best PyArrow's parser and the writing alone.
 
 As in `baselines`, each function prepares a case and returns what is measured.
 """

@@ -362,29 +362,29 @@ COLUMNS: dict[str, list[str] | None] = {"rows": None, "pictures": ["image", "num
 
 def read_ours_torch(path: Path, kind: str, workers: int) -> Any:
     """Read with a permutation of all examples."""
-    from beam_tfrecord.dataset.load import load
+    import beam_tfrecord as bt
 
     # No dtype means uint8 for images.
     options: Any = {"columns": COLUMNS[kind], "dtype": None if kind == "pictures" else "float32"}
-    opened: Any = load(path)
+    opened: Any = bt.load(path)
     dataset = opened.torch(BATCH_SIZE[kind], shuffle=True, seed=SEED, **options)
     return dataset.loader(num_workers=workers)
 
 
 def read_ours_tf(path: Path, kind: str, workers: int) -> Any:
     """Read with a permutation of all examples."""
-    from beam_tfrecord.dataset.load import load
+    import beam_tfrecord as bt
 
-    return load(path).tf(BATCH_SIZE[kind], columns=COLUMNS[kind], shuffle=True, seed=SEED)
+    return bt.load(path).tf(BATCH_SIZE[kind], columns=COLUMNS[kind], shuffle=True, seed=SEED)
 
 
 def read_ours_grain(path: Path, kind: str, workers: int) -> Any:
     """Read with a permutation of all examples; processes by `mp_prefetch`."""
     import grain
 
-    from beam_tfrecord.dataset.load import load
+    import beam_tfrecord as bt
 
-    dataset: Any = load(path, columns=COLUMNS[kind])
+    dataset: Any = bt.load(path, columns=COLUMNS[kind])
     batches = dataset.grain(BATCH_SIZE[kind], shuffle=True, seed=SEED)
     if kind == "pictures":
         batches = batches.map(_decoded_pictures)
@@ -397,13 +397,13 @@ def _decoded_pictures(batch: Batch) -> Batch:
 
 def pick_ours(path: Path) -> Callable[[Sequence[int]], Any]:
     """Read rows by their indices into an Arrow batch."""
-    from beam_tfrecord.dataset.load import load
+    import beam_tfrecord as bt
 
-    return load(path).take
+    return bt.load(path).take
 
 
 TORCH = ("torch", "torch.utils.data")
-OURS = ("pyarrow", "beam_tfrecord.dataset.load")
+OURS = ("pyarrow", "beam_tfrecord")
 LOADERS: dict[str, Loader] = {
     "streaming": Loader("torch", (*TORCH, "streaming"), "mds", write_mds, read_mds, pick_mds),
     "litdata": Loader(

@@ -1,4 +1,4 @@
-"""Reading for training, beside other packages: the same rows and pictures in the format of each.
+"""Measures reading for training beside other packages: the same rows and pictures in each format.
 
     uv venv /tmp/loaders && uv pip install -p /tmp/loaders -r scripts/bench/loaders-requirements.txt
     /tmp/loaders/bin/python scripts/bench/loaders.py prepare --place DIR

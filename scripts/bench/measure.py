@@ -1,4 +1,4 @@
-"""Runs one case in a process of its own and watches the memory of all it starts."""
+"""Runs one case of the benchmark in a process of its own, and watches its time and memory."""
 
 from __future__ import annotations
 

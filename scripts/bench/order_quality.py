@@ -1,4 +1,4 @@
-"""How well orders of an epoch mix: by windows of chunks, beside a uniform permutation.
+"""Measures how well the order of an epoch mixes rows: by windows, beside a uniform permutation.
 
     .venv/bin/python scripts/bench/order_quality.py
 

@@ -1,4 +1,4 @@
-"""What this package does with the rows: whole writes, and the kernel alone.
+"""Cases of this package: whole writes, reading back, and the kernel alone.
 
 As in `baselines`, each function prepares a case and returns what is measured.
 """

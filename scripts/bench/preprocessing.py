@@ -1,4 +1,4 @@
-"""Preprocessing by `write` beside what tensorflow-transform takes alone, and beside stock Beam.
+"""Cases of preprocessing: by `write`, by tensorflow-transform alone, and by stock Beam.
 
 Five z-scores, two vocabularies and two imputed columns on a table of ten. As in `baselines`, each
 function prepares a case and returns what is measured.

@@ -1,4 +1,4 @@
-"""Medians, bars and tables of what was measured."""
+"""Prints the results of the benchmark: medians, and the bars that they meet or miss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machine could do at best: the reading and writing alone, without any encoding.
+"""Cases of what the machine can do at best: reading and writing alone, without encoding.
 
 Input is read as Arrow batches by one thread a task (`use_threads=False`, as inside a worker) and
 as many bytes as our records take are written raw. The shuffle reads and writes them once more.

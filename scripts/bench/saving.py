@@ -1,4 +1,4 @@
-"""Where figures are kept: JSON files that also say on what machine they were taken."""
+"""Saves what was measured as a JSON file, which also describes the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases: reading and writing whole datasets, beside the bare drivers on the same table.
+"""Measures `write` of databases beside their drivers alone and a pipeline by hand.
 
     python scripts/bench/sql.py            # 1 M rows of 12 columns, five rounds: some minutes
     python scripts/bench/sql.py --quick    # 20,000 rows, one round: does everything run?

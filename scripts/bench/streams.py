@@ -1,4 +1,4 @@
-"""Compression alone: one stream of records through our codec and through zlib, on one core."""
+"""Cases of compression alone: one stream of records through our codec and zlib, on one core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows by number from the page cache, and what the indexes for it cost.
+"""Measures reading rows by their numbers, and the size and time of the indexes for it.
 
     .venv/bin/python scripts/bench/take.py --rows 1000000
 

@@ -1,4 +1,4 @@
-"""What a case is given and what it gives back."""
+"""What each case of the benchmark gets (`Bench`) and returns (`Work`)."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import pytest
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.choose import detect_kind, make_source
-from beam_tfrecord.sources.tfrecord.listing import is_incomplete
+from beam_tfrecord.sources.tfrecord_files import is_incomplete
 
 
 def touch(directory, *names):

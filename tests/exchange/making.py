@@ -9,18 +9,18 @@ import pyarrow as pa
 from beam_tfrecord.exchange.merge import Merger
 from beam_tfrecord.exchange.merge_plan import plan_merges
 from beam_tfrecord.rows.batch import Batch, Origin
-from beam_tfrecord.work.run_files import Run, count_bins, footer, merge_counts
+from beam_tfrecord.work.run_files import SpillRun, count_bins, footer, merge_counts
 from tests.helpers.records import framed
 
 
 def write_entries(directory, entries, names, *, shift, name):
-    """Write a run of entries, sorted by split as listed in `names`, place and payload."""
+    """Write a run of entries, sorted by split as listed in `names`, sort key and payload."""
     ordered = sorted(entries, key=lambda entry: (names.index(entry[0]), *entry[1:]))
     frames = [framed(payload) for _, _, payload in ordered]
     counts = count_bins(
         names,
         np.array([names.index(split) for split, _, _ in ordered], np.uint16),
-        np.array([place for _, place, _ in ordered], np.uint64),
+        np.array([sort_key for _, sort_key, _ in ordered], np.uint64),
         np.array([len(frame) for frame in frames], np.int64),
         shift,
     )
@@ -29,7 +29,7 @@ def write_entries(directory, entries, names, *, shift, name):
     )
     path = directory / name
     path.write_bytes(data + footer(counts))
-    return Run(str(path), counts)
+    return SpillRun(str(path), counts)
 
 
 def payloads(path):

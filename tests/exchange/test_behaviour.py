@@ -8,7 +8,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.exchange import merge, write_steps
 from beam_tfrecord.exchange import merge_plan as plan
-from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.parquet import Parquet
 from beam_tfrecord.transforms.reading import ReadBatches
 from tests.helpers.datasets import ids, sample_table, shard_hashes, write_parquet
 

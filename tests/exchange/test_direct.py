@@ -1,7 +1,7 @@
 import pytest
 
-from beam_tfrecord.exchange import shard_writers
-from beam_tfrecord.exchange.shard_writers import DirectWriter
+from beam_tfrecord.exchange import output_writers
+from beam_tfrecord.exchange.output_writers import DirectWriter
 from beam_tfrecord.format.layout import Layout, ShardSpec
 from beam_tfrecord.work.job import Job, Target
 from tests.exchange.making import batch_of, payloads
@@ -42,7 +42,7 @@ def test_a_shard_ends_before_it_is_a_quarter_too_large(tmp_path):
 def test_cuts_do_not_depend_on_batches_or_buffers(tmp_path, monkeypatch, step, write_bytes):
     values = [*range(100)]
     expected = contents(write(tmp_path, [batch_of(values)], shard_bytes=500))
-    monkeypatch.setattr(shard_writers, "WRITE_BYTES", write_bytes)
+    monkeypatch.setattr(output_writers, "WRITE_BYTES", write_bytes)
     parts = [batch_of(values[i : i + step], first=i) for i in range(0, 100, step)]
     assert contents(write(tmp_path, parts, shard_bytes=500)) == expected
     assert len(expected) == 5

@@ -36,25 +36,25 @@ def spread(entries, window):
     numbers = [
         sum(other[0] == entry[0] for other in entries[:at]) for at, entry in enumerate(entries)
     ]
-    first, size = window.first_place, window.last_place - window.first_place
+    first, size = window.first_key, window.last_key - window.first_key
 
-    def position(place, number):
-        hashed = xxhash.xxh64_intdigest(struct.pack("<QQQ", 0, place, number))
-        return first + hashed % size if number else place
+    def position(sort_key, number):
+        hashed = xxhash.xxh64_intdigest(struct.pack("<QQQ", 0, sort_key, number))
+        return first + hashed % size if number else sort_key
 
-    order = [position(place, n) for (place, _), n in zip(entries, numbers, strict=True)]
+    order = [position(sort_key, n) for (sort_key, _), n in zip(entries, numbers, strict=True)]
     ordered = sorted(zip(order, range(len(entries)), entries, strict=True))
     return [payload for _, _, (_, payload) in ordered]
 
 
 def in_window(entry, window):
-    split, place, _ = entry
-    return split == window.split and window.first_place <= place <= window.last_place
+    split, sort_key, _ = entry
+    return split == window.split and window.first_key <= sort_key <= window.last_key
 
 
-# Few places and short payloads, so that equal ones are common.
-places = st.sampled_from([0, 1, 2, 7, 2**48, 2**49, 2**63, 2**64 - 1])
-entry = st.tuples(st.sampled_from(NAMES), places, st.binary(max_size=3))
+# Few sort keys and short payloads, so that equal ones are common.
+sort_keys = st.sampled_from([0, 1, 2, 7, 2**48, 2**49, 2**63, 2**64 - 1])
+entry = st.tuples(st.sampled_from(NAMES), sort_keys, st.binary(max_size=3))
 many_runs = st.lists(st.lists(entry, min_size=1, max_size=12), min_size=1, max_size=5)
 
 
@@ -112,7 +112,9 @@ def test_in_source_order_equal_places_keep_the_order_of_runs(tmp_path, monkeypat
     monkeypatch.setattr(merge, "WINDOW_BYTES", window_bytes)
     layout = Layout(shuffle=False, shards=ShardSpec(total=1))
     runs = [
-        write_entries(tmp_path, [("a", place, text) for place in (1, 2)], ["a"], shift=0, name=name)
+        write_entries(
+            tmp_path, [("a", number, text) for number in (1, 2)], ["a"], shift=0, name=name
+        )
         for name, text in (("run-1", b"z"), ("run-2", b"a"), ("run-3", b"m"))
     ]
     [piece] = merged(tmp_path, runs, layout)
@@ -125,7 +127,7 @@ def test_a_damaged_length_is_noticed_and_leaves_no_shard(
     tmp_path, monkeypatch, window_bytes, change
 ):
     monkeypatch.setattr(merge, "WINDOW_BYTES", window_bytes)
-    entries = [("a", place, b"payload") for place in range(4)]
+    entries = [("a", sort_key, b"payload") for sort_key in range(4)]
     run = write_entries(tmp_path, entries, ["a"], shift=48, name="run")
     with open(run.path, "r+b") as file:
         file.seek(31 + 8)
@@ -146,7 +148,7 @@ def test_a_missing_run_is_noticed(tmp_path):
 
 
 def test_what_is_held_does_not_grow_with_the_slices(tmp_path):
-    entries = [("a", place << 40, b"x" * 100) for place in range(40_000)]
+    entries = [("a", sort_key << 40, b"x" * 100) for sort_key in range(40_000)]
     runs = [
         write_entries(tmp_path, entries[number::2], ["a"], shift=48, name=f"run-{number}")
         for number in range(2)

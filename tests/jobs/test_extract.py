@@ -18,7 +18,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, RejectedRows, TargetExists, UsageError
-from beam_tfrecord.exchange import stage_writer
+from beam_tfrecord.exchange import output_writers
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.format.stage import StageManifest, is_stage, stage_files
 from beam_tfrecord.jobs import compose
@@ -253,7 +253,7 @@ def test_a_full_disk_leaves_no_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr("beam_tfrecord.storage.direct_io.BlockFile.finish", full)
     monkeypatch.setattr("beam_tfrecord.storage.direct_io.BlockFile.write", full)
-    target = stage_writer.StageWriter(stage_job_in(tmp_path))
+    target = output_writers.StageWriter(stage_job_in(tmp_path))
     assert list(target.add(bt.Batch(pa.record_batch({"id": [1]})))) == []
     with pytest.raises(OSError, match="No space left"):
         list(target.end_group())
@@ -296,10 +296,10 @@ def test_groups_without_rows_and_one_huge_row(tmp_path, small_groups):
 
 
 def test_row_groups_and_files_have_their_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(stage_writer, "FILE_BYTES", 20_000)
-    monkeypatch.setattr(stage_writer, "ROW_GROUP_BYTES", 8_000)
-    monkeypatch.setattr(stage_writer, "ROW_GROUP_ROWS", 1000)
-    target = stage_writer.StageWriter(stage_job_in(tmp_path))
+    monkeypatch.setattr(output_writers, "FILE_BYTES", 20_000)
+    monkeypatch.setattr(output_writers, "ROW_GROUP_BYTES", 8_000)
+    monkeypatch.setattr(output_writers, "ROW_GROUP_ROWS", 1000)
+    target = output_writers.StageWriter(stage_job_in(tmp_path))
     rng = np.random.default_rng(3)
     numbers = rng.integers(0, 2**60, 20_000)
     pieces = []

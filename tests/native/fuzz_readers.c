@@ -229,6 +229,7 @@ static void read_csv(const uint8_t *data, size_t bytes) {
                                           {';', '\'', '\\', true, true, false, false, 0},
                                           {',', 0, 0, false, false, false, false, 0},
                                           {',', '"', 0, true, false, true, true, 'y'}};
+    CsvField fields[MOST_INPUT];
     uint32_t counts[MOST_INPUT], starts[MOST_INPUT], stops[MOST_INPUT];
     uint8_t *text = copy_of(data, bytes);
     int64_t lines = 0;
@@ -239,7 +240,7 @@ static void read_csv(const uint8_t *data, size_t bytes) {
     must(csv_count_lines(text, bytes) == lines, "CSV has another number of lines");
     for (size_t d = 0; d < sizeof DIALECTS / sizeof DIALECTS[0]; d++) {
         CsvPassage passages[CSV_STATES];
-        CsvRows rows = {NULL, counts, starts, stops, 0, MOST_INPUT, 0, false};
+        CsvRows rows = {fields, counts, starts, stops, 0, MOST_INPUT, 0, false};
         csv_scan(&DIALECTS[d], text, bytes, passages);
         const CsvPassage *all = &passages[CSV_ROW_START];
         bool is_open = all->exit != CSV_ROW_START && all->exit != CSV_CR &&

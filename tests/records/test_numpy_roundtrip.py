@@ -17,7 +17,7 @@ from beam_tfrecord.loading.values import arrays_of
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.rows.batch import Batch
-from beam_tfrecord.sources.numpy.source import Numpy
+from beam_tfrecord.sources.numpy import Numpy
 from tests.helpers.effort import examples
 
 FOREIGN = [

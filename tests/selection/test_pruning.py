@@ -19,9 +19,9 @@ import beam_tfrecord as bt
 from beam_tfrecord.selection.evaluate import rows_that_match
 from beam_tfrecord.selection.parse import parse_filter, quoted_text
 from beam_tfrecord.selection.select import make_selection
+from beam_tfrecord.sources import parquet as parquet_module
 from beam_tfrecord.sources.base import with_selection
-from beam_tfrecord.sources.parquet import source as parquet_module
-from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.parquet import Parquet
 from tests.helpers.effort import examples
 from tests.selection.test_filter_oracle import conditions
 

@@ -19,7 +19,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.selection.select import make_selection
 from beam_tfrecord.sources.base import with_selection
 from beam_tfrecord.sources.choose import make_source
-from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.parquet import Parquet
 from beam_tfrecord.testing import some_rows
 from tests.helpers import warm
 from tests.sources.behaviour import CASES

@@ -16,19 +16,19 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
+from beam_tfrecord.sources import numpy as numpy_module
+from beam_tfrecord.sources import parquet as parquet_module
 from beam_tfrecord.sources.arrow import Arrow
-from beam_tfrecord.sources.avro.source import Avro
+from beam_tfrecord.sources.avro import Avro
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.excel import Excel
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.sources.json import Json
-from beam_tfrecord.sources.numpy import source as numpy_module
-from beam_tfrecord.sources.numpy.source import Numpy
+from beam_tfrecord.sources.numpy import Numpy
 from beam_tfrecord.sources.orc import Orc
-from beam_tfrecord.sources.parquet import source as parquet_module
-from beam_tfrecord.sources.parquet.source import Parquet
-from beam_tfrecord.sources.tfrecord.source import Tfrecord
+from beam_tfrecord.sources.parquet import Parquet
+from beam_tfrecord.sources.tfrecord import Tfrecord
 from beam_tfrecord.testing import SCHEMA, Row
 from tests.helpers import formats
 from tests.helpers.records import damage_record, write_shard

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources import file_parts
-from beam_tfrecord.sources.avro.source import Avro
+from beam_tfrecord.sources.avro import Avro
 from tests.helpers.effort import examples
 from tests.helpers.reading import read_all
 
@@ -318,7 +318,7 @@ def test_a_block_that_becomes_too_large_is_refused(tmp_path, monkeypatch, codec)
     assert len(compressed) < 50_000
     with_blocks(path, compressed, rows=1, codec=codec)
     assert len(read_all(Avro(path))["x"][0].as_py()) == 600_000
-    monkeypatch.setattr("beam_tfrecord.sources.avro.source.MOST_BYTES", 300_000)
+    monkeypatch.setattr("beam_tfrecord.sources.avro.MOST_BYTES", 300_000)
     message = (
         r"^cannot read a\.avro from row 0 on \((a block has more than 300,000 bytes|Output buf)"
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
-import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -153,22 +152,3 @@ def test_an_encoding_that_is_not_of_text_is_refused(tmp_path, encoding):
         bt.BeamTFRecordError, match="is not known: pass a name such as utf-8, latin"
     ):
         bt.write(tmp_path / "x.csv", tmp_path / "out", source_options={"encoding": encoding})
-
-
-@pytest.mark.slow
-def test_two_names_of_one_file_are_read_for_each_and_told(tmp_path, recwarn):
-    source = tmp_path / "in"
-    source.mkdir()
-    (source / "a.csv").write_bytes(b"a,b\n" + ONE)
-    (source / "b.csv").symlink_to(source / "a.csv")
-    assert bt.write([source / "a.csv"] * 2, tmp_path / "once").examples == 60
-    assert not recwarn
-    assert bt.write(source, tmp_path / "twice").examples == 120
-    assert "a.csv, b.csv are names of one file" in "".join(map(str, recwarn))
-    os.link(source / "a.csv", source / "c.csv")
-    (source / "d.csv").write_bytes(b"a,b\n" + ONE)
-    os.link(source / "d.csv", source / "e.csv")
-    recwarn.clear()
-    assert bt.write(source, tmp_path / "more").examples == 300
-    assert "a.csv, b.csv, c.csv are names of one file" in "".join(map(str, recwarn))
-    assert "d.csv, e.csv are names of one file" in "".join(map(str, recwarn))

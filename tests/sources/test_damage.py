@@ -7,7 +7,7 @@ import pytest
 
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.json import Json
-from beam_tfrecord.sources.tfrecord.source import Tfrecord
+from beam_tfrecord.sources.tfrecord import Tfrecord
 from beam_tfrecord.sources.webdataset import WebDataset
 from beam_tfrecord.testing import some_rows
 from tests.helpers.effort import examples

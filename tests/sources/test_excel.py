@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
-from beam_tfrecord.sources import excel_cells
+from beam_tfrecord.sources import excel as excel_cells
 from beam_tfrecord.sources.choose import make_source
 from tests.helpers.effort import examples
 from tests.helpers.reading import messages_of, rows_at

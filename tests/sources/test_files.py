@@ -9,7 +9,7 @@ import pytest
 from beam_tfrecord.errors import InputChanged, UsageError
 from beam_tfrecord.sources.base import wanted_columns
 from beam_tfrecord.sources.files import list_files
-from beam_tfrecord.sources.tfrecord.listing import ShardFile
+from beam_tfrecord.sources.tfrecord_files import ShardFile
 
 
 def _make(root, *names):

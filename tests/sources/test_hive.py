@@ -5,7 +5,7 @@ import pytest
 
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.hive import hive_partitions, partition_fields, with_partitions
+from beam_tfrecord.sources.merge_schemas import hive_partitions, partition_fields, with_partitions
 
 
 def _file(name):

@@ -26,7 +26,7 @@ from beam_tfrecord.errors import (
     UsageError,
 )
 from beam_tfrecord.sources.choose import detect_kind, make_source
-from beam_tfrecord.sources.lake.table import LakeTable
+from beam_tfrecord.sources.lake_table import LakeTable
 from tests.helpers.lazy import Lazy
 from tests.helpers.made_tables import (
     FEATURES,

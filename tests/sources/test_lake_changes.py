@@ -19,8 +19,8 @@ from beam_tfrecord.errors import InputChanged, TargetExists
 from beam_tfrecord.jobs import run
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.choose import make_source
-from beam_tfrecord.sources.lake.delta import Delta
-from beam_tfrecord.sources.lake.table import LakeTable
+from beam_tfrecord.sources.delta import Delta
+from beam_tfrecord.sources.lake_table import LakeTable
 from beam_tfrecord.testing import SCHEMA, Row, SourceConformance
 from tests.helpers.lazy import Lazy
 from tests.helpers.made_tables import delta_log, hinted_catalog

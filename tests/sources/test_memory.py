@@ -25,10 +25,9 @@ from PIL import Image
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, StorageError, TargetExists, UsageError
 from beam_tfrecord.features.tensors import TensorType
-from beam_tfrecord.sources.memory import rows as rows_module
-from beam_tfrecord.sources.memory.source import Memory, on_disk
-from beam_tfrecord.sources.memory.spool import spool
-from beam_tfrecord.sources.memory.tables import stream_of
+from beam_tfrecord.sources import memory_tables as rows_module
+from beam_tfrecord.sources.memory import Memory, on_disk, spool
+from beam_tfrecord.sources.memory_tables import stream_of
 from tests.helpers.effort import examples
 from tests.helpers.lazy import Lazy
 from tests.whole.type_families import FAMILIES
@@ -541,7 +540,7 @@ class TestUse:
         if not os.path.exists("/dev/full"):
             pytest.skip("there is no /dev/full")
         table = pa.table({"a": range(100_000)})
-        monkeypatch.setattr("beam_tfrecord.sources.memory.spool.FILE_NAME", "/dev/full")
+        monkeypatch.setattr("beam_tfrecord.sources.memory.FILE_NAME", "/dev/full")
         with pytest.raises(StorageError, match=r"cannot write the rows in memory.*set TMPDIR"):
             bt.write(table, tmp_path / "out")
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.sources.numpy import source as numpy_arrays
-from beam_tfrecord.sources.numpy.source import Numpy
+from beam_tfrecord.sources import numpy as numpy_arrays
+from beam_tfrecord.sources.numpy import Numpy
 from tests.helpers.reading import rows_of
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from beam_tfrecord.errors import BeamTFRecordError, DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.tensors import TensorType
-from beam_tfrecord.sources.numpy.source import Numpy
+from beam_tfrecord.sources.numpy import Numpy
 from tests.helpers.reading import rows_of
 
 

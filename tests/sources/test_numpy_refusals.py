@@ -7,8 +7,8 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.sources.numpy import columns
-from beam_tfrecord.sources.numpy.source import Numpy
+from beam_tfrecord.sources import numpy as columns
+from beam_tfrecord.sources.numpy import Numpy
 
 
 def _npy(shape, *, descr="'<i4'", data=b""):
@@ -103,3 +103,8 @@ class TestInMemory:
     def test_what_has_no_one_meaning_is_refused_at_once(self):
         with pytest.raises(DataError, match="'a' of the arrays in memory holds Python objects"):
             bt.ReadFromNumpy({"a": np.array([{}])})
+
+    @pytest.mark.parametrize("name", ["a\0b", "\ud800", "", "x" * 2**16])
+    def test_a_name_that_a_zip_file_cannot_keep_is_refused(self, name):
+        with pytest.raises(UsageError, match="cannot be the name of an array: pass a short text"):
+            bt.ReadFromNumpy({name: np.arange(3)})

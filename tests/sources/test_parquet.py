@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.parquet import Parquet
 from tests.helpers.reading import read_all, units_of
 from tests.sources.made_parquet import write_parquet
 

@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_tfrecord.errors import DataError, SchemaConflict
-from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.parquet import Parquet
 from tests.helpers.reading import read_all, units_of
 from tests.sources.made_parquet import write_parquet
 

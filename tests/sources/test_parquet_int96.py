@@ -14,7 +14,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.parquet import Parquet
 from tests.helpers.lazy import Lazy
 
 duckdb = Lazy("duckdb")

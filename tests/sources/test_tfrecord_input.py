@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists, UsageError
-from beam_tfrecord.sources.tfrecord.source import Tfrecord, copying
+from beam_tfrecord.sources.tfrecord import Tfrecord, copying
 from tests.helpers.effort import examples
 from tests.helpers.records import (
     example,
@@ -141,13 +141,6 @@ def test_the_same_input_is_nothing_to_do_even_as_a_copy(made, tmp_path):
         (shard.xxh64 for shard in bt.Manifest.load(made).shards),
         key=[file["digest"] for file in listed].index,
     )
-
-
-def test_two_names_of_one_shard_are_told(made, tmp_path):
-    (tmp_path / "again").symlink_to(made)
-    source = Tfrecord([made, tmp_path / "again"])
-    (note, *_) = source.notes(source.files())
-    assert "are names of one file, whose rows were read for each" in note
 
 
 @pytest.mark.slow
@@ -411,7 +404,7 @@ def test_a_stopped_job_goes_on_without_reading_again(made, tmp_path, monkeypatch
     def read(*_):
         raise AssertionError("a file is read again")
 
-    monkeypatch.setattr("beam_tfrecord.sources.tfrecord.source.blocks_of", read)
+    monkeypatch.setattr("beam_tfrecord.sources.tfrecord.blocks_of", read)
     bt.write(made, tmp_path / "out", **options)
     assert json.loads((tmp_path / "out/job.json").read_text())["attempts"] == 2
     assert shown_rows(tmp_path / "out") == shown_rows(made)

@@ -5,9 +5,9 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord.sources.arrow import Arrow
-from beam_tfrecord.sources.avro.source import Avro
+from beam_tfrecord.sources.avro import Avro
 from beam_tfrecord.sources.orc import Orc
-from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.parquet import Parquet
 from tests.helpers import formats
 from tests.helpers.reading import units_of
 

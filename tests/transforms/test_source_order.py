@@ -99,7 +99,7 @@ def test_windows_cover_places_of_all_64_bits(shift):
     assert len(windows) == 7
     assert sum(window.records or 0 for window in windows) == len(bins)
     covered = [
-        sum(window.first_place <= place <= window.last_place for place in found.tolist())
+        sum(window.first_key <= place <= window.last_key for place in found.tolist())
         for window in windows
     ]
     assert sum(covered) == len(found)

@@ -25,12 +25,12 @@ from beam_tfrecord.errors import BeamTFRecordError
 from beam_tfrecord.jobs import run
 from beam_tfrecord.publish import last_step
 from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.delta import Delta
 from beam_tfrecord.sources.images import folders as listing
 from beam_tfrecord.sources.images.source import Images
-from beam_tfrecord.sources.lake.delta import Delta
-from beam_tfrecord.sources.numpy.source import Numpy
-from beam_tfrecord.sources.parquet.source import Parquet
-from beam_tfrecord.sources.tfrecord.source import Tfrecord
+from beam_tfrecord.sources.numpy import Numpy
+from beam_tfrecord.sources.parquet import Parquet
+from beam_tfrecord.sources.tfrecord import Tfrecord
 from tests.helpers.formats import (
     csv_file,
     parquet_file,

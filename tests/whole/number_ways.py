@@ -23,7 +23,7 @@ from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.records.mapped_rows import call_on_rows, mapped_batch
 from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.sources.csv.source import Csv, with_texts
-from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.parquet import Parquet
 from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.tf_example import Example
 from tests.whole.number_texts import check_column, check_losses, kept_as_float64

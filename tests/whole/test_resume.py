@@ -20,7 +20,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.errors import LeaseLost, RejectedRows, StorageError, TargetExists
 from beam_tfrecord.jobs import compose
-from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.parquet import Parquet
 from beam_tfrecord.work import checkpoints
 from tests.helpers import warm
 from tests.helpers.datasets import ids, sample_table, shard_hashes, visible_names, write_parquet
@@ -391,7 +391,7 @@ def test_two_jobs_at_one_target(source, tmp_path):
 KILLED = """
 import os, signal, sys
 import beam_tfrecord as bt
-from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.parquet import Parquet
 from tests.whole import test_resume
 
 read, begun = Parquet.read, []

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.encoding import Arena, Encoder
-from beam_tfrecord.sources.tfrecord.source import Tfrecord
+from beam_tfrecord.sources.tfrecord import Tfrecord
 from tests.helpers.records import framed, write_shard
 from tests.whole.type_families import FAMILIES
 from tests.whole.type_readers import CHECKS, NAME, check_ours, check_wire, write

@@ -35,6 +35,7 @@ from tests.helpers.datasets import (
     write_parquet,
 )
 from tests.sources.behaviour import CASES
+from tests.sources.made_images import jpeg
 
 
 @pytest.fixture(scope="module")
@@ -541,3 +542,16 @@ def test_no_seed_is_seed_0(tmp_path):
     )
     assert none.content == zero.content
     assert none.splits == zero.splits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("read", "data"), [("a.csv", b"x\n1\n"), ("a.jpg", jpeg())], ids=["csv", "images"]
+)
+def test_job_json_counts_the_files_that_a_directory_hides(tmp_path, read, data):
+    (tmp_path / "in" / "below").mkdir(parents=True)
+    for name in (f"below/{read}", "b.json", "c.json", "below/part-0"):
+        (tmp_path / "in" / name).write_bytes(data)
+    bt.write(tmp_path / "in", tmp_path / "out")
+    job = json.loads((tmp_path / "out" / "job.json").read_text())
+    assert job["skipped_files"] == {".json": 2, "without a suffix": 1}

@@ -21,16 +21,15 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.format.tally import Discovered, DuplicateCount, Tally
 from beam_tfrecord.jobs import identity
-from beam_tfrecord.sources.base import InputFile, Source, Unit
+from beam_tfrecord.sources.base import Group, InputFile, Source, Unit
 from beam_tfrecord.sources.csv.read import CsvUnit
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import list_input
-from beam_tfrecord.sources.groups import Group
 from beam_tfrecord.sources.images.folders import FoundFile, pack_files
 from beam_tfrecord.sources.typed_files import PartRun, PartUnit
 from beam_tfrecord.work import checkpoints, stored_state
 from beam_tfrecord.work.checkpoints import FinishedShard
-from beam_tfrecord.work.run_files import BinCounts, Run
+from beam_tfrecord.work.run_files import BinCounts, SpillRun
 
 
 class Anything(Source):
@@ -94,7 +93,7 @@ def test_values_come_back(value, tmp_path):
 
 def test_arrays_come_back(tmp_path):
     counts = BinCounts(np.array([1, 2**63], np.uint64), np.array([3, 4]), np.array([5, 6]), 48)
-    found = stored(tmp_path, Run("run-1", {"train": counts, "test": counts}), Run).counts
+    found = stored(tmp_path, SpillRun("run-1", {"train": counts, "test": counts}), SpillRun).counts
     assert found["train"].bins.tolist() == [1, 2**63]
     assert found["test"].bytes.tolist() == [5, 6]
     assert found["train"].bins.dtype == np.uint64
@@ -217,7 +216,7 @@ def test_names_in_a_pack_are_bounded_and_those_that_were_listed(tmp_path):
 
 def made(**changes):
     counts = BinCounts(np.array([1], np.uint64), np.array([3]), np.array([60]), 48)
-    values = {"tally": Tally(), "runs": (Run("run-1", {"a": counts}),)}
+    values = {"tally": Tally(), "runs": (SpillRun("run-1", {"a": counts}),)}
     return checkpoints.Done(**{**values, "sizes": (0,), **changes})
 
 
@@ -230,13 +229,13 @@ def zeros(*lengths):
     [
         made(tally=Tally(reject_files=("../../outside",))),
         made(sizes=()),
-        made(runs=(Run("../run", {}),)),
-        made(runs=(Run("r", {"a": BinCounts(*zeros(2, 1, 1), 48)}),)),
-        made(runs=(Run("r", {"a": BinCounts(*zeros(2, 2, 2), 48)}),)),
-        made(runs=(Run("r", {"a": BinCounts(*zeros(1, 1, 1), 64)}),)),
-        made(runs=(Run("r", {"../a": BinCounts(*zeros(1, 1, 1), 48)}),)),
-        made(pieces=(FinishedShard("../../a", (0,), "shard", 1, 1, "0", 0, 1),)),
-        made(pieces=(FinishedShard("a", (0,), "/etc/passwd", 1, 1, "0", 0, 1),)),
+        made(runs=(SpillRun("../run", {}),)),
+        made(runs=(SpillRun("r", {"a": BinCounts(*zeros(2, 1, 1), 48)}),)),
+        made(runs=(SpillRun("r", {"a": BinCounts(*zeros(2, 2, 2), 48)}),)),
+        made(runs=(SpillRun("r", {"a": BinCounts(*zeros(1, 1, 1), 64)}),)),
+        made(runs=(SpillRun("r", {"../a": BinCounts(*zeros(1, 1, 1), 48)}),)),
+        made(shards=(FinishedShard("../../a", (0,), "shard", 1, 1, "0", 0, 1),)),
+        made(shards=(FinishedShard("a", (0,), "/etc/passwd", 1, 1, "0", 0, 1),)),
     ],
 )
 def test_a_mark_leads_nowhere_else(done, tmp_path):

@@ -15,7 +15,7 @@ from beam_tfrecord.native import values as kernel
 from beam_tfrecord.native._csv import Filler, Typer, count_lines
 from beam_tfrecord.native.values import BROKEN_ROWS, Fault, Target
 from beam_tfrecord.options.sources import CsvOptions
-from beam_tfrecord.rows.batch import MAX_VALUE_CHARS, Batch, Reject
+from beam_tfrecord.rows.batch import MAX_VALUE_CHARS, Batch, Reject, bad_value, shortened
 from beam_tfrecord.sources.base import Unit
 from beam_tfrecord.sources.csv.formats import Format, formats_of
 from beam_tfrecord.sources.csv.text import CLOSE_QUOTE, NULL_WORDS, dialect_of
@@ -30,8 +30,7 @@ from beam_tfrecord.sources.csv.types import (
     target_of,
     values_of,
 )
-from beam_tfrecord.sources.merging import fields_inside
-from beam_tfrecord.sources.rejects import bad_value, shortened
+from beam_tfrecord.sources.merge_schemas import fields_inside
 from beam_tfrecord.sources.text_files import BLOCK_BYTES, MAX_ROW_BYTES, batch_of, open_text
 
 _INFERRED_ROWS = 4096

@@ -51,7 +51,7 @@ from beam_tfrecord.sources.csv.types import (
     keeps_text,
     remarks_of,
 )
-from beam_tfrecord.sources.merging import join_by_name
+from beam_tfrecord.sources.merge_schemas import join_by_name
 from beam_tfrecord.sources.text_files import (
     TextFiles,
     codec_name,

@@ -29,7 +29,7 @@ from beam_tfrecord.native import values as kernel
 from beam_tfrecord.native._csv import Filler, Typer
 from beam_tfrecord.native.values import Dialect, Target
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.merging import ByFile
+from beam_tfrecord.sources.merge_schemas import ByFile
 from beam_tfrecord.sources.text_files import converted
 
 # Any other mixture is text.

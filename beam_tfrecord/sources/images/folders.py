@@ -278,6 +278,14 @@ def list_tree(tree: Tree) -> Iterator[FoundFile | str]:
             yield (None if is_named else _skipped_as([last])) or _file(tree.root, name)
 
 
+def skipped_by_suffix(files: Iterable[InputFile]) -> dict[str, int]:
+    """Return how many files the listing of packs skipped, by suffix."""
+    counts = Counter[str]()
+    for file in files:
+        counts.update(dict(file.skipped) if isinstance(file, Pack) else {})
+    return dict(sorted(counts.items()))
+
+
 def _skipped_as(parts: Sequence[str]) -> str | None:
     """Return what a file is that is no image or hidden, given its folders and its name."""
     if any(map(is_hidden, parts)):
@@ -410,14 +418,11 @@ class Folders(Source):
         )
 
     def notes(self, files: Iterable[InputFile]) -> list[str]:
-        counts = Counter[str]()
-        for file in files:
-            counts.update(dict(file.skipped) if isinstance(file, Pack) else {})
+        counts = skipped_by_suffix(files)
         if not counts:
             return []
-        shown = counts_text(dict(sorted(counts.items())))
         return [
-            f"skipped {counted(counts.total(), 'file')}: {shown}: to read "
+            f"skipped {counted(sum(counts.values()), 'file')}: {counts_text(counts)}: to read "
             f"other images, convert them to one of {', '.join(SUFFIXES)}"
         ]
 

@@ -45,7 +45,7 @@ from beam_tfrecord.sources.images.folders import (
 )
 from beam_tfrecord.sources.images.labels import classes_of_option
 from beam_tfrecord.sources.json import Json
-from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.parquet import Parquet
 from beam_tfrecord.storage import is_remote
 
 # A small size, a few thousand paths, because little text names many bytes of images.

@@ -35,10 +35,16 @@ from beam_tfrecord.features.arrow_types import type_of_column
 from beam_tfrecord.features.converting import can_cast
 from beam_tfrecord.options.jobs import flag_of
 from beam_tfrecord.options.sources import DatabaseOptions
-from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, MAX_VALUE_CHARS, Batch, Origin, Reject
+from beam_tfrecord.rows.batch import (
+    DEFAULT_BATCH_ROWS,
+    MAX_VALUE_CHARS,
+    Batch,
+    Origin,
+    Reject,
+    without_rows,
+)
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, wanted_columns
 from beam_tfrecord.sources.files import FileSource, as_paths
-from beam_tfrecord.sources.rejects import without_rows
 from beam_tfrecord.sources.sql.database import (
     Connection,
     ConnectionLost,
@@ -66,11 +72,6 @@ class _Holder:
 # Connections of this process by the token of their snapshot. Threads only call single methods of
 # this dict and of the sets in it, which need no lock.
 _holders: dict[str, _Holder] = {}
-
-
-def hold_snapshot(snapshot: str, connection: Connection, *, job: str, partitions: int) -> None:
-    """Keep a connection open until all partitions are read or `release_snapshots` is called."""
-    _holders[snapshot] = _Holder(connection, job, set(range(partitions)))
 
 
 def partition_done(snapshot: str, index: int) -> None:
@@ -363,7 +364,8 @@ class Sql(DatabaseOptions, FileSource):
             is_shared = count > 1 or engine.path is None
             snapshot = connection.export_snapshot() if is_shared else ""
             if snapshot:
-                hold_snapshot(snapshot, connection, job=self.job, partitions=count)
+                # It stays open until all partitions are read, or until the job ends.
+                _holders[snapshot] = _Holder(connection, self.job, set(range(count)))
                 until_planned.pop_all()
             return dataclasses.replace(plan, snapshot=snapshot)
 

@@ -1,4 +1,4 @@
-"""Finds the arrays in .npy and .npz files, and reads ranges of their rows.
+"""Finds the arrays in .npy and .npz files by their headers, and reads ranges of their rows.
 
 `numpy.lib.format` parses the headers. Nothing is ever unpickled. Files are not mapped into memory,
 because rows would change with the file, and a file that became shorter would kill the process.

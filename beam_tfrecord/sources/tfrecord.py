@@ -1,4 +1,7 @@
-"""The TFRecord source: it reads examples as columns, or passes their records on byte for byte."""
+"""Reads TFRecord files, split by records; column types come from manifests, else from records.
+
+It reads examples as columns, or passes their records on byte for byte.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.base.text import listed
+from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
+from beam_tfrecord.features.arrow_types import decoded_type
+from beam_tfrecord.features.feature import ColumnStats, Feature
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.hashes import xxh64_text
 from beam_tfrecord.format.layout import ONLY_SPLIT
 from beam_tfrecord.format.manifest import TRANSFORM_FN, Manifest
@@ -29,15 +36,18 @@ from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, EXAMPLES_SCHEMA, Batch,
 from beam_tfrecord.sources.base import MOST_NOTES, Chunk, InputFile, Scan, Source, Unit, altered
 from beam_tfrecord.sources.file_parts import sliced
 from beam_tfrecord.sources.files import FileSource, as_paths
-from beam_tfrecord.sources.merging import joined_schema
-from beam_tfrecord.sources.tfrecord.listing import (
+from beam_tfrecord.sources.merge_schemas import joined_schema
+from beam_tfrecord.sources.tfrecord_files import (
     SUFFIXES,
+    RecordDetail,
+    RowReader,
     ShardFile,
+    SplitPoints,
+    blocks_of,
+    find_split_points,
     is_empty_dataset,
     list_records,
 )
-from beam_tfrecord.sources.tfrecord.merge import Known, arrow_schema_of, known_records
-from beam_tfrecord.sources.tfrecord.read import Cuts, RecordUnit, RowReader, blocks_of, cuts_of
 from beam_tfrecord.storage import absolute_path, is_directory, is_remote
 
 # Examples of other programs compress about so well; it only decides how units are grouped.
@@ -59,7 +69,7 @@ class Tfrecord(UnionOption, FileSource):
 
     kind: ClassVar[str] = "tfrecord"
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
-    detail_type: ClassVar[Any] = RecordUnit
+    detail_type: ClassVar[Any] = RecordDetail
     file_type: ClassVar[type[InputFile]] = ShardFile
     quick_scans: ClassVar[int] = 16
 
@@ -72,22 +82,22 @@ class Tfrecord(UnionOption, FileSource):
 
     def scan(self, chunk: Chunk) -> Scan:
         if is_empty_dataset(chunk.file):
-            return Scan(chunk, Cuts("", (0,), (0,)))
+            return Scan(chunk, SplitPoints("", (0,), (0,)))
         # A shard that is read as a unit is compared with its hash in the manifest.
         most = self.unit_bytes * (_SHARD_UNITS if isinstance(chunk.file, ShardFile) else 1)
-        return Scan(chunk, cuts_of(chunk.file, self.unit_bytes, most))
+        return Scan(chunk, find_split_points(chunk.file, self.unit_bytes, most))
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         (scan,) = scans
-        file, cuts = scan.chunk.file, scan.detail
+        file, points = scan.chunk.file, scan.detail
         split = file.split if self.keeps_splits and isinstance(file, ShardFile) else ""
-        stops = (*cuts.starts[1:], 0 if is_empty_dataset(file) else file.bytes)
-        ratio = _GZIP_RATIO if cuts.compression else 1
+        stops = (*points.starts[1:], 0 if is_empty_dataset(file) else file.bytes)
+        ratio = _GZIP_RATIO if points.compression else 1
         units: list[Unit] = []
-        for start, stop, record in zip(cuts.starts, stops, cuts.records, strict=True):
+        for start, stop, record in zip(points.starts, stops, points.records, strict=True):
             index, size = len(units), stop - start
             name = file.unit_name(index, len(stops))
-            detail = RecordUnit(cuts.compression, record, split)
+            detail = RecordDetail(points.compression, record, split)
             unit = Unit(name, file, index, start, stop, None, size, max(1, ratio * size), detail)
             units.append(unit)
         return units
@@ -140,15 +150,14 @@ class Tfrecord(UnionOption, FileSource):
                 row += data.num_rows
 
     def notes(self, files: Iterable[InputFile]) -> list[str]:
-        listed = list(files)
-        manifests = dict.fromkeys(file.manifest for file in listed if isinstance(file, ShardFile))
+        manifests = dict.fromkeys(file.manifest for file in files if isinstance(file, ShardFile))
         lines = [
             f"the preprocessing function in {os.path.dirname(path)!r} is not copied: keep that "
             "dataset, or copy its transform_fn/"
             for path in manifests
             if any(name.startswith(f"{TRANSFORM_FN}/") for name in Manifest.load(path).sidecars)
         ]
-        return [*lines[:MOST_NOTES], *super().notes(listed)]
+        return lines[:MOST_NOTES]
 
 
 def _unit_blocks(unit: Unit) -> Iterator[RecordBlock]:
@@ -220,3 +229,86 @@ def check_apart(source: Source, files: Iterable[InputFile], directory: str) -> N
 def _real(path: str) -> str:
     absolute = absolute_path(path)
     return absolute if is_remote(absolute) else os.path.realpath(absolute)
+
+
+class Known(NamedTuple):
+    """What manifests say of the records of an input."""
+
+    schema: Schema
+    examples: int
+    splits: tuple[str, ...]
+
+
+def known_records(files: Iterable[InputFile], *, union: bool) -> Known | None:
+    """Return what manifests say of files; None if they are files of other programs."""
+    in_order = sorted(files, key=lambda file: file.name)
+    shards = [file for file in in_order if isinstance(file, ShardFile)]
+    if not shards:
+        return None
+    if others := [file for file in in_order if not isinstance(file, ShardFile)]:
+        raise UsageError(
+            f"{shards[0].name} is of a dataset but {others[0].name} is not, so its types are not "
+            "known: write it as a dataset first"
+        )
+    manifests = {path: Manifest.load(path) for path in dict.fromkeys(f.manifest for f in shards)}
+    schema = _joined(manifests, union=union)
+    read = {file.path for file in shards if not is_empty_dataset(file)}
+    if len(read) < sum(len(manifest.shards) for manifest in manifests.values()):
+        schema = schema.without_observed()
+    splits = dict.fromkeys(file.split for file in shards if file.split)
+    return Known(schema, sum(file.examples for file in shards), tuple(splits))
+
+
+def arrow_schema_of(schema: Schema) -> pa.Schema:
+    """Return the Arrow schema of decoded rows, with the options of the features."""
+    fields = (feature.to_arrow() for feature in schema.features)
+    return pa.schema([field.with_type(decoded_type(field.type)) for field in fields])
+
+
+def _joined(manifests: dict[str, Manifest], *, union: bool) -> Schema:
+    """Return the schema of all datasets together, in the order of the columns of the first."""
+    schemas = {os.path.dirname(path): of.schema for path, of in manifests.items()}
+    if len(schemas) < len(manifests):
+        schemas = {path: of.schema for path, of in manifests.items()}
+    names = dict.fromkeys(name for of in schemas.values() for name in of.names)
+    rows = [manifest.examples for manifest in manifests.values()]
+    features = tuple(_joined_feature(name, schemas, rows, union=union) for name in names)
+    return Schema(features)
+
+
+def _joined_feature(
+    name: str, schemas: dict[str, Schema], rows: Sequence[int], *, union: bool
+) -> Feature:
+    having = {where: of[name] for where, of in schemas.items() if name in of}
+    lacking = [where for where, of in schemas.items() if name not in of]
+    (first, feature), *others = having.items()
+    if lacking and not union:
+        raise SchemaConflict(
+            f"column {name!r} is in {first!r} but not in {lacking[0]!r}: "
+            "pass --union to fill it with nulls"
+        )
+    for where, other in others:
+        if (feature.type, feature.store, feature.labels) != (other.type, other.store, other.labels):
+            raise SchemaConflict(
+                f"column {name!r} is {_described(feature)} in {first!r} but {_described(other)} in "
+                f"{where!r}: write both again with one --schema"
+            )
+    found = [feature, *(other for _, other in others)]
+    stats: ColumnStats | None = ColumnStats()
+    for of, count in zip(schemas.values(), rows, strict=True):
+        seen = of[name].observed if name in of else ColumnStats(missing=count)
+        stats = None if stats is None or seen is None else stats.merge(seen)
+    return dataclasses.replace(
+        feature,
+        nullable=bool(lacking) or any(one.nullable for one in found),
+        default=feature.default if all(one.default == feature.default for one in found) else None,
+        dtype=feature.dtype if all(one.dtype == feature.dtype for one in found) else None,
+        observed=stats,
+    )
+
+
+def _described(feature: Feature) -> str:
+    """Return in words what must be equal for records to have the same features."""
+    store = "" if feature.store == "auto" else f" stored as {feature.store}"
+    labels = f" with classes {listed(feature.labels)}" if feature.labels else ""
+    return f"{feature.type}{store}{labels}"

@@ -1,4 +1,4 @@
-"""The source of Delta Lake tables, whose log the library `deltalake` reads.
+"""Reads Delta Lake tables, whose files and columns the library `deltalake` takes from their log.
 
 The format: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 """
@@ -17,7 +17,7 @@ import pyarrow as pa
 from beam_tfrecord.base.extras import require
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.lake.table import DataFile, LakeTable, Snapshot, parse_time
+from beam_tfrecord.sources.lake_table import DataFile, LakeTable, Snapshot, parse_time
 from beam_tfrecord.storage import is_remote
 
 _STORED_NAME = "delta.columnMapping.physicalName"

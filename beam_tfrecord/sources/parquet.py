@@ -1,28 +1,126 @@
-"""Reads the footers of Parquet files: types, sizes and bounds of row groups."""
+"""Reads Parquet files, split by row groups; column types come from the footers of the files."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+import glob
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.converting import plain_field, plain_type
-from beam_tfrecord.format.stage import staged_schema_of
+from beam_tfrecord.format.manifest import MANIFEST_NAME
+from beam_tfrecord.format.stage import StageManifest, is_stage, stage_files, staged_schema_of
 from beam_tfrecord.selection.evaluate import Bounds, Parts
 from beam_tfrecord.selection.parse import Condition
-from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.typed_files import Contents, Part, framing_bytes
-from beam_tfrecord.storage import is_in_zip, is_remote
+from beam_tfrecord.sources.base import Chunk, InputFile, Scan
+from beam_tfrecord.sources.file_parts import changed
+from beam_tfrecord.sources.files import as_paths, list_files
+from beam_tfrecord.sources.typed_files import (
+    Batches,
+    Contents,
+    OpenTable,
+    Part,
+    TypedFiles,
+    check_names,
+    framing_bytes,
+)
+from beam_tfrecord.storage import absolute_path, exists, is_directory, is_in_zip, is_remote
 
+SUFFIXES = (".parquet", ".pq")
 # Column chunks are streamed through buffers of this size. Buffers of complete chunks took ten times
 # the memory, and twice the time on small row groups.
 _STREAM_BYTES = 2**18
 _NO_CONSTANTS = pa.record_batch({})
+_CHECKED_ROWS = 2**16
+
+
+@dataclasses.dataclass(frozen=True)
+class Parquet(TypedFiles):
+    """Parquet files, and the stages that ``extract`` writes."""
+
+    kind: ClassVar[str] = "parquet"
+    suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
+    title: ClassVar[str] = "parquet"
+    faults = (OSError, pa.ArrowException, UnicodeDecodeError)
+
+    def files(self) -> Iterator[InputFile]:
+        return list_staged(as_paths(self.paths), SUFFIXES)
+
+    def scan(self, chunk: Chunk) -> Scan:
+        if stands_for_none(chunk.file):
+            return Scan(chunk, footer_of_none(chunk.file, self.columns))
+        with self.opened(chunk.file) as table:
+            parquet = table.reader
+            check_names(table.schema.names, chunk.file)
+            footer = footer_of(parquet, self.columns)
+            # With settled types, a row that is not read might have to be rejected.
+            if self.selection is not None and self.selection.condition and self.settled is None:
+                names = {name: name for name in self.selection.needed}
+                footer = pruned_by(self.selection.condition, parquet, footer, names)
+        return Scan(chunk, footer)
+
+    def open(self, raw: pa.NativeFile, file: InputFile) -> OpenTable:
+        parquet = reader_of(raw, file)
+        # Evaluated only to raise for unsupported types and for names that are not UTF-8.
+        str(parquet.schema_arrow.remove_metadata())
+
+        def read(start: int, stop: int, fields: pa.Schema, batch_rows: int) -> Batches:
+            groups, names = range(start, stop), fields.names
+            if stop > parquet.num_row_groups:
+                raise changed(file)
+            if int96 := int96_in(parquet, names):
+                for group in groups:
+                    check_int96(raw, file, parquet.metadata, group, int96)
+            yield from parquet.iter_batches(
+                batch_rows, row_groups=groups, columns=names, use_threads=False
+            )
+
+        return OpenTable(parquet.schema_arrow, (), read, parquet)
+
+
+def list_staged(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[InputFile]:
+    """Yield the files that `paths` name, like `list_files`, and the files of stages among them.
+
+    A stage without rows has no files, so its manifest is listed instead.
+    """
+    named: list[str] = []
+    sizes: dict[str, int] = {}
+    for path in paths:
+        if path.endswith(tuple(suffixes)) or glob.has_magic(path) or not is_stage(path):
+            named.append(path)
+            continue
+        manifest, (_, files) = StageManifest.load(path), stage_files(path)
+        for file in files:
+            if not exists(file) or is_directory(file):
+                raise DataError(f"{file!r} of its stage is missing: extract it again")
+        named += files or [os.path.join(absolute_path(path), MANIFEST_NAME)]
+        sizes |= dict(zip(files, (file.bytes for file in manifest.files), strict=True))
+    for found in list_files(named, suffixes):
+        if found.bytes != sizes.get(found.path, found.bytes):
+            raise DataError(
+                f"{found.path!r} has {found.bytes:,} bytes but the manifest of its stage says "
+                f"{sizes[found.path]:,}: extract it again"
+            )
+        yield found
+
+
+def stands_for_none(file: InputFile) -> bool:
+    """Return whether a listed file is the manifest of a stage without rows."""
+    return os.path.basename(file.path) == MANIFEST_NAME
+
+
+def footer_of_none(file: InputFile, columns: Collection[str] | None) -> Contents:
+    """Return the contents of a stage without rows, from its manifest `file`."""
+    schema = StageManifest.load(file.path).schema
+    fields = [field for field in schema if columns is None or field.name in columns]
+    return Contents(pa.schema(fields), tuple(schema.names), ())
 
 
 def footer_of(parquet: pq.ParquetFile, columns: Collection[str] | None) -> Contents:
@@ -194,3 +292,38 @@ def reader_of(raw: pa.NativeFile, file: InputFile, **options: Any) -> pq.Parquet
         page_checksum_verification=True,
         **{"coerce_int96_timestamp_unit": "us", **options},
     )
+
+
+def check_int96(
+    raw: pa.NativeFile, file: InputFile, metadata: pq.FileMetaData, group: int, columns: list[str]
+) -> None:
+    """Check that microseconds hold the INT96 timestamps (of Spark, Hive) in a row group exactly.
+
+    In microseconds, Arrow cuts what is finer, and values far from 1970 wrap. Readers in seconds and
+    in nanoseconds show both.
+    """
+    readers = (
+        reader_of(raw, file, metadata=metadata, coerce_int96_timestamp_unit=unit)
+        for unit in ("s", "us", "ns")
+    )
+    batches = (
+        reader.iter_batches(_CHECKED_ROWS, row_groups=[group], columns=columns, use_threads=False)
+        for reader in readers
+    )
+    for in_units in zip(*batches, strict=True):
+        for name in columns:
+            if not _is_exact(*(batch.column(name) for batch in in_units)):
+                raise DataError(
+                    f"column {name!r} of {file.name} holds an INT96 timestamp that is finer than a "
+                    "microsecond, too far from 1970 or in a list view: leave it out with "
+                    "--columns, or write the file again with another type of timestamps"
+                )
+
+
+def _is_exact(seconds: pa.Array, micros: pa.Array, nanos: pa.Array) -> bool:
+    try:
+        seconds.cast(micros.type)
+        # Nanoseconds may wrap, but in the same way as what is made of microseconds.
+        return bool(micros.cast(nanos.type, safe=False).equals(nanos))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return False

@@ -1,9 +1,9 @@
-"""Computes the place of each record: a 64-bit number by which a dataset sorts its records.
+"""Computes the sort key of each record: a 64-bit number by which a dataset sorts its records.
 
-In shuffled order, a place is a hash of a stable property of the row: its position in the input, its
-key, or its bytes. So every runner and every attempt computes the same places. Places, splits and
-content hashes use XXH64 with different seeds. With the same seed, the places of the rows of a split
-would cover only a part of the 64-bit range.
+In shuffled order, a sort key is a hash of a stable property of the row: its position in the input,
+its key, or its bytes. So every runner and every attempt computes the same ones. Sort keys, splits
+and content hashes use XXH64 with different seeds. With the same seed, the sort keys of the rows of
+a split would cover only a part of the 64-bit range.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from beam_tfrecord.rows.batch import Origin, StepPath
 
 UInt64Array = npt.NDArray[np.uint64]
 
-# A bin is the set of records whose places have the same leading bits. The leading 16 bits of hashes
-# are evenly distributed, so shuffled records have 2^16 bins.
+# A bin is the set of records whose sort keys have the same leading bits. The leading 16 bits of
+# hashes are evenly distributed, so shuffled records have 2^16 bins.
 SHUFFLED_BIN_SHIFT = 48
 
-# In source order, a place consists of the unit number (24 bits) and the row number (40 bits). If
+# In source order, a sort key consists of the unit number (24 bits) and the row number (40 bits). If
 # rows come from several inputs, the leading bits of the unit number are the number of the input.
 # The more records there are, the more row numbers a bin covers, so that the list of bins stays
 # short. A bin of few records covers one row number, so that shards can begin at any record.
@@ -36,7 +36,7 @@ UNIT_BITS = 64 - SOURCE_ROW_BITS
 
 
 def bin_shift(shuffled: bool, records: int) -> int:
-    """Return the number of low bits of a place that are not part of the number of its bin.
+    """Return the number of low bits of a sort key that are not part of the number of its bin.
 
     The result never decreases as `records` grows. So the bins of a run (a sorted file of some of
     the records) are at least as fine as the bins of all records.
@@ -80,25 +80,25 @@ class Inputs:
 ONE_INPUT = Inputs()
 
 
-def places_by_origin(
+def sort_keys_by_origin(
     origin: Origin, rows: Int64Array, num_rows: int, seed: int, number: int = 0
 ) -> UInt64Array:
-    """Return the places of some rows of a batch as hashes of their positions in the input."""
+    """Return the sort keys of some rows of a batch as hashes of their positions in the input."""
     name = f"{number}\0{origin.unit}" if number else origin.unit
     unit = native.xxh64(name.encode(), seed)
     sub = None if origin.sub is None else origin.sub[rows]
     return native.hash_origins(unit, origin.row_numbers(num_rows)[rows], sub, seed)
 
 
-def places_by_bytes(data: Any, starts: Int64Array, seed: int) -> UInt64Array:
-    """Return the places of framed TFRecords as hashes of their payloads."""
+def sort_keys_by_bytes(data: Any, starts: Int64Array, seed: int) -> UInt64Array:
+    """Return the sort keys of framed TFRecords as hashes of their payloads."""
     return native.hash_records(data, starts, seed)
 
 
-def places_in_source_order(
+def sort_keys_in_source_order(
     origin: Origin, rows: Int64Array, num_rows: int, number: int = 0, input_bits: int = 0
 ) -> UInt64Array:
-    """Return the places that keep rows in source order: input, unit number, then row number."""
+    """Return the sort keys that keep rows in source order: input, unit number, then row number."""
     numbers = origin.row_numbers(num_rows)[rows]
     if origin.index >> (UNIT_BITS - input_bits) or (
         len(numbers) and int(numbers[-1]) >> SOURCE_ROW_BITS
@@ -111,11 +111,11 @@ def places_in_source_order(
     return np.uint64(unit) | numbers.astype(np.uint64)
 
 
-def places_after_input(places: UInt64Array, number: int, input_bits: int) -> UInt64Array:
-    """Return hashed places shifted right, with the number of the input in their leading bits.
+def sort_keys_after_input(sort_keys: UInt64Array, number: int, input_bits: int) -> UInt64Array:
+    """Return hashed sort keys shifted right, with the number of the input in their leading bits.
 
-    In source order, rows without row numbers have such places.
+    In source order, rows without row numbers have such sort keys.
     """
     if not input_bits:
-        return places
-    return np.uint64(number << 64 - input_bits) | places >> np.uint64(input_bits)
+        return sort_keys
+    return np.uint64(number << 64 - input_bits) | sort_keys >> np.uint64(input_bits)

@@ -1,4 +1,4 @@
-"""The source of Apache Iceberg tables, whose metadata the library `pyiceberg` reads.
+"""Reads Apache Iceberg tables, whose files and columns `pyiceberg` takes from their metadata.
 
 The format: https://iceberg.apache.org/spec/
 """
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from beam_tfrecord.base.extras import require
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.lake.table import DataFile, LakeTable, Snapshot, parse_time
+from beam_tfrecord.sources.lake_table import DataFile, LakeTable, Snapshot, parse_time
 from beam_tfrecord.storage import is_remote, open_read, plain_path
 
 _SCHEME = "iceberg://"

@@ -1,4 +1,4 @@
-"""The base of sources that read one snapshot of a table whose rows are in Parquet files.
+"""Base of `Delta` and `Iceberg`: reads one snapshot of a table whose rows are in Parquet files.
 
 The table's log lists the files of a snapshot, and says how a file becomes rows of the table: which
 column of the file is which of the table, values that all of its rows share, and rows that were
@@ -38,9 +38,8 @@ from beam_tfrecord.sources.base import (
 )
 from beam_tfrecord.sources.file_parts import reason_of
 from beam_tfrecord.sources.files import FileSource, as_paths
-from beam_tfrecord.sources.hive import partition_value
-from beam_tfrecord.sources.parquet.footer import footer_of, pruned_by
-from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.merge_schemas import partition_value
+from beam_tfrecord.sources.parquet import Parquet, footer_of, pruned_by
 from beam_tfrecord.sources.typed_files import Contents, OpenTable, Part, PartUnit, check_names
 from beam_tfrecord.storage import is_remote, list_names
 

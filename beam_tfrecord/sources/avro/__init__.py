@@ -1,1 +1,0 @@
-"""The Avro source; `source` is its main module."""

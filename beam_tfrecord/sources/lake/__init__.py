@@ -1,1 +1,0 @@
-"""Reads tables of a data lake: Delta Lake and Apache Iceberg."""

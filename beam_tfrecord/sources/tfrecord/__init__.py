@@ -1,1 +1,0 @@
-"""Reads TFRecord files: the shards of datasets, and files of other programs."""
