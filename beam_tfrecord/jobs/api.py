@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple, ParamSpe
 import pyarrow as pa
 
 from beam_tfrecord.base.arguments import takes
-from beam_tfrecord.base.private import scratch_directory
+from beam_tfrecord.base.scratch import scratch_directory
 from beam_tfrecord.errors import DataError, UsageError, did_you_mean, for_caller
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.manifest import Manifest
