@@ -61,9 +61,12 @@ class Limits(NamedTuple):
                     f"{limit!r:.40} in the schema: {error!s:.100}"
                 ) from error
         made = cls(compared, limits)
-        fill = None if feature.fill is None or not limits else feature.fill
-        for key, _ in made.broken(pa.array([typed_scalar(fill, arrow, feature, "fill")])):
-            raise UsageError(f"fill {fill!r} of column {feature.name!r} is not allowed ({key})")
+        if limits and feature.fill is not None:
+            fill = pa.array([typed_scalar(feature.fill, arrow, feature, "fill")], arrow)
+            for key, _ in made.broken(fill):
+                raise UsageError(
+                    f"fill {feature.fill!r} of column {feature.name!r} is not allowed ({key})"
+                )
         return made
 
     def broken(self, column: pa.Array) -> Iterator[tuple[str, BoolArray]]:

@@ -133,6 +133,22 @@ def test_schema_pbtxt_has_limits_as_domains_and_presence():
     assert text.count("domain") == 4
 
 
+@pytest.mark.parametrize(
+    "arrow",
+    [
+        pa.map_(pa.string(), pa.int64()),
+        pa.struct({"a": pa.int64()}),
+        pa.list_(pa.struct({"a": pa.int64()})),
+        pa.fixed_shape_tensor(pa.uint8(), [2, 2]),
+        pa.uuid(),
+        pa.bool_(),
+    ],
+)
+def test_columns_of_any_type_have_a_share_of_nulls(arrow):
+    schema = bt.Schema((Feature("c", arrow, fill=1, allowed={"max_null_share": 0.5}),))
+    assert ("min_fraction: 0.5" in schema_pbtxt(schema)) == (not pa.types.is_struct(arrow))
+
+
 @pytest.mark.slow
 def test_tensorflow_metadata_reads_limits():
     from google.protobuf import text_format
