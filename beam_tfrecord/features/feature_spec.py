@@ -169,13 +169,19 @@ def _limits(feature: Feature, column: TFColumn) -> Iterator[str]:
         # By decimal digits: 1 - 0.7 is more than 0.3, the share of 3 rows of 10.
         yield f"presence {{ min_fraction: {1 - Decimal(str(share))} }}"
     limits = Limits.of(feature).stored(column.type) if column.role == VALUES else {}
-    if column.kind == BYTES and is_text(column.type) and "values" in limits:
-        yield f"string_domain {{ {' '.join(f'value: {_quoted(v)}' for v in limits['values'])} }}"
-    ends = [f"{end}: {limits[end][0] + 0}" for end in ("min", "max") if end in limits]
-    if ends and column.kind == INT64:
-        yield f"int_domain {{ {' '.join(ends)} }}"
-    if ends and column.kind == FLOAT:
-        yield f"float_domain {{ {' '.join(ends)} disallow_nan: true }}"
+    if column.kind == BYTES:
+        if is_text(column.type) and "values" in limits:
+            values = " ".join(f"value: {_quoted(text)}" for text in limits["values"])
+            yield f"string_domain {{ {values} }}"
+        return
+    ends = {end: limits[end][0] for end in ("min", "max") if end in limits}
+    # What only uint64 can hold is no limit of int64.
+    is_int = column.kind == INT64
+    texts = [f"{end}: {of + 0}" for end, of in ends.items() if not is_int or of < 2**63]
+    if texts and is_int:
+        yield f"int_domain {{ {' '.join(texts)} }}"
+    elif texts:
+        yield f"float_domain {{ {' '.join(texts)} disallow_nan: true }}"
 
 
 def _representation(reading: Reading) -> str:

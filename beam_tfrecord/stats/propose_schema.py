@@ -26,7 +26,7 @@ def propose_schema(rows: Rows) -> Schema:
 
     def limited(feature: Feature) -> Feature:
         limits = _limits(found.columns[feature.name], found.rows)
-        return dataclasses.replace(feature, observed=None, allowed=limits)
+        return dataclasses.replace(feature, observed=None, allowed={**feature.allowed, **limits})
 
     return Schema(tuple(map(limited, rows.schema.features)))
 

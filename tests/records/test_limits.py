@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.feature_spec import schema_pbtxt
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.rows.batch import Batch, Origin
@@ -131,6 +132,7 @@ def test_a_row_is_a_reject_if_and_only_if_a_value_is_not_allowed(column, in_dict
     }
     found, made = codes(array, feature)
     assert found == expected
+    assert schema_pbtxt(Schema((feature,)))
     assert made.rows.tolist() == [row for row in range(len(rows)) if row not in expected]
 
 
@@ -217,6 +219,14 @@ def test_a_fill_keeps_to_the_limits():
     assert codes(lists, feature)[0] == {1: "not-allowed"}
     with pytest.raises(UsageError, match=r"fill 0 of column 'c' is not allowed \(min\)"):
         codes(lists, dataclasses.replace(feature, fill=0))
+
+
+@pytest.mark.parametrize("arrow", [pa.string(), pa.large_string(), pa.string_view()])
+@pytest.mark.parametrize("allowed", [{"pattern": "a|b"}, {"values": ["a"]}, {"min": "a"}])
+def test_text_that_is_not_utf8_is_still_a_reject(arrow, allowed):
+    raw = pa.array([b"a", b"\xff"], pa.large_binary())
+    array = pa.LargeStringArray.from_buffers(2, *raw.buffers()[1:])
+    assert set(codes(array, Feature("c", arrow, allowed=allowed))[0]) == {1}
 
 
 def test_both_zeros_are_one_number():

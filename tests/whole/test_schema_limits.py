@@ -114,23 +114,28 @@ def test_schema_pbtxt_has_limits_as_domains_and_presence():
     many = bt.Schema(
         (
             Feature("n", "int64", allowed={"min": -1, "max": 2**63 - 1}),
+            Feature("u", "uint64", allowed={"min": 1, "max": 2**64 - 1}),
             Feature("x", "float64", allowed={"max": 0.1}),
             Feature("day", "date32", allowed={"min": "1970-01-03"}),
             Feature("c", allowed={"values": ['a"', "é"], "pattern": ".*"}),
             Feature("tags", pa.list_(pa.string()), allowed={"max_null_share": 0.7}),
             Feature("b", "float64", store="bytes", allowed={"max": 0.1}),
+            Feature("t", allowed={"min": "a", "max": "b"}),
+            Feature("i", "int64", store="text", allowed={"min": 1, "values": [1]}),
+            Feature("bool", "bool", allowed={"min": 1}),
         )
     )
     text = schema_pbtxt(many)
     for line in (
         "int_domain { min: -1 max: 9223372036854775807 }",
         "float_domain { max: 0.10000000149011612 disallow_nan: true }",
+        'int_domain { min: 1 }\n}\nfeature {\n  name: "x"',
         "int_domain { min: 2 }",
         'string_domain { value: "a\\"" value: "é" }',
         "presence { min_fraction: 0.3 }",
     ):
         assert text.count(f"  {line}\n") == 1
-    assert text.count("domain") == 4
+    assert text.count("domain") == 6
 
 
 @pytest.mark.parametrize(
@@ -220,5 +225,10 @@ def test_limits_are_proposed(tmp_path, capsys):
     assert n["allowed"] == {"min": 1, "max": 3, "max_null_share": 0.334}
     assert c["allowed"] == {"values": ["a", "b"]}
     assert "allowed" not in x
+    bt.write(
+        table, out, schema=bt.Schema((Feature("c", allowed={"pattern": "."}),)), overwrite=True
+    )
+    proposed = bt.schema(out, observed=True)
+    assert proposed["c"].allowed == {"pattern": ".", "values": ["a", "b"]}
     with pytest.raises(UsageError, match="for one dataset"):
         bt.schema([out, out], observed=True)
