@@ -195,6 +195,10 @@ class Feature:
             value = {key: value[key] for key in _KEY_TYPES if key in value}
             limits = value.get("allowed") or {}
             value |= {"allowed": {key: limits[key] for key in _LIMIT_TYPES if key in limits}}
+        elif "missing" not in value:  # `min` and `max` beside it are statistics
+            limits = {key: value[key] for key in _LIMIT_TYPES if key in value}
+            value = {key: value[key] for key in value if key not in limits}
+            value |= {"allowed": (value.get("allowed") or {}) | limits}
         if fault := _fault_of(value):
             raise UsageError(f"feature {value.get('name', '?')!r:.80} in the schema: {fault}")
         try:
@@ -215,8 +219,6 @@ class Feature:
 
 def _fault_of(value: Mapping[str, Any]) -> str:
     """Return the first error in the JSON of a feature, for a message; empty if there is none."""
-    if "missing" not in value and (limits := sorted(_LIMIT_TYPES.keys() & value.keys())):
-        return f'{limits[0]!r} is a limit, which belongs into "allowed": {{"{limits[0]}": …}}'
     if unknown := set(value) - set(_KEY_TYPES):
         every = f"the keys are {', '.join(_KEY_TYPES)}"
         known = did_you_mean(str(min(unknown)), _KEY_TYPES, every)

@@ -191,13 +191,20 @@ def test_limits_that_do_not_fit_the_type_are_refused(arrow, allowed):
         ('"allowed": {"min": [1]}', r"invalid limit 'min': \[1\]"),
         ('"allowed": {"values": "abc"}', "invalid limit 'values': 'abc'"),
         ('"allowed": {"max_null_share": 2}', "invalid limit 'max_null_share': 2"),
-        ('"min": 1', "'min' is a limit, which belongs into \"allowed\""),
-        ('"values": ["a"]', "'values' is a limit"),
+        ('"min": [1]', r"invalid limit 'min': \[1\]"),
+        ('"values": "abc"', "invalid limit 'values': 'abc'"),
     ],
 )
 def test_wrong_limits_in_json_are_refused(json, message):
     with pytest.raises(UsageError, match=message):
         Schema.loads(f'{{"features": [{{"name": "c", "type": "string", {json}}}]}}')
+
+
+def test_limits_may_stand_beside_the_type():
+    limits = '"min": 0, "values": [1, 2], "max_null_share": 0.5'
+    given = Schema.loads(f'{{"features": [{{"name": "c", "type": "int64", {limits}}}]}}')
+    assert given["c"].allowed == {"min": 0, "values": [1, 2], "max_null_share": 0.5}
+    assert Schema.loads(given.dumps()) == given
 
 
 def test_limits_and_statistics_are_apart_in_json():
