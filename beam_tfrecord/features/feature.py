@@ -197,8 +197,9 @@ class Feature:
             value |= {"allowed": {key: limits[key] for key in _LIMIT_TYPES if key in limits}}
         elif "missing" not in value:  # `min` and `max` beside it are statistics
             limits = {key: value[key] for key in _LIMIT_TYPES if key in value}
-            value = {key: value[key] for key in value if key not in limits}
-            value |= {"allowed": (value.get("allowed") or {}) | limits}
+            if limits and isinstance(given := value.get("allowed", {}), Mapping):
+                value = {key: value[key] for key in value if key not in limits}
+                value["allowed"] = {**given, **limits}
         if fault := _fault_of(value):
             raise UsageError(f"feature {value.get('name', '?')!r:.80} in the schema: {fault}")
         try:
