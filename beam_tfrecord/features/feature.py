@@ -197,7 +197,7 @@ class Feature:
             value |= {"allowed": {key: limits[key] for key in _LIMIT_TYPES if key in limits}}
         elif "missing" not in value:  # `min` and `max` beside it are statistics
             limits = {key: value[key] for key in _LIMIT_TYPES if key in value}
-            if limits and isinstance(given := value.get("allowed", {}), Mapping):
+            if limits and isinstance(given := value.get("allowed") or {}, Mapping):
                 value = {key: value[key] for key in value if key not in limits}
                 value["allowed"] = {**given, **limits}
         if fault := _fault_of(value):
