@@ -185,6 +185,7 @@ def extract(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **flag
 @click.pass_context
 def stats(
     ctx: click.Context,
+    /,
     dataset: str,
     split: str | None,
     as_json: bool,
