@@ -18,10 +18,9 @@ from beam_tfrecord.jobs.api import write as write
 from beam_tfrecord.preprocess.transform import Preprocess as Preprocess
 from beam_tfrecord.rows.batch import Batch as Batch
 from beam_tfrecord.runners import pipeline as pipeline
-from beam_tfrecord.transforms.assign_splits import AssignSplits as AssignSplits
-from beam_tfrecord.transforms.extract import ExtractToParquet as ExtractToParquet
-from beam_tfrecord.transforms.map_rows import MapBatches as MapBatches
-from beam_tfrecord.transforms.map_rows import MapRows as MapRows
+from beam_tfrecord.transforms.map_and_split import AssignSplits as AssignSplits
+from beam_tfrecord.transforms.map_and_split import MapBatches as MapBatches
+from beam_tfrecord.transforms.map_and_split import MapRows as MapRows
 from beam_tfrecord.transforms.read import ReadFromArrow as ReadFromArrow
 from beam_tfrecord.transforms.read import ReadFromAvro as ReadFromAvro
 from beam_tfrecord.transforms.read import ReadFromCoco as ReadFromCoco
@@ -49,6 +48,7 @@ from beam_tfrecord.transforms.rows import BatchRows as BatchRows
 from beam_tfrecord.transforms.rows import EncodeExamples as EncodeExamples
 from beam_tfrecord.transforms.rows import ToExample as ToExample
 from beam_tfrecord.transforms.rows import ToRows as ToRows
+from beam_tfrecord.transforms.write import ExtractToParquet as ExtractToParquet
 from beam_tfrecord.transforms.write import WriteToTFRecord as WriteToTFRecord
 
 __all__: list[str]

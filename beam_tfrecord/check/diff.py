@@ -254,8 +254,9 @@ def _notes(a: Manifest, b: Manifest) -> Iterator[str]:
     if common != [name for name in b.schema.names if name in a.schema]:
         yield "the columns are in another order"
     for name in common:
-        defaults = a.schema[name].default, b.schema[name].default
-        yield from _unequal(f"default of column {name!r}", *defaults)
+        before, after = a.schema[name], b.schema[name]
+        yield from _unequal(f"default of column {name!r}", before.default, after.default)
+        yield from _unequal(f"what column {name!r} may hold", before.allowed, after.allowed)
     for name in a.splits:
         if name in b.splits:
             shards = len(a.splits[name].shards), len(b.splits[name].shards)

@@ -1,1 +1,1 @@
-"""The command line: `main` is the program; `write` and `dataset_commands` define its commands."""
+"""The command line: `main` is the program; `job_commands` and `dataset_commands` its commands."""

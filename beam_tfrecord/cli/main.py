@@ -28,8 +28,8 @@ from beam_tfrecord.cli.base import (
 )
 from beam_tfrecord.cli.dataset_commands import DATASET_COMMANDS
 from beam_tfrecord.cli.help import write_sections
+from beam_tfrecord.cli.job_commands import JOB_COMMANDS, stats
 from beam_tfrecord.cli.log import LOGGER, CommandLog, print_error
-from beam_tfrecord.cli.write import JOB_COMMANDS, stats
 from beam_tfrecord.errors import BeamTFRecordError, options_named_by
 
 PROGRAM = "beam-tfrecord"

@@ -20,9 +20,9 @@ from beam_tfrecord.dataset.record_files import OpenedManifest, RecordFiles
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.format.manifest import Manifest, directory_of, manifest_path, near_datasets
 from beam_tfrecord.format.stage import is_stage
-from beam_tfrecord.frameworks.keras import class_weight, keras_dataset
+from beam_tfrecord.frameworks.keras import keras_dataset
 from beam_tfrecord.frameworks.tf import tf_dataset
-from beam_tfrecord.loading.batches import Batches, Columns
+from beam_tfrecord.loading.batches import Batches, Columns, class_weight
 from beam_tfrecord.loading.epochs import Division, Epochs, order_of
 from beam_tfrecord.loading.order import Order
 from beam_tfrecord.loading.rows import Rows

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from beam_tfrecord import native
 from beam_tfrecord.base.text import not_found
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.limits import refuse_limits
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.layout import NO_SPLIT, SPLIT_TWICE, Layout, Splits, is_split_name
 from beam_tfrecord.format.sort_keys import (
@@ -198,6 +199,7 @@ class Block:
             ) from error
 
     def _add_examples(self, batch: Batch) -> Tally:
+        refuse_limits(self._given, "serialized examples")
         column = batch.data.column(0)
         arena = self.arena
         first, begin = arena.records, arena.size

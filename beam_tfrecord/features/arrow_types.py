@@ -69,6 +69,14 @@ def is_list(arrow: pa.DataType) -> bool:
     return _list_layout(arrow) is not None or pa.types.is_fixed_size_list(arrow)
 
 
+def value_type(arrow: pa.DataType) -> pa.DataType:
+    """Return the type of the values of a column, or of those inside its lists."""
+    arrow = bare_type(arrow)
+    while is_list(arrow):
+        arrow = bare_type(arrow.value_type)
+    return arrow
+
+
 def is_text(arrow: pa.DataType) -> bool:
     """Return whether `arrow` is text in any of the three layouts."""
     types = pa.types

@@ -154,7 +154,7 @@ def _convert_map(array: pa.Array, target: pa.DataType, store: str) -> Converted:
     layer, keys, items = open_map(array)
     keys, bad_keys, key_error = convert(keys, target.key_type, store)
     items, bad_items, item_error = convert(items, target.item_type, store)
-    bad_rows = _either(_rows_with(layer, bad_keys), _rows_with(layer, bad_items))
+    bad_rows = _either(rows_with(layer, bad_keys), rows_with(layer, bad_items))
     if bad_keys is not None:
         # A map array refuses null keys. These rows are rejected anyway, so use any valid key.
         keys = pc.fill_null(keys, next(key for key in keys if key.is_valid))
@@ -175,7 +175,7 @@ def _convert_list(array: pa.Array, target: pa.DataType, store: str) -> Converted
         counts = np.ones(len(array), np.int64) if missing is None else (~missing).astype(np.int64)
         layer, values = Layer(list_offsets(counts), missing), array.drop_null()
     values, bad_values, error = convert(values, target.value_type, store)
-    bad_rows = _rows_with(layer, bad_values)
+    bad_rows = rows_with(layer, bad_values)
     if pa.types.is_fixed_size_list(target):
         wrong_size = np.diff(layer.offsets) != target.list_size
         if layer.missing is not None:
@@ -184,7 +184,7 @@ def _convert_list(array: pa.Array, target: pa.DataType, store: str) -> Converted
     return Converted(make_list(layer, values), bad_rows, error)
 
 
-def _rows_with(layer: Layer, bad_values: BoolArray | None) -> BoolArray | None:
+def rows_with(layer: Layer, bad_values: BoolArray | None) -> BoolArray | None:
     """Return which lists contain a bad value, shape `[rows]`; None if there are no bad values."""
     if bad_values is None:
         return None

@@ -10,8 +10,9 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import pyarrow as pa
 
 from beam_tfrecord.base.arguments import has_type
@@ -94,6 +95,9 @@ class Feature:
         observed: Statistics from writing; None for a schema that does not describe written data.
         shape: Sizes of a list or of nested lists, outermost first, if all rows have the same. The
             type becomes fixed-size lists, and rows of another shape are rejected.
+        allowed: Limits on the values. Rows are rejected if a value is below ``min``, above ``max``,
+            none of ``values``, or a text that ``pattern`` does not match as a whole. If a larger
+            share of the rows than ``max_null_share`` has no value, nothing is published.
 
     Raises:
         UsageError: The type or the store does not exist, or the shape does not fit the type.
@@ -109,9 +113,11 @@ class Feature:
     labels: tuple[str, ...] = ()
     observed: ColumnStats | None = None
     shape: Sequence[int] | None = dataclasses.field(default=None, repr=False, compare=False)
+    allowed: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "type", type_of_column(self.name, self.type))
+        object.__setattr__(self, "allowed", dict(self.allowed or {}))
         if self.shape is not None:
             object.__setattr__(self, "type", with_shape(self.type, self.shape))
             object.__setattr__(self, "shape", None)
@@ -152,6 +158,8 @@ class Feature:
             out["store"] = self.store
         if self.labels:
             out["labels"] = list(self.labels)
+        if self.allowed:
+            out["allowed"] = dict(self.allowed)
         return out if self.observed is None else out | self.observed.to_json(self.type)
 
     def check(self) -> None:
@@ -185,6 +193,13 @@ class Feature:
             raise UsageError(f"a feature in the schema is not an object: {value!r:.40}")
         if not strict:
             value = {key: value[key] for key in _KEY_TYPES if key in value}
+            limits = value.get("allowed") or {}
+            value |= {"allowed": {key: limits[key] for key in _LIMIT_TYPES if key in limits}}
+        elif "missing" not in value:  # `min` and `max` beside it are statistics
+            limits = {key: value[key] for key in _LIMIT_TYPES if key in value}
+            if limits and isinstance(given := value.get("allowed") or {}, Mapping):
+                value = {key: value[key] for key in value if key not in limits}
+                value["allowed"] = {**given, **limits}
         if fault := _fault_of(value):
             raise UsageError(f"feature {value.get('name', '?')!r:.80} in the schema: {fault}")
         try:
@@ -214,11 +229,21 @@ def _fault_of(value: Mapping[str, Any]) -> str:
     for key, hint in _KEY_TYPES.items():
         if not has_type(value.get(key), hint):
             return f"invalid value {value[key]!r:.40} for {key!r}"
+    for key, limit in (value.get("allowed") or {}).items():
+        if key not in _LIMIT_TYPES or not has_type(limit, _LIMIT_TYPES[key]):
+            keys = ", ".join(_LIMIT_TYPES)
+            return f"invalid limit {key!r}: {limit!r:.40} in 'allowed': the limits are {keys}"
     return ""
 
 
-_PLAIN_OPTIONS = ("name", "nullable", "default", "store", "fill", "dtype", "shape")
-_CHECKED = ("name", "nullable", "default", "store", "fill", "dtype", "labels")
+_PLAIN_OPTIONS = ("name", "nullable", "default", "store", "fill", "dtype", "shape", "allowed")
+_CHECKED = ("name", "nullable", "default", "store", "fill", "dtype", "labels", "allowed")
+_LIMIT_TYPES: Mapping[str, Any] = {
+    **dict.fromkeys(("min", "max"), int | float | str),
+    "values": list[int | str],
+    "pattern": str,
+    "max_null_share": Annotated[float, msgspec.Meta(ge=0, le=1)],
+}
 _NUMBER = float | int | None
 _KEY_TYPES: Mapping[str, Any] = {
     **dict.fromkeys(("name", "store", "dtype", "kind"), str | None),
@@ -226,6 +251,7 @@ _KEY_TYPES: Mapping[str, Any] = {
     **dict.fromkeys(("type", "default", "fill"), Any),
     "shape": Sequence[int] | None,
     "labels": Sequence[str] | None,
+    "allowed": dict[str, Any] | None,
     **dict.fromkeys(("missing", *_COUNTS), int | None),
     **dict.fromkeys(("min", "max"), _NUMBER),
     "loss": dict[str, str | float] | None,

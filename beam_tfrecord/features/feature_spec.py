@@ -10,6 +10,8 @@ written without the package `tensorflow_metadata`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +19,9 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_to_tf import arrow_to_tf, typed_scalar
+from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.limits import Limits
 from beam_tfrecord.features.tf_columns import (
     BYTES,
     FLOAT,
@@ -138,11 +142,12 @@ def feature_spec(schema: SchemaLike, *, ragged: bool = True) -> dict[str, Any]:
 def schema_pbtxt(schema: SchemaLike) -> str:
     """Return a schema as the text of a `tensorflow.metadata.v0.Schema`."""
     lines: list[str] = []
-    for column in (column for columns in schema_tf_columns(schema) for column in columns):
-        lines += ["feature {", f"  name: {_quoted(column.name)}", f"  type: {_TYPES[column.kind]}"]
-        if not column.nullable:
-            lines.append("  presence { min_fraction: 1 min_count: 1 }")
-        lines.append("}")
+    for feature, columns in zip(schema.features, schema_tf_columns(schema), strict=True):
+        for column in columns:
+            name = _quoted(column.name)
+            lines += ["feature {", f"  name: {name}", f"  type: {_TYPES[column.kind]}"]
+            lines += [f"  {limit}" for limit in _limits(feature, column)]
+            lines.append("}")
     lines += ["tensor_representation_group {", '  key: ""', "  value {"]
     for reading in readings(schema):
         representation = _representation(reading)
@@ -153,6 +158,30 @@ def schema_pbtxt(schema: SchemaLike) -> str:
             "    }",
         ]
     return "\n".join([*lines, "  }", "}", ""])
+
+
+def _limits(feature: Feature, column: TFColumn) -> Iterator[str]:
+    """Yield the presence and the domain of a TF column, as far as the format has them."""
+    share, is_part = feature.allowed.get("max_null_share"), pa.types.is_struct(feature.type)
+    if not column.nullable:
+        yield "presence { min_fraction: 1 min_count: 1 }"
+    elif share is not None and not is_part:
+        # By decimal digits: 1 - 0.7 is more than 0.3, the share of 3 rows of 10.
+        yield f"presence {{ min_fraction: {1 - Decimal(str(share))} }}"
+    limits = Limits.of(feature).stored(column.type) if column.role == VALUES else {}
+    if column.kind == BYTES:
+        if is_text(column.type) and "values" in limits:
+            values = " ".join(f"value: {_quoted(text)}" for text in limits["values"])
+            yield f"string_domain {{ {values} }}"
+        return
+    ends = {end: limits[end][0] for end in ("min", "max") if end in limits}
+    # What only uint64 can hold is no limit of int64.
+    is_int = column.kind == INT64
+    texts = [f"{end}: {of + 0}" for end, of in ends.items() if not is_int or of < 2**63]
+    if texts and is_int:
+        yield f"int_domain {{ {' '.join(texts)} }}"
+    elif texts:
+        yield f"float_domain {{ {' '.join(texts)} disallow_nan: true }}"
 
 
 def _representation(reading: Reading) -> str:

@@ -214,6 +214,7 @@ def _described(feature: Feature) -> tuple[str, ...]:
     notes += [] if feature.default is None else [f"default {feature.default!r}"]
     notes += [] if feature.fill is None else [f"nulls in lists are {feature.fill!r}"]
     notes += [f"{len(feature.labels):,} class names"] if feature.labels else []
+    notes += [f"{limit} {value!r:.40}" for limit, value in feature.allowed.items()]
     seen = feature.observed or ColumnStats()
     notes += [f"{seen.missing:,} missing"] if seen.missing else []
     notes += [f"{seen.nan:,} NaN"] if seen.nan else []

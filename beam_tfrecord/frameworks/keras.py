@@ -6,13 +6,9 @@ and columns become one tensor.
 
 from __future__ import annotations
 
-import collections
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
-import pyarrow as pa
 
 from beam_tfrecord.base.text import listed
 from beam_tfrecord.errors import UsageError
@@ -23,17 +19,17 @@ from beam_tfrecord.loading.batches import (
     IMAGE,
     MASK,
     MASK_SUFFIX,
+    Categories,
     Columns,
     check_masks,
     image_decoding,
+    known_categories,
+    unknown_categories,
 )
 from beam_tfrecord.loading.rows import Rows
-from beam_tfrecord.loading.values import array_of_column, checked_categories
 
 if TYPE_CHECKING:
     import tensorflow as tf
-
-Categories = Mapping[str, Sequence[str]]
 
 
 def keras_dataset(
@@ -89,7 +85,7 @@ def keras_dataset(
         images = None
     found = Columns(
         dataset, names, targets,
-        categories=_known_categories(dataset, [*names, *targets], categories),
+        categories=known_categories(dataset, [*names, *targets], categories),
         defaults=defaults, nulls=nulls,
     )  # fmt: skip
     parts = parts_of(found.schema)
@@ -113,59 +109,6 @@ def keras_dataset(
     batches.feature_names = feature_names
     batches.class_names = list(outputs[0].feature.labels) if isinstance(label, str) else []
     return batches
-
-
-def _known_categories(
-    dataset: Rows, names: Sequence[str], categories: Categories | None
-) -> dict[str, Sequence[str]]:
-    """Return the categories of text columns: those that are passed, and those of the schema."""
-    schema = dataset.manifest.schema.select(dict.fromkeys(names))
-    known = {
-        feature.name: feature.labels
-        for feature in schema.features
-        if feature.labels and is_text(feature.type)
-    }
-    return {**known, **checked_categories(categories)}
-
-
-def class_weight(
-    dataset: Rows,
-    label: str,
-    *,
-    categories: Categories | None = None,
-    defaults: Mapping[str, Any] | None = None,
-) -> dict[int, float]:
-    """Return the weight of each class for ``fit(class_weight=…)``, so that all weigh the same.
-
-    The weight is ``rows / (classes * rows of the class)``, as scikit-learn's ``"balanced"``. The
-    column `label` is read once.
-    """
-    dataset.check_single_split()
-    known = _known_categories(dataset, [label], categories)
-    columns = Columns(dataset, [], label, categories=known, defaults=defaults)
-    (feature,), arrow = columns.schema.features, columns.types[label]
-    is_vector = pa.types.is_fixed_size_list(arrow)
-    if is_text(arrow):
-        raise UsageError(_unknown_categories(label))
-    if not (is_vector or pa.types.is_integer(arrow) or pa.types.is_boolean(arrow)):
-        raise UsageError(f"label {label!r} is {arrow}, which has no classes: leave it out")
-    counts: collections.Counter[int] = collections.Counter()
-    for rows in columns.rows.batches():
-        classes = array_of_column(columns.encoded(rows).column(label), feature)
-        if is_vector:
-            # A vector of zeros is a category that the step `one_hot` did not know: no class.
-            classes = classes.argmax(axis=1)[classes.any(axis=1)]
-        found, numbers = np.unique(classes.astype(np.int64), return_counts=True)
-        counts.update(dict(zip(found.tolist(), numbers.tolist(), strict=True)))
-    return {number: counts.total() / (len(counts) * counts[number]) for number in sorted(counts)}
-
-
-def _unknown_categories(label: str) -> str:
-    return (
-        f"label {label!r} is text without known categories: pass "
-        f"categories={{{label!r}: sorted(set(bt.load(path)[{label!r}]))}}, "
-        f"or write numbers with --step vocabulary={label}"
-    )
 
 
 def _check_options(batch_size: int, labels: Sequence[str], weight: str | None) -> None:
@@ -204,7 +147,7 @@ def _check_targets(parts: Sequence[Part], weight: str | None) -> None:
         if part.is_ragged:
             raise UsageError(f"label {name!r} has lists of varying length: use tf() and its map()")
         if part.dtype == "string":
-            raise UsageError(_unknown_categories(name))
+            raise UsageError(unknown_categories(name))
         if is_temporal(arrow):
             raise UsageError(f"label {name!r} is a time: write the number to learn with --map")
 
@@ -278,19 +221,9 @@ def _x_maker(
         return lambda values: entries(values)[names[0]], names
     shown = []
     for part in parts:
-        shown += _entry_names(part) if is_stacked else [part.name]
+        shown += part.entry_names() if is_stacked else [part.name]
         shown += [part.name + MASK_SUFFIX] if part.name in masked else []
     return (lambda values: _stacked(entries(values))) if is_stacked else entries, shown
-
-
-def _entry_names(part: Part) -> list[str]:
-    """Return the names of the numbers of one row."""
-    names = part.feature.labels
-    if not part.shape:
-        return [part.name]
-    if part.shape == (len(names),):
-        return [f"{part.name}={name}" for name in names]
-    return [f"{part.name}[{','.join(map(str, i))}]" for i in np.ndindex(*part.shape)]
 
 
 def _dense(part: Part, value: Any) -> tuple[Any, Any]:

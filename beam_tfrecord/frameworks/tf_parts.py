@@ -172,6 +172,15 @@ class Part:
             return self.tensor.item_shape
         return () if self.is_ragged else self.stored.shape or ()
 
+    def entry_names(self) -> list[str]:
+        """Return the names of the numbers of one row."""
+        names = self.feature.labels
+        if not self.shape:
+            return [self.name]
+        if self.shape == (len(names),):
+            return [f"{self.name}={name}" for name in names]
+        return [f"{self.name}[{','.join(map(str, i))}]" for i in np.ndindex(*self.shape)]
+
     def check_batch(self) -> None:
         """Raise `UsageError` if no tensor can hold a batch."""
         if self.has_shapes:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-import torch
 from torch import distributed
-from torch.multiprocessing.reductions import reduce_tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.frameworks.torch_tensors import ImageTensors, Tensors, image_tensors
+from beam_tfrecord.frameworks.torch_tensors import (
+    ImageTensors,
+    Tensors,
+    float_type,
+    image_tensors,
+    use_pipe_for_small_tensors,
+)
 from beam_tfrecord.images import Fault
 from beam_tfrecord.loading.batches import IMAGE, Batches, Columns
 from beam_tfrecord.loading.epochs import Division, Epochs
 from beam_tfrecord.loading.rows import Rows
-
-# A tensor of up to this size costs less in the pipe from a worker than in shared memory.
-_PIPE_BYTES = 2**17
 
 
 class TorchDataset(Dataset):
@@ -222,9 +222,8 @@ class TorchLoader(DataLoader):
         if not options.get("in_order", True):
             raise UsageError("a loader that can resume reads in order: leave in_order out")
         options.setdefault("collate_fn", _unchanged)
-        steps = dataset.sampler
         super().__init__(
-            dataset, batch_size=None, sampler=steps, num_workers=num_workers, **options
+            dataset, batch_size=None, sampler=dataset.sampler, num_workers=num_workers, **options
         )
 
     def __iter__(self) -> Iterator[Any]:
@@ -248,35 +247,11 @@ def _unchanged(batch: Any) -> Any:
     return batch
 
 
-def use_pipe_for_small_tensors() -> None:
-    """Send small tensors of this worker process by value: see `_PIPE_BYTES`."""
-    ForkingPickler.register(torch.Tensor, _reduce_tensor)
-
-
-def _reduce_tensor(tensor: torch.Tensor) -> Any:
-    is_plain = tensor.device.type == "cpu" and not tensor.requires_grad
-    if tensor.nbytes > _PIPE_BYTES or not is_plain or tensor.dtype == torch.bfloat16:
-        return reduce_tensor(tensor)
-    return torch.from_numpy, (tensor.numpy(),)
-
-
 def ranks_of_torch() -> tuple[int, int]:
     """Return the rank and the number of ranks of ``torch.distributed``; (0, 1) if it is not up."""
     if not (distributed.is_available() and distributed.is_initialized()):
         return 0, 1
     return distributed.get_rank(), distributed.get_world_size()
-
-
-def _float_type(dtype: Any) -> torch.dtype | None:
-    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if found is None and dtype is None:
-        return None
-    if not isinstance(found, torch.dtype) or not found.is_floating_point:
-        raise UsageError(
-            f"dtype {dtype!r} is no floating-point type: pass one such as 'float32', or None to "
-            "keep that of each column"
-        )
-    return found
 
 
 def torch_dataset(
@@ -299,7 +274,7 @@ def torch_dataset(
     """Return the rows for PyTorch: see `beam_tfrecord.dataset.load.Dataset.torch`."""
     if (rank is None) != (world is None):
         raise UsageError("rank and world belong together: pass both, or none")
-    floats = _float_type(dtype)
+    floats = float_type(dtype)
     images = image_tensors(dataset, columns, image_size, transform, floats, decode=decode)
     only_images = columns is None and images is not None
     wanted = Columns(dataset, [IMAGE] if only_images else columns, label, **missing)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import torch
+from torch.multiprocessing.reductions import reduce_tensor
 
 from beam_tfrecord.base.extras import require
 from beam_tfrecord.errors import UsageError
@@ -25,6 +27,8 @@ from beam_tfrecord.loading.values import MissingError, array_of_column, default_
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+# A tensor of up to this size costs less in the pipe from a worker than in shared memory.
+_PIPE_BYTES = 2**17
 # Single rows are views of tensors of so many rows.
 _ROWS_AT_ONCE = 1024
 # Values are converted to these while they are copied, without a second copy.
@@ -219,3 +223,28 @@ def image_tensors(
         if feature.name in ("height", "width") and feature.observed and feature.observed.max
     ]
     return ImageTensors(size, transform, dtype, max(MAX_PIXELS, int(math.prod(sides))))
+
+
+def use_pipe_for_small_tensors() -> None:
+    """Send small tensors of this worker process by value: see `_PIPE_BYTES`."""
+    ForkingPickler.register(torch.Tensor, _reduce_tensor)
+
+
+def _reduce_tensor(tensor: torch.Tensor) -> Any:
+    is_plain = tensor.device.type == "cpu" and not tensor.requires_grad
+    if tensor.nbytes > _PIPE_BYTES or not is_plain or tensor.dtype == torch.bfloat16:
+        return reduce_tensor(tensor)
+    return torch.from_numpy, (tensor.numpy(),)
+
+
+def float_type(dtype: Any) -> torch.dtype | None:
+    """Return the floating-point type of a name; None stays None."""
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if found is None and dtype is None:
+        return None
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        raise UsageError(
+            f"dtype {dtype!r} is no floating-point type: pass one such as 'float32', or None to "
+            "keep that of each column"
+        )
+    return found

@@ -4,21 +4,25 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import os
+import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple, ParamSpec, TypeVar
 
 import pyarrow as pa
 
 from beam_tfrecord.base.arguments import takes
-from beam_tfrecord.errors import UsageError, did_you_mean, for_caller
+from beam_tfrecord.base.scratch import scratch_directory
+from beam_tfrecord.errors import DataError, UsageError, did_you_mean, for_caller
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.manifest import Manifest
 from beam_tfrecord.format.stage import StageManifest
 from beam_tfrecord.jobs.settings import Inputs, extract_settings, make_settings
-from beam_tfrecord.jobs.stdin import stdin_as_file
 from beam_tfrecord.options import Option
 from beam_tfrecord.options.jobs import InputOptions, JobOptions, WriteOptions
 from beam_tfrecord.options.sources import SourceOptions
+from beam_tfrecord.runners import check_runner_name, traits_of
 from beam_tfrecord.sources.base import MOST_NOTES, Source, Unit
 from beam_tfrecord.sources.choose import make_source, options_of_packages
 from beam_tfrecord.sources.memory import on_disk
@@ -87,6 +91,10 @@ class _Extract(SourceOptions, _ProgressOption, JobOptions):
 class _Schema(SourceOptions, InputOptions):
     """The arguments of `schema`."""
 
+    observed: Annotated[
+        bool, Option("Of a dataset: propose limits that its values keep to; reads all of it.")
+    ] = False
+
 
 @_takes(_Write)
 def write(call: _Write) -> Manifest:
@@ -106,8 +114,8 @@ def write(call: _Write) -> Manifest:
     from beam_tfrecord.base.progress import display_of
     from beam_tfrecord.jobs.run import run_job
 
-    with _readable(call) as readable, display_of(call.progress) as display:
-        return run_job(make_settings(readable), display)
+    with readable(call) as ready, display_of(call.progress) as display:
+        return run_job(make_settings(ready), display)
 
 
 @_takes(_Plan)
@@ -128,8 +136,8 @@ def plan(call: _Plan) -> "Plan":
     from beam_tfrecord.jobs.plan import plan_of
     from beam_tfrecord.jobs.run import warn_of_output
 
-    with _readable(call) as readable:
-        settings = make_settings(readable)
+    with readable(call) as ready:
+        settings = make_settings(ready)
         warn_of_output(settings)
         return plan_of(settings)
 
@@ -153,8 +161,8 @@ def extract(call: _Extract) -> StageManifest:
     from beam_tfrecord.base.progress import display_of
     from beam_tfrecord.jobs.run import run_job
 
-    with _readable(call) as readable, display_of(call.progress) as display:
-        return run_job(extract_settings(readable), display)
+    with readable(call) as ready, display_of(call.progress) as display:
+        return run_job(extract_settings(ready), display)
 
 
 @_takes(_Schema)
@@ -168,6 +176,13 @@ def schema(call: _Schema) -> Schema:
         UsageError: There is no such input, or a column has no name.
         SchemaConflict: Two files disagree about a column.
     """
+    if call.observed:
+        from beam_tfrecord.dataset.load import load
+        from beam_tfrecord.stats.propose_schema import propose_schema
+
+        if call.from_ or call.source_options or not isinstance(call.inputs, str | os.PathLike):
+            raise UsageError("limits are proposed for one dataset, without options of sources")
+        return propose_schema(load(call.inputs))
     return preview(call.inputs, from_=call.from_, **(call.source_options or {})).schema
 
 
@@ -225,10 +240,74 @@ def _first(
 
 
 @contextlib.contextmanager
-def _readable(call: Job) -> Iterator[Job]:
+def readable(call: Job) -> Iterator[Job]:
     """Yield the arguments with files in place of standard input and of data in memory."""
     with (
         stdin_as_file(call.inputs, from_=call.from_, runner=call.runner) as named,
-        on_disk(named) as readable,
+        on_disk(named) as files,
     ):
-        yield dataclasses.replace(call, inputs=readable)
+        yield dataclasses.replace(call, inputs=files)
+
+
+STDIN = "-"
+_SUFFIXES = {"csv": ".csv", "json": ".json"}
+_COPY_BYTES = 2**20
+_GZIP = b"\x1f\x8b"
+_SPACE = b" \t\r\n\xef\xbb\xbf"
+
+
+@contextlib.contextmanager
+def stdin_as_file(inputs: Any, *, from_: str | None, runner: str = "direct") -> Iterator[Any]:
+    """Yield the inputs, with the path of a file for ``-``, which has all bytes of standard input.
+
+    The file is removed at the end of the block. A job that reads the same bytes again reads another
+    file, so it needs `overwrite`.
+    """
+    named = [inputs] if isinstance(inputs, str) else inputs
+    if not isinstance(named, list | tuple) or not any(
+        isinstance(path, str) and path == STDIN for path in named
+    ):
+        yield inputs
+        return
+    if len(named) > 1:
+        raise UsageError("- is standard input, and has to be the only input: leave out the others")
+    check_runner_name(runner)
+    if not traits_of(runner).runs_here:
+        raise UsageError(f"{runner} workers cannot read standard input: write it to a file first")
+    stream = getattr(sys.stdin, "buffer", None)
+    if stream is None or sys.stdin.isatty():
+        raise UsageError("- is standard input, but nothing is piped to it: name a file")
+    with scratch_directory() as directory:
+        yield _copied(stream, directory, from_)
+
+
+def _copied(stream: BinaryIO, directory: str, from_: str | None) -> str:
+    first = stream.read(_COPY_BYTES)
+    if not first:
+        raise DataError("standard input is empty: check the program that writes to it")
+    if first.startswith(_GZIP):
+        raise UsageError("standard input is compressed: pipe it through gzip -dc first")
+    path = os.path.join(directory, f"stdin{_SUFFIXES[_kind_of(first, from_)]}")
+    try:
+        with open(path, "wb") as file:
+            file.write(first)
+            shutil.copyfileobj(stream, file, _COPY_BYTES)
+    except OSError as error:
+        raise DataError(
+            f"cannot copy standard input to {path!r} ({error.strerror}): set TMPDIR to a directory "
+            "with more space"
+        ) from error
+    return path
+
+
+def _kind_of(first: bytes, from_: str | None) -> str:
+    if from_ is not None:
+        if from_ not in _SUFFIXES:
+            kinds = " or ".join(_SUFFIXES)
+            raise UsageError(f"cannot read {from_} from standard input, only {kinds}: name a file")
+        return from_
+    if first.lstrip(_SPACE).startswith((b"{", b"[")):
+        return "json"
+    raise UsageError(
+        "cannot tell what standard input holds: it is not JSON: pass --from csv for CSV"
+    )

@@ -31,6 +31,7 @@ import msgspec
 from beam_tfrecord._version import __version__
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.format import manifest
+from beam_tfrecord.format.job_file import INPUT, INPUT_STATE
 from beam_tfrecord.format.manifest import FORMAT
 from beam_tfrecord.rows.user_function import MapFunction, is_interactive
 from beam_tfrecord.sources.base import InputFile, Source
@@ -66,9 +67,9 @@ def identity_of(
     decisive: Mapping[str, Any],
     functions: Sequence[MapFunction] = (),
 ) -> Identity:
-    """Return the identity of an output: its fingerprints and the description of its input.
+    """Return the identity of an output: its fingerprint and the description of its input.
 
-    All fingerprints are empty if the source is not stable. The fingerprint of everything is also
+    The fingerprints are empty if the source is not stable. The fingerprint of everything is also
     empty if the source code of a function is unknown.
     """
     described = source_of(source, files)
@@ -82,7 +83,7 @@ def identity_of(
         without = fingerprint_of(decisive, has_functions=False)
     if any(function.sha256 is None for function in functions):
         return Identity(source=described, without_functions=without)
-    return Identity(fingerprint_of(decisive), source=described, without_functions=without)
+    return Identity(fingerprint_of(decisive), described, without)
 
 
 def source_of(source: Source, files: Sequence[InputFile]) -> dict[str, Any]:
@@ -91,7 +92,7 @@ def source_of(source: Source, files: Sequence[InputFile]) -> dict[str, Any]:
 
 
 def fingerprint_of(decisive: Mapping[str, Any], *, has_functions: bool = True) -> str:
-    """Return the fingerprint of an output under the present writing rules."""
+    """Return the fingerprint of an output: a hash of what decides it, and of the writing rules."""
 
     def described(value: Any) -> Any:
         if not isinstance(value, MapFunction):
@@ -102,25 +103,6 @@ def fingerprint_of(decisive: Mapping[str, Any], *, has_functions: bool = True) -
     if manifest.RULES:
         digest.update(f"rules {manifest.RULES}".encode())
     return digest.hexdigest()[:32]
-
-
-def input_sha256(files: Sequence[InputFile]) -> str:
-    """Return a hash that changes when a file is edited, even if its size stays the same.
-
-    It covers names, sizes and modification times. So it can differ for a copy of the same files.
-    """
-    listed = sorted((file.name, file.bytes, file.stamp[0], file.digest) for file in files)
-    return hash_of_each(listed)
-
-
-def state_sha256(files: Sequence[InputFile]) -> str | None:
-    """Return a hash of the change times and inodes of files; None if a file has no such state.
-
-    It changes even if a file is replaced by another of the same size and modification time. A chmod
-    and a copy of the same bytes change it, too.
-    """
-    states = sorted((file.name, file.stamp[1]) for file in files)
-    return hash_of_each(states) if all(state for _, state in states) else None
 
 
 def hash_of_each(values: Iterable[Any]) -> str:
@@ -135,6 +117,20 @@ def hash_of_each(values: Iterable[Any]) -> str:
 def _listed(file: InputFile) -> dict[str, Any]:
     listed = {"path": file.name, "bytes": file.bytes}
     return listed if not file.digest else {**listed, "files": file.inside, "digest": file.digest}
+
+
+def input_info(files: Sequence[InputFile]) -> dict[str, str | None]:
+    """Return the entries of ``job.json`` that change when a file of the input is edited.
+
+    The first is a hash of names, sizes and modification times, which can differ for a copy of the
+    same files. The second is a hash of change times and inodes, which also shows a file that was
+    replaced by another of the same size and time, but changes with a chmod, too. It is None if a
+    file has no such state.
+    """
+    listed = sorted((file.name, file.bytes, file.stamp[0], file.digest) for file in files)
+    states = sorted((file.name, file.stamp[1]) for file in files)
+    has_states = all(state for _, state in states)
+    return {INPUT: hash_of_each(listed), INPUT_STATE: hash_of_each(states) if has_states else None}
 
 
 PLAN_NAME = "plan.json"

@@ -1,7 +1,7 @@
-"""Runs a job from this process: locks its output, resumes earlier attempts, returns the result.
+"""Runs a job: locks its output, resumes earlier attempts, returns the result or a short error.
 
-The lease is a lock file that keeps other jobs out of the output directory. All errors of a job
-become one exception with a short message.
+The lease is a lock file that keeps other jobs out of the output directory. A job can also be left
+to a remote runner, written as a template, or only described.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
+from beam_tfrecord import runners
 from beam_tfrecord.base.progress import Progress
-from beam_tfrecord.base.text import cell, counted, format_size, listed
+from beam_tfrecord.base.text import counted, format_size, listed
 from beam_tfrecord.errors import (
     BeamTFRecordError,
     DataError,
@@ -31,32 +32,29 @@ from beam_tfrecord.errors import (
     UsageError,
     for_caller,
 )
-from beam_tfrecord.format import manifest
 from beam_tfrecord.format.job_file import (
-    INPUT,
-    INPUT_STATE,
     JOB_NAME,
     SETTINGS,
     WITHOUT_FUNCTIONS,
     add_to_job,
-    read_job,
 )
 from beam_tfrecord.format.rejects import SAVED_FILE
 from beam_tfrecord.format.tally import duplicate_lines
 from beam_tfrecord.images import refused_warning
+from beam_tfrecord.jobs.existing_output import same_output
 from beam_tfrecord.jobs.identity import (
     State,
     begin,
-    input_sha256,
+    input_info,
     progress_of,
     remove_all_but,
     remove_unmarked,
-    state_sha256,
 )
-from beam_tfrecord.jobs.remote import modules_of, preflight
-from beam_tfrecord.jobs.settings import JobSettings, M
+from beam_tfrecord.jobs.preflight import modules_of, preflight
+from beam_tfrecord.jobs.settings import JobSettings, M, Settings
 from beam_tfrecord.publish.transaction import clear_leftovers, give_up, remove_leftovers
-from beam_tfrecord.runners.launch import Launch, launching
+from beam_tfrecord.runners import traits_of
+from beam_tfrecord.runners.launch import Launch, RemoteJob, launching
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.choose import skipped_counts
 from beam_tfrecord.sources.csv.source import Csv
@@ -116,7 +114,7 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
     check_apart(settings.source, listing.outlines, settings.target.directory)
     identity = settings.identity(listing.outlines)
     target = settings.target
-    present = _same_output(settings, identity, listing)
+    present = same_output(settings, identity, listing.outlines)
     # Hidden files belong to killed jobs, which have to be cleaned up, or to running jobs.
     is_tidy = not any(name.startswith(".") for name in list_names(target.directory))
     if present is not None and is_tidy:
@@ -130,7 +128,7 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
                 return present
             raise
         # Another job may have published here before this one got the lease.
-        present, is_replaced = _same_output(settings, identity, listing), False
+        present, is_replaced = same_output(settings, identity, listing.outlines), False
         if present is None and not settings.overwrite and exists(target.manifest):
             # Not refused: only another function may have written it.
             settings, is_replaced = dataclasses.replace(settings, overwrite=True), True
@@ -166,7 +164,7 @@ def warn_of_output(settings: JobSettings[Any]) -> None:
         return
     listing = list_input(settings.source)
     try:
-        present = _same_output(settings, settings.identity(listing.outlines), listing)
+        present = same_output(settings, settings.identity(listing.outlines), listing.outlines)
     except TargetExists as error:
         _LOGGER.warning("%s", error)
         return
@@ -175,142 +173,71 @@ def warn_of_output(settings: JobSettings[Any]) -> None:
         _LOGGER.warning("%r already holds this dataset: there is nothing to do", where)
 
 
-def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing) -> M | None:
-    """Return the manifest at the target if this job would make the same output, else None."""
-    target, known = settings.target, identity.fingerprint
-    present: M | None = None
-    if exists(target.manifest):
-        with contextlib.suppress(BeamTFRecordError):
-            present = settings.load_output()
-    if present is not None and known and present.fingerprint == known:
-        if not _is_edited(read_job(target.path(JOB_NAME)), listing.outlines):
-            return present
-        if not settings.overwrite:
-            raise TargetExists(
-                f"the input was edited since the dataset in {target.directory!r} was written: "
-                "pass --overwrite to write it again"
-            )
-    may_replace = settings.overwrite
-    if present is not None and identity.without_functions and not may_replace:
-        before = read_job(target.path(JOB_NAME))
-        is_alike = before.get(WITHOUT_FUNCTIONS) == identity.without_functions
-        may_replace = is_alike and not _is_edited(before, listing.outlines)
-    differences = "" if present is None else _differences(settings, identity, present)
-    check_free(target, overwrite=may_replace, differences=differences)
-    return None
-
-
-def _differences(settings: JobSettings[M], identity: Identity, present: M) -> str:
-    """Return which settings and input files differ from those of the dataset at the target."""
-    if not settings.source.is_stable:
-        return "the input may have changed: a database or a table of images does not show it"
-    now: Mapping[str, str] = settings.asked
-    # Older releases noted no settings.
-    there: Mapping[str, str] = read_job(settings.target.path(JOB_NAME)).get(SETTINGS, now)
-    found = [
-        f"{flag}: {cell(there.get(flag, 'unset'))} there, {cell(now.get(flag, 'unset'))} now"
-        for flag in dict.fromkeys([*there, *now])
-        if there.get(flag) != now.get(flag)
-    ]
-    if isinstance(present, manifest.Manifest) and present.rules != manifest.RULES:
-        found.append(
-            f"writing rules: {present.rules or 'none'} there, {manifest.RULES} now (see the "
-            "changelog)"
-        )
-    files: Mapping[str, Any] = _files_of(present.source)
-    files_now: Mapping[str, Any] = _files_of(identity.source)
-    names = dict.fromkeys([*files, *files_now])
-    changes: dict[str, list[str]] = {}
-    for name in names:
-        if files.get(name) != files_now.get(name):
-            both = name in files and name in files_now
-            change = "edited" if both else "added" if name in files_now else "removed"
-            inside = max(of.get(name, {}).get("files", 1) for of in (files, files_now))
-            shown = f"some of the files from {name} on" if inside > 1 else name
-            changes.setdefault(f"input {change}", []).append(shown)
-    found += [f"{change}: {listed(others)}" for change, others in changes.items()]
-    return f"different: {'; '.join(found)}" if found else ""
-
-
-def _files_of(source: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {str(file.get("path")): file for file in (source or {}).get("files", ())}
-
-
-def _is_edited(before: Mapping[str, Any], files: Sequence[InputFile]) -> bool:
-    """Return whether the input was edited since a dataset was made, given equal names and sizes."""
-    # The manifest has no times of files, because it must be equal for copies of the same files.
-    if before.get(INPUT, now := input_sha256(files)) != now:
-        return True
-    state = before.get(INPUT_STATE)
-    return state is not None and state != state_sha256(files)
-
-
 def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | None) -> None:
-    settings, directory, files = job.settings, job.directory, listing.outlines
-    started = now_text()
-    number = 1
+    """Run the pipelines of a job, and turn what ends them into an error for the user."""
     try:
-        if job.is_resumable:
-            number = begin(
-                directory,
-                job.identity.fingerprint,
-                files,
-                source=settings.source,
-                is_mapped=settings.map is not None,
-            )
-            remove_unmarked(directory)
-            state = progress_of(directory)
-            if state.groups is not None:
-                say = _LOGGER.info if progress is None else progress.say
-                say(f"continues an earlier attempt: {_parts(state)} of the input done")
-        make_directory(directory)
-        info: dict[str, Any] = {"started": started, "attempts": number, **input_info(files)}
-        info[SETTINGS] = settings.asked
-        if skipped := skipped_counts(settings.source, files):
-            info["skipped_files"] = skipped
-        if job.identity.without_functions:
-            info[WITHOUT_FUNCTIONS] = job.identity.without_functions
-        _LOGGER.debug("attempt %d works in %s", number, directory)
-        launch = Launch(modules=modules_of(settings), directory=directory, progress=progress)
-        with watch(directory, listing.bytes, progress), launching(launch):
-            # Lazy, because both modules import Beam.
-            from beam_tfrecord.jobs.compose import run_pipelines
-            from beam_tfrecord.runners.pipelines import silenced
-
-            with silenced("apache_beam"):
-                run_pipelines(settings, job.identity, directory, listing, info, held)
-        if (fault := recorded_fault(directory)) is not None:
-            raise fault
-        if launch.facts:
-            add_to_job(settings.target.path(JOB_NAME), launch.facts)
+        _run(job, listing, held, progress)
     except BaseException as error:
-        raised = _as_short_error(job, error)
-        if isinstance(raised, DataError | StorageError) and not isinstance(raised, LeaseLost):
-            raised = _changed(files) or raised
-        is_interrupted = not isinstance(error, Exception)
-        if is_interrupted:
-            # Threads of the pipeline go on in a notebook, until they see this.
-            with contextlib.suppress(StorageError, OSError):
-                stop(directory)
-        _keep_or_remove(job, raised)
-        if not is_interrupted:
-            forget_faults(directory)
+        raised = _short_error(job, error, listing.outlines)
+        _end_attempt(job, raised)
         if raised is error:
             raise
         _LOGGER.debug("the job failed", exc_info=error)
         raise raised from None
     finally:
-        settings.source.release()
+        job.settings.source.release()
+
+
+def _run(job: _Running, listing: Listing, held: Lease, progress: Progress | None) -> None:
+    settings, directory = job.settings, job.directory
+    started = now_text()
+    number = _begin(job, listing, progress) if job.is_resumable else 1
+    make_directory(directory)
+    info: dict[str, Any] = {
+        "started": started,
+        "attempts": number,
+        SETTINGS: settings.asked,
+        **input_info(listing.outlines),
+    }
+    if skipped := skipped_counts(settings.source, listing.outlines):
+        info["skipped_files"] = skipped
+    if job.identity.without_functions:
+        info[WITHOUT_FUNCTIONS] = job.identity.without_functions
+    _LOGGER.debug("attempt %d works in %s", number, directory)
+    launch = Launch(modules=modules_of(settings), directory=directory, progress=progress)
+    with watch(directory, listing.bytes, progress), launching(launch):
+        # Lazy, because both modules import Beam.
+        from beam_tfrecord.jobs.compose import run_pipelines
+        from beam_tfrecord.runners.pipelines import silenced
+
+        with silenced("apache_beam"):
+            run_pipelines(settings, job.identity, directory, listing, info, held)
+    if (fault := recorded_fault(directory)) is not None:
+        raise fault
+    if launch.facts:
+        add_to_job(settings.target.path(JOB_NAME), launch.facts)
+
+
+def _begin(job: _Running, listing: Listing, progress: Progress | None) -> int:
+    """Prepare the temporary directory of a job for another attempt, and return its number."""
+    number = begin(
+        job.directory,
+        job.identity.fingerprint,
+        listing.outlines,
+        source=job.settings.source,
+        is_mapped=job.settings.map is not None,
+    )
+    remove_unmarked(job.directory)
+    state = progress_of(job.directory)
+    if state.groups is not None:
+        say = _LOGGER.info if progress is None else progress.say
+        say(f"continues an earlier attempt: {_parts(state)} of the input done")
+    return number
 
 
 def now_text() -> str:
     """Return the time as ISO 8601 text, in UTC."""
     return datetime.datetime.now(datetime.UTC).isoformat()
-
-
-def input_info(files: Sequence[InputFile]) -> dict[str, str | None]:
-    """Return the entries of ``job.json`` that detect a changed input."""
-    return {INPUT: input_sha256(files), INPUT_STATE: state_sha256(files)}
 
 
 def _remarks(settings: JobSettings[M], output: M, listing: Listing) -> list[str]:
@@ -332,19 +259,23 @@ def _remarks(settings: JobSettings[M], output: M, listing: Listing) -> list[str]
     return [*lines, *settings.source.notes(listing.outlines), *settings.remarks(output)]
 
 
-def _as_short_error(job: _Running, error: BaseException) -> BaseException:
-    """Return an error with a short message for the user, or `error` itself if unknown."""
-    output = job.settings.target.directory
+def _short_error(job: _Running, error: BaseException, files: Sequence[InputFile]) -> BaseException:
+    """Return an error with a short message for the user, or `error` itself if it is unknown."""
     if isinstance(error, KeyboardInterrupt):
         return KeyboardInterrupt(f"interrupted: {what_is_kept()}")
     if not isinstance(error, Exception):
         return error
-    if (fault := recorded_fault(job.directory)) is not None:
-        return fault
-    machine = machine_error(error, output)
-    if machine is None or isinstance(machine, DataError | UsageError | LeaseLost):
-        return machine or error
-    return type(machine)(f"{machine.message}; {_state(job)}")
+    found = recorded_fault(job.directory) or _machine_error(job, error)
+    is_of_input = isinstance(found, DataError | StorageError) and not isinstance(found, LeaseLost)
+    return (_changed(files) if is_of_input else None) or found or error
+
+
+def _machine_error(job: _Running, error: Exception) -> BeamTFRecordError | None:
+    """Return the error of this package for one of the machine, such as of a full disk."""
+    found = machine_error(error, job.settings.target.directory)
+    if found is None or isinstance(found, DataError | UsageError | LeaseLost):
+        return found
+    return type(found)(f"{found.message}; {_state(job)}")
 
 
 def _changed(files: Sequence[InputFile]) -> InputChanged | None:
@@ -357,25 +288,35 @@ def _changed(files: Sequence[InputFile]) -> InputChanged | None:
     return None
 
 
-def _keep_or_remove(job: _Running, error: BaseException) -> None:
-    """Remove the temporary directory of a failed job unless another attempt can use its results.
-
-    After errors in the data or the arguments, another attempt would fail in the same way.
-    """
-    if isinstance(error, LeaseLost):
-        return  # Another job may use this directory now.
-    # Another attempt can use the results of unchanged files.
-    is_changed = isinstance(error, InputChanged)
-    is_over_budget = isinstance(error, RejectedRows)
-    if is_over_budget and not job.is_resumable:
-        remove_all_but(job.directory, SAVED_FILE)
-    elif not job.is_resumable or (
-        isinstance(error, DataError | UsageError) and not (is_over_budget or is_changed)
-    ):
-        # If this fails, a note of the files that the job began to publish remains, and the next
-        # job removes them.
+def _end_attempt(job: _Running, error: BaseException) -> None:
+    """Stop the steps of a failed job that still run, and remove the results that are of no use."""
+    is_interrupt = not isinstance(error, Exception)
+    # A failure here must not hide the error that ended the job.
+    if is_interrupt:
+        # Threads of the pipeline go on in a notebook, until they see this.
         with contextlib.suppress(StorageError, OSError):
+            stop(job.directory)
+    with contextlib.suppress(StorageError, OSError):
+        kept = _kept_results(job, error)
+        if kept == "rejects":
+            remove_all_but(job.directory, SAVED_FILE)
+        elif kept == "none":
+            # If this fails, the next job removes what the note of published files names.
             give_up(job.settings.target, job.directory)
+    if not is_interrupt:
+        forget_faults(job.directory)
+
+
+def _kept_results(job: _Running, error: BaseException) -> Literal["all", "rejects", "none"]:
+    """Return which results of a failed job another attempt, or the user, can use."""
+    if isinstance(error, LeaseLost):
+        return "all"  # Another job may use this directory now.
+    if isinstance(error, RejectedRows):
+        return "all" if job.is_resumable else "rejects"
+    # Results of files that stayed the same can be used after an edit of others. After other errors
+    # of the data or the arguments, another attempt would fail in the same way.
+    is_final = isinstance(error, DataError | UsageError) and not isinstance(error, InputChanged)
+    return "all" if job.is_resumable and not is_final else "none"
 
 
 def _state(job: _Running) -> str:
@@ -406,3 +347,81 @@ def what_is_kept() -> str | None:
         if job.is_resumable and manifest.fingerprint == job.identity.fingerprint:
             return "the output is complete"
     return _state(job)
+
+
+def submit(settings: Settings) -> RemoteJob | None:
+    """Start a job on a remote runner, and return without waiting for its end.
+
+    The last step of the pipeline takes the lease (lock file) of the output. A data error
+    ends the job with a message that the runner shows.
+    """
+    _check_runner(settings)
+    preflight(settings, waits=False)
+    listing = list_input(settings.source)
+    identity = settings.identity(listing.outlines)
+    target = settings.target
+    check_free(target, overwrite=settings.overwrite)
+    make_directory(target.directory)
+    with lease(target.directory):
+        clear_leftovers(target)
+    info = {"started": now_text(), "attempts": 1, **input_info(listing.outlines)}
+    return _start(settings, identity, listing, info)
+
+
+def make_template(settings: Settings) -> None:
+    """Write a job as a classic template of Dataflow, which contains its graph and all settings.
+
+    Each run of the template lists the input again, and its manifest names the files found then.
+    """
+    _check_runner(settings)
+    preflight(settings, waits=False)
+    _start(settings, Identity(), Listing(), {"started": now_text()})
+
+
+def describe(settings: Settings) -> dict[str, Any]:
+    """Return the plan of a job, and how its runner would run it, as JSON values.
+
+    Nothing is started or written.
+    """
+    from beam_tfrecord.jobs.plan import plan_of
+
+    preflight(settings, waits=False)
+    warn_of_output(settings)
+    if settings.transform is not None:
+        # The graph cannot be built here: it depends on types that a separate pipeline infers.
+        return plan_of(settings)
+    launch = Launch(runs=False, modules=modules_of(settings))
+    with launching(launch):
+        _compose(settings, Identity(), Listing(), {})
+    planned = plan_of(settings)
+    return {**planned, **runners.describe(settings.runner, launch, groups=planned["groups"])}
+
+
+def _check_runner(settings: Settings) -> None:
+    if not traits_of(settings.runner).is_remote:
+        raise UsageError(
+            f"runner {settings.runner!r} stops with this process: use --runner flink or dataflow"
+        )
+    if settings.transform is not None:
+        raise UsageError("a job with preprocessing runs in steps, and has to be waited for")
+
+
+def _start(
+    settings: Settings, identity: Identity, listing: Listing, info: Mapping[str, Any]
+) -> RemoteJob | None:
+    from beam_tfrecord.runners.pipelines import silenced
+
+    launch = Launch(waits=False, modules=modules_of(settings))
+    with silenced("apache_beam"), launching(launch):
+        _compose(settings, identity, listing, info)
+    return launch.job
+
+
+def _compose(
+    settings: Settings, identity: Identity, listing: Listing, info: Mapping[str, Any]
+) -> None:
+    from beam_tfrecord.jobs.compose import run_pipelines
+
+    # A random name, because another attempt at the job must not use the same directory.
+    directory = settings.target.temporary(os.urandom(6).hex())
+    run_pipelines(settings, identity, directory, listing, info, lease=None)

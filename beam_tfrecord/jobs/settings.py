@@ -15,6 +15,7 @@ from beam_tfrecord.base.arguments import as_words, check_seed
 from beam_tfrecord.base.text import counted, listed
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import ColumnStats
+from beam_tfrecord.features.limits import refuse_limits
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.layout import (
     Layout,
@@ -182,6 +183,8 @@ def make_settings(call: WriteOptions) -> Settings:
         fit=call.fit,
         raw_too=call.raw_too,
     )
+    if request is not None:
+        refuse_limits(enforced, "preprocessed rows")
     condition = None if selection is None else selection.condition
     if not any((columns, function, request, call.key, group, split_column, condition)):
         source = copying(source)

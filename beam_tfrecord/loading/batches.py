@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 import operator
@@ -33,6 +34,7 @@ MASK, MASK_SUFFIX = "mask", "_mask"
 NUMBERS, TIMES = "biufc", "Mm"
 
 Array = npt.NDArray[Any]
+Categories = Mapping[str, Sequence[str]]
 
 
 class Columns:
@@ -204,6 +206,60 @@ def _numbers_of(column: pa.Array, words: Sequence[str], name: str) -> pa.Array:
         other = column.filter(pc.and_(column.is_valid(), numbers.is_null()))[0].as_py()
         raise DataError(f"column {name!r} has {other!r:.80}, which is not one of its categories")
     return numbers
+
+
+def known_categories(
+    dataset: Rows, names: Sequence[str], categories: Categories | None
+) -> dict[str, Sequence[str]]:
+    """Return the categories of text columns: those that are passed, and those of the schema."""
+    schema = dataset.manifest.schema.select(dict.fromkeys(names))
+    known = {
+        feature.name: feature.labels
+        for feature in schema.features
+        if feature.labels and is_text(feature.type)
+    }
+    return {**known, **checked_categories(categories)}
+
+
+def class_weight(
+    dataset: Rows,
+    label: str,
+    *,
+    categories: Categories | None = None,
+    defaults: Mapping[str, Any] | None = None,
+) -> dict[int, float]:
+    """Return the weight of each class for ``fit(class_weight=…)``, so that all weigh the same.
+
+    The weight is ``rows / (classes * rows of the class)``, as scikit-learn's ``"balanced"``. The
+    column `label` is read once.
+    """
+    dataset.check_single_split()
+    known = known_categories(dataset, [label], categories)
+    columns = Columns(dataset, [], label, categories=known, defaults=defaults)
+    (feature,), arrow = columns.schema.features, columns.types[label]
+    is_vector = pa.types.is_fixed_size_list(arrow)
+    if is_text(arrow):
+        raise UsageError(unknown_categories(label))
+    if not (is_vector or pa.types.is_integer(arrow) or pa.types.is_boolean(arrow)):
+        raise UsageError(f"label {label!r} is {arrow}, which has no classes: leave it out")
+    counts: collections.Counter[int] = collections.Counter()
+    for rows in columns.rows.batches():
+        classes = array_of_column(columns.encoded(rows).column(label), feature)
+        if is_vector:
+            # A vector of zeros is a category that the step `one_hot` did not know: no class.
+            classes = classes.argmax(axis=1)[classes.any(axis=1)]
+        found, numbers = np.unique(classes.astype(np.int64), return_counts=True)
+        counts.update(dict(zip(found.tolist(), numbers.tolist(), strict=True)))
+    return {number: counts.total() / (len(counts) * counts[number]) for number in sorted(counts)}
+
+
+def unknown_categories(label: str) -> str:
+    """Return the message for a label of text whose categories are not known."""
+    return (
+        f"label {label!r} is text without known categories: pass "
+        f"categories={{{label!r}: sorted(set(bt.load(path)[{label!r}]))}}, "
+        f"or write numbers with --step vocabulary={label}"
+    )
 
 
 class Batches:

@@ -4,11 +4,9 @@ TFT computes statistics from the rows of one split. A function with these statis
 *fitted* function, then transforms every row.
 
     steps.py           preprocessing steps, and checks of them before any data is read
-    moments.py         exact mean and variance, the same in any order of the values
     operations.py      the steps as functions that call TFT
     tft_conversion.py  conversion of batches to tensors, and of tensors to columns
-    vocabularies.py    names of vocabulary files, and the categories of columns of numbers
-    fitted.py          saves, describes, loads and applies the fitted function
+    fitted.py          saves, describes, loads and applies the fitted function and vocabularies
     request.py         the user's request, and the plan for the columns of the input
     transform.py       `Preprocess`, the public transform
 

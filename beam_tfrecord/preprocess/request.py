@@ -22,7 +22,13 @@ from beam_tfrecord.base.arguments import as_words
 from beam_tfrecord.base.extras import import_tensorflow, require
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.format.manifest import fitted_files
-from beam_tfrecord.preprocess.fitted import Description, check_fitted, load_description
+from beam_tfrecord.preprocess.fitted import (
+    COUNTING,
+    Description,
+    check_fitted,
+    load_description,
+    vocabulary_file,
+)
 from beam_tfrecord.preprocess.steps import (
     Step,
     by_column,
@@ -40,7 +46,6 @@ from beam_tfrecord.preprocess.tft_conversion import (
     TensorColumn,
     tensor_columns,
 )
-from beam_tfrecord.preprocess.vocabularies import COUNTING, vocabulary_file
 from beam_tfrecord.rows.user_function import MapFunction, load_map
 
 TFTFunction = Callable[[Mapping[str, Any]], dict[str, Any]]

@@ -23,7 +23,13 @@ from apache_beam.utils import shared
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.manifest import FITTED
-from beam_tfrecord.preprocess.fitted import Description, Fitted, load_description, save_fitted
+from beam_tfrecord.preprocess.fitted import (
+    Description,
+    Fitted,
+    load_description,
+    save_categories,
+    save_fitted,
+)
 from beam_tfrecord.preprocess.request import (
     TRAIN,
     Request,
@@ -33,13 +39,11 @@ from beam_tfrecord.preprocess.request import (
     make_request,
 )
 from beam_tfrecord.preprocess.tft_conversion import adapter_config, tft_batch, without_missing
-from beam_tfrecord.preprocess.vocabularies import save_categories
 from beam_tfrecord.records.mapped_rows import returned_schema
 from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.rows.beam import in_one_window
-from beam_tfrecord.transforms.assign_splits import AssignSplits
 from beam_tfrecord.transforms.graph import Rereading, apply_step, reader_of
-from beam_tfrecord.transforms.map_rows import MapRows
+from beam_tfrecord.transforms.map_and_split import AssignSplits, MapRows
 from beam_tfrecord.transforms.reading import ReadBatches
 from beam_tfrecord.transforms.rows import as_arrow_schema
 from beam_tfrecord.work.faults import Guarded

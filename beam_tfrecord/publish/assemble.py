@@ -55,6 +55,7 @@ def publish_dataset(
     splits = named_shards(pieces, layout)
     rejects = join_rejects(tally.reject_files, os.path.join(job.directory, SAVED_FILE))
     read = _schema_of(job, tally)
+    _check_null_shares(read, tally.records)
     schema = read if job.fitted is None else _with_categories(read, job.fitted)
     classes = next((feature.labels for feature in read.features if feature.labels), ())
     sidecars = _sidecars(schema, classes, job.fitted)
@@ -115,6 +116,18 @@ def _schema_of(job: Job, tally: Tally) -> Schema:
         return tally.final_schema()
     is_complete = tally.records == job.known_examples
     return job.known if is_complete else job.known.without_observed()
+
+
+def _check_null_shares(schema: Schema, rows: int) -> None:
+    """Check that no column lacks values in more rows than the schema allows."""
+    for feature in schema.features:
+        most = feature.allowed.get("max_null_share")
+        missing = 0 if feature.observed is None else feature.observed.missing
+        if most is not None and rows and missing / rows > most:
+            raise DataError(
+                f"nothing was published: column {feature.name!r} has no value in {missing:,} of "
+                f"{counted(rows, 'row')} (max_null_share: {most}): correct it, or change the schema"
+            )
 
 
 def _empty_remarks(job: Job, tally: Tally) -> list[str]:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from beam_tfrecord import native
 from beam_tfrecord.errors import SchemaConflict
 from beam_tfrecord.features.arrow_arrays import (
+    BoolArray,
     lacking_values,
     relative_error,
     to_text,
@@ -27,6 +28,7 @@ from beam_tfrecord.features.arrow_to_tf import arrow_to_tf, is_encoded_as_is
 from beam_tfrecord.features.arrow_types import bare_type, is_text, with_bytes
 from beam_tfrecord.features.convert_to_schema import NoConversion, convert
 from beam_tfrecord.features.feature import ColumnStats, Feature
+from beam_tfrecord.features.limits import Limits
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tf_columns import BYTES, VALUES, TFColumn, schema_tf_columns
 from beam_tfrecord.rows.batch import MAX_VALUE_CHARS, Batch, Reject
@@ -113,6 +115,7 @@ class Encoder:
         self._owners = [i for i, parts in enumerate(columns) for _ in parts]
         self._firsts = [0, *itertools.accumulate(map(len, columns))][:-1]
         self._ranged = [_ranged_column(parts) for parts in columns]
+        self._limits = {i: Limits.of(f) for i, f in enumerate(schema.features) if f.allowed}
         self._as_is = [not merge_equal_floats and is_encoded_as_is(f) for f in schema.features]
         # The last Arrow schema of a batch, and the index of the column of each feature in it.
         self._arrow: pa.Schema | None = None
@@ -128,6 +131,12 @@ class Encoder:
             self._arrow = batch.data.schema
             self._sources = [_column_index(self._arrow, name) for name in self.schema.names]
         arrays = [self._column(batch, i, rejects) for i in range(len(self._sources))]
+        for index, limits in self._limits.items():
+            feature, array = self.schema.features[index], arrays[index]
+            for limit, bad_rows in limits.broken(array):
+                allowed = f"{limit}: {feature.allowed[limit]!r:.80}"
+                why = f"is not allowed ({allowed}): correct it, or change the schema"
+                _reject_values(batch, array, bad_rows, feature.name, "not-allowed", why, rejects)
         tf_arrays = self._to_tf(batch, arrays, rejects)
         arena.reserve(native.encode_bound(tf_arrays), batch.num_rows)
         rows = np.empty(batch.num_rows, np.int64)
@@ -177,14 +186,9 @@ class Encoder:
             ) from None
         if error:
             self._errors[index] = error
-        for row in [] if bad_rows is None else np.flatnonzero(bad_rows).tolist():
-            value = _value_text(array[row])
-            message = (
-                f"value {value} of column {feature.name!r} does not fit {feature.type}: "
-                "correct it, or change the type in the schema"
-            )
-            reject = batch.reject(row, "bad-value", message, column=feature.name, value=value)
-            rejects.setdefault(row, reject)
+        if bad_rows is not None:
+            why = f"does not fit {feature.type}: correct it, or change the type in the schema"
+            _reject_values(batch, array, bad_rows, feature.name, "bad-value", why, rejects)
         return converted
 
     def _to_tf(self, batch: Batch, arrays: list[pa.Array], rejects: _Rejects) -> pa.RecordBatch:
@@ -244,6 +248,16 @@ class Encoder:
             name = self.schema.features[i].name
             stats[name] = ColumnStats(missing, low, high, error, nan, null_structs)
         return stats
+
+
+def _reject_values(
+    batch: Batch, column: pa.Array, rows: BoolArray, name: str, code: str, why: str, to: _Rejects
+) -> None:
+    """Add a reject of each of `rows` that has none yet, with its value of a column."""
+    for row in np.flatnonzero(rows).tolist():
+        value = _value_text(column[row])
+        message = f"value {value} of column {name!r} {why}"
+        to.setdefault(row, batch.reject(row, code, message, column=name, value=value))
 
 
 def _column_index(arrow: pa.Schema, name: str) -> int | None:

@@ -302,6 +302,7 @@ def _joined_feature(
         feature,
         nullable=bool(lacking) or any(one.nullable for one in found),
         default=feature.default if all(one.default == feature.default for one in found) else None,
+        allowed=feature.allowed if all(one.allowed == feature.allowed for one in found) else {},
         dtype=feature.dtype if all(one.dtype == feature.dtype for one in found) else None,
         observed=stats,
     )

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.base.text import cell, text_table
-from beam_tfrecord.features.arrow_types import bare_type, is_binary, is_list, type_text
+from beam_tfrecord.features.arrow_types import is_binary, type_text, value_type
 from beam_tfrecord.loading.rows import Rows
 from beam_tfrecord.stats.charts import CHART_STYLE, histogram
 from beam_tfrecord.stats.numbers import Numbers
@@ -196,14 +196,6 @@ def _edges(column: Column) -> dict[str, Sequence[float]]:
         "height": images.height if isinstance(images, Images) else None,
     }
     return {name: one.edges() if one is not None else [] for name, one in found.items()}
-
-
-def value_type(arrow: pa.DataType) -> pa.DataType:
-    """Return the type of the single values of a column."""
-    arrow = bare_type(arrow)
-    while is_list(arrow):
-        arrow = bare_type(arrow.value_type)
-    return arrow
 
 
 def shown(value: float | None, *, arrow: pa.DataType) -> Any:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from beam_tfrecord.base.extras import require
-from beam_tfrecord.features.arrow_types import is_binary
+from beam_tfrecord.features.arrow_types import is_binary, value_type
 from beam_tfrecord.stats.numbers import Numbers
-from beam_tfrecord.stats.statistics import Statistics, value_type
+from beam_tfrecord.stats.statistics import Statistics
 from beam_tfrecord.stats.summary import Column, Texts
 
 

@@ -1,1 +1,1 @@
-"""Beam transforms: readers (`read`), row functions (`map_rows`), splits and writers (`write`)."""
+"""Beam transforms: readers (`read`), row functions and splits (`map_and_split`), `write`."""

@@ -8,43 +8,92 @@ and read each group as one task.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam.options.pipeline_options import SetupOptions
 
+from beam_tfrecord.errors import DataError
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, Part, StepPath
 from beam_tfrecord.rows.beam import count
 from beam_tfrecord.runners import check_lossless
-from beam_tfrecord.sources.base import Group, Source
+from beam_tfrecord.sources.base import (
+    GROUP_BYTES,
+    Chunk,
+    Group,
+    InputFile,
+    Scan,
+    Source,
+    Unit,
+    group_units,
+    grown_bytes,
+    one_group,
+)
 from beam_tfrecord.transforms.graph import step_label
-from beam_tfrecord.transforms.planning import NO_SCHEMA, ReadPlan
-from beam_tfrecord.work import stored_state
+from beam_tfrecord.work import progress_files, stored_state
 from beam_tfrecord.work.checkpoints import Done, find_group
 from beam_tfrecord.work.faults import Guarded
 from beam_tfrecord.work.progress_files import ProgressLog
+from beam_tfrecord.work.stored_state import GROUPS, SCHEMA, Stored
 
 DONE = "done"
+# Yielded if a data error ends the inference, since other steps wait for a schema.
+NO_SCHEMA = pa.schema([])
 # Data of a batch that carries only rejects and counts.
 NOTHING = pa.RecordBatch.from_arrays([], schema=NO_SCHEMA)
 
 
 @dataclasses.dataclass(eq=False)
-class ReadBatches(ReadPlan, beam.PTransform):
-    """Read a source as batches of at most `batch_rows` rows, by a plan whose fields are arguments.
+class ReadBatches(beam.PTransform):
+    """Read a source as batches.
 
     All steps run on workers, apart from those that `files` and `plans_in_launcher` replace. They
     are plain DoFns with a Reshuffle before scans and before reads, because runners such as Flink
     run splittable sources on a single subtask.
+
+    Attributes:
+        source: The source to read.
+        schema: Arrow schema of the rows; None means that it is inferred from the source.
+        files: Files of the source, if they were listed before; None means that a worker lists them.
+        group_bytes: Estimated size of the records of one group of units.
+        max_group_bytes: Upper limit of the group size, which grows with the size of the input;
+            None means that it does not grow.
+        limit: Number of selected rows to read, on one worker; None means all.
+        faults: Directory where a data error is recorded for the launcher; None means that the
+            worker raises it.
+        resume: Directory of a job that may be resumed. Parts of the plan are stored there, and
+            stored ones are used; groups with a checkpoint are not read. None if the job cannot be
+            resumed.
+        reads_all: Read groups with a checkpoint too, to infer types from them.
+        plans_in_launcher: Scan the listed files in the launcher, while the pipeline is built, which
+            avoids a few pipeline steps. Meant for small inputs.
+        batch_rows: Maximum number of rows per batch.
     """
 
-    batch_rows: int = dataclasses.field(default=DEFAULT_BATCH_ROWS, kw_only=True)
+    source: Source
+    schema: pa.Schema | None = None
+    _: dataclasses.KW_ONLY
+    files: Sequence[InputFile] | None = None
+    group_bytes: int = GROUP_BYTES
+    max_group_bytes: int | None = None
+    limit: int | None = None
+    faults: str | None = None
+    resume: str | None = None
+    reads_all: bool = False
+    plans_in_launcher: bool = False
+    batch_rows: int = DEFAULT_BATCH_ROWS
 
     def __post_init__(self) -> None:
-        beam.PTransform.__init__(self)
+        super().__init__()
+
+    @property
+    def phase(self) -> str:
+        """The phase of the job in which the rows are read."""
+        return progress_files.FIRST_PASS if self.reads_all else progress_files.READING
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
         """Add the steps that plan and read to the pipeline."""
@@ -75,6 +124,87 @@ class ReadBatches(ReadPlan, beam.PTransform):
         # Types are inferred from all rows, also from those of groups with a checkpoint.
         batches.beam_tfrecord_reader = dataclasses.replace(self, reads_all=True)
         return batches
+
+    def steps(self, pipeline: beam.Pipeline) -> tuple[beam.PCollection[Group], Any]:
+        """Return the groups to read, and the schema of the rows or a side input that yields it."""
+        groups, schema = self._known_plan()
+        by_scans = self.source.infers_from_scans
+        needs_scans = groups is None or (schema is None and by_scans)
+        scans = self._scans(pipeline) if needs_scans else None
+        infers_rows = schema is None and not by_scans
+        if groups is None:
+            planned = _gathered(scans, "GroupUnits", self._announced(self._group_plan, infers_rows))
+        else:
+            # The worker loads stored groups, to keep them out of the pipeline's description.
+            known = functools.partial(_known, self.source, self.resume or groups)
+            planned = _start(pipeline, "LoadGroups", self._announced(known, infers_rows))
+        if schema is None:
+            schema = self._inferred_schema(scans if by_scans else planned)
+        return planned, schema
+
+    def _known_plan(self) -> tuple[list[Group] | None, pa.Schema | None]:
+        """Return groups and schema if they are stored, given, or found in this process."""
+        groups, schema = stored_state.load_groups(self.resume, self.source), self.schema
+        if schema is None:
+            schema = stored_state.load_schema(self.resume, SCHEMA)
+        is_known = groups is not None and schema is not None
+        if is_known or not self.plans_in_launcher or self.files is None:
+            return groups, schema
+        source = self.source
+        scans = [source.scan(chunk) for file in self.files for chunk in source.chunks(file)]
+        if groups is None:
+            groups = list(self._group_plan(scans))
+        if schema is None:
+            seen = scans if source.infers_from_scans else _units_of(groups)
+            (schema,) = self._schema_merge([source.infer(one) for one in seen])
+        return groups, schema
+
+    def _scans(self, pipeline: beam.Pipeline) -> beam.PCollection[Scan]:
+        """Return the scans of all files, by steps that list, cut and scan them."""
+        source, faults = self.source, self.faults
+        scanned = ProgressLog(faults, progress_files.SCANNING)
+        listed = functools.partial(_listed, source, self.files, scanned)
+        scan = functools.partial(_scan, source, scanned)
+        return (
+            _start(pipeline, "ListFiles", Guarded(listed, faults))
+            | "CutFiles" >> beam.FlatMap(Guarded(source.chunks, faults))
+            | "SpreadChunks" >> beam.Reshuffle()
+            | "ScanChunks" >> beam.FlatMap(Guarded(scan, faults))
+        )
+
+    def _inferred_schema(self, parts: beam.PCollection) -> beam.pvalue.AsSingleton:
+        """Return a side input with the schema, inferred from scans or from the rows of groups."""
+        if self.source.infers_from_scans:
+            infer: Any = functools.partial(_infer_scan, self.source)
+        else:
+            parts = parts | "SpreadInference" >> beam.Reshuffle()
+            typed = ProgressLog(self.faults, progress_files.TYPES)
+            infer = functools.partial(_infer_group, self.source, typed)
+        inferred = parts | "InferTypes" >> beam.FlatMap(Guarded(infer, self.faults))
+        merge = Guarded(self._schema_merge, self.faults, instead=[NO_SCHEMA])
+        return beam.pvalue.AsSingleton(_gathered(inferred, "MergeTypes", merge))
+
+    def _announced(self, plan: Callable[[Any], Iterable[Group]], infers_rows: bool) -> Guarded:
+        """Return a function that makes a plan, and logs how much there is to read."""
+        announce = functools.partial(
+            _announced,
+            plan,
+            # A limit ends the reading before the end of the input.
+            rows=ProgressLog(None if self.limit else self.faults, self.phase),
+            types=ProgressLog(self.faults if infers_rows else None, progress_files.TYPES),
+        )
+        return Guarded(announce, self.faults)
+
+    @property
+    def _group_plan(self) -> Stored:
+        most = self.max_group_bytes or self.group_bytes
+        plan = functools.partial(_grouped, self.source, self.group_bytes, most, self.limit)
+        return Stored(plan, self.resume, GROUPS)
+
+    @property
+    def _schema_merge(self) -> Stored:
+        merge = functools.partial(_merged, self.source, self.faults)
+        return Stored(merge, self.resume, SCHEMA)
 
 
 def done_of(batches: beam.PCollection) -> beam.PCollection[Done] | None:
@@ -160,3 +290,98 @@ def first_rows(batches: Iterator[Batch], limit: int | None) -> Iterator[Batch]:
         left -= batch.num_rows
         if left <= 0:
             return
+
+
+def _start(pipeline: beam.Pipeline, label: str, function: Callable[[Any], Iterable[Any]]) -> Any:
+    """Return the PCollection of outputs of a function that one worker calls once."""
+    return pipeline | f"Begin{label}" >> beam.Impulse() | label >> beam.FlatMap(function)
+
+
+def _gathered(elements: Any, label: str, function: Callable[[Any], Iterable[Any]]) -> Any:
+    """Return the outputs of a function that takes the list of all elements, in no order.
+
+    The list is a side input of one step: `beam.combiners.ToList` would add eight, which every
+    small job has to wait for.
+    """
+    once = elements.pipeline | f"Begin{label}" >> beam.Impulse()
+
+    def call(_: bytes, found: list[Any]) -> Iterable[Any]:
+        return function(found)
+
+    return once | label >> beam.FlatMap(call, beam.pvalue.AsList(elements))
+
+
+def _listed(
+    source: Source, files: Sequence[InputFile] | None, progress: ProgressLog, _: bytes
+) -> Iterator[InputFile]:
+    """Yield the files of a source; list them if that was not done before."""
+    for file in source.files() if files is None else files:
+        progress.add(total=file.bytes)
+        yield file
+    progress.flush()
+
+
+def _scan(source: Source, progress: ProgressLog, chunk: Chunk) -> Iterator[Scan]:
+    progress.add()
+    yield source.scan(chunk)
+    progress.add(chunk.stop - chunk.start)
+
+
+def _announced(
+    plan: Callable[[Any], Iterable[Group]], element: Any, *, rows: ProgressLog, types: ProgressLog
+) -> Iterator[Group]:
+    """Yield the groups of a plan, after it is logged how much there is to read."""
+    groups = list(plan(element))
+    units = _units_of(groups)
+    total = sum(unit.rows or 0 for unit in units)
+    if total and all(unit.rows is not None for unit in units):
+        rows.add(total=total)
+    types.add(total=sum(unit.input_bytes for unit in units))
+    yield from groups
+
+
+def _known(source: Source, groups: Sequence[Group] | str, _: bytes) -> Iterable[Group]:
+    """Return groups, or those that a directory stores."""
+    known = stored_state.load_groups(groups, source) if isinstance(groups, str) else groups
+    if known is None:
+        raise DataError(f"the plan in {groups!r} is gone: run the job again")
+    return known
+
+
+def _units_of(groups: Iterable[Group]) -> list[Unit]:
+    return [unit for group in groups for unit in group.units]
+
+
+def _infer_group(source: Source, progress: ProgressLog, group: Group) -> Iterator[Any]:
+    """Yield the source's inference of types for every unit of a group."""
+    for unit in group.units:
+        progress.add()
+        yield source.infer(unit)
+        progress.add(unit.input_bytes)
+        progress.flush()
+
+
+def _infer_scan(source: Source, scan: Scan) -> Iterator[Any]:
+    yield source.infer(scan)
+
+
+def _merged(
+    source: Source, directory: str | None, inferences: Iterable[Any]
+) -> Iterator[pa.Schema]:
+    """Merge the inferences of all parts into a schema, and store the remarks on it."""
+    found = list(inferences)
+    schema = source.merge(found)
+    if directory is not None and (remarks := source.remarks(found, schema)):
+        stored_state.save_remarks(directory, remarks)
+    yield schema
+
+
+def _grouped(
+    source: Source, least: int, most: int, limit: int | None, scans: Sequence[Scan]
+) -> Iterator[Group]:
+    """Split all scanned files into units, and pack the units into groups."""
+    units = source.all_units(scans)
+    group_bytes = grown_bytes(sum(unit.encoded_bytes for unit in units), most, least)
+    groups = one_group(units) if limit else group_units(units, group_bytes)
+    # The largest first, so that all workers end at nearly the same time.
+    yield from sorted(groups, key=lambda group: -group.encoded_bytes)

@@ -9,7 +9,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.jobs.remote import modules_of
+from beam_tfrecord.jobs.preflight import modules_of
 from beam_tfrecord.sources.choose import detect_kind, make_source, parse_options
 from tests.helpers.cli_stand_ins import run
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from beam_tfrecord.cli.write import summary
+from beam_tfrecord.cli.job_commands import summary
 from beam_tfrecord.errors import OutputWarning
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema

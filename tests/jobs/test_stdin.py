@@ -12,7 +12,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, TargetExists, UsageError
-from beam_tfrecord.jobs import stdin as stdin_module
+from beam_tfrecord.jobs import api
 from tests.helpers import warm
 
 CSV = b"id,name\n1,a\n2,b\n"
@@ -133,7 +133,7 @@ def test_a_full_disk_is_one_line(scratch, monkeypatch):
     def copy(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(stdin_module.shutil, "copyfileobj", copy)
+    monkeypatch.setattr(api.shutil, "copyfileobj", copy)
     _pipe(monkeypatch, JSON)
     with pytest.raises(DataError, match=r"cannot copy standard input to .* \(No space left"):
         bt.schema("-")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_tfrecord.preprocess.moments import CombineMoments, Moments, moments_of
+from beam_tfrecord.preprocess.operations import CombineMoments, Moments, moments_of
 
 FLOATS = st.lists(st.floats(allow_nan=False, allow_infinity=False, width=64), max_size=30)
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from beam_tfrecord.preprocess.vocabularies import MAX_CATEGORIES, NO_WORD, save_categories
+from beam_tfrecord.preprocess.fitted import MAX_CATEGORIES, NO_WORD, save_categories
 
 VOCABULARY, ONE_HOT = {"op": "vocabulary"}, {"op": "one_hot"}
 

@@ -109,4 +109,4 @@ def test_a_job_that_needs_this_process_cannot_be_left(tmp_path):
     (tmp_path / "in.csv").write_text("a\n1\n")
     ran = run("write", tmp_path / "in.csv", tmp_path / "out", "--detach")
     assert ran.exit_code == 2
-    assert ran.stderr.startswith("error: runner 'direct' ends with this process")
+    assert ran.stderr.startswith("error: runner 'direct' stops with this process: use --runner")

@@ -3,7 +3,7 @@
 import pytest
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.jobs.remote import SECRET_OPTIONS, check_reach, check_secrets
+from beam_tfrecord.jobs.preflight import SECRET_OPTIONS, check_reach, check_secrets
 from beam_tfrecord.sources.choose import make_source
 
 OUTPUT = "gs://lake/out"

@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 import beam_tfrecord
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.jobs.remote import modules_of
+from beam_tfrecord.jobs.preflight import modules_of
 from beam_tfrecord.rows.user_function import load_map
 from beam_tfrecord.runners import wheels
 from beam_tfrecord.sources.csv.source import Csv

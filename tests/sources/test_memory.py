@@ -545,7 +545,7 @@ class TestUse:
             bt.write(table, tmp_path / "out")
 
     def test_workers_elsewhere_are_refused(self):
-        from beam_tfrecord.jobs.remote import check_reach
+        from beam_tfrecord.jobs.preflight import check_reach
 
         with on_disk([{"a": 1}]) as readable, pytest.raises(UsageError, match="data in memory"):
             check_reach("dataflow", readable.source_of(), "gs://bucket/out")

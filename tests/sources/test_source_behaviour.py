@@ -163,7 +163,8 @@ def test_a_defect_is_found(defect, tmp_path):
     name = f"test_{DEFECTS[defect]}"
     getattr(Kit(), name)(tmp_path / "right")
     Kit.source = defect
-    with pytest.raises((AssertionError, AttributeError, pickle.PicklingError)):
+    failures = (AssertionError, AttributeError, pickle.PicklingError, pytest.fail.Exception)
+    with pytest.raises(failures):
         getattr(Kit(), name)(tmp_path / "wrong")
 
 

@@ -22,8 +22,8 @@ from beam_tfrecord.errors import (
     UsageError,
     options_named_by,
 )
+from beam_tfrecord.jobs.run import describe
 from beam_tfrecord.jobs.settings import make_settings
-from beam_tfrecord.jobs.submit import describe
 from beam_tfrecord.options.jobs import WriteOptions
 from beam_tfrecord.testing import SCHEMA, some_rows
 from tests.helpers import warm

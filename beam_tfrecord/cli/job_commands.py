@@ -148,12 +148,15 @@ def plan(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **flags: 
 @INPUTS
 @with_options((FROM, *SOURCE_OPTIONS))
 @package_options
+@option("--observed", is_flag=True, help="Add limits that the values of a dataset keep to.")
 @log_options
-def schema(inputs: tuple[str, ...], from_: str | None, **flags: Any) -> None:
+def schema(inputs: tuple[str, ...], from_: str | None, observed: bool, **flags: Any) -> None:
     """Print the schema that INPUT shows, as JSON; edited, it is for "write --schema"."""
     from beam_tfrecord.jobs import api
 
-    found = api.schema(list(inputs), from_=from_, **source_options(flags, inputs, from_))
+    options = source_options(flags, inputs, from_)
+    given: Any = inputs[0] if len(inputs) == 1 else list(inputs)
+    found = api.schema(given, from_=from_, observed=observed, **options)
     print_result(found.dumps().rstrip("\n"))
 
 
@@ -201,6 +204,7 @@ def extract(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **flag
 @click.pass_context
 def stats(
     ctx: click.Context,
+    /,
     dataset: str,
     split: str | None,
     as_json: bool,
@@ -257,13 +261,12 @@ def _beam_arguments(ctx: click.Context, flags: Mapping[str, Any]) -> dict[str, A
 
 def _dry_run(inputs: list[str], output: str, **arguments: Any) -> None:
     """Print what a job would read and write, and how its runner would run it."""
+    from beam_tfrecord.jobs.api import readable
+    from beam_tfrecord.jobs.run import describe
     from beam_tfrecord.jobs.settings import make_settings
-    from beam_tfrecord.jobs.stdin import stdin_as_file
-    from beam_tfrecord.jobs.submit import describe
 
-    runner, from_ = arguments["runner"], arguments["from_"]
-    with stdin_as_file(inputs, from_=from_, runner=runner) as named:
-        planned = describe(make_settings(WriteOptions(named, output, **arguments)))
+    with readable(WriteOptions(inputs, output, **arguments)) as ready:
+        planned = describe(make_settings(ready))
     if not LOGGER.isEnabledFor(logging.DEBUG):
         planned = {key: planned[key] for key in _DRY_RUN if planned.get(key)}
     print_result("\n".join(render(planned)))
@@ -271,8 +274,8 @@ def _dry_run(inputs: list[str], output: str, **arguments: Any) -> None:
 
 def _start_only(inputs: list[str], output: str, template: str | None, **arguments: Any) -> None:
     """Start a job without waiting for it, or write its template, and print where to find it."""
+    from beam_tfrecord.jobs.run import make_template, submit
     from beam_tfrecord.jobs.settings import make_settings
-    from beam_tfrecord.jobs.submit import make_template, submit
 
     settings = make_settings(WriteOptions(inputs, output, **arguments))
     if template is not None:

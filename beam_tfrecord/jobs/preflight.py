@@ -1,4 +1,4 @@
-"""Checks whether a job can run on remote workers, and finds the user's modules that it needs."""
+"""Checks, before a job starts, whether remote workers can run it; finds the modules they need."""
 
 from __future__ import annotations
 

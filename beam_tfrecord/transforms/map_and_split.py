@@ -1,18 +1,22 @@
-"""`MapRows` and `MapBatches`: transforms that call a user's function on each row or batch."""
+"""Transforms that map rows or batches by a user's function, and that assign rows to splits."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 
+from beam_tfrecord.base.arguments import check_seed
 from beam_tfrecord.base.text import counted
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
+from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.format.layout import Layout, make_splits
 from beam_tfrecord.records.mapped_rows import (
     Mapped,
     RowTypes,
@@ -25,8 +29,7 @@ from beam_tfrecord.records.mapped_rows import (
 from beam_tfrecord.rows.batch import Batch, check_batch
 from beam_tfrecord.rows.beam import in_one_window
 from beam_tfrecord.transforms.graph import apply_step, check_batches, reader_of
-from beam_tfrecord.transforms.planning import NO_SCHEMA
-from beam_tfrecord.transforms.reading import NOTHING
+from beam_tfrecord.transforms.reading import NO_SCHEMA, NOTHING
 from beam_tfrecord.transforms.rows import as_arrow_schema
 from beam_tfrecord.work.faults import Guarded
 from beam_tfrecord.work.stored_state import TYPES, Stored, load_schema
@@ -221,3 +224,71 @@ def _rejected_batch(batch: Batch, error: Exception) -> Iterator[Batch]:
     # No columns, since it is unknown which columns the function would have returned.
     lost = batch.replace(data=NOTHING, origin=None, rows_read=batch.rows_counted)
     yield lost.replace(rejects=(*batch.rejects, *rejects))
+
+
+class AssignSplits(beam.PTransform):
+    """Assign every row to a split by its present values.
+
+    The arguments are those with which `WriteToTFRecord` would split rows. Each batch of the output
+    has the rows of one split, and `WriteToTFRecord` writes them to that split. Rows are split only
+    once: another `AssignSplits`, or a `WriteToTFRecord` with `splits`, `split_column` or `group`,
+    refuses rows that have a split, even an equal one.
+
+    Args:
+        splits: Shares by name: ``{"train": .9, "test": .1}`` or ``"train=0.9,test=0.1"``.
+        split_column: Column that names the split.
+        group: Columns whose equal values share a split; without it, equal examples do.
+        seed: Seed of the hash that decides the split.
+
+    Raises:
+        UsageError: The arguments do not fit together.
+    """
+
+    def __init__(
+        self,
+        splits: Mapping[str, float] | str | None = None,
+        *,
+        split_column: str | None = None,
+        group: Sequence[str] | str = (),
+        seed: int | None = 0,
+    ) -> None:
+        super().__init__()
+        self._layout = Layout(
+            make_splits(splits, column=split_column, group=group), seed=check_seed(seed)
+        )
+        self._schema: Schema | None = None
+        self.faults: str | None = None
+
+    @classmethod
+    def of_layout(
+        cls, layout: Layout, *, schema: Schema | None = None, faults: str | None = None
+    ) -> AssignSplits:
+        """Return the transform that splits rows as a job with this layout and schema does."""
+        step = cls()
+        step._layout, step._schema, step.faults = layout, schema, faults
+        return step
+
+    def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
+        """Add the step that divides every batch by split."""
+        split = functools.partial(split_batch, layout=self._layout, schema=self._schema)
+        assigned = apply_step(self, batches, "AssignSplits", split)
+        assigned.beam_tfrecord_has_splits = True
+        return assigned
+
+
+def split_batch(batch: Batch, layout: Layout, schema: Schema | None = None) -> Iterator[Batch]:
+    """Yield one batch for each split that occurs in a batch, in order of the splits' numbers."""
+    block = Block(layout, schema)
+    written = block.add(batch)
+    numbers = block.splits
+    if numbers is None:
+        numbers = np.zeros(len(written), np.uint16)
+    rejects, read, refused = tuple(block.rejects), batch.rows_counted, batch.refused
+    for number in np.unique(numbers):
+        part = batch.take(written[numbers == number])
+        yield part.replace(
+            split=block.split_names[number], rejects=rejects, rows_read=read, refused=refused
+        )
+        rejects, read, refused = (), 0, None
+    if rejects or read:
+        yield batch.slice(0, 0).replace(rejects=rejects, rows_read=read)
