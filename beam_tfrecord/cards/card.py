@@ -122,7 +122,6 @@ def _page(path: str | os.PathLike[str], dataset: Dataset) -> dict[str, Any]:
     """Return what the template needs for the card of one dataset."""
     shown, job = show(path), read_job(_beside(path, dataset, JOB_NAME))
     views = feature_views(dataset.stats(), dataset.schema)
-    rejected = shown["rejected_rows"]
     return {
         **_EMPTY,
         "facts": {
@@ -130,7 +129,7 @@ def _page(path: str | os.PathLike[str], dataset: Dataset) -> dict[str, Any]:
             "Features": f"{len(dataset.schema.features):,}",
             "Splits": f"{len(dataset.split_names):,}",
             "Size": format_size(dataset.manifest.bytes),
-            "Rejected": f"{rejected:,}",
+            "Rejected": f"{shown['rejected_rows']:,}",
         },
         "splits": [
             (cell(name), of["examples"], of["bytes"]) for name, of in shown["splits"].items()
@@ -142,7 +141,7 @@ def _page(path: str | os.PathLike[str], dataset: Dataset) -> dict[str, Any]:
         "columns": dataset.schema.features[:_SAMPLE_COLUMNS],
         "more_columns": max(len(dataset.schema.features) - _SAMPLE_COLUMNS, 0),
         "rows": _sample_rows(dataset),
-        "rejects": _rejects(path) if rejected else {},
+        "rejects": _rejects(path) if shown["rejected_rows"] else {},
         "made": _made(shown, job),
         "programs": _programs(path, dataset),
     }
@@ -284,7 +283,6 @@ def _render(page: Mapping[str, Any]) -> str:
     policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'"
     environment.filters |= {"short": short_text, "size": format_size, "percent": percent}
     environment.tests["primitive"] = pa.types.is_primitive
-    template = environment.get_template("page.html")
-    return template.render(
+    return environment.get_template("page.html").render(
         page, css=Markup(css), policy=policy, most_parts=MOST_PARTS, by_split=BY_SPLIT
     )
