@@ -155,8 +155,9 @@ def schema(inputs: tuple[str, ...], from_: str | None, observed: bool, **flags: 
     from beam_tfrecord.jobs import api
 
     options = source_options(flags, inputs, from_)
-    given: Any = inputs[0] if len(inputs) == 1 else list(inputs)
-    found = api.schema(given, from_=from_, observed=observed, **options)
+    if observed:
+        options["observed"] = True
+    found = api.schema(list(inputs), from_=from_, **options)
     print_result(found.dumps().rstrip("\n"))
 
 

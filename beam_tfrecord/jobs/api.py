@@ -180,9 +180,10 @@ def schema(call: _Schema) -> Schema:
         from beam_tfrecord.dataset.load import load
         from beam_tfrecord.stats.propose_schema import propose_schema
 
-        if call.from_ or call.source_options or not isinstance(call.inputs, str | os.PathLike):
+        paths = call.inputs if isinstance(call.inputs, list) else [call.inputs]
+        if call.from_ or call.source_options or len(paths) != 1:
             raise UsageError("limits are proposed for one dataset, without options of sources")
-        return propose_schema(load(call.inputs))
+        return propose_schema(load(paths[0]))
     return preview(call.inputs, from_=call.from_, **(call.source_options or {})).schema
 
 
