@@ -34,7 +34,7 @@ class Reports(Progress):
         super().__init__(False)
         self.all = []
 
-    def update(self, phase, done, total=None, *, unit="B", rejects=0):
+    def update(self, phase, done, total=None, *, unit="B", rejects=0, later=0.0):
         self.all.append((phase, done, total, unit, rejects))
 
     def wait_for(self, is_wanted):
