@@ -111,29 +111,27 @@ class Numbers:
         keys = _keys(values, kind)
         low, high = (int(keys.min()), int(keys.max())) if len(keys) else (None, None)
         hashes = mix(keys)
-        made = cls(kind, nan, inf, zeros, low, high, Distinct.of(hashes[:0]))
         if known is None or known.bins is None:
-            distinct = Distinct.of(hashes)
-            is_many = len(distinct.hashes) > KEPT
-            return made._completed(distinct, _sums(values, keys, kind) if is_many else None)
+            made = cls(kind, nan, inf, zeros, low, high, Distinct.of(hashes))
+            is_many = len(made.distinct.hashes) > KEPT
+            return made._completed(_sums(values, keys, kind) if is_many else None)
         kept = Distinct.of(hashes[hashes <= known.distinct.limit])
         binned, counts = count_values(keys >> known.bins.shift)
-        return dataclasses.replace(
-            made,
+        return cls(
+            *(kind, nan, inf, zeros, low, high),
             distinct=dataclasses.replace(kept, is_complete=False),
             bins=Bins.of(known.bins.shift, binned, counts),
             sums=_sums(values, keys, kind),
         )
 
-    def _completed(self, distinct: Distinct, sums: tuple[int, int] | None = None) -> Numbers:
-        """Add the values, all of them, and what follows from them if they are too many to keep."""
-        if len(distinct.hashes) <= KEPT:
-            return dataclasses.replace(self, distinct=distinct)
-        keys = unmix(distinct.hashes)
-        order = np.argsort(keys)
-        bins = Bins.of(0, keys[order], distinct.counts[order])
-        sums = sums or _sums_of(self.kind, distinct)
-        return dataclasses.replace(self, distinct=distinct.cut(), bins=bins, sums=sums)
+    def _completed(self, sums: tuple[int, int] | None = None) -> Numbers:
+        """Add what follows from the values, which are all there, if they are too many to keep."""
+        if len(self.distinct.hashes) <= KEPT:
+            return self
+        sums = sums or self._all_sums
+        return dataclasses.replace(
+            self, distinct=self.distinct.cut(), bins=self._all_bins, sums=sums
+        )
 
     def merge(self, other: Numbers) -> Numbers:
         """Return the summary of the numbers of both."""
@@ -149,7 +147,7 @@ class Numbers:
             self.distinct.merge(other.distinct),
         )
         if made.distinct.is_complete:
-            return made._completed(made.distinct)
+            return made._completed()
         one, two = self._all_bins, other._all_bins
         ones, twos = self._all_sums, other._all_sums
         return dataclasses.replace(
