@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import functools
 import html
@@ -13,11 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.base.text import cell, text_table
 from beam_tfrecord.features.arrow_types import is_binary, type_text, value_type
 from beam_tfrecord.loading.rows import Rows
+from beam_tfrecord.loading.values import json_value
 from beam_tfrecord.stats.charts import CHART_STYLE, histogram
 from beam_tfrecord.stats.numbers import Numbers
 from beam_tfrecord.stats.summary import Column, Images, Summary, Texts
@@ -207,27 +208,16 @@ def shown(value: float | None, *, arrow: pa.DataType) -> Any:
     if pa.types.is_temporal(arrow):
         whole = round(value)
         if pa.types.is_duration(arrow):
-            return _duration(whole, arrow.unit)
+            return json_value(np.timedelta64(whole, arrow.unit))
         bits = pa.int32() if arrow.bit_width == 32 else pa.int64()
         text = pa.scalar(whole, bits).cast(arrow).cast(pa.string()).as_py()
         return re.sub(r"\.0+(?=Z|$)", "", text.replace(" ", "T"))
     return value
 
 
-def _duration(count: int, unit: str) -> str:
-    seconds, part = divmod(abs(count), _PER_SECOND[unit])
-    digits = f"{part:0{len(str(_PER_SECOND[unit])) - 1}d}".rstrip("0") if part else ""
-    return f"{'-' if count < 0 else ''}PT{seconds}{digits and '.'}{digits}S"
-
-
-_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-
-
 def _text(value: bytes, is_bytes: bool) -> Any:
-    try:
-        return value.decode("utf-8") if is_bytes else value.decode("utf-8", "ignore")
-    except UnicodeDecodeError:
-        return {"b64": base64.b64encode(value).decode("ascii")}
+    # A text that was cut may end inside a character.
+    return json_value(value if is_bytes else value.decode("utf-8", "ignore"))
 
 
 def _is_exact(column: Column) -> bool:

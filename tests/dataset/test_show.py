@@ -13,11 +13,12 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.base.text import format_size
-from beam_tfrecord.check.show import head, json_lines, json_text, render_rows, render_show, show
+from beam_tfrecord.check.show import head, json_lines, render_rows, render_show, show
 from beam_tfrecord.dataset.load import load
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
+from beam_tfrecord.loading.values import json_text
 from tests.helpers.made_datasets import make_dataset, write_examples
 from tests.images.picture_zoo import chunk, ihdr, png
 
