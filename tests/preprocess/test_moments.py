@@ -9,15 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_tfrecord.preprocess.operations import CombineMoments, Moments, moments_of
+from tests.helpers.lazy import Lazy
+
+operations = Lazy("beam_tfrecord.preprocess.operations")
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("tensorflow")]
 
 FLOATS = st.lists(st.floats(allow_nan=False, allow_infinity=False, width=64), max_size=30)
 
 
 def joined(parts):
-    merged = Moments()
+    merged = operations.Moments()
     for part in parts:
-        merged = merged.merge(moments_of(np.array(part, np.float64), len(part)))
+        merged = merged.merge(operations.moments_of(np.array(part, np.float64), len(part)))
     return merged
 
 
@@ -42,7 +46,7 @@ def test_pieces_and_their_order_do_not_matter(values, cut):
 
 
 def test_nan_and_infinities_are_left_out_but_their_rows_count():
-    combine = CombineMoments()
+    combine = operations.CombineMoments()
     of_batch = (np.array([1.0, np.nan, np.inf, 3.0]), np.int64(6))
     found = combine.extract_output(combine.add_input(combine.create_accumulator(), of_batch))
     assert found.tolist() == [6.0, 2.0, 2.0, 1.0]
@@ -51,5 +55,5 @@ def test_nan_and_infinities_are_left_out_but_their_rows_count():
 @pytest.mark.parametrize("count", [1, 100_000])
 def test_large_batches_do_not_overflow(count):
     value = 1.0 - 2.0**-53
-    found = moments_of(np.full(count, value), count)
+    found = operations.moments_of(np.full(count, value), count)
     assert (found.mean, found.variance) == (value, 0.0)

@@ -208,6 +208,7 @@ def test_shards_jobs_and_splits_change_nothing(tmp_path):
         bt.load(tmp_path / "a").stats("dev")
 
 
+@pytest.mark.slow
 def test_tfmd_has_the_same_numbers(tmp_path):
     pytest.importorskip("tensorflow_metadata")
     from beam_tfrecord.stats.tfmd import to_tfmd
