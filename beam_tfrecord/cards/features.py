@@ -200,9 +200,10 @@ def notes_on(schema: Schema, views: Sequence[_Json], rows: int) -> Iterator[Note
     if (differing := differences(views)).features:
         yield differing
     found: dict[str, list[tuple[_Json, str]]] = {}
+    label = label_name(schema)
     for view in views:
         of, seen, top = view["found"], view["feature"].observed, view["found"].get("top", [])
-        is_label = view["feature"].name == label_name(schema) and len(top) > 1
+        is_label = view["feature"].name == label and len(top) > 1
         error = 0 if seen is None else seen.max_relative_error
         details = {
             "label": _balance(top) if is_label else "",

@@ -10,11 +10,12 @@ and deviation stay exact.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import sys
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -155,7 +156,7 @@ class Numbers:
         order = np.argsort(keys)
         return Bins.of(0, keys[order], self.distinct.counts[order])
 
-    @property
+    @functools.cached_property
     def _all_sums(self) -> tuple[int, int]:
         return _sums_of(self.kind, self.distinct) if self.sums is None else self.sums
 
@@ -212,19 +213,16 @@ class Numbers:
     def histogram(self, edges: Sequence[float]) -> list[int]:
         """Return how many numbers lie between edges; those beyond are in the first and the last."""
         keys, counts = self._ordered()
-        values = np.array([value_of(int(key), self.kind) for key in keys], np.float64)
+        values = _values_of(keys, self.kind).astype(np.float64)
         places = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
         places[values == edges[-1]] = len(edges) - 2
         return [int(n) for n in np.bincount(places, counts, minlength=len(edges) - 1)]
 
     def top(self) -> list[tuple[float, int]]:
         """Return the kept values with their counts, the most frequent first."""
-        keys = unmix(self.distinct.hashes).tolist()
-        found = zip(keys, self.distinct.counts.tolist(), strict=True)
-        return [
-            (value_of(key, self.kind), count)
-            for key, count in sorted(found, key=lambda pair: (-pair[1], pair[0]))
-        ]
+        values = _values_of(unmix(self.distinct.hashes), self.kind).tolist()
+        found = zip(values, self.distinct.counts.tolist(), strict=True)
+        return sorted(found, key=lambda pair: (-pair[1], pair[0]))
 
     def edges(self, most: int = 24) -> list[float]:
         """Return edges of 8 to `most` equal steps, which are 1, 2, 2.5 or 5 times a power of ten.
@@ -277,10 +275,15 @@ _SIZES = (Fraction(1), Fraction(2), Fraction(5, 2), Fraction(5))
 
 def value_of(key: int, kind: Kind) -> float:
     """Return the number of a key."""
+    value: float = _values_of(np.array([key]), kind)[0].item()
+    return value
+
+
+def _values_of(keys: Int64Array, kind: Kind) -> npt.NDArray[Any]:
+    """Return the numbers of keys; the inverse of `_keys`."""
     if kind == "float":
-        bits = np.int64(key)
-        return float((bits ^ _LOW_BITS if bits < 0 else bits).view(np.float64))
-    return key + 2**63 if kind == "uint" else key
+        return (keys ^ ((keys >> 63) & _LOW_BITS)).view(np.float64)
+    return keys.view(np.uint64) ^ np.uint64(2**63) if kind == "uint" else keys
 
 
 def _keys(values: npt.NDArray[np.generic], kind: Kind) -> Int64Array:
@@ -305,15 +308,16 @@ def _sums(values: npt.NDArray[np.generic], kind: Kind) -> tuple[int, int]:
 
 def _sums_of(kind: Kind, distinct: Distinct) -> tuple[int, int]:
     """Return the exact sums of values that are all kept."""
+    wholes = _values_of(unmix(distinct.hashes), kind)
+    shifts = np.zeros(len(wholes), np.int64)
+    if kind == "float":
+        mantissas, exponents = np.frexp(wholes)
+        wholes, shifts = (mantissas * 2.0**53).astype(np.int64), exponents + FLOAT_UNIT - 53
     total = squares = 0
-    pairs = zip(unmix(distinct.hashes).tolist(), distinct.counts.tolist(), strict=True)
-    for key, count in pairs:
-        value = value_of(key, kind)
-        whole = int(value)
-        if kind == "float":
-            top, bottom = value.as_integer_ratio()
-            whole = top * (2**FLOAT_UNIT // bottom)
-        total, squares = total + count * whole, squares + count * whole * whole
+    parts = (wholes.tolist(), shifts.tolist(), distinct.counts.tolist())
+    for whole, shift, count in zip(*parts, strict=True):
+        total += count * whole << shift
+        squares += count * whole * whole << 2 * shift
     return total, squares
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.base.text import cell, share_text, text_table
+from beam_tfrecord.base.text import cell, counted, share_text, text_table
 from beam_tfrecord.features.arrow_types import is_binary, type_text, value_type
 from beam_tfrecord.loading.rows import Rows
 from beam_tfrecord.loading.values import json_value, rebatch
@@ -29,7 +29,7 @@ MOST_TOP = 1000
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _NAME_CHARACTERS = 24
-_REST_CHARACTERS = 42
+_LINE_CHARACTERS = 80
 _BATCH_ROWS, _BATCH_BYTES = 2**16, 2**26
 
 
@@ -95,12 +95,12 @@ class Statistics:
 
     def __str__(self) -> str:
         parts = [
-            f"{name}: {summary.rows:,} examples\n{_table(summary, self.total)}"
+            f"{name}: {counted(summary.rows, 'example')}\n{_table(summary, self.total)}"
             for name, summary in self.splits.items()
         ]
         if not all(_is_exact(column) for column in self.total.columns.values()):
             parts.append("~ estimated: the number of different values to 5 %")
-        return "\n\n".join(parts)
+        return "\n\n".join(parts) or "no examples"
 
 
 def statistics_of(
@@ -237,23 +237,27 @@ def _is_exact(column: Column) -> bool:
 
 
 def _table(summary: Summary, total: Summary) -> str:
-    rows = [
-        _row(name, column, total.columns[name], summary.rows)
+    header = ("feature", "null", "distinct", "values")
+    starts = [
+        (
+            cell(name, _NAME_CHARACTERS),
+            share_text(column.nulls / max(summary.rows, 1)),
+            _distinct_text(column),
+        )
         for name, column in summary.columns.items()
     ]
-    return text_table(("feature", "null", "distinct", "values"), rows, right=(1, 2))
+    width = sum(max(map(len, texts)) + 2 for texts in zip(header, *starts, strict=False))
+    rows = [
+        (*start, cell(_values(column, total.columns[name]), _LINE_CHARACTERS - width))
+        for start, (name, column) in zip(starts, summary.columns.items(), strict=True)
+    ]
+    return text_table(header, rows, right=(1, 2))
 
 
-def _row(name: str, column: Column, total: Column, rows: int) -> tuple[str, str, str, str]:
+def _distinct_text(column: Column) -> str:
     part = column.numbers or column.texts
     about = "" if part is None or part.distinct.is_complete else "~"
-    distinct = "" if part is None else f"{about}{part.distinct.number:,}"
-    return (
-        cell(name, _NAME_CHARACTERS),
-        share_text(column.nulls / max(rows, 1)),
-        distinct,
-        _values(column, total),
-    )
+    return "" if part is None else f"{about}{part.distinct.number:,}"
 
 
 def _values(column: Column, total: Column) -> str:
@@ -262,28 +266,33 @@ def _values(column: Column, total: Column) -> str:
         found = sorted(column.images.formats.items(), key=lambda pair: (-pair[1], pair[0]))
         width, height = column.images.width, column.images.height
         size = f", {width.min}x{height.min} to {width.max}x{height.max}" if width.count else ""
-        return cell(", ".join(f"{n:,} {name}" for name, n in found) + size, _REST_CHARACTERS)
-    numbers = column.numbers
-    if numbers is not None:
-        if not numbers.count:
-            return f"{numbers.nan:,} NaN" if numbers.nan else ""
-        edges = total.numbers.edges(8) if total.numbers is not None else []
-        bars = _sparkline(numbers.histogram(edges)) if edges else ""
-        show = functools.partial(shown, arrow=value_type(column.arrow))
-        if numbers.low == numbers.high:
-            return f"always {number_text(show(numbers.min))}"
-        ends = f"{number_text(show(numbers.min))} to {number_text(show(numbers.max))}"
-        mean = f", mean {number_text(show(numbers.mean))}"
-        nan = f", {numbers.nan:,} NaN" if numbers.nan else ""
-        return cell(f"{bars} {ends}{mean}{nan}".strip(), _REST_CHARACTERS)
+        return ", ".join(f"{n:,} {name}" for name, n in found) + size
+    if column.numbers is not None:
+        return ", ".join(_number_texts(column.numbers, total, value_type(column.arrow)))
     if column.texts is not None:
         if column.texts.distinct.number <= MOST_TOP:
             is_bytes = is_binary(value_type(column.arrow))
             top = [f"{_text(value, is_bytes)} {n:,}" for value, n in column.texts.top()[:3]]
-            return cell(", ".join(top), _REST_CHARACTERS)
+            return ", ".join(top)
         length = column.texts.length
         return f"lengths {length.min} to {length.max}"
     return type_text(column.arrow)
+
+
+def _number_texts(numbers: Numbers, total: Column, arrow: pa.DataType) -> Iterator[str]:
+    low, high, mean = (
+        number_text(shown(value, arrow=arrow)) for value in (numbers.min, numbers.max, numbers.mean)
+    )
+    if numbers.count and numbers.low == numbers.high:
+        yield f"always {low}"
+    elif numbers.count:
+        edges = total.numbers.edges(8) if total.numbers is not None else []
+        yield f"{_sparkline(numbers.histogram(edges))} {low} to {high}"
+        yield f"mean {mean}"
+    if numbers.nan:
+        yield f"{numbers.nan:,} NaN"
+    if numbers.inf:
+        yield f"{numbers.inf:,} infinite"
 
 
 def _sparkline(counts: Sequence[int]) -> str:

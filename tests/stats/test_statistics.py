@@ -222,3 +222,14 @@ def test_tfmd_has_the_same_numbers(tmp_path):
     assert sum(of.sample_count for of in x.num_stats.histograms[0].buckets) == 5_000
     top = [[of.value, of.frequency] for of in name.string_stats.top_values]
     assert top == ours["name"]["top"]
+
+
+def test_the_table_fits_and_shows_what_is_odd(tmp_path):
+    assert str(Statistics({})) == "no examples"
+    column = [math.inf, math.nan, -math.inf]
+    wide = pa.record_batch([column, [None] * 3, ["word " * 9] * 3], ["x", "null", "name" * 9])
+    lines = str(Statistics({"data": Summary.of(wide)})).splitlines()
+    assert lines[0] == "data: 3 examples"
+    assert lines[2].endswith("1 NaN, 2 infinite")
+    assert "100.0%" in lines[3]
+    assert max(map(len, lines)) == 80
