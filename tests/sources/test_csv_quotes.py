@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import RejectedRows
+from beam_tfrecord.sources.csv import read as csv_read
 from beam_tfrecord.sources.csv.source import Csv
 from tests.helpers.effort import examples
 from tests.helpers.reading import rows_and_rejects
@@ -22,33 +23,37 @@ DIALECTS = [
     {"escape": "\\"},
     {"delimiter": ";", "quote": "'", "escape": "\\", "double_quote": False},
     {"delimiter": "\t", "quote": None},
-    {"comment": "x"},
-    {"escape": "\\", "comment": ";"},
+    {"comment": "#"},
+    {"escape": "\\", "comment": "#"},
 ]
+# D and Q stand for the delimiter and the quote of a dialect.
+PIECES = [*"DDQQ\\#\r\n\nx", "QQ", "\r\n", "\r\n", "xxxx", "\xe9", "\0"]
 
 lines = st.lists(st.text('ab"", ', max_size=8).map("1,{}".format), max_size=12)
-PIECES = [*",;'\"\\\t\r\n", ",", '"', "\n", "\r\n", "\r\n", "x", "xxxx", "\xe9", "\0"]
 texts = st.lists(st.sampled_from(PIECES), max_size=200).map("".join)
 
 
 def read_in_pieces(path, **options):
     """Return rows and rejects of a file, the same for pieces of any size."""
     found = []
-    for chunk_bytes in (16, 100, 2**20):
+    for chunk_bytes, block_bytes in ((16, 2**20), (100, 7), (2**20, 2**20)):
         source = Csv(path, types=TEXT, chunk_bytes=chunk_bytes, **options)
-        table, rejects = rows_and_rejects(source, batch_rows=5)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(csv_read, "BLOCK_BYTES", block_bytes)
+            table, rejects = rows_and_rejects(source, batch_rows=5)
         places = [(one.address, one.message, one.value, one.lines) for one in rejects]
         found.append((table.to_pylist(), places))
     assert all(one == found[0] for one in found)
     return found[0]
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(800, 16), deadline=None)
 @given(texts, st.sampled_from(DIALECTS))
-@example('a,"' + "x" * 90 + '"\r\n"b\n""",c\r\n', DIALECTS[0])
+@example("aDQ" + "x" * 90 + "Q\r\nQb\nQQQDc\r\n", DIALECTS[0])
 def test_any_text_has_the_same_rows_however_it_is_cut(tmp_path_factory, text, dialect):
     path = tmp_path_factory.mktemp("csv") / "a.csv"
-    path.write_bytes(f"1{dialect.get('delimiter', ',')}2\n{text}".encode())
+    marks = {"D": dialect.get("delimiter", ","), "Q": dialect.get("quote") or '"'}
+    path.write_bytes(f"1D2\n{text}".translate(str.maketrans(marks)).encode())
     read_in_pieces(path, header=False, names=list(TEXT), **dialect)
 
 
