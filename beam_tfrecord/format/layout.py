@@ -248,7 +248,7 @@ def apportion(total: int, split_bytes: Mapping[str, int]) -> dict[str, int]:
 
 @dataclasses.dataclass(frozen=True)
 class Cut:
-    """A contiguous range of bins for one shard, or for one window (step) of a merge.
+    """A contiguous range of bins for one shard, or for one section of it, which is merged at once.
 
     A bin is the set of records whose positions in the dataset have the same leading bits.
     """
