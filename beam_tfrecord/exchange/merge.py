@@ -142,11 +142,11 @@ class Merger:
                 for _, data, sizes in records:
                     writer.write(data, np.cumsum(sizes) - sizes)
                     self._progress.add(len(sizes))
-                piece = writer.close()
+                finished = writer.close()
             except BaseException:
                 writer.abort()
                 raise
-            yield piece
+            yield finished
         self._progress.flush()
 
     def _by_section(

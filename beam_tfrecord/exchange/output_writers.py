@@ -158,8 +158,8 @@ class DirectWriter(BlockWriter[FinishedShard]):
 
     def _close(self) -> FinishedShard:
         assert self._writer is not None
-        piece, self._writer, self._size = self._writer.close(), None, 0
-        return piece
+        shard, self._writer, self._size = self._writer.close(), None, 0
+        return shard
 
 
 class StageWriter:
@@ -269,8 +269,8 @@ class StageWriter:
 
     def _close(self) -> FinishedShard:
         assert self._file is not None
-        piece, self._file = self._file.close(), None
-        return piece
+        shard, self._file = self._file.close(), None
+        return shard
 
 
 class _StageFile:
