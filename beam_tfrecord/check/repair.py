@@ -41,7 +41,7 @@ from beam_tfrecord.records.shard_index import INDEX_DIRECTORY, index_name
 from beam_tfrecord.records.tfrecord import FRAME_BYTES, HEADER_BYTES, payload_bytes
 from beam_tfrecord.storage import is_plain_name, is_remote, put, sync_directory
 from beam_tfrecord.work.checkpoints import FinishedShard
-from beam_tfrecord.work.faults import machine_faults
+from beam_tfrecord.work.worker_errors import machine_faults
 
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]

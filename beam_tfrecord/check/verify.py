@@ -22,7 +22,7 @@ from beam_tfrecord import native
 from beam_tfrecord.base.progress import Progress, adder, display_of
 from beam_tfrecord.base.text import counted
 from beam_tfrecord.check.verify_examples import DuplicateFinder, SchemaFit, SplitChecker
-from beam_tfrecord.dataset.foreign import Contents, foreign_files, is_foreign
+from beam_tfrecord.dataset.without_manifest import Contents, foreign_files, is_foreign
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.hashes import data_hash, file_hash, sum_text

@@ -60,10 +60,10 @@ from beam_tfrecord.work.checkpoints import (
     find_merged,
     save_merged,
 )
-from beam_tfrecord.work.faults import Guarded, machine_faults
 from beam_tfrecord.work.job import Job
 from beam_tfrecord.work.progress_files import MERGING, READING, WRITING, ProgressLog
 from beam_tfrecord.work.run_files import RunIndex, SpillRun, read_index
+from beam_tfrecord.work.worker_errors import Guarded, machine_faults
 
 TALLIES = "tallies"
 EXCHANGES = ("files", "runner")

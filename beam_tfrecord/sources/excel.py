@@ -29,7 +29,7 @@ from beam_tfrecord.features.common_types import can_cast
 from beam_tfrecord.features.convert_to_schema import NoConversion, convert
 from beam_tfrecord.options.sources import ExcelOptions
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan
-from beam_tfrecord.sources.file_parts import check_size, incomplete, open_input
+from beam_tfrecord.sources.damaged_files import check_size, incomplete, open_input
 from beam_tfrecord.sources.typed_files import (
     Batches,
     Contents,

@@ -30,7 +30,7 @@ from beam_tfrecord.features.arrow_arrays import BoolArray, Int64Array
 from beam_tfrecord.features.arrow_types import is_text, type_name
 from beam_tfrecord.features.common_types import convert_each
 from beam_tfrecord.sources.base import InputFile, Unit
-from beam_tfrecord.sources.file_parts import format_of, incomplete
+from beam_tfrecord.sources.damaged_files import format_of, incomplete
 from beam_tfrecord.sources.files import has_suffix
 from beam_tfrecord.sources.text_files import BLOCK_BYTES, MAX_ROW_BYTES, open_text
 

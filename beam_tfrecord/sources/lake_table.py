@@ -35,7 +35,7 @@ from beam_tfrecord.sources.base import (
     chosen_columns,
     version_and_state,
 )
-from beam_tfrecord.sources.file_parts import reason_of
+from beam_tfrecord.sources.damaged_files import reason_of
 from beam_tfrecord.sources.files import FileSource, as_paths
 from beam_tfrecord.sources.merge_schemas import partition_value
 from beam_tfrecord.sources.parquet import Parquet, footer_of, pruned_by

@@ -32,7 +32,7 @@ from beam_tfrecord.rows.batch import (
     without_rows,
 )
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, altered
-from beam_tfrecord.sources.file_parts import (
+from beam_tfrecord.sources.damaged_files import (
     changed,
     check_size,
     incomplete,
