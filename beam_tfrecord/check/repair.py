@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 from isal import isal_zlib
 
 from beam_tfrecord import native
@@ -37,14 +36,12 @@ from beam_tfrecord.format.rejects import (
     rejects_hash,
     save_rejects,
 )
+from beam_tfrecord.native.values import Int64Array, UInt8Array
 from beam_tfrecord.records.shard_index import INDEX_DIRECTORY, index_name
 from beam_tfrecord.records.tfrecord import FRAME_BYTES, HEADER_BYTES, payload_bytes
 from beam_tfrecord.storage import is_plain_name, is_remote, put, sync_directory
 from beam_tfrecord.work.checkpoints import FinishedShard
 from beam_tfrecord.work.worker_errors import machine_faults
-
-UInt8Array = npt.NDArray[np.uint8]
-Int64Array = npt.NDArray[np.int64]
 
 # If a call of the codec finds damage, the bytes that it decompressed before are lost. Small calls
 # lose few bytes.

@@ -18,7 +18,6 @@ import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
@@ -33,15 +32,12 @@ from beam_tfrecord.exchange.output_writers import ShardWriter
 from beam_tfrecord.exchange.spill import Buffer, SortedRecords, by_size, sort_entries, write_run
 from beam_tfrecord.format.layout import Layout, cut_bins
 from beam_tfrecord.format.sort_keys import SHUFFLED_BIN_SHIFT
+from beam_tfrecord.native.values import Int64Array, UInt8Array, UInt64Array
 from beam_tfrecord.records.tfrecord import FRAME_BYTES
 from beam_tfrecord.storage import read_into
 from beam_tfrecord.work.checkpoints import FinishedShard
 from beam_tfrecord.work.progress_files import WRITING, ProgressLog
 from beam_tfrecord.work.run_files import SORT_KEY_BYTES, RunIndex, SpillRun, read_index
-
-UInt8Array = npt.NDArray[np.uint8]
-Int64Array = npt.NDArray[np.int64]
-UInt64Array = npt.NDArray[np.uint64]
 
 # Disks and object stores have a higher throughput if several reads run at once.
 READERS = 3
@@ -326,7 +322,7 @@ def merge_runs(
     return dataclasses.replace(run, counts={})
 
 
-def _offsets(index: RunIndex, task: RunTask) -> npt.NDArray[np.int64]:
+def _offsets(index: RunIndex, task: RunTask) -> Int64Array:
     """Return the position in a run of each bin of a task's range, and the end of the last bin."""
     shift = SHUFFLED_BIN_SHIFT
     first, last = task.first_key >> shift, task.last_key >> shift

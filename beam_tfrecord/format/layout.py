@@ -17,9 +17,7 @@ import numpy.typing as npt
 
 from beam_tfrecord.base.text import counted, parse_size
 from beam_tfrecord.errors import UsageError
-
-UInt64Array = npt.NDArray[np.uint64]
-Int64Array = npt.NDArray[np.int64]
+from beam_tfrecord.native.values import Int64Array, UInt64Array
 
 Number = TypeVar("Number", int, float)
 
