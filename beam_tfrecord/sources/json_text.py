@@ -26,11 +26,11 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.features.arrow_arrays import BoolArray, Int64Array
 from beam_tfrecord.features.arrow_types import is_text, type_name
 from beam_tfrecord.features.common_types import convert_each
+from beam_tfrecord.native.values import BoolArray, Int64Array
 from beam_tfrecord.sources.base import InputFile, Unit
-from beam_tfrecord.sources.file_parts import format_of, incomplete
+from beam_tfrecord.sources.damaged_files import format_of, incomplete
 from beam_tfrecord.sources.files import has_suffix
 from beam_tfrecord.sources.text_files import BLOCK_BYTES, MAX_ROW_BYTES, open_text
 
