@@ -359,7 +359,7 @@ def _open(path: str | os.PathLike[str]) -> Dataset:
             manifest, rows = open_parquet(path, opened)
             directory = shown_path(absolute_path(path))
             return Dataset(directory, manifest, tuple(manifest.splits), manifest.schema, rows)
-        from beam_tfrecord.dataset.foreign import is_foreign, open_foreign
+        from beam_tfrecord.dataset.without_manifest import is_foreign, open_foreign
 
         if is_foreign(path):
             directory, manifest = open_foreign(path)

@@ -30,6 +30,7 @@ from beam_tfrecord.format.sort_keys import (
     sort_keys_in_source_order,
 )
 from beam_tfrecord.format.tally import Tally, count_duplicates
+from beam_tfrecord.native.values import Int64Array, UInt64Array
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import RUN_ROOM_BYTES, Arena, Encoder
 from beam_tfrecord.records.examples import (
@@ -41,9 +42,6 @@ from beam_tfrecord.records.examples import (
 )
 from beam_tfrecord.records.tfrecord import framed_records
 from beam_tfrecord.rows.batch import Batch, Reject, count_rejects
-
-UInt64Array = npt.NDArray[np.uint64]
-Int64Array = npt.NDArray[np.int64]
 
 # Batches are encoded in pieces of this size: it bounds memory if rows are large, such as images.
 PIECE_BYTES = 16 * 2**20
@@ -362,7 +360,7 @@ class SplitNames:
         """The name of every split number."""
         return tuple(self._numbers)
 
-    def reject_missing(self, batch: Batch) -> tuple[Batch, npt.NDArray[np.int64], list[Reject]]:
+    def reject_missing(self, batch: Batch) -> tuple[Batch, Int64Array, list[Reject]]:
         """Reject the rows whose split column has no value."""
         everything = np.arange(batch.num_rows)
         # Examples that lack a feature are refused.

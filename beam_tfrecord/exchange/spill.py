@@ -24,6 +24,7 @@ from beam_tfrecord.exchange.block import PIECE_BYTES, Block, pieces_of
 from beam_tfrecord.format.rejects import write_rejects
 from beam_tfrecord.format.sort_keys import SHUFFLED_BIN_SHIFT, bin_shift
 from beam_tfrecord.format.tally import Tally
+from beam_tfrecord.native.values import Int64Array, UInt8Array, UInt64Array
 from beam_tfrecord.rows.batch import Batch, Reject
 from beam_tfrecord.storage import WRITE_BYTES, WholeFile
 from beam_tfrecord.work.job import Job
@@ -46,9 +47,6 @@ MAX_BLOCK_BYTES = 16 * 2**20
 
 # The output of a writer: a `SpillRun`, a `FinishedShard`, or a block of records with its key.
 F = TypeVar("F")
-UInt8Array = npt.NDArray[np.uint8]
-Int64Array = npt.NDArray[np.int64]
-UInt64Array = npt.NDArray[np.uint64]
 
 
 class Buffer:

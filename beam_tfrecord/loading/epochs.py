@@ -21,9 +21,10 @@ from beam_tfrecord.base.arguments import check_seed
 from beam_tfrecord.base.text import counted
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_arrays import take_rows
-from beam_tfrecord.loading.order import Order, UInt64Array
+from beam_tfrecord.loading.order import Order
 from beam_tfrecord.loading.rows import MIXED_BYTES, Rows, mixed_rows
 from beam_tfrecord.loading.values import rebatch
+from beam_tfrecord.native.values import UInt64Array
 from beam_tfrecord.storage import is_remote
 
 # Examples of several small batches are read at a time, for speed.

@@ -11,14 +11,11 @@ import dataclasses
 import struct
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_tfrecord import native
 from beam_tfrecord.base.arguments import check_seed
 from beam_tfrecord.base.text import counted
-
-Int64Array = npt.NDArray[np.int64]
-UInt64Array = npt.NDArray[np.uint64]
+from beam_tfrecord.native.values import Int64Array, UInt64Array
 
 _ROUNDS = 8
 

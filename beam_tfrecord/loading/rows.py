@@ -20,12 +20,12 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.format.manifest import Manifest, Shard, Split, splits_html
 from beam_tfrecord.loading.values import arrays_of, printing_images, python_rows, rebatch
+from beam_tfrecord.native.values import Int64Array
 from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock
 
 if TYPE_CHECKING:
     from typing import Self
 
-Int64Array = npt.NDArray[np.int64]
 
 # Rows are converted to Python objects in small slices: those of a full block need much memory.
 _ROWS_AT_ONCE = 1024

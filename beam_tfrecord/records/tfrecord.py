@@ -15,17 +15,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from isal import igzip, isal_zlib
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.native.values import Int64Array, UInt8Array
 from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA
 from beam_tfrecord.storage import WholeFile, open_once, open_read
-
-UInt8Array = npt.NDArray[np.uint8]
-Int64Array = npt.NDArray[np.int64]
 
 COMPRESSIONS = ("", "GZIP")
 

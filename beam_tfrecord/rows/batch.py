@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.arrow_arrays import Int64Array, take_rows, to_text
+from beam_tfrecord.features.arrow_arrays import take_rows, to_text
 from beam_tfrecord.images import Refused
+from beam_tfrecord.native.values import Int64Array
 
 DEFAULT_BATCH_ROWS = 16_384
 MAX_VALUE_CHARS = 200

@@ -15,7 +15,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.file_parts import PartOfFile, check_values
+from beam_tfrecord.sources.damaged_files import PartOfFile, check_values
 from beam_tfrecord.sources.typed_files import Batches, OpenTable, Part, TypedFiles, joined
 
 _FILE_MAGIC = b"ARROW1"

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.file_parts import check_values
+from beam_tfrecord.sources.damaged_files import check_values
 from beam_tfrecord.sources.typed_files import Batches, OpenTable, Part, TypedFiles, counted_column
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.format.hashes import name_hash
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan
-from beam_tfrecord.sources.file_parts import check_size, incomplete, open_input
+from beam_tfrecord.sources.damaged_files import check_size, incomplete, open_input
 from beam_tfrecord.sources.typed_files import (
     Batches,
     Contents,

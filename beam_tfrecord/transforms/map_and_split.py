@@ -28,11 +28,11 @@ from beam_tfrecord.records.mapped_rows import (
 )
 from beam_tfrecord.rows.batch import Batch, check_batch
 from beam_tfrecord.rows.beam import in_one_window
-from beam_tfrecord.transforms.graph import apply_step, check_batches, reader_of
-from beam_tfrecord.transforms.reading import NO_SCHEMA, NOTHING
+from beam_tfrecord.transforms.pipeline_facts import apply_step, check_batches, reader_of
+from beam_tfrecord.transforms.read_batches import NO_SCHEMA, NOTHING
 from beam_tfrecord.transforms.rows import as_arrow_schema
-from beam_tfrecord.work.faults import Guarded
 from beam_tfrecord.work.stored_state import TYPES, Stored, load_schema
+from beam_tfrecord.work.worker_errors import Guarded
 
 RowFunction = Callable[[dict[str, Any]], Any]
 

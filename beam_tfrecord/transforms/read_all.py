@@ -16,9 +16,9 @@ from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.rows.beam import count
 from beam_tfrecord.runners import check_lossless
 from beam_tfrecord.sources.base import Group, Source, altered, group_units
-from beam_tfrecord.transforms.graph import step_label
+from beam_tfrecord.transforms.pipeline_facts import step_label
 from beam_tfrecord.transforms.read import ReadOptions, SourceTransform
-from beam_tfrecord.transforms.reading import read_group
+from beam_tfrecord.transforms.read_batches import read_group
 from beam_tfrecord.transforms.rows import as_arrow_schema
 
 

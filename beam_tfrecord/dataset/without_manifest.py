@@ -1,4 +1,4 @@
-"""Reads TFRecord files of other programs, which no manifest describes."""
+"""Opens TFRecord files that have no manifest, because other programs wrote them."""
 
 from __future__ import annotations
 
