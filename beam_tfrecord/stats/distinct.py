@@ -10,7 +10,7 @@ largest hash that is kept: its standard error is 1 / sqrt(KEPT - 2), or 2.2 %.
 from __future__ import annotations
 
 import dataclasses
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -98,10 +98,15 @@ def add_equal(
     keys: npt.NDArray[_Key], counts: Int64Array
 ) -> tuple[npt.NDArray[_Key], Int64Array, Int64Array]:
     """Return the different ones of ascending keys, their counts added, and where each is first."""
-    is_first = np.ones(len(keys), bool)
-    is_first[1:] = keys[1:] != keys[:-1]
-    starts = np.flatnonzero(is_first)
+    starts = run_starts(keys)
     return keys[starts], np.add.reduceat(counts, starts) if len(starts) else counts, starts
+
+
+def run_starts(values: npt.NDArray[Any]) -> Int64Array:
+    """Return where each run of equal values begins."""
+    is_first = np.ones(len(values), bool)
+    is_first[1:] = values[1:] != values[:-1]
+    return np.flatnonzero(is_first)
 
 
 # A bijection of 64-bit numbers: the finalizer of SplitMix64 (Steele et al., Fast splittable

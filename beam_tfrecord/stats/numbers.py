@@ -25,9 +25,10 @@ from beam_tfrecord.stats.distinct import (
     Int64Array,
     add_equal,
     mix,
+    run_starts,
     unmix,
 )
-from beam_tfrecord.stats.sums import FLOAT_UNIT, float_sums, int_sums, whole_units
+from beam_tfrecord.stats.sums import FLOAT_UNIT, float_sums, int_sums
 
 Kind = Literal["int", "uint", "float"]
 _LOW_BITS = np.int64(2**63 - 1)
@@ -98,21 +99,27 @@ class Numbers:
 
     @classmethod
     def of(cls, values: npt.NDArray[np.generic], known: Numbers | None = None) -> Numbers:
-        """Summarize an array of numbers; `known`, what it will be added to, saves work."""
+        """Summarize an array of numbers.
+
+        `known` saves work: a summary of what this will be added to, or of some of the values.
+        """
         kind: Kind = {"f": "float", "u": "uint"}.get(values.dtype.kind, "int")  # type: ignore[assignment]
         nan = inf = 0
         if kind == "float" and not (finite := np.isfinite(values)).all():
             nan = int(np.count_nonzero(np.isnan(values)))
             inf = len(values) - int(np.count_nonzero(finite)) - nan
             values = values[finite]
-        different, counts = np.unique(values, return_counts=True)
-        keys, hashes = _keys(different, kind), mix(_keys(different, kind))
+        if (known is None or known.bins is None) and len(values) > 4 * KEPT:
+            known = cls.of(values[:: len(values) // (2 * KEPT)])
+        values = np.sort(values)
+        starts = run_starts(values)
+        keys, counts = _keys(values[starts], kind), np.diff(starts, append=len(values))
         made = cls(
             *(kind, nan, inf),
             zeros=len(values) - int(np.count_nonzero(values)),
             low=int(keys[0]) if len(keys) else None,
             high=int(keys[-1]) if len(keys) else None,
-            distinct=Distinct.of(hashes, counts, None if known is None else known.distinct),
+            distinct=Distinct.of(mix(keys), counts, known and known.distinct),
         )
         if made.distinct.is_complete:
             return made
@@ -301,7 +308,10 @@ def _sums_of(kind: Kind, distinct: Distinct) -> tuple[int, int]:
     pairs = zip(unmix(distinct.hashes).tolist(), distinct.counts.tolist(), strict=True)
     for key, count in pairs:
         value = value_of(key, kind)
-        whole = whole_units(value) if kind == "float" else int(value)
+        whole = int(value)
+        if kind == "float":
+            top, bottom = value.as_integer_ratio()
+            whole = top * (2**FLOAT_UNIT // bottom)
         total, squares = total + count * whole, squares + count * whole * whole
     return total, squares
 

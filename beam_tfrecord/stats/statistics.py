@@ -30,7 +30,7 @@ MOST_TOP = 1000
 _BARS = " ▁▂▃▄▅▆▇█"
 _NAME_CHARACTERS = 24
 _REST_CHARACTERS = 42
-_BATCH_ROWS, _BATCH_BYTES = 2**15, 2**26
+_BATCH_ROWS, _BATCH_BYTES = 2**16, 2**26
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -5,13 +5,17 @@ Numbers are cut into pieces of so few bits that an int64 or a float64 holds the 
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-FLOAT_UNIT = 1074
-"""Sums of floats are in units of 2**-1074, the smallest float64; of squares, in 2**-2148."""
+from beam_tfrecord.stats.distinct import run_starts
+
+FLOAT_UNIT = 1126
+"""Sums of floats are in units of 2**-1126, which all mantissas are multiples of; of squares, in
+2**-2252."""
 
 _CHUNK = 2**14
 _INT_LIMB, _INT_MASK = 21, 2**21 - 1
@@ -30,45 +34,44 @@ def int_sums(values: npt.NDArray[np.int64]) -> tuple[int, int]:
 
 
 def float_sums(values: npt.NDArray[np.float64]) -> tuple[int, int]:
-    """Return the sum of finite floats, and that of their squares, in units of `FLOAT_UNIT`."""
-    size = np.abs(values)
-    is_usual = ((size > 2.0**-450) | (size == 0)) & (size < 2.0**450)
+    """Return the sum of finite floats, and that of their squares, in units of `FLOAT_UNIT`.
+
+    This is fast if they are sorted: the mantissas of a run of one exponent are added at once.
+    """
     total = squares = 0
-    for value in values[~is_usual].tolist():  # their squares are no floats
-        whole = whole_units(value)
-        total, squares = total + whole, squares + whole * whole
-    usual = values if is_usual.all() else values[is_usual]
-    for start in range(0, len(usual), _CHUNK):
-        x = usual[start : start + _CHUNK]
-        # Two halves of 26 bits, whose products are exact (Dekker, 1971); all bits of a float32 are
-        # in the first one.
-        scaled = x * (2.0**27 + 1)
-        high = scaled - (scaled - x)
-        low = x - high
-        total += _sum(x, FLOAT_UNIT)
-        squares += _sum(high * high, 2 * FLOAT_UNIT)
-        if low.any():
-            squares += _sum(2 * high * low, 2 * FLOAT_UNIT) + _sum(low * low, 2 * FLOAT_UNIT)
+    for start in range(0, len(values), _CHUNK):
+        mantissas, exponents = np.frexp(values[start : start + _CHUNK])
+        starts = run_starts(exponents)
+        runs = _Runs(starts, exponents[starts].tolist())
+        high = _rounded(mantissas, 26)
+        total += runs.sum(high, 26, 1)
+        squares += runs.squares(high * high, 26)
+        low = mantissas - high
+        if low.any():  # not for a float32
+            total += runs.sum(low, 53, 1)
+            squares += runs.squares(2 * high * low, 52) + runs.squares(low * low, 78)
     return total, squares
 
 
-def _sum(values: npt.NDArray[np.float64], unit: int) -> int:
-    """Return the exact sum of floats in units of 2**-unit.
+class _Runs(NamedTuple):
+    """Runs of mantissas of one exponent."""
 
-    Adding and subtracting a large power of two rounds all values to so few bits that a float holds
-    their sum; then comes what was rounded off (Rump et al., Accurate floating-point summation,
-    2008).
-    """
-    total = 0
-    while most := float(max(values.max(initial=0), -values.min(initial=0))):
-        power = 2.0 ** (math.frexp(most)[1] + len(values).bit_length())
-        rounded = (values + power) - power
-        total += whole_units(float(rounded.sum()), unit)
-        values = values - rounded
-    return total
+    starts: npt.NDArray[np.int64]
+    exponents: Sequence[int]
+
+    def sum(self, pieces: npt.NDArray[np.float64], bits: int, power: int) -> int:
+        """Return the sum of pieces, multiples of 2**-bits, times 2**(power * exponent)."""
+        sums = np.add.reduceat(pieces, self.starts) * 2.0**bits
+        pairs = zip(sums.tolist(), self.exponents, strict=True)
+        return sum(int(one) << power * (exponent + FLOAT_UNIT) - bits for one, exponent in pairs)
+
+    def squares(self, products: npt.NDArray[np.float64], bits: int) -> int:
+        """Return the sum of products of mantissas, in two pieces of 26 bits."""
+        high = _rounded(products, bits)
+        return self.sum(high, bits, 2) + self.sum(products - high, bits + 26, 2)
 
 
-def whole_units(value: float, unit: int = FLOAT_UNIT) -> int:
-    """Return a float in units of 2**-unit, of which it is a multiple."""
-    top, bottom = value.as_integer_ratio()
-    return top * (2**unit // bottom)
+def _rounded(values: npt.NDArray[np.float64], bits: int) -> npt.NDArray[np.float64]:
+    """Return floats below 2**(26 - bits) rounded to multiples of 2**-bits."""
+    large = 1.5 * 2.0 ** (52 - bits)  # so large that floats near it are these multiples
+    return (values + large) - large
