@@ -301,13 +301,9 @@ def shortened(text: str) -> str:
     return text[:_SHOWN_CHARS] + "…" * (len(text) > _SHOWN_CHARS)
 
 
-def without_rows(batch: Batch, faulty: Mapping[int, Reject], lost: Iterable[Reject] = ()) -> Batch:
-    """Return a batch without its faulty rows, which are given by their indices.
-
-    It reports them, and others that were `lost` before the batch was made, in order of their rows.
-    """
-    rejects = sorted([*(faulty[index] for index in sorted(faulty)), *lost], key=lambda one: one.row)
-    if faulty:
-        indices = np.arange(batch.num_rows, dtype=np.int64)
-        batch = batch.take(np.setdiff1d(indices, list(faulty)))
-    return batch.replace(rejects=tuple(rejects)) if rejects else batch
+def without_rows(batch: Batch, faulty: Mapping[int, Reject]) -> Batch:
+    """Return a batch without its faulty rows, which are given by index and become its rejects."""
+    if not faulty:
+        return batch
+    kept = np.setdiff1d(np.arange(batch.num_rows, dtype=np.int64), list(faulty))
+    return batch.take(kept).replace(rejects=tuple(faulty[index] for index in sorted(faulty)))
