@@ -236,7 +236,7 @@ def _merge(
 
 
 def _plan_round(job: Job, runs: RunSet, _: Tally) -> Iterator[RunTask]:
-    """Yield the tasks of a round, an intermediate merge pass into fewer runs, if it is needed."""
+    """Yield the tasks of a round, which merges runs into fewer ones; none if it is not needed."""
     tasks = list(plan_round(runs, job.layout, request_bytes(job.directory)))
     if tasks:
         ProgressLog(job.directory, MERGING).add(total=len(tasks))
@@ -259,7 +259,7 @@ def _plan_merges(job: Job, runs: RunSet, tally: Tally) -> list[tuple[Section, ..
 
 
 def _merge_runs(job: Job, task: RunTask, names: Sequence[RunName]) -> Iterator[RunName]:
-    """Merge the records of several runs in a range of sort keys into a new run."""
+    """Merge what several runs have in one range of sort keys into a new run."""
     paths = [name.path for name in names[task.first_run : task.end_run]]
     key = task.key(paths)
     found = find_merged(job.directory, key) if job.is_resumable else None
@@ -279,7 +279,7 @@ def _merge_runs(job: Job, task: RunTask, names: Sequence[RunName]) -> Iterator[R
 
 
 class _Merge(beam.DoFn):
-    """Merges the sections of a task, ranges of sort keys, from all runs into shards."""
+    """Merges the sections of a task from all runs into shards."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
