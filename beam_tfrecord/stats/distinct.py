@@ -15,7 +15,6 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
@@ -43,9 +42,24 @@ class Distinct:
     values: pa.Array | None = None
 
     @classmethod
-    def of(cls, hashes: UInt64Array) -> Distinct:
-        """Return the distinct values of a part of a column, given the hash of each value."""
-        return cls(*count_values(hashes))
+    def of(
+        cls,
+        hashes: UInt64Array,
+        counts: Int64Array,
+        known: Distinct | None = None,
+        values: pa.Array | None = None,
+    ) -> Distinct:
+        """Return the distinct values of a part of a column, given the hash and count of each.
+
+        What is above the limit of `known`, to which these will be added, is left out.
+        """
+        near = np.flatnonzero(hashes <= np.uint64(_HIGHEST if known is None else known.limit))
+        is_complete = len(near) <= KEPT and (known is None or known.is_complete)
+        if len(near) > KEPT:
+            near = near[np.argpartition(hashes[near], KEPT)[:KEPT]]
+        order = near[np.argsort(hashes[near])]
+        found = None if values is None else values.take(pa.array(order))
+        return cls(hashes[order], counts[order], is_complete, found)
 
     @property
     def limit(self) -> int:
@@ -53,17 +67,17 @@ class Distinct:
         return _HIGHEST if self.is_complete else int(self.hashes[-1])
 
     def merge(self, other: Distinct) -> Distinct:
-        """Return the distinct values of two parts together, of any number of hashes."""
+        """Return the distinct values of two parts together."""
         hashes = np.concatenate([self.hashes, other.hashes])
-        counts = np.concatenate([self.counts, other.counts])
+        order = np.argsort(hashes, kind="stable")
+        counts = np.concatenate([self.counts, other.counts])[order]
+        joined, sums, first = add_equal(hashes[order], counts)
         values = None
         if self.values is not None and other.values is not None:
-            values = pa.concat_arrays([self.values, other.values])
+            both = pa.concat_arrays([self.values, other.values])
+            values = both.take(pa.array(order[first]))
         is_complete = self.is_complete and other.is_complete
-        joined, sums, first = add_equal(hashes, counts)
-        return Distinct(
-            joined, sums, is_complete, None if values is None else values.take(pa.array(first))
-        )
+        return Distinct(joined, sums, is_complete, values).cut()
 
     def cut(self) -> Distinct:
         """Keep the smallest hashes alone."""
@@ -80,25 +94,14 @@ class Distinct:
         return round((KEPT - 1) * 2**64 / int(self.hashes[-1]))
 
 
-def count_values(keys: npt.NDArray[_Key]) -> tuple[npt.NDArray[_Key], Int64Array]:
-    """Return the different keys, ascending, and how often each occurs."""
-    # Arrow counts by a hash table, which takes half the time of sorting all.
-    found = pc.value_counts(pa.array(keys))
-    different, counts = found.field(0).to_numpy(), found.field(1).to_numpy()
-    order = np.argsort(different)
-    return different[order], counts[order]
-
-
 def add_equal(
     keys: npt.NDArray[_Key], counts: Int64Array
 ) -> tuple[npt.NDArray[_Key], Int64Array, Int64Array]:
-    """Return the different keys, ascending, the sum of their counts, and where each is first."""
-    order = np.argsort(keys, kind="stable")
-    keys, counts = keys[order], counts[order]
+    """Return the different ones of ascending keys, their counts added, and where each is first."""
     is_first = np.ones(len(keys), bool)
     is_first[1:] = keys[1:] != keys[:-1]
     starts = np.flatnonzero(is_first)
-    return keys[starts], np.add.reduceat(counts, starts) if len(starts) else counts, order[starts]
+    return keys[starts], np.add.reduceat(counts, starts) if len(starts) else counts, starts
 
 
 # A bijection of 64-bit numbers: the finalizer of SplitMix64 (Steele et al., Fast splittable

@@ -24,11 +24,10 @@ from beam_tfrecord.stats.distinct import (
     Distinct,
     Int64Array,
     add_equal,
-    count_values,
     mix,
     unmix,
 )
-from beam_tfrecord.stats.sums import FLOAT_UNIT, float_sums, int_sums
+from beam_tfrecord.stats.sums import FLOAT_UNIT, float_sums, int_sums, whole_units
 
 Kind = Literal["int", "uint", "float"]
 _LOW_BITS = np.int64(2**63 - 1)
@@ -44,7 +43,8 @@ class Bins:
 
     @classmethod
     def of(cls, shift: int, keys: Int64Array, counts: Int64Array) -> Bins:
-        """Return bins of at least `shift`, wide enough that there are at most `KEPT`."""
+        """Return bins of ascending keys, wide enough that there are at most `KEPT`."""
+        keys, counts, _ = add_equal(keys, counts)
         if len(keys) > KEPT:
             # The highest bit in which neighbours differ tells at which shift they become one bin.
             differing = (keys[1:] ^ keys[:-1]).view(np.uint64)
@@ -60,8 +60,9 @@ class Bins:
         """Return the bins of two parts together."""
         shift = max(self.shift, other.shift)
         keys = np.concatenate([one.keys >> (shift - one.shift) for one in (self, other)])
-        joined, counts, _ = add_equal(keys, np.concatenate([self.counts, other.counts]))
-        return Bins.of(shift, joined, counts)
+        order = np.argsort(keys, kind="stable")
+        counts = np.concatenate([self.counts, other.counts])
+        return Bins.of(shift, keys[order], counts[order])
 
     @property
     def middles(self) -> Int64Array:
@@ -100,61 +101,42 @@ class Numbers:
         """Summarize an array of numbers; `known`, what it will be added to, saves work."""
         kind: Kind = {"f": "float", "u": "uint"}.get(values.dtype.kind, "int")  # type: ignore[assignment]
         nan = inf = 0
-        if kind == "float":
-            finite = np.isfinite(values)
-            if not finite.all():
-                nan = int(np.count_nonzero(np.isnan(values)))
-                inf = len(values) - int(np.count_nonzero(finite)) - nan
-                values = values[finite]
-            values = values.astype(np.float64) + 0.0  # the sum has no negative zero
-        zeros = len(values) - int(np.count_nonzero(values))
-        keys = _keys(values, kind)
-        low, high = (int(keys.min()), int(keys.max())) if len(keys) else (None, None)
-        hashes = mix(keys)
-        if known is None or known.bins is None:
-            made = cls(kind, nan, inf, zeros, low, high, Distinct.of(hashes))
-            is_many = len(made.distinct.hashes) > KEPT
-            return made._completed(_sums(values, keys, kind) if is_many else None)
-        kept = Distinct.of(hashes[hashes <= known.distinct.limit])
-        binned, counts = count_values(keys >> known.bins.shift)
-        return cls(
-            *(kind, nan, inf, zeros, low, high),
-            distinct=dataclasses.replace(kept, is_complete=False),
-            bins=Bins.of(known.bins.shift, binned, counts),
-            sums=_sums(values, keys, kind),
+        if kind == "float" and not (finite := np.isfinite(values)).all():
+            nan = int(np.count_nonzero(np.isnan(values)))
+            inf = len(values) - int(np.count_nonzero(finite)) - nan
+            values = values[finite]
+        different, counts = np.unique(values, return_counts=True)
+        keys, hashes = _keys(different, kind), mix(_keys(different, kind))
+        made = cls(
+            *(kind, nan, inf),
+            zeros=len(values) - int(np.count_nonzero(values)),
+            low=int(keys[0]) if len(keys) else None,
+            high=int(keys[-1]) if len(keys) else None,
+            distinct=Distinct.of(hashes, counts, None if known is None else known.distinct),
         )
-
-    def _completed(self, sums: tuple[int, int] | None = None) -> Numbers:
-        """Add what follows from the values, which are all there, if they are too many to keep."""
-        if len(self.distinct.hashes) <= KEPT:
-            return self
-        sums = sums or self._all_sums
+        if made.distinct.is_complete:
+            return made
+        shift = 0 if known is None or known.bins is None else known.bins.shift
         return dataclasses.replace(
-            self, distinct=self.distinct.cut(), bins=self._all_bins, sums=sums
+            made, bins=Bins.of(shift, keys >> shift, counts), sums=_sums(values, kind)
         )
 
     def merge(self, other: Numbers) -> Numbers:
         """Return the summary of the numbers of both."""
         lows = [one.low for one in (self, other) if one.low is not None]
         highs = [one.high for one in (self, other) if one.high is not None]
-        made = Numbers(
+        distinct = self.distinct.merge(other.distinct)
+        ones, twos = ((0, 0), (0, 0)) if distinct.is_complete else (self._all_sums, other._all_sums)
+        return Numbers(
             self.kind,
             self.nan + other.nan,
             self.inf + other.inf,
             self.zeros + other.zeros,
             min(lows, default=None),
             max(highs, default=None),
-            self.distinct.merge(other.distinct),
-        )
-        if made.distinct.is_complete:
-            return made._completed()
-        one, two = self._all_bins, other._all_bins
-        ones, twos = self._all_sums, other._all_sums
-        return dataclasses.replace(
-            made,
-            distinct=made.distinct.cut(),
-            bins=one.merge(two),
-            sums=(ones[0] + twos[0], ones[1] + twos[1]),
+            distinct,
+            None if distinct.is_complete else self._all_bins.merge(other._all_bins),
+            None if distinct.is_complete else (ones[0] + twos[0], ones[1] + twos[1]),
         )
 
     @property
@@ -295,20 +277,20 @@ def value_of(key: int, kind: Kind) -> float:
 
 def _keys(values: npt.NDArray[np.generic], kind: Kind) -> Int64Array:
     if kind == "float":
-        bits = values.view(np.int64)
-        return np.where(bits < 0, bits ^ _LOW_BITS, bits)
+        bits = (values.astype(np.float64) + 0.0).view(np.int64)  # the sum has no negative zero
+        return bits ^ ((bits >> 63) & _LOW_BITS)
     if kind == "uint":
         return (values.astype(np.uint64) ^ np.uint64(2**63)).view(np.int64)
     return values.astype(np.int64)
 
 
-def _sums(values: npt.NDArray[np.generic], keys: Int64Array, kind: Kind) -> tuple[int, int]:
+def _sums(values: npt.NDArray[np.generic], kind: Kind) -> tuple[int, int]:
     """Return the exact sum of numbers, and that of their squares."""
     if kind == "float":
-        return float_sums(values)  # type: ignore[arg-type]
-    total, squares = int_sums(keys)
+        return float_sums(values.astype(np.float64))
+    total, squares = int_sums(_keys(values, kind))
     if kind == "uint":  # (key + 2^63)^2
-        n = len(keys)
+        n = len(values)
         return total + (n << 63), squares + (total << 64) + (n << 126)
     return total, squares
 
@@ -319,11 +301,7 @@ def _sums_of(kind: Kind, distinct: Distinct) -> tuple[int, int]:
     pairs = zip(unmix(distinct.hashes).tolist(), distinct.counts.tolist(), strict=True)
     for key, count in pairs:
         value = value_of(key, kind)
-        if kind == "float":
-            top, bottom = value.as_integer_ratio()
-            whole = top * (2**FLOAT_UNIT // bottom)
-        else:
-            whole = int(value)
+        whole = whole_units(value) if kind == "float" else int(value)
         total, squares = total + count * whole, squares + count * whole * whole
     return total, squares
 

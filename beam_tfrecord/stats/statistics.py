@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import html
+import itertools
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,7 +19,7 @@ import pyarrow as pa
 from beam_tfrecord.base.text import cell, text_table
 from beam_tfrecord.features.arrow_types import is_binary, type_text, value_type
 from beam_tfrecord.loading.rows import Rows
-from beam_tfrecord.loading.values import json_value
+from beam_tfrecord.loading.values import json_value, rebatch
 from beam_tfrecord.stats.charts import CHART_STYLE, histogram
 from beam_tfrecord.stats.numbers import Numbers
 from beam_tfrecord.stats.summary import Column, Images, Summary, Texts
@@ -29,6 +30,7 @@ MOST_TOP = 1000
 _BARS = " ▁▂▃▄▅▆▇█"
 _NAME_CHARACTERS = 24
 _REST_CHARACTERS = 42
+_BATCH_ROWS, _BATCH_BYTES = 2**15, 2**26
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -127,11 +129,19 @@ def summarize(rows: Rows, *, advance: Callable[[int], None] | None = None) -> Su
     empty = rows.files.arrow_schema(rows.schema.names).empty_table().combine_chunks()
     columns = [column.chunk(0) for column in empty.columns]
     summary = Summary.of(pa.RecordBatch.from_arrays(columns, schema=empty.schema))
-    for batch in rows.batches():
+    for batch in _even_batches(rows.batches()):
         summary = summary.add(batch)
         if advance is not None:
             advance(batch.num_rows)
     return summary
+
+
+def _even_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in batches that are large enough for many columns, and small for caches."""
+    for first in batches:
+        row_bytes = max(first.nbytes // max(first.num_rows, 1), 1)
+        count = min(max(_BATCH_BYTES // row_bytes, 1), _BATCH_ROWS)
+        yield from rebatch(itertools.chain([first], batches), count)
 
 
 def _column(column: Column, edges: Mapping[str, Sequence[float]], top: int) -> dict[str, Any]:

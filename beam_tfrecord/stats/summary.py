@@ -18,7 +18,7 @@ from beam_tfrecord.features.arrow_types import is_binary, is_list, is_temporal, 
 from beam_tfrecord.features.tensors import TensorType, column_arrays
 from beam_tfrecord.images import Fault
 from beam_tfrecord.images.headers import STARTS, describe
-from beam_tfrecord.stats.distinct import KEPT, Distinct
+from beam_tfrecord.stats.distinct import Distinct
 from beam_tfrecord.stats.numbers import Numbers
 
 _KEPT_BYTES = 200
@@ -42,21 +42,18 @@ class Texts:
         """Summarize an array without nulls."""
         sizes = pc.utf8_length(values) if is_text(values.type) else pc.binary_length(values)
         length = Numbers.of(sizes.to_numpy(), None if known is None else known.length)
-        counted = values.cast(pa.large_binary()).value_counts()
+        values, seen = values.cast(pa.large_binary()), None if known is None else known.distinct
+        if seen is not None and not seen.is_complete:  # few are left, and need not be counted all
+            values = values.filter(pa.array(_hashes(values) <= np.uint64(seen.limit)))
+        counted = values.value_counts()
         different, counts = counted.field(0), counted.field(1).to_numpy()
-        hashes = _hashes(different)
-        limit = 2**64 - 1 if known is None else known.distinct.limit
-        is_complete = known is None or known.distinct.is_complete
-        kept = np.flatnonzero(hashes <= np.uint64(limit))
-        kept = kept[np.argsort(hashes[kept])]
-        is_complete &= len(kept) <= KEPT
-        kept = kept[:KEPT]
-        short = pc.binary_slice(different.take(pa.array(kept)), 0, _KEPT_BYTES)
-        return cls(Distinct(hashes[kept], counts[kept], is_complete, short), length)
+        distinct = Distinct.of(_hashes(different), counts, seen, different)
+        short = pc.binary_slice(distinct.values, 0, _KEPT_BYTES)
+        return cls(dataclasses.replace(distinct, values=short), length)
 
     def merge(self, other: Texts) -> Texts:
         """Return the summary of the values of both."""
-        return Texts(self.distinct.merge(other.distinct).cut(), self.length.merge(other.length))
+        return Texts(self.distinct.merge(other.distinct), self.length.merge(other.length))
 
     def top(self) -> list[tuple[bytes, int]]:
         """Return the kept values with their counts, the most frequent first."""

@@ -16,7 +16,40 @@ from tests.helpers.reading import rows_and_rejects
 TEXT = {"id": "string", "s": "string"}
 CURE = 'correct it ("" stands for a quote inside quotes), or pass --quote none if quotes have no '
 
+DIALECTS = [
+    {},
+    {"double_quote": False},
+    {"escape": "\\"},
+    {"delimiter": ";", "quote": "'", "escape": "\\", "double_quote": False},
+    {"delimiter": "\t", "quote": None},
+    {"comment": "x"},
+    {"escape": "\\", "comment": ";"},
+]
+
 lines = st.lists(st.text('ab"", ', max_size=8).map("1,{}".format), max_size=12)
+PIECES = [*",;'\"\\\t\r\n", ",", '"', "\n", "\r\n", "\r\n", "x", "xxxx", "\xe9", "\0"]
+texts = st.lists(st.sampled_from(PIECES), max_size=200).map("".join)
+
+
+def read_in_pieces(path, **options):
+    """Return rows and rejects of a file, the same for pieces of any size."""
+    found = []
+    for chunk_bytes in (16, 100, 2**20):
+        source = Csv(path, types=TEXT, chunk_bytes=chunk_bytes, **options)
+        table, rejects = rows_and_rejects(source, batch_rows=5)
+        places = [(one.address, one.message, one.value, one.lines) for one in rejects]
+        found.append((table.to_pylist(), places))
+    assert all(one == found[0] for one in found)
+    return found[0]
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(texts, st.sampled_from(DIALECTS))
+@example('a,"' + "x" * 90 + '"\r\n"b\n""",c\r\n', DIALECTS[0])
+def test_any_text_has_the_same_rows_however_it_is_cut(tmp_path_factory, text, dialect):
+    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    path.write_bytes(f"1{dialect.get('delimiter', ',')}2\n{text}".encode())
+    read_in_pieces(path, header=False, names=list(TEXT), **dialect)
 
 
 @settings(max_examples=examples(200), deadline=None)
@@ -27,14 +60,8 @@ def test_no_line_is_lost_without_a_word(tmp_path_factory, rows, ends, is_ended):
     text = "id,s\n" + ends.join(rows) + ends * (is_ended and bool(rows))
     path = tmp_path_factory.mktemp("csv") / "a.csv"
     path.write_bytes(text.encode())
-    found = []
-    for chunk_bytes in (16, 40, 2**20):
-        table, rejects = rows_and_rejects(Csv(path, types=TEXT, chunk_bytes=chunk_bytes))
-        places = [(one.address, one.message, one.value, one.lines) for one in rejects]
-        found.append((table.to_pylist(), places))
-    assert found[0] == found[1] == found[2]
-    table, places = found[0]
-    read = [[cell or "" for cell in row.values()] for row in table]
+    rows_read, places = read_in_pieces(path)
+    read = [[cell or "" for cell in row.values()] for row in rows_read]
     in_rows = sum(1 + "".join(row).count("\n") for row in read)
     assert in_rows + sum(lines for *_, lines in places) == len(rows)
     before, stopped = [], False
