@@ -198,8 +198,8 @@ class Spiller(BlockWriter[SpillRun]):
 
     def add(self, batch: Batch) -> Iterator[SpillRun]:
         """Write a batch; yield the runs that it completes."""
-        part = batch.part
-        self._group = "rows" if part is None else part.key[:12]
+        place = batch.place
+        self._group = "rows" if place is None else place.key[:12]
         return super().add(batch)
 
     def _write(self) -> Iterator[SpillRun]:

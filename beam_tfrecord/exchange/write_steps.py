@@ -162,13 +162,13 @@ class _WriteGroups(beam.DoFn):
 
     def _add_batch(self, batch: Batch) -> Iterator[Any]:
         assert self._writer is not None
-        part = batch.part
-        if part is not None and part.number == 0:
+        place = batch.place
+        if place is not None and place.number == 0:
             # A checkpoint describes one group: finish the files of earlier batches first.
             yield from self._end_group(is_complete=False)
-        self._checkpoint.follow(part)
+        self._checkpoint.follow(place)
         yield from map(self._noted, self._writer.add(batch))
-        if part is not None and part.is_last:
+        if place is not None and place.is_last:
             yield from self._end_group(is_complete=True)
 
     def _end_group(self, *, is_complete: bool) -> Iterator[Any]:

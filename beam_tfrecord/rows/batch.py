@@ -105,8 +105,8 @@ class Origin:
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
-    """The position of a batch in its group of units, in a job that can be resumed.
+class PlaceInGroup:
+    """The place of a batch in its group of units, in a job that can be resumed.
 
     A group of units is a part of the input that one worker reads in one task.
     """
@@ -136,7 +136,7 @@ class Batch:
         group: Number of the group of units that the rows were read from; None outside of a job.
         rows_read: Number of source rows that became this batch; None if they are its rows and
             rejects.
-        part: The position of the batch in its group; None if the job cannot be resumed.
+        place: The position of the batch in its group; None if the job cannot be resumed.
         step_path: Labels of the steps that the rows have passed, the reader first.
     """
 
@@ -150,7 +150,7 @@ class Batch:
     framed: bool = False
     group: int | None = None
     rows_read: int | None = None
-    part: Part | None = None
+    place: PlaceInGroup | None = None
     step_path: StepPath = ()
 
     def __post_init__(self) -> None:
