@@ -21,7 +21,7 @@ from beam_tfrecord import native
 from beam_tfrecord.base.progress import Progress, adder, display_of
 from beam_tfrecord.base.text import counted
 from beam_tfrecord.check.verify_examples import DuplicateFinder, SchemaFit, SplitChecker
-from beam_tfrecord.dataset.without_manifest import Contents, foreign_files, is_foreign
+from beam_tfrecord.dataset.without_manifest import FileRecords, foreign_files, is_foreign
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.hashes import data_hash, file_hash, sum_text
@@ -468,8 +468,8 @@ def _verify_foreign(
     _, files = foreign_files(path)
     advance = adder(progress, "verifying", sum(file.bytes for file in files))
 
-    def check(file: InputFile) -> tuple[Contents, list[Fault]]:
-        contents, faults = Contents(file), list[Fault]()
+    def check(file: InputFile) -> tuple[FileRecords, list[Fault]]:
+        contents, faults = FileRecords(file), list[Fault]()
         try:
             contents.read(lambda where, reason: faults.append(Fault(file.name, where, reason)))
         except (DataError, OSError) as error:

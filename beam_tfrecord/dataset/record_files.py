@@ -70,7 +70,7 @@ def _manifest_hash(path: str) -> str:
 
 @contextlib.contextmanager
 def explained_by(*checks: Callable[[], None]) -> Iterator[None]:
-    """Run `checks` if the block raises: a replaced file explains an error of reading better."""
+    """Run `checks` if the block raises: that a file was replaced explains an error of reading."""
     try:
         yield
     except (BeamTFRecordError, OSError):

@@ -298,7 +298,7 @@ def _sort_key_and_payload(entry: bytes) -> tuple[int, bytes]:
 def merge_runs(
     task: RunTask, paths: Sequence[str], layout: Layout, directory: str
 ) -> SpillRun | None:
-    """Merge the entries of several runs in a range of sort keys into a new run."""
+    """Merge what several runs have in the range of a task into a new run."""
     offsets = np.stack([_offsets(read_index(path), task) for path in paths])
     sizes = np.diff(offsets, axis=1).sum(axis=0)
     if not sizes.any():

@@ -34,7 +34,7 @@ MOST_SECTION_BYTES = 512 * 2**20
 # A read from an object store costs a round trip and a fee; a read from a disk costs at most a seek.
 REMOTE_REQUEST_BYTES = 2**20
 LOCAL_REQUEST_BYTES = 2**17
-# If the estimated size is below this, all runs can be merged at once, however wrong it is.
+# Below this estimated size all runs can be merged at once, even if the estimate is far off.
 ONE_ROUND_BYTES = 4 * 10**9
 # The runner's own shuffle groups records into 2^8 to 2^16 ranges of sort keys of about this size.
 RANGE_BYTES = 256 * 2**20
@@ -161,8 +161,8 @@ def _tasks(sections: list[Section], max_bytes: int) -> Iterable[tuple[Section, .
         yield tuple(task)
 
 
-# Bytes that a task of a round writes: many compared to the footers that it reads, but few enough
-# to repeat after a failure.
+# Bytes that a task of a round writes: far more than the footers that it reads, but few enough to
+# write again after a failure.
 PART_BYTES = 4 * 2**30
 # Minimum size of a task after a round, since each task first reads the footers of all runs.
 LAST_TASK_BYTES = 4 * MOST_SECTION_BYTES
@@ -209,7 +209,7 @@ def plan_round(runs: RunSet, layout: Layout, request: int) -> Iterator[RunTask]:
 
 
 def names_in_order(names: Sequence[RunName]) -> tuple[RunName, ...]:
-    """Return names in the order that `RunTask` counts: first runs that may hold any sort key."""
+    """Return names in the order that `RunTask` numbers: first runs that may hold any sort key."""
     return tuple(sorted(names, key=lambda name: (name.reach is not None, name.path)))
 
 
@@ -239,7 +239,7 @@ def work_key(work: tuple[Any, ...], paths: Iterable[str]) -> str:
 
 
 def request_bytes(directory: str) -> int:
-    """Return the minimum number of bytes worth one read from a run in `directory`."""
+    """Return how many bytes a read from a run in `directory` should have at least."""
     return REMOTE_REQUEST_BYTES if is_remote(directory) else LOCAL_REQUEST_BYTES
 
 

@@ -162,13 +162,13 @@ class _WriteGroups(beam.DoFn):
 
     def _add_batch(self, batch: Batch) -> Iterator[Any]:
         assert self._writer is not None
-        part = batch.part
-        if part is not None and part.number == 0:
+        place = batch.place
+        if place is not None and place.number == 0:
             # A checkpoint describes one group: finish the files of earlier batches first.
             yield from self._end_group(is_complete=False)
-        self._checkpoint.follow(part)
+        self._checkpoint.follow(place)
         yield from map(self._noted, self._writer.add(batch))
-        if part is not None and part.is_last:
+        if place is not None and place.is_last:
             yield from self._end_group(is_complete=True)
 
     def _end_group(self, *, is_complete: bool) -> Iterator[Any]:
@@ -236,7 +236,7 @@ def _merge(
 
 
 def _plan_round(job: Job, runs: RunSet, _: Tally) -> Iterator[RunTask]:
-    """Yield the tasks of a round, an intermediate merge pass into fewer runs, if it is needed."""
+    """Yield the tasks of a round, which merges runs into fewer ones; none if it is not needed."""
     tasks = list(plan_round(runs, job.layout, request_bytes(job.directory)))
     if tasks:
         ProgressLog(job.directory, MERGING).add(total=len(tasks))
@@ -259,7 +259,7 @@ def _plan_merges(job: Job, runs: RunSet, tally: Tally) -> list[tuple[Section, ..
 
 
 def _merge_runs(job: Job, task: RunTask, names: Sequence[RunName]) -> Iterator[RunName]:
-    """Merge the records of several runs in a range of sort keys into a new run."""
+    """Merge what several runs have in one range of sort keys into a new run."""
     paths = [name.path for name in names[task.first_run : task.end_run]]
     key = task.key(paths)
     found = find_merged(job.directory, key) if job.is_resumable else None
@@ -279,7 +279,7 @@ def _merge_runs(job: Job, task: RunTask, names: Sequence[RunName]) -> Iterator[R
 
 
 class _Merge(beam.DoFn):
-    """Merges the sections of a task, ranges of sort keys, from all runs into shards."""
+    """Merges the sections of a task from all runs into shards."""
 
     def __init__(self, job: Job) -> None:
         self._job = job

@@ -94,10 +94,10 @@ class Order:
         return struct.pack("<QQ", self.seed, self.epoch) + purpose
 
     def _windowed(self, positions: UInt64Array) -> UInt64Array:
-        """Return the indices at `positions` in the order by windows.
+        """Return the indices at `positions` in the windowed order.
 
         Chunks are permuted, and then the examples of each window of chunks. Examples that do not
-        fill a chunk come last; all examples are rotated, so that these are others in every epoch.
+        fill a chunk come last. A rotation of all examples makes these others in every epoch.
         """
         count, chunk = np.uint64(self.count), np.uint64(self.chunk)
         size = self.chunk * self.window

@@ -132,7 +132,7 @@ def with_defaults(schema: Schema, defaults: Mapping[str, Any]) -> Schema:
 
 
 def checked_categories(categories: Mapping[str, Any] | None) -> dict[str, tuple[str, ...]]:
-    """Return the categories of text columns, by column."""
+    """Return the categories of text columns, by column, after a check."""
     if not isinstance(categories or {}, Mapping):
         raise UsageError(
             f"categories is {categories!r:.80}: pass a dict by column, as {{'city': ['Oslo']}}"
@@ -432,7 +432,7 @@ def json_value(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
-        # json.dumps returns these three names, which as bare literals are not valid JSON.
+        # json.dumps returns NaN, Infinity or -Infinity, which are valid JSON only as text.
         return value if math.isfinite(value) else json.dumps(float(value))
     if isinstance(value, bytes):
         try:

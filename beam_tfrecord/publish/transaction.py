@@ -362,7 +362,7 @@ def _has_size(target: Target, name: str, nbytes: int) -> bool:
 
 
 def _is_ours(name: str) -> bool:
-    """Return whether this package makes files of such names, of which few are in directories."""
+    """Return whether this package makes files of such names; it makes few in directories."""
     first, slash, _ = name.partition("/")
     return is_plain_name(name) and (not slash or first.endswith((*FITTED, INDEX_DIRECTORY)))
 

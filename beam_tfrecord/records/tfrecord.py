@@ -143,14 +143,13 @@ def read_part(
     compression: str,
     first_record: int,
     on_fault: Callable[[RecordFault], None],
-    block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[RecordBlock]:
-    """Yield the records of a part of an open file, in blocks of about `block_bytes`."""
+    """Yield the records of a part of an open file, in blocks of about `BLOCK_BYTES`."""
     file.seek(start)
     stream = _open_stream(
         file if compression else cast(BinaryIO, _Part(file, stop - start)), compression
     )
-    yield from _Scanner(stream, on_fault, reuse=False, at=(start, first_record)).blocks(block_bytes)
+    yield from _Scanner(stream, on_fault, reuse=False, at=(start, first_record)).blocks(BLOCK_BYTES)
 
 
 class _Part:

@@ -1,4 +1,4 @@
-"""The ORC source: it cuts files into ranges of stripes, and takes types from the footers."""
+"""Reads ORC files, split by stripes; column types come from the footers of the files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The WebDataset source: tar files in which the files of one sample are next to each other.
+"""Reads WebDataset shards: tar files in which the files of one sample follow each other.
 
 A *sample* is a row: ``dir/0001.jpg`` and ``dir/0001.cls`` have the key ``dir/0001``, and are the
 columns ``jpg`` and ``cls``. The convention: https://github.com/webdataset/webdataset

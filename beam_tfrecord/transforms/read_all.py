@@ -55,8 +55,8 @@ class _Json(_Untyped, sources.JsonOptions):
 class _ReadAll(SourceTransform):
     """Base class: reads the files, directories and globs in a PCollection of str as `Batch`es.
 
-    The types of the rows are those of the files of one element. The bytes of a row decide its
-    position in the dataset, because elements have no order.
+    The files of each element have types of their own. The bytes of a row decide its position in the
+    dataset, because elements have no order.
     """
 
     def _source(self, options: dict[str, Any]) -> Source:
@@ -108,7 +108,7 @@ def _read(batch_rows: int, step: str, task: tuple[Source, pa.Schema, Group]) -> 
     source, schema, group = task
     for batch in read_group(source, group, schema, batch_rows, (step,)):
         count(_ReadAll, "read-rows", batch.num_rows)
-        # Nobody knows the position of the path among all, and it may occur twice.
+        # Paths have no order, and one may occur twice.
         yield dataclasses.replace(batch, origin=None, group=None)
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import SetupOptions
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, Part, StepPath
+from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, PlaceInGroup, StepPath
 from beam_tfrecord.rows.beam import count
 from beam_tfrecord.runners import check_lossless
 from beam_tfrecord.sources.base import (
@@ -257,12 +257,12 @@ def numbered_batches(batches: Iterator[Batch], key: str) -> Iterator[Batch]:
     """
     number = 0
     for number, batch in enumerate(batches, start=1):
-        part = Part(key, number - 1, is_last=False) if key else None
-        yield batch.replace(rows_read=batch.rows_counted, part=part)
+        place = PlaceInGroup(key, number - 1, is_last=False) if key else None
+        yield batch.replace(rows_read=batch.rows_counted, place=place)
     if number and key:
         # To mark the last batch itself, each would have to wait for the next one.
-        end = Part(key, number, is_last=True)
-        yield Batch(NOTHING, group=batch.group, rows_read=0, part=end)
+        end = PlaceInGroup(key, number, is_last=True)
+        yield Batch(NOTHING, group=batch.group, rows_read=0, place=end)
 
 
 def read_group(

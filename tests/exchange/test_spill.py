@@ -49,7 +49,7 @@ def test_both_ways_of_the_exchange_give_the_same_shards(
     expected = shards_of(tmp_path, layout, spill(tmp_path, layout, batches))
     monkeypatch.setattr(module, "RUN_BYTES", run_bytes)
     monkeypatch.setattr(module, "MAX_BLOCK_BYTES", block_bytes)
-    cutter = BlockCutter(job_in(tmp_path, layout))
+    cutter = BlockCutter(job_in(tmp_path, layout), range_bits=8)
     blocks = [one for batch in batches for one in cutter.add(batch)]
     blocks += cutter.end_group()
     assert cutter.take_tally().records == 1000
