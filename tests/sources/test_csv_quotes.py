@@ -51,7 +51,7 @@ def read_in_pieces(path, columns=TEXT, **options):
     return found[0][:2]
 
 
-@settings(max_examples=examples(400, 20), deadline=None)
+@settings(max_examples=examples(400, 30), deadline=None)
 @given(texts, st.sampled_from(DIALECTS), st.sampled_from([["id"], ["id", "s"]]))
 @example("aDQ" + "x" * 90 + "Q\r\nQb\nQQQDc\r\n", DIALECTS[0], ["id", "s"])
 @example("x" * 60 + "\r\n" + "\n" * 50 + "1D2", DIALECTS[0], ["id"])
