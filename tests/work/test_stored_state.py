@@ -163,10 +163,7 @@ def test_nothing_of_the_former_formats_is_read(tmp_path):
         (CsvUnit, {"names": ["a"], "line": 1}),
         (CsvUnit, {"names": ["a", 5], "line": 1, "rows_are_lines": True}),
         (CsvUnit, {"names": ["a"], "line": True, "rows_are_lines": True}),
-        (CsvUnit, ["a"]),
-        (CsvUnit, 5),
         (PartRun, [1, 2, 3, "4"]),
-        (PartRun, [1, 2, 3]),
         (ColumnStats, {"missing": 1, "min": "low"}),
         # Objects, and what NumPy and Arrow do not know.
         (BinCounts, {"bins": ["|O", bytes(8)], "rows": 1, "bytes": 1, "shift": 1}),
