@@ -69,10 +69,17 @@ def printable(text: str) -> str:
     return text if text.isprintable() else repr(text)[1:-1]
 
 
-def cell(text: str) -> str:
-    """Return text on one line of at most 60 characters, with control characters escaped."""
+def cell(text: str, most: int = _MAX_CHARACTERS) -> str:
+    """Return text on one line of at most so many characters, with control characters escaped."""
     line = printable(text)
-    return line if len(line) <= _MAX_CHARACTERS else line[: _MAX_CHARACTERS - 1] + "…"
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def share_text(share: float | None) -> str:
+    """Return a share in per cent; empty for None."""
+    if not share:
+        return "" if share is None else "0%"
+    return f"{share:.1%}" if share >= 0.001 else "<0.1%"
 
 
 def listed(names: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from beam_tfrecord import native
 from beam_tfrecord.base.arguments import has_type
-from beam_tfrecord.base.text import cell, format_size
+from beam_tfrecord.base.text import cell, format_size, share_text
 from beam_tfrecord.cards.features import (
     BY_SPLIT,
     Note,
@@ -37,7 +37,7 @@ from beam_tfrecord.format.rejects import REJECTS_FILE, load_rejects
 from beam_tfrecord.format.stage import is_stage
 from beam_tfrecord.format.tally import duplicate_lines
 from beam_tfrecord.frameworks.reading_programs import reading_code
-from beam_tfrecord.stats.charts import MOST_PARTS, percent
+from beam_tfrecord.stats.charts import MOST_PARTS
 from beam_tfrecord.stats.pictures import label_name, pictures
 from beam_tfrecord.stats.statistics import Statistics
 from beam_tfrecord.storage import absolute_path, exists, is_directory, put, read_small
@@ -135,7 +135,7 @@ def _page(path: str | os.PathLike[str], dataset: Dataset) -> dict[str, Any]:
             (cell(name), of["examples"], of["bytes"]) for name, of in shown["splits"].items()
         ],
         "shared": _shared_examples(dataset),
-        "notes": [*notes_on(dataset.schema, views, len(dataset)), *_remarks(job)],
+        "notes": [*notes_on(dataset.schema, views, len(dataset)), *_job_warnings(job)],
         "pictures": pictures(dataset, {view["feature"].name: view["found"] for view in views}),
         "features": views,
         "columns": dataset.schema.features[:_SAMPLE_COLUMNS],
@@ -202,11 +202,11 @@ def _shared_examples(dataset: Dataset) -> str:
     return f"{finder.note(shared)}." if len(shared) else "No two splits share an equal example."
 
 
-def _remarks(job: Mapping[str, Any]) -> list[Note]:
-    """Return what the job told its user about the input."""
+def _job_warnings(job: Mapping[str, Any]) -> list[Note]:
+    """Return the warnings of the job that wrote the dataset."""
     copies = job.get("copies")
-    told = [*job.get("remarks", []), *(duplicate_lines(copies) if copies else [])]
-    return [Note("remark", line) for line in told if isinstance(line, str)]
+    lines = [*job.get("remarks", []), *(duplicate_lines(copies) if copies else [])]
+    return [Note("warning", line) for line in lines if isinstance(line, str)]
 
 
 def _sample_rows(dataset: Dataset) -> list[tuple[int, list[Any]]]:
@@ -281,7 +281,7 @@ def _render(page: Mapping[str, Any]) -> str:
         css = "".join(line.strip() for line in file)
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'"
-    environment.filters |= {"short": short_text, "size": format_size, "percent": percent}
+    environment.filters |= {"short": short_text, "size": format_size, "share": share_text}
     environment.tests["primitive"] = pa.types.is_primitive
     return environment.get_template("page.html").render(
         page, css=Markup(css), policy=policy, most_parts=MOST_PARTS, by_split=BY_SPLIT

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from beam_tfrecord.base.text import cell
+from beam_tfrecord.base.text import cell, share_text
 from beam_tfrecord.check.show import short_text
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.stats.charts import bars, histogram, percent, quartile_strip
+from beam_tfrecord.stats.charts import bars, histogram, quartile_strip
 from beam_tfrecord.stats.pictures import label_name, label_text
 from beam_tfrecord.stats.statistics import Statistics, number_text
 
@@ -51,7 +51,7 @@ def feature_views(stats: Statistics, schema: Schema) -> list[dict[str, Any]]:
             "feature": schema[name],
             "found": found,
             "name": cell(name),
-            "missing": percent(found["nulls"] / max(stats.total.rows, 1)),
+            "missing": share_text(found["nulls"] / max(stats.total.rows, 1)),
             "chart": chart,
             "ends": ends,
             "examples": [value for value, _ in found.get("top", [])[:3]] if ends else [],
@@ -230,5 +230,5 @@ def differences(views: Sequence[_Json]) -> Note:
 
 def _balance(top: Sequence[tuple[Any, int]]) -> str:
     counts = [count for _, count in top]
-    least, most = (percent(count / sum(counts)) for count in (min(counts), max(counts)))
+    least, most = (share_text(count / sum(counts)) for count in (min(counts), max(counts)))
     return f"{len(counts):,} classes, the rarest {least}, the most frequent {most}"

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.base.arguments import has_type
-from beam_tfrecord.base.text import cell, counted, format_size, listed, printable, text_table
+from beam_tfrecord.base.text import cell, counted, format_size, listed, share_text, text_table
 from beam_tfrecord.dataset.load import Dataset, load
 from beam_tfrecord.dataset.record_files import RecordFiles
 from beam_tfrecord.features.arrow_types import (
@@ -142,7 +142,7 @@ def render_show(shown: Mapping[str, Any]) -> str:
         (
             name,
             f"{of['examples']:,}",
-            _share(of["examples"] / max(1, shown["examples"])),
+            share_text(of["examples"] / max(1, shown["examples"])),
             f"{of['shards']:,}",
             format_size(of["bytes"]),
         )
@@ -172,7 +172,7 @@ def render_features(features: Sequence[Mapping[str, Any]]) -> str:
         (
             cell(of["name"]),
             type_text(type_from_json(of["type"])),
-            _share(of.get("null_share")),
+            share_text(of.get("null_share")),
             short_text(of.get("min")),
             short_text(of.get("max")),
             _notes(of),
@@ -207,12 +207,6 @@ def order_text(shown: Mapping[str, Any]) -> str:
     return f"shuffled, seed {shown['seed']}" if shown["order"] == "shuffled" else "in input order"
 
 
-def _share(share: float | None) -> str:
-    if not share:
-        return "" if share is None else "0%"
-    return f"{share:.1%}" if share >= 0.001 else "<0.1%"
-
-
 def _notes(feature: Mapping[str, Any]) -> str:
     notes = []
     if feature.get("labels"):
@@ -238,8 +232,7 @@ def _notes(feature: Mapping[str, Any]) -> str:
 
 def short_text(value: Any) -> str:
     """Return a value as text of at most 30 characters, on one line; empty for None."""
-    text = "" if value is None else printable(" ".join(_text(value).split()))
-    return text if len(text) <= _CELL_CHARACTERS else text[: _CELL_CHARACTERS - 1] + "…"
+    return "" if value is None else cell(" ".join(_text(value).split()), _CELL_CHARACTERS)
 
 
 def _text(value: Any) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
+from beam_tfrecord.base.text import share_text
+
 MOST_PARTS = 6
 """Charts have marks for so many splits."""
 
@@ -71,14 +73,5 @@ def _bar(name: str, shares: Sequence[float], most: float) -> str:
     )
     return (
         f'<tr><th scope=row>{html.escape(name)}<td><svg aria-hidden=true><rect width="{places[0]}" '
-        f"height=100% />{ticks}</svg><td>{html.escape(percent(shares[0]))}"
+        f"height=100% />{ticks}</svg><td>{html.escape(share_text(shares[0]))}"
     )
-
-
-def percent(share: float) -> str:
-    """Return a share in per cent, with a digit after the point only if it is small."""
-    if not share:
-        return "0 %"
-    if share < 0.001:
-        return "<0.1 %"
-    return f"{100 * share:.{0 if share >= 0.1 else 1}f} %"

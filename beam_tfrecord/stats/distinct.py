@@ -109,30 +109,24 @@ def run_starts(values: npt.NDArray[Any]) -> Int64Array:
     return np.flatnonzero(is_first)
 
 
-# A bijection of 64-bit numbers: the finalizer of SplitMix64 (Steele et al., Fast splittable
-# pseudorandom number generators, 2014), after a constant that no common number is.
-_ADDED = np.uint64(0x9E3779B97F4A7C15)
+# A bijection of 64-bit numbers; what decides are the upper bits, to which both products carry.
 _FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _INVERSES = np.uint64(0x319642B2D24D8EC3), np.uint64(0x96DE1B173F119089)
+_ADDED, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
 def mix(keys: Int64Array) -> UInt64Array:
     """Return a hash of each 64-bit number; `unmix` is the inverse."""
     x = keys.view(np.uint64) + _ADDED
-    x ^= x >> np.uint64(30)
     x *= _FACTORS[0]
-    x ^= x >> np.uint64(27)
+    x ^= x >> _HALF
     x *= _FACTORS[1]
-    x ^= x >> np.uint64(31)
     return x
 
 
 def unmix(hashes: UInt64Array) -> Int64Array:
     """Return the numbers that `mix` hashed."""
-    x = hashes ^ (hashes >> np.uint64(31)) ^ (hashes >> np.uint64(62))
-    x *= _INVERSES[0]
-    x ^= (x >> np.uint64(27)) ^ (x >> np.uint64(54))
-    x *= _INVERSES[1]
-    x ^= (x >> np.uint64(30)) ^ (x >> np.uint64(60))
-    keys: Int64Array = (x - _ADDED).view(np.int64)
+    x = hashes * _INVERSES[0]
+    x ^= x >> _HALF
+    keys: Int64Array = (x * _INVERSES[1] - _ADDED).view(np.int64)
     return keys

@@ -104,19 +104,20 @@ class Numbers:
         `known` saves work: a summary of what this will be added to, or of some of the values.
         """
         kind: Kind = {"f": "float", "u": "uint"}.get(values.dtype.kind, "int")  # type: ignore[assignment]
+        values = np.sort(values)
         nan = inf = 0
-        if kind == "float" and not (finite := np.isfinite(values)).all():
-            nan = int(np.count_nonzero(np.isnan(values)))
-            inf = len(values) - int(np.count_nonzero(finite)) - nan
-            values = values[finite]
+        if kind == "float":  # NaN are the last ones
+            number = int(np.searchsorted(values, np.inf, "right"))
+            first, last = np.searchsorted(values, -np.inf, "right"), np.searchsorted(values, np.inf)
+            nan, inf = len(values) - number, number - int(last - first)
+            values = values[first:last]
         if (known is None or known.bins is None) and len(values) > 4 * KEPT:
             known = cls.of(values[:: len(values) // (2 * KEPT)])
-        values = np.sort(values)
         starts = run_starts(values)
         keys, counts = _keys(values[starts], kind), np.diff(starts, append=len(values))
         made = cls(
             *(kind, nan, inf),
-            zeros=len(values) - int(np.count_nonzero(values)),
+            zeros=int(np.searchsorted(values, 0, "right") - np.searchsorted(values, 0)),
             low=int(keys[0]) if len(keys) else None,
             high=int(keys[-1]) if len(keys) else None,
             distinct=Distinct.of(mix(keys), counts, known and known.distinct),

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.base.text import cell, text_table
+from beam_tfrecord.base.text import cell, share_text, text_table
 from beam_tfrecord.features.arrow_types import is_binary, type_text, value_type
 from beam_tfrecord.loading.rows import Rows
 from beam_tfrecord.loading.values import json_value, rebatch
@@ -76,8 +76,9 @@ class Statistics:
         return dict(Statistics({"": self.total}).to_json()["splits"][""]["features"])
 
     def _repr_html_(self) -> str:
+        count = max(self.total.rows, 1)
         rows = "".join(
-            f"<tr><th>{html.escape(cell(name))}<td>{share(column.nulls, self.total.rows)}"
+            f"<tr><th>{html.escape(cell(name))}<td>{share_text(column.nulls / count)}"
             f"<td>{self._small_chart(name)}<td>{html.escape(_values(column, column).lstrip(_BARS))}"
             for name, column in self.total.columns.items()
         )
@@ -248,8 +249,8 @@ def _row(name: str, column: Column, total: Column, rows: int) -> tuple[str, str,
     about = "" if part is None or part.distinct.is_complete else "~"
     distinct = "" if part is None else f"{about}{part.distinct.number:,}"
     return (
-        _short(cell(name), _NAME_CHARACTERS),
-        share(column.nulls, rows),
+        cell(name, _NAME_CHARACTERS),
+        share_text(column.nulls / max(rows, 1)),
         distinct,
         _values(column, total),
     )
@@ -261,7 +262,7 @@ def _values(column: Column, total: Column) -> str:
         found = sorted(column.images.formats.items(), key=lambda pair: (-pair[1], pair[0]))
         width, height = column.images.width, column.images.height
         size = f", {width.min}x{height.min} to {width.max}x{height.max}" if width.count else ""
-        return _short(", ".join(f"{n:,} {name}" for name, n in found) + size, _REST_CHARACTERS)
+        return cell(", ".join(f"{n:,} {name}" for name, n in found) + size, _REST_CHARACTERS)
     numbers = column.numbers
     if numbers is not None:
         if not numbers.count:
@@ -274,12 +275,12 @@ def _values(column: Column, total: Column) -> str:
         ends = f"{number_text(show(numbers.min))} to {number_text(show(numbers.max))}"
         mean = f", mean {number_text(show(numbers.mean))}"
         nan = f", {numbers.nan:,} NaN" if numbers.nan else ""
-        return _short(f"{bars} {ends}{mean}{nan}".strip(), _REST_CHARACTERS)
+        return cell(f"{bars} {ends}{mean}{nan}".strip(), _REST_CHARACTERS)
     if column.texts is not None:
         if column.texts.distinct.number <= MOST_TOP:
             is_bytes = is_binary(value_type(column.arrow))
             top = [f"{_text(value, is_bytes)} {n:,}" for value, n in column.texts.top()[:3]]
-            return _short(cell(", ".join(top)), _REST_CHARACTERS)
+            return cell(", ".join(top), _REST_CHARACTERS)
         length = column.texts.length
         return f"lengths {length.min} to {length.max}"
     return type_text(column.arrow)
@@ -303,14 +304,3 @@ def number_text(value: Any) -> str:
         if abs(value) < 10**9
         else f"{value:.3e}"
     )
-
-
-def share(part: int, whole: int) -> str:
-    """Return a share in per cent; empty for nothing."""
-    if not part or not whole:
-        return ""
-    return f"{part / whole:.1%}" if part / whole >= 0.001 else "<0.1%"
-
-
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -144,7 +144,7 @@ def test_only_nulls_and_only_nan(tmp_path):
     })  # fmt: skip
     make_dataset(tmp_path / "d", columns)
     _, text = page_of(tmp_path / "d")
-    assert "100 %" in text
+    assert "100.0%" in text
     assert "no values" in text
 
 
