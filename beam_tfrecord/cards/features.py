@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from beam_tfrecord.base.text import cell, share_text
-from beam_tfrecord.check.show import short_text
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.loading.value_text import short_text
 from beam_tfrecord.stats.charts import bars, histogram, quartile_strip
 from beam_tfrecord.stats.pictures import label_name, label_text
 from beam_tfrecord.stats.statistics import Statistics, number_text
