@@ -26,7 +26,7 @@ from beam_tfrecord.cards.features import (
     feature_views,
     notes_on,
 )
-from beam_tfrecord.check.show import order_text, short_text, show, source_text
+from beam_tfrecord.check.show import order_text, show, source_text
 from beam_tfrecord.check.verify_examples import DuplicateFinder
 from beam_tfrecord.dataset.load import Dataset, load
 from beam_tfrecord.errors import DataError
@@ -37,6 +37,7 @@ from beam_tfrecord.format.rejects import REJECTS_FILE, load_rejects
 from beam_tfrecord.format.stage import is_stage
 from beam_tfrecord.format.tally import duplicate_lines
 from beam_tfrecord.frameworks.reading_programs import reading_code
+from beam_tfrecord.loading.value_text import short_text
 from beam_tfrecord.stats.charts import MOST_PARTS
 from beam_tfrecord.stats.pictures import label_name, pictures
 from beam_tfrecord.stats.statistics import Statistics

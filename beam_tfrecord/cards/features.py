@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from beam_tfrecord.base.text import cell, share_text
-from beam_tfrecord.check.show import short_text
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.loading.value_text import short_text
 from beam_tfrecord.stats.charts import bars, histogram, quartile_strip
 from beam_tfrecord.stats.pictures import label_name, label_text
 from beam_tfrecord.stats.statistics import Statistics, number_text
@@ -171,10 +171,11 @@ def _by_split(part: _Json) -> list[str]:
     return [numbers.get(title, "") for title in BY_SPLIT]
 
 
-def _distribution(part: _Json) -> dict[Any, int]:
+def _distribution(part: _Json, *, has_texts: bool) -> dict[Any, int]:
     """Return counts of the values of a feature: of texts, of bins, or of bins of lengths."""
-    pairs: list[tuple[Any, int]] = [(str(value), count) for value, count in part.get("top", [])]
-    if not pairs or "length" not in part:
+    if has_texts:
+        pairs: list[Any] = [(str(value), count) for value, count in part["top"]]
+    else:
         bins = part.get("length", part).get("histogram", {"counts": []})["counts"]
         pairs = list(enumerate(bins))
     return {key: count for key, count in [*pairs, (None, part["nulls"])] if count}
@@ -182,7 +183,9 @@ def _distribution(part: _Json) -> dict[Any, int]:
 
 def _distance(one: _Json, other: _Json) -> float:
     """Return the Jensen-Shannon distance of two distributions; 0 if it is small or chance."""
-    first, second = _distribution(one), _distribution(other)
+    # A split with many texts does not say all of them: then their lengths are compared.
+    has_texts = all(part.get("top") and "length" in part for part in (one, other))
+    first, second = (_distribution(part, has_texts=has_texts) for part in (one, other))
     n, m = sum(first.values()), sum(second.values())
     if not n or not m:
         return 0.0

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_tfrecord import native
 from beam_tfrecord.base.text import MAX_ROWS, counted, rest_lines
@@ -21,9 +20,10 @@ from beam_tfrecord.features.arrow_types import type_text
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.manifest import BY_BYTES, Manifest, Split
 from beam_tfrecord.format.sort_keys import purpose_seed
-from beam_tfrecord.loading.values import json_value, python_rows
+from beam_tfrecord.loading.value_text import json_value
+from beam_tfrecord.loading.values import python_rows
+from beam_tfrecord.native.values import UInt64Array
 
-UInt64Array = npt.NDArray[np.uint64]
 # The split of one name in the first dataset and in the second.
 SplitPair = tuple[Split, Split]
 

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 from isal import isal_zlib
 
 from beam_tfrecord import native
@@ -37,14 +36,12 @@ from beam_tfrecord.format.rejects import (
     rejects_hash,
     save_rejects,
 )
+from beam_tfrecord.native.values import Int64Array, UInt8Array
 from beam_tfrecord.records.shard_index import INDEX_DIRECTORY, index_name
 from beam_tfrecord.records.tfrecord import FRAME_BYTES, HEADER_BYTES, payload_bytes
 from beam_tfrecord.storage import is_plain_name, is_remote, put, sync_directory
 from beam_tfrecord.work.checkpoints import FinishedShard
-from beam_tfrecord.work.faults import machine_faults
-
-UInt8Array = npt.NDArray[np.uint8]
-Int64Array = npt.NDArray[np.int64]
+from beam_tfrecord.work.worker_errors import machine_faults
 
 # If a call of the codec finds damage, the bytes that it decompressed before are lost. Small calls
 # lose few bytes.
@@ -346,15 +343,15 @@ class _Repairer:
 
     def run(self) -> Repair:
         """Write the files, and return the result with the new manifest."""
-        pieces: dict[str, FinishedShard] = {}
+        finished: dict[str, FinishedShard] = {}
         splits = {}
         for name, split in self.old.splits.items():
-            named = self._named(list(self._pieces(name, split.shards)))
-            pieces |= named
+            named = self._named(list(self._salvage(name, split.shards)))
+            finished |= named
             shards = (Shard(p, one.examples, one.bytes, one.xxh64) for p, one in named.items())
             splits[name] = Split(tuple(shards))
-        content = sum_text(piece.content for piece in pieces.values())
-        examples = sum(piece.examples for piece in pieces.values())
+        content = sum_text(one.content for one in finished.values())
+        examples = sum(one.examples for one in finished.values())
         has_all = not self.salvaged or (examples, content) == (self.old.examples, self.old.content)
         for one in self.salvaged:
             message = "no record is lost, but some are not in their original position"
@@ -363,7 +360,7 @@ class _Repairer:
         rejects, hashes_of_rejects = self._rejects()
         sidecars = self._sidecars()
         sidecars |= {
-            index_name(name): one.index_xxh64 for name, one in pieces.items() if one.index_xxh64
+            index_name(name): one.index_xxh64 for name, one in finished.items() if one.index_xxh64
         }
         schema = self.old.schema.without_observed() if self.lost else self.old.schema
         for name, text in zip(_SCHEMA_FILES, (schema.dumps(), schema_pbtxt(schema)), strict=True):
@@ -378,17 +375,17 @@ class _Repairer:
             splits=splits,
         )
         repaired = Repair(manifest, tuple(self.lost), {} if has_all else fewer, has_all)
-        hashes = {path: one.stored_xxh64 for path, one in pieces.items() if one.stored_xxh64}
+        hashes = {path: one.stored_xxh64 for path, one in finished.items() if one.stored_xxh64}
         job = {
             "repaired": repaired.to_json(),
             "beam_tfrecord": __version__,
-            STORED_BYTES: {path: piece.stored_bytes for path, piece in pieces.items()},
+            STORED_BYTES: {path: one.stored_bytes for path, one in finished.items()},
             STORED_HASHES: hashes | hashes_of_rejects,
         }
         self._put(JOB_NAME, dump_job(job).encode())
         return repaired
 
-    def _pieces(self, split: str, shards: Sequence[Shard]) -> Iterator[FinishedShard]:
+    def _salvage(self, split: str, shards: Sequence[Shard]) -> Iterator[FinishedShard]:
         """Write the intact records of each shard to a new file; yield those that are not empty."""
         for number, shard in enumerate(shards):
             path = os.path.join(self.source, shard.path)
@@ -408,32 +405,32 @@ class _Repairer:
                                 damage.append(part)
                             else:
                                 hashes.append(writer.write(part.data, part.starts))
-                piece = writer.close()
+                new = writer.close()
             except BaseException:
                 writer.abort()
                 raise
-            if piece.xxh64 != shard.xxh64:
-                duplicates = piece.examples - len(np.unique(np.concatenate(hashes)))
+            if new.xxh64 != shard.xxh64:
+                duplicates = new.examples - len(np.unique(np.concatenate(hashes)))
                 self.salvaged.append(
-                    _SalvagedShard(shard, problem, read_bytes, piece.examples, duplicates, damage)
+                    _SalvagedShard(shard, problem, read_bytes, new.examples, duplicates, damage)
                 )
             self.advance(shard.bytes)
-            if piece.examples:
-                yield piece
+            if new.examples:
+                yield new
             else:
-                os.remove(piece.path)
-                if piece.index_xxh64:
-                    os.remove(piece.index_path)
+                os.remove(new.path)
+                if new.index_xxh64:
+                    os.remove(new.index_path)
 
-    def _named(self, pieces: Sequence[FinishedShard]) -> dict[str, FinishedShard]:
+    def _named(self, finished: Sequence[FinishedShard]) -> dict[str, FinishedShard]:
         """Rename the new shards of a split to their final names, numbered without gaps."""
         names = ShardNames(shard_suffix(self.old.compression))
-        named = {names(p.split, i, len(pieces)): p for i, p in enumerate(pieces)}
-        for name, piece in named.items():
-            os.replace(piece.path, os.path.join(self.target, name))
-            if piece.index_xxh64:
+        named = {names(p.split, i, len(finished)): p for i, p in enumerate(finished)}
+        for name, new in named.items():
+            os.replace(new.path, os.path.join(self.target, name))
+            if new.index_xxh64:
                 os.makedirs(os.path.join(self.target, INDEX_DIRECTORY), exist_ok=True)
-                os.replace(piece.index_path, os.path.join(self.target, index_name(name)))
+                os.replace(new.index_path, os.path.join(self.target, index_name(name)))
         return named
 
     def _rejects(self) -> tuple[dict[str, Any], dict[str, str]]:

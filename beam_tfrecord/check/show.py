@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.base.arguments import has_type
@@ -17,7 +15,6 @@ from beam_tfrecord.base.text import cell, counted, format_size, listed, share_te
 from beam_tfrecord.dataset.load import Dataset, load
 from beam_tfrecord.dataset.record_files import RecordFiles
 from beam_tfrecord.features.arrow_types import (
-    shape_text,
     type_from_json,
     type_text,
 )
@@ -25,13 +22,10 @@ from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.format.job_file import JOB_NAME, SETTINGS, STORED_BYTES, read_job
 from beam_tfrecord.format.manifest import beside_manifest
 from beam_tfrecord.format.rejects import REJECTS_FILE, SCHEMA_WITHOUT_ADDRESS
-from beam_tfrecord.images import Fault
-from beam_tfrecord.images.headers import describe
-from beam_tfrecord.loading.values import json_text, json_value, python_values
+from beam_tfrecord.loading.value_text import json_text, json_value, short_text
+from beam_tfrecord.loading.values import python_values
 from beam_tfrecord.storage import shown_path
 
-_CELL_CHARACTERS = 30
-_ARRAY_VALUES = 4
 # Flags that choose rows of the input.
 _CHOOSING = ("--filter", "--where", "--sample", "--sample-seed", "--limit")
 
@@ -228,47 +222,6 @@ def _notes(feature: Mapping[str, Any]) -> str:
         to = "" if feature.get("store") else " to float32"
         notes.append(f"rounded{to}, relative error ≤ {error:.1e}")
     return ", ".join(notes)
-
-
-def short_text(value: Any) -> str:
-    """Return a value as text of at most 30 characters, on one line; empty for None."""
-    return "" if value is None else cell(" ".join(_text(value).split()), _CELL_CHARACTERS)
-
-
-def _text(value: Any) -> str:
-    """Return a value as text for people; what would be cut anyway is left out."""
-    if isinstance(value, float):
-        return _float_text(value)
-    if isinstance(value, bytes):
-        return _bytes_text(value)
-    if isinstance(value, np.ndarray) and value.size > _ARRAY_VALUES:
-        return f"<{value.dtype}{shape_text(value.shape)}>"
-    if isinstance(value, Mapping):
-        items = itertools.islice(value.items(), _CELL_CHARACTERS)
-        return "{" + ", ".join(f"{key}: {_text(item)}" for key, item in items) + "}"
-    if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim):
-        return "[" + ", ".join(map(_text, value[:_CELL_CHARACTERS])) + "]"
-    found = json_value(value)
-    return found if isinstance(found, str) else json.dumps(found)
-
-
-def _float_text(value: float) -> str:
-    """Return the shortest text of a number that is a float32, as stored ones are, or a float64."""
-    with np.errstate(over="ignore"):
-        single = np.float32(value)
-    # NumPy would compare as float32.
-    return str(single if float(single) == value else float(value)).removesuffix(".0")
-
-
-def _bytes_text(value: bytes) -> str:
-    """Return bytes as text if they are UTF-8, else the size of the image, or of the bytes."""
-    if isinstance(text := json_value(value), str):
-        return text
-    try:
-        image = describe(value, check_end=False)
-    except Fault:
-        return f"<{format_size(len(value))}>"
-    return f"<{image.format.upper()} {image.width}x{image.height}>"
 
 
 def render_rows(rows: Sequence[Mapping[str, Any]], *, max_width: int | None = None) -> str:

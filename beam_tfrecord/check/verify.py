@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -22,7 +21,7 @@ from beam_tfrecord import native
 from beam_tfrecord.base.progress import Progress, adder, display_of
 from beam_tfrecord.base.text import counted
 from beam_tfrecord.check.verify_examples import DuplicateFinder, SchemaFit, SplitChecker
-from beam_tfrecord.dataset.foreign import Contents, foreign_files, is_foreign
+from beam_tfrecord.dataset.without_manifest import FileRecords, foreign_files, is_foreign
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.hashes import data_hash, file_hash, sum_text
@@ -38,6 +37,7 @@ from beam_tfrecord.format.manifest import (
 from beam_tfrecord.format.rejects import REJECTS_FILE, load_rejects, rejects_hash
 from beam_tfrecord.format.sort_keys import purpose_seed
 from beam_tfrecord.format.stage import StageFile, StageManifest, is_stage
+from beam_tfrecord.native.values import UInt64Array
 from beam_tfrecord.records.examples import Discovered, merge_discovered
 from beam_tfrecord.records.tfrecord import RecordBlock, RecordFault, read_blocks
 from beam_tfrecord.sources.base import InputFile
@@ -228,7 +228,7 @@ class _ShardChecker:
             is_once=True,
         )
 
-    def _hashes(self, block: RecordBlock) -> npt.NDArray[np.uint64]:
+    def _hashes(self, block: RecordBlock) -> UInt64Array:
         return native.hash_records(block.data, block.starts, self._seed)
 
     def _check(self, shard: Shard) -> _CheckedShard:
@@ -274,7 +274,7 @@ class _ShardChecker:
             misplaced = list(splits.misplaced())
         return [Fault(path, "", message) for path, message in misnamed + misplaced]
 
-    def duplicate_faults(self, shared: npt.NDArray[np.uint64]) -> Iterator[Fault]:
+    def duplicate_faults(self, shared: UInt64Array) -> Iterator[Fault]:
         """Yield faults for the first ten examples with these hashes, but of the largest split."""
         places = (
             (shard.path, block.first_record + record)
@@ -468,8 +468,8 @@ def _verify_foreign(
     _, files = foreign_files(path)
     advance = adder(progress, "verifying", sum(file.bytes for file in files))
 
-    def check(file: InputFile) -> tuple[Contents, list[Fault]]:
-        contents, faults = Contents(file), list[Fault]()
+    def check(file: InputFile) -> tuple[FileRecords, list[Fault]]:
+        contents, faults = FileRecords(file), list[Fault]()
         try:
             contents.read(lambda where, reason: faults.append(Fault(file.name, where, reason)))
         except (DataError, OSError) as error:

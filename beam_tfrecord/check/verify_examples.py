@@ -20,7 +20,6 @@ import threading
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -38,12 +37,11 @@ from beam_tfrecord.features.tf_columns import (
 )
 from beam_tfrecord.format.manifest import BY_BYTES, BY_GROUP, Manifest, Shard
 from beam_tfrecord.format.sort_keys import purpose_seed
-from beam_tfrecord.native.values import KIND_NAMES, FitRule
+from beam_tfrecord.native.values import KIND_NAMES, BoolArray, FitRule, UInt64Array
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.tfrecord import RecordBlock
 from beam_tfrecord.rows.batch import Batch
 
-UInt64Array = npt.NDArray[np.uint64]
 Hasher = Callable[[RecordBlock], UInt64Array]
 
 _BLOCK_RECORD = re.compile(r"^record \d+: ")
@@ -275,7 +273,7 @@ def _group_hasher(manifest: Manifest, columns: tuple[str, ...], seed: int) -> Ha
     return hash_groups
 
 
-def _is_ambiguous(data: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+def _is_ambiguous(data: pa.RecordBatch) -> BoolArray:
     found = np.zeros(data.num_rows, np.bool_)
     for column in data.columns:
         if pa.types.is_floating(column.type):

@@ -291,7 +291,7 @@ def _terminal_width() -> int | None:
 
 
 def _json(value: Any) -> str:
-    from beam_tfrecord.loading.values import json_value
+    from beam_tfrecord.loading.value_text import json_value
 
     return json.dumps(json_value(value), indent=2, ensure_ascii=False)
 

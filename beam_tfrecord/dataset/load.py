@@ -7,6 +7,7 @@ Beam nor TensorFlow nor PyTorch: the methods that need TensorFlow or PyTorch imp
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from beam_tfrecord.base.arguments import check_seed
 from beam_tfrecord.base.extras import require
-from beam_tfrecord.base.text import listed
+from beam_tfrecord.base.text import cell, html_table, listed
 from beam_tfrecord.dataset.record_files import OpenedManifest, RecordFiles
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.format.manifest import Manifest, directory_of, manifest_path, near_datasets
@@ -26,6 +27,7 @@ from beam_tfrecord.loading.batches import Batches, Columns, class_weight
 from beam_tfrecord.loading.epochs import Division, Epochs, order_of
 from beam_tfrecord.loading.order import Order
 from beam_tfrecord.loading.rows import Rows
+from beam_tfrecord.loading.value_text import short_text
 from beam_tfrecord.loading.values import arrays_of, memory_mapped, with_defaults
 from beam_tfrecord.sources.base import wanted_columns
 from beam_tfrecord.sources.files import suffix_of
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 # Number of rows to decode at a time when writing columns to memory-mapped files.
 _MEMMAP_BATCH_ROWS = 65_536
 # A notebook shows charts of datasets up to this size, which it reads.
-_SMALL_ROWS, _SMALL_BYTES, _THUMBNAILS = 100_000, 64 * 10**6, 8
+_SMALL_ROWS, _SMALL_BYTES, _THUMBNAILS, _HEAD = 100_000, 64 * 10**6, 8, 5
 
 
 class Dataset(Rows):
@@ -62,9 +64,11 @@ class Dataset(Rows):
         try:
             stats = self.stats()
             thumbnails = pictures(self, stats.total_json(), most=_THUMBNAILS)
+            head = [list(map(short_text, row.values())) for row in itertools.islice(self, _HEAD)]
         except (BeamTFRecordError, OSError):
             return html  # whoever reads the rows gets the error
-        return f"{html}{stats._repr_html_()}{''.join(map(picture_html, thumbnails))}"
+        first = html_table(list(map(cell, self.schema.names)), head)
+        return f"{html}{stats._repr_html_()}{first}{''.join(map(picture_html, thumbnails))}"
 
     def order(self, seed: int | None = 0, epoch: int = 0, *, window: int | None = None) -> Order:
         """Return a random order of the rows, the same one in every program and on every machine.
@@ -359,7 +363,7 @@ def _open(path: str | os.PathLike[str]) -> Dataset:
             manifest, rows = open_parquet(path, opened)
             directory = shown_path(absolute_path(path))
             return Dataset(directory, manifest, tuple(manifest.splits), manifest.schema, rows)
-        from beam_tfrecord.dataset.foreign import is_foreign, open_foreign
+        from beam_tfrecord.dataset.without_manifest import is_foreign, open_foreign
 
         if is_foreign(path):
             directory, manifest = open_foreign(path)

@@ -11,7 +11,7 @@ import numpy as np
 
 from beam_tfrecord import native
 from beam_tfrecord.base.progress import Progress, adder
-from beam_tfrecord.dataset.foreign import compression_of, foreign_files, is_foreign
+from beam_tfrecord.dataset.without_manifest import compression_of, foreign_files, is_foreign
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.format.manifest import Manifest, directory_of, manifest_path
 from beam_tfrecord.records.shard_index import IndexWriter, index_name

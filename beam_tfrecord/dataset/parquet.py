@@ -7,8 +7,6 @@ import glob
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord.dataset.record_files import OpenedManifest, explained_by
@@ -18,6 +16,7 @@ from beam_tfrecord.format.hashes import data_hash
 from beam_tfrecord.format.layout import ONLY_SPLIT
 from beam_tfrecord.format.manifest import Manifest, Shard, Split
 from beam_tfrecord.format.stage import StageManifest, is_stage
+from beam_tfrecord.native.values import Int64Array
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock
 from beam_tfrecord.rows.batch import Batch, Origin
@@ -139,7 +138,7 @@ class ParquetFiles:
         return False
 
     def rows(
-        self, shards: Sequence[Shard], numbers: npt.NDArray[np.int64], names: Sequence[str]
+        self, shards: Sequence[Shard], numbers: Int64Array, names: Sequence[str]
     ) -> pa.RecordBatch:
         """Raise `UsageError`: a row of a Parquet file cannot be read without its row group."""
         raise UsageError(

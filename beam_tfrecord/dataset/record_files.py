@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord import native
@@ -32,12 +31,11 @@ from beam_tfrecord.dataset.single_records import (
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.format.hashes import data_hash
 from beam_tfrecord.format.manifest import Manifest, Shard
+from beam_tfrecord.native.values import Int64Array
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.shard_index import index_name
 from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock, read_blocks
 from beam_tfrecord.storage import Entry, exists, is_remote, read_small, status
-
-Int64Array = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +70,7 @@ def _manifest_hash(path: str) -> str:
 
 @contextlib.contextmanager
 def explained_by(*checks: Callable[[], None]) -> Iterator[None]:
-    """Run `checks` if the block raises: a replaced file explains an error of reading better."""
+    """Run `checks` if the block raises: that a file was replaced explains an error of reading."""
     try:
         yield
     except (BeamTFRecordError, OSError):

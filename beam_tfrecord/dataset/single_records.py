@@ -8,15 +8,14 @@ import weakref
 from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.format.manifest import Shard
+from beam_tfrecord.native.values import Int64Array
 from beam_tfrecord.records.shard_index import ShardIndex, index_name, ranges_of
 from beam_tfrecord.storage import Entry, is_remote, open_read, read_into, status
 
-Int64Array = npt.NDArray[np.int64]
 FileState = tuple[int, int, int]
 
 # A request to an object store takes as long as reading about this many bytes.

@@ -30,6 +30,7 @@ from beam_tfrecord.format.sort_keys import (
     sort_keys_in_source_order,
 )
 from beam_tfrecord.format.tally import Tally, count_duplicates
+from beam_tfrecord.native.values import Int64Array, UInt64Array
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import RUN_ROOM_BYTES, Arena, Encoder
 from beam_tfrecord.records.examples import (
@@ -41,9 +42,6 @@ from beam_tfrecord.records.examples import (
 )
 from beam_tfrecord.records.tfrecord import framed_records
 from beam_tfrecord.rows.batch import Batch, Reject, count_rejects
-
-UInt64Array = npt.NDArray[np.uint64]
-Int64Array = npt.NDArray[np.int64]
 
 # Batches are encoded in pieces of this size: it bounds memory if rows are large, such as images.
 PIECE_BYTES = 16 * 2**20
@@ -86,7 +84,7 @@ class Block:
 
     @property
     def sort_keys(self) -> UInt64Array:
-        """Place of each record, shape `[records]`."""
+        """Sort key of each record, shape `[records]`."""
         return np.concatenate(self._sort_keys) if self._sort_keys else np.zeros(0, np.uint64)
 
     @property
@@ -168,7 +166,7 @@ class Block:
         return self._layout.columns if batch.split is None else self._layout.key
 
     def _with_features(self, batch: Batch, starts: Int64Array) -> Batch:
-        """Return serialized examples as rows of the features that the layout names, if it does."""
+        """Decode those features of serialized examples that the layout names, if it names any."""
         names = self._columns_for(batch)
         if not (batch.encoded and batch.num_rows and names):
             return batch
@@ -191,7 +189,7 @@ class Block:
             values = (value.as_py() for value in batch.data.column(0))
             other = next((value for value in values if not native.is_example(value)), None)
             if other is None:
-                # A feature has two kinds, which is an error across blocks as well.
+                # A feature has values of two kinds.
                 raise DataError(f"cannot write serialized examples: {error}") from error
             raise UsageError(
                 f"cannot write {other!r:.60}: it is not a serialized tf.train.Example: to write "
@@ -267,7 +265,7 @@ class Block:
         return sort_keys if layout.shuffle else sort_keys_after_input(sort_keys, number, bits)
 
     def _torn(self, batch: Batch, written: Int64Array) -> int:
-        """Return how many source rows became several, and these were split by their bytes."""
+        """Return how many source rows became several rows that are in different splits."""
         origin, layout = batch.exact_origin, self._layout
         by_bytes = not (self._is_single or batch.split or layout.group or layout.splits.column)
         if not by_bytes or origin is None or origin.sub is None:
@@ -305,13 +303,13 @@ def pieces_of(batch: Batch, piece_bytes: int) -> Iterator[Batch]:
 
 
 def check_column(column: str, names: Sequence[str], *, of: str, where: str = "the rows") -> None:
-    """Check that the column that the flag `of` names is among the columns `names`."""
+    """Check that the columns `names` include the one that a flag, `of`, names."""
     if column not in names:
         raise UsageError(not_found(column, names, of=of, where=where))
 
 
 class ColumnHashes:
-    """Computes hashes of some columns from their canonical encoding, the same in every source.
+    """Hashes columns by their canonical encoding, so that equal values of any source agree.
 
     Equal numbers have equal hashes: 0.0 and -0.0 share one, and all NaNs share one.
     """
@@ -362,7 +360,7 @@ class SplitNames:
         """The name of every split number."""
         return tuple(self._numbers)
 
-    def reject_missing(self, batch: Batch) -> tuple[Batch, npt.NDArray[np.int64], list[Reject]]:
+    def reject_missing(self, batch: Batch) -> tuple[Batch, Int64Array, list[Reject]]:
         """Reject the rows whose split column has no value."""
         everything = np.arange(batch.num_rows)
         # Examples that lack a feature are refused.

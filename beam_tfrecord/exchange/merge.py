@@ -1,9 +1,8 @@
 """Merges runs, which are sorted spill files of records, into shards or into a longer run.
 
-The merge goes *window* by window, a window being a range of sort keys (positions in the order of
-the dataset) of one shard. Neighbouring windows are read together, ahead of time, and sorted in
-memory. A window that is too large for that is merged entry by entry: an *entry* is a sort key and
-its record.
+A shard is merged in *sections*, ranges of sort keys (positions in the order of the dataset).
+Neighbouring sections are read together, ahead of time, and sorted in memory. A section that is too
+large for that is merged entry by entry: an *entry* is a sort key and its record.
 """
 
 from __future__ import annotations
@@ -19,30 +18,26 @@ import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.merge_plan import (
-    MOST_WINDOW_BYTES,
-    WINDOW_BYTES,
+    MOST_SECTION_BYTES,
+    SECTION_BYTES,
     RunTask,
-    Window,
-    windows_held,
+    Section,
+    sections_held,
 )
 from beam_tfrecord.exchange.output_writers import ShardWriter
 from beam_tfrecord.exchange.spill import Buffer, SortedRecords, by_size, sort_entries, write_run
 from beam_tfrecord.format.layout import Layout, cut_bins
 from beam_tfrecord.format.sort_keys import SHUFFLED_BIN_SHIFT
+from beam_tfrecord.native.values import Int64Array, UInt8Array, UInt64Array
 from beam_tfrecord.records.tfrecord import FRAME_BYTES
 from beam_tfrecord.storage import read_into
 from beam_tfrecord.work.checkpoints import FinishedShard
 from beam_tfrecord.work.progress_files import WRITING, ProgressLog
 from beam_tfrecord.work.run_files import SORT_KEY_BYTES, RunIndex, SpillRun, read_index
-
-UInt8Array = npt.NDArray[np.uint8]
-Int64Array = npt.NDArray[np.int64]
-UInt64Array = npt.NDArray[np.uint64]
 
 # Disks and object stores have a higher throughput if several reads run at once.
 READERS = 3
@@ -63,10 +58,10 @@ class Slice:
 
 
 @dataclasses.dataclass(frozen=True)
-class WindowGroup:
-    """Neighbouring windows of one split that are merged together."""
+class SectionGroup:
+    """Neighbouring sections of one split that are merged together."""
 
-    windows: Sequence[Window]
+    sections: Sequence[Section]
     slices: list[Slice] = dataclasses.field(default_factory=list)
 
     @property
@@ -77,43 +72,43 @@ class WindowGroup:
     @property
     def records(self) -> int | None:
         """Number of records; None if unknown."""
-        counts = [window.records for window in self.windows if window.records is not None]
-        return sum(counts) if len(counts) == len(self.windows) else None
+        counts = [section.records for section in self.sections if section.records is not None]
+        return sum(counts) if len(counts) == len(self.sections) else None
 
 
 def groups_of(
-    windows: Sequence[Window],
+    sections: Sequence[Section],
     runs: Sequence[str],
     max_bytes: int,
     index_of: Callable[[str], RunIndex] = read_index,
-) -> list[WindowGroup]:
-    """Group neighbouring windows of one split, and find the slices of all runs for each group."""
-    groups = [WindowGroup(joined) for joined in _neighbours(windows, max_bytes)]
+) -> list[SectionGroup]:
+    """Group neighbouring sections of one split, and find the slices of all runs for each group."""
+    groups = [SectionGroup(joined) for joined in _neighbours(sections, max_bytes)]
     for path in runs:
         index = index_of(path)
         for group in groups:
-            first, last = group.windows[0], group.windows[-1]
+            first, last = group.sections[0], group.sections[-1]
             start, stop = index.slice(first.split, first.first_key, last.last_key)
             if stop > start:
                 group.slices.append(Slice(path, start, stop))
     return groups
 
 
-def _neighbours(windows: Sequence[Window], max_bytes: int) -> Iterator[list[Window]]:
-    joined: list[Window] = []
+def _neighbours(sections: Sequence[Section], max_bytes: int) -> Iterator[list[Section]]:
+    joined: list[Section] = []
     size = 0
-    for window in windows:
-        if joined and (window.split != joined[0].split or size + window.bytes > max_bytes):
+    for section in sections:
+        if joined and (section.split != joined[0].split or size + section.bytes > max_bytes):
             yield joined
             joined, size = [], 0
-        joined.append(window)
-        size += window.bytes
+        joined.append(section)
+        size += section.bytes
     if joined:
         yield joined
 
 
 class Merger:
-    """Merges windows of runs into shards, in buffers that it reuses for each window."""
+    """Merges runs into shards section by section, in buffers that it reuses."""
 
     def __init__(self, layout: Layout, directory: str, progress: ProgressLog | None = None) -> None:
         self._layout = layout
@@ -124,18 +119,18 @@ class Merger:
 
     def merge(
         self,
-        windows: Sequence[Window],
+        sections: Sequence[Section],
         runs: Sequence[str],
         *,
-        window_bytes: int | None = None,
+        section_bytes: int | None = None,
         index_of: Callable[[str], RunIndex] = read_index,
     ) -> Iterator[FinishedShard]:
         """Write the shards of one task, and yield each."""
         self._progress.add()
-        window_bytes = WINDOW_BYTES if window_bytes is None else window_bytes
-        groups = groups_of(windows, runs, window_bytes, index_of)
+        section_bytes = SECTION_BYTES if section_bytes is None else section_bytes
+        groups = groups_of(sections, runs, section_bytes, index_of)
         by_shard = itertools.groupby(
-            self._by_window(groups, window_bytes), lambda one: (one[0].split, one[0].shard)
+            self._by_section(groups, section_bytes), lambda one: (one[0].split, one[0].shard)
         )
         for (split, shard), records in by_shard:
             writer = ShardWriter(self._directory, split, (shard,), self._layout.compression)
@@ -143,40 +138,40 @@ class Merger:
                 for _, data, sizes in records:
                     writer.write(data, np.cumsum(sizes) - sizes)
                     self._progress.add(len(sizes))
-                piece = writer.close()
+                finished = writer.close()
             except BaseException:
                 writer.abort()
                 raise
-            yield piece
+            yield finished
         self._progress.flush()
 
-    def _by_window(
-        self, groups: Sequence[WindowGroup], window_bytes: int
-    ) -> Iterator[tuple[Window, UInt8Array, Int64Array]]:
-        """Yield framed records in order: their window, their bytes, and the size of each."""
+    def _by_section(
+        self, groups: Sequence[SectionGroup], section_bytes: int
+    ) -> Iterator[tuple[Section, UInt8Array, Int64Array]]:
+        """Yield framed records in order: their section, their bytes, and the size of each."""
         may_spread = self._layout.spreads_copies
-        for group, records in self.sorted(groups, window_bytes):
+        for group, records in self.sorted(groups, section_bytes):
             sort_keys = records.sorted_keys
-            for window in group.windows:
-                first = int(np.searchsorted(sort_keys, np.uint64(window.first_key)))
-                end = int(np.searchsorted(sort_keys, np.uint64(window.last_key), side="right"))
+            for section in group.sections:
+                first = int(np.searchsorted(sort_keys, np.uint64(section.first_key)))
+                end = int(np.searchsorted(sort_keys, np.uint64(section.last_key), side="right"))
                 inside = sort_keys[first:end]
-                if may_spread and is_small(window) and (inside[1:] == inside[:-1]).any():
-                    records.reorder(first, spread_copies(inside, window))
+                if may_spread and is_small(section) and (inside[1:] == inside[:-1]).any():
+                    records.reorder(first, spread_copies(inside, section))
                 for data, sizes in records.pieces(self.buffer, first, end, is_run=False):
-                    yield window, data, sizes
+                    yield section, data, sizes
 
     def sorted(
-        self, groups: Sequence[WindowGroup], window_bytes: int
-    ) -> Iterator[tuple[WindowGroup, SortedRecords]]:
+        self, groups: Sequence[SectionGroup], section_bytes: int
+    ) -> Iterator[tuple[SectionGroup, SortedRecords]]:
         """Yield each group with its sorted records: all at once, or in steps if it is large."""
-        are_small = [group.bytes <= 2 * window_bytes or group.records == 1 for group in groups]
+        are_small = [group.bytes <= 2 * section_bytes or group.records == 1 for group in groups]
         wanted = (group.slices for group, small in zip(groups, are_small, strict=True) if small)
         by_bytes = self._layout.shuffle
-        read = self._reader.read(wanted, held=windows_held(window_bytes))
+        read = self._reader.read(wanted, held=sections_held(section_bytes))
         with contextlib.closing(read):
             for group, small in zip(groups, are_small, strict=True):
-                found, split = 0, group.windows[0].split
+                found, split = 0, group.sections[0].split
                 # What is read ahead comes in the order of the small groups.
                 steps = [next(read)] if small else merged_entries(group.slices, by_bytes=by_bytes)
                 for data in steps:
@@ -193,14 +188,14 @@ class Merger:
                     )
 
 
-def is_small(window: Window) -> bool:
-    """Return whether every merge sorts a window at once, and so can spread copies over it."""
+def is_small(section: Section) -> bool:
+    """Return whether every merge sorts a section at once, and so can spread copies over it."""
     # An entry is at most half as large again as its framed record; see `Merger.sorted`.
-    return 3 * window.bytes <= 4 * WINDOW_BYTES
+    return 3 * section.bytes <= 4 * SECTION_BYTES
 
 
-def spread_copies(sort_keys: UInt64Array, window: Window) -> Int64Array:
-    """Return the order that spreads records of equal sort key evenly over their window.
+def spread_copies(sort_keys: UInt64Array, section: Section) -> Int64Array:
+    """Return the order that spreads records of equal sort key evenly over their section.
 
     The first of them keeps its sort key. Each other is sorted by a hash of the sort key and its
     number.
@@ -208,7 +203,7 @@ def spread_copies(sort_keys: UInt64Array, window: Window) -> Int64Array:
     firsts = np.flatnonzero(np.diff(sort_keys, prepend=~sort_keys[:1]))
     numbers = np.arange(len(sort_keys)) - np.repeat(firsts, np.diff(firsts, append=len(sort_keys)))
     hashes = native.hash_origins(0, sort_keys.view(np.int64), numbers, 0)
-    first, last = np.uint64(window.first_key), np.uint64(window.last_key)
+    first, last = np.uint64(section.first_key), np.uint64(section.last_key)
     moved = np.where(numbers, first + hashes % (last - first), sort_keys)
     return np.argsort(moved, kind="stable")
 
@@ -303,7 +298,7 @@ def _sort_key_and_payload(entry: bytes) -> tuple[int, bytes]:
 def merge_runs(
     task: RunTask, paths: Sequence[str], layout: Layout, directory: str
 ) -> SpillRun | None:
-    """Merge the entries of several runs in a range of sort keys into a new run."""
+    """Merge what several runs have in the range of a task into a new run."""
     offsets = np.stack([_offsets(read_index(path), task) for path in paths])
     sizes = np.diff(offsets, axis=1).sum(axis=0)
     if not sizes.any():
@@ -311,23 +306,23 @@ def merge_runs(
     numbers = np.arange(len(sizes), dtype=np.uint64)
     groups = []
     for cut in cut_bins(
-        numbers, np.zeros_like(sizes), sizes, math.ceil(int(sizes.sum()) / MOST_WINDOW_BYTES)
+        numbers, np.zeros_like(sizes), sizes, math.ceil(int(sizes.sum()) / MOST_SECTION_BYTES)
     ):
-        window = Window(task.split, 0, task.first_key, task.last_key, cut.bytes, None)
+        section = Section(task.split, 0, task.first_key, task.last_key, cut.bytes, None)
         slices = [
             Slice(path, int(ends[cut.first]), int(ends[cut.last + 1]))
             for path, ends in zip(paths, offsets, strict=True)
             if ends[cut.last + 1] > ends[cut.first]
         ]
-        groups.append(WindowGroup([window], slices))
+        groups.append(SectionGroup([section], slices))
     merger = Merger(layout, directory)
-    parts = (records for _, records in merger.sorted(groups, MOST_WINDOW_BYTES))
+    parts = (records for _, records in merger.sorted(groups, MOST_SECTION_BYTES))
     path = os.path.join(directory, f"run-{task.key(paths)}")
     run = write_run(path, parts, (task.split,), SHUFFLED_BIN_SHIFT, merger.buffer)
     return dataclasses.replace(run, counts={})
 
 
-def _offsets(index: RunIndex, task: RunTask) -> npt.NDArray[np.int64]:
+def _offsets(index: RunIndex, task: RunTask) -> Int64Array:
     """Return the position in a run of each bin of a task's range, and the end of the last bin."""
     shift = SHUFFLED_BIN_SHIFT
     first, last = task.first_key >> shift, task.last_key >> shift

@@ -1,9 +1,9 @@
 """Plans the merge of runs, which are sorted spill files of records, into shards.
 
-The plan divides the records of all runs, by their *sort keys* (64-bit positions in the order of the
-dataset), into shards, a shard into *windows* that are merged at once, and the windows into tasks
-for workers. Runs count their records by *bin*: all sort keys with the same leading bits. If there
-are too many runs to merge at once, a *round* first merges them into fewer, longer runs.
+The plan divides all records, by their *sort keys* (64-bit positions in the order of the dataset),
+into shards, and each shard into *sections* that fit into memory. A task of a worker is some
+sections. Runs count their records by *bin*: all sort keys with the same leading bits. If there are
+too many runs to merge at once, a *round* first merges them into fewer, longer runs.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from beam_tfrecord.work.job import Job
 from beam_tfrecord.work.run_files import BinCounts, SpillRun, count_records, merge_counts
 
 # Bytes that one worker merges at a time, while it reads as many ahead.
-WINDOW_BYTES = 36 * 2**20
+SECTION_BYTES = 36 * 2**20
 # Small shards share a task, so that a task is worth scheduling.
 TASK_BYTES = 128 * 2**20
 MOST_RUN_BYTES = 512 * 2**20
-MOST_WINDOW_BYTES = 512 * 2**20
+MOST_SECTION_BYTES = 512 * 2**20
 # A read from an object store costs a round trip and a fee; a read from a disk costs at most a seek.
 REMOTE_REQUEST_BYTES = 2**20
 LOCAL_REQUEST_BYTES = 2**17
-# If the estimated size is below this, all runs can be merged at once, however wrong it is.
+# Below this estimated size all runs can be merged at once, even if the estimate is far off.
 ONE_ROUND_BYTES = 4 * 10**9
 # The runner's own shuffle groups records into 2^8 to 2^16 ranges of sort keys of about this size.
 RANGE_BYTES = 256 * 2**20
@@ -44,8 +44,8 @@ _WIDE_KEYS = 2**62
 
 
 @dataclasses.dataclass(frozen=True)
-class Window:
-    """A contiguous range of sort keys of one shard, whose records are merged at once."""
+class Section:
+    """A section of a shard: a range of sort keys whose records are merged at once."""
 
     split: str
     shard: int
@@ -62,12 +62,12 @@ class RunName:
     path: str
     reach: tuple[int, int] | None = None
 
-    def may_hold(self, windows: Iterable[Window]) -> bool:
-        """Return whether the run may hold records of at least one of the windows."""
+    def may_hold(self, sections: Iterable[Section]) -> bool:
+        """Return whether the run may hold records of at least one of the sections."""
         if self.reach is None:
             return True
         first, last = self.reach
-        return any(w.first_key <= last and w.last_key >= first for w in windows)
+        return any(one.first_key <= last and one.last_key >= first for one in sections)
 
 
 def name_of(run: SpillRun) -> RunName:
@@ -108,7 +108,7 @@ def plan_merges(
     layout: Layout,
     *,
     task_bytes: int = 0,
-) -> list[tuple[Window, ...]]:
+) -> list[tuple[Section, ...]]:
     """Divide the bins of every split into shards, and the shards into tasks."""
     names = split_order(counts, layout)
     # The shift of each run depends on batches and workers; the number of all records does not.
@@ -116,13 +116,13 @@ def plan_merges(
     counts = {name: counts[name].coarsened(max(shift, counts[name].shift)) for name in names}
     split_bytes = {name: int(counts[name].bytes.sum()) for name in names}
     shard_counts = layout.shards.counts(split_bytes)
-    windows = [
-        window
+    sections = [
+        section
         for name in names
         if name in shard_counts
-        for window in _windows(name, counts[name], shard_counts[name])
+        for section in _sections(name, counts[name], shard_counts[name])
     ]
-    return list(_tasks(windows, max(TASK_BYTES, task_bytes)))
+    return list(_tasks(sections, max(TASK_BYTES, task_bytes)))
 
 
 def split_order(names: Iterable[str], layout: Layout) -> list[str]:
@@ -131,7 +131,7 @@ def split_order(names: Iterable[str], layout: Layout) -> list[str]:
     return sorted(names, key=lambda name: (known.get(name, len(known)), name.encode()))
 
 
-def _windows(split: str, counts: BinCounts, shards: int) -> Iterable[Window]:
+def _sections(split: str, counts: BinCounts, shards: int) -> Iterable[Section]:
     for number, cut in enumerate(cut_bins(counts.bins, counts.rows, counts.bytes, shards)):
         # Numbers of bins reach 2^64: NumPy would compare Python integers with them as floats.
         first_bin, last_bin = np.uint64(cut.first), np.uint64(cut.last)
@@ -139,33 +139,33 @@ def _windows(split: str, counts: BinCounts, shards: int) -> Iterable[Window]:
             int(counts.bins.searchsorted(first_bin)),
             int(counts.bins.searchsorted(last_bin, side="right")),
         )
-        pieces = math.ceil(cut.bytes / WINDOW_BYTES)
+        pieces = math.ceil(cut.bytes / SECTION_BYTES)
         for piece in cut_bins(
             counts.bins[inside], counts.rows[inside], counts.bytes[inside], pieces
         ):
             first, last = piece.first << counts.shift, (piece.last + 1 << counts.shift) - 1
-            yield Window(split, number, first, last, piece.bytes, piece.rows)
+            yield Section(split, number, first, last, piece.bytes, piece.rows)
 
 
-def _tasks(windows: list[Window], max_bytes: int) -> Iterable[tuple[Window, ...]]:
-    task: list[Window] = []
+def _tasks(sections: list[Section], max_bytes: int) -> Iterable[tuple[Section, ...]]:
+    task: list[Section] = []
     size = 0
-    for window in windows:
-        starts_shard = not task or (window.split, window.shard) != (task[-1].split, task[-1].shard)
-        if starts_shard and task and size + window.bytes > max_bytes:
+    for section in sections:
+        starts_shard = task and (section.split, section.shard) != (task[-1].split, task[-1].shard)
+        if starts_shard and size + section.bytes > max_bytes:
             yield tuple(task)
             task, size = [], 0
-        task.append(window)
-        size += window.bytes
+        task.append(section)
+        size += section.bytes
     if task:
         yield tuple(task)
 
 
-# Bytes that a task of a round writes: many compared to the footers that it reads, but few enough
-# to repeat after a failure.
+# Bytes that a task of a round writes: far more than the footers that it reads, but few enough to
+# write again after a failure.
 PART_BYTES = 4 * 2**30
 # Minimum size of a task after a round, since each task first reads the footers of all runs.
-LAST_TASK_BYTES = 4 * MOST_WINDOW_BYTES
+LAST_TASK_BYTES = 4 * MOST_SECTION_BYTES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,7 +192,7 @@ def task_bytes_of(runs: RunSet, layout: Layout, request: int) -> int:
     """Return the size in bytes that tasks of the merge into shards grow to."""
     if needs_round(runs.names, layout, request):
         return LAST_TASK_BYTES
-    return window_bytes_for(_count_wide(runs.names), request)
+    return section_bytes_for(_count_wide(runs.names), request)
 
 
 def plan_round(runs: RunSet, layout: Layout, request: int) -> Iterator[RunTask]:
@@ -209,7 +209,7 @@ def plan_round(runs: RunSet, layout: Layout, request: int) -> Iterator[RunTask]:
 
 
 def names_in_order(names: Sequence[RunName]) -> tuple[RunName, ...]:
-    """Return names in the order that `RunTask` counts: first runs that may hold any sort key."""
+    """Return names in the order that `RunTask` numbers: first runs that may hold any sort key."""
     return tuple(sorted(names, key=lambda name: (name.reach is not None, name.path)))
 
 
@@ -239,7 +239,7 @@ def work_key(work: tuple[Any, ...], paths: Iterable[str]) -> str:
 
 
 def request_bytes(directory: str) -> int:
-    """Return the minimum number of bytes worth one read from a run in `directory`."""
+    """Return how many bytes a read from a run in `directory` should have at least."""
     return REMOTE_REQUEST_BYTES if is_remote(directory) else LOCAL_REQUEST_BYTES
 
 
@@ -256,27 +256,27 @@ def may_need_round(job: Job) -> bool:
 
 
 def run_bytes_for(total_bytes: int | None, request: int) -> int:
-    """Return the size of runs in bytes; it grows with the data as fast as that of windows does."""
+    """Return the size of runs in bytes; runs grow with the data as fast as sections do."""
     if total_bytes is None:
         return RUN_BYTES
-    # A window of `w` bytes reads about `w * run / total` from each of the `total / run` runs, which
-    # should be at least `request`. A merge holds about 2 `run` of windows: one, or two of half.
+    # A section of `s` bytes reads about `s * run / total` from each of the `total / run` runs. That
+    # should be at least `request`. A merge holds 2 * `run` bytes: one section, or two of half.
     return min(max(RUN_BYTES, math.isqrt(total_bytes * request // 2)), MOST_RUN_BYTES)
 
 
-def window_bytes_for(runs: int, request: int) -> int:
-    """Return the size in bytes of windows that are merged from `runs` runs."""
-    return min(max(WINDOW_BYTES, runs * request), MOST_WINDOW_BYTES)
+def section_bytes_for(runs: int, request: int) -> int:
+    """Return the size in bytes of sections that are merged from `runs` runs."""
+    return min(max(SECTION_BYTES, runs * request), MOST_SECTION_BYTES)
 
 
-def windows_held(window_bytes: int) -> int:
-    """Return how many windows a merge holds in memory: 2 (one is read ahead), or 1 large one."""
-    return 2 if 2 * window_bytes <= MOST_WINDOW_BYTES else 1
+def sections_held(section_bytes: int) -> int:
+    """Return how many sections a merge holds in memory: 2 (one is read ahead), or 1 large one."""
+    return 2 if 2 * section_bytes <= MOST_SECTION_BYTES else 1
 
 
 def max_fan_in(request: int) -> int:
     """Return how many runs can be merged at once, if each is read in steps of `request` bytes."""
-    return max(2, MOST_WINDOW_BYTES // request)
+    return max(2, MOST_SECTION_BYTES // request)
 
 
 def range_bits_for(total_bytes: int | None) -> int:

@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -29,6 +28,7 @@ from beam_tfrecord.format.rejects import HashedSink
 from beam_tfrecord.format.sort_keys import purpose_seed
 from beam_tfrecord.format.stage import file_schema, not_held, staged_schema, to_file
 from beam_tfrecord.format.tally import Tally
+from beam_tfrecord.native.values import Int64Array, UInt8Array, UInt64Array
 from beam_tfrecord.records.shard_index import IndexWriter
 from beam_tfrecord.records.tfrecord import ShardStream
 from beam_tfrecord.rows.batch import Batch, Reject, count_rejects
@@ -59,9 +59,7 @@ class ShardWriter:
         self._examples = 0
         self._content = 0
 
-    def write(
-        self, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.uint64]:
+    def write(self, data: UInt8Array, starts: Int64Array) -> UInt64Array:
         """Write all of `data`, framed records that begin at `starts`; return the hash of each."""
         hashes = native.hash_records(data, starts, self._seed)
         self._content = (self._content + int(hashes.sum(dtype=np.uint64))) % 2**64
@@ -148,7 +146,7 @@ class DirectWriter(BlockWriter[FinishedShard]):
                 yield self._close()
         block.clear_records()
 
-    def _append(self, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> None:
+    def _append(self, data: UInt8Array, starts: Int64Array) -> None:
         if self._writer is None:
             order = (self._group, self._number)
             self._writer = ShardWriter(self._directory, self._split, order, self._compression)
@@ -158,8 +156,8 @@ class DirectWriter(BlockWriter[FinishedShard]):
 
     def _close(self) -> FinishedShard:
         assert self._writer is not None
-        piece, self._writer, self._size = self._writer.close(), None, 0
-        return piece
+        shard, self._writer, self._size = self._writer.close(), None, 0
+        return shard
 
 
 class StageWriter:
@@ -269,8 +267,8 @@ class StageWriter:
 
     def _close(self) -> FinishedShard:
         assert self._file is not None
-        piece, self._file = self._file.close(), None
-        return piece
+        shard, self._file = self._file.close(), None
+        return shard
 
 
 class _StageFile:

@@ -24,6 +24,7 @@ from beam_tfrecord.exchange.block import PIECE_BYTES, Block, pieces_of
 from beam_tfrecord.format.rejects import write_rejects
 from beam_tfrecord.format.sort_keys import SHUFFLED_BIN_SHIFT, bin_shift
 from beam_tfrecord.format.tally import Tally
+from beam_tfrecord.native.values import Int64Array, UInt8Array, UInt64Array
 from beam_tfrecord.rows.batch import Batch, Reject
 from beam_tfrecord.storage import WRITE_BYTES, WholeFile
 from beam_tfrecord.work.job import Job
@@ -39,20 +40,14 @@ from beam_tfrecord.work.run_files import (
 RUN_BYTES = 64 * 2**20
 # Rejects are Python objects, and every row may be one: beyond this they are moved to a file.
 MAX_REJECTS = 20_000
-# Leading bits of a sort key that are the number of its range: a range is a small part of the
-# dataset.
-RANGE_BITS = 8
 MAX_BLOCK_BYTES = 16 * 2**20
 
 # The output of a writer: a `SpillRun`, a `FinishedShard`, or a block of records with its key.
 F = TypeVar("F")
-UInt8Array = npt.NDArray[np.uint8]
-Int64Array = npt.NDArray[np.int64]
-UInt64Array = npt.NDArray[np.uint64]
 
 
 class Buffer:
-    """Memory that each piece of records reuses."""
+    """Memory for one piece of records at a time."""
 
     def __init__(self) -> None:
         self._data = np.empty(0, np.uint8)
@@ -77,7 +72,7 @@ class SortedRecords:
 
     @property
     def sorted_keys(self) -> UInt64Array:
-        """Place of each record, in sorted order, shape `[n]`."""
+        """Sort key of each record, in sorted order, shape `[n]`."""
         return self.sort_keys[self.order]
 
     def reorder(self, first: int, order: Int64Array) -> None:
@@ -203,8 +198,8 @@ class Spiller(BlockWriter[SpillRun]):
 
     def add(self, batch: Batch) -> Iterator[SpillRun]:
         """Write a batch; yield the runs that it completes."""
-        part = batch.part
-        self._group = "rows" if part is None else part.key[:12]
+        place = batch.place
+        self._group = "rows" if place is None else place.key[:12]
         return super().add(batch)
 
     def _write(self) -> Iterator[SpillRun]:
@@ -227,10 +222,11 @@ class Spiller(BlockWriter[SpillRun]):
 class BlockCutter(BlockWriter[tuple[tuple[str, int], bytes]]):
     """Yields sorted blocks of records, each of one split and one range of sort keys.
 
-    The key of a block, (split, number of the range), is the key for the runner's own shuffle.
+    The leading `range_bits` of a sort key number its range. The key of a block, (split, number of
+    the range), is the key for the runner's own shuffle.
     """
 
-    def __init__(self, job: Job, *, range_bits: int = RANGE_BITS) -> None:
+    def __init__(self, job: Job, *, range_bits: int) -> None:
         super().__init__(job, RUN_BYTES)
         self._range_bits = range_bits
 
@@ -255,7 +251,7 @@ class BlockCutter(BlockWriter[tuple[tuple[str, int], bytes]]):
 def sort_range(blocks: Iterable[bytes], directory: str, split: str) -> Iterator[SpillRun]:
     """Write the blocks of one split and range of sort keys to runs of bounded size."""
     write = functools.partial(_run_of, directory=directory, split=split)
-    # A loop variable would hold the blocks of a run while those of the next are gathered.
+    # `map` does not hold the blocks of a run while those of the next are gathered, as a loop would.
     return map(write, by_size(blocks, RUN_BYTES))
 
 

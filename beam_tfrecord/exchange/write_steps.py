@@ -25,7 +25,7 @@ from beam_tfrecord.exchange.merge_plan import (
     RunName,
     RunSet,
     RunTask,
-    Window,
+    Section,
     after_round,
     gather_runs,
     may_need_round,
@@ -36,8 +36,8 @@ from beam_tfrecord.exchange.merge_plan import (
     range_bits_for,
     request_bytes,
     run_bytes_of,
+    section_bytes_for,
     task_bytes_of,
-    window_bytes_for,
     work_key,
 )
 from beam_tfrecord.exchange.output_writers import DirectWriter, StageWriter
@@ -60,10 +60,10 @@ from beam_tfrecord.work.checkpoints import (
     find_merged,
     save_merged,
 )
-from beam_tfrecord.work.faults import Guarded, machine_faults
 from beam_tfrecord.work.job import Job
 from beam_tfrecord.work.progress_files import MERGING, READING, WRITING, ProgressLog
 from beam_tfrecord.work.run_files import RunIndex, SpillRun, read_index
+from beam_tfrecord.work.worker_errors import Guarded, machine_faults
 
 TALLIES = "tallies"
 EXCHANGES = ("files", "runner")
@@ -162,13 +162,13 @@ class _WriteGroups(beam.DoFn):
 
     def _add_batch(self, batch: Batch) -> Iterator[Any]:
         assert self._writer is not None
-        part = batch.part
-        if part is not None and part.number == 0:
+        place = batch.place
+        if place is not None and place.number == 0:
             # A checkpoint describes one group: finish the files of earlier batches first.
             yield from self._end_group(is_complete=False)
-        self._checkpoint.follow(part)
+        self._checkpoint.follow(place)
         yield from map(self._noted, self._writer.add(batch))
-        if part is not None and part.is_last:
+        if place is not None and place.is_last:
             yield from self._end_group(is_complete=True)
 
     def _end_group(self, *, is_complete: bool) -> Iterator[Any]:
@@ -230,21 +230,21 @@ def _merge(
     return (
         gathered
         | "PlanMerges" >> beam.FlatMap(_step(_plan_merges, job), checked)
-        | "SpreadMerges" >> beam.Reshuffle()  # the windows of a task
+        | "SpreadMerges" >> beam.Reshuffle()  # the sections of a task
         | "MergeShards" >> beam.ParDo(_Merge(job), beam.pvalue.AsSingleton(names))  # FinishedShard
     )
 
 
 def _plan_round(job: Job, runs: RunSet, _: Tally) -> Iterator[RunTask]:
-    """Yield the tasks of a round, an intermediate merge pass into fewer runs, if it is needed."""
+    """Yield the tasks of a round, which merges runs into fewer ones; none if it is not needed."""
     tasks = list(plan_round(runs, job.layout, request_bytes(job.directory)))
     if tasks:
         ProgressLog(job.directory, MERGING).add(total=len(tasks))
     yield from tasks
 
 
-def _plan_merges(job: Job, runs: RunSet, tally: Tally) -> list[tuple[Window, ...]]:
-    """Return the windows of every task."""
+def _plan_merges(job: Job, runs: RunSet, tally: Tally) -> list[tuple[Section, ...]]:
+    """Return the sections of every task."""
     if runs.records != tally.records:
         raise DataError(
             f"runs hold {runs.records:,} records, but {tally.records:,} were encoded: "
@@ -259,7 +259,7 @@ def _plan_merges(job: Job, runs: RunSet, tally: Tally) -> list[tuple[Window, ...
 
 
 def _merge_runs(job: Job, task: RunTask, names: Sequence[RunName]) -> Iterator[RunName]:
-    """Merge the records of several runs in a range of sort keys into a new run."""
+    """Merge what several runs have in one range of sort keys into a new run."""
     paths = [name.path for name in names[task.first_run : task.end_run]]
     key = task.key(paths)
     found = find_merged(job.directory, key) if job.is_resumable else None
@@ -279,7 +279,7 @@ def _merge_runs(job: Job, task: RunTask, names: Sequence[RunName]) -> Iterator[R
 
 
 class _Merge(beam.DoFn):
-    """Merges the windows of a task, ranges of sort keys, from all runs into shards."""
+    """Merges the sections of a task from all runs into shards."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -290,19 +290,19 @@ class _Merge(beam.DoFn):
         self._checked: set[str] = set()
 
     def process(
-        self, windows: tuple[Window, ...], names: Sequence[RunName]
+        self, sections: tuple[Section, ...], names: Sequence[RunName]
     ) -> Iterator[FinishedShard]:
-        yield from self._merge((windows, names))
+        yield from self._merge((sections, names))
 
     def _shards(
-        self, task: tuple[tuple[Window, ...], Sequence[RunName]]
+        self, task: tuple[tuple[Section, ...], Sequence[RunName]]
     ) -> Iterator[FinishedShard]:
-        windows, names = task
+        sections, names = task
         directory, is_resumable = self._job.directory, self._job.is_resumable
-        runs = [name.path for name in names if name.may_hold(windows)]
-        to_do: list[Window] = []
+        runs = [name.path for name in names if name.may_hold(sections)]
+        to_do: list[Section] = []
         keys: list[str] = []
-        for _, same_shard in itertools.groupby(windows, key=lambda w: (w.split, w.shard)):
+        for _, same_shard in itertools.groupby(sections, key=lambda one: (one.split, one.shard)):
             of_shard = tuple(same_shard)
             key = work_key((of_shard,), runs) if is_resumable else ""
             done = find_merged(directory, key) if is_resumable else None
@@ -320,7 +320,7 @@ class _Merge(beam.DoFn):
             # In source order, the order of runs resolves ties, so sort the runs by name,
             # which is the order in which they were written.
             sorted(runs),
-            window_bytes=window_bytes_for(len(runs), request_bytes(directory)),
+            section_bytes=section_bytes_for(len(runs), request_bytes(directory)),
             index_of=self._index,
         )
         for key, shard in zip(keys, merged, strict=True):

@@ -18,17 +18,19 @@ import functools
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord.features.arrow_types import decoded_type
 from beam_tfrecord.native._csv import Filler
-from beam_tfrecord.native.values import AS_DOUBLE, Target
-
-Int64Array = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
-Float64Array = npt.NDArray[np.float64]
+from beam_tfrecord.native.values import (
+    AS_DOUBLE,
+    BoolArray,
+    Float64Array,
+    Int64Array,
+    Target,
+    UInt8Array,
+)
 
 # Positions of the 32 hexadecimal digits of a UUID in its 36 characters.
 _UUID_DIGITS = np.array([i for i in range(36) if i not in (8, 13, 18, 23)])
@@ -310,7 +312,7 @@ def _parsed(text: pa.Array) -> tuple[Float64Array, Float64Array, list[int]]:
     return nearest, nearest.copy() if exact is None else exact, bad
 
 
-def _lines(text: pa.Array) -> npt.NDArray[np.uint8]:
+def _lines(text: pa.Array) -> UInt8Array:
     """Return texts, which must not have nulls or line ends, as bytes with one line for each."""
     _, offsets, data = text.buffers()
     ends = np.frombuffer(offsets, np.int32)[text.offset : text.offset + len(text) + 1]

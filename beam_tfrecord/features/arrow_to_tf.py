@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_arrays import (
-    Int64Array,
     Layer,
     bare_array,
     make_list,
@@ -48,6 +47,7 @@ from beam_tfrecord.features.tensors import (
     tensor_column,
 )
 from beam_tfrecord.features.tf_columns import decimal_is_integer, is_flat_tensor
+from beam_tfrecord.native.values import Int64Array
 
 
 class TFArrays(NamedTuple):

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.features.arrow_arrays import Int64Array
 from beam_tfrecord.features.arrow_types import (
     bare_type,
     is_binary,
@@ -22,6 +21,7 @@ from beam_tfrecord.features.arrow_types import (
 )
 from beam_tfrecord.features.feature import labels_of, with_labels
 from beam_tfrecord.features.tensors import TensorType, join_tensor_types
+from beam_tfrecord.native.values import Int64Array
 
 # What Arrow and Python raise for a value that cannot be converted exactly.
 NOT_EXACT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError)

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord.features.arrow_arrays import (
-    BoolArray,
     Layer,
     Rounded,
     bare_array,
@@ -47,6 +46,7 @@ from beam_tfrecord.features.tensors import (
     repeated_shape,
     varying_storage,
 )
+from beam_tfrecord.native.values import BoolArray
 
 
 class NoConversion(Exception):

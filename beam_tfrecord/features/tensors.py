@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.native.values import BoolArray
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -175,9 +176,7 @@ def repeated_shape(shape: Shape, rows: int) -> pa.Array:
     return pa.ListArray.from_arrays(ends, pa.array(np.tile(shape, rows), pa.int64()))
 
 
-def varying_storage(
-    data: pa.Array, shapes: pa.Array, missing: npt.NDArray[np.bool_] | None = None
-) -> pa.Array:
+def varying_storage(data: pa.Array, shapes: pa.Array, missing: BoolArray | None = None) -> pa.Array:
     """Return the Arrow storage of arrays whose shapes vary: a struct of bytes and shape."""
     mask = None if missing is None else pa.array(missing)
     return pa.StructArray.from_arrays([data, shapes], fields=_VARYING, mask=mask)

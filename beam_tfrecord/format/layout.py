@@ -17,9 +17,7 @@ import numpy.typing as npt
 
 from beam_tfrecord.base.text import counted, parse_size
 from beam_tfrecord.errors import UsageError
-
-UInt64Array = npt.NDArray[np.uint64]
-Int64Array = npt.NDArray[np.int64]
+from beam_tfrecord.native.values import Int64Array, UInt64Array
 
 Number = TypeVar("Number", int, float)
 
@@ -248,7 +246,7 @@ def apportion(total: int, split_bytes: Mapping[str, int]) -> dict[str, int]:
 
 @dataclasses.dataclass(frozen=True)
 class Cut:
-    """A contiguous range of bins for one shard, or for one window (step) of a merge.
+    """A contiguous range of bins for one shard, or for one section of it, which is merged at once.
 
     A bin is the set of records whose positions in the dataset have the same leading bits.
     """

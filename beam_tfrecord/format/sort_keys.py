@@ -12,14 +12,11 @@ import dataclasses
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.features.arrow_arrays import Int64Array
+from beam_tfrecord.native.values import Int64Array, UInt64Array
 from beam_tfrecord.rows.batch import Origin, StepPath
-
-UInt64Array = npt.NDArray[np.uint64]
 
 # A bin is the set of records whose sort keys have the same leading bits. The leading 16 bits of
 # hashes are evenly distributed, so shuffled records have 2^16 bins.

@@ -1,4 +1,4 @@
-"""The format of stages, the Parquet copies of a source that `extract` makes: manifest and types.
+"""Defines the manifest and the types of *stages*: copies of a source as Parquet, by `extract`.
 
 A stage is a directory of Parquet files with the rows of a source. Its ``manifest.json`` is written
 last, contains nothing that depends on the time or the machine, and ends with the hash of its own

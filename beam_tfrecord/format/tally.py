@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord import native
@@ -20,10 +19,8 @@ from beam_tfrecord.features.feature import ColumnStats
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.layout import NO_SPLIT
 from beam_tfrecord.images import Refused, merge_refused
+from beam_tfrecord.native.values import Int64Array, UInt64Array
 from beam_tfrecord.records.examples import Discovered, merge_discovered, schema_of_discovered
-
-UInt64Array = npt.NDArray[np.uint64]
-Int64Array = npt.NDArray[np.int64]
 
 CONTENT_KEY = b"beam_tfrecord.content"
 MAX_HASHES = 2**18

@@ -1,6 +1,6 @@
-"""Decodes images, to check all of their pixels, to resize, turn and re-encode them, or to train.
+"""Decodes images with Pillow: checks their pixels, resizes, turns and re-encodes them.
 
-Pillow decodes and resizes without the interpreter's lock, so that threads use all cores.
+Pillow works without the interpreter's lock, so that threads use all cores.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from beam_tfrecord.sources.tfrecord import Known, copies_records, known_of
 from beam_tfrecord.sources.typed_files import settled_by
 from beam_tfrecord.storage import Lease, exists, is_remote, put, read_bytes, split_zip_url
 from beam_tfrecord.transforms.map_and_split import AssignSplits, MapBatches, MapRows
-from beam_tfrecord.transforms.reading import ReadBatches, done_of
+from beam_tfrecord.transforms.read_batches import ReadBatches, done_of
 from beam_tfrecord.transforms.write import stage_job, write_batches
 from beam_tfrecord.work.job import Identity, Job
 from beam_tfrecord.work.stored_state import RAW_SCHEMA

@@ -46,7 +46,6 @@ from beam_tfrecord.storage import (
 )
 from beam_tfrecord.work import stored_state
 from beam_tfrecord.work.checkpoints import marked_files
-from beam_tfrecord.work.faults import forget_faults
 from beam_tfrecord.work.job import Identity
 from beam_tfrecord.work.progress_files import PROGRESS_PREFIX
 from beam_tfrecord.work.stored_state import (
@@ -59,6 +58,7 @@ from beam_tfrecord.work.stored_state import (
     count_groups,
     load_groups,
 )
+from beam_tfrecord.work.worker_errors import forget_faults
 
 
 def identity_of(

@@ -1,4 +1,4 @@
-"""Computes the plan of a job before it runs: what it reads, and the splits and shards it writes."""
+"""Plans a job before it runs: what it would read, and which splits and shards it would write."""
 
 from __future__ import annotations
 

@@ -70,9 +70,9 @@ from beam_tfrecord.storage import (
     make_directory,
     read_small,
 )
-from beam_tfrecord.work.faults import forget_faults, machine_error, recorded_fault, stop
 from beam_tfrecord.work.job import Identity, check_free
 from beam_tfrecord.work.progress_files import watch
+from beam_tfrecord.work.worker_errors import forget_faults, machine_error, recorded_fault, stop
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Computes the statistics of a dataset by a Beam job, for datasets that are too large for one."""
+"""Computes statistics by a Beam job, for datasets that are too large for one process."""
 
 from __future__ import annotations
 

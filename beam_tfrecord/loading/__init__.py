@@ -1,1 +1,1 @@
-"""Which row is where in an epoch, and what its batch holds, the same for all frameworks."""
+"""Decides, for all frameworks, which rows each batch of an epoch has, and how they look."""

@@ -1,4 +1,4 @@
-"""`Columns` and `Batches`: what a batch has, and of which rows, by one rule for all frameworks."""
+"""`Columns` and `Batches`: the columns and the rows of each batch, equal for all frameworks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Categories = Mapping[str, Sequence[str]]
 
 
 class Columns:
-    """The columns of a batch: what replaces their missing values, and text of known categories.
+    """The columns of a batch, and what replaces missing values and the text of categories.
 
     Attributes:
         rows: The rows as they are read, with these columns.
@@ -112,17 +112,17 @@ class Columns:
         return self.empty[feature.name].dtype.kind in NUMBERS + TIMES
 
     def _check_default(self, feature: Feature) -> None:
-        """Check the replacement of missing values of a column, or make `nulls` its replacement."""
+        """Check the default of a column; `nulls` becomes its default if it lacks one."""
         name = feature.name
         is_open = feature.nullable and feature.default is None
         if is_open and name in self.labels:
-            # No number that replaces missing features is a right label.
+            # A number that stands for missing features would be a wrong label.
             missing = f" {feature.observed.missing:,}" if feature.observed else ""
             raise UsageError(
                 f"label {name!r} has{missing} missing values: pass defaults={{{name!r}: …}}, or "
                 "write the dataset without these rows"
             )
-        # The number of a category would make missing text one of them.
+        # If `nulls` is the number of a category, missing text would become that category.
         is_category = self._nulls in range(len(self._words.get(name, ())))
         is_replaced = self._nulls not in (None, MASK) and not is_category
         if is_open and is_replaced and self._is_number(feature):
@@ -132,7 +132,7 @@ class Columns:
             default_scalar(feature, self.types[name])
 
     def mask_missing(self) -> None:
-        """Let 0 stand for missing numbers if there are masks; refuse those without replacement."""
+        """Replace missing numbers by 0 if there are masks; refuse those that nothing replaces."""
         unfilled: dict[str, int | None] = {}
         for feature in self.schema.features:
             if not feature.nullable or feature.default is not None or not self._is_number(feature):
@@ -195,7 +195,7 @@ def _is_list(arrow: pa.DataType) -> bool:
 
 
 def _numbers_of(column: pa.Array, words: Sequence[str], name: str) -> pa.Array:
-    """Return the numbers of the categories of texts, or of lists of texts."""
+    """Return the number of the category of each text, or of each text in lists."""
     if _is_list(column.type):
         lengths = pc.fill_null(pc.list_value_length(column), 0)
         ends = np.cumsum([0, *lengths.to_pylist()], dtype=np.int32)
@@ -263,13 +263,13 @@ def unknown_categories(label: str) -> str:
 
 
 class Batches:
-    """The batches of one reader. A step is a batch of all readers, counted over all epochs."""
+    """The batches of one reader. A step is one batch of each reader, over all epochs."""
 
     def __init__(self, epochs: Epochs, division: Division) -> None:
         self.epochs, self.division = epochs, division
 
     def groups(self, steps: Iterable[int]) -> Iterator[tuple[pa.RecordBatch, list[Range]]]:
-        """Yield rows that are read together, with the places of the batches of steps in them."""
+        """Yield rows that are read together, and where in them the batch of each step is."""
         positions, count = self.division.positions, len(self.division)
         for epoch, own in itertools.groupby(steps, lambda step: step // count):
             ranges = (positions(step % count) for step in own)

@@ -21,17 +21,17 @@ from beam_tfrecord.base.arguments import check_seed
 from beam_tfrecord.base.text import counted
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_arrays import take_rows
-from beam_tfrecord.loading.order import Order, UInt64Array
+from beam_tfrecord.loading.order import Order
 from beam_tfrecord.loading.rows import MIXED_BYTES, Rows, mixed_rows
 from beam_tfrecord.loading.values import rebatch
+from beam_tfrecord.native.values import UInt64Array
 from beam_tfrecord.storage import is_remote
 
 # Examples of several small batches are read at a time, for speed.
 _READ_BYTES = 2**20
-# More would not fit into the page cache of many machines, and each example would be a read of the
-# disk.
+# More does not fit into the page cache of many machines: each example would be read from the disk.
 _UNIFORM_BYTES = 2**33
-# Neighbouring examples of this size cost a store hardly more time than a single one.
+# An object store returns neighbouring examples of this size hardly later than a single one.
 _CHUNK_BYTES = 2**18
 # A window of fewer chunks would mix too little.
 _MIN_CHUNKS = 16
@@ -68,7 +68,7 @@ class Division:
 
     @property
     def total(self) -> int:
-        """Number of positions of an epoch, of all ranks; those from `count` on begin again."""
+        """Number of positions of all ranks in an epoch; from `count` on they repeat the first."""
         if self.drop_remainder:
             return self.count // self.step_examples * self.step_examples
         return -(-self.count // self.world) * self.world if self.pad else self.count
@@ -99,7 +99,7 @@ class Division:
         """Return the step that begins after so many examples."""
         if not isinstance(delivered, int) or delivered < 0:
             raise UsageError(f"the state says that {delivered!r:.40} examples were delivered")
-        # Not `total` alone: ranks of another number repeat another number of examples at the end.
+        # Not `total` alone: it differs if the state is of another number of ranks.
         if delivered >= min(self.count, self.total):
             return len(self)
         step, rest = divmod(delivered, self.step_examples)
@@ -160,7 +160,7 @@ class Epochs:
         return order_of(self.rows, seed, epoch, self._window)
 
     def row(self, epoch: int, position: int) -> int | None:
-        """Return the number of the row at a position; None if only reading all others shows it."""
+        """Return the number of the row at a position; None if only reading shows it."""
         place = position % len(self.rows)
         if self.is_shuffled and not self.is_indexed:
             return None

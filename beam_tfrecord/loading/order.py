@@ -11,14 +11,11 @@ import dataclasses
 import struct
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_tfrecord import native
 from beam_tfrecord.base.arguments import check_seed
 from beam_tfrecord.base.text import counted
-
-Int64Array = npt.NDArray[np.int64]
-UInt64Array = npt.NDArray[np.uint64]
+from beam_tfrecord.native.values import Int64Array, UInt64Array
 
 _ROUNDS = 8
 
@@ -97,10 +94,10 @@ class Order:
         return struct.pack("<QQ", self.seed, self.epoch) + purpose
 
     def _windowed(self, positions: UInt64Array) -> UInt64Array:
-        """Return the indices at `positions` in the order by windows.
+        """Return the indices at `positions` in the windowed order.
 
         Chunks are permuted, and then the examples of each window of chunks. Examples that do not
-        fill a chunk come last; all examples are rotated, so that these are others in every epoch.
+        fill a chunk come last. A rotation of all examples makes these others in every epoch.
         """
         count, chunk = np.uint64(self.count), np.uint64(self.chunk)
         size = self.chunk * self.window

@@ -20,16 +20,16 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.format.manifest import Manifest, Shard, Split, splits_html
 from beam_tfrecord.loading.values import arrays_of, printing_images, python_rows, rebatch
+from beam_tfrecord.native.values import Int64Array
 from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock
 
 if TYPE_CHECKING:
     from typing import Self
 
-Int64Array = npt.NDArray[np.int64]
 
 # Rows are converted to Python objects in small slices: those of a full block need much memory.
 _ROWS_AT_ONCE = 1024
-# Rows that are mixed with each other by default.
+# Bytes of the rows that are mixed with each other by default.
 MIXED_BYTES = 64 * 10**6
 
 
@@ -53,7 +53,7 @@ class ShardFiles(Protocol):
     def rows(
         self, shards: Sequence[Shard], numbers: Int64Array, names: Sequence[str]
     ) -> pa.RecordBatch:
-        """Return single rows of shards, counted over all shards, with the columns `names`."""
+        """Return the rows with these numbers over all the shards, and their columns `names`."""
 
     def arrow_schema(self, names: Sequence[str]) -> pa.Schema:
         """Return the types that the columns `names` have in `batches`."""

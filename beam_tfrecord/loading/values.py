@@ -5,17 +5,12 @@ The arrays are in memory or in memory-mapped files.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import dataclasses
-import datetime
-import decimal
 import itertools
 import json
-import math
 import os
 import tempfile
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -132,7 +127,7 @@ def with_defaults(schema: Schema, defaults: Mapping[str, Any]) -> Schema:
 
 
 def checked_categories(categories: Mapping[str, Any] | None) -> dict[str, tuple[str, ...]]:
-    """Return the categories of text columns, by column."""
+    """Return the categories of text columns, by column, after a check."""
     if not isinstance(categories or {}, Mapping):
         raise UsageError(
             f"categories is {categories!r:.80}: pass a dict by column, as {{'city': ['Oslo']}}"
@@ -410,68 +405,3 @@ def _move_columns(temporary: str, path: str, identity: Mapping[str, Any]) -> Non
     with open(written, "w", encoding="utf-8") as file:
         json.dump({**identity, "files": _file_states(path, count)}, file)
     os.replace(written, mark)
-
-
-_MICROSECONDS = 1_000_000
-
-
-def json_text(value: Any) -> str:
-    """Return a value of a row as one line of valid JSON; see `json_value`."""
-    return json.dumps(json_value(value), ensure_ascii=False, allow_nan=False)
-
-
-def json_value(value: Any) -> Any:
-    """Return a value of a row as a JSON value.
-
-    * Bytes become text if they are UTF-8, else ``{"b64": …}`` in base64.
-    * Dates, times and durations (``PT1.5S``) become text in ISO 8601.
-    * Decimals, UUIDs and complex numbers become text.
-    * NaN and the infinities, which JSON does not have, become the texts ``NaN``, ``Infinity`` and
-      ``-Infinity`` as in protobuf's JSON. Null always means a missing value.
-    """
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        # json.dumps returns these three names, which as bare literals are not valid JSON.
-        return value if math.isfinite(value) else json.dumps(float(value))
-    if isinstance(value, bytes):
-        try:
-            return value.decode("utf-8")
-        except UnicodeDecodeError:
-            return {"b64": base64.b64encode(value).decode("ascii")}
-    if isinstance(value, Mapping):
-        return {str(key): json_value(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray) and not value.ndim:
-        return json_value(value[()])
-    if isinstance(value, list | tuple | np.ndarray):
-        return [json_value(item) for item in value]
-    return _scalar(value)
-
-
-def _scalar(value: Any) -> Any:
-    if isinstance(value, datetime.timedelta):
-        microseconds = value // datetime.timedelta(microseconds=1)
-        return _duration(microseconds, _MICROSECONDS)
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
-    if isinstance(value, np.timedelta64):
-        unit, step = np.datetime_data(value.dtype)
-        per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}.get(unit)
-        if per_second is None or np.isnat(value):
-            return str(value)
-        return _duration(int(value.astype(np.int64)) * step, per_second)
-    if isinstance(value, np.datetime64 | decimal.Decimal | uuid.UUID | complex):
-        return str(value)
-    if isinstance(value, np.generic):
-        # Numbers of ml_dtypes, such as bfloat16, have no Python type of their own.
-        item = value.item()
-        return json_value(float(item) if isinstance(item, np.generic) else item)
-    raise TypeError(f"a value of type {type(value).__name__} has no form in JSON")
-
-
-def _duration(count: int, per_second: int) -> str:
-    """Return the exact ISO 8601 text of a duration of `count` / `per_second` seconds."""
-    sign = "-" if count < 0 else ""
-    seconds, part = divmod(abs(count), per_second)
-    digits = f"{part:0{len(str(per_second)) - 1}d}".rstrip("0") if part else ""
-    return f"{sign}PT{seconds}{'.' if digits else ''}{digits}S"

@@ -7,6 +7,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+UInt8Array = npt.NDArray[np.uint8]
+Int64Array = npt.NDArray[np.int64]
+UInt64Array = npt.NDArray[np.uint64]
+BoolArray = npt.NDArray[np.bool_]
+Float64Array = npt.NDArray[np.float64]
+
 BYTES_KIND = 1
 FLOAT_KIND = 2
 INT64_KIND = 3
@@ -46,8 +52,8 @@ PICK_REASONS: dict[int, str] = {
 class Picked(NamedTuple):
     """Copied records."""
 
-    data: npt.NDArray[np.uint8]
-    starts: npt.NDArray[np.int64]
+    data: UInt8Array
+    starts: Int64Array
     fault: tuple[int, int, str] | None
 
 
@@ -57,13 +63,13 @@ class Encoded(NamedTuple):
     size: int
     records: int
     rejects: list[tuple[int, int, int]]
-    max_relative_error: npt.NDArray[np.float64]
+    max_relative_error: Float64Array
 
 
 class Frames(NamedTuple):
     """The positions of the records in framed bytes."""
 
-    starts: npt.NDArray[np.int64]
+    starts: Int64Array
     consumed: int
     fault: tuple[int, str] | None
 
@@ -71,17 +77,17 @@ class Frames(NamedTuple):
 class Run(NamedTuple):
     """The positions and places of the records in the entries of a run, a sorted spill file."""
 
-    starts: npt.NDArray[np.int64]
-    places: npt.NDArray[np.uint64]
+    starts: Int64Array
+    places: UInt64Array
 
 
 class Column(NamedTuple):
     """The decoded values of one feature: m values in n records."""
 
-    values: npt.NDArray[np.int64] | npt.NDArray[np.float32] | npt.NDArray[np.uint8]
-    value_offsets: npt.NDArray[np.int64] | None
-    row_offsets: npt.NDArray[np.int64]
-    present: npt.NDArray[np.uint8]
+    values: Int64Array | npt.NDArray[np.float32] | UInt8Array
+    value_offsets: Int64Array | None
+    row_offsets: Int64Array
+    present: UInt8Array
 
 
 class FitRule(NamedTuple):

@@ -41,6 +41,7 @@ import numpy.typing as npt
 import tensorflow as tf
 import tensorflow_transform as tft
 
+from beam_tfrecord.native.values import Float64Array, Int64Array
 from beam_tfrecord.preprocess.fitted import NO_WORD
 from beam_tfrecord.preprocess.steps import open_matrix
 
@@ -402,7 +403,7 @@ class Moments(NamedTuple):
             return math.inf
 
 
-def moments_of(values: npt.NDArray[np.float64], rows: int) -> Moments:
+def moments_of(values: Float64Array, rows: int) -> Moments:
     """Return the sums over the finite values among `values`, shape `[n]`, of `rows` rows."""
     finite = values[np.isfinite(values)]
     parts, exponents = np.frexp(finite)
@@ -425,7 +426,7 @@ def moments_of(values: npt.NDArray[np.float64], rows: int) -> Moments:
     return Moments(rows, len(finite), total, squares)
 
 
-def _sums(which: npt.NDArray[np.intp], values: npt.NDArray[np.int64]) -> list[int]:
+def _sums(which: npt.NDArray[np.intp], values: Int64Array) -> list[int]:
     """Return the exact sum of the values for each number in `which`."""
     return [int(one) for one in np.bincount(which, values.astype(np.float64))]
 
@@ -446,7 +447,7 @@ class CombineMoments(beam.CombineFn):
         """Return the sums over the data of all accumulators."""
         return functools.reduce(Moments.merge, accumulators, Moments())
 
-    def extract_output(self, accumulator: Moments) -> npt.NDArray[np.float64]:
+    def extract_output(self, accumulator: Moments) -> Float64Array:
         """Return number of rows, number of finite values, mean and variance, shape `[4]`."""
         rows, finite, *_ = accumulator
         return np.array([rows, finite, accumulator.mean, accumulator.variance], np.float64)

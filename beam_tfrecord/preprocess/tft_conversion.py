@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord.features.arrow_types import is_text
+from beam_tfrecord.native.values import Int64Array
 from beam_tfrecord.preprocess.steps import EMPTY, FLOAT, INTEGER, OTHER, TEXT, kind_of
 from beam_tfrecord.rows.batch import Batch
 
@@ -34,8 +35,6 @@ _ARROW = {
 }
 # Numbers of `tensorflow.metadata.v0.FeatureType`.
 _FEATURE_TYPES = {STRING: 1, INT64: 2, FLOAT32: 3, FLOAT64: 3}
-
-Int64Array = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True)

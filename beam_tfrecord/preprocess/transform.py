@@ -42,11 +42,11 @@ from beam_tfrecord.preprocess.tft_conversion import adapter_config, tft_batch, w
 from beam_tfrecord.records.mapped_rows import returned_schema
 from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.rows.beam import in_one_window
-from beam_tfrecord.transforms.graph import Rereading, apply_step, reader_of
 from beam_tfrecord.transforms.map_and_split import AssignSplits, MapRows
-from beam_tfrecord.transforms.reading import ReadBatches
+from beam_tfrecord.transforms.pipeline_facts import Rereading, apply_step, reader_of
+from beam_tfrecord.transforms.read_batches import ReadBatches
 from beam_tfrecord.transforms.rows import as_arrow_schema
-from beam_tfrecord.work.faults import Guarded
+from beam_tfrecord.work.worker_errors import Guarded
 
 _COUNTS = "counts"
 

@@ -45,14 +45,14 @@ from beam_tfrecord.work.stored_state import load_remarks
 def publish_dataset(
     job: Job,
     tally: Tally,
-    pieces: Sequence[FinishedShard],
+    shards: Sequence[FinishedShard],
     *,
     lease: Lease,
     info: Mapping[str, Any],
 ) -> list[str]:
     """Publish finished shards as a dataset."""
     layout, target = job.layout, job.target
-    splits = named_shards(pieces, layout)
+    splits = named_shards(shards, layout)
     rejects = join_rejects(tally.reject_files, os.path.join(job.directory, SAVED_FILE))
     read = _schema_of(job, tally)
     _check_null_shares(read, tally.records)
@@ -60,10 +60,10 @@ def publish_dataset(
     classes = next((feature.labels for feature in read.features if feature.labels), ())
     sidecars = _sidecars(schema, classes, job.fitted)
     hashes = {target.name(name): data_hash(data) for name, data in sidecars.items()}
-    named = [(shard.path, piece) for shards in splits.values() for shard, piece in shards]
+    named = [(shard.path, finished) for of_split in splits.values() for shard, finished in of_split]
     manifest = Manifest(
         fingerprint=job.identity.fingerprint,
-        content=sum_text(piece.content for piece in pieces),
+        content=sum_text(shard.content for shard in shards),
         order="shuffled" if layout.shuffle else "source",
         seed=layout.seed,
         compression=layout.compression,
@@ -74,9 +74,9 @@ def publish_dataset(
         source=job.identity.source,
         rejects={"rows": rejects.rows, "xxh64": rejects.xxh64},
         sidecars=hashes
-        | {index_name(name): piece.index_xxh64 for name, piece in named if piece.index_xxh64},
+        | {index_name(name): shard.index_xxh64 for name, shard in named if shard.index_xxh64},
         splits={
-            name: Split(tuple(shard for shard, _ in shards)) for name, shards in splits.items()
+            name: Split(tuple(shard for shard, _ in of_split)) for name, of_split in splits.items()
         },
         split_by=_split_by(layout, tally),
     )
@@ -206,7 +206,7 @@ def _sidecars(schema: Schema, classes: Sequence[str], fitted: str | None) -> dic
 
 
 def named_shards(
-    pieces: Sequence[FinishedShard], layout: Layout
+    shards: Sequence[FinishedShard], layout: Layout
 ) -> dict[str, list[tuple[Shard, FinishedShard]]]:
     """Number the shards of every split without gaps, and name them.
 
@@ -214,28 +214,28 @@ def named_shards(
     """
     named: dict[str, list[tuple[Shard, FinishedShard]]] = {}
     declared = layout.splits.filled_names if layout.splits.are_given else ()
-    for split in split_order({*declared, *(piece.split for piece in pieces)}, layout):
+    for split in split_order({*declared, *(shard.split for shard in shards)}, layout):
         of_split = sorted(
-            (piece for piece in pieces if piece.split == split and piece.examples),
-            key=lambda piece: piece.order,
+            (shard for shard in shards if shard.split == split and shard.examples),
+            key=lambda shard: shard.order,
         )
         named[split] = [
             (
                 Shard(
                     layout.names(split, number, len(of_split)),
-                    piece.examples,
-                    piece.bytes,
-                    piece.xxh64,
+                    shard.examples,
+                    shard.bytes,
+                    shard.xxh64,
                 ),
-                piece,
+                shard,
             )
-            for number, piece in enumerate(of_split)
+            for number, shard in enumerate(of_split)
         ]
-    if layout.names.prefix is not None and sum(bool(shards) for shards in named.values()) > 1:
+    if layout.names.prefix is not None and sum(map(bool, named.values())) > 1:
         raise UsageError(
             f"splits need a directory: write to '{layout.names.prefix}/' instead of a file prefix"
         )
-    names = [shard.path for shards in named.values() for shard, _ in shards]
+    names = [shard.path for of_split in named.values() for shard, _ in of_split]
     if len(set(names)) < len(names):
         raise UsageError(
             f"two shards would be named {max(names, key=names.count)!r}: "
@@ -263,7 +263,7 @@ def _split_by(layout: Layout, tally: Tally) -> str | None:
 def publish_stage(
     job: Job,
     tally: Tally,
-    pieces: Sequence[FinishedShard],
+    shards: Sequence[FinishedShard],
     *,
     lease: Lease,
     info: Mapping[str, Any],
@@ -274,8 +274,8 @@ def publish_stage(
     """
     rejects = join_rejects(tally.reject_files, os.path.join(job.directory, SAVED_FILE))
     # Rows that came through other Beam code may have no groups to be ordered by.
-    ordered = sorted(pieces, key=lambda piece: (piece.order, piece.xxh64))
-    named = [(f"part-{number:05d}.parquet", piece) for number, piece in enumerate(ordered)]
+    ordered = sorted(shards, key=lambda file: (file.order, file.xxh64))
+    named = [(f"part-{number:05d}.parquet", file) for number, file in enumerate(ordered)]
     # If there was no batch at all, the stage has no columns.
     staged = pa.py_buffer(tally.staged)
     schema = pa.ipc.read_schema(staged) if tally.staged else pa.schema([])
@@ -284,9 +284,7 @@ def publish_stage(
         schema=schema,
         source=job.identity.source,
         rejects={"rows": rejects.rows, "xxh64": rejects.xxh64},
-        files=tuple(
-            StageFile(name, piece.examples, piece.bytes, piece.xxh64) for name, piece in named
-        ),
+        files=tuple(StageFile(name, file.examples, file.bytes, file.xxh64) for name, file in named),
     )
     remarks = [
         f"numbers of {name!r} have more digits than {schema.field(name).type} holds (relative "

@@ -99,13 +99,13 @@ class Publication:
     def files(self) -> list[FinishedFile]:
         """The shards, and the indexes of those that have one."""
         shards = [
-            FinishedFile(name, p.path, p.stored_bytes, p.stored_xxh64 or p.xxh64)
-            for name, p in self.named
+            FinishedFile(name, one.path, one.stored_bytes, one.stored_xxh64 or one.xxh64)
+            for name, one in self.named
         ]
         return shards + [
-            FinishedFile(index_name(name), p.index_path, p.index_bytes, p.index_xxh64)
-            for name, p in self.named
-            if p.index_xxh64
+            FinishedFile(index_name(name), one.index_path, one.index_bytes, one.index_xxh64)
+            for name, one in self.named
+            if one.index_xxh64
         ]
 
     def note(self) -> Note:
@@ -157,8 +157,8 @@ def _write_beside(publication: Publication) -> None:
         make_directory(os.path.dirname(target.path(name)))
         _put(target.path(name), data, directory)
     hashes = _publish_rejects(target, publication.rejects, os.path.join(directory, SAVED_FILE))
-    hashes |= {name: p.stored_xxh64 for name, p in publication.named if p.stored_xxh64}
-    stored = {name: piece.stored_bytes for name, piece in publication.named}
+    hashes |= {name: one.stored_xxh64 for name, one in publication.named if one.stored_xxh64}
+    stored = {name: shard.stored_bytes for name, shard in publication.named}
     info = {**publication.info, STORED_BYTES: stored, STORED_HASHES: hashes}
     _put(target.path(JOB_NAME), dump_job(info).encode(), directory)
     sync_directory(target.directory)
@@ -290,7 +290,7 @@ def clear_leftovers(target: Target, *, keep: str | None = None) -> None:
     """Remove the files that jobs which ended early left at a target; the caller holds its lease."""
     for directory in target.leftovers():
         if directory == keep:
-            _undo_publishing(target, directory)
+            _roll_back(target, directory)
         else:
             give_up(target, directory)
 
@@ -309,7 +309,7 @@ def clear_published(target: Target, keep: str, check: Callable[[], None]) -> Non
 
 def give_up(target: Target, directory: str) -> None:
     """Remove all files of a job that nobody continues; the caller holds its lease."""
-    _undo_publishing(target, directory)
+    _roll_back(target, directory)
     remove_tree(directory)
 
 
@@ -362,12 +362,12 @@ def _has_size(target: Target, name: str, nbytes: int) -> bool:
 
 
 def _is_ours(name: str) -> bool:
-    """Return whether this package makes files of such names, of which few are in directories."""
+    """Return whether this package makes files of such names; it makes few in directories."""
     first, slash, _ = name.partition("/")
     return is_plain_name(name) and (not slash or first.endswith((*FITTED, INDEX_DIRECTORY)))
 
 
-def _undo_publishing(target: Target, directory: str) -> None:
+def _roll_back(target: Target, directory: str) -> None:
     """Give the shards of a note their temporary names back, and remove its side files."""
     note, named = Note.load(directory), names_at(target.manifest)
     if note is None or named is None:

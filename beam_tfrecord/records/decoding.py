@@ -13,15 +13,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_arrays import (
-    BoolArray,
-    Int64Array,
     Layer,
     fixed_binary,
     from_text,
@@ -47,6 +44,7 @@ from beam_tfrecord.features.tf_columns import (
     TFColumn,
     tf_columns,
 )
+from beam_tfrecord.native.values import BoolArray, Int64Array, UInt8Array
 
 
 class Decoder:
@@ -73,7 +71,7 @@ class Decoder:
             ]
         )
 
-    def decode(self, data: npt.NDArray[np.uint8], starts: Int64Array) -> pa.RecordBatch:
+    def decode(self, data: UInt8Array, starts: Int64Array) -> pa.RecordBatch:
         """Return the rows of framed records, in the Arrow types of the schema."""
         try:
             found = native.decode(data, starts, self._features)

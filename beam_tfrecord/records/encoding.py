@@ -12,18 +12,12 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import SchemaConflict
-from beam_tfrecord.features.arrow_arrays import (
-    BoolArray,
-    lacking_values,
-    relative_error,
-    to_text,
-)
+from beam_tfrecord.features.arrow_arrays import lacking_values, relative_error, to_text
 from beam_tfrecord.features.arrow_to_tf import arrow_to_tf, is_encoded_as_is
 from beam_tfrecord.features.arrow_types import bare_type, is_text, with_bytes
 from beam_tfrecord.features.convert_to_schema import NoConversion, convert
@@ -31,12 +25,11 @@ from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.limits import Limits
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tf_columns import BYTES, VALUES, TFColumn, schema_tf_columns
+from beam_tfrecord.native.values import BoolArray, Float64Array, Int64Array, UInt8Array
 from beam_tfrecord.rows.batch import MAX_VALUE_CHARS, Batch, Reject
 
 # More than most runs (sorted spill files) need: unused memory costs nothing, growing costs a copy.
 RUN_ROOM_BYTES = 128 * 2**20
-
-Int64Array = npt.NDArray[np.int64]
 
 
 class Arena:
@@ -47,7 +40,7 @@ class Arena:
     """
 
     def __init__(self, *, capacity_bytes: int = 1 << 20, capacity_records: int = 1 << 12) -> None:
-        self.data: npt.NDArray[np.uint8] = np.empty(capacity_bytes, np.uint8)
+        self.data: UInt8Array = np.empty(capacity_bytes, np.uint8)
         self.starts: Int64Array = np.empty(capacity_records, np.int64)
         self.size = 0
         self.records = 0
@@ -57,7 +50,7 @@ class Arena:
         self.data = _grown(self.data, self.size, num_bytes)
         self.starts = _grown(self.starts, self.records, num_records)
 
-    def add(self, data: npt.NDArray[np.uint8], starts: Int64Array) -> None:
+    def add(self, data: UInt8Array, starts: Int64Array) -> None:
         """Add framed records that follow each other in `data`; each begins at one of `starts`."""
         self.reserve(len(data), len(starts))
         self.data[self.size : self.size + len(data)] = data
@@ -70,7 +63,7 @@ class Arena:
         self.size = 0
         self.records = 0
 
-    def used_data(self) -> npt.NDArray[np.uint8]:
+    def used_data(self) -> UInt8Array:
         """Return a view of the bytes in use."""
         return self.data[: self.size]
 
@@ -226,7 +219,7 @@ class Encoder:
         self,
         arrays: list[pa.Array],
         tf_arrays: pa.RecordBatch,
-        errors: npt.NDArray[np.float64],
+        errors: Float64Array,
         indices: pa.Array | None,
     ) -> dict[str, ColumnStats]:
         """Return the statistics of the encoded rows of a batch."""

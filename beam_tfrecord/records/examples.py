@@ -8,15 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.native.values import BYTES_KIND, KIND_NAMES
-
-Int64Array = npt.NDArray[np.int64]
+from beam_tfrecord.native.values import BYTES_KIND, KIND_NAMES, Int64Array
 
 _KERNEL_MESSAGE = re.compile(r"record (\d+): (.*)")
 _KIND_TYPES = {1: pa.binary(), 2: pa.float32(), 3: pa.int64()}

@@ -13,14 +13,11 @@ import os
 import struct
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.native.values import Int64Array, UInt8Array, UInt64Array
 from beam_tfrecord.storage import WholeFile, is_remote, read_bytes
-
-UInt64Array = npt.NDArray[np.uint64]
-Int64Array = npt.NDArray[np.int64]
 
 # Spark ignores directories that begin with an underscore. Patterns such as `**/train-*` and
 # `**/*.tfrecord*` do not match the names of the files.
@@ -47,7 +44,7 @@ class IndexWriter:
         self._records = self._bytes = self._size = 0
         self._state = np.zeros(4, np.uint64)
 
-    def add(self, data: npt.NDArray[np.uint8], starts: Int64Array) -> None:
+    def add(self, data: UInt8Array, starts: Int64Array) -> None:
         """Add records that follow each other in `data`; each begins at one of `starts`."""
         entries = native.index_records(data, starts, self._records, self._bytes, self._state)
         if len(entries):

@@ -15,17 +15,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from isal import igzip, isal_zlib
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.native.values import Int64Array, UInt8Array
 from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA
 from beam_tfrecord.storage import WholeFile, open_once, open_read
-
-UInt8Array = npt.NDArray[np.uint8]
-Int64Array = npt.NDArray[np.int64]
 
 COMPRESSIONS = ("", "GZIP")
 
@@ -146,14 +143,13 @@ def read_part(
     compression: str,
     first_record: int,
     on_fault: Callable[[RecordFault], None],
-    block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[RecordBlock]:
-    """Yield the records of a part of an open file, in blocks of about `block_bytes`."""
+    """Yield the records of a part of an open file, in blocks of about `BLOCK_BYTES`."""
     file.seek(start)
     stream = _open_stream(
         file if compression else cast(BinaryIO, _Part(file, stop - start)), compression
     )
-    yield from _Scanner(stream, on_fault, reuse=False, at=(start, first_record)).blocks(block_bytes)
+    yield from _Scanner(stream, on_fault, reuse=False, at=(start, first_record)).blocks(BLOCK_BYTES)
 
 
 class _Part:

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.arrow_arrays import Int64Array, take_rows, to_text
+from beam_tfrecord.features.arrow_arrays import take_rows, to_text
 from beam_tfrecord.images import Refused
+from beam_tfrecord.native.values import Int64Array
 
 DEFAULT_BATCH_ROWS = 16_384
 MAX_VALUE_CHARS = 200
@@ -104,8 +105,8 @@ class Origin:
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
-    """The position of a batch in its group of units, in a job that can be resumed.
+class PlaceInGroup:
+    """The place of a batch in its group of units, in a job that can be resumed.
 
     A group of units is a part of the input that one worker reads in one task.
     """
@@ -135,7 +136,7 @@ class Batch:
         group: Number of the group of units that the rows were read from; None outside of a job.
         rows_read: Number of source rows that became this batch; None if they are its rows and
             rejects.
-        part: The position of the batch in its group; None if the job cannot be resumed.
+        place: The position of the batch in its group; None if the job cannot be resumed.
         step_path: Labels of the steps that the rows have passed, the reader first.
     """
 
@@ -149,7 +150,7 @@ class Batch:
     framed: bool = False
     group: int | None = None
     rows_read: int | None = None
-    part: Part | None = None
+    place: PlaceInGroup | None = None
     step_path: StepPath = ()
 
     def __post_init__(self) -> None:
@@ -300,13 +301,9 @@ def shortened(text: str) -> str:
     return text[:_SHOWN_CHARS] + "…" * (len(text) > _SHOWN_CHARS)
 
 
-def without_rows(batch: Batch, faulty: Mapping[int, Reject], lost: Iterable[Reject] = ()) -> Batch:
-    """Return a batch without its faulty rows, which are given by their indices.
-
-    It reports them, and others that were `lost` before the batch was made, in order of their rows.
-    """
-    rejects = sorted([*(faulty[index] for index in sorted(faulty)), *lost], key=lambda one: one.row)
-    if faulty:
-        indices = np.arange(batch.num_rows, dtype=np.int64)
-        batch = batch.take(np.setdiff1d(indices, list(faulty)))
-    return batch.replace(rejects=tuple(rejects)) if rejects else batch
+def without_rows(batch: Batch, faulty: Mapping[int, Reject]) -> Batch:
+    """Return a batch without its faulty rows, which are given by index and become its rejects."""
+    if not faulty:
+        return batch
+    kept = np.setdiff1d(np.arange(batch.num_rows, dtype=np.int64), list(faulty))
+    return batch.take(kept).replace(rejects=tuple(faulty[index] for index in sorted(faulty)))

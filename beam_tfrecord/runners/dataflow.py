@@ -49,7 +49,7 @@ _MISSING = "the Dataflow runner needs an extra: pip install 'beam-tfrecord[gcp]'
 THREADS = 2
 
 # Of its 16 GiB each of four processes has 4. A step of this package needs up to 1.3 GB of them: 0.3
-# with Beam and Arrow loaded, and 0.5 for a window of records, its sorted copy and the bytes that
+# with Beam and Arrow loaded, and 0.5 for a section of a shard, its sorted copy and the bytes that
 # are being written, for each bundle.
 MACHINE = "n2-standard-4"
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,12 +15,10 @@ import pyarrow.compute as pc
 from beam_tfrecord.base.arguments import check_seed
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.format.sort_keys import purpose_seed, sort_keys_by_origin
+from beam_tfrecord.native.values import BoolArray
 from beam_tfrecord.rows.batch import Batch, Origin
 from beam_tfrecord.selection.evaluate import rows_that_match
 from beam_tfrecord.selection.parse import Condition, parse_filter
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 _NOT_NUMBERED = (
     "--sample needs rows with numbers, and these have none: read a table with an integer key, or "
@@ -77,7 +75,7 @@ class Selection:
             )
         return found if self.columns is None else _with_columns(found, self.columns)
 
-    def _is_selected(self, batch: Batch) -> npt.NDArray[np.bool_]:
+    def _is_selected(self, batch: Batch) -> BoolArray:
         is_selected = np.ones(batch.num_rows, np.bool_)
         if self.condition is not None:
             matches = pc.fill_null(rows_that_match(self.condition, _exact_data(batch)), False)
@@ -118,9 +116,7 @@ def _share(sample: float | str) -> Fraction:
     return share
 
 
-def _in_sample(
-    origin: Origin | None, num_rows: int, share: Fraction, seed: int
-) -> npt.NDArray[np.bool_]:
+def _in_sample(origin: Origin | None, num_rows: int, share: Fraction, seed: int) -> BoolArray:
     """Return which rows are in the sample: those whose hashes are in the lowest part of all.
 
     So a smaller sample is a part of each larger one with the same seed.
@@ -129,7 +125,7 @@ def _in_sample(
         raise DataError(_NOT_NUMBERED)
     rows = np.arange(num_rows, dtype=np.int64)
     hashes = sort_keys_by_origin(origin, rows, num_rows, purpose_seed(seed, "sample"))
-    is_in: npt.NDArray[np.bool_] = hashes < np.uint64(int(share * 2**64))
+    is_in: BoolArray = hashes < np.uint64(int(share * 2**64))
     return is_in
 
 

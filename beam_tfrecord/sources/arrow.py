@@ -1,4 +1,4 @@
-"""The Arrow source: Arrow IPC files and streams. Feather V2 is the format of Arrow files.
+"""Reads Arrow IPC files (Feather V2) and streams, split by record batches.
 
 The first bytes of a file decide its format, because streams often have the suffix of files. pyarrow
 skips in silence what the footer of a damaged file does not list, so the footer is checked first.
@@ -15,7 +15,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.file_parts import PartOfFile, check_values
+from beam_tfrecord.sources.damaged_files import PartOfFile, check_values
 from beam_tfrecord.sources.typed_files import Batches, OpenTable, Part, TypedFiles, joined
 
 _FILE_MAGIC = b"ARROW1"

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.file_parts import MOST_BYTES, PartOfFile, check_values, incomplete
+from beam_tfrecord.sources.damaged_files import MOST_BYTES, PartOfFile, check_values, incomplete
 from beam_tfrecord.sources.typed_files import Batches, OpenTable, Part, TypedFiles, joined
 
 _SYNC_BYTES = 16

@@ -18,8 +18,8 @@ import pyarrow as pa
 from beam_tfrecord.base.arguments import as_words
 from beam_tfrecord.base.extras import require
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.arrow_arrays import BoolArray
 from beam_tfrecord.images import Fault
+from beam_tfrecord.native.values import BoolArray
 from beam_tfrecord.options.sources import CocoOptions
 from beam_tfrecord.sources.base import InputFile, Scan, Source
 from beam_tfrecord.sources.coco_files import (

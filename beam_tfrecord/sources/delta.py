@@ -1,4 +1,4 @@
-"""Reads Delta Lake tables, whose files and columns the library `deltalake` takes from their log.
+"""Reads Delta Lake tables: `deltalake` lists the Parquet files of a version, and its columns.
 
 The format: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 """

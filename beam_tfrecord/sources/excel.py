@@ -29,7 +29,7 @@ from beam_tfrecord.features.common_types import can_cast
 from beam_tfrecord.features.convert_to_schema import NoConversion, convert
 from beam_tfrecord.options.sources import ExcelOptions
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan
-from beam_tfrecord.sources.file_parts import check_size, incomplete, open_input
+from beam_tfrecord.sources.damaged_files import check_size, incomplete, open_input
 from beam_tfrecord.sources.typed_files import (
     Batches,
     Contents,
@@ -87,7 +87,8 @@ class Excel(ExcelOptions, TypedFiles):
 
     def scan(self, chunk: Chunk) -> Scan:
         file = chunk.file
-        with opened_workbook(file) as workbook, opened_workbook(file, computed=False) as formulas:
+        with open_input(file) as raw, open_input(file) as again, _as_damage(file):
+            workbook, formulas = open_workbook(raw, file), open_workbook(again, file, formulas=True)
             sheet = sheet_name(workbook, file, self.sheet)
             rows = itertools.zip_longest(
                 rows_of(workbook[sheet]), rows_of(formulas[sheet]), fillvalue=()
@@ -118,16 +119,17 @@ class Excel(ExcelOptions, TypedFiles):
             return other
         return one if pa.types.is_null(other) else _JOINED.get(frozenset((one, other)))
 
-    @contextlib.contextmanager
-    def opened(self, file: InputFile) -> Iterator[OpenTable]:
-        with opened_workbook(file) as workbook:
+    def open(self, raw: pa.NativeFile, file: InputFile) -> OpenTable:
+        with _as_damage(file):
+            workbook = open_workbook(raw, file)
             sheet = sheet_name(workbook, file, self.sheet)
             rows = rows_of(workbook[sheet])
             header = self._header(next(rows, ()), _Place(file.name, sheet, 1))
-            numbered = enumerate(rows, self.first_row)
+        numbered = enumerate(rows, self.first_row)
 
-            def read(start: int, stop: int, fields: pa.Schema, batch_rows: int) -> Batches:
-                wanted = [header.index(name) for name in fields.names]
+        def read(start: int, stop: int, fields: pa.Schema, batch_rows: int) -> Batches:
+            wanted = [header.index(name) for name in fields.names]
+            with _as_damage(file):
                 while batch := list(itertools.islice(numbered, batch_rows)):
                     values = [
                         self._values(cells, _Place(file.name, sheet, row), wanted)
@@ -139,7 +141,7 @@ class Excel(ExcelOptions, TypedFiles):
                     arrays.append(pa.nulls(len(batch)))
                     yield pa.RecordBatch.from_arrays(arrays, [*fields.names, ""])
 
-            yield OpenTable(pa.schema([]), (), read)
+        return OpenTable(pa.schema([]), (), read)
 
     def _header(self, cells: Sequence[Any], place: _Place) -> list[str]:
         """Return the names of the columns, each empty if its cell in the first row is."""
@@ -278,33 +280,34 @@ def _text(value: Any) -> str:
 
 
 @contextlib.contextmanager
-def opened_workbook(file: InputFile, *, computed: bool = True) -> Iterator[Any]:
-    """Open a workbook for streaming, with values of formulas, or with the formulas themselves."""
+def _as_damage(file: InputFile) -> Iterator[None]:
+    """Raise any error as damage of the file: the parsers of openpyxl raise errors of all kinds."""
+    try:
+        yield
+    except BeamTFRecordError:
+        raise
+    except Exception as error:
+        advice = "save it as .xlsx in Excel, without a password, or leave it out"
+        raise incomplete(file, "xlsx", error, advice) from error
+
+
+def open_workbook(raw: pa.NativeFile, file: InputFile, *, formulas: bool = False) -> Any:
+    """Open a workbook for streaming, with the values of formulas or the formulas themselves."""
     require("excel", "an Excel workbook")
     from openpyxl.reader.excel import ExcelReader
 
-    with contextlib.ExitStack() as stack:
-        raw = stack.enter_context(open_input(file))
-        try:
-            with warnings.catch_warnings():
-                # Of parts of a workbook that openpyxl does not read, such as charts.
-                warnings.simplefilter("ignore")
-                _check_parts(raw, file)
-                reader: Any = ExcelReader(raw, read_only=True, data_only=computed)
-                reader.read_strings = functools.partial(_read_texts, reader)
-                reader.read()
-            workbook = reader.wb
-            stack.callback(workbook.close)
-            # openpyxl rounds moments to milliseconds.
-            workbook.dates = workbook._date_formats
-            workbook._date_formats = frozenset()
-            yield workbook
-        except BeamTFRecordError:
-            raise
-        # openpyxl has no class for damage: what fails is what its parsers meet.
-        except Exception as error:
-            advice = "save it as .xlsx in Excel, without a password, or leave it out"
-            raise incomplete(file, "xlsx", error, advice) from error
+    _check_parts(raw, file)
+    with warnings.catch_warnings():
+        # Of parts of a workbook that openpyxl does not read, such as charts.
+        warnings.simplefilter("ignore")
+        reader: Any = ExcelReader(raw, read_only=True, data_only=not formulas)
+        reader.read_strings = functools.partial(_read_texts, reader)
+        reader.read()
+    workbook = reader.wb
+    # openpyxl rounds moments to milliseconds.
+    workbook.dates = workbook._date_formats
+    workbook._date_formats = frozenset()
+    return workbook
 
 
 def _read_texts(reader: Any) -> None:

@@ -1,4 +1,4 @@
-"""Reads Apache Iceberg tables, whose files and columns `pyiceberg` takes from their metadata.
+"""Reads Apache Iceberg tables: `pyiceberg` lists the Parquet files of a snapshot, and its columns.
 
 The format: https://iceberg.apache.org/spec/
 """

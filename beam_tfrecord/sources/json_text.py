@@ -26,11 +26,11 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.features.arrow_arrays import BoolArray, Int64Array
 from beam_tfrecord.features.arrow_types import is_text, type_name
 from beam_tfrecord.features.common_types import convert_each
+from beam_tfrecord.native.values import BoolArray, Int64Array
 from beam_tfrecord.sources.base import InputFile, Unit
-from beam_tfrecord.sources.file_parts import format_of, incomplete
+from beam_tfrecord.sources.damaged_files import format_of, incomplete
 from beam_tfrecord.sources.files import has_suffix
 from beam_tfrecord.sources.text_files import BLOCK_BYTES, MAX_ROW_BYTES, open_text
 
@@ -125,7 +125,7 @@ def read_lines(unit: Unit) -> Iterator[Lines]:
 
 def _lines(text: bytes, number: int, form: str) -> tuple[Lines, int]:
     """Return the rows in a text, of which the first has a number, and the number after the last."""
-    if b"\r\n" in text:
+    if b"\r" in text:  # one byte is found much faster than two
         text = text.replace(b"\r\n", b"\n")
     stop = number + text.count(b"\n") + 1
     rows = Lines(text, range(number, stop))
@@ -205,11 +205,8 @@ _ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _HALF = re.compile("[\ud800-\udfff]")
 
 
-def parse(lines: Lines, schema: pa.Schema, *, unexpected: str = "ignore") -> pa.Table:
-    """Return the rows of some lines, at least one, with columns of `schema`.
-
-    A missing key is null. `unexpected` tells what to do about other keys, as PyArrow names it.
-    """
+def parse(lines: Lines, schema: pa.Schema) -> pa.Table:
+    """Return the rows of some lines, at least one, with columns of `schema`, null without a key."""
     # If as many objects as lines are parsed, none extends over a line or shares one: a newline
     # between ``}`` and ``{`` is between two objects, since inside one a comma would be.
     if not lines.are_objects:
@@ -219,7 +216,7 @@ def parse(lines: Lines, schema: pa.Schema, *, unexpected: str = "ignore") -> pa.
     if not data.isascii():
         data.decode()
     read_options = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
-    parse_options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected)
+    parse_options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     table = pj.read_json(pa.BufferReader(data), read_options, parse_options)
     if table.num_rows != len(lines):
         raise ValueError("a line is not one object")

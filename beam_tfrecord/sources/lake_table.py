@@ -17,12 +17,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, InputChanged, SchemaConflict, UsageError
-from beam_tfrecord.features.arrow_arrays import Int64Array
 from beam_tfrecord.features.common_types import always_fits, can_cast, plain_field, plain_type
+from beam_tfrecord.native.values import BoolArray, Int64Array
 from beam_tfrecord.options.sources import LakeOptions
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.selection.evaluate import Parts
@@ -35,7 +34,7 @@ from beam_tfrecord.sources.base import (
     chosen_columns,
     version_and_state,
 )
-from beam_tfrecord.sources.file_parts import reason_of
+from beam_tfrecord.sources.damaged_files import reason_of
 from beam_tfrecord.sources.files import FileSource, as_paths
 from beam_tfrecord.sources.merge_schemas import partition_value
 from beam_tfrecord.sources.parquet import Parquet, footer_of, pruned_by
@@ -296,7 +295,7 @@ def _without(batch: Batch, deleted: Int64Array) -> Batch:
     return batch.take(rows).replace(rejects=rejects)
 
 
-def _are_among(positions: Int64Array, deleted: Int64Array) -> npt.NDArray[np.bool_]:
+def _are_among(positions: Int64Array, deleted: Int64Array) -> BoolArray:
     """Return which positions are in an ascending array, without a pass over that array."""
     found = np.searchsorted(deleted, positions)
     return np.equal(deleted[np.minimum(found, len(deleted) - 1)], positions)

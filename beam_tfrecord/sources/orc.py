@@ -1,4 +1,4 @@
-"""The ORC source: it cuts files into ranges of stripes, and takes types from the footers."""
+"""Reads ORC files, split by stripes; column types come from the footers of the files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.file_parts import check_values
+from beam_tfrecord.sources.damaged_files import check_values
 from beam_tfrecord.sources.typed_files import Batches, OpenTable, Part, TypedFiles, counted_column
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from beam_tfrecord.format.stage import StageManifest, is_stage, stage_files, sta
 from beam_tfrecord.selection.evaluate import Bounds, Parts
 from beam_tfrecord.selection.parse import Condition
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan
-from beam_tfrecord.sources.file_parts import changed
+from beam_tfrecord.sources.damaged_files import changed
 from beam_tfrecord.sources.files import as_paths, list_files
 from beam_tfrecord.sources.typed_files import (
     Batches,

@@ -27,7 +27,7 @@ from beam_tfrecord.features.common_types import cast, convert_each
 from beam_tfrecord.features.convert_to_schema import NoConversion, convert
 from beam_tfrecord.rows.batch import Batch, Origin, Reject, without_rows
 from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Unit
-from beam_tfrecord.sources.file_parts import raise_infrastructure
+from beam_tfrecord.sources.damaged_files import raise_infrastructure
 from beam_tfrecord.sources.files import FileSource
 from beam_tfrecord.sources.merge_schemas import with_partitions
 from beam_tfrecord.storage import is_in_zip, is_remote, open_read, plain_path

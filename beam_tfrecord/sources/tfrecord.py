@@ -34,7 +34,7 @@ from beam_tfrecord.records.examples import (
 from beam_tfrecord.records.tfrecord import RecordBlock, framed_batch
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, EXAMPLES_SCHEMA, Batch, Origin
 from beam_tfrecord.sources.base import MOST_NOTES, Chunk, InputFile, Scan, Source, Unit, altered
-from beam_tfrecord.sources.file_parts import sliced
+from beam_tfrecord.sources.damaged_files import sliced
 from beam_tfrecord.sources.files import FileSource, as_paths
 from beam_tfrecord.sources.merge_schemas import joined_schema
 from beam_tfrecord.sources.tfrecord_files import (

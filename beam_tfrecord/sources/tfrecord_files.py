@@ -35,7 +35,7 @@ from beam_tfrecord.records.tfrecord import (
     read_part,
 )
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.file_parts import incomplete
+from beam_tfrecord.sources.damaged_files import incomplete
 from beam_tfrecord.sources.files import has_suffix, list_files
 from beam_tfrecord.sources.merge_schemas import fields_inside, with_partitions
 from beam_tfrecord.storage import (

@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from beam_tfrecord.base.text import repeated
 from beam_tfrecord.errors import DataError, SchemaConflict
-from beam_tfrecord.features.arrow_arrays import Int64Array
 from beam_tfrecord.features.arrow_types import is_binary, is_text
 from beam_tfrecord.features.common_types import can_cast, cast_exactly, join_types, plain_field
 from beam_tfrecord.features.convert_to_schema import convert
+from beam_tfrecord.native.values import Int64Array
 from beam_tfrecord.options.sources import TypedOptions
 from beam_tfrecord.rows.batch import (
     DEFAULT_BATCH_ROWS,
@@ -32,7 +32,7 @@ from beam_tfrecord.rows.batch import (
     without_rows,
 )
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, altered
-from beam_tfrecord.sources.file_parts import (
+from beam_tfrecord.sources.damaged_files import (
     changed,
     check_size,
     incomplete,

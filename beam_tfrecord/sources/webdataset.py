@@ -1,4 +1,4 @@
-"""The WebDataset source: tar files in which the files of one sample are next to each other.
+"""Reads WebDataset shards: tar files in which the files of one sample follow each other.
 
 A *sample* is a row: ``dir/0001.jpg`` and ``dir/0001.cls`` have the key ``dir/0001``, and are the
 columns ``jpg`` and ``cls``. The convention: https://github.com/webdataset/webdataset
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.format.hashes import name_hash
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan
-from beam_tfrecord.sources.file_parts import check_size, incomplete, open_input
+from beam_tfrecord.sources.damaged_files import check_size, incomplete, open_input
 from beam_tfrecord.sources.typed_files import (
     Batches,
     Contents,

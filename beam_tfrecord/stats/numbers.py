@@ -121,7 +121,7 @@ class Numbers:
             zeros=int(np.searchsorted(values, 0, "right") - np.searchsorted(values, 0)),
             low=int(keys[0]) if len(keys) else None,
             high=int(keys[-1]) if len(keys) else None,
-            distinct=Distinct.of(mix(keys), counts, known and known.distinct),
+            distinct=Distinct.of(mix(keys), counts, None if known is None else known.distinct),
         )
         if made.distinct.is_complete:
             return made

@@ -19,7 +19,8 @@ import pyarrow as pa
 from beam_tfrecord.base.text import cell, counted, share_text, text_table
 from beam_tfrecord.features.arrow_types import is_binary, type_text, value_type
 from beam_tfrecord.loading.rows import Rows
-from beam_tfrecord.loading.values import json_value, rebatch
+from beam_tfrecord.loading.value_text import json_value
+from beam_tfrecord.loading.values import rebatch
 from beam_tfrecord.stats.charts import CHART_STYLE, histogram
 from beam_tfrecord.stats.numbers import Numbers
 from beam_tfrecord.stats.summary import Column, Images, Summary, Texts
@@ -272,8 +273,8 @@ def _values(column: Column, total: Column) -> str:
     if column.texts is not None:
         if column.texts.distinct.number <= MOST_TOP:
             is_bytes = is_binary(value_type(column.arrow))
-            top = [f"{_text(value, is_bytes)} {n:,}" for value, n in column.texts.top()[:3]]
-            return ", ".join(top)
+            top = [(_text(value, is_bytes) or '""', n) for value, n in column.texts.top()[:3]]
+            return ", ".join(f"{value} {n:,}" for value, n in top)
         length = column.texts.length
         return f"lengths {length.min} to {length.max}"
     return type_text(column.arrow)

@@ -45,44 +45,6 @@ from beam_tfrecord.storage.zips import (
     zip_url,
 )
 
-__all__ = [
-    "Entry",
-    "Lease",
-    "WRITE_BYTES",
-    "WholeFile",
-    "absolute_path",
-    "exists",
-    "file_size",
-    "is_directory",
-    "is_hidden",
-    "is_in_zip",
-    "is_plain_name",
-    "is_remote",
-    "is_web",
-    "lease",
-    "list_files",
-    "list_names",
-    "make_directory",
-    "open_once",
-    "open_read",
-    "output_path",
-    "path_text",
-    "plain_path",
-    "publish_files",
-    "put",
-    "read_bytes",
-    "read_into",
-    "read_small",
-    "remove",
-    "remove_directory",
-    "remove_tree",
-    "shown_path",
-    "split_zip_url",
-    "status",
-    "sync_directory",
-    "zip_url",
-]
-
 # Large enough that the number of calls costs no time.
 WRITE_BYTES = 8 * 2**20
 

@@ -28,11 +28,11 @@ from beam_tfrecord.records.mapped_rows import (
 )
 from beam_tfrecord.rows.batch import Batch, check_batch
 from beam_tfrecord.rows.beam import in_one_window
-from beam_tfrecord.transforms.graph import apply_step, check_batches, reader_of
-from beam_tfrecord.transforms.reading import NO_SCHEMA, NOTHING
+from beam_tfrecord.transforms.pipeline_facts import apply_step, check_batches, reader_of
+from beam_tfrecord.transforms.read_batches import NO_SCHEMA, NOTHING
 from beam_tfrecord.transforms.rows import as_arrow_schema
-from beam_tfrecord.work.faults import Guarded
 from beam_tfrecord.work.stored_state import TYPES, Stored, load_schema
+from beam_tfrecord.work.worker_errors import Guarded
 
 RowFunction = Callable[[dict[str, Any]], Any]
 
@@ -47,8 +47,8 @@ class MapRows(beam.PTransform):
     that raised it.
 
     The types of the returned rows come from `schema`, else from the function's TypedDict,
-    NamedTuple or dataclass return hint, else from an additional pass that calls the function on all
-    rows. In that pass, columns whose values still fit their type keep it. Batches that come through
+    NamedTuple or dataclass return hint, else from one more pass, which calls the function on all
+    rows. A column keeps its type in this pass if the new values fit it. Batches that come through
     other Beam code cannot be read again for this pass, so the runner stores them until the types
     are known: pass a schema or a hint to avoid this.
 
@@ -79,7 +79,7 @@ class MapRows(beam.PTransform):
         return apply_step(self, batches, "MapBatch", function, self.types(batches))
 
     def types(self, batches: beam.PCollection[Batch]) -> Any:
-        """Return the schema of the mapped rows, or a side input that yields it once inferred."""
+        """Return the schema of the mapped rows if it is known, else a side input that infers it."""
         check_batches(batches, self)
         schema = as_arrow_schema(self.schema)
         if schema is None:
@@ -122,7 +122,7 @@ def _infer_types(function: RowFunction, batch: Batch) -> Iterator[tuple[RowTypes
 
 
 def _located(error: SchemaConflict, batch: Batch, mapped: Mapped) -> SchemaConflict:
-    """Return an error with the address of the row whose values have no type, if one has none."""
+    """Return the error of the first row that has it alone, with its address; else `error`."""
     origin = batch.exact_origin
     for result, source in zip(mapped.rows, mapped.source_rows, strict=True):
         try:
@@ -229,7 +229,7 @@ def _rejected_batch(batch: Batch, error: Exception) -> Iterator[Batch]:
 class AssignSplits(beam.PTransform):
     """Assign every row to a split by its present values.
 
-    The arguments are those with which `WriteToTFRecord` would split rows. Each batch of the output
+    The arguments are those by which `WriteToTFRecord` splits rows. Each batch of the output
     has the rows of one split, and `WriteToTFRecord` writes them to that split. Rows are split only
     once: another `AssignSplits`, or a `WriteToTFRecord` with `splits`, `split_column` or `group`,
     refuses rows that have a split, even an equal one.

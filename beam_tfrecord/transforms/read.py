@@ -22,7 +22,7 @@ from beam_tfrecord.selection.select import make_selection
 from beam_tfrecord.sources.base import Source, with_selection
 from beam_tfrecord.sources.choose import SOURCES
 from beam_tfrecord.sources.memory import OnDisk, until_exit
-from beam_tfrecord.transforms.reading import ReadBatches
+from beam_tfrecord.transforms.read_batches import ReadBatches
 
 # Tables of arguments read better than what the formatter makes of them.
 # fmt: off

@@ -16,9 +16,9 @@ from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.rows.beam import count
 from beam_tfrecord.runners import check_lossless
 from beam_tfrecord.sources.base import Group, Source, altered, group_units
-from beam_tfrecord.transforms.graph import step_label
+from beam_tfrecord.transforms.pipeline_facts import step_label
 from beam_tfrecord.transforms.read import ReadOptions, SourceTransform
-from beam_tfrecord.transforms.reading import read_group
+from beam_tfrecord.transforms.read_batches import read_group
 from beam_tfrecord.transforms.rows import as_arrow_schema
 
 
@@ -55,8 +55,8 @@ class _Json(_Untyped, sources.JsonOptions):
 class _ReadAll(SourceTransform):
     """Base class: reads the files, directories and globs in a PCollection of str as `Batch`es.
 
-    The types of the rows are those of the files of one element. The bytes of a row decide its
-    position in the dataset, because elements have no order.
+    The files of each element have types of their own. The bytes of a row decide its position in the
+    dataset, because elements have no order.
     """
 
     def _source(self, options: dict[str, Any]) -> Source:
@@ -108,7 +108,7 @@ def _read(batch_rows: int, step: str, task: tuple[Source, pa.Schema, Group]) -> 
     source, schema, group = task
     for batch in read_group(source, group, schema, batch_rows, (step,)):
         count(_ReadAll, "read-rows", batch.num_rows)
-        # Nobody knows the position of the path among all, and it may occur twice.
+        # Paths have no order, and one may occur twice.
         yield dataclasses.replace(batch, origin=None, group=None)
 
 

@@ -31,7 +31,12 @@ from beam_tfrecord.records.mapped_rows import (
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, batch_of_examples
 from beam_tfrecord.rows.beam import in_one_window
 from beam_tfrecord.runners import check_lossless
-from beam_tfrecord.transforms.graph import cannot_write, check_batches, check_input, element_kind
+from beam_tfrecord.transforms.pipeline_facts import (
+    cannot_write,
+    check_batches,
+    check_input,
+    element_kind,
+)
 
 
 @dataclasses.dataclass(eq=False)

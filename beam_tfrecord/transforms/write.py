@@ -34,11 +34,7 @@ from beam_tfrecord.publish.last_step import publish_once
 from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.rows.beam import in_one_window
 from beam_tfrecord.runners import traits_of
-from beam_tfrecord.transforms.graph import (
-    Sink,
-    has_splits,
-    step_paths_to,
-)
+from beam_tfrecord.transforms.pipeline_facts import Sink, has_splits, step_paths_to
 from beam_tfrecord.transforms.rows import batches_of
 from beam_tfrecord.work.checkpoints import Done
 from beam_tfrecord.work.job import Job, Target, check_free, directory_target, sink_target

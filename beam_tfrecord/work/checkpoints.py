@@ -21,7 +21,7 @@ from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.format.layout import is_split_name
 from beam_tfrecord.format.tally import Tally
-from beam_tfrecord.rows.batch import Part
+from beam_tfrecord.rows.batch import PlaceInGroup
 from beam_tfrecord.storage import exists, file_size, list_names, read_into
 from beam_tfrecord.work.run_files import SORT_KEY_BYTES, SpillRun, read_index
 from beam_tfrecord.work.stored_state import GROUP_PREFIX
@@ -90,11 +90,11 @@ class GroupCheckpoint:
         self._count = 0
         self._files: list[SpillRun | FinishedShard] = []
 
-    def follow(self, part: Part | None) -> None:
-        """Record which part of its group the next batch is; None means unknown."""
-        if part is not None and part.number == 0:
-            self._key, self._count, self._files = part.key, 0, []
-        if part is None or (part.key, part.number) != (self._key, self._count):
+    def follow(self, place: PlaceInGroup | None) -> None:
+        """Record the place of the next batch in its group; None means unknown."""
+        if place is not None and place.number == 0:
+            self._key, self._count, self._files = place.key, 0, []
+        if place is None or (place.key, place.number) != (self._key, self._count):
             # A runner has spread the group over bundles, so that none sees all of it.
             self._key = ""
         self._count += 1

@@ -63,8 +63,8 @@ class Target:
 def directory_target(output: str | os.PathLike[str]) -> Target:
     """Return the target of an output that is a directory."""
     directory = output_path(output)
-    # On an object store, an object of that name is not in the way. To look for it, without need,
-    # would ask for credentials before the options are checked.
+    # On an object store, an object of that name is not in the way, and a look for it would ask for
+    # credentials before the options are checked.
     if not is_remote(directory) and exists(directory) and not is_directory(directory):
         raise UsageError(f"output {os.fspath(output)!r} is a file: give a directory")
     return Target(directory)

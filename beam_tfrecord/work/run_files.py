@@ -29,10 +29,8 @@ import numpy.typing as npt
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.native.values import Int64Array, UInt8Array, UInt64Array
 from beam_tfrecord.storage import file_size, is_remote, read_into
-
-UInt64Array = npt.NDArray[np.uint64]
-Int64Array = npt.NDArray[np.int64]
 
 MAGIC = b"BTFRUN\x00\x01"
 _TRAILER = struct.Struct("<QQ8s")
@@ -111,7 +109,7 @@ def read_index(path: str, *, is_checked: bool = False) -> RunIndex:
     return _index(described, sealed)
 
 
-def _index(described: Mapping[str, Any], sealed: npt.NDArray[np.uint8]) -> RunIndex:
+def _index(described: Mapping[str, Any], sealed: UInt8Array) -> RunIndex:
     total = sum(split["bins"] for split in described["splits"])
     bins = sealed[: 8 * total].view("<u8")
     offsets = sealed[8 * total : 16 * total + 8].view("<i8")
@@ -141,7 +139,7 @@ class _Tail:
             return _read(self._path, start, nbytes)
         return self._data[start - self._start :][:nbytes]
 
-    def array(self, start: int, nbytes: int) -> npt.NDArray[np.uint8]:
+    def array(self, start: int, nbytes: int) -> UInt8Array:
         """Return `nbytes` bytes of the file from position `start`, as an array."""
         if is_remote(self._path):
             return np.frombuffer(self.read(start, nbytes), np.uint8)

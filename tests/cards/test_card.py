@@ -222,11 +222,15 @@ def test_small_arrays_are_pictures(tmp_path):
 
 def test_what_changed_between_two_datasets(tmp_path):
     random = np.random.default_rng(1)
-    old = {"same": random.normal(size=2000), "moved": random.normal(size=2000), "gone": [1] * 2000}
+    same = random.normal(size=(2, 2000))
+    texts = [f"{number}{'x' * (number % 3)}" for number in range(1000, 3000)]
+    old = {"same": same[0], "moved": random.normal(size=2000), "gone": [1] * 2000, "texts": texts}
     new = {
-        "same": random.normal(size=2000),
+        "same": same[1],
         "moved": random.normal(1, size=2000),
         "new": [1] * 2000,
+        # So few that all are counted: the lengths are still compared with those of the others.
+        "texts": texts[::4] * 4,
     }
     make_dataset(tmp_path / "old", pa.table(old))
     make_dataset(tmp_path / "new", pa.table(new))
@@ -237,6 +241,7 @@ def test_what_changed_between_two_datasets(tmp_path):
     changed = text[text.index("Jensen-Shannon") :][:80]
     assert "moved" in changed
     assert "same" not in changed
+    assert "texts" not in changed
 
 
 def test_the_commands(tmp_path):

@@ -15,7 +15,6 @@ def schema(**feature):
 OWN = ("--schema", "s.json")
 # Files, what is read of them, the exit code, and what is said.
 CASES = {
-    "no file": ({}, ["nope.csv"], 2, ["nope.csv", "no such file"]),
     "an empty directory": ({"empty/.x": ""}, ["empty", "--from", "csv"], 2, ["empty", "no "]),
     "a row too long": ({"a.csv": "a,b\n1,2\n3,4,5\n"}, ["a.csv"], 1, ["a.csv:3", "--max-rejects"]),
     "types that differ": (
@@ -48,7 +47,6 @@ CASES = {
         2,
         ["'x'", "'fare'", "int64"],
     ),
-    "a name twice": ({"t.csv": "id,id\n1,2\n"}, ["t.csv"], 1, ["'id'", "--names"]),
 }
 
 

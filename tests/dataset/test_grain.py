@@ -61,18 +61,6 @@ def test_a_dataset_is_a_source(directory):
     assert batches[0]["text"].tolist() == [f"row {row}" for row in batches[0]["id"]]
 
 
-def test_a_source_reads_batches_at_once(directory, monkeypatch):
-    ds = bt.load(directory / "out", columns=["id"])
-    calls = []
-    take = type(ds).take
-    monkeypatch.setattr(
-        type(ds), "take", lambda self, indices: calls.append(len(indices)) or take(self, indices)
-    )
-    rows = grain.MapDataset.source(ds)._getitems([3, 1, ROWS])
-    assert calls == [3]
-    assert rows == [ds[3], ds[1], ds[0]]
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_data_loader_resumes(directory, workers):
     def loader():

@@ -366,32 +366,10 @@ class TestTf:
         batch = next(iter(dataset.tf(10, columns=["x"])))
         assert batch["x"].indices.numpy()[:4, 0].tolist() == [0, 1, 2, 4]
 
-    def test_shuffling_mixes_anew_in_every_epoch_and_loses_nothing(self, dataset):
-        mixed = dataset.tf(10, columns=["id"], shuffle=True, seed=3, repeat=2)
-        assert int(mixed.cardinality()) == 2
-        first, second = [batch["id"].numpy().tolist() for batch in mixed]
-        assert first != list(range(10)) != second
-        assert first != second
-        assert sorted(first) == sorted(second) == list(range(10))
-        again = dataset.tf(10, columns=["id"], shuffle=10, seed=3)
-        assert sorted(next(iter(again))["id"].numpy().tolist()) == list(range(10))
-
-    def test_without_end(self, dataset):
-        assert int(dataset.tf(5, repeat=None).cardinality()) == -1
-
     def test_splits_are_not_mixed(self, path):
         with pytest.raises(UsageError, match=r"splits train, test: choose one, as load\(path, spl"):
             load(path).tf()
         assert len(list(load(path, split="test").tf())) == 3
-
-    def test_compressed_shards(self, tmp_path):
-        make_dataset(tmp_path, TABLE, compression="GZIP")
-        batch = next(iter(load(tmp_path).tf(10, columns=["id"])))
-        assert batch["id"].numpy().tolist() == list(range(10))
-
-    def test_no_rows(self, tmp_path):
-        write_examples(tmp_path, {"data": []}, Schema((Feature("a", "int64"),)))
-        assert list(load(tmp_path).tf(4)) == []
 
     @pytest.mark.parametrize(
         ("options", "message"),

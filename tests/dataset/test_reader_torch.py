@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import io
 import math
-import re
 from pathlib import Path
 
 import numpy as np
@@ -170,13 +169,6 @@ def test_a_column_that_may_lack_numbers_is_refused_at_once(tmp_path, name):
     assert len(list(dataset.torch(2, columns=["id"]))) == 2
 
 
-def test_all_columns_with_missing_numbers_are_named(tmp_path):
-    dataset = made(tmp_path, pa.table({"x": [1, None, 3], "y": [1, 2, 3], "z": [None, None, 0.5]}))
-    both = r"'x' has 1 missing values, column 'z' has 2 missing.* defaults=\{'x': …, 'z': …\}"
-    with pytest.raises(UsageError, match=both):
-        dataset.torch()
-
-
 def test_defaults_by_column(tmp_path):
     table = pa.table({**MISSING, "at": pa.array([1, None, 3], pa.timestamp("s"))})
     (batch,) = made(tmp_path, table, shards=1).torch(
@@ -246,14 +238,10 @@ def test_every_batch_has_the_same_keys_and_types(tmp_path, nulls):
         ({"nulls": 0.5}, "default 0.5 of column 'int' is not a value of type int32"),
         ({"nulls": -1, "columns": ["byte"]}, "default -1 of column 'byte' is not a value of type"),
         ({"nulls": 0.5, "columns": ["pair"]}, r"default \[0.5, 0.5\] of column 'pair' is not"),
-        ({"nulls": "zero"}, "nulls 'zero' is neither a number nor 'mask'"),
         ({"defaults": {"y": 0}}, "there is a default for 'y', but the columns are int"),
         ({"defaults": 5}, "defaults is 5: pass a dict by column, as"),
-        ({"columns": "int"}, "columns 'int' is one string: pass a list"),
-        ({"columns": []}, "there is no column to read"),
         ({"rank": 1}, "rank and world belong together"),
         ({"rank": 2, "world": 2, "nulls": 0}, "reader 2 of 2 does not exist"),
-        ({"seed": -1, "nulls": 0}, "seed -1 is out of range"),
         ({"batch_size": 0, "nulls": 0}, "a batch must have at least 1 row"),
     ],
 )
@@ -262,12 +250,6 @@ def test_options_that_do_not_fit(tmp_path, options, message):
     dataset = made(tmp_path, pa.table(table))
     with pytest.raises(UsageError, match=message):
         dataset.torch(**options)
-
-
-def test_a_mask_does_not_replace_a_column(tmp_path):
-    dataset = made(tmp_path, pa.table({"x": [1, None], "x_mask": [1, 2]}))
-    with pytest.raises(UsageError, match="mask of 'x' has the name of column 'x_mask'"):
-        dataset.torch(nulls="mask")
 
 
 def test_labels(tmp_path):
@@ -346,29 +328,6 @@ def test_categories_that_do_not_fit(tmp_path):
             ds.torch(2, label="missing", nulls=nulls)
     with pytest.raises(UsageError, match=r"^default 'c' of 'missing' is not one of its categories"):
         ds.torch(2, categories={"missing": ["a"]}, defaults={"missing": "c"})
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("ab", "categories of 'text' is 'ab': pass a list of texts"),
-        (3, "categories of 'text' is 3: pass a list of texts"),
-        ([], "categories of 'text' has no texts: pass at least one"),
-        (["a", 1], "categories of 'text' has 1, which is no text: leave it out, and choose a"),
-        (["a", None], "categories of 'text' has None, which is no text: leave it out"),
-        (["a", "b", "a"], "categories of 'text' has 'a' twice: pass each text once"),
-    ],
-)
-def test_categories_are_different_texts(tmp_path, words, message):
-    ds = made(tmp_path, pa.table({"text": ["a", "b"]}))
-    for read in (
-        lambda: ds.torch(2, categories={"text": words}),
-        lambda: ds.class_weight("text", categories={"text": words}),
-    ):
-        with pytest.raises(UsageError, match=f"^{re.escape(message)}"):
-            read()
-    with pytest.raises(UsageError, match=r"^categories is \['text'\]: pass a dict by column"):
-        ds.torch(2, categories=["text"])  # type: ignore[arg-type]
 
 
 def test_several_splits_are_not_mixed(tmp_path):
@@ -547,11 +506,3 @@ def test_a_damaged_picture_is_named_by_its_row(tmp_path):
             DataError, match=rf"^the image of row {bad} is damaged .* --check decode$"
         ):
             list(dataset.torch(2, shuffle=shuffle))
-
-
-def test_no_seed_is_seed_0(tmp_path):
-    data = made(tmp_path, pa.table({"id": range(50)}))
-    none, zero = (
-        [int(row["id"]) for row in data.torch(shuffle=True, seed=seed)] for seed in (None, 0)
-    )
-    assert none == zero != sorted(zero)

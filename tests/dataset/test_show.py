@@ -18,7 +18,7 @@ from beam_tfrecord.dataset.load import load
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
-from beam_tfrecord.loading.values import json_text
+from beam_tfrecord.loading.value_text import json_text
 from tests.helpers.made_datasets import make_dataset, write_examples
 from tests.images.picture_zoo import chunk, ihdr, png
 

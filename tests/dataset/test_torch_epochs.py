@@ -295,13 +295,6 @@ def test_a_loader_has_the_position_of_its_dataset(places, workers):
         assert ids(loader) == epochs[7][1:]
 
 
-def test_the_state_counts_what_the_loop_got(places):
-    loader = bt.load(places["many"]).torch(7, shuffle=True).loader(2, prefetch_factor=4)
-    for number, _ in enumerate(itertools.islice(loader, 5), 1):
-        assert loader.state_dict()["delivered"] == 7 * number
-    assert loader.state_dict()["delivered"] == 35
-
-
 def test_states_that_do_not_fit(places):
     dataset = bt.load(places["many"])
     shuffled = dataset.torch(10, shuffle=True, seed=1)

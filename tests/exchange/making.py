@@ -49,8 +49,8 @@ def shards_of(directory, layout, runs):
     merger = Merger(layout, str(directory))
     return [
         payloads(piece.path)
-        for windows in plan_merges(merge_counts(*(run.counts for run in runs)), layout)
-        for piece in merger.merge(windows, [run.path for run in runs])
+        for sections in plan_merges(merge_counts(*(run.counts for run in runs)), layout)
+        for piece in merger.merge(sections, [run.path for run in runs])
     ]
 
 

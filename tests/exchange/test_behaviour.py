@@ -9,7 +9,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.exchange import merge, write_steps
 from beam_tfrecord.exchange import merge_plan as plan
 from beam_tfrecord.sources.parquet import Parquet
-from beam_tfrecord.transforms.reading import ReadBatches
+from beam_tfrecord.transforms.read_batches import ReadBatches
 from tests.helpers.datasets import ids, sample_table, shard_hashes, write_parquet
 
 OPTIONS = {"splits": {"train": 0.7, "test": 0.3}, "shards": 6, "seed": 3}

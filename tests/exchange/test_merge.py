@@ -25,18 +25,18 @@ def merged(directory, runs, layout, **at_once):
     counts = merge_counts(*(run.counts for run in runs))
     return [
         piece
-        for windows in plan_merges(counts, layout)
-        for piece in merger.merge(windows, [run.path for run in runs], **at_once)
+        for sections in plan_merges(counts, layout)
+        for piece in merger.merge(sections, [run.path for run in runs], **at_once)
     ]
 
 
-def spread(entries, window):
-    """Return the payloads of a window in their order, which docs/splits-and-order.md promises."""
-    entries = sorted(entry[1:] for entry in entries if in_window(entry, window))
+def spread(entries, section):
+    """Return the payloads of a section in their order, which docs/splits-and-order.md promises."""
+    entries = sorted(entry[1:] for entry in entries if in_section(entry, section))
     numbers = [
         sum(other[0] == entry[0] for other in entries[:at]) for at, entry in enumerate(entries)
     ]
-    first, size = window.first_key, window.last_key - window.first_key
+    first, size = section.first_key, section.last_key - section.first_key
 
     def position(sort_key, number):
         hashed = xxhash.xxh64_intdigest(struct.pack("<QQQ", 0, sort_key, number))
@@ -47,9 +47,9 @@ def spread(entries, window):
     return [payload for _, _, (_, payload) in ordered]
 
 
-def in_window(entry, window):
+def in_section(entry, section):
     split, sort_key, _ = entry
-    return split == window.split and window.first_key <= sort_key <= window.last_key
+    return split == section.split and section.first_key <= sort_key <= section.last_key
 
 
 # Few sort keys and short payloads, so that equal ones are common.
@@ -59,8 +59,8 @@ many_runs = st.lists(st.lists(entry, min_size=1, max_size=12), min_size=1, max_s
 
 
 @pytest.mark.parametrize("held", [1, 2])
-# With the last, all windows are too large to sort.
-@pytest.mark.parametrize("window_bytes", [2**20, 60, 1])
+# With the last, all sections are too large to sort.
+@pytest.mark.parametrize("section_bytes", [2**20, 60, 1])
 @pytest.mark.parametrize("key", [(), ("id",)], ids=["spread", "key"])
 @settings(
     deadline=None,
@@ -69,7 +69,7 @@ many_runs = st.lists(st.lists(entry, min_size=1, max_size=12), min_size=1, max_s
 )
 @given(runs=many_runs, shards=st.integers(2, 6), times=st.sampled_from([1, 3, 100]))
 def test_merged_runs_are_all_records_sorted_with_copies_spread(
-    window_bytes,
+    section_bytes,
     held,
     key,
     tmp_path_factory,
@@ -86,20 +86,20 @@ def test_merged_runs_are_all_records_sorted_with_copies_spread(
     ]
     with pytest.MonkeyPatch.context() as patch:
         for module in (merge, plan):
-            patch.setattr(module, "WINDOW_BYTES", window_bytes)
-        patch.setattr(merge, "windows_held", lambda _: held)
+            patch.setattr(module, "SECTION_BYTES", section_bytes)
+        patch.setattr(merge, "sections_held", lambda _: held)
         patch.setattr(merge, "STEP_BYTES", 40)
-        pieces = merged(directory, written, layout, window_bytes=times * window_bytes)
+        pieces = merged(directory, written, layout, section_bytes=times * section_bytes)
         counts = merge_counts(*(run.counts for run in written))
-        windows = [window for task in plan_merges(counts, layout) for window in task]
+        sections = [section for task in plan_merges(counts, layout) for section in task]
     together = [one for entries in runs for one in entries]
     expected = {name: [] for name in NAMES}
-    for window in windows:
-        if key or 3 * window.bytes > 4 * window_bytes:
-            inside = sorted(entry for entry in together if in_window(entry, window))
-            expected[window.split] += [payload for _, _, payload in inside]
+    for section in sections:
+        if key or 3 * section.bytes > 4 * section_bytes:
+            inside = sorted(entry for entry in together if in_section(entry, section))
+            expected[section.split] += [payload for _, _, payload in inside]
         else:
-            expected[window.split] += spread(together, window)
+            expected[section.split] += spread(together, section)
     for name in NAMES:
         of_split = sorted((p for p in pieces if p.split == name), key=lambda piece: piece.order)
         assert [r for piece in of_split for r in payloads(piece.path)] == expected[name]
@@ -107,9 +107,9 @@ def test_merged_runs_are_all_records_sorted_with_copies_spread(
         assert all(piece.bytes == Path(piece.path).stat().st_size for piece in of_split)
 
 
-@pytest.mark.parametrize("window_bytes", [2**20, 1], ids=["sorted", "streamed"])
-def test_in_source_order_equal_places_keep_the_order_of_runs(tmp_path, monkeypatch, window_bytes):
-    monkeypatch.setattr(merge, "WINDOW_BYTES", window_bytes)
+@pytest.mark.parametrize("section_bytes", [2**20, 1], ids=["sorted", "streamed"])
+def test_in_source_order_equal_places_keep_the_order_of_runs(tmp_path, monkeypatch, section_bytes):
+    monkeypatch.setattr(merge, "SECTION_BYTES", section_bytes)
     layout = Layout(shuffle=False, shards=ShardSpec(total=1))
     runs = [
         write_entries(
@@ -121,12 +121,12 @@ def test_in_source_order_equal_places_keep_the_order_of_runs(tmp_path, monkeypat
     assert payloads(piece.path) == [b"z", b"a", b"m", b"z", b"a", b"m"]
 
 
-@pytest.mark.parametrize("window_bytes", [2**20, 1], ids=["sorted", "streamed"])
+@pytest.mark.parametrize("section_bytes", [2**20, 1], ids=["sorted", "streamed"])
 @pytest.mark.parametrize("change", [b"\x00", b"\x03", b"\xff"])
 def test_a_damaged_length_is_noticed_and_leaves_no_shard(
-    tmp_path, monkeypatch, window_bytes, change
+    tmp_path, monkeypatch, section_bytes, change
 ):
-    monkeypatch.setattr(merge, "WINDOW_BYTES", window_bytes)
+    monkeypatch.setattr(merge, "SECTION_BYTES", section_bytes)
     entries = [("a", sort_key, b"payload") for sort_key in range(4)]
     run = write_entries(tmp_path, entries, ["a"], shift=48, name="run")
     with open(run.path, "r+b") as file:
@@ -142,9 +142,9 @@ def test_a_missing_run_is_noticed(tmp_path):
         write_entries(tmp_path, [("a", 1, b"x")], ["a"], shift=48, name=name)
         for name in ("run-1", "run-2")
     ]
-    windows = plan_merges(merge_counts(*(run.counts for run in runs)), Layout())[0]
+    sections = plan_merges(merge_counts(*(run.counts for run in runs)), Layout())[0]
     with pytest.raises(DataError, match="runs of split 'a' hold 1 records, but 2 were written"):
-        list(Merger(Layout(), str(tmp_path)).merge(windows, [runs[0].path]))
+        list(Merger(Layout(), str(tmp_path)).merge(sections, [runs[0].path]))
 
 
 def test_what_is_held_does_not_grow_with_the_slices(tmp_path):

@@ -9,7 +9,7 @@ from beam_tfrecord.exchange.merge_plan import (
     max_fan_in,
     plan_merges,
     run_bytes_for,
-    window_bytes_for,
+    section_bytes_for,
 )
 from beam_tfrecord.format.layout import Layout, ShardSpec
 from beam_tfrecord.work.run_files import BinCounts
@@ -44,4 +44,4 @@ def test_reads_of_a_store_are_large_for_any_size(size):
     run_bytes = run_bytes_for(size, REMOTE_REQUEST_BYTES)
     # With more runs than can be merged at once, a round first merges as many of them as can be.
     runs = min(math.ceil(size / run_bytes), max_fan_in(REMOTE_REQUEST_BYTES))
-    assert window_bytes_for(runs, REMOTE_REQUEST_BYTES) / runs >= 10**6
+    assert section_bytes_for(runs, REMOTE_REQUEST_BYTES) / runs >= 10**6

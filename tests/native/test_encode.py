@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from beam_tfrecord import native
 from tests.helpers.tf_example import Example
-from tests.native.strategies import RELAXED, batches, by_protobuf, payloads, run_encode
+from tests.native.strategies import RELAXED, batches, payloads, run_encode
 
 # Half way from the greatest float32 to what would be the next.
 LARGEST_FLOAT = float(np.finfo(np.float32).max) + 2.0**103 - 2.0**75
@@ -111,14 +111,6 @@ def as_stored(values):
         else value
         for value in values
     ]
-
-
-@RELAXED
-@given(batches())
-def test_protobuf_gives_the_same_bytes(batch):
-    for payload in payloads(run_encode(batch)):
-        example = Example.FromString(payload)
-        assert by_protobuf(example) == payload
 
 
 def test_of_two_names_the_beginning_of_the_other_comes_first():

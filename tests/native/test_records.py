@@ -42,22 +42,6 @@ def test_scan_stops_before_the_record_that_is_not_whole():
         assert (found.consumed, found.fault) == ([0, *ends][whole], None)
 
 
-@pytest.mark.parametrize(
-    ("position", "reason"),
-    [
-        (17, "the checksum of the length does not match"),
-        (25, "the checksum of the length does not match"),
-        (29, "the checksum of the payload does not match"),
-        (33, "the checksum of the payload does not match"),
-    ],
-)
-def test_scan_names_the_fault(position, reason):
-    data = bytearray(framed([b"a", b"bcd", b"e"])[0])
-    data[position] ^= 1
-    found = native.scan_frames(data, True)
-    assert (found.starts.tolist(), found.consumed, found.fault) == ([0], 17, (17, reason))
-
-
 def test_scan_without_verify_bounds_lengths():
     data, _ = framed([b"a", b"b"])
     huge = data[:17] + struct.pack("<Q", 2**62) + data[25:]

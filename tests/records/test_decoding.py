@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.decoding import Decoder
@@ -84,32 +84,6 @@ def test_views_inside_null_fixed_size_lists():
 def test_a_null_struct_and_one_of_nulls_are_the_same():
     array = pa.array([{"a": None}, None], pa.struct({"a": pa.int8()}))
     assert round_trip(array).to_pylist() == [None, None]
-
-
-def test_columns_are_selected_in_order():
-    schema = Schema((Feature("a", "int64"), Feature("b", "int64")))
-    arena = Arena()
-    Encoder(schema).encode(Batch(pa.RecordBatch.from_pydict({"a": [1], "b": [2]})), arena)
-    out = Decoder(schema, columns=["b"]).decode(arena.used_data(), arena.used_starts())
-    assert out.to_pydict() == {"b": [2]}
-
-
-@pytest.mark.parametrize(
-    ("written", "read", "message"),
-    [
-        (pa.array([[1, 2]]), pa.int64(), "record 0: feature 'c' has 2 values, not one"),
-        (pa.array([300]), pa.int8(), "column 'c' cannot be read as int8"),
-        (pa.array(["x"]), pa.int64(), "feature 'c' holds bytes values, not int64"),
-        (pa.array([[1, 2, 3]]), pa.list_(pa.int64(), 2), "has 3 values, not 2"),
-        (pa.array([[1]]), pa.list_(pa.list_(pa.int64())), "not have as many values"),
-    ],
-)
-def test_records_that_do_not_fit_the_schema(written, read, message):
-    arena = Arena()
-    data = pa.RecordBatch.from_arrays([written], names=["c"])
-    Encoder(Schema((Feature("c", written.type),))).encode(Batch(data), arena)
-    with pytest.raises(DataError, match=message):
-        Decoder(Schema((Feature("c", read),))).decode(arena.used_data(), arena.used_starts())
 
 
 def test_one_decoder_serves_all_threads():

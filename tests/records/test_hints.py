@@ -5,7 +5,7 @@ import dataclasses
 import datetime
 import decimal
 import functools
-from typing import Any, NamedTuple, Optional, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import pyarrow as pa
 import pytest
@@ -70,7 +70,6 @@ ROW = pa.schema(
         Row,
         list[Row],
         Row | None,
-        Optional[Row],  # noqa: UP045
         list[Row] | None,
         collections.abc.Iterable[Row],
     ],

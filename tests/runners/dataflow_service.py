@@ -7,7 +7,6 @@ else of the process that submitted it.
 
 import contextlib
 import dataclasses
-import http.server
 import itertools
 import json
 import os
@@ -21,6 +20,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from beam_tfrecord.storage import read_bytes
+from tests.helpers.emulators.serving import Handler, serving
 
 ROOT = Path(__file__).parents[2]
 # The API's numbers of enumerations; its client asks for numbers and sends numbers.
@@ -156,29 +156,16 @@ class Service:
 def dataflow_service():
     """Run a service of its own."""
     service = Service()
-
-    class Handler(_Handler):
-        pass
-
-    Handler.service = service
-    server = http.server.ThreadingHTTPServer(("localhost", 0), Handler)
-    server.daemon_threads = True
-    # By this very name Beam's client takes it for one that is no cloud.
-    service.endpoint = f"http://localhost:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
     try:
-        yield service
+        with serving(_Handler, host="localhost", service=service) as port:
+            # By this very name Beam's client takes it for one that is no cloud.
+            service.endpoint = f"http://localhost:{port}"
+            yield service
     finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
         service.close()
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
+class _Handler(Handler):
     service: Service
 
     def _serve(self):
@@ -203,9 +190,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     do_GET = do_PUT = do_POST = _serve  # noqa: N815
-
-    def log_message(self, format, *args):
-        """Say nothing."""
 
 
 _BELOW = r"/v1b3/projects/(?P<project>[^/]+)/locations/(?P<location>[^/]+)/"

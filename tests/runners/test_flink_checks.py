@@ -1,7 +1,6 @@
 """What is checked before a job is handed to Flink: each fault is one line that says what to do."""
 
 import argparse
-import http.server
 import json
 import socket
 import stat
@@ -9,7 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -18,6 +17,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.runners import flink_cluster
 from beam_tfrecord.runners.flink import cancel
 from beam_tfrecord.runners.flink_cluster import Cluster, parse_address
+from tests.helpers.emulators.serving import Handler, serving
 
 # As Flink 1.19.3 answers, shortened to what is asked for.
 ANSWERS = {
@@ -40,10 +40,12 @@ ANSWERS = {
 _IN_TURN = ("/v1/jobs/overview", "/v1/jobs/7?mode=cancel")
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    answers: ClassVar[dict[str, Any]] = {}
+class _Handler(Handler):
+    # Answers without their size end with the connection.
+    protocol_version = "HTTP/1.0"
+    answers: dict[str, Any]
 
-    def do_GET(self):
+    def do_GET(self):  # noqa: N802
         answer = self.answers.get(self.path)
         if isinstance(answer, list) and self.path in _IN_TURN:
             answer = answer.pop(0)
@@ -51,24 +53,17 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(json.dumps(answer).encode())
 
-    def do_PATCH(self):
+    def do_PATCH(self):  # noqa: N802
         self.do_GET()
-
-    def log_message(self, *words):
-        pass
 
 
 @pytest.fixture
 def flink(monkeypatch):
     """Give a stand-in for Flink, and its answers, to be changed."""
     answers = json.loads(json.dumps(ANSWERS))
-    monkeypatch.setattr(_Handler, "answers", answers)
     monkeypatch.setattr(flink_cluster, "_SLOT_S", 0.0)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
-    yield Cluster(f"127.0.0.1:{server.server_port}"), answers
-    server.shutdown()
-    server.server_close()
+    with serving(_Handler, answers=answers) as port:
+        yield Cluster(f"127.0.0.1:{port}"), answers
 
 
 def test_a_job_server_in_place_of_flink_is_one_readable_line():

@@ -167,10 +167,7 @@ def pruned(path, text):
 @pytest.mark.parametrize(
     ("values", "arrow", "text", "expected"),
     [
-        ([1, 2, 3, 4, 5, 6], pa.int8(), "x >= 2.5 and x < 4.5", [True, False, True]),
         ([1, 3, 3, 4], pa.int64(), "x = 2", [False, True]),
-        ([1, 2, 3, 4], pa.int64(), "x < 3 or x is null", [False, True]),
-        ([7, 7, 8, 7], pa.int64(), "x <> 7", [True, False]),
         ([1, None, None, None, 2, 3], pa.int64(), "x is null", [False, False, True]),
         ([1, None, None, None, 2, 3], pa.int64(), "x is not null", [False, True, False]),
         ([2**31, 2**32 - 1, 0, 5], pa.uint32(), "x > 5", [False, True]),
@@ -178,22 +175,9 @@ def pruned(path, text):
         ([0.5, NAN, 2.5, 3.5], pa.float64(), "x > 2", [True, False]),
         ([0.5, NAN, 2.5, 3.5], pa.float64(), "not x > 2", [False, False]),
         ([0.5, NAN, 2.5, 3.5], pa.float64(), "x <> 0.5", [False, False]),
-        ([-0.0, -0.0, 1.0, 1.0], pa.float64(), "x = 0", [False, True]),
-        ([0, 1, 10, 11], pa.date32(), "x > date '1970-01-08'", [True, False]),
-        (
-            [0, 1, 10, 11],
-            pa.timestamp("ms"),
-            "x > timestamp '1970-01-01 00:00:00.005'",
-            [True, False],
-        ),
-        ([0, 1, 10, 11], pa.timestamp("us", "UTC"), "x < timestamp '1970-01-01Z'", [True, True]),
+        ([-0.0, -0.0, 1.0, 1.0], pa.float64(), "x in (0, 2)", [False, True]),
         # Statistics of texts may be cut.
         (["a", "a", "b", "b"], pa.string(), "x <> 'a'", [False, False]),
-        ([Decimal(1), Decimal(2)], pa.decimal128(5, 2), "x > 9", [True]),
-        ([-0.0, -0.0, 1.0, 1.0], pa.float64(), "x in (0, 2)", [False, True]),
-        ([0.0, None, 2.0, None, 3.0, 4.0], pa.float64(), "x in (NULL, 1)", [True, True, True]),
-        (["a", None, "c", "d"], pa.string_view(), "x > 'b'", [True, False]),
-        (["a", "b", "c", "d"], pa.dictionary(pa.int8(), pa.string()), "x > 'b'", [True, False]),
         # Types that do not compare are for the evaluation to refuse.
         ([1, 2, 3, 4], pa.int64(), "x = 'a'", [False, False]),
     ],

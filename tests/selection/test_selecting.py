@@ -126,12 +126,6 @@ def test_columns_of_every_type_pass_a_filter(column, tmp_path):
     assert repr(found) == repr([every[0], every[2]])
 
 
-def test_columns_of_the_filter_are_read_and_dropped(table, tmp_path):
-    bt.write(table, tmp_path / "out", filter="part = 1 and n < 20", columns=["text"])
-    found = sorted(dataset_rows(tmp_path / "out"), key=lambda row: row["text"])
-    assert found == [{"text": "t1"}, {"text": "t11"}, {"text": "t16"}, {"text": "t6"}]
-
-
 def test_the_map_sees_the_rows_that_are_left(table, tmp_path):
     def double(row: dict) -> dict:
         assert "part" not in row
@@ -294,14 +288,6 @@ def test_the_summary_and_the_dry_run_name_the_filter(table, tmp_path):
     assert "wrote 100 of 3,000 rows" in run.invoke(cli, ["write", *words]).output
     stage = [str(table), str(tmp_path / "stage"), "--filter", "n < 100"]
     assert "extracted 100 of 3,000 rows" in run.invoke(cli, ["extract", *stage]).output
-
-
-def test_an_empty_result_says_why(table, tmp_path, recwarn):
-    found = bt.write(table, tmp_path / "out", filter="part > 9")
-    assert found.examples == 0
-    assert "a filter, a sample or the map function left out 3,000 of 3,000 rows" in "".join(
-        map(str, recwarn)
-    )
 
 
 def test_a_pipeline_has_the_filter(table, tmp_path):

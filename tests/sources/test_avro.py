@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.sources import file_parts
+from beam_tfrecord.sources import damaged_files
 from beam_tfrecord.sources.avro import Avro
 from tests.helpers.effort import examples
 from tests.helpers.reading import read_all
@@ -294,7 +294,7 @@ def test_a_marker_inside_a_block_loses_nothing(tmp_path, monkeypatch):
 
 def test_a_block_that_is_too_large_is_refused(tmp_path, monkeypatch):
     path = write_avro(tmp_path / "a.avro", FIELDS, ROWS)
-    monkeypatch.setattr(file_parts, "MOST_BYTES", 1000)
+    monkeypatch.setattr(damaged_files, "MOST_BYTES", 1000)
     with pytest.raises(
         DataError, match=r"^part 0 of a\.avro has [0-9,]+ bytes, which are read at once: w"
     ):

@@ -1,7 +1,5 @@
-"""The CSV kernel against rules written out byte by byte, and against other parsers."""
+"""Values that the CSV kernel makes of texts, against Python and NumPy."""
 
-import csv
-import io
 import math
 import struct
 
@@ -14,169 +12,15 @@ from beam_tfrecord.native import _csv as native
 from beam_tfrecord.native import values as codes
 from beam_tfrecord.native.values import Target
 from tests.helpers.effort import examples
-from tests.native import csv_rows
 
 RFC = (ord(","), ord('"'), None, True)
-DIALECTS = [
-    RFC,
-    (ord(","), ord('"'), None, False),
-    (ord(","), ord('"'), ord("\\"), True),
-    (ord(";"), ord("'"), ord("\\"), False),
-    (ord("\t"), None, None, True),
-    (ord(","), ord('"'), None, True, ord("x")),
-    (ord(","), ord('"'), ord("\\"), True, ord(";")),
-]
-ALPHABET = b",;'\"\\\t\r\n\nxxxx\xc3\xa9\0"
-
-texts = st.lists(st.sampled_from(list(ALPHABET)), max_size=200).map(bytes)
 DOUBLE = Target(0, codes.AS_DOUBLE, 8)
 FLOAT = Target(0, codes.AS_FLOAT, 4)
 
 
-def filler(columns, targets, **options):
-    defaults = {"keep_blank": False, "nulls": [], "always": [], "capacity": 1000, "dialect": RFC}
-    given = defaults | options
-    return native.Filler(given.pop("dialect"), columns, targets, **given)
-
-
-def kernel_rows(text, columns, **options):
-    """Good rows as lists of bytes, and numbers of the bad ones."""
-    targets = [Target(i, codes.AS_BYTES) for i in range(columns)]
-    filled = filler(columns, targets, **options)
-    filled.feed(text, 0, True)
-    bad = {fault.row for fault in filled.take_faults()}
-    cells = [
-        [bytes(values[offsets[i] : offsets[i + 1]]) for i in range(len(valid))]
-        for values, valid, offsets, _ in filled.take()
-    ]
-    good = [list(row) for i, row in enumerate(zip(*cells, strict=True)) if i not in bad]
-    return good, bad
-
-
-@settings(max_examples=examples(300), deadline=None)
-@given(texts, st.sampled_from(DIALECTS))
-def test_a_scan_follows_every_state(text, dialect):
-    assert native.scan(text, dialect) == csv_rows.scan(text, dialect)
-
-
-@settings(max_examples=examples(300), deadline=None)
-@given(texts, st.sampled_from(DIALECTS), st.booleans())
-def test_the_first_row_is_the_first_that_is_not_blank(text, dialect, final):
-    row = next(csv_rows.rows_of(text, 0, dialect, final=final, keep_blank=False), None)
-    if row and row.broken:
-        with pytest.raises(ValueError, match=codes.BROKEN_ROWS[row.broken]):
-            native.first_row(text, dialect, final)
-        return
-    expected = row and (row.start, row.stop, [value for value, _ in row.fields])
-    assert native.first_row(text, dialect, final) == expected
-
-
-def test_the_first_row_may_be_long_and_wide():
-    values = [b"%d" % i for i in range(5000)]
-    text = b"\r\n\n" + b",".join(values) + b"\nnext"
-    assert native.first_row(text, RFC, False) == (3, len(text) - 4, values)
-    assert native.first_row(b"a,b", RFC, False) is None
-    assert native.first_row(b"", RFC, True) is None
-    with pytest.raises(ValueError, match="a quote that never closes"):
-        native.first_row(b'a,"b\n', RFC, True)
-    with pytest.raises(ValueError, match="text behind a closing quote"):
-        native.first_row(b'a,"b"c,d\n', RFC, True)
-
-
-@settings(max_examples=examples(100), deadline=None)
-@given(texts, texts, st.sampled_from(DIALECTS))
-def test_scan_composes(left, right, dialect):
-    whole = native.scan(left + right, dialect)
-    for state in range(9 if len(dialect) > 4 else 8):
-        middle, rows, line_ends, _ = native.scan(left, dialect)[state]
-        last, more_rows, more_ends, _ = native.scan(right, dialect)[middle]
-        assert whole[state][:3] == (last, rows + more_rows, line_ends + more_ends)
-
-
-def test_scan_of_a_quoted_newline():
-    passages = native.scan(b'a,"b\nc"\nd,e\n', RFC)
-    assert passages[codes.ROW_START] == (codes.ROW_START, 2, 2, 0)
-    # Entered inside quotes, the quote closes them; the next one is literal, so the first line
-    # end ends a row.
-    assert passages[codes.QUOTED] == (codes.ROW_START, 3, 3, 5)
-
-
-def test_a_quote_inside_a_field_is_literal():
-    rows = [[b"2", b'5" disk'], [b"3", b"x"]]
-    assert kernel_rows(b'2,5" disk\n3,x\n', 2) == (rows, set())
-
-
-@pytest.mark.parametrize(
-    ("text", "lines"), [(b"", 0), (b"a\r\nb\rc\n", 3), (b"\n" * 130, 130), (b"x" * 63 + b"\r\n", 1)]
-)
-def test_count_lines(text, lines):
-    assert native.count_lines(text) == lines
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(texts, st.sampled_from(DIALECTS), st.integers(1, 3), st.booleans(), st.integers(1, 5))
-def test_fields_and_faults_are_those_of_the_rules(text, dialect, columns, keep_blank, capacity):
-    targets = [Target(i, codes.AS_BYTES) for i in range(columns)]
-    options = {"dialect": dialect, "keep_blank": keep_blank, "capacity": capacity}
-    filled = filler(columns, targets, always=[b"x"], **options)
-    filled.feed(text, 0, True)
-    rows = list(csv_rows.rows_of(text, 0, dialect, final=True, keep_blank=keep_blank))
-    assert filled.is_full == (len(rows) >= capacity)
-    del rows[capacity:]
-    counts = [row.broken or len(row.fields) for row in rows]
-    assert filled.take_faults() == [
-        (number, -1, count, row.start, row.stop, b"")
-        for number, (row, count) in enumerate(zip(rows, counts, strict=True))
-        if count != columns
-    ]
-    good = [number for number, count in enumerate(counts) if count == columns]
-    for column, (values, valid, offsets, _) in enumerate(filled.take()):
-        for number in good:
-            value, quoted = rows[number].fields[column]
-            assert valid[number] == (value != b"x" and bool(value or quoted))
-            if valid[number]:
-                assert bytes(values[offsets[number] : offsets[number + 1]]) == value
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(st.text(',"\r\n xy', max_size=80))
-@example('a"b,"c""d"e,f\r\n\r\n"x\ny",,z')
-@example('a,b,c\n1,"x\n2,"y",z\n3,4,5')
-def test_rows_equal_those_of_pythons_csv(text):
-    expected, stopped = [], False
-    try:
-        for row in csv.reader(io.StringIO(text, newline=""), strict=True):
-            expected += [row] if row else []
-    except csv.Error:
-        stopped = True
-    width = 3
-    good, bad = kernel_rows(text.encode(), width)
-    fitting = [[cell.encode() for cell in row] for row in expected if len(row) == width]
-    assert good[: len(fitting)] == fitting
-    assert {row for row in bad if row < len(expected)} == {
-        number for number, row in enumerate(expected) if len(row) != width
-    }
-    # Python's reader stops at the first row that is broken.
-    assert len(expected) in bad if stopped else len(good) + len(bad) == len(expected)
-
-
-@settings(max_examples=examples(100), deadline=None)
-@given(texts, st.integers(0, 200), st.sampled_from(DIALECTS))
-def test_text_may_come_in_pieces(text, at, dialect):
-    def collect(pieces):
-        filled = filler(2, [Target(1, codes.AS_BYTES)], dialect=dialect)
-        left = b""
-        for index, piece in enumerate(pieces):
-            left += piece
-            left = left[filled.feed(left, 0, index == len(pieces) - 1) :]
-        ((values, valid, offsets, _),) = filled.take()
-        return bytes(values), bytes(valid), bytes(offsets), len(filled.take_faults())
-
-    assert collect([text[:at], text[at:]]) == collect([text])
-
-
 def numbers_of(target, words, dtype):
-    filled = filler(1, [target])
+    empty = {"keep_blank": False, "nulls": [], "always": []}
+    filled = native.Filler(RFC, 1, [target], capacity=1000, **empty)
     filled.feed(b"\n".join(words) + b"\n", 0, True)
     ((values, *_),) = filled.take()
     return np.asarray(values).view(dtype), [fault.row for fault in filled.take_faults()]
@@ -272,33 +116,6 @@ def test_kinds(word, kind):
     typer = native.Typer(RFC, 1, keep_blank=True, nulls=[b"NA"], always=[])
     typer.feed(word.encode() + b"\n", 0, True)
     assert [sighting.kind for sighting in typer.take_sightings()] == expected
-
-
-def sightings_of(cells):
-    typer = native.Typer(RFC, 2, keep_blank=False, nulls=[b"NA", b"null"], always=[b"no"])
-    typer.feed("".join(f"{cell},1\n" for cell in cells).encode(), 0, True)
-    return [one for one in typer.take_sightings() if one.column == 0]
-
-
-words = st.sampled_from(
-    ["1", "2.5", "true", "2024-01-01", "?", " - ", "NA", " NA", "null", '""', "", "x", "no", "Nb"]
-)
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(st.lists(words, max_size=300))
-def test_a_column_has_the_kinds_of_its_cells(cells):
-    first = {}
-    for row, cell in enumerate(cells):
-        for one in sightings_of([cell]):
-            first.setdefault(one.kind, (row, one.value))
-    found = {one.kind: (one.row, one.value) for one in sightings_of(cells)}
-    # Behind ordinary text other kinds do not matter.
-    end, _ = first.get(codes.TEXT, (len(cells), b""))
-    assert found.keys() <= first.keys()
-    assert {one for one in found.items() if one[1][0] <= end} == {
-        one for one in first.items() if one[1][0] <= end
-    }
 
 
 @settings(max_examples=examples(200), deadline=None)

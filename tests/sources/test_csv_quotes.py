@@ -9,14 +9,57 @@ from hypothesis import strategies as st
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import RejectedRows
+from beam_tfrecord.sources.csv import read as csv_read
 from beam_tfrecord.sources.csv.source import Csv
 from tests.helpers.effort import examples
-from tests.helpers.reading import rows_and_rejects
+from tests.helpers.reading import rows_and_rejects, units_of
 
 TEXT = {"id": "string", "s": "string"}
 CURE = 'correct it ("" stands for a quote inside quotes), or pass --quote none if quotes have no '
 
+DIALECTS = [
+    {},
+    {"double_quote": False},
+    {"escape": "\\"},
+    {"delimiter": ";", "quote": "'", "escape": "\\", "double_quote": False},
+    {"delimiter": "\t", "quote": None},
+    {"comment": "#"},
+    {"escape": "\\", "comment": "#"},
+]
+# D and Q stand for the delimiter and the quote of a dialect.
+PIECES = [*"DDQQ\\#\r\n\nx", "QQ", "\r\n", "\r\n", "xxxx", "\xe9", "\0"]
+
 lines = st.lists(st.text('ab"", ', max_size=8).map("1,{}".format), max_size=12)
+pieces = st.sampled_from(PIECES)
+# Short ones, and some in which lines cross the edges of blocks and chunks.
+texts = (st.lists(pieces) | st.lists(pieces, min_size=100, max_size=200)).map("".join)
+
+
+def read_in_pieces(path, columns=TEXT, **options):
+    """Return rows and rejects of a file, the same for pieces of any size."""
+    found = []
+    for chunk_bytes, block_bytes in ((16, 2**20), (100, 7), (2**20, 2**20)):
+        types = dict.fromkeys(columns, "string")
+        source = Csv(path, types=types, chunk_bytes=chunk_bytes, **options)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(csv_read, "BLOCK_BYTES", block_bytes)
+            table, rejects = rows_and_rejects(source, batch_rows=5)
+        places = [(one.address, one.message, one.value, one.lines) for one in rejects]
+        rows = sum(unit.rows for unit in units_of(source))
+        found.append((table.to_pylist(), places, rows))
+    assert all(one == found[0] for one in found)
+    return found[0][:2]
+
+
+@settings(max_examples=examples(400, 30), deadline=None)
+@given(texts, st.sampled_from(DIALECTS), st.sampled_from([["id"], ["id", "s"]]))
+@example("aDQ" + "x" * 90 + "Q\r\nQb\nQQQDc\r\n", DIALECTS[0], ["id", "s"])
+@example("x" * 60 + "\r\n" + "\n" * 50 + "1D2", DIALECTS[0], ["id"])
+def test_any_text_has_the_same_rows_however_it_is_cut(tmp_path_factory, text, dialect, columns):
+    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    marks = {"D": dialect.get("delimiter", ","), "Q": dialect.get("quote") or '"'}
+    path.write_bytes(f"{'D'.join(columns)}\n{text}".translate(str.maketrans(marks)).encode())
+    read_in_pieces(path, columns, **dialect)
 
 
 @settings(max_examples=examples(200), deadline=None)
@@ -27,14 +70,8 @@ def test_no_line_is_lost_without_a_word(tmp_path_factory, rows, ends, is_ended):
     text = "id,s\n" + ends.join(rows) + ends * (is_ended and bool(rows))
     path = tmp_path_factory.mktemp("csv") / "a.csv"
     path.write_bytes(text.encode())
-    found = []
-    for chunk_bytes in (16, 40, 2**20):
-        table, rejects = rows_and_rejects(Csv(path, types=TEXT, chunk_bytes=chunk_bytes))
-        places = [(one.address, one.message, one.value, one.lines) for one in rejects]
-        found.append((table.to_pylist(), places))
-    assert found[0] == found[1] == found[2]
-    table, places = found[0]
-    read = [[cell or "" for cell in row.values()] for row in table]
+    rows_read, places = read_in_pieces(path)
+    read = [[cell or "" for cell in row.values()] for row in rows_read]
     in_rows = sum(1 + "".join(row).count("\n") for row in read)
     assert in_rows + sum(lines for *_, lines in places) == len(rows)
     before, stopped = [], False

@@ -12,7 +12,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.sources import file_parts
+from beam_tfrecord.sources import damaged_files
 from beam_tfrecord.sources.choose import make_source
 from beam_tfrecord.sources.webdataset import WebDataset
 from beam_tfrecord.testing import Row, SourceConformance
@@ -142,7 +142,7 @@ def test_a_value_that_is_not_of_its_type_rejects_its_row(tmp_path):
 
 def test_a_file_that_is_too_large_is_refused_unless_it_is_not_read(tmp_path, monkeypatch):
     path = write_tar(tmp_path / "x.tar", [("a.txt", b"1"), ("a.bin", bytes(2000))])
-    monkeypatch.setattr(file_parts, "MOST_BYTES", 1999)
+    monkeypatch.setattr(damaged_files, "MOST_BYTES", 1999)
     message = (
         r"^'a\.bin' of x\.tar has 2,000 bytes, which are read at once: write the file again in"
     )

@@ -49,22 +49,6 @@ def test_a_zip_file_has_the_rows_of_its_directory(tmp_path, monkeypatch, kind, m
 
 
 @KINDS
-def test_damage_in_a_zip_file_is_named_as_in_a_directory(tmp_path, kind):
-    case = CASES[kind]
-    rows = list(map(case.held, some_rows(ROWS)))
-    (tmp_path / "in").mkdir()
-    file = tmp_path / "in" / f"x{case.suffix}"
-    case.write(file, rows)
-    case.damage(file)
-    source = case.open(str(zip_of(tmp_path / "in", tmp_path / "in.zip")))
-    with pytest.raises(DataError) as raised:
-        rows_of(source)
-    message = str(raised.value)
-    assert f"in.zip/x{case.suffix}" in message
-    assert "\n" not in message
-
-
-@KINDS
 @METHODS
 def test_a_wrong_crc_is_named(tmp_path, kind, method):
     case = CASES[kind]

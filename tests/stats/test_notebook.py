@@ -16,9 +16,10 @@ def made(directory, **columns):
     return bt.load(directory)
 
 
-def test_a_small_dataset_shows_charts(tmp_path):
+def test_a_small_dataset_shows_its_head_and_charts(tmp_path):
     ds = made(tmp_path / "d", x=[1.5, 2.5, 2.0, 3.0, 9.0, 4.0], **{"<b>": list("abcabc")})
     shown = ds._repr_html_()
+    assert sum(f">{x}</td>" in shown for x in ("1.5", "2.5", "2", "3", "9", "4")) == 5  # the head
     assert shown.count("<svg") == 1
     assert shown.count("<path class=c1") == 1
     assert "<b>" not in shown

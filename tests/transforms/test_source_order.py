@@ -89,21 +89,21 @@ def places(count, seed=0):
 
 
 @pytest.mark.parametrize("shift", [0, 3, 10])
-def test_windows_cover_places_of_all_64_bits(shift):
+def test_sections_cover_places_of_all_64_bits(shift):
     found = places(500)
     bins = np.unique(found >> np.uint64(shift))
     ones = np.ones(len(bins), np.int64)
     layout = Layout(shuffle=False, shards=ShardSpec(total=7))
     planned = plan_merges({"data": BinCounts(bins, ones, 10 * ones, shift)}, layout)
-    windows = [window for task in planned for window in task]
-    assert len(windows) == 7
-    assert sum(window.records or 0 for window in windows) == len(bins)
+    sections = [section for task in planned for section in task]
+    assert len(sections) == 7
+    assert sum(section.records or 0 for section in sections) == len(bins)
     covered = [
-        sum(window.first_key <= place <= window.last_key for place in found.tolist())
-        for window in windows
+        sum(section.first_key <= place <= section.last_key for place in found.tolist())
+        for section in sections
     ]
     assert sum(covered) == len(found)
-    assert [window.bytes for window in windows] == [10 * (w.records or 0) for w in windows]
+    assert [section.bytes for section in sections] == [10 * (w.records or 0) for w in sections]
 
 
 def test_many_bins_are_joined_whatever_the_order_of_merging(monkeypatch):

@@ -16,7 +16,6 @@ from apache_beam.testing.util import assert_that, equal_to
 import beam_tfrecord as bt
 from beam_tfrecord.errors import (
     BeamTFRecordError,
-    DataError,
     RejectedRows,
     SchemaConflict,
     UsageError,
@@ -405,14 +404,6 @@ def test_an_existing_dataset_is_refused_at_construction(parquet, tmp_path):
     bt.write(parquet, tmp_path)
     with pytest.raises(BeamTFRecordError, match="already holds another dataset"):
         pipeline() | bt.ReadFromParquet(parquet) | bt.WriteToTFRecord(f"{tmp_path}/")
-
-
-@pytest.mark.slow
-def test_examples_of_two_kinds_are_an_error(tmp_path):
-    records = [example(x=1), example(x=1.0)]
-    with pytest.raises(Exception, match="feature 'x'"), pipeline() as p:
-        p | beam.Create(records) | bt.WriteToTFRecord(f"{tmp_path}/")
-    assert issubclass(DataError, BeamTFRecordError)
 
 
 NO_SPLIT = "some rows have no split, though AssignSplits gave rows one"

@@ -106,20 +106,6 @@ def test_files_are_refused_in_one_line(case, tmp_path, monkeypatch):
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-def test_a_sheet_that_is_not_there_is_refused_with_those_that_are(tmp_path):
-    (tmp_path / "x.xlsx").write_bytes(workbook([["a"], [1]]))
-    ended = run(
-        *("write", tmp_path / "x.xlsx", tmp_path / "out", "--sheet", "x"), directory=tmp_path
-    )
-    assert ended.code == 2
-    assert _refusal(ended.lines) == "error: x.xlsx has no sheet 'x': it has Sheet"
-
-
-def test_a_file_of_orc_without_rows_is_no_error(tmp_path):
-    (tmp_path / "x.orc").write_bytes(_table("orc", a=pa.array([], pa.int64())))  # type: ignore[arg-type]
-    assert bt.write(tmp_path / "x.orc", tmp_path / "out").examples == 0
-
-
 def _bad_texts(suffix, rows):
     """Return a file of rows of which every tenth has a text that is not UTF-8."""
     texts = ["BAD" if row % 10 == 3 else f"text {row}" for row in range(rows)]

@@ -60,24 +60,6 @@ class TestDatasets:
             assert batch[name].shape == array.shape
 
     @pytest.mark.xdist_group("tensorflow")
-    def test_tensorflow_alone_decodes_them(self, features, dataset):
-        import tensorflow as tf
-
-        (shard,) = dataset.glob("*.tfrecord")
-        spec = {
-            "int16_3": tf.io.FixedLenFeature([], tf.string),
-            "int16_3/shape": tf.io.FixedLenFeature([2], tf.int64),
-            "int16_3/dtype": tf.io.FixedLenFeature([], tf.string),
-        }
-        rows = []
-        for record in tf.data.TFRecordDataset(str(shard)):
-            parsed = tf.io.parse_single_example(record, spec)
-            assert parsed["int16_3/dtype"].numpy() == b"int16"
-            flat = tf.io.decode_raw(parsed["int16_3"], tf.int16)
-            rows.append(tf.reshape(flat, parsed["int16_3/shape"]).numpy())
-        assert np.array_equal(rows, features["int16_3"])
-
-    @pytest.mark.xdist_group("tensorflow")
     def test_printed_code_decodes_them(self, features, dataset, capsys):
         names = {"__name__": "printed"}
         exec(reading_code(bt.load(dataset).manifest, "tf", dataset), names)

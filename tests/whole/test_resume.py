@@ -220,7 +220,8 @@ def test_a_lambda_keeps_nothing(source, tmp_path):
 
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
-    ("name", "value"), [("beam_tfrecord", "0.0"), ("format", "other"), ("fingerprint", "0")]
+    ("name", "value"),
+    [("beam_tfrecord", "0.0"), ("format", "other"), ("stored", 0), ("fingerprint", "0")],
 )
 def test_work_of_another_version_is_dropped(source, tmp_path, reads, name, value):
     out = tmp_path / "out"

@@ -2,7 +2,6 @@
 
 import dataclasses
 import io
-import json
 import os
 import pickle
 import zlib
@@ -164,10 +163,7 @@ def test_nothing_of_the_former_formats_is_read(tmp_path):
         (CsvUnit, {"names": ["a"], "line": 1}),
         (CsvUnit, {"names": ["a", 5], "line": 1, "rows_are_lines": True}),
         (CsvUnit, {"names": ["a"], "line": True, "rows_are_lines": True}),
-        (CsvUnit, ["a"]),
-        (CsvUnit, 5),
         (PartRun, [1, 2, 3, "4"]),
-        (PartRun, [1, 2, 3]),
         (ColumnStats, {"missing": 1, "min": "low"}),
         # Objects, and what NumPy and Arrow do not know.
         (BinCounts, {"bins": ["|O", bytes(8)], "rows": 1, "bytes": 1, "shift": 1}),
@@ -283,15 +279,3 @@ def test_a_plan_of_any_content_begins_anew(text, tmp_path):
     (tmp_path / "job" / "group-old").write_bytes(b"BTFKEPT\x01")
     assert identity.begin(str(tmp_path / "job"), "f", (), source=source, is_mapped=False) == 1
     assert sorted(os.listdir(tmp_path / "job")) == ["plan.json"]
-
-
-def test_an_attempt_of_the_former_format_is_removed(tmp_path):
-    source = Csv(str(tmp_path / "in.csv"))
-    directory = tmp_path / "job"
-    identity.begin(str(directory), "f", (), source=source, is_mapped=False)
-    plan = json.loads((directory / "plan.json").read_text())
-    del plan["stored"]
-    (directory / "plan.json").write_text(json.dumps(plan))
-    (directory / "group-old").write_bytes(b"BTFKEPT\x01")
-    assert identity.begin(str(directory), "f", (), source=source, is_mapped=False) == 1
-    assert not (directory / "group-old").exists()

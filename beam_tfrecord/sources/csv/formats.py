@@ -1,4 +1,4 @@
-"""Rewrites numbers and dates of other countries to the forms that the native kernel reads.
+"""Rewrites numbers and dates of local formats to the forms that the native kernel reads.
 
 A `Format` rewrites the texts of a column: ``1.234,5`` to ``1234.5`` and ``31.12.2024`` to
 ``2024-12-31``. Values in other forms stay as they are, so they are text, or rejects. A value that

@@ -53,7 +53,7 @@ def _kernel_options(options: CsvOptions, columns: int) -> dict[str, Any]:
 
 
 @dataclasses.dataclass
-class _Window:
+class _Stretch:
     """A part of the unit's text in memory; the next row starts at byte `at`, on line `line`."""
 
     data: bytes
@@ -69,21 +69,21 @@ class _Window:
         return self.line + lines
 
 
-def _windows(unit: Unit, encoding: str) -> Iterator[_Window]:
-    """Yield windows, in which the caller moves `at`; the unread rest begins the next window."""
+def _stretches(unit: Unit, encoding: str) -> Iterator[_Stretch]:
+    """Yield stretches, in which the caller moves `at`; the unread rest begins the next stretch."""
     with open_text(unit.file, encoding, unit.start, unit.stop) as text:
-        window = _Window(b"", 0, unit.detail.line, False)
-        while not window.final:
-            left = window.data[window.at :]
+        stretch = _Stretch(b"", 0, unit.detail.line, False)
+        while not stretch.final:
+            left = stretch.data[stretch.at :]
             if len(left) > MAX_ROW_BYTES:
                 raise DataError(
-                    f"the row in {unit.file.name}:{window.line} is longer than {MAX_ROW_BYTES} "
+                    f"the row in {unit.file.name}:{stretch.line} is longer than {MAX_ROW_BYTES} "
                     f"bytes: a quote may never close there: {CLOSE_QUOTE}"
                 )
             # A read as long as the rest limits the copies of a very long row.
             piece = text.read(max(BLOCK_BYTES, len(left)))
-            window = _Window(left + piece, 0, window.line, not piece)
-            yield window
+            stretch = _Stretch(left + piece, 0, stretch.line, not piece)
+            yield stretch
 
 
 def infer_unit(unit: Unit, options: CsvOptions) -> CsvInference:
@@ -95,28 +95,28 @@ def infer_unit(unit: Unit, options: CsvOptions) -> CsvInference:
     words = [Target(column, kernel.AS_WORDS) for column in formats]
     filler = Filler(dialect, len(names), words, capacity=_INFERRED_ROWS, **of_kernel)
     kinds: list[dict[int, FirstValue]] = [{} for _ in names]
-    for window in _windows(unit, options.encoding):
-        next_at = typer.feed(window.data, window.at, window.final)
+    for stretch in _stretches(unit, options.encoding):
+        next_at = typer.feed(stretch.data, stretch.at, stretch.final)
         for column, kind, _, start, value in typer.take_sightings():
             text = value.decode("utf-8", "backslashreplace").strip(" \t")
             form = formats.get(column)
             # Only fields show whether a blank is quoted, and which words for null there are.
             if form is None or (kind in (kernel.EMPTY, kernel.WORD) and text not in form.nulls):
-                found = FirstValue(kind, window.line_of(start), shortened(text))
+                found = FirstValue(kind, stretch.line_of(start), shortened(text))
                 kinds[column].setdefault(kind, found)
-        for column, found in _kinds_in_formats(window, filler, formats):
+        for column, found in _kinds_in_formats(stretch, filler, formats):
             kinds[column].setdefault(found.kind, found)
-        window.move(next_at)
+        stretch.move(next_at)
     return CsvInference(unit.file, names, tuple(tuple(found.values()) for found in kinds))
 
 
 def _kinds_in_formats(
-    window: _Window, filler: Filler, formats: Mapping[int, Format]
+    stretch: _Stretch, filler: Filler, formats: Mapping[int, Format]
 ) -> Iterator[tuple[int, FirstValue]]:
     """Yield column and kinds of values in the columns that have a format, which Arrow rewrites."""
-    at, is_full = window.at, bool(formats)
+    at, is_full = stretch.at, bool(formats)
     while is_full:
-        at = filler.feed(window.data, at, window.final)
+        at = filler.feed(stretch.data, at, stretch.final)
         is_full, starts = filler.is_full, filler.starts
         # Rows with too few or too many fields take no part.
         bad = [fault.row for fault in filler.take_faults() if fault.target < 0]
@@ -126,7 +126,7 @@ def _kinds_in_formats(
             for kind, row in kinds_of(form.plain(texts)):
                 yield (
                     column,
-                    FirstValue(kind, window.line_of(starts[row]), shortened(texts[row].as_py())),
+                    FirstValue(kind, stretch.line_of(starts[row]), shortened(texts[row].as_py())),
                 )
 
 
@@ -139,8 +139,8 @@ def read_unit(
     """
     fields_inside(schema, unit.detail.names, unit.file, union=options.union)
     reader = _UnitReader(unit, schema, options, batch_rows)
-    for window in _windows(unit, options.encoding):
-        yield from reader.batches(window)
+    for stretch in _stretches(unit, options.encoding):
+        yield from reader.batches(stretch)
 
 
 class _UnitReader:
@@ -179,28 +179,28 @@ class _UnitReader:
         )
         return Target(target.column, kernel.AS_WORDS) if is_formatted else target
 
-    def batches(self, window: _Window) -> Iterator[Batch]:
-        """Yield the batches that are full within a window, and in the last window the rest."""
+    def batches(self, stretch: _Stretch) -> Iterator[Batch]:
+        """Yield the batches that are full within a stretch, and in the last stretch the rest."""
         is_full = True
         while is_full:
-            next_at = self._filler.feed(window.data, window.at, window.final)
+            next_at = self._filler.feed(stretch.data, stretch.at, stretch.final)
             for fault in self._filler.take_faults():
-                self._add_fault(fault, window)
+                self._add_fault(fault, stretch)
             is_full, rows = self._filler.is_full, self._filler.rows
-            # Values that are converted need the window, for the lines of those that do not fit.
+            # Values that are converted need the stretch, for the lines of those that do not fit.
             is_needed = self._converts and rows
-            if is_full or is_needed or (window.final and (rows or not self._first_row)):
-                yield self._batch(window)
-            window.move(next_at)
+            if is_full or is_needed or (stretch.final and (rows or not self._first_row)):
+                yield self._batch(stretch)
+            stretch.move(next_at)
 
-    def _batch(self, window: _Window) -> Batch:
+    def _batch(self, stretch: _Stretch) -> Batch:
         """Return the rows read since the last batch, without those that have a fault."""
         filler, unit = self._filler, self._unit
         rows, starts = filler.rows, filler.starts
         columns, numbers = {}, {}
         taken = filler.take()
         for (field, target), buffers in zip(self._columns, taken, strict=False):
-            columns[field.name], exact = self._column(field, target, buffers, window, starts)
+            columns[field.name], exact = self._column(field, target, buffers, stretch, starts)
             if exact is not None:
                 numbers[field.name] = exact
         for field, buffers in zip(self._with_text, taken[len(self._columns) :], strict=True):
@@ -224,7 +224,7 @@ class _UnitReader:
         return texts, texts if form is None else form.plain(texts)
 
     def _column(
-        self, field: pa.Field, target: Target, buffers: Buffers, window: _Window, starts: Any
+        self, field: pa.Field, target: Target, buffers: Buffers, stretch: _Stretch, starts: Any
     ) -> tuple[pa.Array, pa.Array | None]:
         """Return the values of a column, and the exact numbers if they differ from its floats."""
         if target.kind == kernel.AS_WORDS:
@@ -232,7 +232,7 @@ class _UnitReader:
             array, misfits, exact = values_of(plain, field)
             for row in misfits:
                 if row not in self._rejects:
-                    line = window.line_of(starts[row])
+                    line = stretch.line_of(starts[row])
                     self._reject_value(row, field, texts[row].as_py(), line)
             return array, exact
         form = self._formats.get(field.name)
@@ -242,15 +242,15 @@ class _UnitReader:
         texts = form.without_nulls(array_of(target, plain_type, buffers))
         return texts.cast(field.type), None
 
-    def _add_fault(self, fault: Fault, window: _Window) -> None:
-        line = window.line_of(fault.start)
+    def _add_fault(self, fault: Fault, stretch: _Stretch) -> None:
+        line = stretch.line_of(fault.start)
         if fault.target >= 0:
             text = fault.value.decode("utf-8", "backslashreplace")
             self._reject_value(fault.row, self._columns[fault.target][0], text, line)
             return
         # The last line of a file may lack its end.
-        ends = window.data[fault.stop - 1 : fault.stop] in (b"\n", b"\r")
-        lines = count_lines(window.data, fault.start, fault.stop) + (not ends)
+        ends = stretch.data[fault.stop - 1 : fault.stop] in (b"\n", b"\r")
+        lines = count_lines(stretch.data, fault.start, fault.stop) + (not ends)
         where = f"{self._unit.file.name}:{line}{f'-{line + lines - 1}' if lines > 1 else ''}"
         message = (
             f"the row in {where} has {BROKEN_ROWS[fault.fields]}: {CLOSE_QUOTE}"
@@ -259,7 +259,7 @@ class _UnitReader:
             f"the first line has {len(self._names)}: correct one of them, or pass --delimiter"
             f"{_OR_SKIP if len(self._names) == 1 else ''}"
         )
-        begin = window.data[fault.start : fault.start + MAX_VALUE_CHARS].splitlines()[0]
+        begin = stretch.data[fault.start : fault.start + MAX_VALUE_CHARS].splitlines()[0]
         self._rejects[fault.row] = Reject(
             *(self._unit.name, self._first_row + fault.row, "", "bad-row", message),
             value=begin.decode("utf-8", "backslashreplace"),

@@ -20,7 +20,7 @@ from beam_tfrecord.native._csv import count_lines, first_row, scan
 from beam_tfrecord.native.values import COMMENT, CR, ROW_START, Dialect, Row
 from beam_tfrecord.options.sources import CsvOptions
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.file_parts import incomplete
+from beam_tfrecord.sources.damaged_files import incomplete
 from beam_tfrecord.sources.files import has_suffix
 from beam_tfrecord.sources.text_files import BLOCK_BYTES, Text
 

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,7 +26,7 @@ from beam_tfrecord.features.arrow_types import bare_type, type_name
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.native import values as kernel
 from beam_tfrecord.native._csv import Filler, Typer
-from beam_tfrecord.native.values import Dialect, Target
+from beam_tfrecord.native.values import Dialect, Target, UInt8Array
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.merge_schemas import ByFile
 from beam_tfrecord.sources.text_files import converted
@@ -160,7 +159,7 @@ def _remark(name: str, files: ByFile[Mapping[str, Sequence[FirstValue]]]) -> str
     return ""
 
 
-Buffers = tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], Any, Any]
+Buffers = tuple[UInt8Array, UInt8Array, Any, Any]
 
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 

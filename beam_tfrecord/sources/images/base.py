@@ -1,4 +1,4 @@
-"""The base of the sources of images, which adds to the rows of any source the image of each.
+"""Base class of the image sources: it adds to each row of another source the image it names.
 
 A directory of images, or a folder in it, may have a table of metadata, as Hugging Face's
 ``ImageFolder`` has it: ``metadata.csv``, ``metadata.jsonl`` or ``metadata.parquet`` with a row for

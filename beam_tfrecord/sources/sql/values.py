@@ -1,4 +1,4 @@
-"""Columns and rows of a query's result, and the conversion of a driver's values to their types.
+"""Holds the columns and rows of a query, and converts the values of drivers to Arrow types.
 
 A value that its type cannot hold exactly becomes null and is returned as a misfit. A value of a
 date or time column that is not a date or time, such as ``infinity`` or ``24:00``, arrives as a

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import http.client
-import http.server
 import re
 import socket
 import struct
 import threading
 from urllib.parse import urlsplit
+
+from tests.helpers.emulators.serving import Handler, serving
 
 _HOP = {"connection", "transfer-encoding", "content-length", "keep-alive", "expect"}
 
@@ -76,27 +77,12 @@ class Faults:
 def failing_proxy(upstream):
     """Run a proxy to `upstream`; give its URL, and what is to go wrong there."""
     faults = Faults()
-
-    class Handler(_Handler):
-        pass
-
-    Handler.faults, Handler.upstream, Handler.writing = faults, upstream, threading.Lock()
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", faults
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    known = {"faults": faults, "upstream": upstream, "writing": threading.Lock()}
+    with serving(_Handler, **known) as port:
+        yield f"http://127.0.0.1:{port}", faults
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    # An answer in several small writes waits for acknowledgements between them.
-    disable_nagle_algorithm = True
+class _Handler(Handler):
     faults: Faults
     upstream: str
     # The emulators test a precondition and write in two steps; real stores do both at once. One
@@ -175,16 +161,3 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
         self.connection.close()
-
-    def handle(self):
-        """Serve until the client, or a fault, ends the connection."""
-        with contextlib.suppress(OSError, ValueError):
-            super().handle()
-
-    def finish(self):
-        """Give up what a fault has closed already."""
-        with contextlib.suppress(OSError, ValueError):
-            super().finish()
-
-    def log_message(self, format, *args):
-        """Say nothing."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import http.server
 import re
 import socket
-import ssl
 import struct
-import threading
 import time
 from urllib.parse import unquote
+
+from tests.helpers.emulators.serving import Handler, serving
 
 
 @dataclasses.dataclass
@@ -69,36 +68,15 @@ class WebServer:
 def web_server(certificate=None):
     """Run a server, over TLS if there is a file of a certificate and its key."""
     web = WebServer()
-
-    class Handler(_Handler):
-        pass
-
-    Handler.web = web
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    if certificate is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate)
-        server.socket = context.wrap_socket(
-            server.socket, server_side=True, do_handshake_on_connect=False
-        )
-    web.url = f"http{'s' if certificate else ''}://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serving(_Handler, certificate=certificate, web=web) as port:
+        web.url = f"http{'s' if certificate else ''}://127.0.0.1:{port}"
         yield web
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
+class _Handler(Handler):
     web: WebServer
 
-    def do_GET(self):
+    def do_GET(self):  # noqa: N802
         asked = self.headers.get("Range", "")
         self.web.requests.append(f"GET {self.path} {asked}".rstrip())
         self.web.encodings.append(self.headers.get("Accept-Encoding", ""))
@@ -168,16 +146,3 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 linger = struct.pack("ii", 1, 0)
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             self.close_connection = True
-
-    def handle(self):
-        """Serve until the client, or a fault, ends the connection."""
-        with contextlib.suppress(OSError, ValueError):
-            super().handle()
-
-    def finish(self):
-        """Give up what a fault has closed already."""
-        with contextlib.suppress(OSError, ValueError):
-            super().finish()
-
-    def log_message(self, format, *args):
-        """Say nothing."""

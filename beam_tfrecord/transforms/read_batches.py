@@ -1,8 +1,8 @@
 """`ReadBatches`: a transform that reads a source (files or a database) as batches.
 
-Its steps list the files, scan them for split points, split them into *units* (byte ranges or row
-ranges, the smallest pieces that are read), pack the units into groups, infer the types of the rows,
-and read each group as one task.
+Its steps list the files, scan them for split points, and split them into *units*: the smallest
+ranges of bytes or rows that are read at once. They pack units into groups, infer the types of the
+rows, and read each group as one task.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import SetupOptions
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, Part, StepPath
+from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, PlaceInGroup, StepPath
 from beam_tfrecord.rows.beam import count
 from beam_tfrecord.runners import check_lossless
 from beam_tfrecord.sources.base import (
@@ -33,12 +33,12 @@ from beam_tfrecord.sources.base import (
     grown_bytes,
     one_group,
 )
-from beam_tfrecord.transforms.graph import step_label
+from beam_tfrecord.transforms.pipeline_facts import step_label
 from beam_tfrecord.work import progress_files, stored_state
 from beam_tfrecord.work.checkpoints import Done, find_group
-from beam_tfrecord.work.faults import Guarded
 from beam_tfrecord.work.progress_files import ProgressLog
 from beam_tfrecord.work.stored_state import GROUPS, SCHEMA, Stored
+from beam_tfrecord.work.worker_errors import Guarded
 
 DONE = "done"
 # Yielded if a data error ends the inference, since other steps wait for a schema.
@@ -257,12 +257,12 @@ def numbered_batches(batches: Iterator[Batch], key: str) -> Iterator[Batch]:
     """
     number = 0
     for number, batch in enumerate(batches, start=1):
-        part = Part(key, number - 1, is_last=False) if key else None
-        yield batch.replace(rows_read=batch.rows_counted, part=part)
+        place = PlaceInGroup(key, number - 1, is_last=False) if key else None
+        yield batch.replace(rows_read=batch.rows_counted, place=place)
     if number and key:
         # To mark the last batch itself, each would have to wait for the next one.
-        end = Part(key, number, is_last=True)
-        yield Batch(NOTHING, group=batch.group, rows_read=0, part=end)
+        end = PlaceInGroup(key, number, is_last=True)
+        yield Batch(NOTHING, group=batch.group, rows_read=0, place=end)
 
 
 def read_group(

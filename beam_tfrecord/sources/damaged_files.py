@@ -1,4 +1,4 @@
-"""Opens files and checks what a library decodes of them; makes the errors about damaged files."""
+"""Opens input files, checks what libraries decode of them, and explains damage to the user."""
 
 from __future__ import annotations
 

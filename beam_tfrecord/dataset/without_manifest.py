@@ -1,4 +1,4 @@
-"""Reads TFRecord files of other programs, which no manifest describes."""
+"""Opens TFRecord files that have no manifest, because other programs wrote them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from beam_tfrecord.storage import exists, is_directory, is_web, list_files, show
 
 
 @dataclasses.dataclass
-class Contents:
+class FileRecords:
     """What is in the records of one file that were read."""
 
     file: InputFile
@@ -52,7 +52,7 @@ class Contents:
     content: int = 0
     features: Mapping[str, Discovered] = dataclasses.field(default_factory=dict)
 
-    def read(self, on_fault: Callable[[str, str], None] | None = None) -> Contents:
+    def read(self, on_fault: Callable[[str, str], None] | None = None) -> FileRecords:
         """Read all records, and check every checksum.
 
         A fault is an error, or is passed to `on_fault` as its place and the reason.
@@ -137,7 +137,7 @@ def open_foreign(path: str | os.PathLike[str]) -> tuple[str, Manifest]:
     """
     directory, files = foreign_files(path)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        contents = list(pool.map(lambda file: Contents(file).read(), files))
+        contents = list(pool.map(lambda file: FileRecords(file).read(), files))
     for file, of in zip(files, contents, strict=True):
         if of.compression != contents[0].compression:
             raise UsageError(
@@ -169,7 +169,7 @@ def open_foreign(path: str | os.PathLike[str]) -> tuple[str, Manifest]:
     return directory, manifest
 
 
-def _schema_of(files: list[InputFile], contents: list[Contents]) -> Schema:
+def _schema_of(files: list[InputFile], contents: list[FileRecords]) -> Schema:
     known = known_records(files, union=False)
     if known is not None:
         return known.schema.without_observed()

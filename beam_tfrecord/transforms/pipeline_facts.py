@@ -1,8 +1,8 @@
-"""Facts about the rows of a PCollection, derived from the pipeline's graph while it is built.
+"""Finds facts about the rows of a PCollection while the pipeline is built.
 
-They tell a sink which readers its rows come from and whether the rows have a split. Steps of this
-package note them as attributes ``beam_tfrecord_…`` of their PCollections, and a sink collects them
-on a walk up the graph.
+Examples are the readers that the rows come from, and whether the rows have a split. Steps of this
+package note facts as attributes ``beam_tfrecord_…`` of their PCollections. A sink collects them on
+a walk up the graph of the pipeline.
 
 Two readers of a pipeline may yield rows of equal origin, and so may two row functions after one
 reader. To distinguish them, every batch also carries its *step path*: the labels of the steps of
@@ -24,8 +24,8 @@ from beam_tfrecord.records.mapped_rows import is_example_class
 from beam_tfrecord.rows.batch import Batch, StepPath, check_batch, needs_batches
 from beam_tfrecord.runners import check_lossless
 from beam_tfrecord.storage import is_remote
-from beam_tfrecord.work.faults import Guarded
 from beam_tfrecord.work.job import Target
+from beam_tfrecord.work.worker_errors import Guarded
 
 # Each fork whose branches are flattened again doubles the number of paths.
 MAX_STEP_PATHS = 4096

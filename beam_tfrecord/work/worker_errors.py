@@ -1,10 +1,10 @@
 """Carries errors on workers, the *faults* of a job, to the process that started the job.
 
-A data error, such as a damaged file, occurs again however often a runner retries. The
-step that meets such a fault writes it to the job's temporary directory and ends without an error.
-All other steps look for such a file and end early, and the job fails once, at its end. A fault of
-the machine (a full disk, no memory, a lost connection) is raised as an error of one line. So the
-runner retries, and the launcher finds that line in the runner's traces.
+A data error, such as a damaged file, occurs again in every retry. So the step that meets it writes
+a file in the job's temporary directory, and ends without an error. All other steps look for such a
+file and end early, and the job fails once, at its end. A fault of the machine (a full disk, no
+memory, a lost connection) becomes an error of one line. So the runner retries, and the launcher
+finds that line in the runner's traces.
 """
 
 from __future__ import annotations
