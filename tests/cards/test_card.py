@@ -1,8 +1,10 @@
 """`card`: a page that any browser shows safely, and that is the same for the same rows."""
 
+import contextlib
 import html.parser
 import io
 import json
+import sqlite3
 
 import numpy as np
 import pyarrow as pa
@@ -242,6 +244,17 @@ def test_what_changed_between_two_datasets(tmp_path):
     assert "moved" in changed
     assert "same" not in changed
     assert "texts" not in changed
+
+
+def test_no_password_is_on_the_card(tmp_path):
+    with contextlib.closing(sqlite3.connect(tmp_path / "x.db")) as database:
+        database.execute("CREATE TABLE t AS SELECT 1 AS a")
+        database.commit()
+    bt.write(f"sqlite:///{tmp_path}/x.db?password=hunter2", tmp_path / "d", table="t")
+    with open(bt.card(tmp_path / "d"), encoding="utf-8") as file:
+        page = file.read()
+    assert "sql: x.db" in page
+    assert "hunter2" not in page
 
 
 def test_the_commands(tmp_path):

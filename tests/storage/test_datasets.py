@@ -254,6 +254,15 @@ def test_a_missing_bucket_is_one_line(store):
     assert f"no dataset at '{store.url}/in'" in shown.stderr
 
 
+def test_statistics_and_card_are_those_of_a_local_dataset(store, tmp_path):
+    inputs, pages = make_input(store.url), []
+    for out in (f"{store.url}/out", str(tmp_path / "out")):
+        bt.write(inputs, out, splits=SPLITS, seed=1)
+        assert bt.card(out) == f"{out}/card.html"
+        pages.append((storage.read_bytes(f"{out}/card.html"), bt.load(out).stats().to_json()))
+    assert pages[0] == pages[1]
+
+
 def test_what_is_not_permitted_is_one_line(store):
     inputs = make_input(store.url)
     store.faults.plan("^(PUT|POST)", "403", times=10_000)
