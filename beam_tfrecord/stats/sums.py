@@ -17,7 +17,7 @@ FLOAT_UNIT = 1126
 """Sums of floats are in units of 2**-1126, which all mantissas are multiples of; of squares, in
 2**-2252."""
 
-_CHUNK = 2**14
+_CHUNK = 2**15
 _INT_LIMB, _INT_MASK = 21, 2**21 - 1
 
 
