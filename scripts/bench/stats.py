@@ -67,7 +67,7 @@ def measure(name: str, rows: int, repeat: int, place: Path) -> dict[str, float]:
     runs: dict[str, list[list[float]]] = {"arrow": [], "stats": []}
     for _ in range(repeat):
         for what, found in runs.items():
-            words = [sys.executable, "-W", "ignore", __file__, "--run-here", what, place / "out"]
+            words = [sys.executable, "-W", "ignore", __file__, "--run-here", what, f"{place}/out"]
             found.append(json.loads(subprocess.run(words, check=True, capture_output=True).stdout))
     arrow, stats = (median(run[0] for run in found) for found in runs.values())
     peak = median(run[1] for run in runs["stats"])

@@ -152,6 +152,7 @@ def test_the_label_and_the_weight_are_not_in_x(path):
     assert y["stops"].dtype == tf.int64
 
 
+@pytest.mark.slow
 def test_a_functional_model_takes_a_dict_of_every_kind_of_column(path):
     data = bt.load(path)
     defaults = {"tip": -1, "note": "", **PLACED}
@@ -379,6 +380,7 @@ def test_a_column_without_classes_has_no_class_weights(path):
         data.class_weight("city", categories={"city": CITIES[:2]})
 
 
+@pytest.mark.slow
 def test_x_is_the_picture_of_a_dataset_of_images(tmp_path):
     rng = np.random.default_rng(5)
     for number in range(6):

@@ -38,7 +38,7 @@ def test_rows_are_never_of_two_datasets(datasets, name):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TF_READERS)
 @pytest.mark.xdist_group("tensorflow")
 def test_tensors_are_never_of_two_datasets(datasets, name):

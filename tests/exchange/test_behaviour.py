@@ -97,7 +97,7 @@ def test_every_order_is_the_same_bytes(parquet, tmp_path, expected, name, option
     assert shard_hashes(tmp_path / "out") == expected(**options)
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fan_in", "options"),
     [(2, {}), (7, {"key": ["name"]}), (2, {"compression_type": "gzip"})],

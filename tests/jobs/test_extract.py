@@ -119,6 +119,7 @@ def test_manifest_tells_files_and_source_and_nothing_else_varies(parquet, extrac
     assert not [name for name in os.listdir(extracted) if name.startswith(".")]
 
 
+@pytest.mark.slow
 def test_files_do_not_depend_on_workers(parquet, tmp_path, small_groups, monkeypatch):
     monkeypatch.setattr("beam_tfrecord.jobs.compose.SMALL_BYTES", 0)
     hashes = []

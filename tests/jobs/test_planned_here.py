@@ -27,7 +27,8 @@ def scanned_by(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("mapped", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mapped", [False, True])
 def test_the_dataset_is_the_same(mapped, tmp_path, scanned_by, monkeypatch):
     source = write_parquet(tmp_path / "in", sample_table(500), files=3)
     # A function of no known text cannot be resumed, so nothing is kept.

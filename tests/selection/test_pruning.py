@@ -136,7 +136,7 @@ def test_no_row_group_with_a_matching_row_is_pruned(groups):
     path, rows = groups
     found = []
 
-    @settings(max_examples=examples(300), deadline=None, derandomize=True)
+    @settings(max_examples=examples(300, 8), deadline=None, derandomize=True)
     @given(some_conditions(SCHEMA.names))
     def check(text):
         condition = parse_filter(text)

@@ -279,6 +279,7 @@ def test_identity_covers_what_is_selected_and_nothing_else(table, tmp_path):
     assert fingerprint(sample="1%") == fingerprint(sample=0.01)
 
 
+@pytest.mark.slow
 def test_the_summary_and_the_dry_run_name_the_filter(table, tmp_path):
     run = CliRunner()
     words = [str(table), str(tmp_path / "out"), "--filter", "n < 100"]

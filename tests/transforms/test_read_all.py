@@ -47,7 +47,8 @@ def test_rows_are_those_of_the_reader_and_each_path_is_read_as_often_as_it_is_gi
         assert_that(batches | bt.ToRows(), equal_to(expected + again))
 
 
-@pytest.mark.parametrize("shuffle", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("shuffle", [False, True])
 def test_the_dataset_does_not_depend_on_the_elements(shuffle, tmp_path):
     write_files(tmp_path, "Parquet")
     with bt.pipeline() as p:

@@ -64,6 +64,7 @@ def test_bytes_are_written_untouched(tmp_path, records, coder):
     assert sorted(found) == sorted(records)
 
 
+@pytest.mark.slow
 def test_beams_keywords(tmp_path):
     with pipeline() as p:
         names = (
@@ -273,6 +274,7 @@ def test_beams_check_of_types_at_run_time_is_refused(parquet):
         p | bt.ReadFromParquet(parquet)
 
 
+@pytest.mark.slow
 def test_rows_and_batches_of_one_reader_go_together(tmp_path):
     pq.write_table(
         pa.table({"id": [3, 4], "b": ["x", "y"], "a": ["p", "q"]}), tmp_path / "a.parquet"
@@ -413,7 +415,7 @@ def plain_rows(batch: Batch) -> list[dict]:
     return list(batch.rows())
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "step",
     [bt.ToRows(), bt.EncodeExamples(), beam.FlatMap(plain_rows).with_output_types(dict)],

@@ -103,7 +103,7 @@ def write(build, inputs, out, **options):
     ]
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("build", BUILDS)
 def test_inputs_are_shuffled_apart(inputs, tmp_path, build):
     found = write(build, inputs, tmp_path)

@@ -71,7 +71,7 @@ def doubled(row: dict[str, int]) -> dict[str, float]:
     return {"id": row["id"], "half": row["id"] / 2}
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WINDOWS)
 def test_every_transform(tmp_path, name):
     """Types are found, and rows mapped, gathered and split, whatever the windows are."""

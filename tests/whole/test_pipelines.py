@@ -122,6 +122,7 @@ def test_parquet_with_a_dofn_that_builds_examples(recipe, tmp_path):
         recipe("parquet_to_tfrecord").main(words)
 
 
+@pytest.mark.slow
 def test_numpy_arrays_as_they_are_and_scaled(recipe, tmp_path):
     main = recipe("numpy_to_tfrecord").main
     images = np.arange(40 * 4, dtype=np.uint8).reshape(40, 2, 2)

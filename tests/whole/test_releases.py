@@ -88,6 +88,7 @@ def test_dataset_of_a_release_is_sound_and_reads_the_same(dataset):
     assert plain_rows(dataset) == json.loads(dataset.with_suffix(".json").read_text())
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("dataset", DATASETS, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_dataset_of_a_release_feeds_tensorflow(dataset):
     rows = json.loads(dataset.with_suffix(".json").read_text())

@@ -218,7 +218,7 @@ def test_a_lambda_keeps_nothing(source, tmp_path):
     assert os.listdir(out) == []
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value"),
     [("beam_tfrecord", "0.0"), ("format", "other"), ("stored", 0), ("fingerprint", "0")],
