@@ -218,7 +218,8 @@ class Finder:
         if self._parses(lines.text):
             return True
         # These are doubles here, but not in the standard of JSON, which `msgspec` follows.
-        return self._parses(lines.text.replace(b"NaN", b"0.5").replace(b"Infinity", b"0.5"))
+        finite = lines.text.replace(b"NaN", b"0.5").replace(b"Infinity", b"0.5")
+        return finite != lines.text and self._parses(finite)
 
     def _parses(self, text: bytes) -> bool:
         try:

@@ -288,7 +288,9 @@ def _values_of(keys: Int64Array, kind: Kind) -> npt.NDArray[Any]:
 
 def _keys(values: npt.NDArray[np.generic], kind: Kind) -> Int64Array:
     if kind == "float":
-        bits = (values.astype(np.float64) + 0.0).view(np.int64)  # the sum has no negative zero
+        bits = (values.astype(np.float64, copy=False) + 0.0).view(
+            np.int64
+        )  # the sum has no negative zero
         return bits ^ ((bits >> 63) & _LOW_BITS)
     if kind == "uint":
         return (values.astype(np.uint64) ^ np.uint64(2**63)).view(np.int64)
@@ -298,7 +300,7 @@ def _keys(values: npt.NDArray[np.generic], kind: Kind) -> Int64Array:
 def _sums(values: npt.NDArray[np.generic], kind: Kind) -> tuple[int, int]:
     """Return the exact sum of numbers, and that of their squares."""
     if kind == "float":
-        return float_sums(values.astype(np.float64))
+        return float_sums(values.astype(np.float64, copy=False))
     total, squares = int_sums(_keys(values, kind))
     if kind == "uint":  # (key + 2^63)^2
         n = len(values)
