@@ -99,7 +99,7 @@ class Numbers:
     sums: tuple[int, int] | None = None
 
     @classmethod
-    def of(cls, values: npt.NDArray[np.generic], known: Numbers | None = None) -> Numbers:
+    def of(cls, values: npt.NDArray[Any], known: Numbers | None = None) -> Numbers:
         """Summarize an array of numbers.
 
         `known` saves work: a summary of what this will be added to, or of some of the values.
@@ -111,7 +111,7 @@ class Numbers:
             number = int(np.searchsorted(values, np.inf, "right"))
             first, last = np.searchsorted(values, -np.inf, "right"), np.searchsorted(values, np.inf)
             nan, inf = len(values) - number, number - int(last - first)
-            values = values[first:last]
+            values = values[first:last] + values.dtype.type(0)  # no negative zero
         if (known is None or known.bins is None) and len(values) > 4 * KEPT:
             known = cls.of(values[:: len(values) // (2 * KEPT)])
         starts = run_starts(values)
@@ -286,21 +286,21 @@ def _values_of(keys: Int64Array, kind: Kind) -> npt.NDArray[Any]:
     return keys.view(np.uint64) ^ np.uint64(2**63) if kind == "uint" else keys
 
 
-def _keys(values: npt.NDArray[np.generic], kind: Kind) -> Int64Array:
+def _keys(values: npt.NDArray[Any], kind: Kind) -> Int64Array:
+    """Return the keys of ascending numbers."""
     if kind == "float":
-        bits = (values.astype(np.float64, copy=False) + 0.0).view(
-            np.int64
-        )  # the sum has no negative zero
-        return bits ^ ((bits >> 63) & _LOW_BITS)
+        bits = values.astype(np.float64).view(np.int64)
+        bits[: np.searchsorted(values, 0)] ^= _LOW_BITS
+        return bits
     if kind == "uint":
         return (values.astype(np.uint64) ^ np.uint64(2**63)).view(np.int64)
     return values.astype(np.int64)
 
 
-def _sums(values: npt.NDArray[np.generic], kind: Kind) -> tuple[int, int]:
+def _sums(values: npt.NDArray[Any], kind: Kind) -> tuple[int, int]:
     """Return the exact sum of numbers, and that of their squares."""
     if kind == "float":
-        return float_sums(values.astype(np.float64, copy=False))
+        return float_sums(values)
     total, squares = int_sums(_keys(values, kind))
     if kind == "uint":  # (key + 2^63)^2
         n = len(values)

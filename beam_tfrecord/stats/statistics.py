@@ -104,17 +104,14 @@ class Statistics:
         return "\n\n".join(parts) or "no examples"
 
 
-def statistics_of(
-    rows: Rows, *, advance: Callable[[int], None] | None = None, threads: int | None = None
-) -> Statistics:
+def statistics_of(rows: Rows, *, advance: Callable[[int], None] | None = None) -> Statistics:
     """Read all rows once, and return the statistics of each split.
 
     Args:
         rows: The rows of a dataset.
         advance: Called with the number of examples of each batch, by several threads.
-        threads: Number of parts of the shards to read at a time; None is the number of cores.
     """
-    count = threads or os.cpu_count() or 1
+    count = os.cpu_count() or 1
     splits = {}
     with ThreadPoolExecutor(count) as pool:
         for name in rows.split_names:

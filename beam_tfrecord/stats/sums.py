@@ -1,12 +1,12 @@
 """Exact sums of numbers and of their squares, as Python integers: no order of adding changes them.
 
-Numbers are cut into pieces of so few bits that an int64 or a float64 holds the sum of the pieces.
+Numbers are cut into limbs of so few bits that 64 bits hold the sum of the products of a chunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import itertools
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,18 +14,18 @@ import numpy.typing as npt
 from beam_tfrecord.stats.distinct import run_starts
 
 FLOAT_UNIT = 1126
-"""Sums of floats are in units of 2**-1126, which all mantissas are multiples of; of squares, in
+"""Sums of floats are in units of 2**-1126, which all floats are multiples of; of squares, in
 2**-2252."""
 
-_CHUNK = 2**15
+_CHUNK_BYTES = 2**17
 _INT_LIMB, _INT_MASK = 21, 2**21 - 1
 
 
 def int_sums(values: npt.NDArray[np.int64]) -> tuple[int, int]:
     """Return the sum of integers, and that of their squares."""
     total = squares = 0
-    for start in range(0, len(values), _CHUNK):
-        x = values[start : start + _CHUNK]
+    for start in range(0, len(values), _CHUNK_BYTES // 8):
+        x = values[start : start + _CHUNK_BYTES // 8]
         a, b, c = x >> 2 * _INT_LIMB, (x >> _INT_LIMB) & _INT_MASK, x & _INT_MASK
         total += (int(a.sum()) << 2 * _INT_LIMB) + (int(b.sum()) << _INT_LIMB) + int(c.sum())
         products = (a @ a, 2 * (a @ b), 2 * (a @ c) + b @ b, 2 * (b @ c), c @ c)
@@ -33,45 +33,39 @@ def int_sums(values: npt.NDArray[np.int64]) -> tuple[int, int]:
     return total, squares
 
 
-def float_sums(values: npt.NDArray[np.float64]) -> tuple[int, int]:
+def float_sums(values: npt.NDArray[np.floating[Any]]) -> tuple[int, int]:
     """Return the sum of finite floats, and that of their squares, in units of `FLOAT_UNIT`.
 
-    This is fast if they are sorted: the mantissas of a run of one exponent are added at once.
+    This is fast if they are sorted: the fractions of a run of one exponent are added at once.
     """
+    if values.dtype.itemsize < 4:
+        values = values.astype(np.float32)
+    word, size, limb_bits, bias = _FORMATS[values.dtype.itemsize]
     total = squares = 0
-    for start in range(0, len(values), _CHUNK):
-        mantissas, exponents = np.frexp(values[start : start + _CHUNK])
-        starts = run_starts(exponents)
-        runs = _Runs(starts, exponents[starts].tolist())
-        high = _rounded(mantissas, 26)
-        total += runs.sum(high, 26, 1)
-        squares += runs.squares(high * high, 26)
-        low = mantissas - high
-        if low.any():  # not for a float32
-            total += runs.sum(low, 53, 1)
-            squares += runs.squares(2 * high * low, 52) + runs.squares(low * low, 78)
+    for start in range(0, len(values), _CHUNK_BYTES // values.itemsize):
+        bits = values[start : start + _CHUNK_BYTES // values.itemsize].view(word)
+        heads = bits >> size
+        starts = run_starts(heads)
+        counts = np.diff(starts, append=len(bits))
+        limbs = [
+            (at, ((bits & (2**size - 1)) >> at & (2**limb_bits - 1)).astype(np.uint64))
+            for at in range(0, size, limb_bits)
+        ]
+        # By run: the sum of the fractions, and that of their squares.
+        ones: Any = sum(np.add.reduceat(limb, starts).astype(object) << at for at, limb in limbs)
+        twos: Any = sum(
+            np.add.reduceat(a * b, starts).astype(object) << i + j + (i != j)
+            for (i, a), (j, b) in itertools.combinations_with_replacement(limbs, 2)
+        )
+        runs = zip(heads[starts].tolist(), counts.tolist(), ones, twos, strict=True)
+        for head, count, one, two in runs:
+            exponent = head & (2 * bias + 1)
+            hidden = 2**size if exponent else 0
+            shift = max(exponent, 1) - bias - size + FLOAT_UNIT
+            total += (one + count * hidden) * (1 if head == exponent else -1) << shift
+            squares += two + 2 * hidden * one + count * hidden**2 << 2 * shift
     return total, squares
 
 
-class _Runs(NamedTuple):
-    """Runs of mantissas of one exponent."""
-
-    starts: npt.NDArray[np.int64]
-    exponents: Sequence[int]
-
-    def sum(self, pieces: npt.NDArray[np.float64], bits: int, power: int) -> int:
-        """Return the sum of pieces, multiples of 2**-bits, times 2**(power * exponent)."""
-        sums = np.add.reduceat(pieces, self.starts) * 2.0**bits
-        pairs = zip(sums.tolist(), self.exponents, strict=True)
-        return sum(int(one) << power * (exponent + FLOAT_UNIT) - bits for one, exponent in pairs)
-
-    def squares(self, products: npt.NDArray[np.float64], bits: int) -> int:
-        """Return the sum of products of mantissas, in two pieces of 26 bits."""
-        high = _rounded(products, bits)
-        return self.sum(high, bits, 2) + self.sum(products - high, bits + 26, 2)
-
-
-def _rounded(values: npt.NDArray[np.float64], bits: int) -> npt.NDArray[np.float64]:
-    """Return floats below 2**(26 - bits) rounded to multiples of 2**-bits."""
-    large = 1.5 * 2.0 ** (52 - bits)  # so large that floats near it are these multiples
-    return (values + large) - large
+# By the bytes of a float: its bits, those of its fraction, those of a limb, and the bias.
+_FORMATS = {4: (np.uint32, 23, 23, 127), 8: (np.uint64, 52, 18, 1023)}

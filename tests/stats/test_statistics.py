@@ -2,6 +2,7 @@
 
 import collections
 import datetime
+import decimal
 import io
 import itertools
 import json
@@ -130,6 +131,29 @@ def test_estimates_are_near_and_say_so():
     assert error.max() < 0.01
     assert found["mean"] == float(sum(map(Fraction, values.tolist())) / 50_000)
     assert sum(found["histogram"]["counts"]) == 50_000
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        1 + np.arange(5_002) * 2.0**-52,
+        (1 + np.arange(5_002) * 2.0**-23).astype(np.float32),
+        np.arange(-3_000, 3_000) * 5e-324,
+        np.linspace(-1, 1, 5_000) ** 51 * 1e300,
+        np.append(np.tile([-0.0, 0.0], 5_000), np.linspace(-1, 1, 5_000, dtype=np.float32)),
+    ],
+    ids=["float64", "float32", "subnormal", "far apart", "zeros"],
+)
+def test_the_deviation_of_many_numbers_is_exact(values):
+    found = feature(values)
+    exact = [Fraction(value) for value in values.tolist()]
+    mean = sum(exact) / len(exact)
+    variance = sum(value * value for value in exact) / len(exact) - mean**2
+    assert found["mean"] == float(mean)
+    with decimal.localcontext(prec=60):
+        std = (decimal.Decimal(variance.numerator) / variance.denominator).sqrt()
+    assert found["std"] == float(std)
+    assert found["zeros"] == np.count_nonzero(values == 0)
 
 
 @given(values=st.lists(st.text(max_size=9) | st.none(), max_size=60))
