@@ -104,6 +104,7 @@ def test_hostile_names_and_values_run_nothing(tmp_path):
     assert len(text) < 150_000
 
 
+@pytest.mark.slow
 def test_equal_rows_have_an_equal_page(tmp_path):
     for name, shards in (("one", 2), ("two", 5)):
         bt.write(table(), tmp_path / name, splits="a=0.7,b=0.3", shards=shards)

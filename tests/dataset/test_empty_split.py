@@ -43,6 +43,7 @@ def test_verify_and_repair_keep_it(path, tmp_path):
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.slow
 def test_tensorflow_reads_no_batch(test, shuffle):
     batches = test.tf(2, shuffle=shuffle)
     assert batches.element_spec["y"].dtype == tf.int64

@@ -124,6 +124,7 @@ def test_the_reader_of_the_page_never_reads_a_wrong_record(reader, datasets, tmp
     assert errors
 
 
+@pytest.mark.slow
 def test_the_reader_of_the_page_computes_the_orders(reader):
     for numbers, expected in vectors():
         (line,) = reader("order", *numbers, 0, 8)

@@ -195,7 +195,7 @@ def plain(value):
     return value.to_list() if isinstance(value, tf.RaggedTensor) else value.numpy().tolist()
 
 
-@pytest.mark.slow_after(4)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "options",
     [

@@ -51,6 +51,7 @@ def expected_epochs(path, seed):
 
 @pytest.mark.parametrize("kind", INDEXED)
 @pytest.mark.parametrize("batch_size", [None, 8])
+@pytest.mark.slow_after(2)
 def test_order_of_every_epoch_follows_from_the_seed(datasets, kind, batch_size):
     dataset = bt.load(datasets[kind]).tf(batch_size, shuffle=True, seed=5)
     assert int(dataset.cardinality()) == (ROWS if batch_size is None else 8)
@@ -162,6 +163,7 @@ def test_numbers_that_are_missing_are_masked_or_replaced(tmp_path):
 
 
 @pytest.mark.parametrize("options", [{}, {"shuffle": True}])
+@pytest.mark.slow
 def test_readers_of_no_examples(tmp_path, options):
     pq.write_table(TABLE.slice(0, 2), tmp_path / "in.parquet")
     bt.write(tmp_path / "in.parquet", tmp_path / "out")

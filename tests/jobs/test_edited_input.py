@@ -38,6 +38,7 @@ def has_other_bytes(path):
 
 
 @pytest.mark.parametrize("touch", [is_read_only, is_copied, has_other_bytes])
+@pytest.mark.slow_after(1)
 def test_a_file_that_was_touched_needs_overwrite(tmp_path, touch):
     (path, *_) = write_files(tmp_path / "in", "csv", 40)
     told = write(tmp_path / "in", tmp_path / "out")

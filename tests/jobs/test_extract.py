@@ -148,6 +148,7 @@ def test_write_reads_the_stage_and_gives_the_same_dataset(database, tmp_path):
             assert written == (tmp_path / "direct" / shard.path).read_bytes(), split
 
 
+@pytest.mark.slow
 def test_rejects_and_strangers_beside_the_files_are_no_input(tmp_path):
     (tmp_path / "a.csv").write_text("id\n1\n2,3\n4\n")
     stage = tmp_path / "stage"
@@ -238,6 +239,7 @@ def test_killed_while_it_was_published_nothing_is_lost(parquet, tmp_path, small_
     assert not list(stage.glob(".tmp-*"))
 
 
+@pytest.mark.slow
 def test_a_failed_job_leaves_no_file(tmp_path):
     (tmp_path / "in").mkdir()
     pq.write_table(pa.table({"id": [1]}), tmp_path / "in" / "a.parquet")
@@ -270,6 +272,7 @@ def test_columns_and_limit(parquet, tmp_path):
         bt.extract(parquet, tmp_path / "other", limit=0)
 
 
+@pytest.mark.slow
 def test_no_rows_make_a_stage_with_a_schema_and_no_files(tmp_path):
     schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("s", "UTC"))])
     pq.write_table(schema.empty_table(), tmp_path / "a.parquet")
@@ -489,6 +492,7 @@ def test_pictures(tmp_path):
     assert through.schema == direct.schema
 
 
+@pytest.mark.slow
 def test_command(database, tmp_path):
     stage = str(tmp_path / "stage")
     done = run("extract", database, stage, "--table", "trips", "--limit", "5", "--json")

@@ -104,7 +104,7 @@ def _edit_job(edit):
     path.write_text(dump_job(job))
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "other",
     [

@@ -102,6 +102,7 @@ def test_tried_again_after_all_was_done_it_only_says_so(trips, tmp_path, monkeyp
     assert after == inodes
 
 
+@pytest.mark.slow
 def test_another_dataset_that_came_meanwhile_stays(trips, tmp_path, monkeypatch):
     output = tmp_path / "out"
     step = step_of(written(trips), output, monkeypatch)

@@ -161,6 +161,7 @@ def write_rows(source, output, **options):
         )
 
 
+@pytest.mark.slow
 def test_shards_of_every_try_are_cleared_away(step, trips, monkeypatch):
     with killed_before(step.output / "manifest.json"):
         step.try_once()
@@ -179,6 +180,7 @@ def test_shards_of_every_try_are_cleared_away(step, trips, monkeypatch):
     assert bt.verify(step.output).faults == ()
 
 
+@pytest.mark.slow
 def test_what_was_replaced_goes_though_the_try_that_published_died(trips, tmp_path, monkeypatch):
     output = tmp_path / "out"
     step = step_over_another(trips, output, monkeypatch)
@@ -194,6 +196,7 @@ def test_what_was_replaced_goes_though_the_try_that_published_died(trips, tmp_pa
     assert bt.verify(output).faults == ()
 
 
+@pytest.mark.slow
 def test_another_run_of_a_template_writes_over_what_looks_the_same(trips, tmp_path, monkeypatch):
     output = tmp_path / "out"
     step = step_of(

@@ -49,6 +49,7 @@ def test_the_same_content_is_installed_once_and_another_beside_it(tmp_path):
     assert second not in (None, first)
 
 
+@pytest.mark.slow
 def test_workers_that_start_at_once_share_one_installation(tmp_path):
     path = wheel(tmp_path, **{f"m{i}.py": "x" * 1000 for i in range(200)})
     with multiprocessing.get_context("spawn").Pool(4) as pool:

@@ -175,6 +175,7 @@ def test_a_database_has_the_filter_besides_where(tmp_path):
     assert read_job(tmp_path / "some")["rows_read"] == 100
 
 
+@pytest.mark.slow
 def test_a_sample_of_rows_without_numbers_is_refused(tmp_path):
     declared = "CREATE TABLE t (id TEXT PRIMARY KEY) WITHOUT ROWID"
     rows = [(f"{n:03}",) for n in range(200)]
@@ -291,6 +292,7 @@ def test_the_summary_and_the_dry_run_name_the_filter(table, tmp_path):
     assert "extracted 100 of 3,000 rows" in run.invoke(cli, ["extract", *stage]).output
 
 
+@pytest.mark.slow
 def test_a_pipeline_has_the_filter(table, tmp_path):
     with bt.pipeline() as root:
         read = root | bt.ReadFromParquet(table, filter="part = 1", columns=["n"])

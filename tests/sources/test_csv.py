@@ -163,6 +163,7 @@ cells = st.one_of(
     chunk_bytes=st.integers(16, 64),
     batch_rows=st.integers(1, 5),
 )
+@pytest.mark.slow
 def test_units_together_give_the_rows_of_the_file(
     tmp_path_factory, rows, delimiter, quote, style, quoting, line_end, chunk_bytes, batch_rows
 ):

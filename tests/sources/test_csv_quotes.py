@@ -106,6 +106,7 @@ def test_a_broken_row_is_a_reject_that_names_its_lines(write, text, rows, messag
     assert reject.value == value
 
 
+@pytest.mark.slow
 def test_the_budget_counts_lines(write, tmp_path):
     rows = [f"{number},x\n" for number in range(200)]
     rows[100] = '100,"x\n'

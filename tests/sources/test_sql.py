@@ -121,6 +121,7 @@ def test_a_key_of_integers_numbers_the_rows(parts):
         assert found == list(range(1000))
 
 
+@pytest.mark.slow
 def test_source_order_is_that_of_the_key(parts, tmp_path):
     for name, options in {"direct": {}, "exchange": {"shards": 3}}.items():
         out = tmp_path / name
@@ -129,6 +130,7 @@ def test_source_order_is_that_of_the_key(parts, tmp_path):
         assert [row["id"] for row in bt.load(out).rows()] == list(range(-999, 1))
 
 
+@pytest.mark.slow
 def test_same_rows_from_parquet_give_the_same_files(trips, tmp_path):
     rows = rows_in(Sql(trips, table="t").batches())
     schema = Sql(trips, table="t").schema()
@@ -141,6 +143,7 @@ def test_same_rows_from_parquet_give_the_same_files(trips, tmp_path):
 # --- the manifest, and being done already
 
 
+@pytest.mark.slow
 def test_a_database_is_never_taken_for_done(trips, tmp_path):
     out = tmp_path / "out"
     manifest = bt.write(trips, out, source_options={"table": "t"})

@@ -110,6 +110,7 @@ def test_columns_of_a_dataset_keep_types_and_splits(made, tmp_path, options):
     assert bt.verify(tmp_path / "out").ok
 
 
+@pytest.mark.slow
 def test_defaults_and_fills_survive_a_key(tmp_path):
     schema = bt.Schema(
         (
@@ -155,6 +156,7 @@ def test_another_dataset_of_the_same_sizes_is_another_input(tmp_path):
         bt.write(tmp_path / "a", tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_a_shard_is_of_its_dataset_however_it_is_named(made, tmp_path):
     one = bt.write(made / "train-00000-of-00002.tfrecord", tmp_path / "one")
     assert set(one.splits) == {"train"}
@@ -219,6 +221,7 @@ def test_a_shard_that_is_another_one_is_refused(made, tmp_path):
         bt.write(tmp_path / "ds", tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_an_empty_dataset_stays_empty(tmp_path):
     pq.write_table(table(0), tmp_path / "a.parquet")
     bt.write(tmp_path / "a.parquet", tmp_path / "ds")

@@ -111,6 +111,7 @@ def test_what_is_no_sample_is_refused(tmp_path, members, message):
         rows_at(path)
 
 
+@pytest.mark.slow
 def test_a_value_that_is_not_of_its_type_rejects_its_row(tmp_path):
     good = [(f"{n}.{column}", b" 7\n") for n in range(9) for column in ("cls", "txt")]
     bad = {"2.cls": b"x", "4.cls": b"9" * 30, "5.txt": b"caf\xe9", "8.cls": b""}

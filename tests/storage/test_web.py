@@ -274,6 +274,7 @@ def test_a_change_while_a_file_is_read_is_noticed(server, state):
             storage.open_read(url, version=file.version)
 
 
+@pytest.mark.slow
 def test_a_job_whose_input_changes_publishes_nothing(server, tmp_path, monkeypatch):
     page = server.put("/a.csv", CSV)
     monkeypatch.setattr(read_only, "_PIECE_BYTES", 1000)

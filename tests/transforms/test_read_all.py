@@ -63,6 +63,7 @@ def test_the_dataset_does_not_depend_on_the_elements(shuffle, tmp_path):
     assert shard_hashes(tmp_path / "a") == shard_hashes(tmp_path / "b")
 
 
+@pytest.mark.slow
 def test_rejects_are_counted_and_name_their_line(tmp_path):
     (tmp_path / "a.csv").write_text("id\n1\nq\n")
     read = bt.ReadAllFromCsv(schema=pa.schema([("id", pa.int64())]))
@@ -79,6 +80,7 @@ def test_rejects_are_counted_and_name_their_line(tmp_path):
         (["0.parquet", "x.parquet"], DataError, r"different schemas.*\(id: string\)"),
     ],
 )
+@pytest.mark.slow_after(1)
 def test_a_missing_path_and_other_types_are_refused(paths, error, message, tmp_path):
     write_files(tmp_path, "Parquet")
     pq.write_table(pa.table({"id": ["1"]}), tmp_path / "x.parquet")

@@ -198,6 +198,7 @@ def test_shards_that_do_not_suit_splits_are_refused_at_once(tmp_path, options, m
     ],
     ids=str,
 )
+@pytest.mark.slow_after(1)
 def test_what_does_not_suit_assigned_splits_is_refused(
     parquet, tmp_path, splits, prefix, options, message
 ):
@@ -296,6 +297,7 @@ def with_hint(row):
     return {"id": row["id"], "label": 0.5}
 
 
+@pytest.mark.slow
 def test_a_return_hint_gives_the_types_without_a_second_pass(parquet, tmp_path):
     calls = beam.metrics.Metrics.counter("test", "calls")
 
@@ -371,6 +373,7 @@ def only_one_fails(row: dict) -> dict | None:
     return {"id": 6 // row["id"]} if row["id"] in (0, 150) else None
 
 
+@pytest.mark.slow
 def test_rows_that_are_dropped_before_a_split_count_as_read(parquet, tmp_path):
     with pipeline() as p:
         (
@@ -480,6 +483,7 @@ def test_splits_are_assigned_once(parquet, tmp_path):
     assert not (tmp_path / "manifest.json").exists()
 
 
+@pytest.mark.slow
 def test_rows_that_lost_their_split_get_a_new_one(parquet, tmp_path):
     with pipeline() as p:
         (
@@ -494,7 +498,7 @@ def test_rows_that_lost_their_split_get_a_new_one(parquet, tmp_path):
     assert set(bt.Manifest.load(tmp_path).splits) == {"a", "b"}
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("is_hidden", [False, True])
 @pytest.mark.parametrize("is_mapped", [False, True])
 def test_rows_without_a_split_do_not_go_with_rows_that_have_one(
@@ -555,7 +559,7 @@ def test_a_batch_without_rows_has_no_examples():
     assert [empty] | bt.EncodeExamples() == []
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("exchange", ["files", "runner"])
 def test_a_fault_of_the_data_is_told_under_every_exchange(tmp_path, exchange):
     p = pipeline()

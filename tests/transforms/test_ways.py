@@ -152,6 +152,7 @@ def test_a_reader_alone_is_written_as_ever(inputs, tmp_path):
     assert a[shard] == b[shard]
 
 
+@pytest.mark.slow
 def test_a_stage_keeps_inputs_apart(inputs, tmp_path):
     with bt.pipeline("FnApiRunner") as p:
         two_readers(p, inputs) | beam.Flatten() | bt.ExtractToParquet(tmp_path)

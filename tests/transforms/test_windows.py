@@ -58,7 +58,7 @@ def test_a_sink(tmp_path, name, kind, exchange):
     assert sorted(ids(tmp_path)) == expected(name)
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", WINDOWS)
 def test_a_stage(tmp_path, name):
     with bt.pipeline("FnApiRunner") as p:

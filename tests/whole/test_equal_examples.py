@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,6 +46,7 @@ TABLES = st.lists(ROWS, min_size=2, max_size=6).flatmap(
     more_shards=st.integers(0, 3),
     shuffle=st.booleans(),
 )
+@pytest.mark.slow
 def test_equal_examples_are_in_one_split(rows, weights, seed, more_shards, shuffle):
     splits = {f"s{number}": weight / sum(weights) for number, weight in enumerate(weights)}
     with tempfile.TemporaryDirectory() as scratch:

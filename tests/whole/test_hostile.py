@@ -251,7 +251,7 @@ def stopped(directory):
     return directory / "in.csv", state
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("thing", ["pipe", "endless device", "any bytes", "deep nesting", "stored"])
 def test_stored_state_of_any_content_is_done_again(thing, tmp_path):
     source, state = stopped(tmp_path)

@@ -10,6 +10,7 @@ from tests.sources.made_images import jpeg, write_tree
 from tests.whole.test_pipelines import script
 
 
+@pytest.mark.slow
 def test_pictures_to_tfrecord(tmp_path):
     write_tree(tmp_path / "photos", **{f"c{n % 3}__{n:02d}": jpeg(n) for n in range(30)})
     write_tree(tmp_path / "photos", c0__tiny=jpeg(width=7), c1__bad=jpeg()[:-2])

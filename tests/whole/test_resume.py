@@ -89,7 +89,7 @@ def _interrupt(*_):
     raise KeyboardInterrupt
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @ORDERS
 def test_what_is_done_is_not_read_again(source, tmp_path, reads, options):
     bt.write(source, tmp_path / "whole", **options)
@@ -190,6 +190,7 @@ def test_another_map_never_meets_old_work(source, tmp_path, reads):
     assert not old.exists()
 
 
+@pytest.mark.slow
 def test_types_of_mapped_rows_are_found_once(source, tmp_path, reads):
     out = tmp_path / "out"
     function = _write_map(tmp_path / "m.py", 1)
@@ -212,6 +213,7 @@ def test_with_a_map_an_edited_file_lets_nothing_be_used_again(source, tmp_path, 
     assert len(reads) == 8
 
 
+@pytest.mark.slow
 def test_a_lambda_keeps_nothing(source, tmp_path):
     out = tmp_path / "out"
     stop_before_publishing(source, out, map=lambda row: row)
@@ -241,6 +243,7 @@ def test_another_job_clears_away_what_one_has_left(source, tmp_path):
     assert not [name for name in os.listdir(out) if name.startswith(".")]
 
 
+@pytest.mark.slow
 def test_work_survives_a_start_of_the_machine_only_if_every_checksum_is_right(
     source, tmp_path, reads, monkeypatch
 ):
@@ -340,6 +343,7 @@ def test_no_memory_is_no_reject_and_what_is_done_is_kept(source, tmp_path, worke
     assert visible_names(tmp_path / "out") == []
 
 
+@pytest.mark.slow
 def test_the_lease_of_a_job_that_was_taken_over_stops_it(source, tmp_path):
     out = tmp_path / "out"
     bt.write(source, out, seed=1)
@@ -360,6 +364,7 @@ def _publish_after_another_took_over(*arguments, **options):
     return publish_dataset(*arguments, **options)
 
 
+@pytest.mark.slow
 def test_two_jobs_at_one_target(source, tmp_path):
     out = tmp_path / "out"
     (tmp_path / "slow.py").write_text(

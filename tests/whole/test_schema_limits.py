@@ -27,6 +27,7 @@ def names_in(out):
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.slow_after(1)
 def test_write_rejects_rows_of_tables_and_of_text(tmp_path, kind):
     path = tmp_path / f"a.{kind}"
     if kind == "csv":
@@ -84,6 +85,7 @@ def test_wrong_limits_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(("nulls", "rows", "share"), [(29, 100, 0.29), (2, 3, 0.67), (0, 1, 0)])
+@pytest.mark.slow_after(1)
 def test_a_share_of_nulls_may_be_as_large_as_the_schema_says(tmp_path, nulls, rows, share):
     table = pa.table({"x": [None] * nulls + ["a"] * (rows - nulls)})
     schema = bt.Schema((Feature("x", allowed={"max_null_share": share}),))
@@ -220,6 +222,7 @@ def test_a_dataset_keeps_to_the_limits_that_are_proposed_for_it(tmp_path_factory
     assert bt.write(table, place / "again", schema=proposed).examples == table.num_rows
 
 
+@pytest.mark.slow
 def test_limits_are_proposed(tmp_path, capsys):
     table = pa.table({"n": [3, 1, None], "c": ["b", "a", "b"], "x": [1.5, float("nan"), 2]})
     out = str(tmp_path / "out")

@@ -162,6 +162,7 @@ def test_rows_of_a_group_share_a_split(tmp_path):
     assert min(len(users[0]), len(users[1])) > 10
 
 
+@pytest.mark.slow
 def test_appended_rows_never_move_old_rows(tmp_path):
     write_parquet(tmp_path / "old", sample_table(1000), files=2)
     pq.write_table(sample_table(1000), tmp_path / "more.parquet")
@@ -316,6 +317,7 @@ def test_a_plan_foresees_what_is_at_the_output(parquet, tmp_path, caplog):
     assert other.endswith("(different: --seed: unset there, 1 now)")
 
 
+@pytest.mark.slow
 def test_columns_without_values_are_named_in_one_line(tmp_path, recwarn):
     names = [f"f{number}" for number in range(30)]
     (tmp_path / "t.csv").write_text(f"id,{','.join(names)}\n1{',' * 30}\n")
@@ -533,6 +535,7 @@ def test_settings_of_no_or_another_effect_are_remarked_on(options, remarks, tmp_
     assert [str(one.message) for one in recwarn] == remarks
 
 
+@pytest.mark.slow
 def test_no_seed_is_seed_0(tmp_path):
     rows = [{"x": number} for number in range(20)]
     none, zero = (

@@ -126,6 +126,7 @@ def test_of_several_errors_the_first_by_text_is_found(tmp_path):
     assert str(recorded_fault(str(tmp_path))) == "a"
 
 
+@pytest.mark.slow
 def test_what_another_process_refused_is_not_published(tmp_path, monkeypatch):
     # Here every step looks as one in another process that has looked a moment too early.
     monkeypatch.setattr(Guarded, "is_stopped", lambda self: False)
