@@ -18,6 +18,8 @@ from beam_tfrecord.stats.summary import Column, Texts
 def to_tfmd(statistics: Statistics) -> Any:
     """Return the protobuf message, with a ``DatasetFeatureStatistics`` for each split.
 
+    If there are several splits, one of all examples is the first: TFDV infers a schema from it.
+
     Raises:
         UsageError: TensorFlow Metadata is not installed.
     """
@@ -25,7 +27,8 @@ def to_tfmd(statistics: Statistics) -> Any:
     from tensorflow_metadata.proto.v0 import statistics_pb2
 
     out = statistics_pb2.DatasetFeatureStatisticsList()
-    for split, summary in statistics.splits.items():
+    splits = {"All Examples": statistics.total} if len(statistics.splits) > 1 else {}
+    for split, summary in {**splits, **statistics.splits}.items():
         dataset = out.datasets.add(name=split, num_examples=summary.rows)
         for name, column in summary.columns.items():
             feature = dataset.features.add()

@@ -246,6 +246,10 @@ def test_tfmd_has_the_same_numbers(tmp_path):
     assert sum(of.sample_count for of in x.num_stats.histograms[0].buckets) == 5_000
     top = [[of.value, of.frequency] for of in name.string_stats.top_values]
     assert top == ours["name"]["top"]
+    make_dataset(tmp_path / "b", TABLE, splits={"train": range(2_500), "test": range(2_500, 5_000)})
+    every, *splits = to_tfmd(bt.load(tmp_path / "b").stats()).datasets
+    assert every.name == "All Examples"  # which TFDV takes if there are several
+    assert every.num_examples == sum(split.num_examples for split in splits) == 5_000
 
 
 def test_the_table_fits_and_shows_what_is_odd(tmp_path):
