@@ -23,19 +23,14 @@ import contextlib
 import dataclasses
 import itertools
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple, Union
 
 import msgspec
 import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
-from beam_tfrecord.features.arrow_types import (
-    is_list,
-    is_temporal,
-    type_name,
-    type_of_column,
-)
+from beam_tfrecord.features.arrow_types import is_list, is_temporal, type_name, type_of_column
 from beam_tfrecord.features.convert_to_schema import NoConversion
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.options.sources import JsonOptions
@@ -244,27 +239,6 @@ class Finder:
             self.row.add(found, where)
 
 
-def infer_schema(
-    inferences: Iterable[JsonInference],
-    *,
-    types: Mapping[str, pa.DataType],
-    columns: Sequence[str] | None,
-) -> pa.Schema:
-    """Return the schema of all files; the columns from their paths come last."""
-    ordered = sorted(inferences, key=lambda one: (one.file.name, one.index))
-    row = ValueKinds()
-    for one in ordered:
-        row.join(one.row)
-    if not row.inner and (fault := next((one.fault for one in ordered if one.fault), "")):
-        raise DataError(f"the input has no column, and {fault}: correct it")
-
-    def field_of(name: str) -> pa.Field:
-        return pa.field(name, types.get(name) or row.inner[name].type_of(name))
-
-    files = [one.file for one in ordered]
-    return joined_schema(map(str, row.inner), field_of, files, columns=columns, types=types)
-
-
 def not_readable(name: str, arrow: pa.DataType) -> UsageError:
     """Return the error for a column whose type JSON cannot be read as."""
     return UsageError(
@@ -366,7 +340,19 @@ class Json(JsonOptions, TextFiles):
         return JsonInference(of.file, of.index, finder.row, finder.fault)
 
     def merge(self, inferences: Iterable[JsonInference]) -> pa.Schema:
-        return infer_schema(inferences, types=self.typed, columns=self.columns)
+        """Return the schema of all files; the columns from their paths come last."""
+        ordered = sorted(inferences, key=lambda one: (one.file.name, one.index))
+        row = ValueKinds()
+        for one in ordered:
+            row.join(one.row)
+        if not row.inner and (fault := next((one.fault for one in ordered if one.fault), "")):
+            raise DataError(f"the input has no column, and {fault}: correct it")
+
+        def field_of(name: str) -> pa.Field:
+            return pa.field(name, self.typed.get(name) or row.inner[name].type_of(name))
+
+        files, names = [one.file for one in ordered], map(str, row.inner)
+        return joined_schema(names, field_of, files, columns=self.columns, types=self.typed)
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS

@@ -264,7 +264,10 @@ def _remote_top(root: str) -> Iterator[str]:
 def list_tree(tree: Tree) -> Iterator[FoundFile | str]:
     """Yield every image in order of its name, and what skipped files in between are."""
     if is_remote(tree.root):
-        for entry in _objects(tree.root):
+        entries = storage.list_files(tree.root)
+        if not tree.root.startswith(_SORTED_SCHEMES):
+            entries = iter(sorted(entries, key=lambda entry: entry.path))
+        for entry in entries:
             name = entry.path[len(tree.root) + 1 :]
             yield _skipped_as(name.split("/")) or FoundFile(name, entry.bytes, entry.version)
         return
@@ -291,14 +294,6 @@ def _skipped_as(parts: Sequence[str]) -> str | None:
     if any(map(is_hidden, parts)):
         return _HIDDEN
     return None if parts[-1].lower().endswith(SUFFIXES) else kind_of_name(parts[-1])
-
-
-def _objects(root: str) -> Iterator[storage.Entry]:
-    """Yield all objects below a URL in the order of their paths."""
-    entries = storage.list_files(root)
-    if not root.startswith(_SORTED_SCHEMES):
-        entries = iter(sorted(entries, key=lambda entry: entry.path))
-    return entries
 
 
 def _local_names(tree: Tree, levels: int = sys.maxsize) -> Iterator[str]:
