@@ -198,6 +198,11 @@ class _WriteGroups(beam.DoFn):
                 yield from map(in_global_window, self._end_group(is_complete=False))
         self._writer = None
 
+    def teardown(self) -> None:
+        # After an error: until its files are closed they keep their room on a full disk.
+        if self._writer is not None:
+            self._writer.abort()
+
 
 def _sort_range(
     job: Job, blocks: tuple[tuple[str, int], Iterable[bytes]], _: None
