@@ -24,8 +24,7 @@ _INT_LIMB, _INT_MASK = 21, 2**21 - 1
 def int_sums(values: npt.NDArray[np.int64]) -> tuple[int, int]:
     """Return the sum of integers, and that of their squares."""
     total = squares = 0
-    for start in range(0, len(values), _CHUNK_BYTES // 8):
-        x = values[start : start + _CHUNK_BYTES // 8]
+    for x in _chunks(values):
         a, b, c = x >> 2 * _INT_LIMB, (x >> _INT_LIMB) & _INT_MASK, x & _INT_MASK
         total += (int(a.sum()) << 2 * _INT_LIMB) + (int(b.sum()) << _INT_LIMB) + int(c.sum())
         products = (a @ a, 2 * (a @ b), 2 * (a @ c) + b @ b, 2 * (b @ c), c @ c)
@@ -42,8 +41,7 @@ def float_sums(values: npt.NDArray[np.floating[Any]]) -> tuple[int, int]:
         values = values.astype(np.float32)
     word, size, limb_bits, bias = _FORMATS[values.dtype.itemsize]
     total = squares = 0
-    for start in range(0, len(values), _CHUNK_BYTES // values.itemsize):
-        bits = values[start : start + _CHUNK_BYTES // values.itemsize].view(word)
+    for bits in _chunks(values.view(word)):
         heads = bits >> size
         starts = run_starts(heads)
         counts = np.diff(starts, append=len(bits))
@@ -69,3 +67,8 @@ def float_sums(values: npt.NDArray[np.floating[Any]]) -> tuple[int, int]:
 
 # By the bytes of a float: its bits, those of its fraction, those of a limb, and the bias.
 _FORMATS = {4: (np.uint32, 23, 23, 127), 8: (np.uint64, 52, 18, 1023)}
+
+
+def _chunks(values: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+    """Return parts that fit into a cache, and have so few numbers that sums fit into 64 bits."""
+    return np.array_split(values, values.nbytes // _CHUNK_BYTES + 1)
