@@ -76,8 +76,11 @@ def store(
     request,
     endpoints,
     monkeypatch,
+    tmp_path_factory,
 ):
     """An empty bucket of each store."""
+    # Keep what killed jobs leave with the files of the test.
+    monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("scratch")))
     yield empty_bucket(request.param, endpoints, monkeypatch)
     close_clients(request.param)
 

@@ -37,6 +37,12 @@ def source(tmp_path):
 
 
 @pytest.fixture(autouse=True)
+def _scratch(tmp_path_factory, monkeypatch):
+    """Keep what killed jobs leave with the files of the test."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("scratch")))
+
+
+@pytest.fixture(autouse=True)
 def small_groups(monkeypatch):
     """Make every file a group of its own."""
     monkeypatch.setattr(compose, "_reader", compose._reader)
