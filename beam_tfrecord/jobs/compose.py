@@ -110,6 +110,7 @@ def _extract(settings: ExtractSettings, job: Job, listing: Listing) -> None:
             settings.source,
             files=listing.sent,
             max_group_bytes=FILE_BYTES,
+            keeps_groups=True,
             limit=settings.limit,
             faults=job.directory,
             resume=job.directory if job.identity.fingerprint else None,
@@ -140,13 +141,16 @@ def _reader(settings: Settings, job: Job, resume: str | None, listing: Listing) 
         schema=_schema_before_reading(settings.source, unmapped),
         files=listing.sent,
         # In one pass every group is written to its own shards, so it has to fill at least one.
+        keeps_groups=job.is_one_pass,
         group_bytes=GROUP_BYTES if job.is_one_pass else settings.source.group_bytes,
         max_group_bytes=None if job.is_one_pass else run_bytes_of(job),
         limit=settings.limit,
         faults=job.directory,
         resume=resume,
         plans_in_launcher=traits_of(settings.runner).runs_here
-        and _is_quickly_scanned(settings.source, listing),
+        and _is_quickly_scanned(settings.source, listing)
+        # Worker processes need more groups, and the pipeline has not chosen them yet.
+        and not (settings.map is not None and settings.source.is_large(listing.sent or ())),
     )
 
 

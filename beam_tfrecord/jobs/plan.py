@@ -10,7 +10,7 @@ from beam_tfrecord.base.text import counted, format_size, html_table, listed, pr
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tf_columns import schema_tf_columns
 from beam_tfrecord.records.mapped_rows import returned_schema
-from beam_tfrecord.runners import traits_of
+from beam_tfrecord.runners import asked_workers, choose_workers, traits_of
 from beam_tfrecord.sources.base import GROUP_BYTES, Scan, Source, Unit, group_units, one_group
 from beam_tfrecord.sources.tfrecord import copies_records
 
@@ -56,6 +56,7 @@ class Plan(dict[str, Any]):
             ("shards", ", ".join(shards)),
             ("order", "shuffled" if self["order"] == "shuffled" else "as in the input"),
             ("runner", self["runner"]),
+            *(("worker processes", _workers_text(**of)) for of in [self["workers"]] if of),
             *(("setting", f"{flag} {text}") for flag, text in self["settings"].items()),
             ("in short", self["summary"]),
         ]
@@ -94,10 +95,26 @@ def plan_of(settings: Settings) -> Plan:
         "splits": _splits(settings, encoded),
         "output": settings.target.directory,
         "runner": settings.runner,
+        "workers": _workers(settings),
         "settings": dict(settings.asked),
         "summary": _summary(settings, encoded, len(passes)),
     }
     return Plan(planned)
+
+
+def _workers(settings: Settings) -> dict[str, Any]:
+    """Return how many worker processes a job on this machine would have, and why."""
+    if not traits_of(settings.runner).runs_here:
+        return {}
+    source = settings.source
+    has_python = settings.map is not None or source.runs_python
+    asked = asked_workers(settings.pipeline_options)
+    number, why = choose_workers(asked, has_python, lambda: source.is_large(source.files()))
+    return {"number": number, "why": why}
+
+
+def _workers_text(number: int, why: str) -> str:
+    return f"{number if number > 1 else 'none'}: {why}"
 
 
 def _summary(settings: Settings, encoded: int, passes: int) -> str:

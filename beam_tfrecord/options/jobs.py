@@ -162,6 +162,9 @@ _on_flink = functools.partial(RunnerOption, group=FLINK, runners=("flink",))
 
 # fmt: off
 RUNNER_OPTIONS: tuple[RunnerOption, ...] = (
+    RunnerOption("Worker processes for Python code that runs for each row; 1: none.  "
+                 "[default: one for each core if the input is large]", "--workers N", least=1,
+                 keyword="direct_num_workers", group=RUNNER, runners=("direct",)),
     _on_dataflow("Google Cloud project.", "--project ID", keyword="project"),
     _on_dataflow("Google Cloud region.", "--region NAME", keyword="region"),
     _on_dataflow("Directory for temporary files of the runner.", "--temp-location gs://…",

@@ -6,13 +6,16 @@ workers (`boot`) use it, and have to start fast.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import datetime
+import itertools
 import logging
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from beam_tfrecord.errors import UsageError, did_you_mean
@@ -25,15 +28,27 @@ if TYPE_CHECKING:
 
 BUFFER_TIME_LIMIT = "data_buffer_time_limit_ms"
 EMBEDDED_JOB_SERVICE = "embed"
+# Attribute of a pipeline that lists the readers of this package in it.
+READERS = "beam_tfrecord_readers"
 PRISM_PACKAGE = "github.com/apache/beam/sdks/v2/go/cmd/prism"
 
 _LOGGER = logging.getLogger(__name__)
 
-# In Beam's mode with processes, a job hangs if a worker is killed. Threads scale here, since the
-# native kernel releases the GIL.
+# What a worker process may need at most, by a rule of thumb: its buffers, and the user's objects.
+_WORKER_BYTES = 2**30
+_LIMIT_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+# Threads scale where no Python code runs for each row, since the native kernel releases the GIL.
 _THREADS = "--direct_running_mode=multi_threading"
 # Directories of `go install`, and of Beam's own downloads.
 _PRISM_DIRECTORIES = ("~/go/bin", "~/.apache_beam/cache/prism/bin")
+
+
+@dataclasses.dataclass
+class Workers:
+    """The number of worker processes of a pipeline, which its steps know once it runs."""
+
+    number: int = 1
 
 
 class RunnerTraits(NamedTuple):
@@ -158,15 +173,18 @@ def pipeline(
     runner: str = "direct",
     *,
     options: Sequence[str] = (),
+    workers: int | None = None,
     is_small: bool = False,
     **beam_options: object,
 ) -> beam.Pipeline:
     """Return a `beam.Pipeline` with default options that suit a runner.
 
     Args:
-        runner: ``direct`` (in this process, on all cores), or the name of any Beam runner.
+        runner: ``direct`` (on all cores of this machine), or the name of any Beam runner.
         options: Further Beam options as words of a command line, not as `PipelineOptions`. They win
             over the defaults. Flags of ``beam-tfrecord write`` for runners are accepted, too.
+        workers: Number of worker processes for steps of Python on the runner ``direct``; 1 runs all
+            in this process, and None means one for each core if the input is large.
         is_small: True if there is too little work for several workers.
         **beam_options: Further Beam options by keyword.
 
@@ -182,8 +200,10 @@ def pipeline(
             "pipeline takes the name of a runner, and options as words: "
             "pipeline('direct', options=['--name=value']), or by keyword: pipeline(name='value')"
         )
-    words = runner_options(runner, beam_words(options), is_small=is_small)
-    parsed = Options(words, **beam_options)
+    asked = beam_words(options)
+    if workers is not None:
+        asked.append(f"--direct_num_workers={workers}")
+    parsed = Options(runner_options(runner, asked, is_small=is_small), **beam_options)
     name = traits_of(runner).beam_name
     if name == "DataflowRunner":
         from beam_tfrecord.runners import dataflow
@@ -194,7 +214,49 @@ def pipeline(
         from beam_tfrecord.runners import flink
 
         return LaunchedPipeline(parsed, flink.start)
-    return LaunchedPipeline(parsed)
+    return LaunchedPipeline(parsed, workers=asked_workers(asked, **beam_options))
+
+
+def asked_workers(words: Sequence[str], **options: object) -> int:
+    """Return the number of worker processes that Beam's options ask for; 0 if that is left open."""
+    asked = 0
+    for word, after in itertools.pairwise(
+        [*words, *(f"--{k}={v}" for k, v in options.items()), ""]
+    ):
+        name, sign, value = word.partition("=")
+        if name == "--direct_num_workers":
+            asked = int(value if sign else after)
+        elif name == "--direct_running_mode":
+            # Those who name one of Beam's modes get it.
+            return 1
+    return asked
+
+
+def choose_workers(asked: int, has_python: bool, is_large: Callable[[], bool]) -> tuple[int, str]:
+    """Return the number of worker processes of a local job, and why; 1 means none.
+
+    Args:
+        asked: The number that the user asked for; 0 leaves it to the other arguments.
+        has_python: Whether steps of the job run Python code for each row.
+        is_large: Returns whether that takes longer than the start of processes.
+    """
+    if not has_python:
+        return 1, "no Python code runs for each row"
+    if asked:
+        return asked, "as you asked"
+    if not is_large():
+        return 1, "the input is small"
+    return default_workers(), "Python code runs for each row of a large input"
+
+
+def default_workers() -> int:
+    """Return the number of cores of this process, but at most one for each GiB of memory."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in _LIMIT_FILES:
+        with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:
+            memory = min(memory, int(file.read()))
+    return max(1, min(cores or 1, memory // _WORKER_BYTES))
 
 
 def describe(runner: str, launch: Launch, *, groups: int) -> dict[str, Any]:

@@ -87,6 +87,8 @@ def error_of(text: str) -> str:
 
 def short_error(error: Exception) -> BaseException | None:
     """Return an error of a local runner without the frames of libraries."""
+    if isinstance(error, BeamTFRecordError):
+        return type(error)(error.message)
     text = str(error)
     if _INTERRUPTED.search(text.rstrip()):
         return KeyboardInterrupt()

@@ -11,18 +11,22 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import functools
 import json
 import logging
 import math
 import shutil
+import signal
+import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
-from apache_beam.portability import python_urns
-from apache_beam.portability.api import beam_job_api_pb2
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, PortableOptions
+from apache_beam.portability import common_urns, python_urns
+from apache_beam.portability.api import beam_job_api_pb2, beam_runner_api_pb2
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.portability.local_job_service import BeamJob, LocalJobServicer
 from apache_beam.runners.portability.portable_runner import PortableRunner
@@ -31,7 +35,13 @@ from apache_beam.runners.worker import sdk_worker
 
 from beam_tfrecord.base.scratch import remove_with
 from beam_tfrecord.errors import BeamTFRecordError, JobFailed, UsageError
-from beam_tfrecord.runners import BUFFER_TIME_LIMIT, EMBEDDED_JOB_SERVICE, check_lossless
+from beam_tfrecord.runners import (
+    BUFFER_TIME_LIMIT,
+    EMBEDDED_JOB_SERVICE,
+    Workers,
+    check_lossless,
+    choose_workers,
+)
 from beam_tfrecord.runners.failures import error_of, short_error
 from beam_tfrecord.runners.launch import (
     Launch,
@@ -40,6 +50,8 @@ from beam_tfrecord.runners.launch import (
     current_launch,
     say_start,
 )
+from beam_tfrecord.runners.python_steps import is_large, python_steps
+from beam_tfrecord.runners.worker_pool import PROCESSES, CannotLoad, WorkerPool
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -70,24 +82,77 @@ class Options(PipelineOptions):
 
 
 class LocalRunner(FnApiRunner):
-    """Beam's runner in this process, with streams that are only flushed by size."""
+    """Beam's runner on this machine, with streams that are only flushed by size.
+
+    Stages with the steps `python_steps` run in worker processes, if there are any, since Python
+    runs on one core in each process. All other stages run in threads of this process.
+    """
 
     is_lossless = True
+    python_steps: frozenset[str] = frozenset()
+    _pool: WorkerPool | None = None
+
+    def run_pipeline(self, pipeline: beam.Pipeline, options: PipelineOptions) -> Any:
+        """Run a pipeline, and end its worker processes."""
+        self._options = options
+        try:
+            return super().run_pipeline(pipeline, options)
+        finally:
+            if self._pool is not None:
+                self._pool.close()
+                self._pool = None
 
     def create_stages(self, pipeline_proto: Any) -> Any:
-        """Turn off the workers' flushing by time, then return Beam's stages of a pipeline."""
+        """Turn off the workers' flushing by time, then return Beam's stages of a pipeline.
+
+        The processes of workers start here, while the first stages run.
+        """
         for environment in pipeline_proto.components.environments.values():
             if environment.urn == python_urns.EMBEDDED_PYTHON_GRPC:
                 # -1 turns it off: Beam replaces 0 by its default of one second.
                 config = {**json.loads(environment.payload or b"{}"), BUFFER_TIME_LIMIT: -1}
                 environment.payload = json.dumps(config).encode()
-        return super().create_stages(pipeline_proto)
+        context, stages = super().create_stages(pipeline_proto)
+        chosen = [
+            stage
+            for stage in stages
+            if any(step.unique_name in self.python_steps for step in stage.transforms)
+        ]
+        if chosen:
+            steps = [step for stage in chosen for step in stage.transforms]
+            self._pool = WorkerPool(self._num_workers, _functions_of(steps), self._options)
+            environment = context.components.environments[PROCESSES]
+            environment.urn, environment.payload = PROCESSES, self._pool.key
+            for stage in chosen:
+                stage.environment = PROCESSES
+        return context, stages
+
+    def _execute_bundle(self, *args: Any) -> Any:
+        try:
+            return super()._execute_bundle(*args)
+        except BaseException as error:
+            # Without its workers, Beam would wait for them when it closes their connections.
+            failure = None if self._pool is None else self._pool.fail(error)
+            if failure is None:
+                raise
+            raise failure from None
 
     def _get_bundle_manager(self, bundle_context_manager: Any) -> Any:
         for handler in bundle_context_manager.worker_handlers:
             # Beam has no option for the runner's end of the connection.
             handler.data_conn._data_buffer_time_limit_ms = 0
         return super()._get_bundle_manager(bundle_context_manager)
+
+
+def _functions_of(steps: Iterable[Any]) -> list[bytes]:
+    """Return the pickled functions of steps, given as messages of Beam's model."""
+    payloads = (
+        beam_runner_api_pb2.ParDoPayload.FromString(step.spec.payload)
+        for step in steps
+        if step.spec.urn == common_urns.primitives.PAR_DO.urn
+    )
+    functions = (payload.do_fn for payload in payloads)
+    return [one.payload for one in functions if one.urn == python_urns.PICKLED_DOFN_INFO]
 
 
 class LocalJobRunner(PortableRunner):
@@ -122,6 +187,8 @@ def _keep_label(transform: beam.PTransform, pvalueish: Any) -> None:
 class LaunchedPipeline(beam.Pipeline):
     """A pipeline that obeys the `Launch` around it, and whose local runner loses no elements.
 
+    With `workers`, steps of Python run in so many processes; 0 means that the input decides.
+
     In IPython, Beam imports its interactive runner to add the number of the notebook's cell to the
     labels of steps. That import takes seconds, and fails without pandas or with pandas 3. So these
     pipelines keep their labels.
@@ -131,7 +198,11 @@ class LaunchedPipeline(beam.Pipeline):
         self,
         options: PipelineOptions,
         start: Callable[[beam.Pipeline, Run], PipelineResult] | None = None,
+        *,
+        workers: int = 1,
     ) -> None:
+        self._asked_workers = workers
+        self.workers = Workers()
         try:
             super().__init__(options=options)
         except ValueError as error:
@@ -168,14 +239,48 @@ class LaunchedPipeline(beam.Pipeline):
 
         if self._start is not None:
             return self._start(self, run)
+        self._choose_workers()
         try:
-            with silenced("apache_beam.runners"):
-                return run()
+            with silenced("apache_beam.runners"), _terminable():
+                try:
+                    return run()
+                except CannotLoad as error:
+                    _LOGGER.warning("runs in one process, because no other can load it: %s", error)
+                    self.workers.number, self.runner.python_steps = 1, frozenset()
+                    return run()
         except Exception as error:
             if (short := short_error(error)) is None:
                 raise
             _LOGGER.debug("the pipeline failed", exc_info=error)
             raise short from None
+
+    def _choose_workers(self) -> None:
+        """Let the steps of Python run in worker processes if that pays."""
+        if not isinstance(self.runner, LocalRunner):
+            return
+        steps = python_steps(self)
+        large = functools.partial(is_large, self)
+        number, why = choose_workers(self._asked_workers, bool(steps), large)
+        _LOGGER.debug("worker processes: %d, because %s", number, why)
+        self.workers.number = number
+        self.runner.python_steps = steps if number > 1 else frozenset()
+        if number > 1:
+            options = self.options.view_as(DirectOptions)
+            options.direct_num_workers, options.direct_running_mode = number, "multi_threading"
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM raise an exception in the block, so that the workers and files of a job go."""
+    is_default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if not is_default or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 class Finished(PipelineResult):

@@ -39,7 +39,7 @@ from beam_tfrecord.errors import (
 )
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.selection.select import Selection, refuse_unnumbered
-from beam_tfrecord.storage import absolute_path
+from beam_tfrecord.storage import absolute_path, is_remote
 
 T = TypeVar("T")
 
@@ -49,6 +49,9 @@ MOST_UNITS = 2**18
 # Largest number of notes of one kind: a few examples explain the problem.
 MOST_NOTES = 3
 GROUP_BYTES = 64 * 2**20
+# With less input, steps of Python are done before worker processes have started.
+LARGE_ROWS = 500_000
+LARGE_BYTES = 64 * 2**20
 # Groups have their minimum size up to this number of groups; for more input they become larger.
 _MANY_GROUPS = 64
 
@@ -232,6 +235,10 @@ class Source(abc.ABC):
     # Number of local files that the launcher scans faster than Beam can distribute the scans.
     quick_scans: ClassVar[int] = 0
     unit_bytes: ClassVar[int] = UNIT_BYTES
+    # Whether Python code runs for each row, other than to make batches.
+    runs_python: ClassVar[bool] = False
+    # Whether several workers may read a unit, each of which uses a share of its batches.
+    is_shared: ClassVar[bool] = False
     # Approximate size of the records of a group of units; large input may have larger groups.
     group_bytes: ClassVar[int] = UNIT_BYTES
     # The type of the details of its units, as an annotation, and the type of its files. The plan of
@@ -276,6 +283,25 @@ class Source(abc.ABC):
     def numbers_rows(self, units: Iterable[Unit]) -> bool:
         """Return whether rows have the same numbers in every reading of the same input."""
         return True
+
+    def is_large(self, files: Iterable[InputFile]) -> bool:
+        """Return whether Python code on all rows takes longer than processes need to start.
+
+        There are `LARGE_ROWS`, by the footers of the first files, or `LARGE_BYTES`, or nobody knows
+        the size, as for a database.
+        """
+        if not self.is_stable:
+            return True
+        rows = seen = size = 0
+        for number, file in enumerate(files):
+            size += file.bytes
+            if self.infers_from_scans and number < self.quick_scans and not is_remote(file.path):
+                scans = [self.scan(chunk) for chunk in self.chunks(file)]
+                rows += sum(unit.rows or 0 for unit in self.units(scans))
+                seen += file.bytes
+            if size >= LARGE_BYTES or rows * size >= LARGE_ROWS * max(seen, 1):
+                return True
+        return False
 
     def release(self) -> None:
         """Close resources that scanning keeps open in this process, such as connections."""
@@ -456,16 +482,40 @@ def with_selection(source: Source, selection: Selection | None) -> Source:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Neighbouring units that one worker reads as one task."""
+    """Neighbouring units that one worker reads as one task, or a share of one large unit.
+
+    The `share` (k, n) of a unit is every n-th of its batches, from batch k on.
+    """
 
     number: int
     first_unit: int
     units: tuple[Unit, ...]
+    share: tuple[int, int] = (0, 1)
 
     @property
     def encoded_bytes(self) -> int:
         """Estimate of the size of its records."""
-        return sum(unit.encoded_bytes for unit in self.units)
+        return sum(unit.encoded_bytes for unit in self.units) // self.share[1]
+
+
+def groups_for_workers(source: Source, units: Sequence[Unit], workers: int) -> list[Group]:
+    """Join or share units so that each worker has two groups or more, of similar sizes.
+
+    The records do not depend on it. A unit is shared only if to read it takes little of the time of
+    Python code for its rows: each share reads all of it.
+    """
+    total = sum(unit.encoded_bytes for unit in units)
+    group_bytes = max(1, min(GROUP_BYTES, total // (2 * workers)))
+    groups: list[Group] = []
+    for group in group_units(units, group_bytes):
+        shares = -(-group.encoded_bytes // group_bytes)
+        batches = (group.units[0].rows or 0) // DEFAULT_BATCH_ROWS
+        is_shared = len(group.units) == 1 and not is_remote(group.units[0].file.path)
+        shares = min(shares, batches) if is_shared and source.is_shared else 1
+        for share in range(max(1, shares)):
+            of = (share, max(1, shares))
+            groups.append(dataclasses.replace(group, number=len(groups), share=of))
+    return groups
 
 
 def group_units(units: Iterable[Unit], group_bytes: int = GROUP_BYTES) -> list[Group]:

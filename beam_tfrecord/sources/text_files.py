@@ -182,6 +182,7 @@ class TextFiles(FileSource):
     """Base of the sources of text files, which have the option `chunk_bytes`."""
 
     quick_scans: ClassVar[int] = 16
+    is_shared: ClassVar[bool] = True
     chunk_bytes: int
     encoding: str = "utf-8"
 

@@ -123,6 +123,7 @@ class TypedFiles(TypedOptions, FileSource):
 
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
+    is_shared: ClassVar[bool] = True
     detail_type: ClassVar[Any] = PartUnit
     # Whether only a scan knows the columns of a file.
     schema_from_scan: ClassVar[bool] = False

@@ -61,6 +61,8 @@ class MapRows(beam.PTransform):
             job cannot be resumed.
     """
 
+    runs_python = True
+
     function: RowFunction
     schema: Schema | pa.Schema | None = None
     faults: str | None = None
@@ -167,6 +169,8 @@ class MapBatches(beam.PTransform):
         faults: Directory where a data error is recorded for the launcher; None means that
             the worker raises it.
     """
+
+    runs_python = True
 
     function: Callable[[pa.RecordBatch], pa.RecordBatch]
     keeps_rows: bool = True

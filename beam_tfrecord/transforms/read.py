@@ -160,6 +160,11 @@ class SourceTransform(ReadOptions, beam.PTransform):
 class ReadFromSource(SourceTransform):
     """Base class of the readers: a transform that can also read its source without a pipeline."""
 
+    @property
+    def runs_python(self) -> bool:
+        """Whether the source runs Python code for each row."""
+        return bool(self.source.runs_python)
+
     def batches(self) -> Iterator[Batch]:
         """Iterate over the batches of the input in this process, without a pipeline."""
         return self.source.batches(batch_rows=self.batch_rows)

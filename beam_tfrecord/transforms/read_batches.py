@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -20,7 +21,7 @@ from apache_beam.options.pipeline_options import SetupOptions
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, PlaceInGroup, StepPath
 from beam_tfrecord.rows.beam import count
-from beam_tfrecord.runners import check_lossless
+from beam_tfrecord.runners import READERS, Workers, check_lossless, current_rows
 from beam_tfrecord.sources.base import (
     GROUP_BYTES,
     Chunk,
@@ -30,6 +31,7 @@ from beam_tfrecord.sources.base import (
     Source,
     Unit,
     group_units,
+    groups_for_workers,
     grown_bytes,
     one_group,
 )
@@ -72,6 +74,7 @@ class ReadBatches(beam.PTransform):
         plans_in_launcher: Scan the listed files in the launcher, while the pipeline is built, which
             avoids a few pipeline steps. Meant for small inputs.
         batch_rows: Maximum number of rows per batch.
+        keeps_groups: The number of workers does not change the groups, since they decide the files.
     """
 
     source: Source
@@ -86,24 +89,38 @@ class ReadBatches(beam.PTransform):
     reads_all: bool = False
     plans_in_launcher: bool = False
     batch_rows: int = DEFAULT_BATCH_ROWS
+    keeps_groups: bool = False
 
     def __post_init__(self) -> None:
         super().__init__()
+        self._workers = Workers()
 
     @property
     def phase(self) -> str:
         """The phase of the job in which the rows are read."""
         return progress_files.FIRST_PASS if self.reads_all else progress_files.READING
 
+    @property
+    def runs_python(self) -> bool:
+        """Whether the source runs Python code for each row."""
+        return self.source.runs_python
+
+    def is_large(self) -> bool:
+        """Return whether Python on each row takes longer than worker processes need to start."""
+        return self.source.is_large(self.source.files() if self.files is None else self.files)
+
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
         """Add the steps that plan and read to the pipeline."""
         check_lossless(begin.pipeline)
+        vars(begin.pipeline).setdefault(READERS, []).append(self)
         source, files = self.source.to_send()
         if files:
             # Beam copies files to remote workers only if the options list them.
             setup = begin.pipeline.options.view_as(SetupOptions)
             setup.files_to_stage = list(dict.fromkeys([*(setup.files_to_stage or ()), *files]))
-        return dataclasses.replace(self, source=source)._batches(begin.pipeline)
+        reader = dataclasses.replace(self, source=source)
+        reader._workers = getattr(begin.pipeline, "workers", reader._workers)
+        return reader._batches(begin.pipeline)
 
     def _batches(self, pipeline: beam.Pipeline) -> beam.PCollection[Batch]:
         groups, schema = self.steps(pipeline)
@@ -197,9 +214,7 @@ class ReadBatches(beam.PTransform):
 
     @property
     def _group_plan(self) -> Stored:
-        most = self.max_group_bytes or self.group_bytes
-        plan = functools.partial(_grouped, self.source, self.group_bytes, most, self.limit)
-        return Stored(plan, self.resume, GROUPS)
+        return Stored(functools.partial(_grouped, self, self._workers), self.resume, GROUPS)
 
     @property
     def _schema_merge(self) -> Stored:
@@ -243,6 +258,9 @@ class _ReadGroup(beam.DoFn):
             if self._read.is_stopped():
                 return
             count(type(self), "read-rows", batch.num_rows)
+            if (origin := batch.origin) is not None and batch.num_rows:
+                numbers = origin.row_numbers(batch.num_rows)
+                current_rows.note(*(origin.address_of(int(numbers[at])) for at in (0, -1)))
             yield batch
             # By now, the steps that are fused with this one are done with the batch.
             self._progress.add(batch.rows_counted)
@@ -269,10 +287,12 @@ def read_group(
     source: Source, group: Group, schema: pa.Schema, batch_rows: int, step_path: StepPath
 ) -> Iterator[Batch]:
     """Yield the batches of a group in order, each with the position of its unit in source order."""
+    first, step = group.share
     for index, unit in enumerate(group.units, start=group.first_unit):
         # Rows that a filter excludes unread count as read rows, with the first batch of the unit.
-        pruned = unit.pruned_rows
-        for batch in source.read_unchanged(unit, schema, batch_rows=batch_rows):
+        pruned = 0 if first else unit.pruned_rows
+        batches = source.read_unchanged(unit, schema, batch_rows=batch_rows)
+        for batch in itertools.islice(batches, first, None, step):
             origin = batch.origin
             if origin is not None and origin.index != index:
                 origin = dataclasses.replace(origin, index=index)
@@ -376,12 +396,15 @@ def _merged(
     yield schema
 
 
-def _grouped(
-    source: Source, least: int, most: int, limit: int | None, scans: Sequence[Scan]
-) -> Iterator[Group]:
+def _grouped(reader: ReadBatches, workers: Workers, scans: Sequence[Scan]) -> Iterator[Group]:
     """Split all scanned files into units, and pack the units into groups."""
-    units = source.all_units(scans)
-    group_bytes = grown_bytes(sum(unit.encoded_bytes for unit in units), most, least)
-    groups = one_group(units) if limit else group_units(units, group_bytes)
+    units = reader.source.all_units(scans)
+    if reader.limit:
+        groups = one_group(units)
+    elif workers.number > 1 and not reader.keeps_groups:
+        groups = groups_for_workers(reader.source, units, workers.number)
+    else:
+        total, least = sum(unit.encoded_bytes for unit in units), reader.group_bytes
+        groups = group_units(units, grown_bytes(total, reader.max_group_bytes or least, least))
     # The largest first, so that all workers end at nearly the same time.
     yield from sorted(groups, key=lambda group: -group.encoded_bytes)

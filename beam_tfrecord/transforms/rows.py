@@ -52,6 +52,8 @@ class BatchRows(beam.PTransform):
         batch_rows: Maximum number of rows per batch.
     """
 
+    runs_python = True
+
     schema: Schema | pa.Schema
     batch_rows: int = DEFAULT_BATCH_ROWS
 
@@ -167,6 +169,8 @@ class ToRows(beam.PTransform):
     that `AssignSplits` assigned, so `WriteToTFRecord` refuses rows that had one.
     """
 
+    runs_python = True
+
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[dict[str, Any]]:
         """Add the step that returns every row."""
         check_batches(batches, self)
@@ -190,6 +194,8 @@ class EncodeExamples(beam.PTransform):
     Attributes:
         schema: Schema to enforce; None means that of the batches.
     """
+
+    runs_python = True
 
     schema: Schema | None = None
 

@@ -121,12 +121,12 @@ _Unit: Any = msgspec.defstruct(
 
 
 class _Plan(msgspec.Struct, Generic[FileT, Detail], array_like=True):
-    """All groups of a job: each is its number, its first unit and its units."""
+    """All groups of a job: each is its number, its first unit, its units and its share of them."""
 
     files: list[InputFile]
     own_files: list[FileT]
     details: list[Detail]
-    groups: list[tuple[int, int, list[_Unit]]]
+    groups: list[tuple[int, int, list[_Unit], tuple[int, int]]]
 
 
 def save_groups(directory: str, groups: Sequence[Group]) -> None:
@@ -143,7 +143,7 @@ def save_groups(directory: str, groups: Sequence[Group]) -> None:
         shared = {"file": file_numbers[id(unit.file)], "detail": detail_numbers[id(unit.detail)]}
         return _Unit(**{**vars(unit), **shared})
 
-    described = [(of.number, of.first_unit, list(map(stored, of.units))) for of in groups]
+    described = [(of.number, of.first_unit, list(map(stored, of.units)), of.share) for of in groups]
     plan = _Plan(files[: len(files) - len(own)], own, list(details.values()), described)
     try:
         save(os.path.join(directory, GROUPS), plan)
@@ -167,7 +167,10 @@ def load_groups(directory: str | None, source: Source) -> list[Group] | None:
         shared = {"file": files[stored.file], "detail": plan.details[stored.detail]}
         return Unit(**{**msgspec.structs.asdict(stored), **shared})
 
-    return [Group(number, first, tuple(map(unit_of, of))) for number, first, of in plan.groups]
+    return [
+        Group(number, first, tuple(map(unit_of, of)), share)
+        for number, first, of, share in plan.groups
+    ]
 
 
 def count_groups(directory: str) -> int | None:
@@ -187,7 +190,7 @@ def group_key(group: Group, schema: pa.Schema) -> str:
         (unit.name, unit.file.name, unit.file.bytes, unit.file.stamp, unit.start, unit.stop)
         for unit in group.units
     ]
-    digest = hashlib.sha256(repr((group.number, group.first_unit, units)).encode())
+    digest = hashlib.sha256(repr((group.number, group.first_unit, units, group.share)).encode())
     digest.update(schema.serialize())
     return digest.hexdigest()[:32]
 

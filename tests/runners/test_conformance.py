@@ -37,13 +37,14 @@ ONE = Way("FnApiRunner")
 WAYS = {
     "two threads": Way("direct", THREADS),
     "portable": Way("portable"),
+    "two workers": Way("direct", ("--direct_num_workers=2",)),
     "two processes": Way("direct", PROCESSES),
     "external workers": Way("portable", ("--job_endpoint=embed", "--environment_type=EXTERNAL")),
     "prism": Way("prism"),
     "flink": Way("flink"),
 }
 # Each of these starts processes of its own for every job.
-SLOW = ("two processes", "external workers", "prism")
+SLOW = ("two workers", "two processes", "external workers", "prism")
 
 
 @pytest.fixture(scope="module")

@@ -117,6 +117,11 @@ class ImageSource(PictureOptions, FileSource):
     # with the last group while the others are idle.
     group_bytes: ClassVar[int] = PACK_BYTES
 
+    @property
+    def runs_python(self) -> bool:  # type: ignore[override]
+        """Whether images are decoded: Pillow holds Python's lock for half of the time."""
+        return self.check == "decode" or not self.reading(is_remote=False).transform.is_none
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.check not in CHECKS:

@@ -1,0 +1,339 @@
+"""Steps of Python in worker processes: the same promises as in one process.
+
+Each test runs a program of its own, as a user would: no guard of ``__main__``, classes, lambdas
+and closures of the program itself.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import beam_tfrecord as bt
+from tests.helpers.repository import ROOT
+
+ROWS = 40_000
+
+PROGRAM = """
+import logging, os, random, signal, sys, threading, time
+import apache_beam as beam
+import beam_tfrecord as bt
+
+workers = None if sys.argv[1] == "None" else int(sys.argv[1])
+"""
+
+WRITE = """
+with bt.pipeline("direct", workers=workers) as p:
+    read = p | bt.ReadFromParquet("a.parquet")
+    made = read | bt.ToRows() | beam.ParDo(Step())
+    made | bt.WriteToTFRecord("out/", overwrite=True, splits={"train": 0.7, "test": 0.3})
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Return a function that starts a program in a directory with a table of `ROWS` rows."""
+    numbers = list(range(ROWS))
+    table = pa.table({"id": numbers, "text": [f"t{number % 1000}" for number in numbers]})
+    pq.write_table(table, tmp_path / "a.parquet")
+
+    def start(body, workers=2, **options):
+        source = PROGRAM + textwrap.dedent(body)
+        (tmp_path / "program.py").write_text(source)
+        return subprocess.Popen(
+            [sys.executable, *options.pop("flags", []), "program.py", str(workers)],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+
+    return start
+
+
+def ended(process):
+    """Return what a program printed, and its exit code."""
+    out, err = process.communicate(timeout=120)
+    return out, err, process.returncode
+
+
+def last_line(text):
+    return text.strip().splitlines()[-1]
+
+
+def shards(directory):
+    found = sorted(directory.glob("*.tfrecord"))
+    return {path.name: path.read_bytes() for path in found}
+
+
+def is_gone(pid, *, within_s=5.0):
+    until_s = time.monotonic() + within_s
+    while time.monotonic() < until_s:
+        try:
+            # A process that nobody waits for is dead, too.
+            with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+                if file.read().rpartition(")")[2].split()[0] == "Z":
+                    return True
+        except FileNotFoundError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+STEP = """
+class Step(beam.DoFn):
+    def setup(self):
+        print("setup", os.getpid())
+    def teardown(self):
+        print("teardown", os.getpid())
+    def process(self, row):
+        if row["id"] == 7:
+            print("print of row 7")
+            logging.getLogger("mine").warning("warning of row %s", row["id"])
+            logging.getLogger("mine").debug("debug of row 7")
+        yield {"n": row["id"] * 3, "text": row["text"]}
+"""
+
+
+def test_one_and_two_processes_write_the_same_and_print_once(program, tmp_path):
+    written = {}
+    for workers in (1, 2):
+        out, err, code = ended(program(STEP + WRITE + "print('parent', os.getpid())", workers))
+        assert code == 0, err
+        written[workers] = shards(tmp_path / "out")
+        assert out.count("print of row 7\n") == 1
+        assert err.count("warning of row 7") == 1
+        assert "debug" not in err
+        pids = {line.split()[1] for line in out.splitlines() if line.startswith("setup")}
+        parent = last_line(out).split()[1]
+        if workers == 2:
+            assert len(pids) == 2 and parent not in pids
+            assert out.count("setup") == out.count("teardown") == 2
+        else:
+            assert pids == {parent}
+    assert written[1] == written[2]
+    assert len(written[1]) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("step", "options"),
+    [
+        ("MapRows(lambda row: [{'id': row['id'] - 5}] * (row['id'] % 3))", "shuffle=True"),
+        ("MapRows(lambda row: {'id': row['id'], 'length': len(row['text'])})", "shuffle=False"),
+        ("MapBatches(lambda batch: batch.select(['id']))", "key='id'"),
+    ],
+)
+def test_any_number_of_workers_writes_the_same(program, tmp_path, step, options):
+    body = f"""
+    for workers in (1, 2, 5):
+        with bt.pipeline("direct", workers=workers) as p:
+            made = p | bt.ReadFromParquet("a.parquet") | bt.{step}
+            made | bt.WriteToTFRecord(f"{{workers}}/", num_shards=3, {options})
+    """
+    _, err, code = ended(program(body))
+    assert code == 0, err
+    one, two, five = (shards(tmp_path / str(workers)) for workers in (1, 2, 5))
+    assert one == two == five
+    assert len(one) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("death", "how"),
+    [
+        ("os._exit(3)", "ended itself with exit code 3"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "was killed by SIGKILL, perhaps because the"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "was killed by SIGSEGV"),
+    ],
+)
+def test_a_worker_that_dies_is_one_line_and_the_next_run_goes_on(program, tmp_path, death, how):
+    step = f"""
+    class Step(beam.DoFn):
+        def process(self, row):
+            if row["id"] == 20_000 and not os.path.exists("again"):
+                {death}
+            yield {{"n": row["id"]}}
+    """
+    body = textwrap.dedent(step) + WRITE
+    _, err, code = ended(program(body))
+    assert code == 1
+    assert "Exception in thread" not in err
+    assert last_line(err).startswith(f"beam_tfrecord.errors.JobFailed: a worker process {how}")
+    assert last_line(err).endswith(
+        "in the rows a.parquet row 16384 to a.parquet row 32767: run the job again"
+    )
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    (tmp_path / "again").touch()
+    _, err, code = ended(program(body))
+    assert code == 0, err
+    splits = ("train", "test")
+    assert sum(len(bt.load(tmp_path / "out", split=split)) for split in splits) == ROWS
+
+
+@pytest.mark.slow
+def test_an_error_of_the_function_is_the_same_as_in_one_process(program):
+    step = """
+    class Step(beam.DoFn):
+        def process(self, row):
+            yield {"n": 1 // (row["id"] - 20_000)}
+    """
+    body = textwrap.dedent(step) + WRITE
+    errors = [ended(program(body, workers))[1].splitlines()[-4:] for workers in (1, 2)]
+    assert errors[0] == errors[1]
+    assert errors[0][0].startswith("RuntimeError: ZeroDivisionError")
+    assert 'program.py", line ' in errors[0][1]
+
+
+@pytest.mark.slow
+def test_rejects_counters_and_progress_add_up(program, tmp_path):
+    body = """
+    def check(row):
+        if row["id"] % 1000 == 3:
+            raise ValueError("three")
+        return {"id": row["id"]}
+    p = bt.pipeline("direct", workers=workers)
+    step = bt.MapRows(check)
+    p | bt.ReadFromParquet("a.parquet") | step | bt.WriteToTFRecord(
+        "out/", overwrite=True, max_rejects="any")
+    counters = p.run().metrics().query()["counters"]
+    print(sorted((c.key.metric.name, c.committed) for c in counters))
+    """
+    said, rejects = [], []
+    for workers in (1, 2):
+        out, err, code = ended(program(body, workers))
+        assert code == 0, err
+        said.append([one for one in eval(last_line(out)) if "-rows" in one[0]])
+        found = pq.read_table(tmp_path / "out" / "rejects" / "rejects-00000.parquet")
+        rejects.append(found.to_pylist())
+    assert said[0] == said[1]
+    assert ("reject-rows", ROWS // 1000) in said[0]
+    assert rejects[0] == rejects[1]
+    assert "program.py:" in rejects[0][0]["message"]
+
+
+WAITS = """
+class Step(beam.DoFn):
+    def process(self, row):
+        if row["id"] in (0, 20_000):
+            print("waits", os.getpid(), flush=True)
+            time.sleep(60)
+        yield {"n": row["id"]}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupt_leaves_no_worker(program, tmp_path, number):
+    process = program(WAITS + WRITE)
+    pids = [int(process.stdout.readline().split()[1]) for _ in range(2)]
+    process.send_signal(number)
+    start_s = time.monotonic()
+    process.communicate(timeout=30)
+    assert time.monotonic() - start_s < 5
+    assert process.returncode in (-number, 128 + number)
+    assert all(map(is_gone, pids))
+    if number != signal.SIGKILL:
+        assert not list((tmp_path / "out").glob(".tmp-*"))
+
+
+@pytest.mark.slow
+def test_workers_have_the_state_of_the_program(program, tmp_path):
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "mine.py").write_text(
+        "import os, random\nrandom.seed(5)\n"
+        "def place(row):\n"
+        "    where = os.path.relpath(os.getcwd(), os.environ['STARTED_IN'])\n"
+        "    return {'id': row['id'], 'env': os.environ['OF_THE_PROGRAM'], 'cwd': where}\n"
+    )
+    body = """
+    os.environ["STARTED_IN"] = os.getcwd()
+    os.environ["OF_THE_PROGRAM"] = "set here"
+    sys.path.insert(0, os.path.abspath("modules"))
+    import mine
+    first = random.random()
+    os.chdir("modules")
+    def step(row):
+        return [{**mine.place(row), "argument": sys.argv[1]}]
+    with bt.pipeline("direct", workers=workers) as p:
+        rows = p | bt.ReadFromParquet("../a.parquet") | bt.ToRows() | beam.FlatMap(step)
+        rows | bt.WriteToTFRecord("../out/")
+    """
+    _, err, code = ended(program(body))
+    assert code == 0, err
+    rows = bt.load(tmp_path / "out").arrow()
+    assert set(rows["env"].to_pylist()) == {"set here"}
+    assert set(rows["cwd"].to_pylist()) == {"modules"}
+    assert set(rows["argument"].to_pylist()) == {"2"}
+    assert sorted(rows["id"].to_pylist()) == list(range(ROWS))
+
+
+@pytest.mark.slow
+def test_a_seed_decides_the_random_numbers_of_each_worker(program, tmp_path):
+    body = """
+    random.seed(11)
+    class Step(beam.DoFn):
+        def setup(self):
+            print(random.random())
+        def process(self, row):
+            yield row
+    """
+    runs = []
+    for _ in range(2):
+        out, err, code = ended(program(textwrap.dedent(body) + WRITE))
+        assert code == 0, err
+        runs.append(sorted(out.split()))
+    assert runs[0] == runs[1]
+    assert len(set(runs[0])) == 2
+
+
+@pytest.mark.slow
+def test_what_no_other_process_can_load_runs_in_one_process(program, tmp_path):
+    body = """
+    import types
+    only_here = types.ModuleType("only_here")
+    exec("def step(row): return [row]", vars(only_here))
+    sys.modules["only_here"] = only_here
+    only_here.step.__module__ = "only_here"
+    with bt.pipeline("direct", workers=workers) as p:
+        rows = p | bt.ReadFromParquet("a.parquet") | bt.ToRows() | beam.FlatMap(only_here.step)
+        rows | bt.WriteToTFRecord("out/")
+    """
+    _, err, code = ended(program(body))
+    assert code == 0, err
+    assert "runs in one process, because no other can load it: ModuleNotFoundError" in err
+    assert len(bt.load(tmp_path / "out")) == ROWS
+
+
+def keep(row):
+    return row
+
+
+def test_the_plan_says_how_many_workers_and_why(tmp_path):
+    rows = {"few": 1_000, "many": 500_000}
+    for name, count in rows.items():
+        pq.write_table(pa.table({"id": pa.array(range(count))}), tmp_path / f"{name}.parquet")
+
+    def planned(name, **options):
+        options = {"map": keep, **options}
+        return bt.plan(str(tmp_path / f"{name}.parquet"), str(tmp_path / "out"), **options)
+
+    assert planned("few")["workers"] == {"number": 1, "why": "the input is small"}
+    many = planned("many")
+    assert many["workers"]["why"] == "Python code runs for each row of a large input"
+    assert many["workers"]["number"] == len(os.sched_getaffinity(0))
+    assert ("worker processes", f"{many['workers']['number']}: {many['workers']['why']}") in (
+        many.lines()
+    )
+    assert planned("few", pipeline_options=["--workers=3"])["workers"]["number"] == 3
+    assert planned("many", pipeline_options=["--workers", "1"])["workers"]["number"] == 1
+    assert planned("many", map=None)["workers"]["why"] == "no Python code runs for each row"
+    assert planned("many", runner="flink")["workers"] == {}
