@@ -35,7 +35,8 @@ from saving import save
 
 CLASSES = 20
 BASES = 20
-SIDES = {20: 256, 150: 700}  # pixels a side that give about as many kB at quality 85
+# Width and height that give about as many kB at quality 85.
+SIZES = {20: (256, 256), 150: (700, 700)}
 COPY_BAR, DECODE_BAR = 0.7, 0.8
 RESIZED = 256
 
@@ -65,20 +66,20 @@ class Case:
     has_pool: bool = False
 
 
-def picture(side: int, seed: int) -> bytes:
-    """Return a JPEG of smooth shapes with noise, as photographs are."""
+def picture(size: tuple[int, int], seed: int) -> bytes:
+    """Return a JPEG of smooth shapes with noise, as photographs are, given width and height."""
     rng = np.random.default_rng(seed)
-    shapes = Image.fromarray(rng.integers(0, 255, (side // 8, side // 8, 3), np.uint8))
-    smooth = np.asarray(shapes.resize((side, side), Image.Resampling.BICUBIC), np.float64)
+    shapes = Image.fromarray(rng.integers(0, 255, (size[1] // 8, size[0] // 8, 3), np.uint8))
+    smooth = np.asarray(shapes.resize(size, Image.Resampling.BICUBIC), np.float64)
     noisy = np.clip(smooth + rng.normal(0, 6, smooth.shape), 0, 255).astype(np.uint8)
     out = io.BytesIO()
     Image.fromarray(noisy).save(out, "JPEG", quality=85)
     return out.getvalue()
 
 
-def make_pictures(root: Path, files: int, kilobytes: int) -> None:
+def make_pictures(root: Path, files: int, size: tuple[int, int]) -> None:
     """Write files in `CLASSES` folders; a comment in each makes it unlike all others."""
-    bases = [picture(SIDES[kilobytes], seed) for seed in range(BASES)]
+    bases = [picture(size, seed) for seed in range(BASES)]
     for number in range(files):
         base, comment = bases[number % BASES], f"{number:012d}".encode()
         path = root / f"class{number % CLASSES:02d}" / f"{number:06d}.jpg"
@@ -213,7 +214,7 @@ def main() -> None:
         for case in cases(arguments.scale):
             root = place / f"{case.files}x{case.kilobytes}kB"
             if not root.exists():
-                make_pictures(root, case.files, case.kilobytes)
+                make_pictures(root, case.files, SIZES[case.kilobytes])
             results.append(measure(case, root, place, arguments.repeats))
             print(json.dumps(results[-1]), file=sys.stderr)
     told = {

@@ -30,7 +30,6 @@ half of their range. The results have all runs.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import importlib
 import itertools
@@ -50,6 +49,7 @@ import numpy as np
 from loader_cases import LOADERS
 from loader_data import NUMBER, Check, Kind, Source, make_pictures, make_rows
 from loader_facts import FACTS, Facts
+from processes import session_cpu, session_rss
 from saving import RESULTS, VERSIONS_OF, describe_machine, save
 
 KINDS: tuple[Kind, ...] = ("rows", "pictures")
@@ -73,22 +73,6 @@ def data_path(place: Path, name: str, kind: Kind) -> Path:
 # In the process of a loader
 
 
-def session_cpu() -> float:
-    """Return the CPU seconds of all processes of this session, also of those that ended.
-
-    User and system time are fields 14 and 15 of `/proc/PID/stat`, and 16 and 17 those of children
-    that ended (proc(5)).
-    """
-    ticks = 0
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        # A process may end between the listing and the look at it.
-        with contextlib.suppress(OSError):
-            fields = entry.read_text(errors="replace").rpartition(")")[2].split()
-            if int(fields[3]) == os.getsid(0):
-                ticks += sum(map(int, fields[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
 def read_epoch(name: str, kind: Kind, path: Path, workers: int | None, seconds: float) -> Any:
     """Measure batches of an epoch, for `seconds` after the first ones."""
     opened = time.monotonic()
@@ -97,7 +81,7 @@ def read_epoch(name: str, kind: Kind, path: Path, workers: int | None, seconds: 
     first_batch_s = time.monotonic() - opened
     for _ in itertools.islice(batches, WARM_UP_BATCHES):
         pass
-    began, cpu = time.monotonic(), session_cpu()
+    began, cpu = time.monotonic(), session_cpu(os.getsid(0))
     examples = 0
     for batch in batches:
         examples += len(batch[NUMBER[kind]])
@@ -108,7 +92,7 @@ def read_epoch(name: str, kind: Kind, path: Path, workers: int | None, seconds: 
         "workers": workers,
         "first_batch_s": first_batch_s,
         "examples_per_s": examples / wall,
-        "examples_per_cpu_s": examples / max(session_cpu() - cpu, 0.01),
+        "examples_per_cpu_s": examples / max(session_cpu(os.getsid(0)) - cpu, 0.01),
         "span": [opened, time.monotonic()],
     }
 
@@ -215,8 +199,6 @@ def run_apart(task: str, name: str, kind: Kind, options: argparse.Namespace) -> 
 
 def _memory(process: subprocess.Popen[Any], timeout_s: float) -> Iterator[tuple[float, int]]:
     """Yield times and resident bytes of the session of a process until it ends."""
-    from measure import session_rss
-
     began = time.monotonic()
     while process.poll() is None:
         yield time.monotonic(), session_rss(process.pid)

@@ -12,13 +12,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cases import CASES
+from processes import session_cpu, session_pss, session_rss
 from tables import load_inputs
-from work import Bench
+from work import Bench, Measured
 
 SAMPLE_SECONDS = 0.05
 # Linux counts ru_maxrss in KiB, macOS in bytes.
@@ -32,11 +33,12 @@ class Outcome:
     Attributes:
         seconds: Wall time of the work itself, imports and preparation left out.
         process_seconds: Wall time from the start of the process to its end.
-        cpu_seconds: Time of processors for the work, of all its processes that have ended.
+        cpu_seconds: Time of processors for the work, of all its processes.
         rows: Rows that went in.
         output_bytes: Bytes that came out.
         peak_rss: Highest sum of the resident bytes of all its processes, sampled. Pages that two
             processes share count twice.
+        peak_pss: The same without counting pages twice, where that was asked for instead.
         maxrss_self: The kernel's own figure for the process alone, in bytes.
         maxrss_children: The same for the largest process it waited for.
         error: The last line of what went wrong.
@@ -48,30 +50,17 @@ class Outcome:
     rows: int = 0
     output_bytes: int = 0
     peak_rss: int = 0
+    peak_pss: int = 0
     maxrss_self: int = 0
     maxrss_children: int = 0
     error: str = ""
 
 
-def session_rss(session: int) -> int:
-    """Return the resident bytes of all processes of a session, 0 where /proc is missing.
-
-    The session is field 6 and the resident pages are field 24 of `/proc/PID/stat` (proc(5));
-    the name, field 2, is in brackets and may hold anything.
-    """
-    pages = 0
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        # A process may end between the listing and the look at it.
-        with contextlib.suppress(OSError):
-            fields = entry.read_text(errors="replace").rpartition(")")[2].split()
-            if int(fields[3]) == session:
-                pages += int(fields[21])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
 def _cpu_seconds() -> float:
     times = os.times()
-    return time.process_time() + times.children_user + times.children_system
+    ended = time.process_time() + times.children_user + times.children_system
+    # Workers that still live count as well, in steps of a hundredth of a second.
+    return max(ended, session_cpu(os.getsid(0)))
 
 
 @contextlib.contextmanager
@@ -86,11 +75,15 @@ def _empty_folders(place: Path) -> Iterator[tuple[Path, Path]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def run_here(name: str, told: Path, place: Path, workers: int) -> dict[str, Any]:
-    """Prepare and run a case in this process, which does nothing else."""
-    with _empty_folders(place) as (out, scratch):
-        bench = Bench(inputs=load_inputs(told), out=out, scratch=scratch, workers=workers)
-        measured = CASES[name].prepare(bench)
+def measure_here(prepare: Callable[[Path, Path], Measured], place: Path) -> dict[str, Any]:
+    """Prepare and do some work in this process, which does nothing else.
+
+    Args:
+        prepare: Gets empty folders for the output and for what lies between.
+        place: Folder for both.
+    """
+    with _empty_folders(place) as folders:
+        measured = prepare(*folders)
         start, cpu_start = time.perf_counter(), _cpu_seconds()
         work = measured()
         seconds, cpu_seconds = time.perf_counter() - start, _cpu_seconds() - cpu_start
@@ -106,6 +99,67 @@ def run_here(name: str, told: Path, place: Path, workers: int) -> dict[str, Any]
         "maxrss_self": largest[0],
         "maxrss_children": largest[1],
     }
+
+
+def run_here(name: str, told: Path, place: Path, workers: int) -> dict[str, Any]:
+    """Prepare and run a case in this process, which does nothing else."""
+    inputs = load_inputs(told)
+    return measure_here(
+        lambda out, scratch: CASES[name].prepare(Bench(inputs, out, scratch, workers)), place
+    )
+
+
+def run_script(
+    words: Sequence[str],
+    *,
+    timeout_seconds: float,
+    checkout: Path | None = None,
+    peak: Literal["peak_rss", "peak_pss"] = "peak_rss",
+) -> Outcome:
+    """Run a script of this directory in a new process and session, and sample it until it ends.
+
+    Args:
+        words: Name of the script, and its arguments.
+        timeout_seconds: After these the run ends as an error.
+        checkout: Root of the source tree whose package is measured; None: of this one.
+        peak: The field of the outcome that is sampled.
+    """
+    here = Path(__file__).parent
+    # Worker processes unpickle functions of these modules by name.
+    paths = [str(here), str(checkout or here.parents[1]), os.environ.get("PYTHONPATH")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    os.sync()  # what an earlier case left to be written back is not this one's
+    sample = session_rss if peak == "peak_rss" else session_pss
+    most = 0
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as erred:
+        start = time.perf_counter()
+        process = subprocess.Popen(
+            [sys.executable, str(here / words[0]), *words[1:]],
+            stdout=said,
+            stderr=erred,
+            env=environment,
+            start_new_session=True,
+        )
+        late = False
+        while process.poll() is None:
+            looked = time.perf_counter()
+            most = max(most, sample(process.pid))
+            if time.perf_counter() - start > timeout_seconds:
+                late = True
+                os.killpg(process.pid, 9)
+            # Looking takes a core of the machine for a twentieth of the time at most.
+            time.sleep(max(SAMPLE_SECONDS, 19 * (time.perf_counter() - looked)))
+        seconds = time.perf_counter() - start
+        said.seek(0)
+        erred.seek(0)
+        if late:
+            return Outcome(error=f"took more than {timeout_seconds:.0f} s")
+        if process.returncode != 0:
+            lines = [line for line in erred.read().splitlines() if line.strip()]
+            return Outcome(error=lines[-1] if lines else f"ended with {process.returncode}")
+        fields = json.loads(said.read().splitlines()[-1])
+    fields[peak] = most
+    return Outcome(process_seconds=seconds, **fields)
 
 
 def run_case(
@@ -127,37 +181,5 @@ def run_case(
         timeout_seconds: After these the run ends as an error.
         checkout: Root of the source tree whose package is measured; None: of this one.
     """
-    bench_script = Path(__file__).with_name("bench.py")
-    package = checkout or bench_script.parents[2]
-    command = [sys.executable, str(bench_script), "--run-here", name, str(told), str(place)]
-    # Worker processes unpickle functions of these modules by name.
-    paths = [str(bench_script.parent), str(package), os.environ.get("PYTHONPATH")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    os.sync()  # what an earlier case left to be written back is not this one's
-    peak_rss = 0
-    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as erred:
-        start = time.perf_counter()
-        process = subprocess.Popen(
-            [*command, "--workers", str(workers)],
-            stdout=said,
-            stderr=erred,
-            env=environment,
-            start_new_session=True,
-        )
-        late = False
-        while process.poll() is None:
-            peak_rss = max(peak_rss, session_rss(process.pid))
-            if time.perf_counter() - start > timeout_seconds:
-                late = True
-                os.killpg(process.pid, 9)
-            time.sleep(SAMPLE_SECONDS)
-        process_seconds = time.perf_counter() - start
-        said.seek(0)
-        erred.seek(0)
-        if late:
-            return Outcome(error=f"took more than {timeout_seconds:.0f} s")
-        if process.returncode != 0:
-            lines = [line for line in erred.read().splitlines() if line.strip()]
-            return Outcome(error=lines[-1] if lines else f"ended with {process.returncode}")
-        fields = json.loads(said.read().splitlines()[-1])
-    return Outcome(process_seconds=process_seconds, peak_rss=peak_rss, **fields)
+    words = ["bench.py", "--run-here", name, str(told), str(place), "--workers", str(workers)]
+    return run_script(words, timeout_seconds=timeout_seconds, checkout=checkout)

@@ -19,8 +19,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from measure import SAMPLE_SECONDS, session_rss
+from measure import SAMPLE_SECONDS
 from other_files import write_batches
+from processes import session_rss
 from saving import describe_machine, save
 from tables import make_table
 

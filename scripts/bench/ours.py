@@ -183,9 +183,9 @@ def sqlite(bench: Bench) -> Measured:
 
 def images(bench: Bench) -> Measured:
     """Pictures of 20 kB in class folders, shuffled, their headers checked."""
-    from images import make_pictures
+    from images import SIZES, make_pictures
 
-    make_pictures(bench.scratch, PICTURES, kilobytes=20)
+    make_pictures(bench.scratch, PICTURES, SIZES[20])
     return write_dataset(bench, (str(bench.scratch),), rows=PICTURES)
 
 
