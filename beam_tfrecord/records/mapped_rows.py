@@ -26,7 +26,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord import native
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.features.arrow_types import is_binary, is_list, is_text
 from beam_tfrecord.features.common_types import join_types
@@ -42,6 +41,7 @@ from beam_tfrecord.features.python_values import (
     to_array,
 )
 from beam_tfrecord.features.tensors import TensorType, item_type
+from beam_tfrecord.records.examples import canonical_forms
 from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA, MAX_VALUE_CHARS, Batch, Origin, Reject
 from beam_tfrecord.rows.user_function import is_users_file
 
@@ -69,38 +69,52 @@ class Mapped:
     rejects: tuple[Reject, ...]
 
 
+class _Message(bytes):
+    """A `tf.train.Example` as protobuf serialized it."""
+
+
 def call_on_rows(batch: Batch, function: RowFunction) -> Mapped:
     """Call `function` on each row of a batch."""
     out: list[Any] = []
     sources: list[int] = []
     # Number of each result among those of its row.
     subs: list[int] = []
-    rejects: list[Reject] = []
-    for index, row in enumerate(batch.data.to_pylist()):
+    rejects: dict[int, Reject] = {}
+    rows = batch.data.to_pylist()
+    for index, row in enumerate(rows):
         try:
             result = function(row)
             results = (result,) if type(result) is dict else list(outputs_of(result))
         except MemoryError:
             raise
         except Exception as error:
-            rejects.append(_reject_of(error, row, batch, index))
+            rejects[index] = _reject_of(error, row, batch, index)
             continue
-        for sub, output in enumerate(results):
-            out.append(output)
-            sources.append(index)
-            subs.append(sub)
-    return Mapped(out, np.array(sources, np.int64), np.array(subs, np.int64), tuple(rejects))
+        out += results
+        sources += [index] * len(results)
+        subs += range(len(results))
+    examples = [number for number, output in enumerate(out) if isinstance(output, bytes)]
+    forms, has_form = canonical_forms([out[number] for number in examples])
+    for number, form, has in zip(examples, forms, has_form, strict=True):
+        if type(out[number]) is _Message:
+            out[number] = form.as_py()
+        if not has:
+            index = sources[number]
+            wrong = TypeError("a row function returned bytes that are not a tf.train.Example")
+            rejects[index] = _reject_of(wrong, rows[index], batch, index)
+    kept = ~np.isin(sources, list(rejects))
+    source_rows, sub = (np.array(of, np.int64)[kept] for of in (sources, subs))
+    in_order = tuple(rejects[index] for index in sorted(rejects))
+    return Mapped(list(itertools.compress(out, kept)), source_rows, sub, in_order)
 
 
 def outputs_of(result: Any) -> Iterable[Any]:
-    """Return the result of a row function as dicts or serialized examples."""
+    """Return the result of a row function as dicts or serialized examples, yet to be checked."""
     if result is None:
         return ()
     if is_example_class(type(result)):
-        result = canonical_example(result)
+        return (_Message(result.SerializeToString()),)
     if isinstance(result, bytes):
-        if not native.is_example(result):
-            raise TypeError("a row function returned bytes that are not a tf.train.Example")
         return (result,)
     if (row := as_row(result)) is not None:
         return (row,)
@@ -115,17 +129,6 @@ def outputs_of(result: Any) -> Iterable[Any]:
 def is_example_class(kind: Any) -> bool:
     """Return whether a class is `tf.train.Example`, of TensorFlow or built by other code."""
     return getattr(getattr(kind, "DESCRIPTOR", None), "full_name", "") == "tensorflow.Example"
-
-
-def canonical_example(example: Any) -> bytes:
-    """Serialize a `tf.train.Example` in canonical form.
-
-    Protobuf's own serialization may differ between processes. An example with unknown fields is
-    serialized as it is, since it has no canonical form.
-    """
-    serialized: bytes = example.SerializeToString()
-    canonical = native.canonicalize(serialized) if native.is_example(serialized) else None
-    return canonical or serialized
 
 
 def mapped_batch(batch: Batch, mapped: Mapped, schema: pa.Schema) -> Batch:
