@@ -25,7 +25,6 @@ from beam_tfrecord.format.sort_keys import (
     Inputs,
     purpose_seed,
     sort_keys_after_input,
-    sort_keys_by_bytes,
     sort_keys_by_origin,
     sort_keys_in_source_order,
 )
@@ -68,6 +67,8 @@ class Block:
         self._names = SplitNames(layout.splits)
         self._sort_keys: list[UInt64Array] = []
         self._splits: list[npt.NDArray[np.uint16]] = []
+        # By these hashes the last batch is split, if its examples were read for them.
+        self._hashes: UInt64Array | None = None
         self.arena = Arena(capacity_bytes=RUN_ROOM_BYTES)
         self.tally = Tally()
         self.rejects: list[Reject] = []
@@ -127,13 +128,14 @@ class Block:
             self._check_split(batch)
         batch, kept, rejects = self._names.reject_missing(batch)
         first = self.arena.records
+        self._hashes = None
         if batch.encoded:
             tally, written = self._add_examples(batch), np.arange(batch.num_rows)
         else:
             tally, written, rejected = self._add_rows(batch)
             rejects += rejected
         starts = self.arena.used_starts()[first:]
-        named = self._with_features(batch, starts)
+        named = self._with_features(batch, starts, tally)
         self._sort_keys.append(self._sort_key(named, written, starts))
         if batch.split is not None:
             # An earlier step assigns splits: every row has one.
@@ -165,12 +167,12 @@ class Block:
     def _columns_for(self, batch: Batch) -> tuple[str, ...]:
         return self._layout.columns if batch.split is None else self._layout.key
 
-    def _with_features(self, batch: Batch, starts: Int64Array) -> Batch:
+    def _with_features(self, batch: Batch, starts: Int64Array, tally: Tally) -> Batch:
         """Decode those features of serialized examples that the layout names, if it names any."""
         names = self._columns_for(batch)
         if not (batch.encoded and batch.num_rows and names):
             return batch
-        found = self._discovered(batch, starts)
+        found = tally.discovered or self._discovered(batch, starts)
         for name in names:
             flag = self._layout.flag_of(name)
             check_column(name, list(found), of=flag, where="the examples")
@@ -184,13 +186,13 @@ class Block:
     def _discovered(self, batch: Batch, starts: Int64Array) -> dict[str, Discovered]:
         """Return the features of serialized examples."""
         try:
-            return discovered_in(self.arena.data[: self.arena.size], starts)
+            return discovered_in(self.arena.used_data(), starts, self._hashes, self._split_seed)
         except ValueError as error:
-            values = (value.as_py() for value in batch.data.column(0))
-            other = next((value for value in values if not native.is_example(value)), None)
-            if other is None:
+            *_, are_examples = native.canonicalize(batch.data.column(0))
+            if are_examples.all():
                 # A feature has values of two kinds.
                 raise DataError(f"cannot write serialized examples: {error}") from error
+            other = batch.data.column(0)[int(are_examples.argmin())].as_py()
             raise UsageError(
                 f"cannot write {other!r:.60}: it is not a serialized tf.train.Example: to write "
                 "any bytes, give WriteToTFRecord coder=beam.coders.BytesCoder()"
@@ -200,17 +202,17 @@ class Block:
         refuse_limits(self._given, "serialized examples")
         column = batch.data.column(0)
         arena = self.arena
-        first, begin = arena.records, arena.size
+        first = arena.records
         if batch.framed:
             arena.add(*framed_records(column))
         else:
             arena.reserve(native.frame_bound(column), len(column))
-            starts = arena.starts[first : first + len(column)]
-            arena.size += native.frame(column, arena.data, begin, starts)
+            arena.size += native.frame(column, arena.data, arena.size, arena.starts[first:])
             arena.records += len(column)
-        starts = arena.starts[first : arena.records]
+        starts = arena.used_starts()[first:]
         if self._inputs.examples == "known" or not batch.num_rows:
             return Tally()
+        self._hashes = np.empty(len(starts), np.uint64) if self._splits_by_bytes(batch) else None
         if self._inputs.examples == "found":
             return Tally(discovered=self._types(batch, starts))
         try:
@@ -219,15 +221,15 @@ class Block:
             if self._inputs.examples != "any":
                 raise
             # Such a dataset has no schema.
+            self._hashes = None
             return Tally(opaque=True)
 
     def _types(self, batch: Batch, starts: Int64Array) -> dict[str, Discovered]:
         origin = batch.origin
         assert origin is not None
-        first, _ = origin.address or (origin.unit, 0)
-        file = first.removesuffix(" record ")
+        file = (origin.address or (origin.unit, 0))[0].removesuffix(" record ")
         try:
-            return types_in(self.arena.data[: self.arena.size], starts, file)
+            return types_in(self.arena.used_data(), starts, file, self._hashes, self._split_seed)
         except ForeignRecord as error:
             number = int(origin.row_numbers(batch.num_rows)[error.index])
             raise DataError(f"{origin.address_of(number)}: {error.reason}") from error
@@ -261,14 +263,17 @@ class Block:
             return sort_keys_in_source_order(batch.origin, written, batch.num_rows, number, bits)
         if (origin := batch.exact_origin) is not None:
             return sort_keys_by_origin(origin, written, batch.num_rows, self._sort_seed, number)
-        sort_keys = sort_keys_by_bytes(self.arena.data, starts, self._sort_seed)
+        sort_keys = native.hash_records(self.arena.data, starts, self._sort_seed)
         return sort_keys if layout.shuffle else sort_keys_after_input(sort_keys, number, bits)
+
+    def _splits_by_bytes(self, batch: Batch) -> bool:
+        layout = self._layout
+        return not (self._is_single or batch.split or layout.group or layout.splits.column)
 
     def _torn(self, batch: Batch, written: Int64Array) -> int:
         """Return how many source rows became several rows that are in different splits."""
-        origin, layout = batch.exact_origin, self._layout
-        by_bytes = not (self._is_single or batch.split or layout.group or layout.splits.column)
-        if not by_bytes or origin is None or origin.sub is None:
+        origin = batch.exact_origin
+        if not self._splits_by_bytes(batch) or origin is None or origin.sub is None:
             return 0
         rows, splits = origin.row_numbers(batch.num_rows)[written], self._splits[-1]
         is_torn = (rows[1:] == rows[:-1]) & (splits[1:] != splits[:-1])
@@ -284,11 +289,10 @@ class Block:
             return self._names.numbers_of(batch)[written]
         if group := self._layout.group:
             return splits.assign(self._columns.hashes(batch, group, written, self._split_seed))
-        if batch.encoded:
-            hashes = native.canonical_hashes(self.arena.data, starts, self._split_seed)
-        else:
-            hashes = native.hash_records(self.arena.data, starts, self._split_seed)
-        return splits.assign(hashes)
+        if self._hashes is None:
+            hash_records = native.canonical_hashes if batch.encoded else native.hash_records
+            self._hashes = hash_records(self.arena.data, starts, self._split_seed)
+        return splits.assign(self._hashes)
 
 
 def pieces_of(batch: Batch, piece_bytes: int) -> Iterator[Batch]:

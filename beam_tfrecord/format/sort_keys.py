@@ -9,7 +9,7 @@ a split would cover only a part of the 64-bit range.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -85,11 +85,6 @@ def sort_keys_by_origin(
     unit = native.xxh64(name.encode(), seed)
     sub = None if origin.sub is None else origin.sub[rows]
     return native.hash_origins(unit, origin.row_numbers(num_rows)[rows], sub, seed)
-
-
-def sort_keys_by_bytes(data: Any, starts: Int64Array, seed: int) -> UInt64Array:
-    """Return the sort keys of framed TFRecords as hashes of their payloads."""
-    return native.hash_records(data, starts, seed)
 
 
 def sort_keys_in_source_order(

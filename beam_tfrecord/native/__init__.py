@@ -27,7 +27,6 @@ from beam_tfrecord.native._records import (
     gather_run,
     hash_origins,
     hash_records,
-    is_example,
     masked_crc32c,
     scan_frames,
     scan_run,

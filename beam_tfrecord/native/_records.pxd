@@ -80,9 +80,6 @@ cdef extern from "frames.h" nogil:
                   size_t out_bytes, size_t *written, int64_t *bad_record)
     int bt_sort_records(const SortInput *input, int64_t *order, int64_t *bad_record)
 
-cdef extern from "example.h" nogil:
-    bint bt_is_example(Span payload)
-
 cdef extern from "decode.h" nogil:
     ctypedef struct DecodedColumn:
         Span name
@@ -102,9 +99,12 @@ cdef extern from "decode.h" nogil:
     int bt_decode(const uint8_t *data, size_t data_bytes, const int64_t *starts, int64_t records,
                   DecodedColumn *columns, int64_t column_count, DecodeFault *fault)
     int bt_discover(const uint8_t *data, size_t data_bytes, const int64_t *starts, int64_t records,
-                    Discovery *discovery, DecodeFault *fault)
+                    Discovery *discovery, uint64_t seed, uint64_t *hashes, DecodeFault *fault)
     void bt_discovery_free(Discovery *discovery)
-    int bt_canonicalize(Span payload, Vec *out)
+
+cdef extern from "canonical.h" nogil:
+    int bt_canonicalize(const uint8_t *values, const int64_t *offsets, int64_t count, Vec *out,
+                        int64_t *out_offsets, uint8_t *has_form)
     int bt_canonical_hashes(const uint8_t *data, size_t data_bytes, const int64_t *starts,
                             int64_t records, uint64_t seed, uint64_t *hashes, int64_t *bad_record)
 

@@ -63,14 +63,24 @@ def frame(array: pa.Array, out: _Bytes, at: int, starts: _Int64s) -> int:
         ValueError: A value is null, or `out` or `starts` is too short.
     """
 
-def canonicalize(payload: Any) -> bytes | None:
-    """Return the canonical bytes of an Example without unknown fields; None if it is not one."""
+def canonicalize(array: pa.Array) -> tuple[_Bytes, _Int64s, npt.NDArray[np.bool_]]:
+    """Return the canonical form of each value of a binary or large_binary array, if it has one.
 
-def is_example(payload: Any) -> bool:
-    """Return whether bytes are an Example without unknown fields, in any form of protobuf."""
+    A value that is not an Example has none, nor has one with unknown fields: it stays as it is.
+
+    Returns:
+        All forms; their offsets, int64[n + 1]; and whether the value has a form, bool[n].
+
+    Raises:
+        TypeError: The array is of another type.
+        ValueError: A value is null.
+    """
 
 def canonical_hashes(data: Any, starts: _Int64s, seed: int) -> _UInt64s:
-    """Return the XXH64 of each payload in canonical form, or as it is if it is not an Example."""
+    """Return the XXH64 of each payload in canonical form, or as it is if it is not an Example.
+
+    Unknown fields of Examples are left out.
+    """
 
 def decode(data: Any, starts: _Int64s, features: Sequence[tuple[bytes, int]]) -> list[Column]:
     """Return the wanted features of the records, one column for each (name, kind).
@@ -81,8 +91,16 @@ def decode(data: Any, starts: _Int64s, features: Sequence[tuple[bytes, int]]) ->
         ValueError: A record is not an Example, or has a feature of another kind.
     """
 
-def discover(data: Any, starts: _Int64s) -> dict[bytes, Found]:
+def discover(
+    data: Any, starts: _Int64s, hashes: _UInt64s | None = None, seed: int = 0
+) -> dict[bytes, Found]:
     """Return the features of the records by name.
+
+    Args:
+        data: Framed records.
+        starts: Their positions.
+        hashes: uint64[n]; receives the `canonical_hashes` of the records.
+        seed: Seed of the hashes.
 
     Raises:
         ValueError: A record is not an Example or has unknown fields, or two records have one

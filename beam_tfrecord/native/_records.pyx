@@ -195,30 +195,43 @@ def frame_bound(array):
     return array.nbytes + BT_FRAME_BYTES * len(array)
 
 
+cdef class _Values:
+    """The values of a binary or large_binary array, each up to the offset of the next."""
+
+    cdef _Bytes memory
+    cdef const int64_t[::1] offsets
+    cdef int64_t count
+
+    def __cinit__(self, array):
+        if array.null_count:
+            raise ValueError("a null cannot be framed as a record")
+        offset_type = {"binary": np.int32, "large_binary": np.int64}.get(str(array.type))
+        if offset_type is None:
+            raise TypeError(f"records must be binary or large_binary, not {array.type}")
+        self.count = len(array)
+        _, offsets, memory = array.buffers()
+        # An array without values may lack the buffers.
+        self.memory = _Bytes(b"" if memory is None else memory)
+        typed = np.frombuffer(offsets or bytes(8), offset_type)
+        typed = typed[array.offset:array.offset + self.count + 1]
+        self.offsets = np.ascontiguousarray(typed, np.int64)
+
+
 def frame(array, uint8_t[::1] out, size_t at, int64_t[::1] starts):
-    if array.null_count:
-        raise ValueError("a null cannot be framed as a record")
-    offset_type = {"binary": np.int32, "large_binary": np.int64}.get(str(array.type))
-    if offset_type is None:
-        raise TypeError(f"records must be binary or large_binary, not {array.type}")
-    cdef int64_t count = len(array), i
+    cdef _Values values = _Values(array)
+    cdef const int64_t *offsets = &values.offsets[0]
+    cdef int64_t count = values.count, i
+    cdef size_t begin = at, size = out.shape[0], payload
     if starts.shape[0] < count:
         raise ValueError(f"starts must have room for {count} records")
-    if at > <size_t>out.shape[0]:
-        raise ValueError(f"position {at} is outside of out, which has {out.shape[0]} bytes")
-    if count == 0:
-        return 0
-    _, offsets_buffer, values_buffer = array.buffers()
-    typed = np.frombuffer(offsets_buffer, offset_type)[array.offset:array.offset + count + 1]
-    cdef const int64_t[::1] offsets = np.ascontiguousarray(typed, np.int64)
-    cdef _Bytes values = _Bytes(b"" if values_buffer is None else values_buffer)
-    cdef size_t begin = at, size = out.shape[0], payload
+    if at > size:
+        raise ValueError(f"position {at} is outside of out, which has {size} bytes")
     if size - at < <size_t>(offsets[count] - offsets[0] + BT_FRAME_BYTES * count):
         raise ValueError("out is too short: frame_bound(array) tells the bytes it needs")
     with nogil:
         for i in range(count):
             payload = <size_t>(offsets[i + 1] - offsets[i])
-            memcpy(&out[at] + 12, values.at + offsets[i], payload)
+            memcpy(&out[at] + 12, values.memory.at + offsets[i], payload)
             bt_seal(&out[at], payload)
             starts[i] = <int64_t>at
             at += payload + BT_FRAME_BYTES
@@ -382,15 +395,21 @@ cdef class _Discovering:
             :feature.name_bytes]
 
 
-def discover(data, const int64_t[::1] starts):
+def discover(data, const int64_t[::1] starts, uint64_t[::1] hashes=None, uint64_t seed=0):
     cdef _Bytes view = _Bytes(data)
     cdef _Discovering discovering = _Discovering()
     cdef int64_t records = starts.shape[0]
     cdef DecodeFault fault
     cdef const FoundFeature *features
+    cdef uint64_t *out = NULL
     cdef int result
+    if hashes is not None:
+        if hashes.shape[0] != records:
+            raise ValueError(f"{hashes.shape[0]} hashes for {records} records")
+        out = &hashes[0]
     with nogil:
-        result = bt_discover(view.at, view.size, &starts[0], records, &discovering.found, &fault)
+        result = bt_discover(view.at, view.size, &starts[0], records, &discovering.found, seed, out,
+                             &fault)
     features = <const FoundFeature *>discovering.found.features.data
     if result == BT_WRONG_KIND:
         name = discovering.name(&features[fault.column]).decode()
@@ -404,25 +423,19 @@ def discover(data, const int64_t[::1] starts):
     }
 
 
-def canonicalize(payload):
-    cdef _Bytes view = _Bytes(payload)
+def canonicalize(array):
+    cdef _Values values = _Values(array)
     cdef _Memory out = _Memory()
-    cdef Span span
+    offsets = np.zeros(values.count + 1, np.int64)
+    has_form = np.zeros(values.count, np.uint8)
+    cdef int64_t[::1] out_offsets = offsets
+    cdef uint8_t[::1] out_form = has_form
     cdef int result
-    span.at, span.end = view.at, view.at + view.size
     with nogil:
-        result = bt_canonicalize(span, &out.vec)
-    if result == BT_MALFORMED:
-        return None
+        result = bt_canonicalize(values.memory.at, &values.offsets[0], values.count, &out.vec,
+                                 &out_offsets[0], &out_form[0])
     _check(result, "canonicalize")
-    return <bytes>(<const char *>out.vec.data)[:out.vec.size]
-
-
-def is_example(payload):
-    cdef _Bytes view = _Bytes(payload)
-    cdef Span span
-    span.at, span.end = view.at, view.at + view.size
-    return bt_is_example(span)
+    return _take(&out.vec, np.uint8), offsets, has_form.view(np.bool_)
 
 
 # Whether records are what a schema says.

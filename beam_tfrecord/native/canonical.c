@@ -1,6 +1,7 @@
 /* Any form of an Example into its one canonical form. */
+#include "canonical.h"
+
 #include "column.h"
-#include "decode.h"
 #include "plain.h"
 #include "utf8.h"
 #include "xxh64.h"
@@ -84,81 +85,136 @@ static uint8_t *put_entry(uint8_t *at, const FeatureView *feature) {
     return put_values(at, feature);
 }
 
-/* All entries of the payload by key, the last of equal ones only. */
-static int read_sorted(Span payload, Vec *features) {
-    EntryWalk walk = walk_entries(payload);
-    Span entry;
-    bool sorted = true;
-    int found;
-    while ((found = bt_next_entry(&walk, &entry)) == 1) {
-        FeatureView feature;
-        if (!bt_read_feature(entry, &feature)) return BT_MALFORMED;
-        if (features->size) {
-            const FeatureView *before = (FeatureView *)(features->data + features->size) - 1;
-            sorted &= compare_bytes(before->key, feature.key) < 0;
-        }
-        if (!vec_push(features, &feature, sizeof feature)) return BT_NO_MEMORY;
+static bool add_view(ExampleView *example, const FeatureView *feature) {
+    Vec *views = &example->views;
+    if (views->size) {
+        const FeatureView *before = (FeatureView *)(views->data + views->size) - 1;
+        example->sorted &= compare_bytes(before->key, feature->key) < 0;
     }
-    if (found != 0) return BT_MALFORMED;
-    if (sorted) return BT_OK;
-    FeatureView *views = (FeatureView *)features->data;
-    size_t count = features->size / sizeof *views, kept = 0;
-    qsort(views, count, sizeof *views, compare_keys);
-    for (size_t i = 0; i < count; i++)
-        if (i + 1 == count || !same_bytes(views[i].key, views[i + 1].key)) views[kept++] = views[i];
-    features->size = kept * sizeof *views;
-    return BT_OK;
+    example->skipped |= feature->skipped;
+    return vec_push(views, feature, sizeof *feature);
 }
 
-static int canonicalize_with(Span payload, Vec *features, Vec *out) {
-    features->size = 0;
-    int result = read_sorted(payload, features);
-    if (result != BT_OK) return result;
-    const FeatureView *views = (const FeatureView *)features->data;
-    size_t count = features->size / sizeof *views;
-    uint64_t sum = 0, value, entry;
-    for (size_t i = 0; i < count; i++)
-        sum += whole_entry_bytes(&views[i], list_bytes(&views[i]), &value, &entry);
-    uint64_t total = 1 + varint_bytes(sum) + sum;
-    if (!vec_reserve(out, total)) return BT_NO_MEMORY;
-    uint8_t *at = out->data + out->size;
-    *at++ = 0x0a;
-    at = put_varint(at, sum);
-    for (size_t i = 0; i < count; i++) at = put_entry(at, &views[i]);
-    out->size += total;
-    return BT_OK;
-}
-
-int bt_canonicalize(Span payload, Vec *out) {
-    Vec features = {0};
-    int result = canonicalize_with(payload, &features, out);
-    vec_free(&features);
-    return result;
-}
-
-/* Whether the payload is in canonical form already. A key of an earlier record is known to be
- * UTF-8. */
-static bool is_canonical(Span payload, KeyOrder *order) {
-    Span features, before = {0};
+/* Reads an Example that is plain. A key of an earlier one is known to be UTF-8. False: it may be
+ * anything else; so also if memory runs out, which the slow path then reports. */
+static bool read_plain(ExampleView *example, Span payload) {
+    Span features;
     PlainEntry entry;
     if (!plain_features(payload, &features)) return false;
-    order->next = 0;
+    example->order.next = 0;
     while (features.at < features.end) {
-        if (!take_plain_entry(&features, &entry) || !plain_values(&entry)) return false;
-        if (before.at && compare_bytes(before, entry.key) >= 0) return false;
-        if (!next_known_key(order, entry.key)) {
+        const uint8_t *begin = features.at;
+        if (!take_plain_entry(&features, &entry)) return false;
+        int64_t values = plain_values(&entry);
+        if (values < 0) return false;
+        if (!next_known_key(&example->order, entry.key)) {
             if (!bt_is_utf8(entry.key.at, span_bytes(entry.key))) return false;
-            if (!expect_key(order, (KnownKey){entry.key, 0})) return false;
+            if (!expect_key(&example->order, (KnownKey){entry.key, 0})) return false;
         }
-        before = entry.key;
+        FeatureView feature = {
+            .key = entry.key, .entry = {begin, features.at}, .kind = entry.kind, .values = values};
+        if (!add_view(example, &feature)) return false;
     }
     return true;
 }
 
+static void clear(ExampleView *example) {
+    example->views.size = 0;
+    example->sorted = true;
+    example->skipped = false;
+}
+
+int bt_read_example(ExampleView *example, Span payload) {
+    clear(example);
+    example->plain = read_plain(example, payload);
+    if (example->plain) return BT_OK;
+    clear(example);
+    EntryWalk walk = walk_entries(payload);
+    Span entry;
+    int found;
+    while ((found = bt_next_entry(&walk, &entry)) == 1) {
+        FeatureView feature;
+        if (!bt_read_feature(entry, &feature)) return BT_MALFORMED;
+        if (!add_view(example, &feature)) return BT_NO_MEMORY;
+    }
+    example->skipped |= walk.skipped;
+    return found == 0 ? BT_OK : BT_MALFORMED;
+}
+
+/* Leaves the entries in order of their keys, the last of equal ones only. */
+static void sort_views(ExampleView *example) {
+    FeatureView *views = (FeatureView *)example->views.data;
+    size_t count = example->views.size / sizeof *views, kept = 0;
+    if (example->sorted) return;
+    qsort(views, count, sizeof *views, compare_keys);
+    for (size_t i = 0; i < count; i++)
+        if (i + 1 == count || !same_bytes(views[i].key, views[i + 1].key)) views[kept++] = views[i];
+    example->views.size = kept * sizeof *views;
+}
+
+/* Appends the canonical form of the Example that was read; the entries of a plain one are in it. */
+static bool append_form(ExampleView *example, Vec *out) {
+    sort_views(example);
+    const FeatureView *views = (const FeatureView *)example->views.data;
+    size_t count = example->views.size / sizeof *views;
+    uint64_t sum = 0, value, entry;
+    for (size_t i = 0; i < count; i++)
+        sum += example->plain ? span_bytes(views[i].entry)
+                              : whole_entry_bytes(&views[i], list_bytes(&views[i]), &value, &entry);
+    uint64_t total = 1 + varint_bytes(sum) + sum;
+    if (!vec_reserve(out, total)) return false;
+    uint8_t *at = out->data + out->size;
+    *at++ = 0x0a;
+    at = put_varint(at, sum);
+    for (size_t i = 0; i < count; i++) {
+        if (!example->plain) {
+            at = put_entry(at, &views[i]);
+            continue;
+        }
+        memcpy(at, views[i].entry.at, span_bytes(views[i].entry));
+        at += span_bytes(views[i].entry);
+    }
+    out->size += total;
+    return true;
+}
+
+int bt_hash_example(ExampleView *example, Span payload, uint64_t seed, uint64_t *hash) {
+    if (!example->plain || !example->sorted) {
+        example->form.size = 0;
+        if (!append_form(example, &example->form)) return BT_NO_MEMORY;
+        payload = (Span){example->form.data, example->form.data + example->form.size};
+    }
+    *hash = bt_xxh64(payload.at, span_bytes(payload), seed);
+    return BT_OK;
+}
+
+void bt_example_free(ExampleView *example) {
+    vec_free(&example->views);
+    vec_free(&example->order.keys);
+    vec_free(&example->form);
+}
+
+int bt_canonicalize(const uint8_t *values, const int64_t *offsets, int64_t count, Vec *out,
+                    int64_t *out_offsets, uint8_t *has_form) {
+    ExampleView example = {0};
+    int result = BT_OK;
+    if (count && !vec_reserve(out, (size_t)(offsets[count] - offsets[0]))) return BT_NO_MEMORY;
+    for (int64_t i = 0; i < count && result != BT_NO_MEMORY; i++) {
+        Span payload = {values + offsets[i], values + offsets[i + 1]};
+        result = bt_read_example(&example, payload);
+        has_form[i] = result == BT_OK && !example.skipped;
+        bool added = has_form[i] ? append_form(&example, out)
+                                 : vec_push(out, payload.at, span_bytes(payload));
+        if (!added) result = BT_NO_MEMORY;
+        out_offsets[i + 1] = (int64_t)out->size;
+    }
+    bt_example_free(&example);
+    return result == BT_NO_MEMORY ? result : BT_OK;
+}
+
 int bt_canonical_hashes(const uint8_t *data, size_t bytes, const int64_t *starts, int64_t records,
                         uint64_t seed, uint64_t *hashes, int64_t *bad_record) {
-    Vec features = {0}, canonical = {0};
-    KeyOrder order = {0};
+    ExampleView example = {0};
     int result = BT_OK;
     for (int64_t r = 0; r < records && result == BT_OK; r++) {
         Span payload;
@@ -167,17 +223,12 @@ int bt_canonical_hashes(const uint8_t *data, size_t bytes, const int64_t *starts
             result = BT_MALFORMED;
             break;
         }
-        Span hashed = payload;
-        if (!is_canonical(payload, &order)) {
-            canonical.size = 0;
-            int parsed = canonicalize_with(payload, &features, &canonical);
-            if (parsed == BT_NO_MEMORY) result = BT_NO_MEMORY;
-            if (parsed == BT_OK) hashed = (Span){canonical.data, canonical.data + canonical.size};
-        }
-        hashes[r] = bt_xxh64(hashed.at, span_bytes(hashed), seed);
+        result = bt_read_example(&example, payload);
+        if (result == BT_OK) result = bt_hash_example(&example, payload, seed, &hashes[r]);
+        if (result != BT_MALFORMED) continue;
+        hashes[r] = bt_xxh64(payload.at, span_bytes(payload), seed);
+        result = BT_OK;
     }
-    vec_free(&features);
-    vec_free(&canonical);
-    vec_free(&order.keys);
+    bt_example_free(&example);
     return result;
 }

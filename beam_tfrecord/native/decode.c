@@ -1,6 +1,6 @@
 #include "decode.h"
 
-#include "plain.h"
+#include "canonical.h"
 #include "utf8.h"
 #include "xxh64.h"
 
@@ -136,7 +136,7 @@ static bool decode_plain(Decoder *decoder, Span payload, int64_t record) {
         int64_t c = column_of_key(decoder, entry.key);
         if (c < -1) return false;
         if (c < 0) {
-            if (!plain_values(&entry)) return false;
+            if (plain_values(&entry) < 0) return false;
             continue;
         }
         DecodedColumn *column = &decoder->columns[c];
@@ -317,41 +317,43 @@ static bool settle(FoundFeature *feature) {
 }
 
 /* Notes what the record has of each feature; of one name twice in a record the last counts. */
-static int note_record(Discovery *discovery, Span payload, int64_t record) {
-    EntryWalk walk = walk_entries(payload);
-    Span entry;
-    int found;
+static int note_record(Discovery *discovery, const ExampleView *example, DecodeFault *fault) {
+    const FeatureView *views = (const FeatureView *)example->views.data;
     discovery->touched.size = 0;
-    while ((found = bt_next_entry(&walk, &entry)) == 1) {
-        FeatureView view;
-        if (!bt_read_feature(entry, &view) || view.skipped) return BT_MALFORMED;
-        FoundFeature *feature = find_feature(discovery, view.key);
+    for (size_t i = 0; i < example->views.size / sizeof *views; i++) {
+        FoundFeature *feature = find_feature(discovery, views[i].key);
         if (!feature) return BT_NO_MEMORY;
         int64_t number = feature - feature_at(discovery, 0);
-        if (feature->record != record && !vec_push_int64(&discovery->touched, number))
+        if (feature->record != fault->record && !vec_push_int64(&discovery->touched, number))
             return BT_NO_MEMORY;
-        feature->record = record;
-        feature->record_kind = view.kind;
-        feature->values = view.values;
+        feature->record = fault->record;
+        feature->record_kind = views[i].kind;
+        feature->values = views[i].values;
     }
-    return found == 0 && !walk.skipped ? BT_OK : BT_MALFORMED;
+    const int64_t *touched = (const int64_t *)discovery->touched.data;
+    for (size_t i = 0; i < discovery->touched.size / sizeof *touched; i++) {
+        fault->column = touched[i];
+        if (!settle(feature_at(discovery, touched[i]))) return BT_WRONG_KIND;
+    }
+    return BT_OK;
 }
 
 int bt_discover(const uint8_t *data, size_t bytes, const int64_t *starts, int64_t records,
-                Discovery *discovery, DecodeFault *fault) {
-    for (int64_t r = 0; r < records; r++) {
+                Discovery *discovery, uint64_t seed, uint64_t *hashes, DecodeFault *fault) {
+    ExampleView example = {0};
+    int result = BT_OK;
+    for (int64_t r = 0; r < records && result == BT_OK; r++) {
         Span payload;
         fault->record = r;
-        if (!frame_payload(data, bytes, starts[r], &payload)) return BT_MALFORMED;
-        int result = note_record(discovery, payload, r);
-        if (result != BT_OK) return result;
-        const int64_t *touched = (const int64_t *)discovery->touched.data;
-        for (size_t i = 0; i < discovery->touched.size / sizeof *touched; i++) {
-            fault->column = touched[i];
-            if (!settle(feature_at(discovery, touched[i]))) return BT_WRONG_KIND;
-        }
+        result = BT_MALFORMED;
+        if (!frame_payload(data, bytes, starts[r], &payload)) break;
+        result = bt_read_example(&example, payload);
+        if (result == BT_OK && example.skipped) result = BT_MALFORMED;
+        if (result == BT_OK) result = note_record(discovery, &example, fault);
+        if (result == BT_OK && hashes) result = bt_hash_example(&example, payload, seed, &hashes[r]);
     }
-    return BT_OK;
+    bt_example_free(&example);
+    return result;
 }
 
 void bt_discovery_free(Discovery *discovery) {

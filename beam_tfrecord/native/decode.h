@@ -45,17 +45,11 @@ typedef struct {
     Vec touched; /* int64: numbers of the features that the record has */
 } Discovery;
 
-/* Adds the features of the records. BT_WRONG_KIND: one feature has two kinds. BT_MALFORMED also for
- * a record with a field that an Example lacks. */
+/* Adds the features of the records, and sets the hash of the canonical form of each if `hashes` is
+ * not NULL. BT_WRONG_KIND: one feature has two kinds. BT_MALFORMED also for a record with a field
+ * that an Example lacks. */
 int bt_discover(const uint8_t *data, size_t bytes, const int64_t *starts, int64_t records,
-                Discovery *discovery, DecodeFault *fault);
+                Discovery *discovery, uint64_t seed, uint64_t *hashes, DecodeFault *fault);
 void bt_discovery_free(Discovery *discovery);
-
-/* Appends the canonical bytes of the payload; BT_MALFORMED if it is not an Example. */
-int bt_canonicalize(Span payload, Vec *out);
-
-/* XXH64 of the canonical form of each payload, or of the payload if it is not an Example. */
-int bt_canonical_hashes(const uint8_t *data, size_t bytes, const int64_t *starts, int64_t records,
-                        uint64_t seed, uint64_t *hashes, int64_t *bad_record);
 
 #endif

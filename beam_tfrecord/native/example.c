@@ -181,16 +181,6 @@ bool bt_read_feature(Span entry, FeatureView *feature) {
     return true;
 }
 
-bool bt_is_example(Span payload) {
-    EntryWalk walk = walk_entries(payload);
-    FeatureView feature;
-    Span entry;
-    int found;
-    while ((found = bt_next_entry(&walk, &entry)) == 1)
-        if (!bt_read_feature(entry, &feature) || feature.skipped) return false;
-    return found == 0 && !walk.skipped;
-}
-
 ChunkWalk bt_walk_chunks(const FeatureView *feature) {
     const uint8_t *end = feature->entry.end;
     return (ChunkWalk){feature->entry, {end, end}, {end, end}, feature->kind, feature->first_list};

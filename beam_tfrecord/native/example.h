@@ -32,9 +32,6 @@ typedef struct {
 /* Reads and checks a whole map entry; false if it is malformed. */
 bool bt_read_feature(Span entry, FeatureView *feature);
 
-/* Whether the payload is an Example in any form, without a field that is skipped. */
-bool bt_is_example(Span payload);
-
 /* Values of a feature in chunks: for bytes one value, for floats any number of le32 words, for
  * ints any number of varints. */
 typedef struct {

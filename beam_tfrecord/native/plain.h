@@ -74,20 +74,21 @@ BT_INLINE size_t plain_varint_bytes(Span values) {
     return bytes == 10 && *at != 1 ? 0 : bytes;
 }
 
-/* Whether the values themselves are plain too. */
-BT_INLINE bool plain_values(const PlainEntry *entry) {
+/* Number of the values; -1 if they are not plain themselves. */
+BT_INLINE int64_t plain_values(const PlainEntry *entry) {
     Span values = entry->values, value;
-    if (entry->kind == BT_BYTES) {
-        while (values.at < values.end)
-            if (!take_tagged_span(&values, TAG_1, &value)) return false;
-    } else if (entry->kind == BT_INTS) {
-        while (values.at < values.end) {
+    int64_t count = 0;
+    if (entry->kind == BT_FLOATS) return (int64_t)(span_bytes(values) / 4);
+    for (; values.at < values.end; count++) {
+        if (entry->kind == BT_BYTES) {
+            if (!take_tagged_span(&values, TAG_1, &value)) return -1;
+        } else {
             size_t bytes = plain_varint_bytes(values);
-            if (!bytes) return false;
+            if (!bytes) return -1;
             values.at += bytes;
         }
     }
-    return true;
+    return count;
 }
 
 /* Keys in the order in which records have had them: the next key is mostly the next of these. */

@@ -1,21 +1,18 @@
-"""Finds the features and their types in serialized examples that have no schema."""
+"""Puts serialized examples into canonical form, and finds the types of those without a schema."""
 
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.native.values import BYTES_KIND, KIND_NAMES, Int64Array
+from beam_tfrecord.native.values import BYTES_KIND, KIND_NAMES, Int64Array, UInt64Array
 
-_KERNEL_MESSAGE = re.compile(r"record (\d+): (.*)")
 _KIND_TYPES = {1: pa.binary(), 2: pa.float32(), 3: pa.int64()}
 
 
@@ -23,9 +20,8 @@ class ForeignRecord(ValueError):
     """A record that is not an example, or does not fit the records before it."""
 
     def __init__(self, index: int, reason: str) -> None:
-        super().__init__(f"record {index}: {reason}")
-        self.index = index
-        self.reason = reason
+        super().__init__(index, reason)
+        self.index, self.reason = index, reason
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,58 +48,56 @@ class Discovered:
         )
 
 
-def discovered_in(data: Any, starts: Int64Array) -> dict[str, Discovered]:
-    """Return the features of framed examples, by name."""
-    facts = native.discover(data, starts)
+def canonical_examples(serialized: Sequence[bytes]) -> pa.Array:
+    """Return serialized examples in canonical form; what has no such form stays as it is.
+
+    Protobuf's own serialization may differ between processes. An example with unknown fields has no
+    canonical form.
+    """
+    data, offsets, _ = native.canonicalize(pa.array(serialized, pa.large_binary()))
+    return _binary(data, offsets)
+
+
+def discovered_in(
+    data: Any, starts: Int64Array, hashes: UInt64Array | None = None, seed: int = 0
+) -> dict[str, Discovered]:
+    """Return the features of framed examples, by name; `hashes` receives their canonical hashes."""
+    facts = native.discover(data, starts, hashes, seed)
     return {name.decode(): Discovered(*found) for name, found in facts.items()}
 
 
-def types_in(data: Any, starts: Int64Array, file: str) -> dict[str, Discovered]:
+def types_in(
+    data: Any, starts: Int64Array, file: str, hashes: UInt64Array | None = None, seed: int = 0
+) -> dict[str, Discovered]:
     """Return the features of framed examples by name, and which bytes are text.
 
     A feature without a kind counts as missing.
     """
     try:
-        facts = discovered_in(data, starts)
-    except UnicodeDecodeError as error:
-        raise ForeignRecord(
-            0, f"the name of a feature here or later is not UTF-8: {error}"
-        ) from None
+        facts = discovered_in(data, starts, hashes, seed)
     except ValueError as error:
-        found = _KERNEL_MESSAGE.match(str(error))
-        raise ForeignRecord(
-            int(found[1]) if found else 0, found[2] if found else str(error)
-        ) from None
-    typed = {}
-    for name, seen in facts.items():
-        if seen.kind:
-            typed[name] = _typed(data, starts, name, dataclasses.replace(seen, file=file))
+        number, _, reason = str(error).removeprefix("record ").partition(": ")
+        raise ForeignRecord(int(number), reason) from None
+    typed = {name: dataclasses.replace(of, file=file) for name, of in facts.items() if of.kind}
+    for name, seen in typed.items():
+        if seen.kind == BYTES_KIND:
+            (column,) = native.decode(data, starts, [(name.encode(), BYTES_KIND)])
+            is_text = _is_text(column.values, column.value_offsets)
+            typed[name] = dataclasses.replace(seen, is_text=is_text)
     return typed
 
 
-def _typed(data: Any, starts: Int64Array, name: str, seen: Discovered) -> Discovered:
-    """Return what is known of a feature, with exact counts, and whether its bytes are text."""
-    if seen.kind != BYTES_KIND and seen.least:
-        return seen
-    (column,) = native.decode(data, starts, [(name.encode(), seen.kind)])
-    if not seen.least:
-        # The kernel counts a feature without a kind as present, and with no value.
-        counts = np.diff(column.row_offsets)[column.present != 0]
-        present, least = len(counts), int(counts.min(initial=seen.most))
-        seen = dataclasses.replace(seen, present=present, least=least)
-    if seen.kind != BYTES_KIND:
-        return seen
-    return dataclasses.replace(seen, is_text=_is_text(column.values, column.value_offsets))
-
-
 def _is_text(values: Any, offsets: Any) -> bool:
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
-    stored = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
     try:
-        stored.cast(pa.large_string())
+        _binary(values, offsets).cast(pa.large_string())
     except pa.ArrowInvalid:
         return False
     return True
+
+
+def _binary(values: Any, offsets: Any) -> pa.Array:
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
+    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
 def merge_discovered(

@@ -69,38 +69,58 @@ class Mapped:
     rejects: tuple[Reject, ...]
 
 
+class _Message(bytes):
+    """A `tf.train.Example` as protobuf serialized it."""
+
+
 def call_on_rows(batch: Batch, function: RowFunction) -> Mapped:
     """Call `function` on each row of a batch."""
     out: list[Any] = []
     sources: list[int] = []
     # Number of each result among those of its row.
     subs: list[int] = []
-    rejects: list[Reject] = []
-    for index, row in enumerate(batch.data.to_pylist()):
+    rejects: dict[int, Reject] = {}
+    rows = batch.data.to_pylist()
+    for index, row in enumerate(rows):
         try:
             result = function(row)
             results = (result,) if type(result) is dict else list(outputs_of(result))
         except MemoryError:
             raise
         except Exception as error:
-            rejects.append(_reject_of(error, row, batch, index))
+            rejects[index] = _reject_of(error, row, batch, index)
             continue
         for sub, output in enumerate(results):
             out.append(output)
             sources.append(index)
             subs.append(sub)
-    return Mapped(out, np.array(sources, np.int64), np.array(subs, np.int64), tuple(rejects))
+    for index in {sources[number] for number in _settle_examples(out)}:
+        wrong = TypeError("a row function returned bytes that are not a tf.train.Example")
+        rejects[index] = _reject_of(wrong, rows[index], batch, index)
+    source_rows, numbers = np.array([sources, subs], np.int64)
+    kept = ~np.isin(source_rows, list(rejects))
+    good, in_order = itertools.compress(out, kept), [rejects[index] for index in sorted(rejects)]
+    return Mapped(list(good), source_rows[kept], numbers[kept], tuple(in_order))
+
+
+def _settle_examples(out: list[Any]) -> list[int]:
+    """Put messages into canonical form; return the numbers of bytes that are no example."""
+    numbers = [number for number, output in enumerate(out) if isinstance(output, bytes)]
+    data, offsets, has = native.canonicalize(pa.array([out[n] for n in numbers], pa.large_binary()))
+    forms, ends = data.tobytes(), offsets.tolist()
+    for index, number in enumerate(numbers):
+        if type(out[number]) is _Message:
+            out[number] = forms[ends[index] : ends[index + 1]]
+    return [numbers[index] for index in np.flatnonzero(~has)]
 
 
 def outputs_of(result: Any) -> Iterable[Any]:
-    """Return the result of a row function as dicts or serialized examples."""
+    """Return the result of a row function as dicts or serialized examples, yet to be checked."""
     if result is None:
         return ()
     if is_example_class(type(result)):
-        result = canonical_example(result)
+        return (_Message(result.SerializeToString()),)
     if isinstance(result, bytes):
-        if not native.is_example(result):
-            raise TypeError("a row function returned bytes that are not a tf.train.Example")
         return (result,)
     if (row := as_row(result)) is not None:
         return (row,)
@@ -115,17 +135,6 @@ def outputs_of(result: Any) -> Iterable[Any]:
 def is_example_class(kind: Any) -> bool:
     """Return whether a class is `tf.train.Example`, of TensorFlow or built by other code."""
     return getattr(getattr(kind, "DESCRIPTOR", None), "full_name", "") == "tensorflow.Example"
-
-
-def canonical_example(example: Any) -> bytes:
-    """Serialize a `tf.train.Example` in canonical form.
-
-    Protobuf's own serialization may differ between processes. An example with unknown fields is
-    serialized as it is, since it has no canonical form.
-    """
-    serialized: bytes = example.SerializeToString()
-    canonical = native.canonicalize(serialized) if native.is_example(serialized) else None
-    return canonical or serialized
 
 
 def mapped_batch(batch: Batch, mapped: Mapped, schema: pa.Schema) -> Batch:

@@ -20,10 +20,10 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.python_values import as_row
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.encoding import Arena, Encoder
+from beam_tfrecord.records.examples import canonical_examples
 from beam_tfrecord.records.mapped_rows import (
     Mapped,
     RowTypes,
-    canonical_example,
     infer_row_types,
     is_example_class,
     mapped_batch,
@@ -133,7 +133,9 @@ def _sorted(element: Any) -> Iterator[Any]:
 
 
 def _as_bytes(example: Any) -> bytes:
-    return example if isinstance(example, bytes) else canonical_example(example)
+    if isinstance(example, bytes):
+        return example
+    return bytes(canonical_examples([example.SerializeToString()])[0].as_py())
 
 
 def _batch_examples(examples: beam.PCollection) -> beam.PCollection[Batch]:

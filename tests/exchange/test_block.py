@@ -4,7 +4,9 @@ import pytest
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.format.layout import Layout, Splits
+from beam_tfrecord.format.sort_keys import Inputs
 from beam_tfrecord.rows.batch import Batch, Origin, batch_of_examples
+from tests.native import wire
 
 HALVES = (("a", 0.5), ("b", 0.5))
 BY_COLUMN = Layout(splits=Splits((), "part"))
@@ -75,6 +77,36 @@ def test_one_row_in_two_serializations_is_in_one_split():
     for seed in range(8):
         block = block_of(Layout(splits=Splits(HALVES), seed=seed), batch_of_examples([one, two]))
         assert len(set(by_split(block))) == 1
+
+
+def splits_of(examples, payloads):
+    block = Block(Layout(splits=Splits(HALVES)), inputs=Inputs(examples=examples))
+    block.add(batch_of_examples(payloads, origin=Origin("u", 0, 0)))
+    return by_split(block)
+
+
+def test_examples_are_split_alike_however_much_is_known_of_them():
+    entry = {name: wire.feature_entry(name, 3, [b"\5"]) for name in (b"x", b"y")}
+    payloads = [
+        wire.field(1, entry[name] + wire.feature_entry(b"n", 3, [wire.varint(number)]))
+        for name in (b"x", b"y")
+        for number in range(40)
+    ]
+    expected = splits_of("known", payloads)
+    assert set(expected) == {"a", "b"}
+    assert [splits_of(mode, payloads) for mode in ("own", "any", "found")] == [expected] * 3
+    # Neither an example with an unknown field nor other bytes change the splits of the others.
+    others = [payloads[0] + b"\x38\1", b"no example"]
+    assert splits_of("any", payloads + others) == splits_of("known", payloads + others)
+    assert splits_of("any", payloads + others)[:-2] == expected
+
+
+def test_equal_rows_and_examples_share_a_split():
+    for seed in range(8):
+        layout = Layout(splits=Splits(HALVES), seed=seed)
+        block = block_of(layout, batch_of_examples([EXAMPLE] * 3), rows({"x": [5, 5]}))
+        assert len(set(by_split(block))) == 1
+        assert len(block.splits) == 5
 
 
 def test_a_feature_of_two_kinds_is_refused_in_one_batch_or_two():

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "canonical.h"
 #include "crc32c.h"
 #include "csv.h"
 #include "decode.h"
@@ -101,26 +102,35 @@ static uint8_t *framed(const uint8_t *payload, size_t bytes) {
 /* A payload hashes and decodes as its canonical form does, whichever way either is read. */
 static void check_payload(const uint8_t *payload, size_t bytes) {
     uint8_t *record = framed(payload, bytes), *exact = copy_of(payload, bytes);
-    int64_t start = 0, bad;
-    uint64_t hash;
+    int64_t start = 0, bad, offsets[] = {0, (int64_t)bytes}, ends[2];
+    uint64_t hash, found_hash;
+    uint8_t has_form;
     Vec canonical = {0};
+    Discovery discovery = {0};
+    DecodeFault fault;
     Decoded given, again;
-    int parsed = bt_canonicalize((Span){exact, exact + bytes}, &canonical);
+    must(bt_canonicalize(exact, offsets, 1, &canonical, ends, &has_form) == BT_OK, "no memory");
+    must(ends[1] == (int64_t)canonical.size, "a form of another size");
     must(bt_canonical_hashes(record, bytes + BT_FRAME_BYTES, &start, 1, 5, &hash, &bad) == BT_OK,
          "a framed payload has no hash");
     decode(&given, record, bytes + BT_FRAME_BYTES, &start, 1);
+    int found = bt_discover(record, bytes + BT_FRAME_BYTES, &start, 1, &discovery, 5, &found_hash,
+                            &fault);
+    must((found == BT_OK) == has_form, "features are found in what has no canonical form");
     if (fitting(record, bytes + BT_FRAME_BYTES, &start, 1)) {
-        must(parsed == BT_OK && canonical.size == bytes && !memcmp(canonical.data, exact, bytes),
+        must(has_form && canonical.size == bytes && !memcmp(canonical.data, exact, bytes),
              "what is not canonical fits");
         fitted++;
     }
-    if (parsed != BT_OK) {
-        must(hash == bt_xxh64(exact, bytes, 5), "what is no Example is not hashed as it is");
-        must(given.result == BT_MALFORMED, "what is no Example is decoded");
+    if (!has_form) {
+        must(canonical.size == bytes && !memcmp(canonical.data, exact, bytes), "a changed payload");
+        must(given.result != BT_MALFORMED || hash == bt_xxh64(exact, bytes, 5),
+             "what is no Example is not hashed as it is");
     } else {
         accepted++;
         uint8_t *form = framed(canonical.data, canonical.size);
         must(hash == bt_xxh64(canonical.data, canonical.size, 5), "not the canonical hash");
+        must(hash == found_hash, "another hash beside the features");
         decode(&again, form, canonical.size + BT_FRAME_BYTES, &start, 1);
         must(given.result == again.result, "the canonical form decodes otherwise");
         must(given.result != BT_OK || same_decoded(&given, &again), "other values");
@@ -128,6 +138,7 @@ static void check_payload(const uint8_t *payload, size_t bytes) {
         free(form);
     }
     free_decoded(&given);
+    bt_discovery_free(&discovery);
     vec_free(&canonical);
     free(record);
     free(exact);
@@ -155,7 +166,7 @@ static void read_stream(const uint8_t *data, size_t bytes) {
     if (bytes >= 8) starts[records++] = (int64_t)load64(data + bytes - 8);
     bt_hash_records(data, bytes, starts, records, 1, hashes, &bad);
     bt_canonical_hashes(data, bytes, starts, records, 1, hashes, &bad);
-    bt_discover(data, bytes, starts, records, &discovery, &fault);
+    bt_discover(data, bytes, starts, records, &discovery, 1, hashes, &fault);
     fitting(data, bytes, starts, records);
     decode(&decoded, data, bytes, starts, records);
     SortInput input = {data, bytes, starts, records, NULL, places, true};

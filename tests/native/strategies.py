@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
 from typing import NamedTuple
@@ -145,3 +146,13 @@ def payloads(written, at=0):
         (length,) = struct.unpack_from("<Q", written.data, start - at)
         found.append(written.data[start - at + 12 : start - at + 12 + length])
     return found
+
+
+def canonical_forms(values):
+    """Return the canonical form of each value by the kernel; None for what has none."""
+    data, offsets, has_form = native.canonicalize(pa.array(values, pa.large_binary()))
+    forms = [data[start:stop].tobytes() for start, stop in itertools.pairwise(offsets.tolist())]
+    assert offsets[-1] == len(data)
+    kept = [form for form, has in zip(forms, has_form, strict=True) if not has]
+    assert kept == [value for value, has in zip(values, has_form, strict=True) if not has]
+    return [form if has else None for form, has in zip(forms, has_form, strict=True)]

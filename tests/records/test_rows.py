@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError, SchemaConflict
+from beam_tfrecord.records.examples import canonical_examples
 from beam_tfrecord.records.mapped_rows import RowTypes, call_on_rows, infer_row_types, mapped_batch
 from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA, Batch, Origin
 from tests.helpers.effort import examples
@@ -195,6 +196,40 @@ def test_bytes_are_examples():
     after = mapped(batch([1, 2]), lambda row: example(x=row["x"]), EXAMPLES_SCHEMA)
     assert after.encoded
     assert after.data.column(0).to_pylist() == [example(x=1), example(x=2)]
+
+
+# {"a": nothing, "b": nothing}, with the features out of order.
+ODD_EXAMPLE = bytes.fromhex("0a0e0a050a016212000a050a01611200")
+SORTED_EXAMPLE = bytes.fromhex("0a0e0a050a016112000a050a01621200")
+
+
+def test_messages_become_canonical_and_bytes_stay_as_they_are():
+    def by_value(row: dict) -> Any:
+        return {
+            0: ODD_EXAMPLE,
+            1: Example.FromString(ODD_EXAMPLE),
+            2: [Example.FromString(ODD_EXAMPLE), b"no example"],
+            3: [example(x=1), Example.FromString(ODD_EXAMPLE)],
+        }[row["x"]]
+
+    after = mapped(batch([0, 1, 2, 3, 4]), by_value, EXAMPLES_SCHEMA)
+    expected = [ODD_EXAMPLE, SORTED_EXAMPLE, example(x=1), SORTED_EXAMPLE]
+    assert after.data.column(0).to_pylist() == expected
+    assert where(after) == [(10, 0), (11, 0), (13, 0), (13, 1)]
+    assert [(reject.row, reject.value) for reject in after.rejects] == [
+        (12, "{'x': 2}"),
+        (14, "{'x': 4}"),
+    ]
+    wrong = "TypeError: a row function returned bytes that are not a tf.train.Example"
+    assert after.rejects[0].message == f"u row 12: {wrong}"
+
+
+def test_only_examples_without_unknown_fields_are_changed():
+    unknown = ODD_EXAMPLE + b"\x38\x01"
+    values = [ODD_EXAMPLE, b"", unknown, b"\xff", SORTED_EXAMPLE]
+    expected = pa.array([SORTED_EXAMPLE, b"\x0a\x00", *values[2:]], pa.large_binary())
+    assert canonical_examples(values).equals(expected)
+    assert canonical_examples([]).equals(expected[:0])
 
 
 @st.composite
