@@ -11,7 +11,7 @@ import pyarrow as pa
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.native.values import BYTES_KIND, KIND_NAMES, BoolArray, Int64Array, UInt64Array
+from beam_tfrecord.native.values import BYTES_KIND, KIND_NAMES, Int64Array, UInt64Array
 
 _KIND_TYPES = {1: pa.binary(), 2: pa.float32(), 3: pa.int64()}
 
@@ -54,13 +54,8 @@ def canonical_examples(serialized: Sequence[bytes]) -> pa.Array:
     Protobuf's own serialization may differ between processes. An example with unknown fields has no
     canonical form.
     """
-    return canonical_forms(serialized)[0]
-
-
-def canonical_forms(serialized: Sequence[bytes]) -> tuple[pa.Array, BoolArray]:
-    """Return what `canonical_examples` does, and which of these have a canonical form."""
-    data, offsets, has_form = native.canonicalize(pa.array(serialized, pa.large_binary()))
-    return _binary(data, offsets), has_form
+    data, offsets, _ = native.canonicalize(pa.array(serialized, pa.large_binary()))
+    return _binary(data, offsets)
 
 
 def discovered_in(

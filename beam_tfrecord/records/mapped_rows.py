@@ -90,22 +90,28 @@ def call_on_rows(batch: Batch, function: RowFunction) -> Mapped:
         except Exception as error:
             rejects[index] = _reject_of(error, row, batch, index)
             continue
-        out += results
-        sources += [index] * len(results)
-        subs += range(len(results))
-    examples = [number for number, output in enumerate(out) if isinstance(output, bytes)]
-    forms, has_form = canonical_forms([out[number] for number in examples])
-    for number, form, has in zip(examples, forms, has_form, strict=True):
+        for sub, output in enumerate(results):
+            out.append(output)
+            sources.append(index)
+            subs.append(sub)
+    for index in {sources[number] for number in _settle_examples(out)}:
+        wrong = TypeError("a row function returned bytes that are not a tf.train.Example")
+        rejects[index] = _reject_of(wrong, rows[index], batch, index)
+    source_rows, numbers = np.array([sources, subs], np.int64)
+    kept = ~np.isin(source_rows, list(rejects))
+    good, in_order = itertools.compress(out, kept), [rejects[index] for index in sorted(rejects)]
+    return Mapped(list(good), source_rows[kept], numbers[kept], tuple(in_order))
+
+
+def _settle_examples(out: list[Any]) -> list[int]:
+    """Put messages into canonical form; return the numbers of bytes that are no example."""
+    numbers = [number for number, output in enumerate(out) if isinstance(output, bytes)]
+    data, offsets, has = native.canonicalize(pa.array([out[n] for n in numbers], pa.large_binary()))
+    forms, ends = data.tobytes(), offsets.tolist()
+    for index, number in enumerate(numbers):
         if type(out[number]) is _Message:
-            out[number] = form.as_py()
-        if not has:
-            index = sources[number]
-            wrong = TypeError("a row function returned bytes that are not a tf.train.Example")
-            rejects[index] = _reject_of(wrong, rows[index], batch, index)
-    kept = ~np.isin(sources, list(rejects))
-    source_rows, sub = (np.array(of, np.int64)[kept] for of in (sources, subs))
-    in_order = tuple(rejects[index] for index in sorted(rejects))
-    return Mapped(list(itertools.compress(out, kept)), source_rows, sub, in_order)
+            out[number] = forms[ends[index] : ends[index + 1]]
+    return [numbers[index] for index in np.flatnonzero(~has)]
 
 
 def outputs_of(result: Any) -> Iterable[Any]:
