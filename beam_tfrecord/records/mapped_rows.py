@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_tfrecord import native
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.features.arrow_types import is_binary, is_list, is_text
 from beam_tfrecord.features.common_types import join_types
@@ -41,7 +42,6 @@ from beam_tfrecord.features.python_values import (
     to_array,
 )
 from beam_tfrecord.features.tensors import TensorType, item_type
-from beam_tfrecord.records.examples import canonical_forms
 from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA, MAX_VALUE_CHARS, Batch, Origin, Reject
 from beam_tfrecord.rows.user_function import is_users_file
 
