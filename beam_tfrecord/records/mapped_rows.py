@@ -10,6 +10,7 @@ The types of the columns come from the type hints of the function, or from all o
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import decimal
@@ -75,25 +76,34 @@ class _Message(bytes):
 
 def call_on_rows(batch: Batch, function: RowFunction) -> Mapped:
     """Call `function` on each row of a batch."""
-    out: list[Any] = []
-    sources: list[int] = []
-    # Number of each result among those of its row.
-    subs: list[int] = []
-    rejects: dict[int, Reject] = {}
     rows = batch.data.to_pylist()
+    results: list[Any] = []
+    rejects: dict[int, Reject] = {}
     for index, row in enumerate(rows):
         try:
-            result = function(row)
-            results = (result,) if type(result) is dict else list(outputs_of(result))
+            results.append(function(row))
         except MemoryError:
             raise
         except Exception as error:
             rejects[index] = _reject_of(error, row, batch, index)
+            results.append(None)
+    if set(map(type, results)) == {dict}:
+        return Mapped(results, np.arange(len(rows)), np.zeros(len(rows), np.int64), ())
+    out: list[Any] = []
+    sources: list[int] = []
+    # Number of each result among those of its row.
+    subs: list[int] = []
+    for index, result in enumerate(results):
+        try:
+            outputs = list(outputs_of(result))
+        except MemoryError:
+            raise
+        except Exception as error:
+            rejects[index] = _reject_of(error, rows[index], batch, index)
             continue
-        for sub, output in enumerate(results):
-            out.append(output)
-            sources.append(index)
-            subs.append(sub)
+        out += outputs
+        sources += [index] * len(outputs)
+        subs += range(len(outputs))
     for index in {sources[number] for number in _settle_examples(out)}:
         wrong = TypeError("a row function returned bytes that are not a tf.train.Example")
         rejects[index] = _reject_of(wrong, rows[index], batch, index)
@@ -214,21 +224,32 @@ def _columns_of(
 
 def _columns(rows: Sequence[Row], schema: pa.Schema) -> _Columns:
     """Return rows as columns, and the exact values of the columns that are rounded to float32."""
-    if any(not isinstance(row, dict) for row in rows):
+    if any(not issubclass(kind, dict) for kind in set(map(type, rows))):
         raise TypeError("an example was returned, but the schema has columns")
     arrays, wide = [], {}
-    for field in schema:
-        values = plain_values([row.get(field.name) for row in rows])
+    for name, arrow in zip(schema.names, schema.types, strict=True):
         try:
-            arrays.append(to_array(values, field.type))
-            if pa.types.is_float32(field.type):
-                wide[field.name] = _exact(values, arrays[-1])
+            values, array = _array_of([row.get(name) for row in rows], arrow)
+            arrays.append(array)
+            if pa.types.is_float32(arrow):
+                wide[name] = _exact(values, array)
         except MISFITS as error:
-            raise TypeError(f"column {field.name!r} is {field.type}: {error}") from error
-    extra = set(itertools.chain.from_iterable(rows)).difference(schema.names)
-    if extra:
+            raise TypeError(f"column {name!r} is {arrow}: {error}") from error
+    # Rows of so many values have no others.
+    is_whole = set(map(len, rows)) <= {len(schema)} and not any(one.null_count for one in arrays)
+    if not is_whole and (extra := set(itertools.chain.from_iterable(rows)) - set(schema.names)):
         raise TypeError(f"column {min(extra, key=str)!r} is not in the schema")
     return pa.RecordBatch.from_arrays(arrays, schema=schema), wide
+
+
+def _array_of(values: Sequence[Any], arrow: pa.DataType) -> tuple[Sequence[Any], pa.Array]:
+    """Return `plain_values` of values, and these as an array."""
+    if not pa.types.is_nested(arrow):
+        # Most values are plain, so look at them only if Arrow does not take them.
+        with contextlib.suppress(*MISFITS):
+            return values, to_array(values, arrow)
+    values = plain_values(values)
+    return values, to_array(values, arrow)
 
 
 def _exact(values: Sequence[Any], rounded: pa.Array) -> pa.Array:
@@ -388,11 +409,16 @@ def infer_row_types(mapped: Sequence[Any]) -> RowTypes:
 
 
 def _type_of(name: str, values: Sequence[Any]) -> pa.DataType:
-    values = plain_values(values)
-    kinds = dict.fromkeys(map(type, values))
+    kinds = list(dict.fromkeys(map(type, values)))
+    if not all(kind in PLAIN_TYPES for kind in kinds):
+        values = plain_values(values)
+        kinds = list(dict.fromkeys(map(type, values)))
     try:
         # Each kind apart, because integers among floats are narrowed as integers.
-        types = [_narrowest([one for one in values if type(one) is kind]) for kind in kinds]
+        types = [
+            _narrowest(kind, [one for one in values if type(one) is kind] if kinds[1:] else values)
+            for kind in kinds
+        ]
     except Misfit as error:
         raise SchemaConflict(
             f"column {name!r} has values that have no type here ({error}): give numbers, text, "
@@ -411,18 +437,25 @@ def _wider(name: str, one: pa.DataType, other: pa.DataType) -> pa.DataType:
         ) from error
 
 
-def _narrowest(values: Sequence[Any]) -> pa.DataType:
+def _narrowest(kind: type, values: Sequence[Any]) -> pa.DataType:
     """Return the narrowest type that holds numbers exactly, or the type of other values."""
-    arrow = infer_type(values)
+    arrow = PLAIN_TYPES.get(kind) or infer_type(values)
     if pa.types.is_integer(arrow):
-        low, high = (value.as_py() for value in pc.min_max(infer_column(values)).values())
+        low, high = (value.as_py() for value in pc.min_max(_numbers(values, arrow)).values())
         for narrow in (np.int8, np.int16, np.int32):
             if np.iinfo(narrow).min <= low and high <= np.iinfo(narrow).max:
                 return pa.from_numpy_dtype(narrow)
     elif pa.types.is_floating(arrow):
-        numbers = infer_column(values).to_numpy()
+        numbers = _numbers(values, arrow).to_numpy()
         with np.errstate(over="ignore"):
             narrowed = numbers.astype(np.float32)
         if np.array_equal(narrowed, numbers, equal_nan=True):
             return pa.float32()
     return arrow
+
+
+def _numbers(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(values, arrow)
+    except MISFITS:
+        return infer_column(values)

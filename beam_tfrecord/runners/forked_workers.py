@@ -59,7 +59,7 @@ def main(fd: int) -> NoReturn:
         for number, (worker, address) in enumerate(launcher.recv()):
             pid = os.fork()
             if not pid:
-                _seed(*setup["random_states"], number)
+                _seed(number, *setup["random_states"])
                 current_rows.report = lambda rows: launcher.send((ROWS, worker, rows))  # noqa: B023
                 _work(worker, address, setup["capabilities"])
             workers[pid] = worker
@@ -70,7 +70,7 @@ def main(fd: int) -> NoReturn:
     os._exit(0)
 
 
-def _seed(state: Any, numpy_state: Any, number: int) -> None:
+def _seed(number: int, state: Any, numpy_state: Any) -> None:
     """Give a worker the random state of the launcher, and the others states that follow from it."""
     random.setstate(state)
     np.random.set_state(numpy_state)
