@@ -96,9 +96,11 @@ class RunSet:
         return count_records(self.counts)
 
 
-def gather_runs(sets: Iterable[RunSet]) -> RunSet:
-    """Return the union of sets of runs; sets may be joined in any order and grouping."""
-    sets = list(sets)
+def gather_runs(found: Iterable[RunSet | SpillRun]) -> RunSet:
+    """Return the set of all runs; runs and sets may be joined in any order and grouping."""
+    sets = [
+        one if isinstance(one, RunSet) else RunSet((name_of(one),), one.counts) for one in found
+    ]
     names = itertools.chain.from_iterable(one.names for one in sets)
     return RunSet(tuple(names), merge_counts(*(one.counts for one in sets)))
 

@@ -29,7 +29,6 @@ from beam_tfrecord.exchange.merge_plan import (
     after_round,
     gather_runs,
     may_need_round,
-    name_of,
     names_in_order,
     plan_merges,
     plan_round,
@@ -216,11 +215,7 @@ def _merge(
     runs: beam.PCollection[SpillRun], tally: beam.PCollection[Tally], job: Job
 ) -> beam.PCollection[FinishedShard]:
     """Merge runs into shards."""
-    gathered = (
-        runs
-        | "NameRuns" >> beam.Map(lambda run: RunSet((name_of(run),), run.counts))
-        | "GatherRuns" >> beam.CombineGlobally(gather_runs)
-    )  # RunSet
+    gathered = runs | "GatherRuns" >> beam.CombineGlobally(gather_runs)  # RunSet
     names = gathered | "RunNames" >> beam.Map(lambda runs: names_in_order(runs.names))
     # The tally is a side input so that nothing is merged for a job over its budget.
     checked = beam.pvalue.AsSingleton(tally)

@@ -19,7 +19,7 @@ from beam_tfrecord.format.sort_keys import Inputs
 from beam_tfrecord.jobs.settings import ExtractSettings, JobSettings, Settings
 from beam_tfrecord.preprocess.transform import Preprocess
 from beam_tfrecord.records.mapped_rows import returned_schema
-from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA, Batch
+from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA
 from beam_tfrecord.runners import pipeline, traits_of
 from beam_tfrecord.runners.launch import say_start
 from beam_tfrecord.sources.base import GROUP_BYTES, Source
@@ -33,6 +33,7 @@ from beam_tfrecord.transforms.map_and_split import AssignSplits, MapBatches, Map
 from beam_tfrecord.transforms.read_batches import ReadBatches, done_of
 from beam_tfrecord.transforms.write import stage_job, write_batches
 from beam_tfrecord.work.job import Identity, Job
+from beam_tfrecord.work.progress_files import FIRST_PASS
 from beam_tfrecord.work.stored_state import RAW_SCHEMA
 
 # A rough estimate for use before anything is read: records are larger than compressed tables, and
@@ -120,16 +121,11 @@ def _extract(settings: ExtractSettings, job: Job, listing: Listing) -> None:
 
 def _write(settings: Settings, job: Job, listing: Listing) -> None:
     resume = job.directory if job.is_resumable and job.exchange == "files" else None
-    schema: Any = settings.schema
-    if settings.map is not None and job.lease and traits_of(settings.runner).infers_apart:
-        schema = _raw_schema(settings, job.directory, listing)
-        if schema is None:
-            return
     with _pipeline(settings, listing) as root:
         batches = root | "Read" >> _reader(settings, job, resume, listing)
         done = done_of(batches)
         if settings.map is not None:
-            batches = batches | "Map" >> _mapping(settings, job.directory, schema, resume)
+            batches = batches | "Map" >> _mapping(settings, job.directory, settings.schema, resume)
         write_batches((batches,), job, done)
 
 
@@ -286,17 +282,11 @@ def _inferred(
     root: beam.Pipeline, settings: Settings, directory: str, listing: Listing
 ) -> beam.PCollection[pa.Schema]:
     reader = _plain_reader(settings, directory, listing)
-    reader.reads_all = True
+    reader.phase = FIRST_PASS
     if settings.map is None:
         return reader.steps(root)[1].pvalue
-    rows: beam.PCollection[Batch] = root | "Read" >> reader
-    # Nothing else needs these rows, so they are not read again for their types.
-    rows.beam_tfrecord_reader = None
-    step = _mapping(settings, directory)
-    if isinstance(step, MapRows):
-        return step.types(rows).pvalue
-    # The types of a batch function are those of the batches that it returns.
-    return rows | "Map" >> step | "Schemas" >> beam.Map(lambda batch: batch.data.schema)
+    mapped = root | "Read" >> reader | "Map" >> _mapping(settings, directory)
+    return mapped | "Schemas" >> beam.Map(lambda batch: batch.data.schema)
 
 
 def _store_schema(schema: pa.Schema, path: str) -> None:

@@ -50,6 +50,7 @@ from beam_tfrecord.work.job import Identity
 from beam_tfrecord.work.progress_files import PROGRESS_PREFIX
 from beam_tfrecord.work.stored_state import (
     GROUPS,
+    KEPT_ROWS,
     RAW_SCHEMA,
     REMARKS,
     SCHEMA,
@@ -205,7 +206,7 @@ def remove_unmarked(directory: str) -> None:
     """Remove the unfinished files of an earlier attempt, which no checkpoint names."""
     known = marked_files(directory)
     for name in list_names(directory):
-        of_attempt = ("run-", "shard-", "rejects", PROGRESS_PREFIX)
+        of_attempt = ("run-", "shard-", "rejects", KEPT_ROWS, PROGRESS_PREFIX)
         if name.lstrip(".").startswith(of_attempt) and name not in known:
             with contextlib.suppress(FileNotFoundError):
                 remove(os.path.join(directory, name))

@@ -168,6 +168,7 @@ def _passes(settings: Settings) -> list[str]:
         passes.append("infer types")
     if (
         settings.map is not None
+        and settings.transform is not None
         and not settings.map.takes_batches
         and settings.schema is None
         and returned_schema(settings.map.function) is None

@@ -58,13 +58,12 @@ class RunnerTraits(NamedTuple):
     runs_here: bool = False
     is_remote: bool = False
     exchange: str = "files"
-    infers_apart: bool = False
 
 
 _TRAITS = {
     # Beam's name DirectRunner first tries to download another runner, without a timeout (2.77).
     "direct": RunnerTraits("FnApiRunner", runs_here=True),
-    "flink": RunnerTraits("FlinkRunner", is_remote=True, infers_apart=True),
+    "flink": RunnerTraits("FlinkRunner", is_remote=True),
     # The shuffle of Dataflow is a separate service, made for more data than file systems hold.
     "dataflow": RunnerTraits("DataflowRunner", is_remote=True, exchange="runner"),
     "portable": RunnerTraits("PortableRunner"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -27,11 +27,22 @@ from beam_tfrecord.records.mapped_rows import (
     returned_schema,
 )
 from beam_tfrecord.rows.batch import Batch, check_batch
-from beam_tfrecord.rows.beam import in_one_window
-from beam_tfrecord.transforms.pipeline_facts import apply_step, check_batches, reader_of
-from beam_tfrecord.transforms.read_batches import NO_SCHEMA, NOTHING
+from beam_tfrecord.rows.beam import in_global_window, in_one_window
+from beam_tfrecord.transforms.kept_rows import (
+    FILES,
+    FOUND,
+    RowKeeper,
+    typed_batches,
+)
+from beam_tfrecord.transforms.pipeline_facts import (
+    apply_step,
+    check_batches,
+    remember_reader,
+    step_label,
+)
+from beam_tfrecord.transforms.read_batches import NOTHING
 from beam_tfrecord.transforms.rows import as_arrow_schema
-from beam_tfrecord.work.stored_state import TYPES, Stored, load_schema
+from beam_tfrecord.work.stored_state import TYPES, forget_done, load_schema
 from beam_tfrecord.work.worker_errors import Guarded
 
 RowFunction = Callable[[dict[str, Any]], Any]
@@ -47,10 +58,14 @@ class MapRows(beam.PTransform):
     that raised it.
 
     The types of the returned rows come from `schema`, else from the function's TypedDict,
-    NamedTuple or dataclass return hint, else from one more pass, which calls the function on all
-    rows. A column keeps its type in this pass if the new values fit it. Batches that come through
-    other Beam code cannot be read again for this pass, so the runner stores them until the types
-    are known: pass a schema or a hint to avoid this.
+    NamedTuple or dataclass return hint, else from all returned rows, which wait in temporary files
+    until the last of them is there. A column keeps its type if all returned values fit it. The
+    files are in the hidden directory of the sink that comes after this step; with several sinks, or
+    none, they are in the directory for temporary files of this machine, and runners on other
+    machines refuse the pipeline.
+
+    The function is called once for each row, unless a runner tries a part of the work again. A job
+    of `write` that is resumed calls it again for the rows of the parts that were not finished.
 
     Attributes:
         function: The function.
@@ -59,6 +74,9 @@ class MapRows(beam.PTransform):
             the worker raises it.
         resume: Directory of a job that may be resumed, where inferred types are stored; None if the
             job cannot be resumed.
+
+    Raises:
+        UsageError: `function` is no function.
     """
 
     runs_python = True
@@ -76,51 +94,75 @@ class MapRows(beam.PTransform):
             raise UsageError(f"MapRows needs a function, not {name}: a DoFn goes after ToRows()")
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
-        """Add the step that calls the function on every batch."""
-        function = functools.partial(_map_rows, self.function)
-        return apply_step(self, batches, "MapBatch", function, self.types(batches))
-
-    def types(self, batches: beam.PCollection[Batch]) -> Any:
-        """Return the schema of the mapped rows if it is known, else a side input that infers it."""
+        """Add the steps that call the function on every batch."""
+        schema = self._known_types()
+        if schema is not None:
+            function = functools.partial(_map_rows, self.function)
+            return apply_step(self, batches, "MapBatch", function, schema)
         check_batches(batches, self)
+        if self.resume is not None:
+            # Types follow from all rows, so no group may be left out.
+            forget_done(self.resume)
+        name = step_label(batches.pipeline)
+        keep = _KeepMapped(self.function, self.faults, RowKeeper(batches.pipeline, self.faults))
+        kept = in_one_window(batches) | "KeepRows" >> beam.ParDo(keep).with_outputs(
+            FILES, FOUND, main="none"
+        )
+
+        def typed(batch: Batch, mapped: Mapped | None, schema: pa.Schema) -> Batch:
+            return _typed(batch, mapped, schema).replace(step_path=(*batch.step_path, name))
+
+        mapped = typed_batches(kept, typed, faults=self.faults, resume=self.resume)
+        mapped.beam_tfrecord_step = name
+        remember_reader(batches, mapped, self)
+        return mapped
+
+    def _known_types(self) -> pa.Schema | None:
         schema = as_arrow_schema(self.schema)
         if schema is None:
             schema = returned_schema(getattr(self.function, "function", self.function))
-        if schema is None:
-            schema = load_schema(self.resume, TYPES)
-        if schema is not None:
-            return schema
-        reader = reader_of(batches)
-        # Output of other code cannot be read again.
-        rows = (
-            in_one_window(batches) if reader is None else batches.pipeline | "ReadToInfer" >> reader
-        )
-        infer = functools.partial(_infer_types, self.function)
-        merge = Stored(_merge_types, self.resume, TYPES)
-        inferred = (
-            rows
-            | "InferTypes" >> beam.FlatMap(Guarded(infer, self.faults))
-            | "GatherTypes" >> beam.combiners.ToList()
-            | "SchemaOfTypes" >> beam.FlatMap(Guarded(merge, self.faults, instead=[NO_SCHEMA]))
-        )
-        return beam.pvalue.AsSingleton(inferred)
+        return load_schema(self.resume, TYPES) if schema is None else schema
 
 
 def _map_rows(function: RowFunction, batch: Batch, schema: pa.Schema) -> Iterator[Batch]:
-    if batch.data.num_columns:
-        yield mapped_batch(batch, call_on_rows(batch, function), schema)
-    else:
-        yield batch
+    yield _typed(batch, _mapped(function, batch), schema)
 
 
-def _infer_types(function: RowFunction, batch: Batch) -> Iterator[tuple[RowTypes, pa.Schema]]:
-    check_batch(batch, "MapRows")
-    mapped = call_on_rows(batch, function)
-    try:
-        types = infer_row_types(mapped.rows)
-    except SchemaConflict as error:
-        raise _located(error, batch, mapped) from error
-    yield types, batch.data.schema
+def _mapped(function: RowFunction, batch: Batch) -> Mapped | None:
+    """Return what a function makes of the rows of a batch; None if that has no columns."""
+    return call_on_rows(batch, function) if batch.data.num_columns else None
+
+
+def _typed(batch: Batch, mapped: Mapped | None, schema: pa.Schema) -> Batch:
+    return batch if mapped is None else mapped_batch(batch, mapped, schema)
+
+
+class _KeepMapped(beam.DoFn):
+    """Calls a function on the rows of each batch, and keeps what it returns."""
+
+    def __init__(self, function: RowFunction, faults: str | None, keeper: RowKeeper) -> None:
+        self._function = function
+        self._keep = Guarded(self._outputs, faults)
+        self.keeper = keeper
+
+    def start_bundle(self) -> None:
+        self.keeper.start()
+
+    def process(self, batch: Batch) -> Iterator[Any]:
+        yield from self._keep(batch)
+
+    def _outputs(self, batch: Batch) -> Iterator[Any]:
+        check_batch(batch, "MapRows")
+        mapped = _mapped(self._function, batch)
+        try:
+            types = RowTypes() if mapped is None else infer_row_types(mapped.rows)
+        except SchemaConflict as error:
+            assert mapped is not None
+            raise _located(error, batch, mapped) from error
+        yield from self.keeper.add(batch, mapped, (types, batch.data.schema))
+
+    def finish_bundle(self) -> Iterator[Any]:
+        yield from map(in_global_window, self.keeper.flush())
 
 
 def _located(error: SchemaConflict, batch: Batch, mapped: Mapped) -> SchemaConflict:
@@ -135,24 +177,6 @@ def _located(error: SchemaConflict, batch: Batch, mapped: Mapped) -> SchemaConfl
             number = int(origin.row_numbers(batch.num_rows)[source])
             return SchemaConflict(f"{origin.address_of(number)}: {found.message}")
     return error
-
-
-def _merge_types(
-    found: Iterable[tuple[RowTypes, pa.Schema]],
-) -> Iterator[pa.Schema]:
-    pairs = list(found)
-    types = functools.reduce(lambda one, other: one.merge(other), (t for t, _ in pairs), RowTypes())
-    yield types.to_arrow(_in_common({schema for _, schema in pairs}))
-
-
-def _in_common(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """Return a schema of the columns that have one type in all schemas that contain them."""
-    found: dict[str, list[pa.Field]] = {}
-    for schema in sorted(schemas, key=str):
-        for field in schema:
-            found.setdefault(field.name, []).append(field)
-    same = (fields for fields in found.values() if len({field.type for field in fields}) == 1)
-    return pa.schema([fields[0] for fields in same])
 
 
 @dataclasses.dataclass(eq=False)

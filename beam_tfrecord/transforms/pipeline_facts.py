@@ -54,7 +54,7 @@ def step_paths_to(rows: beam.PCollection) -> tuple[StepPath, ...]:
                 steps.append(step)
             else:
                 # The user's code may forward batches of any of its inputs.
-                inputs += tuple(side.pvalue for side in getattr(rows.producer, "side_inputs", ()))
+                inputs += side_inputs_of(rows)
             if len(inputs) != 1:
                 break
             (rows,) = inputs
@@ -80,12 +80,17 @@ def inputs_of(rows: beam.PCollection) -> tuple[beam.PCollection, ...]:
     return tuple(one for one in inputs if isinstance(one, beam.PCollection))
 
 
+def side_inputs_of(rows: beam.PCollection) -> tuple[beam.PCollection, ...]:
+    """Return the side inputs of the step that produces a PCollection."""
+    return tuple(side.pvalue for side in getattr(rows.producer, "side_inputs", ()))
+
+
 @dataclasses.dataclass(eq=False)
 class Rereading(beam.PTransform):
     """Reads the rows of a step again: reads those of its inputs, and applies the step.
 
-    Used when all rows must be seen (for example to infer types) before any row is encoded. A side
-    input computed from the rows themselves would make the runner store all of them.
+    Used when statistics of all rows are needed before any row is transformed. A side input computed
+    from the rows themselves would make the runner store all of them.
     """
 
     readers: tuple[beam.PTransform, ...]
@@ -114,7 +119,7 @@ def reader_of(batches: beam.PCollection) -> beam.PTransform | None:
 def remember_reader(
     before: beam.PCollection, after: beam.PCollection, step: beam.PTransform
 ) -> None:
-    """Attach to `after` a transform that reads its rows again, such as to infer their types."""
+    """Attach to `after` a transform that reads its rows again, such as for statistics of them."""
     reader = reader_of(before)
     if reader is not None:
         after.beam_tfrecord_reader = Rereading((reader,), step)
@@ -223,14 +228,17 @@ class Sink(beam.PTransform):
             raise UsageError(f"{name} needs a bounded PCollection: this one is unbounded")
 
 
-def has_splits(rows: beam.PCollection) -> bool:
-    """Return whether an `AssignSplits` comes before a PCollection, as far as the graph shows."""
+def upstream(rows: beam.PCollection, *, with_sides: bool = False) -> Iterator[beam.PCollection]:
+    """Yield a PCollection and all that come before it, through side inputs too if asked."""
     pending, seen = [rows], set()
     while pending:
         if (one := pending.pop()) in seen:
             continue
-        if getattr(one, "beam_tfrecord_has_splits", False):
-            return True
+        yield one
         seen.add(one)
-        pending += inputs_of(one)
-    return False
+        pending += inputs_of(one) + (side_inputs_of(one) if with_sides else ())
+
+
+def has_splits(rows: beam.PCollection) -> bool:
+    """Return whether an `AssignSplits` comes before a PCollection, as far as the graph shows."""
+    return any(getattr(one, "beam_tfrecord_has_splits", False) for one in upstream(rows))

@@ -70,7 +70,7 @@ class ReadBatches(beam.PTransform):
         resume: Directory of a job that may be resumed. Parts of the plan are stored there, and
             stored ones are used; groups with a checkpoint are not read. None if the job cannot be
             resumed.
-        reads_all: Read groups with a checkpoint too, to infer types from them.
+        phase: The phase of the job in which the rows are read.
         plans_in_launcher: Scan the listed files in the launcher, while the pipeline is built, which
             avoids a few pipeline steps. Meant for small inputs.
         batch_rows: Maximum number of rows per batch.
@@ -86,7 +86,7 @@ class ReadBatches(beam.PTransform):
     limit: int | None = None
     faults: str | None = None
     resume: str | None = None
-    reads_all: bool = False
+    phase: str = progress_files.READING
     plans_in_launcher: bool = False
     batch_rows: int = DEFAULT_BATCH_ROWS
     keeps_groups: bool = False
@@ -94,11 +94,6 @@ class ReadBatches(beam.PTransform):
     def __post_init__(self) -> None:
         super().__init__()
         self._workers = Workers()
-
-    @property
-    def phase(self) -> str:
-        """The phase of the job in which the rows are read."""
-        return progress_files.FIRST_PASS if self.reads_all else progress_files.READING
 
     @property
     def runs_python(self) -> bool:
@@ -125,10 +120,9 @@ class ReadBatches(beam.PTransform):
     def _batches(self, pipeline: beam.Pipeline) -> beam.PCollection[Batch]:
         groups, schema = self.steps(pipeline)
         step = step_label(pipeline)
-        stored = None if self.reads_all else self.resume
         # A second output prevents combiner lifting in the next steps, so add it only if needed.
-        may_skip = stored is not None and stored_state.count_done(stored) > 0
-        reading = _ReadGroup(self, step, stored, may_skip)
+        may_skip = self.resume is not None and stored_state.count_done(self.resume) > 0
+        reading = _ReadGroup(self, step, may_skip)
         read = beam.ParDo(reading, schema).with_output_types(Batch)
         spread = groups | "SpreadGroups" >> beam.Reshuffle()
         if may_skip:
@@ -138,8 +132,7 @@ class ReadBatches(beam.PTransform):
         else:
             batches = spread | "ReadGroup" >> read
         batches.beam_tfrecord_step = step
-        # Types are inferred from all rows, also from those of groups with a checkpoint.
-        batches.beam_tfrecord_reader = dataclasses.replace(self, reads_all=True)
+        batches.beam_tfrecord_reader = dataclasses.replace(self, phase=progress_files.FIRST_PASS)
         return batches
 
     def steps(self, pipeline: beam.Pipeline) -> tuple[beam.PCollection[Group], Any]:
@@ -230,11 +223,11 @@ def done_of(batches: beam.PCollection) -> beam.PCollection[Done] | None:
 class _ReadGroup(beam.DoFn):
     """Reads the units of a group in order, or yields the stored results of a finished group."""
 
-    def __init__(self, reader: ReadBatches, step: str, resume: str | None, may_skip: bool) -> None:
+    def __init__(self, reader: ReadBatches, step: str, may_skip: bool) -> None:
         self._source = reader.source
         self._batch_rows = reader.batch_rows
         self._limit = reader.limit
-        self._resume = resume
+        self._resume = reader.resume
         self._may_skip = may_skip
         self._step_path = (step,)
         self._read = Guarded(self._outputs, reader.faults)

@@ -34,6 +34,7 @@ from beam_tfrecord.publish.last_step import publish_once
 from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.rows.beam import in_one_window
 from beam_tfrecord.runners import traits_of
+from beam_tfrecord.transforms.kept_rows import keep_rows_in
 from beam_tfrecord.transforms.pipeline_facts import Sink, has_splits, step_paths_to
 from beam_tfrecord.transforms.rows import batches_of
 from beam_tfrecord.work.checkpoints import Done
@@ -177,6 +178,7 @@ class WriteToTFRecord(Sink):
         fitted = getattr(elements, "beam_tfrecord_fitted", None)
         exchange = self._exchange or traits_of(type(elements.pipeline.runner).__name__).exchange
         job = dataclasses.replace(self._job, fitted=fitted, inputs=inputs, exchange=exchange)
+        keep_rows_in(elements, job.directory)
         batches = batches_of(in_one_window(elements), self._coder, job.schema)
         return write_batches(batches, job)
 
@@ -204,7 +206,7 @@ def write_batches(
     done: beam.PCollection[Done] | None = None,
 ) -> beam.PCollection[str]:
     """Write batches as one dataset or stage; return the paths of its files."""
-    return publish_once(batches[0].pipeline, job, write_files(batches, job, done))
+    return publish_once(job, write_files(batches, job, done))
 
 
 def stage_job(target: Target, directory: str, **fields: Any) -> Job:
@@ -250,6 +252,7 @@ class ExtractToParquet(Sink):
     def expand(self, elements: beam.PCollection) -> beam.PCollection[str]:
         """Add the steps that write the stage to the pipeline."""
         self.check_elements(elements)
+        keep_rows_in(elements, self._job.directory)
         found = batches_of(in_one_window(elements), None, None)
         batches = found[0] if len(found) == 1 else found | "AllBatches" >> beam.Flatten()
         job = dataclasses.replace(self._job, inputs=Inputs(step_paths_to(elements)))

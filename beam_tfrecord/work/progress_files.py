@@ -24,20 +24,22 @@ from beam_tfrecord.storage import is_remote, list_files
 
 PROGRESS_PREFIX = "progress-"
 SCANNING, TYPES, FIRST_PASS = "scanning", "inferring types", "pass 1 of 2, to find types"
-READING, MERGING, WRITING, PUBLISHING = "reading", "merging", "writing shards", "publishing"
+READING, ENCODING, MERGING = "reading", "encoding", "merging"
+WRITING, PUBLISHING = "writing shards", "publishing"
 # All phases of a job in their order, with the unit of their progress.
 UNITS = {
     SCANNING: "B",
     TYPES: "B",
     FIRST_PASS: "row",
     READING: "row",
+    ENCODING: "row",
     MERGING: "part",
     WRITING: "row",
     PUBLISHING: "file",
 }
 _PHASES = list(UNITS)
 # About how long the later phases take, as a multiple of the phase; measured on CSV.
-_LATER = {SCANNING: 2.0, TYPES: 1.5, FIRST_PASS: 1.5, READING: 0.5, MERGING: 1.0}
+_LATER = {SCANNING: 2.0, TYPES: 1.5, FIRST_PASS: 1.5, READING: 0.5, ENCODING: 0.5, MERGING: 1.0}
 # On a network filesystem, each entry costs a few round trips.
 ENTRY_EVERY_S = 0.2
 INTERVAL_S = 0.5

@@ -9,7 +9,8 @@ The plan of a job is in these files of its temporary directory::
 
     kept-groups    the groups of units
     kept-schema    the schema of the rows
-    kept-types     the schema of mapped rows, if a separate pass over the rows found it
+    kept-types     the schema of mapped rows, if it was inferred from them
+    rows-<id>      mapped rows until then, only for the attempt that wrote them
     raw-schema     the schema of rows, if a separate pipeline found it
     remarks.json   lines for the user about the types of the rows
     group-<key>    results of a group of units (see `work.checkpoints`)
@@ -34,7 +35,7 @@ import pyarrow as pa
 from beam_tfrecord import native
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.base import Group, InputFile, Source, Unit
-from beam_tfrecord.storage import WholeFile, list_names, put, read_bytes
+from beam_tfrecord.storage import WholeFile, list_names, put, read_bytes, remove
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ GROUPS, SCHEMA, TYPES = "kept-groups", "kept-schema", "kept-types"
 RAW_SCHEMA = "raw-schema"
 REMARKS = "remarks.json"
 GROUP_PREFIX = "group-"
+KEPT_ROWS = "rows-"
 
 T = TypeVar("T")
 FileT = TypeVar("FileT", bound=InputFile)
@@ -182,6 +184,13 @@ def count_groups(directory: str) -> int | None:
 def count_done(directory: str) -> int:
     """Return the number of groups that have a checkpoint."""
     return sum(name.startswith(GROUP_PREFIX) for name in list_names(directory))
+
+
+def forget_done(directory: str) -> None:
+    """Remove the checkpoints of all groups."""
+    for name in list_names(directory):
+        if name.startswith(GROUP_PREFIX):
+            remove(os.path.join(directory, name))
 
 
 def group_key(group: Group, schema: pa.Schema) -> str:
