@@ -20,7 +20,7 @@ from beam_tfrecord.jobs.settings import ExtractSettings, JobSettings, Settings
 from beam_tfrecord.preprocess.transform import Preprocess
 from beam_tfrecord.records.mapped_rows import returned_schema
 from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA
-from beam_tfrecord.runners import pipeline, traits_of
+from beam_tfrecord.runners import IS_OF_JOB, pipeline, traits_of
 from beam_tfrecord.runners.launch import say_start
 from beam_tfrecord.sources.base import GROUP_BYTES, Source
 from beam_tfrecord.sources.csv.source import Csv, with_texts
@@ -102,7 +102,9 @@ def is_small(source: Source, input_bytes: int) -> bool:
 
 def _pipeline(settings: JobSettings[Any], listing: Listing) -> beam.Pipeline:
     small = is_small(settings.source, listing.bytes)
-    return pipeline(settings.runner, options=settings.pipeline_options, is_small=small)
+    made = pipeline(settings.runner, options=settings.pipeline_options, is_small=small)
+    vars(made)[IS_OF_JOB] = True
+    return made
 
 
 def _extract(settings: ExtractSettings, job: Job, listing: Listing) -> None:

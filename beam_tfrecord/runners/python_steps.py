@@ -14,7 +14,7 @@ import apache_beam as beam
 from apache_beam.io.iobase import BoundedSource
 from apache_beam.pipeline import AppliedPTransform
 
-from beam_tfrecord.runners import READERS
+from beam_tfrecord.runners import IS_OF_JOB, READERS
 
 # A source of Beam that is smaller is done before the processes have started.
 LARGE_BYTES = 64 * 2**20
@@ -27,7 +27,8 @@ def python_steps(pipeline: beam.Pipeline) -> frozenset[str]:
     `runs_python`.
     """
     (root,) = pipeline.transforms_stack
-    return frozenset(step.full_label for step in _python_below(root, is_library=False))
+    is_library = hasattr(pipeline, IS_OF_JOB)
+    return frozenset(step.full_label for step in _python_below(root, is_library=is_library))
 
 
 def _python_below(step: AppliedPTransform, *, is_library: bool) -> Iterator[AppliedPTransform]:
