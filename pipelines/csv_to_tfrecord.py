@@ -3,7 +3,7 @@
     python pipelines/csv_to_tfrecord.py --input "trips-*.csv" --output trips/
 
 Copy this file, and make `Trip` and `to_trip` your own. Options that are not listed by --help go
-to Beam, such as --direct_num_workers=4 or those of another --runner.
+to Beam, such as --workers=4 or those of another --runner.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python pipelines/images_to_tfrecord.py --input photos/ --output dataset/
 
 Pictures are stored as they are, described by their headers; `--resize` makes them smaller. Options
-that are not listed by --help go to Beam, such as --direct_num_workers=4 or those of a --runner.
+that are not listed by --help go to Beam, such as --workers=4 or those of a --runner.
 """
 
 from __future__ import annotations

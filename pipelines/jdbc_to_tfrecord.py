@@ -11,7 +11,7 @@ and jdbc: URLs of any driver the extra [jdbc] and a Java runtime. The password i
 database is read: on the workers.
 
 Copy this file, and make `to_row` your own. Options that are not listed by --help go to Beam, such
-as --direct_num_workers=4 or those of another --runner.
+as --workers=4 or those of another --runner.
 """
 
 from __future__ import annotations

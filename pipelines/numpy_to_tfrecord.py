@@ -3,7 +3,7 @@
     python pipelines/numpy_to_tfrecord.py --input train.npz --output digits/
 
 Copy this file, and make `scaled` your own. Options that are not listed by --help go to Beam, such
-as --direct_num_workers=4 or those of another --runner.
+as --workers=4 or those of another --runner.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 Copy this file, and make `RowToExample` your own. Where a function from row to row is enough,
 csv_to_tfrecord.py shows what is shorter, and faster by far. Options that are not listed by --help
-go to Beam, such as --direct_num_workers=4 or those of another --runner.
+go to Beam, such as --workers=4 or those of another --runner.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 Copy this file, and make `preprocess` your own. Statistics are made of the split "train" alone.
 `tf.saved_model.load("trips/transform_fn").transform_fn` is the fitted function, for serving.
-Options that are not listed by --help go to Beam, such as --direct_num_workers=4 or those of another
+Options that are not listed by --help go to Beam, such as --workers=4 or those of another
 --runner.
 """
 

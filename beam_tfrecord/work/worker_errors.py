@@ -159,8 +159,7 @@ def machine_error(error: BaseException, output: str) -> BeamTFRecordError | None
     is_threadless = isinstance(error, RuntimeError) and "can't start new thread" in str(error)
     if isinstance(error, MemoryError) or is_refused or is_threadless:
         return StorageError(
-            f"out of memory while writing {output!r}: give the job more, or fewer workers "
-            "(Beam's option --direct_num_workers=1)"
+            f"out of memory while writing {output!r}: give the job more, or fewer --workers"
         )
     if not isinstance(error, OSError):
         return None
