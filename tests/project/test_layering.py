@@ -22,6 +22,7 @@ UPPER_LAYERS = {
     "beam_tfrecord.preprocess.transform",
     "beam_tfrecord.publish.last_step",
     "beam_tfrecord.testing",
+    "beam_tfrecord.transforms.kept_rows",
     "beam_tfrecord.transforms.map_and_split",
     "beam_tfrecord.transforms.write",
     "beam_tfrecord.transforms.pipeline_facts",
