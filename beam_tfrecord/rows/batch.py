@@ -278,9 +278,10 @@ def _bits(floats: pa.Array) -> pa.Array:
     return pc.cast(floats, pa.float64()).view(pa.int64())
 
 
-def batch_of_examples(examples: Sequence[bytes], **fields: Any) -> Batch:
+def batch_of_examples(examples: Sequence[bytes] | pa.Array, **fields: Any) -> Batch:
     """Return a batch of serialized examples."""
-    column = pa.array(examples, pa.large_binary())
+    is_array = isinstance(examples, pa.Array)
+    column = examples if is_array else pa.array(examples, pa.large_binary())
     data = pa.RecordBatch.from_arrays([column], schema=EXAMPLES_SCHEMA)
     return Batch(data, encoded=True, **fields)
 

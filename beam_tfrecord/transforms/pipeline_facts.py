@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator
+import types
+import typing
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -168,6 +170,36 @@ def element_kind(hint: Any) -> str:
     if hint in (None, Any, object, typehints.Any) or isinstance(hint, typehints.UnionConstraint):
         return "any"
     return "none"
+
+
+_UNWRAPPED = (Iterable, Iterator, Generator, list)
+
+
+def kind_of(elements: beam.PCollection) -> str:
+    """Return the `element_kind` of a PCollection, also by hints that Beam does not understand.
+
+    Beam takes hints that are text, as all are after ``from __future__ import annotations``, for no
+    hints.
+    """
+    kind = element_kind(elements.element_type)
+    function = getattr(getattr(elements.producer, "transform", None), "fn", None)
+    if kind != "any" or not isinstance(function, beam.DoFn):
+        return kind
+    try:
+        hints = typing.get_type_hints(function._process_argspec_fn())
+    except (NameError, TypeError, AttributeError):
+        return kind
+    found = element_kind(_unwrapped(hints.get("return", Any)))
+    return kind if found == "none" else found
+
+
+def _unwrapped(hint: Any) -> Any:
+    """Return the type of the elements that a function with a return hint yields."""
+    arguments = [one for one in typing.get_args(hint) if one is not types.NoneType]
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType) and len(arguments) == 1:
+        return _unwrapped(arguments[0])
+    return _unwrapped(arguments[0]) if origin in _UNWRAPPED else origin or hint
 
 
 def cannot_write(kind: Any) -> UsageError:

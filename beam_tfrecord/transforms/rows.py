@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -23,20 +23,25 @@ from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.records.examples import canonical_examples
 from beam_tfrecord.records.mapped_rows import (
     Mapped,
-    RowTypes,
     infer_row_types,
     is_example_class,
     mapped_batch,
 )
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, batch_of_examples
-from beam_tfrecord.rows.beam import in_one_window
+from beam_tfrecord.rows.beam import in_global_window, in_one_window
 from beam_tfrecord.runners import check_lossless
+from beam_tfrecord.transforms.kept_rows import FILES, FOUND, RowKeeper, typed_batches
 from beam_tfrecord.transforms.pipeline_facts import (
     cannot_write,
     check_batches,
     check_input,
-    element_kind,
+    kind_of,
 )
+from beam_tfrecord.work.worker_errors import Guarded
+
+_BATCH_BYTES = 16 * 2**20
+# One of so many rows is measured, since that takes longer than to add it.
+_SIZED_ROWS = 16
 
 
 @dataclasses.dataclass(eq=False)
@@ -59,21 +64,15 @@ class BatchRows(beam.PTransform):
 
     def __post_init__(self) -> None:
         super().__init__()
-        if not isinstance(self.schema, Schema | pa.Schema | beam.pvalue.AsSingleton):
+        if not isinstance(self.schema, Schema | pa.Schema):
             raise UsageError("BatchRows needs a schema: a beam_tfrecord.Schema or a pyarrow.Schema")
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection[Batch]:
         """Add the step that gathers rows."""
         check_input(rows, self)
         check_lossless(rows.pipeline)
-        schema = as_arrow_schema(self.schema)
-        gathered = _gathered(in_one_window(rows), "GatherRows", self.batch_rows)
-        return gathered | "BatchRows" >> beam.Map(batch_of_rows, schema).with_output_types(Batch)
-
-
-def _gathered(elements: Any, label: str, size: int = DEFAULT_BATCH_ROWS) -> Any:
-    """Return the elements in lists of at most `size`."""
-    return elements | label >> beam.BatchElements(min_batch_size=size, max_batch_size=size)
+        gather = _Gather("rows", as_arrow_schema(self.schema), self.batch_rows)
+        return in_one_window(rows) | "GatherRows" >> beam.ParDo(gather).with_output_types(Batch)
 
 
 def as_dict(row: Any) -> dict[str, Any]:
@@ -85,10 +84,21 @@ def as_dict(row: Any) -> dict[str, Any]:
 
 def batch_of_rows(rows: Sequence[Any], schema: pa.Schema) -> Batch:
     """Return a batch of rows whose origin is unknown; rows that do not fit become rejects."""
-    nothing = pa.RecordBatch.from_pylist([], schema=schema)
+    return _typed(_NO_BATCH, _unmapped(list(map(as_dict, rows))), schema)
+
+
+_NO_BATCH = Batch(pa.RecordBatch.from_arrays([], schema=pa.schema([])))
+
+
+def _unmapped(rows: list[Any]) -> Mapped:
+    """Return rows that no function made."""
     zeros = np.zeros(len(rows), np.int64)
-    mapped = Mapped(list(map(as_dict, rows)), zeros, zeros, ())
-    batch = mapped_batch(Batch(nothing), mapped, schema)
+    return Mapped(rows, zeros, zeros, ())
+
+
+def _typed(batch: Batch, rows: Mapped | None, schema: pa.Schema) -> Batch:
+    assert rows is not None
+    batch = mapped_batch(batch, rows, schema)
     # No function made these rows.
     rejects = (dataclasses.replace(reject, code="bad-value") for reject in batch.rejects)
     return batch.replace(rejects=tuple(rejects)) if batch.rejects else batch
@@ -99,69 +109,140 @@ def as_arrow_schema(schema: Schema | pa.Schema | None) -> pa.Schema | None:
     return schema.to_arrow() if isinstance(schema, Schema) else schema
 
 
-EXAMPLES, ROWS = "examples", "rows"
-
-
 def batches_of(
-    elements: beam.PCollection, coder: beam.coders.Coder | None, schema: Schema | None
+    elements: beam.PCollection,
+    coder: beam.coders.Coder | None,
+    schema: Schema | None,
+    directory: str,
 ) -> tuple[beam.PCollection[Batch], ...]:
-    """Convert elements to PCollections of batches, one for each kind of element."""
-    if coder is not None:
-        encoded = elements | "EncodeElements" >> beam.Map(coder.encode).with_output_types(bytes)
-        return batches_of(encoded, None, schema)
-    kind = element_kind(elements.element_type)
+    """Convert the elements of a sink, whose job has a directory, to PCollections of batches."""
+    kind = "examples" if coder is not None else kind_of(elements)
     if kind == "none":
         raise cannot_write(elements.element_type)
     if kind == "batches":
         return (elements,)
-    if kind == "examples":
-        return (_batch_examples(elements | "AsBytes" >> beam.Map(_as_bytes)),)
-    if kind == "rows":
-        return (_batch_rows(elements | "AsDicts" >> beam.Map(as_dict), schema),)
-    found = elements | "SortElements" >> beam.FlatMap(_sorted).with_outputs(
-        EXAMPLES, ROWS, main="batches"
-    )
-    return found.batches, _batch_examples(found[EXAMPLES]), _batch_rows(found[ROWS], schema)
+    options: dict[str, Any] = {"coder": coder, "faults": directory}
+    if kind == "examples" or schema is not None:
+        gather = _Gather(kind, as_arrow_schema(schema), **options)
+        return (elements | "Gather" >> beam.ParDo(gather).with_output_types(Batch),)
+    gather = _Gather(kind, None, keeper=RowKeeper(elements.pipeline, directory), **options)
+    gathered = elements | "Gather" >> beam.ParDo(gather).with_outputs(FILES, FOUND, main="batches")
+    rows = typed_batches(gathered, _typed, faults=directory)
+    # Not a Flatten, before which the local runner stores all batches.
+    return (rows,) if kind == "rows" else (gathered.batches, rows)
 
 
-def _sorted(element: Any) -> Iterator[Any]:
-    """Yield an element in the output of its kind."""
-    if isinstance(element, Batch):
-        yield element
-    elif isinstance(element, bytes) or is_example_class(type(element)):
-        yield beam.pvalue.TaggedOutput(EXAMPLES, _as_bytes(element))
-    else:
-        yield beam.pvalue.TaggedOutput(ROWS, as_dict(element))
+class _Gather(beam.DoFn):
+    """Gathers examples and rows into batches; batches pass, rows without a schema are kept."""
+
+    def __init__(
+        self,
+        kind: str,
+        schema: pa.Schema | None,
+        most: int = DEFAULT_BATCH_ROWS,
+        *,
+        coder: beam.coders.Coder | None = None,
+        keeper: RowKeeper | None = None,
+        faults: str | None = None,
+    ) -> None:
+        self._kind = kind
+        self._schema = schema
+        self._most = most
+        self._coder = coder
+        self.keeper = keeper
+        self._keep = Guarded(self._kept, faults)
+
+    def start_bundle(self) -> None:
+        self._rows = _Pile(self._keep if self._schema is None else self._typed, self._most)
+        self._examples = _Pile(lambda found: (batch_of_examples(found),))
+        self._messages = _Pile(lambda found: (batch_of_examples(canonical_examples(found)),))
+        # By class, because there are few, and many elements.
+        self._adders: dict[type, Callable[[Any], Iterable[Any]]] = {}
+        if self.keeper is not None:
+            self.keeper.start()
+
+    def process(self, element: Any) -> Iterable[Any]:
+        kind = type(element)
+        add = self._adders.get(kind)
+        if add is None:
+            add = self._adders[kind] = self._adder_of(kind)
+        return add(element)
+
+    def _adder_of(self, kind: type) -> Callable[[Any], Iterable[Any]]:
+        """Return the function that adds an element of a class."""
+        if self._kind == "rows":
+            return self._add_row
+        if self._coder is not None:
+            encode = self._coder.encode
+            return lambda element: self._add_example(encode(element))
+        if issubclass(kind, Batch):
+            return lambda batch: (batch,)
+        if issubclass(kind, bytes):
+            return self._add_example
+        if is_example_class(kind):
+            return self._add_message
+        if self._kind == "examples":
+            raise UsageError(
+                "a type hint of the step before says that it yields examples, but it yields "
+                f"{kind.__name__}: correct the hint"
+            )
+        return self._add_row
+
+    def _add_row(self, row: Any) -> Iterable[Any]:
+        row = as_dict(row)
+        is_sized = len(self._rows.found) % _SIZED_ROWS == 0
+        return self._rows.add(row, _SIZED_ROWS * _bytes_of(row) if is_sized else 0)
+
+    def _add_example(self, example: bytes) -> Iterable[Any]:
+        return self._examples.add(example, len(example))
+
+    def _add_message(self, example: Any) -> Iterable[Any]:
+        serialized = example.SerializeToString()
+        return self._messages.add(serialized, len(serialized))
+
+    def _typed(self, rows: list[dict[str, Any]]) -> Iterable[Batch]:
+        return (_typed(_NO_BATCH, _unmapped(rows), self._schema),)
+
+    def _kept(self, rows: list[dict[str, Any]]) -> Iterator[Any]:
+        assert self.keeper is not None
+        found = infer_row_types(rows), _NO_BATCH.data.schema
+        yield from self.keeper.add(_NO_BATCH, _unmapped(rows), found)
+
+    def finish_bundle(self) -> Iterator[Any]:
+        for pile in (self._examples, self._messages, self._rows):
+            yield from map(in_global_window, pile.flush())
+        if self.keeper is not None:
+            yield from map(in_global_window, self.keeper.flush())
 
 
-def _as_bytes(example: Any) -> bytes:
-    if isinstance(example, bytes):
-        return example
-    return bytes(canonical_examples([example.SerializeToString()])[0].as_py())
+class _Pile:
+    """Gathers elements until they are enough for a batch."""
+
+    def __init__(
+        self, outputs: Callable[[list[Any]], Iterable[Any]], most: int = DEFAULT_BATCH_ROWS
+    ) -> None:
+        self._outputs = outputs
+        self._most = most
+        self._bytes = 0
+        self.found: list[Any] = []
+
+    def add(self, element: Any, nbytes: int) -> Iterable[Any]:
+        """Add an element; return the outputs of all if they are enough."""
+        self.found.append(element)
+        self._bytes += nbytes
+        is_full = len(self.found) >= self._most or self._bytes >= _BATCH_BYTES
+        return self.flush() if is_full else ()
+
+    def flush(self) -> Iterable[Any]:
+        """Return the outputs of what was added since the last time."""
+        found, self.found, self._bytes = self.found, [], 0
+        return self._outputs(found) if found else ()
 
 
-def _batch_examples(examples: beam.PCollection) -> beam.PCollection[Batch]:
-    gathered = _gathered(examples, "GatherExamples")
-    # Beam takes further keywords of a function for side inputs.
-    return gathered | "BatchExamples" >> beam.Map(lambda some: batch_of_examples(some))
-
-
-def _batch_rows(rows: beam.PCollection, schema: Schema | None) -> beam.PCollection[Batch]:
-    """Gather rows into batches; without a schema, infer their types first.
-
-    Rows of other code cannot be read again, so the runner stores them until the types are inferred.
-    """
-    if schema is not None:
-        return rows | "BatchRows" >> BatchRows(schema)
-    types = (
-        rows
-        | "GatherToInfer" >> beam.BatchElements(min_batch_size=1_000, max_batch_size=10_000)
-        | "InferTypes" >> beam.Map(infer_row_types)
-        | "MergeTypes"
-        >> beam.CombineGlobally(lambda found: functools.reduce(RowTypes.merge, found, RowTypes()))
-        | "SchemaOfTypes" >> beam.Map(lambda found: found.to_arrow(Schema(()).to_arrow()))
-    )
-    return rows | "BatchRows" >> BatchRows(beam.pvalue.AsSingleton(types))
+def _bytes_of(row: dict[str, Any]) -> int:
+    """Return the size of the large values of a row."""
+    values = (value for value in row.values() if isinstance(value, str | bytes | np.ndarray))
+    return sum(one.nbytes if isinstance(one, np.ndarray) else len(one) for one in values)
 
 
 class ToRows(beam.PTransform):

@@ -179,7 +179,7 @@ class WriteToTFRecord(Sink):
         exchange = self._exchange or traits_of(type(elements.pipeline.runner).__name__).exchange
         job = dataclasses.replace(self._job, fitted=fitted, inputs=inputs, exchange=exchange)
         keep_rows_in(elements, job.directory)
-        batches = batches_of(in_one_window(elements), self._coder, job.schema)
+        batches = batches_of(in_one_window(elements), self._coder, job.schema, job.directory)
         return write_batches(batches, job)
 
 
@@ -253,7 +253,7 @@ class ExtractToParquet(Sink):
         """Add the steps that write the stage to the pipeline."""
         self.check_elements(elements)
         keep_rows_in(elements, self._job.directory)
-        found = batches_of(in_one_window(elements), None, None)
+        found = batches_of(in_one_window(elements), None, None, self._job.directory)
         batches = found[0] if len(found) == 1 else found | "AllBatches" >> beam.Flatten()
         job = dataclasses.replace(self._job, inputs=Inputs(step_paths_to(elements)))
         return write_batches((batches,), job)

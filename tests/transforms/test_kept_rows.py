@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TypedDict
+from collections.abc import Iterator
+from typing import Any, TypedDict
 
 import apache_beam as beam
 import pyarrow as pa
@@ -16,6 +17,8 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from tests.helpers.datasets import ids, shard_hashes
 from tests.helpers.records import example
+from tests.helpers.repository import load_recipe
+from tests.helpers.tf_example import Example
 
 ROWS = 50
 
@@ -183,3 +186,67 @@ def test_runners_on_other_machines_need_the_directory_of_one_sink(parquet, tmp_p
     rows | "1" >> bt.WriteToTFRecord(f"{tmp_path}/1/")
     with pytest.raises(UsageError, match="and 2 come after them"):
         rows | "2" >> bt.WriteToTFRecord(f"{tmp_path}/2/")
+
+
+def test_large_rows_make_small_batches():
+    rows = [{"image": bytes(2**20)}] * 12
+    batches = rows | bt.BatchRows(pa.schema({"image": pa.binary()}))
+    assert sum(batch.num_rows for batch in batches) == 12
+    assert max(batch.num_rows for batch in batches) < 12
+
+
+class Hinted(beam.DoFn):
+    """Beam does not resolve its hint, which is text."""
+
+    def process(self, row: dict[str, Any]) -> Iterator[Example]:
+        yield Example.FromString(example(id=row["id"]))
+
+
+class Lying(beam.DoFn):
+    def process(self, row: dict[str, Any]) -> Iterator[Example]:
+        yield row
+
+
+class Plain(beam.DoFn):
+    def process(self, row):
+        yield Example.FromString(example(id=row["id"]))
+
+
+def steps(p):
+    """Return the labels of the steps of a pipeline that a runner executes."""
+    return [
+        one.unique_name
+        for one in p.to_runner_api().components.transforms.values()
+        # Beam also has steps that only pass their input on.
+        if not one.subtransforms and set(one.outputs.values()) - set(one.inputs.values())
+    ]
+
+
+@pytest.mark.parametrize("function", [Hinted, Plain])
+def test_a_dofn_of_examples_makes_few_steps(parquet, tmp_path, function):
+    p = bt.pipeline()
+    made = p | bt.ReadFromParquet(parquet) | bt.ToRows() | beam.ParDo(function())
+    made | "Write" >> bt.WriteToTFRecord(f"{tmp_path}/out/")
+    found = steps(p)
+    assert len(found) <= (58 if function is Hinted else 62), found
+    assert ("Write/TypeRows" in found) == (function is Plain)
+    p.run()
+    assert sorted(ids(tmp_path / "out")) == list(range(ROWS))
+
+
+@pytest.mark.xdist_group("tensorflow")
+def test_the_recipe_of_a_dofn_makes_few_steps(monkeypatch, tmp_path, parquet):
+    pytest.importorskip("tensorflow")
+    recipe = load_recipe(monkeypatch, "parquet_to_tfrecord")
+    p = bt.pipeline()
+    arguments = {"input": parquet, "output": f"{tmp_path}/out/part", "num_shards": 1}
+    recipe.build(p, type("Arguments", (), arguments))
+    assert len(steps(p)) <= 58, steps(p)
+
+
+def test_a_hint_that_is_wrong_is_refused(parquet, tmp_path):
+    p = bt.pipeline()
+    made = p | bt.ReadFromParquet(parquet) | bt.ToRows() | beam.ParDo(Lying())
+    made | bt.WriteToTFRecord(f"{tmp_path}/out/")
+    with pytest.raises(Exception, match="yields examples, but it yields dict: correct the hint"):
+        p.run()
