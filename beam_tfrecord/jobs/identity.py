@@ -212,14 +212,6 @@ def remove_unmarked(directory: str) -> None:
                 remove(os.path.join(directory, name))
 
 
-def remove_all_but(directory: str, kept_name: str) -> None:
-    """Remove all files of a temporary directory except `kept_name`."""
-    for name in list_names(directory):
-        if name != kept_name:
-            with contextlib.suppress(FileNotFoundError):
-                remove(os.path.join(directory, name))
-
-
 def _read_plan(directory: str) -> _Plan | None:
     try:
         return msgspec.json.decode(read_bytes(os.path.join(directory, PLAN_NAME)), type=_Plan)

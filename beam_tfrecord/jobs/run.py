@@ -47,12 +47,16 @@ from beam_tfrecord.jobs.identity import (
     begin,
     input_info,
     progress_of,
-    remove_all_but,
     remove_unmarked,
 )
 from beam_tfrecord.jobs.preflight import modules_of, preflight
 from beam_tfrecord.jobs.settings import JobSettings, M, Settings
-from beam_tfrecord.publish.transaction import clear_leftovers, give_up, remove_leftovers
+from beam_tfrecord.publish.transaction import (
+    abandon,
+    clear_leftovers,
+    give_up,
+    remove_leftovers,
+)
 from beam_tfrecord.runners import traits_of
 from beam_tfrecord.runners.launch import Launch, RemoteJob, launching
 from beam_tfrecord.sources.base import InputFile
@@ -299,7 +303,7 @@ def _end_attempt(job: _Running, error: BaseException) -> None:
     with contextlib.suppress(StorageError, OSError):
         kept = _kept_results(job, error)
         if kept == "rejects":
-            remove_all_but(job.directory, SAVED_FILE)
+            abandon(job.directory, keep=SAVED_FILE)
         elif kept == "none":
             # If this fails, the next job removes what the note of published files names.
             give_up(job.settings.target, job.directory)

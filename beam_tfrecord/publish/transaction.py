@@ -54,6 +54,7 @@ from beam_tfrecord.storage import (
     is_plain_name,
     is_remote,
     list_files,
+    list_names,
     make_directory,
     publish_files,
     put,
@@ -311,6 +312,22 @@ def give_up(target: Target, directory: str) -> None:
     """Remove all files of a job that nobody continues; the caller holds its lease."""
     _roll_back(target, directory)
     remove_tree(directory)
+
+
+def abandon(directory: str, *, keep: str = "") -> None:
+    """Remove the temporary files of a job that failed, except the one named `keep`.
+
+    Once it has begun to publish, the next job removes them, which then holds the lease.
+    """
+    names = list_names(directory)
+    if _NOTE_NAME in names:
+        return
+    if keep not in names:
+        remove_tree(directory)
+    for name in names:
+        if keep in names and name != keep:
+            with contextlib.suppress(FileNotFoundError):
+                remove(os.path.join(directory, name))
 
 
 def names_at(manifest_file: str) -> set[str] | None:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 BUFFER_TIME_LIMIT = "data_buffer_time_limit_ms"
 EMBEDDED_JOB_SERVICE = "embed"
-# Attribute of a pipeline that lists the readers of this package in it.
-READERS = "beam_tfrecord_readers"
+# Attributes of a pipeline that have the readers and the sinks of this package in it.
+READERS, SINKS = "beam_tfrecord_readers", "beam_tfrecord_sinks"
 # Attribute of a pipeline all of whose steps are of this package.
 IS_OF_JOB = "beam_tfrecord_is_of_job"
 PRISM_PACKAGE = "github.com/apache/beam/sdks/v2/go/cmd/prism"

@@ -38,6 +38,7 @@ from beam_tfrecord.errors import BeamTFRecordError, JobFailed, UsageError
 from beam_tfrecord.runners import (
     BUFFER_TIME_LIMIT,
     EMBEDDED_JOB_SERVICE,
+    SINKS,
     Workers,
     check_lossless,
     choose_workers,
@@ -248,8 +249,12 @@ class LaunchedPipeline(beam.Pipeline):
                     _LOGGER.warning("runs in one process, because no other can load it: %s", error)
                     self.workers.number, self.runner.python_steps = 1, frozenset()
                     return run()
-        except Exception as error:
-            if (short := short_error(error)) is None:
+        except BaseException as error:
+            short = short_error(error) if isinstance(error, Exception) else None
+            if isinstance(self.runner, LocalRunner):
+                for sink in vars(self).get(SINKS, {}).values():
+                    sink.abandon(short or error)
+            if short is None:
                 raise
             _LOGGER.debug("the pipeline failed", exc_info=error)
             raise short from None

@@ -33,14 +33,15 @@ def python_steps(pipeline: beam.Pipeline) -> frozenset[str]:
 
 def _python_below(step: AppliedPTransform, *, is_library: bool) -> Iterator[AppliedPTransform]:
     transform = step.transform
+    is_marked = getattr(transform, "runs_python", False)
     if not step.parts:
-        if isinstance(transform, beam.ParDo) and not is_library:
+        if isinstance(transform, beam.ParDo) and (is_marked or not is_library):
             yield step
         return
     package = type(transform).__module__.partition(".")[0]
     # Beam wraps a step of the user in one of its own to catch exceptions.
     wraps_user = type(transform).__name__ == "_ExceptionHandlingWrapper"
-    if getattr(transform, "runs_python", False) or wraps_user:
+    if is_marked or wraps_user:
         is_library = False
     elif package in ("apache_beam", "beam_tfrecord") and transform is not None:
         is_library = True

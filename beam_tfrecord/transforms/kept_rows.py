@@ -126,9 +126,9 @@ def typed_batches(
 ) -> beam.PCollection[Batch]:
     """Return what `typed` makes of all kept rows and their schema, once all types are known."""
     load = Guarded(_Load(typed, resume, ProgressLog(faults, ENCODING)), faults)
-    return kept[FILES] | "TypeRows" >> beam.FlatMap(
-        lambda paths, found: load((paths, found)), beam.pvalue.AsList(kept[FOUND])
-    ).with_output_types(Batch)
+    step = beam.FlatMap(lambda paths, found: load((paths, found)), beam.pvalue.AsList(kept[FOUND]))
+    step.runs_python = True
+    return kept[FILES] | "TypeRows" >> step.with_output_types(Batch)
 
 
 def merge_types(found: Iterable[Found]) -> pa.Schema:

@@ -11,6 +11,7 @@ this package that it has passed.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import types
@@ -21,12 +22,14 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.typehints import row_type, typehints
 
-from beam_tfrecord.errors import TargetExists, UsageError
+from beam_tfrecord.errors import RejectedRows, StorageError, TargetExists, UsageError
+from beam_tfrecord.format.rejects import SAVED_FILE
+from beam_tfrecord.publish.transaction import abandon
 from beam_tfrecord.records.mapped_rows import is_example_class
 from beam_tfrecord.rows.batch import Batch, StepPath, check_batch, needs_batches
-from beam_tfrecord.runners import check_lossless
+from beam_tfrecord.runners import SINKS, check_lossless
 from beam_tfrecord.storage import is_remote
-from beam_tfrecord.work.job import Target
+from beam_tfrecord.work.job import Job, Target
 from beam_tfrecord.work.worker_errors import Guarded
 
 # Each fork whose branches are flattened again doubles the number of paths.
@@ -237,6 +240,7 @@ class Sink(beam.PTransform):
     """
 
     target: Target
+    _job: Job
 
     def check_elements(self, elements: Any) -> None:
         """Check that the sink can write what comes before it.
@@ -249,7 +253,7 @@ class Sink(beam.PTransform):
         check_lossless(elements.pipeline)
         directory = self.target.directory
         place = directory if is_remote(directory) else os.path.realpath(directory)
-        sinks = vars(elements.pipeline).setdefault("beam_tfrecord_sinks", {})
+        sinks = vars(elements.pipeline).setdefault(SINKS, {})
         if sinks.setdefault((place, self.target.prefix), self) is not self:
             raise TargetExists(
                 f"two sinks of one pipeline write to {self.target.output!r}: "
@@ -258,6 +262,12 @@ class Sink(beam.PTransform):
         if not elements.is_bounded:
             name = type(self).__name__
             raise UsageError(f"{name} needs a bounded PCollection: this one is unbounded")
+
+    def abandon(self, error: BaseException) -> None:
+        """Remove what a pipeline wrote that failed, but for the rejects that its error names."""
+        keep = SAVED_FILE if isinstance(error, RejectedRows) else ""
+        with contextlib.suppress(StorageError, OSError):
+            abandon(self._job.directory, keep=keep)
 
 
 def upstream(rows: beam.PCollection, *, with_sides: bool = False) -> Iterator[beam.PCollection]:
