@@ -64,10 +64,33 @@ _HINTS: dict[Any, pa.DataType] = {
 class Mapped:
     """The results of a row function for the rows of a batch."""
 
-    rows: list[Any]
+    rows: Sequence[Any]
     source_rows: np.ndarray[Any, Any]
     sub: np.ndarray[Any, Any]
     rejects: tuple[Reject, ...]
+
+
+class RowsInColumns(Sequence[Row]):
+    """Dicts with the same keys, as a list of values for each key, which is faster to pickle."""
+
+    def __init__(self, columns: Mapping[Any, list[Any]]) -> None:
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, index: Any) -> Any:
+        return {name: values[index] for name, values in self.columns.items()}
+
+
+def in_columns(rows: Sequence[Any]) -> Sequence[Any]:
+    """Return rows in columns if all are dicts that have the same keys in the same order."""
+    if isinstance(rows, RowsInColumns) or set(map(type, rows)) != {dict}:
+        return rows
+    orders = set(map(tuple, rows))
+    if len(orders) > 1 or () in orders:
+        return rows
+    return RowsInColumns({name: [row[name] for row in rows] for name in orders.pop()})
 
 
 class _Message(bytes):
@@ -224,22 +247,29 @@ def _columns_of(
 
 def _columns(rows: Sequence[Row], schema: pa.Schema) -> _Columns:
     """Return rows as columns, and the exact values of the columns that are rounded to float32."""
-    if any(not issubclass(kind, dict) for kind in set(map(type, rows))):
+    rows = in_columns(rows)
+    known = rows.columns if isinstance(rows, RowsInColumns) else None
+    if known is None and any(not issubclass(kind, dict) for kind in set(map(type, rows))):
         raise TypeError("an example was returned, but the schema has columns")
     arrays, wide = [], {}
     for name, arrow in zip(schema.names, schema.types, strict=True):
         try:
-            values, array = _array_of([row.get(name) for row in rows], arrow)
+            values, array = _array_of(_values(rows, name), arrow)
             arrays.append(array)
             if pa.types.is_float32(arrow):
                 wide[name] = _exact(values, array)
         except MISFITS as error:
             raise TypeError(f"column {name!r} is {arrow}: {error}") from error
-    # Rows of so many values have no others.
-    is_whole = set(map(len, rows)) <= {len(schema)} and not any(one.null_count for one in arrays)
-    if not is_whole and (extra := set(itertools.chain.from_iterable(rows)) - set(schema.names)):
+    names = itertools.chain.from_iterable(rows) if known is None else known
+    if extra := set(names) - set(schema.names):
         raise TypeError(f"column {min(extra, key=str)!r} is not in the schema")
     return pa.RecordBatch.from_arrays(arrays, schema=schema), wide
+
+
+def _values(rows: Sequence[Row], name: str) -> Sequence[Any]:
+    if isinstance(rows, RowsInColumns) and name in rows.columns:
+        return rows.columns[name]
+    return [row.get(name) for row in rows]
 
 
 def _array_of(values: Sequence[Any], arrow: pa.DataType) -> tuple[Sequence[Any], pa.Array]:
@@ -397,13 +427,17 @@ def python_type(arrow: pa.DataType) -> pa.DataType:
 
 def infer_row_types(mapped: Sequence[Any]) -> RowTypes:
     """Infer the types of the results of a row function: dicts, or serialized examples."""
-    rows = [row for row in mapped if isinstance(row, dict)]
-    orders = set(map(tuple, rows))
+    rows = in_columns(mapped)
+    if isinstance(rows, RowsInColumns):
+        orders = {tuple(rows.columns)}
+    else:
+        rows = [row for row in mapped if isinstance(row, dict)]
+        orders = set(map(tuple, rows))
     columns = {}
     for name in dict.fromkeys(itertools.chain.from_iterable(orders)):
         if not isinstance(name, str):
             raise SchemaConflict(f"column name {name!r} is not text: give str keys")
-        columns[name] = _type_of(name, [row.get(name) for row in rows])
+        columns[name] = _type_of(name, _values(rows, name))
     order = orders.pop() if len(orders) == 1 else ()
     return RowTypes(columns, bool(rows), len(rows) < len(mapped), order)
 

@@ -22,6 +22,7 @@ from beam_tfrecord.records.mapped_rows import (
     RowTypes,
     call_on_rows,
     error_text,
+    in_columns,
     infer_row_types,
     mapped_batch,
     returned_schema,
@@ -154,6 +155,8 @@ class _KeepMapped(beam.DoFn):
     def _outputs(self, batch: Batch) -> Iterator[Any]:
         check_batch(batch, "MapRows")
         mapped = _mapped(self._function, batch)
+        if mapped is not None:
+            mapped = dataclasses.replace(mapped, rows=in_columns(mapped.rows))
         try:
             types = RowTypes() if mapped is None else infer_row_types(mapped.rows)
         except SchemaConflict as error:

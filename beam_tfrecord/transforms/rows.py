@@ -23,6 +23,7 @@ from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.records.examples import canonical_examples
 from beam_tfrecord.records.mapped_rows import (
     Mapped,
+    in_columns,
     infer_row_types,
     is_example_class,
     mapped_batch,
@@ -90,7 +91,7 @@ def batch_of_rows(rows: Sequence[Any], schema: pa.Schema) -> Batch:
 _NO_BATCH = Batch(pa.RecordBatch.from_arrays([], schema=pa.schema([])))
 
 
-def _unmapped(rows: list[Any]) -> Mapped:
+def _unmapped(rows: Sequence[Any]) -> Mapped:
     """Return rows that no function made."""
     zeros = np.zeros(len(rows), np.int64)
     return Mapped(rows, zeros, zeros, ())
@@ -205,8 +206,9 @@ class _Gather(beam.DoFn):
 
     def _kept(self, rows: list[dict[str, Any]]) -> Iterator[Any]:
         assert self.keeper is not None
-        found = infer_row_types(rows), _NO_BATCH.data.schema
-        yield from self.keeper.add(_NO_BATCH, _unmapped(rows), found)
+        found = in_columns(rows)
+        types = infer_row_types(found), _NO_BATCH.data.schema
+        yield from self.keeper.add(_NO_BATCH, _unmapped(found), types)
 
     def finish_bundle(self) -> Iterator[Any]:
         for pile in (self._examples, self._messages, self._rows):
