@@ -22,9 +22,10 @@ from beam_tfrecord.records.mapped_rows import returned_schema
 from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA
 from beam_tfrecord.runners import IS_OF_JOB, pipeline, traits_of
 from beam_tfrecord.runners.launch import say_start
-from beam_tfrecord.sources.base import GROUP_BYTES, Source
+from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv, with_texts
 from beam_tfrecord.sources.files import Listing
+from beam_tfrecord.sources.groups import GROUP_BYTES
 from beam_tfrecord.sources.json import Json
 from beam_tfrecord.sources.tfrecord import Known, copies_records, known_of
 from beam_tfrecord.sources.typed_files import settled_by

@@ -11,7 +11,8 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tf_columns import schema_tf_columns
 from beam_tfrecord.records.mapped_rows import returned_schema
 from beam_tfrecord.runners import asked_workers, choose_workers, traits_of
-from beam_tfrecord.sources.base import GROUP_BYTES, Scan, Source, Unit, group_units, one_group
+from beam_tfrecord.sources.base import Scan, Source, Unit
+from beam_tfrecord.sources.groups import GROUP_BYTES, group_units, one_group
 from beam_tfrecord.sources.tfrecord import copies_records
 
 if TYPE_CHECKING:

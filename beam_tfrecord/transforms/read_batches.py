@@ -22,14 +22,10 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, PlaceInGroup, StepPath
 from beam_tfrecord.rows.beam import count
 from beam_tfrecord.runners import READERS, Workers, check_lossless, current_rows
-from beam_tfrecord.sources.base import (
+from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
+from beam_tfrecord.sources.groups import (
     GROUP_BYTES,
-    Chunk,
     Group,
-    InputFile,
-    Scan,
-    Source,
-    Unit,
     group_units,
     groups_for_workers,
     grown_bytes,

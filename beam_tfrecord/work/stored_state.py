@@ -34,7 +34,8 @@ import pyarrow as pa
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.base import Group, InputFile, Source, Unit
+from beam_tfrecord.sources.base import InputFile, Source, Unit
+from beam_tfrecord.sources.groups import Group
 from beam_tfrecord.storage import WholeFile, list_names, put, read_bytes, remove
 
 _LOGGER = logging.getLogger(__name__)

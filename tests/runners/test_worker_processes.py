@@ -115,7 +115,8 @@ def test_one_and_two_processes_write_the_same_and_print_once(program, tmp_path):
         pids = {line.split()[1] for line in out.splitlines() if line.startswith("setup")}
         parent = last_line(out).split()[1]
         if workers == 2:
-            assert len(pids) == 2 and parent not in pids
+            assert len(pids) == 2
+            assert parent not in pids
             assert out.count("setup") == out.count("teardown") == 2
         else:
             assert pids == {parent}

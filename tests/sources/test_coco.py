@@ -14,9 +14,9 @@ from PIL import Image
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError
 from beam_tfrecord.sources import coco_files as rows
-from beam_tfrecord.sources.base import Group
 from beam_tfrecord.sources.coco import Coco
 from beam_tfrecord.sources.coco_files import COLUMNS
+from beam_tfrecord.sources.groups import Group
 from beam_tfrecord.work import stored_state
 from tests.helpers.reading import good_rows, messages_of
 from tests.sources.made_images import encoded, exif, jpeg, picture, write_tree

@@ -20,10 +20,11 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.format.tally import Discovered, DuplicateCount, Tally
 from beam_tfrecord.jobs import identity
-from beam_tfrecord.sources.base import Group, InputFile, Source, Unit
+from beam_tfrecord.sources.base import InputFile, Source, Unit
 from beam_tfrecord.sources.csv.read import CsvUnit
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import list_input
+from beam_tfrecord.sources.groups import Group
 from beam_tfrecord.sources.images.folders import FoundFile, pack_files
 from beam_tfrecord.sources.typed_files import PartRun, PartUnit
 from beam_tfrecord.work import checkpoints, stored_state

@@ -76,7 +76,10 @@ def test_after_a_fault_no_step_does_any_work(tmp_path):
         (OSError(errno.EFBIG, "File too large"), "file is too large for '/out' (file too"),
         (PermissionError(errno.EACCES, "Permission denied", "/x"), "cannot access '/x': perm"),
         (OSError(errno.EIO, "Input/output error"), "cannot access '/out': input/output error"),
-        (MemoryError(), "out of memory while writing '/out': give the job more, or fewer --workers"),
+        (
+            MemoryError(),
+            "out of memory while writing '/out': give the job more, or fewer --workers",
+        ),
     ],
 )
 def test_faults_of_the_machine_are_raised_for_the_runner_in_one_line(tmp_path, error, message):
