@@ -10,11 +10,13 @@ from collections.abc import Iterable, Sequence
 
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS
 from beam_tfrecord.sources.base import Source, Unit
-from beam_tfrecord.storage import is_remote
+from beam_tfrecord.storage import is_in_zip, is_remote
 
 GROUP_BYTES = 64 * 2**20
 # Groups have their minimum size up to this number of groups; for more input they become larger.
 _MANY_GROUPS = 64
+# For rows of 64 bytes.
+_USUAL_BATCH_BYTES = 64 * DEFAULT_BATCH_ROWS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,24 +37,37 @@ class Group:
         return sum(unit.encoded_bytes for unit in self.units) // self.share[1]
 
 
-def groups_for_workers(source: Source, units: Sequence[Unit], workers: int) -> list[Group]:
+def groups_for_workers(
+    source: Source, units: Sequence[Unit], workers: int, most_bytes: int
+) -> list[Group]:
     """Join or share units so that each worker has two groups or more, of similar sizes.
 
     The records do not depend on it. A unit is shared only if to read it takes little of the time of
     Python code for its rows: each share reads all of it.
     """
     total = sum(unit.encoded_bytes for unit in units)
-    group_bytes = max(1, min(GROUP_BYTES, total // (2 * workers)))
+    group_bytes = max(1, min(most_bytes, total // (2 * workers)))
     groups: list[Group] = []
     for group in group_units(units, group_bytes):
-        shares = -(-group.encoded_bytes // group_bytes)
-        batches = (group.units[0].rows or 0) // DEFAULT_BATCH_ROWS
-        is_shared = len(group.units) == 1 and not is_remote(group.units[0].file.path)
-        shares = min(shares, batches) if is_shared and source.is_shared else 1
-        for share in range(max(1, shares)):
-            of = (share, max(1, shares))
-            groups.append(dataclasses.replace(group, number=len(groups), share=of))
+        shares = 1
+        if len(group.units) == 1 and _may_share(source, group.units[0]):
+            shares = max(1, min(-(-group.encoded_bytes // group_bytes), _batches(group.units[0])))
+        for share in range(shares):
+            groups.append(dataclasses.replace(group, number=len(groups), share=(share, shares)))
     return groups
+
+
+def _may_share(source: Source, unit: Unit) -> bool:
+    # A remote file, or a member of a zip file, would be copied for each share.
+    path = unit.file.path
+    return source.is_shared and not is_remote(path) and not is_in_zip(path)
+
+
+def _batches(unit: Unit) -> int:
+    """Return how many batches a unit has, by a guess if nobody has counted its rows."""
+    if unit.rows is None:
+        return unit.encoded_bytes // _USUAL_BATCH_BYTES
+    return unit.rows // DEFAULT_BATCH_ROWS
 
 
 def group_units(units: Iterable[Unit], group_bytes: int = GROUP_BYTES) -> list[Group]:

@@ -136,6 +136,7 @@ class LakeTable(LakeOptions, FileSource):
     file_type: ClassVar[type[InputFile]] = DataFile
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
+    is_shared: ClassVar[bool] = True
 
     snapshot: Snapshot = dataclasses.field(init=False, repr=False, compare=False)
 

@@ -72,6 +72,7 @@ class Tfrecord(UnionOption, FileSource):
     detail_type: ClassVar[Any] = RecordDetail
     file_type: ClassVar[type[InputFile]] = ShardFile
     quick_scans: ClassVar[int] = 16
+    is_shared: ClassVar[bool] = True
 
     _: dataclasses.KW_ONLY
     copies: bool = dataclasses.field(default=False, init=False)

@@ -387,13 +387,14 @@ def _merged(
 
 def _grouped(reader: ReadBatches, workers: Workers, scans: Sequence[Scan]) -> Iterator[Group]:
     """Split all scanned files into units, and pack the units into groups."""
-    units = reader.source.all_units(scans)
+    units, least = reader.source.all_units(scans), reader.group_bytes
+    total = sum(unit.encoded_bytes for unit in units)
+    group_bytes = grown_bytes(total, reader.max_group_bytes or least, least)
     if reader.limit:
         groups = one_group(units)
     elif workers.number > 1 and not reader.keeps_groups:
-        groups = groups_for_workers(reader.source, units, workers.number)
+        groups = groups_for_workers(reader.source, units, workers.number, group_bytes)
     else:
-        total, least = sum(unit.encoded_bytes for unit in units), reader.group_bytes
-        groups = group_units(units, grown_bytes(total, reader.max_group_bytes or least, least))
+        groups = group_units(units, group_bytes)
     # The largest first, so that all workers end at nearly the same time.
     yield from sorted(groups, key=lambda group: -group.encoded_bytes)
