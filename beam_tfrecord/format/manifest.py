@@ -1,8 +1,8 @@
 """`Manifest`: the content of ``manifest.json``, which describes a dataset and marks it as complete.
 
 The file is written last and atomically; a directory without it contains no dataset. It contains
-nothing that depends on the time or the machine, so equal input and settings give equal bytes.
-``docs/format.md`` defines it.
+nothing that depends on the time or the machine, so equal input and settings give equal bytes, but
+for the hash of a model that TensorFlow wrote. ``docs/format.md`` defines it.
 """
 
 from __future__ import annotations

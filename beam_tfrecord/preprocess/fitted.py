@@ -15,8 +15,7 @@ import json
 import os
 import re
 import shutil
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -40,13 +39,6 @@ from beam_tfrecord.preprocess.tft_conversion import (
 
 RAW_SUFFIX = "_raw"
 _DESCRIPTION = os.path.join(TRANSFORM_FN, "assets.extra", "beam_tfrecord.json")
-
-_NUMBERED = re.compile(
-    r"(__(?:inference|forward|backward)_.*|.*cond_(?:true|false)|.*while_(?:cond|body))_(\d+)"
-)
-_TEMPORARY_PATH = re.compile(rb"b(['\"]).*/([^/]*)\1")
-# The name of a tensor that a function has captured is a number that depends on the process.
-_NAME_ATTRIBUTE = "_user_specified_name"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,10 +146,14 @@ def check_fitted(directory: str) -> None:
 
 
 def save_fitted(source: str, directory: str, description: Description) -> None:
-    """Write a fitted function in the form in which datasets have it: repeatable and described."""
-    _copy_repeatable(os.path.join(source, TRANSFORM_FN), os.path.join(directory, TRANSFORM_FN))
-    metadata = TRANSFORMED_METADATA
-    shutil.copytree(os.path.join(source, metadata), os.path.join(directory, metadata))
+    """Write a fitted function in the form in which datasets have it: with its description.
+
+    TensorFlow names parts of the model by counters and temporary paths, so equal functions may have
+    other bytes. ``fingerprint.pb`` is left out: it has a random number, and no reader needs it.
+    """
+    for name in (TRANSFORM_FN, TRANSFORMED_METADATA):
+        ignored = shutil.ignore_patterns("fingerprint.pb", ".*")
+        shutil.copytree(os.path.join(source, name), os.path.join(directory, name), ignore=ignored)
     schema = os.path.join(directory, RAW_METADATA, "schema.pbtxt")
     _write_text(schema, raw_schema_pbtxt(description.inputs))
     _write_text(os.path.join(directory, _DESCRIPTION), description.dumps())
@@ -236,92 +232,6 @@ class Fitted:
         array = arrow_column(tensor, is_scalar=name in self._description.scalars)
         is_text = name in self._description.text and pa.types.is_large_binary(array.type)
         return array.cast(pa.large_string()) if is_text else array
-
-
-def _copy_repeatable(source: str, destination: str) -> None:
-    """Copy the directory of a SavedModel so that equal functions have equal bytes.
-
-    TensorFlow numbers the functions in the model by a counter of the process, and TFT names tables
-    by the path of a temporary directory. The copy numbers functions in the order in which they were
-    made, and cuts such paths to the name of the file. It has no fingerprint of the bytes, which no
-    reader needs. The model names the version of TensorFlow, so another version writes other bytes.
-    """
-    from tensorflow.core.protobuf import saved_model_pb2
-
-    ignored = shutil.ignore_patterns("fingerprint.pb", ".*")
-    shutil.copytree(source, destination, ignore=ignored, dirs_exist_ok=True)
-    path = os.path.join(destination, "saved_model.pb")
-    with open(path, "rb") as file:
-        model = saved_model_pb2.SavedModel.FromString(file.read())
-    for graph in model.meta_graphs:
-        _number_functions(graph)
-    with open(path, "wb") as file:
-        file.write(model.SerializeToString(deterministic=True))
-
-
-def _number_functions(graph: Any) -> None:
-    library = graph.graph_def.library
-    names = _new_names(function.signature.name for function in library.function)
-
-    def renamed(text: str | bytes) -> str | bytes:
-        if isinstance(text, str):
-            return names.get(text, text)
-        if text.startswith(b"hash_table_"):
-            return _TEMPORARY_PATH.sub(rb"b\1\2\1", text)
-        return text
-
-    _rewrite(graph, renamed)
-    functions = sorted(library.function, key=lambda function: function.signature.name)
-    copies = [type(function).FromString(function.SerializeToString()) for function in functions]
-    del library.function[:]
-    library.function.extend(copies)
-
-
-def _new_names(names: Iterable[str]) -> dict[str, str]:
-    """Return the new name of each numbered function: from 0 for each kind, in the same order."""
-    numbers = defaultdict(list)
-    for name in names:
-        if match := _NUMBERED.fullmatch(name):
-            numbers[match[1]].append(int(match[2]))
-    return {
-        f"{kind}_{number}": f"{kind}_{rank}"
-        for kind, of_kind in numbers.items()
-        for rank, number in enumerate(sorted(of_kind))
-    }
-
-
-def _rewrite(message: Any, renamed: Callable[[str | bytes], str | bytes]) -> None:
-    """Replace every text in a protobuf message by `renamed` of it, in nested parts and map keys."""
-    for field, value in message.ListFields():
-        entry = field.message_type
-        is_repeated = hasattr(value, "append") or hasattr(value, "add")
-        if entry is not None and entry.GetOptions().map_entry:
-            _rewrite_map(value, entry.fields_by_name["value"], renamed)
-        elif entry is not None:
-            for one in value if is_repeated else [value]:
-                _rewrite(one, renamed)
-        elif field.type in (field.TYPE_STRING, field.TYPE_BYTES):
-            if is_repeated:
-                value[:] = [renamed(one) for one in value]
-            else:
-                setattr(message, field.name, renamed(value))
-
-
-def _rewrite_map(
-    entries: Any, of_values: Any, renamed: Callable[[str | bytes], str | bytes]
-) -> None:
-    for key in list(entries):
-        new = renamed(key) if isinstance(key, str) else key
-        if of_values.message_type is not None:
-            if key == _NAME_ATTRIBUTE and entries[key].s.isdigit():
-                entries[key].s = b""
-            _rewrite(entries[key], renamed)
-            if new != key:
-                entries[new].CopyFrom(entries[key])
-                del entries[key]
-            continue
-        value = entries.pop(key)
-        entries[new] = renamed(value) if isinstance(value, str | bytes) else value
 
 
 # Larger vocabularies stay out of the schema, since every reader of a dataset parses it.

@@ -126,7 +126,10 @@ def _names_function(text: str) -> bool:
 
 
 def _tree_sha256(directory: str) -> str:
-    """Return the SHA-256 of the files of a fitted function, with their names."""
+    """Return the SHA-256 of the files of a fitted function, with their names.
+
+    The statistics are nowhere but in the model, so a function that is fitted again is another one.
+    """
     digest = hashlib.sha256()
     for path in fitted_files(directory):
         digest.update(path.encode() + b"\0")

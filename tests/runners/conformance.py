@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+import json
 import os
 import shutil
 import sqlite3
@@ -113,7 +114,8 @@ class Result:
     Attributes:
         exit_code: Of the command.
         lines: Errors and warnings, without the name of the output.
-        files: SHA-256 of every file of the output by its path but that of ``job.json``.
+        files: SHA-256 of every file of the output by its path but those of ``job.json`` and of the
+            model of a fitted function.
     """
 
     exit_code: int
@@ -185,12 +187,22 @@ def result_of(job, output, runner, *, beam=()):
 
 def _files(output):
     return {
-        path.relative_to(output).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        path.relative_to(output).as_posix(): hashlib.sha256(_lasting(path)).hexdigest()
         for path in sorted(output.rglob("*"))
         if path.is_file()
-        and path.name != "job.json"
+        and path.name not in ("job.json", "saved_model.pb")
         and not path.relative_to(output).as_posix().startswith(".")
     }
+
+
+def _lasting(path):
+    """Return what a file holds; a manifest without the hash of a fitted model, and so its own."""
+    data = path.read_bytes()
+    if path.name == "manifest.json" and b"saved_model.pb" in data:
+        manifest = json.loads(data)
+        del manifest["xxh64"], manifest["sidecars"]["transform_fn/saved_model.pb"]
+        data = json.dumps(manifest).encode()
+    return data
 
 
 def prism():
