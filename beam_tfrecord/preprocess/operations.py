@@ -22,7 +22,7 @@ tests check every line):
 Medians, and the boundaries of `bucketize` with a number of buckets, come from quantile sketches.
 Their last digits depend on how the data was divided among workers. No other result does: means and
 variances come from `Moments`, sums of values and squares as integers, because floating-point sums
-depend on the order of their terms. A double is an integer mantissa of 53 bits times a power of two.
+depend on the order of their terms.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from beam_tfrecord.native.values import Float64Array, Int64Array
+from beam_tfrecord.native.values import Float64Array
 from beam_tfrecord.preprocess.fitted import NO_WORD
 from beam_tfrecord.preprocess.steps import open_matrix
+from beam_tfrecord.stats.sums import FLOAT_UNIT, float_sums
 
 # The greatest error of the rank of a median or boundary, as a share of the rows.
 RANK_ERROR = 1e-4
@@ -368,16 +368,8 @@ OPERATIONS: dict[str, Callable[[Column, Options, str], Column]] = {
 }
 
 
-_MANTISSA_BITS = 53
-_HALF_BITS = 27
-_HALF = 2**_HALF_BITS - 1
-# The smallest double is 2^-1074; the lowest bit of its normalised mantissa is up to 53 bits lower.
-_LOWEST_EXPONENT = -1074 - _MANTISSA_BITS
-_UNIT = fractions.Fraction(1, 2**-_LOWEST_EXPONENT)
-
-
 class Moments(NamedTuple):
-    """Exact sums over the values of some rows."""
+    """Exact sums over the values of some rows, in the units of `float_sums`."""
 
     rows: int = 0
     finite: int = 0
@@ -391,14 +383,14 @@ class Moments(NamedTuple):
     @property
     def mean(self) -> float:
         """Mean of the finite values, rounded once; 0 if there are none."""
-        return float(_UNIT * fractions.Fraction(self.total, max(1, self.finite)))
+        return float(fractions.Fraction(self.total, max(1, self.finite) << FLOAT_UNIT))
 
     @property
     def variance(self) -> float:
         """Variance (of the population), rounded once; 0 if there are no finite values."""
         spread = self.squares * self.finite - self.total * self.total
         try:
-            return float(_UNIT**2 * fractions.Fraction(spread, max(1, self.finite**2)))
+            return float(fractions.Fraction(spread, max(1, self.finite**2) << 2 * FLOAT_UNIT))
         except OverflowError:
             return math.inf
 
@@ -406,29 +398,8 @@ class Moments(NamedTuple):
 def moments_of(values: Float64Array, rows: int) -> Moments:
     """Return the sums over the finite values among `values`, shape `[n]`, of `rows` rows."""
     finite = values[np.isfinite(values)]
-    parts, exponents = np.frexp(finite)
-    mantissas = np.ldexp(parts, _MANTISSA_BITS).astype(np.int64)
-    highs, lows = mantissas >> _HALF_BITS, mantissas & _HALF
-    total = squares = 0
-    # np.bincount adds up in double precision, so every term has to stay far below 2^53.
-    powers, which = np.unique(exponents, return_inverse=True)
-    terms = [_sums(which, part) for part in (highs, lows)]
-    products = [
-        [_sums(which, half) for half in (product >> _HALF_BITS, product & _HALF)]
-        for product in (highs * highs, highs * lows, lows * lows)
-    ]
-    for i, power in enumerate(powers.tolist()):
-        shift = power - _MANTISSA_BITS - _LOWEST_EXPONENT
-        total += ((terms[0][i] << _HALF_BITS) + terms[1][i]) << shift
-        high, middle, low = ((one[i] << _HALF_BITS) + other[i] for one, other in products)
-        square = (high << 2 * _HALF_BITS) + (middle << _HALF_BITS + 1) + low
-        squares += square << 2 * shift
-    return Moments(rows, len(finite), total, squares)
-
-
-def _sums(which: npt.NDArray[np.intp], values: Int64Array) -> list[int]:
-    """Return the exact sum of the values for each number in `which`."""
-    return [int(one) for one in np.bincount(which, values.astype(np.float64))]
+    # Sorted, because sums of sorted floats are faster.
+    return Moments(rows, len(finite), *float_sums(np.sort(finite)))
 
 
 class CombineMoments(beam.CombineFn):
