@@ -23,7 +23,7 @@ from beam_tfrecord.format.manifest import Manifest, directory_of, manifest_path,
 from beam_tfrecord.format.stage import is_stage
 from beam_tfrecord.frameworks.keras import keras_dataset
 from beam_tfrecord.frameworks.tf import tf_dataset
-from beam_tfrecord.loading.batches import Batches, Columns, class_weight
+from beam_tfrecord.loading.batches import IMAGE, Batches, Columns, class_weight
 from beam_tfrecord.loading.epochs import Division, Epochs, order_of
 from beam_tfrecord.loading.order import Order
 from beam_tfrecord.loading.rows import Rows
@@ -233,25 +233,29 @@ class Dataset(Rows):
         """
         require("torch", "load(...).torch()")
         self.check_single_split()
-        from beam_tfrecord.frameworks.torch import torch_dataset
+        from beam_tfrecord.frameworks.torch import TorchDataset, ranks_of_torch
+        from beam_tfrecord.frameworks.torch_tensors import Tensors, float_type, image_tensors
 
-        return torch_dataset(
-            self,
-            batch_size,
-            label=label,
-            columns=columns,
-            shuffle=shuffle,
-            seed=seed,
-            categories=categories,
-            defaults=defaults,
-            nulls=nulls,
-            dtype=dtype,
-            image_size=image_size,
-            transform=transform,
-            decode=decode,
-            drop_remainder=drop_remainder,
-            rank=rank,
-            world=world,
+        if (rank is None) != (world is None):
+            raise UsageError("rank and world belong together: pass both, or none")
+        floats = float_type(dtype)
+        images = image_tensors(self, columns, image_size, transform, floats, decode=decode)
+        only_images = columns is None and images is not None
+        if only_images:
+            columns = [IMAGE]
+        found = Columns(self, columns, label, categories=categories, defaults=defaults, nulls=nulls)
+        tensors = Tensors(found, floats, label if isinstance(label, str) else None)
+        ranks = ranks_of_torch() if rank is None or world is None else (rank, world)
+        rows = 1 if batch_size is None else batch_size
+        epochs = Epochs(found.rows, shuffle=shuffle, seed=seed)
+        return TorchDataset(
+            Batches(epochs, Division(len(self), rows, *ranks, drop_remainder)),
+            found,
+            tensors,
+            images,
+            only_images=only_images,
+            is_batch=batch_size is not None,
+            has_own_ranks=rank is not None,
         )
 
     def grain(

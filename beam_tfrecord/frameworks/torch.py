@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import distributed
@@ -13,14 +13,10 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.frameworks.torch_tensors import (
     ImageTensors,
     Tensors,
-    float_type,
-    image_tensors,
     use_pipe_for_small_tensors,
 )
 from beam_tfrecord.images import Fault
 from beam_tfrecord.loading.batches import IMAGE, Batches, Columns
-from beam_tfrecord.loading.epochs import Division, Epochs
-from beam_tfrecord.loading.rows import Rows
 
 
 class TorchDataset(Dataset):
@@ -252,44 +248,3 @@ def ranks_of_torch() -> tuple[int, int]:
     if not (distributed.is_available() and distributed.is_initialized()):
         return 0, 1
     return distributed.get_rank(), distributed.get_world_size()
-
-
-def torch_dataset(
-    dataset: Rows,
-    batch_size: int | None,
-    *,
-    label: str | Sequence[str] | None,
-    columns: Sequence[str] | None,
-    shuffle: bool | int,
-    seed: int | None,
-    dtype: Any,
-    image_size: tuple[int, int] | None,
-    transform: Callable[[Any], Any] | None,
-    decode: bool,
-    drop_remainder: bool,
-    rank: int | None,
-    world: int | None,
-    **missing: Any,
-) -> TorchDataset:
-    """Return the rows for PyTorch: see `beam_tfrecord.dataset.load.Dataset.torch`."""
-    if (rank is None) != (world is None):
-        raise UsageError("rank and world belong together: pass both, or none")
-    floats = float_type(dtype)
-    images = image_tensors(dataset, columns, image_size, transform, floats, decode=decode)
-    only_images = columns is None and images is not None
-    wanted = Columns(dataset, [IMAGE] if only_images else columns, label, **missing)
-    tensors = Tensors(wanted, floats, label if isinstance(label, str) else None)
-    ranks = ranks_of_torch() if rank is None or world is None else (rank, world)
-    batches = Batches(
-        Epochs(wanted.rows, shuffle=shuffle, seed=seed),
-        Division(len(dataset), 1 if batch_size is None else batch_size, *ranks, drop_remainder),
-    )
-    return TorchDataset(
-        batches,
-        wanted,
-        tensors,
-        images,
-        only_images=only_images,
-        is_batch=batch_size is not None,
-        has_own_ranks=rank is not None,
-    )
