@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from string import Template
 from typing import Any
 
 import pyarrow as pa
@@ -77,138 +76,6 @@ def _value_text(value: Any) -> str:
     return text if text[-1].isdigit() else f'float("{text}")'
 
 
-FILES = Template(
-    '''\
-MANIFEST = pathlib.Path($manifest)
-
-
-def shard_files(split):
-    """Return the paths of a split's files, in order, and the number of its examples."""
-    found = json.loads(MANIFEST.read_text(encoding="utf-8"))["splits"][split]
-    return [str(MANIFEST.parent / shard["path"]) for shard in found["shards"]], found["examples"]\
-'''
-)
-
-TF = Template(
-    '''\
-import json
-import pathlib
-
-import tensorflow as tf
-
-$files
-
-
-FEATURES = {
-$features
-}
-
-
-${parsing}def read(split, batch_size=256):
-    """Return the examples of a split in batches, as dicts of tensors."""
-    files, examples = shard_files(split)
-    records = tf.data.TFRecordDataset(files, compression_type=$compression)
-    records = records.apply(tf.data.experimental.assert_cardinality(examples))
-    batches = records.batch(batch_size)
-    parsed = batches.map($parse, tf.data.AUTOTUNE)
-    return parsed.prefetch(tf.data.AUTOTUNE)
-
-
-for batch in read($split).take(1):
-    for name, values in batch.items():
-        print(name, values.dtype.name, values.shape)
-'''
-)
-
-# The part `$parsing` of the program above if tensors are stored as bytes.
-PARSE = Template(
-    '''\
-def parse(batch):
-    """Return the tensors of a batch; arrays are stored as their bytes."""
-    parsed = tf.io.parse_example(batch, FEATURES)
-$decoded
-    return parsed
-
-
-'''
-)
-
-TORCH = Template(
-    '''\
-import json
-import pathlib
-
-import numpy as np
-import torch
-from tfrecord.example_pb2 import Example  # pip install tfrecord
-from tfrecord.reader import tfrecord_iterator
-
-$files
-
-
-# What stands for a missing value, by column; lists and bytes are left as they are.
-COLUMNS = {
-$columns
-}
-TEXT = $text
-DTYPES = {"float_list": np.float32, "int64_list": np.int64}
-
-
-def parse(record):
-    """Return the features of a serialized tf.train.Example: arrays, or lists of bytes."""
-    row = {}
-    for name, feature in Example.FromString(record).features.feature.items():
-        for kind, values in feature.ListFields():
-            found = list(values.value)
-            row[name] = np.array(found, DTYPES[kind.name]) if kind.name in DTYPES else found
-    return row
-
-
-def columns_of(record):
-    """Return a row: scalars as Python values, the rest as `parse` returns it."""
-    row = parse(record)
-    for name, missing in COLUMNS.items():
-        values = row.get(name, [])
-        value = values[0] if len(values) else missing
-        row[name] = value.decode() if name in TEXT and isinstance(value, bytes) else value
-    return row
-
-
-class Examples(torch.utils.data.IterableDataset):
-    """The rows of a split; every file is read by one worker, and checksums are not checked."""
-
-    def __init__(self, split):
-        self.files, self.examples = shard_files(split)
-
-    def __len__(self):
-        return self.examples
-
-    def __iter__(self):
-        worker = torch.utils.data.get_worker_info()
-        first, step = (worker.id, worker.num_workers) if worker else (0, 1)
-        for path in self.files[first::step]:
-            for record in tfrecord_iterator(path, compression_type=$gzip):
-                yield columns_of(bytes(record))
-
-
-def collate(rows):
-    """Return a batch: numbers as tensors, everything else as lists."""
-    batch = {name: [row.get(name) for row in rows] for row in rows for name in row}
-    numbers = {name for name, missing in COLUMNS.items() if isinstance(missing, int | float)}
-    return {
-        name: torch.tensor(np.array(values)) if name in numbers else values
-        for name, values in batch.items()
-    }
-
-
-loader = torch.utils.data.DataLoader(Examples($split), batch_size=256, collate_fn=collate)
-for name, values in next(iter(loader)).items():
-    is_list = isinstance(values, list)
-    print(name, f"list of {len(values)}" if is_list else f"{values.dtype} {tuple(values.shape)}")
-'''
-)
-
-
 def has_code(path: str | os.PathLike[str]) -> bool:
     """Return whether `reading_code` reads a path: a local dataset with a manifest."""
     return not is_remote(path) and format_at(path).startswith("beam_tfrecord/")
@@ -218,7 +85,7 @@ def reading_code(
     manifest: Manifest, kind: str, path: str | os.PathLike[str], *, label: str | None = None
 ) -> str:
     """Return the text of a Python program that reads a dataset."""
-    makers = {"tf": _tf_code, "keras": keras_code, "torch": _torch_code}
+    makers = {"tf": _tf_parts, "keras": _keras_parts, "torch": _torch_parts}
     if kind not in makers:
         raise UsageError(f"there is no code for {kind!r}: choose one of {', '.join(makers)}")
     if is_remote(path):
@@ -233,24 +100,29 @@ def reading_code(
         raise UsageError(
             f"--label is for --code keras: leave it out, code for {kind!r} reads all columns alike"
         )
-    common = {
-        "files": FILES.substitute(manifest=quoted(manifest_path(path))),
-        "split": quoted(filled[0]),
-        "compression": quoted(manifest.compression),
+    parts = {
+        "manifest": manifest_path(path),
+        "split": filled[0],
+        "validation": filled[1] if len(filled) > 1 else None,
+        "compression": manifest.compression,
+        **makers[kind](manifest.schema, label),
     }
-    return makers[kind](manifest, filled, label, common)
+    # Imported here, since `show` without --code needs no templates.
+    import jinja2
 
-
-def _tf_code(
-    manifest: Manifest, filled: list[str], label: str | None, common: dict[str, str]
-) -> str:
-    decoded = _decoding_lines(manifest.schema)
-    return TF.substitute(
-        common,
-        features=feature_lines(manifest.schema),
-        parsing=PARSE.substitute(decoded="\n".join(decoded)) if decoded else "",
-        parse="parse" if decoded else "lambda batch: tf.io.parse_example(batch, FEATURES)",
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(os.path.dirname(__file__)),
+        autoescape=False,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
     )
+    environment.filters["quoted"] = quoted
+    return environment.get_template(f"program_{kind}.jinja").render(parts)
+
+
+def _tf_parts(schema: Schema, label: str | None) -> dict[str, Any]:
+    return {"features": feature_lines(schema), "decoded": "\n".join(_decoding_lines(schema))}
 
 
 def _decoding_lines(schema: Schema) -> list[str]:
@@ -264,22 +136,18 @@ def _decoding_lines(schema: Schema) -> list[str]:
     return lines
 
 
-def _torch_code(
-    manifest: Manifest, filled: list[str], label: str | None, common: dict[str, str]
-) -> str:
-    read = {reading.name: reading for reading in readings(manifest.schema)}
+def _torch_parts(schema: Schema, label: str | None) -> dict[str, Any]:
+    read = {reading.name: reading for reading in readings(schema)}
     lines, text = [], []
-    for leaf in (leaf for column in schema_tf_columns(manifest.schema) for leaf in column):
+    for leaf in (leaf for column in schema_tf_columns(schema) for leaf in column):
         if leaf.shape == () and leaf.role == VALUES:
             lines.append(f"    {quoted(leaf.name)}: {_missing_text(read[leaf.name])},")
             if is_text(leaf.type) or leaf.store == "text":
                 text.append(quoted(leaf.name))
-    return TORCH.substitute(
-        common,
-        columns="\n".join(lines),
-        text="{" + ", ".join(text) + "}" if text else "set()",
-        gzip=quoted("gzip") if manifest.compression else None,
-    )
+    return {
+        "columns": "\n".join(lines),
+        "text": "{" + ", ".join(text) + "}" if text else "set()",
+    }
 
 
 def _missing_text(reading: Reading) -> str:
@@ -287,82 +155,6 @@ def _missing_text(reading: Reading) -> str:
         return default_text(reading)
     return {FLOAT: 'float("nan")', INT64: "0", BYTES: "None"}[reading.kind]
 
-
-KERAS = Template(
-    '''\
-import json
-import math
-import pathlib
-
-import keras
-import tensorflow as tf
-
-$files
-
-
-# What the model learns$chosen.$left_out
-LABEL = $label
-FEATURES = {
-$features
-}
-INPUTS = [name for name in FEATURES if name != LABEL]
-
-
-def inputs_and_label(batch):
-    """Return the inputs of a batch side by side, and its labels."""
-    parsed = tf.io.parse_example(batch, FEATURES)
-    columns = [tf.reshape(parsed[name], [-1, math.prod(FEATURES[name].shape)]) for name in INPUTS]
-    inputs = tf.concat([tf.cast(column, tf.float32) for column in columns], axis=1)
-$targets
-
-
-def read(split, batch_size=256, shuffle=0):
-    """Return batches of a split for one epoch; `shuffle` is the size of the buffer."""
-    files, examples = shard_files(split)
-    records = tf.data.TFRecordDataset(files, compression_type=$compression)
-    records = records.apply(tf.data.experimental.assert_cardinality(examples))
-    if shuffle:
-        records = records.shuffle(shuffle)
-    batches = records.batch(batch_size).map(inputs_and_label, tf.data.AUTOTUNE)$rebatch
-    return batches.prefetch(tf.data.AUTOTUNE)
-
-
-${classes}normalize = keras.layers.Normalization()
-normalize.adapt(read($split).take(100).map(lambda inputs, label: inputs))
-model = keras.Sequential(
-    [
-        normalize,
-        keras.layers.Dense(64, activation="relu"),
-        $output,
-    ]
-)
-model.compile(optimizer="adam", loss=$loss, metrics=[$metric])
-model.fit(read($split, shuffle=10_000)$encode, epochs=1, shuffle=False$validation)
-$warning'''
-)
-
-# The part `$targets` if the label may be missing.
-PRESENT = """\
-    label = parsed[LABEL]  # sparse: rows without a label are left out
-    return tf.gather(inputs, label.indices[:, 0]), label.values"""
-
-# The part `$classes` if the label is text.
-CLASSES = Template(
-    '''\
-# Numbers the texts of the label from 1; 0 is for texts that are only in other splits.
-classes = keras.layers.StringLookup()
-classes.adapt(read($split).map(lambda inputs, label: label))
-
-
-def encoded(inputs, label):
-    """Return the inputs, and the numbers of the labels."""
-    return inputs, classes(label)
-
-
-'''
-)
-
-GUESS = 'print(f"the label {LABEL!r} is only a guess: choose one with show --code keras --label")\n'
 
 _MAX_CLASSES = 1000
 _LABEL_NAMES = ("label", "target", "y", "class")
@@ -414,45 +206,29 @@ def _label_of(
     return numbers[-1], True
 
 
-def keras_code(
-    manifest: Manifest, filled: list[str], label: str | None, common: dict[str, str]
-) -> str:
-    """Return the program; see `beam_tfrecord.frameworks.reading_programs.reading_code`."""
-    leaves = {leaf.name: (leaf, feature) for leaf, feature in _leaves(manifest.schema)}
+def _keras_parts(schema: Schema, label: str | None) -> dict[str, Any]:
+    leaves = {leaf.name: (leaf, feature) for leaf, feature in _leaves(schema)}
     label, is_guess = _label_of(leaves, label)
     inputs = [leaf for leaf, _ in leaves.values() if leaf.kind != BYTES and leaf.name != label]
     if not inputs:
         raise UsageError(f"no column of numbers is there as input: {_FEW}")
     used = {label, *(leaf.column for leaf in inputs)}
-    left_out = [name for name in manifest.schema.names if name not in used]
     leaf, feature = leaves[label]
-    is_text_label = leaf.kind == BYTES
     output, loss, metric = _head(leaf, feature)
-    read = {reading.name: reading for reading in readings(manifest.schema)}
+    read = {reading.name: reading for reading in readings(schema)}
     lines = [_dense_line(one, read[one.name]) for one in inputs]
     lines.append(f"    {quoted(label)}: {reading_text(read[label])},")
-    may_miss = read[label].how == VARYING
-    encode = ".map(encoded)" if is_text_label else ""
-    validation = f", validation_data=read({quoted(filled[1])}){encode}" if len(filled) > 1 else ""
-    chosen = (
-        ", only a guess: pass --label to choose it" if is_guess else "; --label chooses another"
-    )
-    return KERAS.substitute(
-        common,
-        features="\n".join(lines),
-        label=quoted(label),
-        chosen=chosen,
-        left_out=f" Not numeric, so left out: {listed(left_out)}." if left_out else "",
-        targets=PRESENT if may_miss else "    return inputs, parsed[LABEL]",
-        rebatch=".rebatch(batch_size)" if may_miss else "",
-        classes=CLASSES.substitute(common) if is_text_label else "",
-        encode=encode,
-        output=output,
-        loss=loss,
-        metric=metric,
-        validation=validation,
-        warning=GUESS if is_guess else "",
-    )
+    return {
+        "features": "\n".join(lines),
+        "label": label,
+        "is_guess": is_guess,
+        "is_text": leaf.kind == BYTES,
+        "may_miss": read[label].how == VARYING,
+        "left_out": listed([name for name in schema.names if name not in used]),
+        "output": output,
+        "loss": loss,
+        "metric": metric,
+    }
 
 
 def _dense_line(leaf: TFColumn, reading: Reading) -> str:

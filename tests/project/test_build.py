@@ -174,6 +174,8 @@ def test_wheel_holds_the_package_and_its_kernel_and_no_sources_of_c(tmp_path):
     assert f"beam_tfrecord-{__version__}.dist-info/licenses/LICENSE" in names
     assert {"beam_tfrecord/py.typed", "beam_tfrecord/__init__.pyi"} <= set(names)
     assert {"beam_tfrecord/cards/page.html", "beam_tfrecord/cards/page.css"} < set(names)
+    for part in ("files", "keras", "tf", "torch"):
+        assert f"beam_tfrecord/frameworks/program_{part}.jinja" in names
     for module in ("_csv", "_index", "_records"):
         assert f"beam_tfrecord/native/{module}.abi3.so" in names
         assert f"beam_tfrecord/native/{module}.pyi" in names
