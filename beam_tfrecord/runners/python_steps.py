@@ -18,6 +18,8 @@ from beam_tfrecord.runners import IS_OF_JOB, READERS
 
 # A source of Beam that is smaller is done before the processes have started.
 LARGE_BYTES = 64 * 2**20
+# Transforms of Beam around one step: one with several outputs, and one whose errors are caught.
+_WRAPPERS = ("_MultiParDo", "_ExceptionHandlingWrapper")
 
 
 def python_steps(pipeline: beam.Pipeline) -> frozenset[str]:
@@ -39,11 +41,9 @@ def _python_below(step: AppliedPTransform, *, is_library: bool) -> Iterator[Appl
             yield step
         return
     package = type(transform).__module__.partition(".")[0]
-    # Beam wraps a step of the user in one of its own to catch exceptions.
-    wraps_user = type(transform).__name__ == "_ExceptionHandlingWrapper"
-    if is_marked or wraps_user:
+    if is_marked:
         is_library = False
-    elif package in ("apache_beam", "beam_tfrecord") and transform is not None:
+    elif package in ("apache_beam", "beam_tfrecord") and type(transform).__name__ not in _WRAPPERS:
         is_library = True
     for part in step.parts:
         yield from _python_below(part, is_library=is_library)

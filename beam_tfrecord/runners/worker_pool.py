@@ -59,7 +59,7 @@ class WorkerPool:
         self._events, events = multiprocessing.Pipe()
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
         self._program = subprocess.Popen(
-            [sys.executable, *flags, "-c", _PROGRAM.format(repr(sys.path), events.fileno())],
+            [sys.executable, *flags, "-c", _PROGRAM.format(_import_paths(), events.fileno())],
             stdin=subprocess.DEVNULL,
             pass_fds=[events.fileno()],
             start_new_session=True,  # it is for this process to end them on an interrupt
@@ -87,11 +87,11 @@ class WorkerPool:
                 self._events.send(endpoints)
 
     def close(self) -> None:
-        """Wait until the workers have ended by themselves, and end those that do not."""
-        self._is_closing = True
-        if self._handlers:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._program.wait(_END_S)
+        """Wait until the workers have ended by themselves, unless they are ended already."""
+        is_done, self._is_closing = bool(self._handlers) and not self._is_closing, True
+        if is_done:
+            # For as long as `teardown` of the user's functions takes.
+            self._program.wait()
         self._kill()
         self._watcher.join(_END_S)
         _pools.pop(self.key, None)
@@ -128,8 +128,10 @@ class WorkerPool:
         if kind == LOG:
             record = logging.makeLogRecord(found)
             logger = logging.getLogger(record.name)
-            if logger.isEnabledFor(record.levelno):
-                logger.handle(record)
+            # An error of a user's filter or handler must not end this thread.
+            with contextlib.suppress(Exception):
+                if logger.isEnabledFor(record.levelno):
+                    logger.handle(record)
         elif kind == ROWS:
             self._rows[worker] = found
         elif kind == UNLOADABLE:
@@ -143,6 +145,11 @@ class WorkerPool:
             handler.data_conn._exception = failure
             with contextlib.suppress(RuntimeError):  # the runner adds a request at this moment
                 handler.control_conn.abort(failure)
+
+
+def _import_paths() -> list[str]:
+    """Return `sys.path` without what Python ignores there."""
+    return [path for path in sys.path if isinstance(path, str)]
 
 
 def _log_levels() -> dict[str, int]:

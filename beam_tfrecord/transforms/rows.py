@@ -127,7 +127,9 @@ def batches_of(
         gather = _Gather(kind, as_arrow_schema(schema), **options)
         return (elements | "Gather" >> beam.ParDo(gather).with_output_types(Batch),)
     gather = _Gather(kind, None, keeper=RowKeeper(elements.pipeline, directory), **options)
-    gathered = elements | "Gather" >> beam.ParDo(gather).with_outputs(FILES, FOUND, main="batches")
+    step = beam.ParDo(gather)
+    step.runs_python = True
+    gathered = elements | "Gather" >> step.with_outputs(FILES, FOUND, main="batches")
     rows = typed_batches(gathered, _typed, faults=directory)
     # Not a Flatten, before which the local runner stores all batches.
     return (rows,) if kind == "rows" else (gathered.batches, rows)

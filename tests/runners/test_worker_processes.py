@@ -214,6 +214,65 @@ def test_rejects_counters_and_progress_add_up(program, tmp_path):
     assert "program.py:" in rejects[0][0]["message"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "step", ["MapRows(place)", "ToRows() | beam.FlatMap(lambda r: [place(r)])"]
+)
+def test_functions_run_in_the_workers(program, step):
+    body = f"""
+    def place(row):
+        if row["id"] in (0, 20_000):
+            print("ran in", os.getpid())
+        return {{"id": row["id"]}}
+    print("launcher is", os.getpid(), flush=True)
+    with bt.pipeline("direct", workers=2) as p:
+        p | bt.ReadFromParquet("a.parquet") | bt.{step} | bt.WriteToTFRecord("out/")
+    """
+    out, err, code = ended(program(body))
+    assert code == 0, err
+    assert out.count("ran in") == 2
+    assert len({line.split()[2] for line in out.splitlines()}) == 3
+
+
+@pytest.mark.slow
+def test_what_a_step_said_before_it_failed_is_shown(program):
+    step = """
+    class Step(beam.DoFn):
+        def process(self, row):
+            if row["id"] == 7:
+                logging.warning("wrong arguments %d", "seven")
+                logging.getLogger("mine").warning("long " + "x" * 100_000 + " end")
+                print("before the error")
+                raise KeyError("seven")
+            yield row
+    """
+    out, err, code = ended(program(textwrap.dedent(step) + WRITE))
+    assert code == 1
+    assert out == "before the error\n"
+    assert "Logging error" in err
+    assert " end\n" in err
+    assert "RuntimeError: KeyError: 'seven' [while running 'ParDo(Step)']" in err
+
+
+@pytest.mark.slow
+def test_a_module_that_starts_threads_runs_in_one_process(program, tmp_path):
+    (tmp_path / "threads.py").write_text(
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "pool = ThreadPoolExecutor(2)\nlist(pool.map(abs, [1, 2]))\n"
+        "def step(row):\n    return [{'id': pool.submit(abs, row['id']).result()}]\n"
+    )
+    body = """
+    import threads
+    with bt.pipeline("direct", workers=workers) as p:
+        rows = p | bt.ReadFromParquet("a.parquet") | bt.ToRows() | beam.FlatMap(threads.step)
+        rows | bt.WriteToTFRecord("out/")
+    """
+    _, err, code = ended(program(body))
+    assert code == 0, err
+    assert "runs in one process, because no other can load it: RuntimeError: a module starts" in err
+    assert len(bt.load(tmp_path / "out")) == ROWS
+
+
 WAITS = """
 class Step(beam.DoFn):
     def process(self, row):
@@ -237,6 +296,28 @@ def test_an_interrupt_leaves_no_worker(program, tmp_path, number):
     assert all(map(is_gone, pids))
     if number != signal.SIGKILL:
         assert not list((tmp_path / "out").glob(".tmp-*"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_command_that_ends_early_leaves_no_process(tmp_path, program, number):
+    (tmp_path / "f.py").write_text(
+        "import os, time\nopen(f'pid-{os.getpid()}', 'w').close()\ntime.sleep(0.5)\n"
+        "def keep(row):\n    time.sleep(0.01)\n    return row\n"
+    )
+    ended(program("pass"))  # after it the table is there
+    command = "from beam_tfrecord.cli.main import main; main()"
+    words = ["write", "a.parquet", "out/", "--map", "f.py:keep", "--workers", "2", "--quiet"]
+    process = subprocess.Popen([sys.executable, "-c", command, *words], cwd=tmp_path)
+    until_s = time.monotonic() + 60
+    # The command loads the file first, then the program that forks.
+    while len(list(tmp_path.glob("pid-*"))) < 2 and time.monotonic() < until_s:
+        time.sleep(0.05)
+    process.send_signal(number)
+    process.wait(timeout=30)
+    pids = [int(path.name.partition("-")[2]) for path in tmp_path.glob("pid-*")]
+    assert len(pids) == 2
+    assert all(map(is_gone, pids))
 
 
 @pytest.mark.slow
