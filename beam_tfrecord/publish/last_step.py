@@ -39,15 +39,17 @@ LEASE_WAIT_S = 60.0
 _LOOK_EVERY_S = 0.2
 
 
-def publish_once(job: Job, written: Written) -> beam.PCollection[str]:
+def publish_once(root: beam.Pipeline, job: Job, written: Written) -> beam.PCollection[str]:
     """Add the last step to a pipeline: publish all files that the pipeline has written."""
-    # There is exactly one tally.
-    return written.tally | "Publish" >> beam.FlatMap(
-        _publish, job, beam.pvalue.AsList(written.files)
-    ).with_output_types(str)
+    tally, shards = beam.pvalue.AsSingleton(written.tally), beam.pvalue.AsList(written.files)
+    return (
+        root
+        | "Once" >> beam.Impulse()
+        | "Publish" >> beam.FlatMap(_publish, job, tally, shards).with_output_types(str)
+    )
 
 
-def _publish(tally: Tally, job: Job, shards: Sequence[FinishedShard]) -> Iterator[str]:
+def _publish(_: bytes, job: Job, tally: Tally, shards: Sequence[FinishedShard]) -> Iterator[str]:
     yield from Guarded(_published, job.directory)((job, tally, shards))
     # A launcher that waits for the job looks for the fault itself.
     if job.lease is None and (fault := recorded_fault(job.directory)) is not None:

@@ -206,7 +206,7 @@ def write_batches(
     done: beam.PCollection[Done] | None = None,
 ) -> beam.PCollection[str]:
     """Write batches as one dataset or stage; return the paths of its files."""
-    return publish_once(job, write_files(batches, job, done))
+    return publish_once(batches[0].pipeline, job, write_files(batches, job, done))
 
 
 def stage_job(target: Target, directory: str, **fields: Any) -> Job:
