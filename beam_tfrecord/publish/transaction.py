@@ -324,10 +324,11 @@ def abandon(directory: str, *, keep: str = "") -> None:
         return
     if keep not in names:
         remove_tree(directory)
+        return
+    names.remove(keep)
     for name in names:
-        if keep in names and name != keep:
-            with contextlib.suppress(FileNotFoundError):
-                remove(os.path.join(directory, name))
+        with contextlib.suppress(FileNotFoundError):
+            remove(os.path.join(directory, name))
 
 
 def names_at(manifest_file: str) -> set[str] | None:

@@ -194,4 +194,4 @@ class _ProcessHandler(worker_handlers.GrpcWorkerHandler):
         self._pool.add(self)
 
     def stop_worker(self) -> None:
-        """Leave the end of the process to the pool: the worker was told to end."""
+        """Leave the end of the process to the pool, since Beam has closed its connection."""
