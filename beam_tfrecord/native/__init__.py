@@ -14,6 +14,7 @@ from beam_tfrecord.native._records import (
     XXH64,
     canonical_hashes,
     canonicalize,
+    columns_of,
     crc32c,
     decode,
     discover,

@@ -192,3 +192,10 @@ class XXH64:
 
     def intdigest(self) -> int:
         """Return the hash of all bytes so far."""
+
+def columns_of(rows: list[Any]) -> dict[str, tuple[type | None, list[Any]]] | None:
+    """Return the values of rows by name, with their class; None in place of that if they differ.
+
+    None among the values has no say in the class. Returns None unless all rows are dicts with the
+    same names, which are text, in the same order. Holds the GIL.
+    """

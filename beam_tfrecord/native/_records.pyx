@@ -4,7 +4,9 @@
 ``_records.pyi`` documents the functions, ``_records.pxd`` declares those of C.
 """
 
+from cpython.dict cimport PyDict_Next
 from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.ref cimport PyObject
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
@@ -472,3 +474,31 @@ def fitting_records(data, const int64_t[::1] starts, rules):
         fit = bt_fitting_records(view.at, view.size, &starts[0], records, fitting.rules,
                                  fitting.count)
     return fit
+
+
+# Rows of Python, for which the GIL is held.
+def columns_of(list rows):
+    cdef Py_ssize_t width, column, at
+    cdef PyObject *key
+    cdef PyObject *value
+    if not rows or type(rows[0]) is not dict:
+        return None
+    cdef list names = list(rows[0]), columns = [[] for _ in names]
+    cdef list kinds = [type(None)] * len(names)
+    width = len(names)
+    if not all(type(name) is str for name in names):
+        return None
+    for row in rows:
+        if type(row) is not dict or len(row) != width:
+            return None
+        at = 0
+        for column in range(width):
+            PyDict_Next(row, &at, &key, &value)
+            if <object>key is not names[column] and (
+                    type(<object>key) is not str or <object>key != names[column]):
+                return None
+            (<list>columns[column]).append(<object>value)
+            kind = type(<object>value)
+            if kind is not kinds[column] and kind is not type(None):
+                kinds[column] = kind if kinds[column] is type(None) else None
+    return {name: (kind, values) for name, kind, values in zip(names, kinds, columns)}

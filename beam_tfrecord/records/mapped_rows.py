@@ -71,26 +71,34 @@ class Mapped:
 
 
 class RowsInColumns(Sequence[Row]):
-    """Dicts with the same keys, as a list of values for each key, which is faster to pickle."""
+    """Dicts with the same keys, as the values of each key: an array where one type holds them."""
 
-    def __init__(self, columns: Mapping[Any, list[Any]]) -> None:
+    def __init__(self, columns: Mapping[str, pa.Array | list[Any]]) -> None:
         self.columns = columns
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
     def __getitem__(self, index: Any) -> Any:
-        return {name: values[index] for name, values in self.columns.items()}
+        values = ((name, values[index]) for name, values in self.columns.items())
+        return {name: one.as_py() if isinstance(one, pa.Scalar) else one for name, one in values}
 
 
 def in_columns(rows: Sequence[Any]) -> Sequence[Any]:
     """Return rows in columns if all are dicts that have the same keys in the same order."""
-    if isinstance(rows, RowsInColumns) or set(map(type, rows)) != {dict}:
+    found = None if isinstance(rows, RowsInColumns) else native.columns_of(list(rows))
+    if not found:
         return rows
-    orders = set(map(tuple, rows))
-    if len(orders) > 1 or () in orders:
-        return rows
-    return RowsInColumns({name: [row[name] for row in rows] for name in orders.pop()})
+    return RowsInColumns({name: _as_column(*of) for name, of in found.items()})
+
+
+def _as_column(kind: type | None, values: list[Any]) -> pa.Array | list[Any]:
+    """Return values as an array if Arrow has one type for their class."""
+    if kind in PLAIN_TYPES:
+        with contextlib.suppress(*MISFITS):
+            array = pa.array(values, PLAIN_TYPES[kind])
+            return array if isinstance(array, pa.Array) else values
+    return values
 
 
 class _Message(bytes):
@@ -266,14 +274,23 @@ def _columns(rows: Sequence[Row], schema: pa.Schema) -> _Columns:
     return pa.RecordBatch.from_arrays(arrays, schema=schema), wide
 
 
-def _values(rows: Sequence[Row], name: str) -> Sequence[Any]:
-    if isinstance(rows, RowsInColumns) and name in rows.columns:
-        return rows.columns[name]
+def _values(rows: Sequence[Row], name: str) -> Sequence[Any] | pa.Array:
+    if isinstance(rows, RowsInColumns):
+        return rows.columns.get(name, [None] * len(rows))
     return [row.get(name) for row in rows]
 
 
-def _array_of(values: Sequence[Any], arrow: pa.DataType) -> tuple[Sequence[Any], pa.Array]:
+def _array_of(
+    values: Sequence[Any] | pa.Array, arrow: pa.DataType
+) -> tuple[Sequence[Any] | pa.Array, pa.Array]:
     """Return `plain_values` of values, and these as an array."""
+    if isinstance(values, pa.Array):
+        pair = (values.type, arrow)
+        if all(map(pa.types.is_integer, pair)) or pair == (pa.float64(), pa.float32()):
+            return values, values.cast(arrow)
+        if values.type == arrow:
+            return values, values
+        values = values.to_pylist()
     if not pa.types.is_nested(arrow):
         # Most values are plain, so look at them only if Arrow does not take them.
         with contextlib.suppress(*MISFITS):
@@ -282,8 +299,8 @@ def _array_of(values: Sequence[Any], arrow: pa.DataType) -> tuple[Sequence[Any],
     return values, to_array(values, arrow)
 
 
-def _exact(values: Sequence[Any], rounded: pa.Array) -> pa.Array:
-    exact = pa.array(values, pa.float64())
+def _exact(values: Sequence[Any] | pa.Array, rounded: pa.Array) -> pa.Array:
+    exact = values if isinstance(values, pa.Array) else pa.array(values, pa.float64())
     # Arrow silently turns a number that float32 cannot hold into infinity.
     if not pc.is_inf(rounded).equals(pc.is_inf(exact)):
         raise TypeError("a number is larger")
@@ -442,7 +459,9 @@ def infer_row_types(mapped: Sequence[Any]) -> RowTypes:
     return RowTypes(columns, bool(rows), len(rows) < len(mapped), order)
 
 
-def _type_of(name: str, values: Sequence[Any]) -> pa.DataType:
+def _type_of(name: str, values: Sequence[Any] | pa.Array) -> pa.DataType:
+    if isinstance(values, pa.Array):
+        return _narrowest(values)
     kinds = list(dict.fromkeys(map(type, values)))
     if not all(kind in PLAIN_TYPES for kind in kinds):
         values = plain_values(values)
@@ -450,7 +469,7 @@ def _type_of(name: str, values: Sequence[Any]) -> pa.DataType:
     try:
         # Each kind apart, because integers among floats are narrowed as integers.
         types = [
-            _narrowest(kind, [one for one in values if type(one) is kind] if kinds[1:] else values)
+            _type_of_kind(kind, [one for one in values if type(one) is kind] if kinds[1:] else values)
             for kind in kinds
         ]
     except Misfit as error:
@@ -471,25 +490,27 @@ def _wider(name: str, one: pa.DataType, other: pa.DataType) -> pa.DataType:
         ) from error
 
 
-def _narrowest(kind: type, values: Sequence[Any]) -> pa.DataType:
-    """Return the narrowest type that holds numbers exactly, or the type of other values."""
+def _type_of_kind(kind: type, values: Sequence[Any]) -> pa.DataType:
     arrow = PLAIN_TYPES.get(kind) or infer_type(values)
-    if pa.types.is_integer(arrow):
-        low, high = (value.as_py() for value in pc.min_max(_numbers(values, arrow)).values())
+    if not (pa.types.is_integer(arrow) or pa.types.is_floating(arrow)):
+        return arrow
+    try:
+        return _narrowest(pa.array(values, arrow))
+    except MISFITS:
+        return _narrowest(infer_column(values))
+
+
+def _narrowest(values: pa.Array) -> pa.DataType:
+    """Return the narrowest type that holds numbers exactly, or the type of other values."""
+    if pa.types.is_integer(values.type):
+        low, high = (value.as_py() for value in pc.min_max(values).values())
         for narrow in (np.int8, np.int16, np.int32):
             if np.iinfo(narrow).min <= low and high <= np.iinfo(narrow).max:
                 return pa.from_numpy_dtype(narrow)
-    elif pa.types.is_floating(arrow):
-        numbers = _numbers(values, arrow).to_numpy()
+    elif pa.types.is_floating(values.type):
+        numbers = values.drop_null().to_numpy(zero_copy_only=False)
         with np.errstate(over="ignore"):
             narrowed = numbers.astype(np.float32)
         if np.array_equal(narrowed, numbers, equal_nan=True):
             return pa.float32()
-    return arrow
-
-
-def _numbers(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
-    try:
-        return pa.array(values, arrow)
-    except MISFITS:
-        return infer_column(values)
+    return values.type

@@ -8,6 +8,7 @@ nothing here starts a thread before the fork, unlike in the process of the user.
 from __future__ import annotations
 
 import contextlib
+import gc
 import copy
 import logging
 import multiprocessing.connection
@@ -32,6 +33,8 @@ from beam_tfrecord.runners import current_rows
 # What a message may have, since all processes write to one socket: Python sends it by one call.
 _MOST_CHARACTERS, _MOST_BYTES = 3_000, 15_000
 _LOOK_S = 0.2
+# More than a batch has rows, so that the garbage collector does not look at these again and again.
+_NEW_OBJECTS = 100_000
 # What the launcher gets: why the functions cannot be loaded, the rows that a worker is at, the wait
 # status of a worker that has ended, and a log record.
 UNLOADABLE, ROWS, ENDED, LOG = "unloadable", "rows", "ended", "log"
@@ -62,6 +65,8 @@ def main(fd: int) -> NoReturn:
         os._exit(1)
     # Modules may have set up handlers and levels of their own.
     _log_to(launcher, setup["log_levels"])
+    gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS)
     try:
         workers: dict[int, str] = {}
         for number, (worker, address) in enumerate(launcher.recv()):

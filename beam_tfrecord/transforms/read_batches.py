@@ -166,14 +166,13 @@ class ReadBatches(beam.PTransform):
         return groups, schema
 
     def _scans(self, pipeline: beam.Pipeline) -> beam.PCollection[Scan]:
-        """Return the scans of all files, by steps that list, cut and scan them."""
+        """Return the scans of all files, by steps that cut and scan them."""
         source, faults = self.source, self.faults
         scanned = ProgressLog(faults, progress_files.SCANNING)
-        listed = functools.partial(_listed, source, self.files, scanned)
+        cut = functools.partial(_cut, source, self.files, scanned)
         scan = functools.partial(_scan, source, scanned)
         return (
-            _start(pipeline, "ListFiles", Guarded(listed, faults))
-            | "CutFiles" >> beam.FlatMap(Guarded(source.chunks, faults))
+            _start(pipeline, "CutFiles", Guarded(cut, faults))
             | "SpreadChunks" >> beam.Reshuffle()
             | "ScanChunks" >> beam.FlatMap(Guarded(scan, faults))
         )
@@ -320,13 +319,13 @@ def _gathered(elements: Any, label: str, function: Callable[[Any], Iterable[Any]
     return once | label >> beam.FlatMap(call, beam.pvalue.AsList(elements))
 
 
-def _listed(
+def _cut(
     source: Source, files: Sequence[InputFile] | None, progress: ProgressLog, _: bytes
-) -> Iterator[InputFile]:
-    """Yield the files of a source; list them if that was not done before."""
+) -> Iterator[Chunk]:
+    """Yield the chunks of all files; list the files if that was not done before."""
     for file in source.files() if files is None else files:
         progress.add(total=file.bytes)
-        yield file
+        yield from source.chunks(file)
     progress.flush()
 
 

@@ -188,5 +188,5 @@ def test_a_dry_run_touches_nothing(cloud):
     assert [cloud.names(name) for name in ("out", "tmp")] == [set(), set()]
     lines = {line.strip() for line in ran.stdout.splitlines()}
     assert {"units: 2", "machine: n2-standard-4", "most allowed: 3"} <= lines
-    assert re.search(r"^  Read: BeginListFiles, ListFiles, .*, ReadGroup$", ran.stdout, re.M)
+    assert re.search(r"^  Read: BeginCutFiles, CutFiles, .*, ReadGroup$", ran.stdout, re.M)
     assert re.search(r"^    packages: beam_tfrecord-\S+\.whl$|packages: beam_tfrecord", ran.stdout)

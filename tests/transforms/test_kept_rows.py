@@ -228,7 +228,7 @@ def test_a_dofn_of_examples_makes_few_steps(parquet, tmp_path, function):
     made = p | bt.ReadFromParquet(parquet) | bt.ToRows() | beam.ParDo(function())
     made | "Write" >> bt.WriteToTFRecord(f"{tmp_path}/out/")
     found = steps(p)
-    assert len(found) <= (59 if function is Hinted else 63), found
+    assert len(found) <= (58 if function is Hinted else 62), found
     assert ("Write/TypeRows" in found) == (function is Plain)
     p.run()
     assert sorted(ids(tmp_path / "out")) == list(range(ROWS))
@@ -241,7 +241,7 @@ def test_the_recipe_of_a_dofn_makes_few_steps(monkeypatch, tmp_path, parquet):
     p = bt.pipeline()
     arguments = {"input": parquet, "output": f"{tmp_path}/out/part", "num_shards": 1}
     recipe.build(p, type("Arguments", (), arguments))
-    assert len(steps(p)) <= 59, steps(p)
+    assert len(steps(p)) <= 58, steps(p)
 
 
 def test_a_hint_that_is_wrong_is_refused(parquet, tmp_path):
