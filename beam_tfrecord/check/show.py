@@ -21,7 +21,7 @@ from beam_tfrecord.features.arrow_types import (
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.format.job_file import JOB_NAME, SETTINGS, STORED_BYTES, read_job
 from beam_tfrecord.format.manifest import beside_manifest
-from beam_tfrecord.format.rejects import REJECTS_FILE, SCHEMA_WITHOUT_ADDRESS
+from beam_tfrecord.format.rejects import REJECTS_FILE, REJECTS_SCHEMA
 from beam_tfrecord.loading.value_text import json_text, json_value, short_text
 from beam_tfrecord.loading.values import python_values
 from beam_tfrecord.storage import shown_path
@@ -235,7 +235,7 @@ def render_rows(rows: Sequence[Mapping[str, Any]], *, max_width: int | None = No
     header = tuple(rows[0])
     if not header:
         return f"{counted(len(rows), 'row')} without columns\n"
-    if set(header) >= set(SCHEMA_WITHOUT_ADDRESS.names):
+    if set(header) >= set(REJECTS_SCHEMA.names):
         return "".join(f"{row['message']}\n" for row in rows)
     cells = [tuple(short_text(row[name]) for name in header) for row in rows]
     numbers = [

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import BeamTFRecordError, DataError
@@ -37,7 +36,7 @@ from beam_tfrecord.features.tf_columns import (
 )
 from beam_tfrecord.format.manifest import BY_BYTES, BY_GROUP, Manifest, Shard
 from beam_tfrecord.format.sort_keys import purpose_seed
-from beam_tfrecord.native.values import KIND_NAMES, BoolArray, FitRule, UInt64Array
+from beam_tfrecord.native.values import KIND_NAMES, FitRule, UInt64Array
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.tfrecord import RecordBlock
 from beam_tfrecord.rows.batch import Batch
@@ -255,8 +254,7 @@ def _extend(ranges: dict[str, tuple[int, int]], key: str, low: int, high: int) -
 def _group_hasher(manifest: Manifest, columns: tuple[str, ...], seed: int) -> Hasher:
     """Return a function that hashes the values of the group columns of each example in a block.
 
-    The values are hashed as `write` hashes them, before they are stored. Rows with zeros, NaNs or
-    nested values are left out: older versions gave some equal values different hashes.
+    The values are hashed as `write` hashes them, before they are stored.
     """
     decoder = Decoder(manifest.schema, columns)
     hashes = ColumnHashes(manifest.schema)
@@ -264,24 +262,12 @@ def _group_hasher(manifest: Manifest, columns: tuple[str, ...], seed: int) -> Ha
     def hash_groups(block: RecordBlock) -> UInt64Array:
         try:
             data = decoder.decode(block.data, block.starts)
-            rows = np.flatnonzero(~_is_ambiguous(data))
-            return hashes.hashes(Batch(data), columns, rows, seed)
+            return hashes.hashes(Batch(data), columns, np.arange(data.num_rows), seed)
         except (BeamTFRecordError, ValueError):
             # `SchemaFit` reports examples that do not fit the schema.
             return np.zeros(0, np.uint64)
 
     return hash_groups
-
-
-def _is_ambiguous(data: pa.RecordBatch) -> BoolArray:
-    found = np.zeros(data.num_rows, np.bool_)
-    for column in data.columns:
-        if pa.types.is_floating(column.type):
-            values = pc.fill_null(column, 1).to_numpy(zero_copy_only=False)
-            found |= np.isnan(values) | (values == 0)
-        elif pa.types.is_nested(column.type):
-            found[:] = True
-    return found
 
 
 class _HashSet:

@@ -235,7 +235,7 @@ def repair(ctx: click.Context, dataset: str, output: str, as_json: bool) -> None
         ctx.exit(EXIT_BAD_DATA)
 
 
-@click.command(cls=GroupedCommand, short_help="Index older datasets and other TFRecord files.")
+@click.command(cls=GroupedCommand, short_help="Index TFRecord files of other programs.")
 @click.argument("paths", type=INPUT_PATH, nargs=-1, required=True)
 @option("--dali", metavar="DIR", type=INPUT_PATH, help="Also write indexes for NVIDIA DALI to DIR.")
 @json_option
@@ -243,8 +243,8 @@ def repair(ctx: click.Context, dataset: str, output: str, as_json: bool) -> None
 def index(paths: tuple[str, ...], dali: str | None, as_json: bool) -> None:
     """Write the indexes of PATHS, by which single records are read: of datasets or TFRecord files.
 
-    Datasets that this version writes have indexes already. Other TFRecord files need them for
-    load(...)[i], for DALI, and for programs of your own.
+    Datasets have indexes already. Other TFRecord files need them for load(...)[i], for DALI, and
+    for programs of your own.
     """
     from beam_tfrecord.base.progress import Progress
     from beam_tfrecord.dataset.make_index import index as make_index

@@ -47,8 +47,8 @@ def index(
 ) -> list[Indexed]:
     """Write the index of each shard of a dataset, or of TFRecord files, and replace an older one.
 
-    Release 0.1 wrote no indexes. An index lies in the directory ``_index`` beside its
-    file; ``docs/format.md`` describes it. All records are read, and their checksums verified.
+    An index lies in the directory ``_index`` beside its file; ``docs/format.md`` describes it. All
+    records are read, and their checksums verified.
 
     Args:
         path: Path of the dataset's directory, its manifest or its file prefix; or of TFRecord files

@@ -223,21 +223,14 @@ def _nested_from_json(value: dict[str, Any]) -> pa.DataType:
     if "fixed_size_list" in value:
         return pa.list_(type_from_json(value["fixed_size_list"]), int(value["size"]))
     for name, (_, make) in _WRAPPERS.items():
-        # Earlier versions also wrote list views.
-        if (item := value.get(name, value.get(f"{name}_view"))) is not None:
-            return make(type_from_json(item))
+        if name in value:
+            return make(type_from_json(value[name]))
     raise UsageError(f"{value!r} is not a type")
 
 
 def _extension_from_json(value: dict[str, Any]) -> pa.DataType:
     name, storage = value["extension"], type_from_json(value["storage"])
     if name == "arrow.fixed_shape_tensor":
-        if "permutation" not in value:
-            # Without it, the dataset stores these tensors as bytes, which are not read any more.
-            raise UsageError(
-                "arrow.fixed_shape_tensor lacks its 'permutation', as datasets of earlier versions "
-                "do: write the dataset again"
-            )
         return pa.fixed_shape_tensor(
             storage.value_type, value["shape"], permutation=value["permutation"]
         )

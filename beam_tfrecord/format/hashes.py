@@ -83,7 +83,7 @@ def parse_sealed(
     *,
     where: str,
     what: str,
-    formats: Sequence[str],
+    format: str,
     command: str,
 ) -> T:
     """Check the format and the hash in the text of a manifest, then parse it."""
@@ -91,7 +91,7 @@ def parse_sealed(
     try:
         value = json.loads(text)
         head = msgspec.convert(value, _Head)
-        if head.format not in formats:
+        if head.format != format:
             if command == "write" and head.format.startswith("beam_tfrecord-stage/"):
                 raise DataError(
                     f"{where} is the manifest of a stage, the copy of rows that extract makes: "
@@ -99,7 +99,7 @@ def parse_sealed(
                     "it is damaged, run extract again"
                 )
             raise DataError(
-                f"{where} has format {head.format!r}, not {formats[0]!r}: "
+                f"{where} has format {head.format!r}, not {format!r}: "
                 "read it with the version of beam_tfrecord that wrote it"
             )
         if not _is_sealed(text):

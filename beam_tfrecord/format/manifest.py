@@ -32,13 +32,10 @@ from beam_tfrecord.storage import (
     shown_path,
 )
 
-# The number of the changes to this package that altered the bytes of datasets; the section "Writing
-# rules" of CHANGELOG.md says what each changed. It is part of the fingerprint of a job, so a job is
-# never "nothing to do" for a dataset of other bytes.
-RULES = 38
-FORMAT = "beam_tfrecord/2"
-# Has no `requires`, `rules` and `generations`, but the fields of a generation at the top level.
-FIRST_FORMAT = "beam_tfrecord/1"
+# It grows with each change to this package that alters the bytes of datasets, and is part of the
+# fingerprint of a job, so a job is never "nothing to do" for a dataset of other bytes.
+RULES = 1
+FORMAT = "beam_tfrecord/1"
 MANIFEST_NAME = "manifest.json"
 # Directories of a fitted preprocessing function in a dataset, named by tensorflow-transform.
 TRANSFORM_FN, TRANSFORMED_METADATA, RAW_METADATA = (
@@ -106,8 +103,7 @@ class Manifest:
         split_by: The property of a row that decides its split: ``bytes`` of the example, the
             columns of its ``group``, a ``column`` with the name of the split, or ``assigned`` by an
             earlier step; None if there is only one split.
-        rules: Number of writing rules (see `RULES`) that the writer had; None
-            in a dataset of format 1, which does not say it.
+        rules: Number of the writing rules of the writer (see `RULES`).
     """
 
     fingerprint: str
@@ -124,7 +120,7 @@ class Manifest:
     sidecars: Mapping[str, str]
     splits: Mapping[str, Split]
     split_by: str | None = None
-    rules: int | None = RULES
+    rules: int = RULES
 
     def __repr__(self) -> str:
         counts = [f"{name}={split.examples:,}" for name, split in self.splits.items()]
@@ -198,7 +194,7 @@ class Manifest:
             _from_json,
             where=where,
             what="a manifest",
-            formats=(FORMAT, FIRST_FORMAT),
+            format=FORMAT,
             command="write",
         )
 
@@ -342,7 +338,7 @@ class Generation(msgspec.Struct):
     fingerprint: str
     source: dict[str, Any] | None
     rejects: dict[str, Any]
-    rules: int | None = None
+    rules: int = RULES
 
     def __post_init__(self) -> None:
         msgspec.convert((self.source or {}).get("files", []), list[dict[str, Any]])
@@ -368,8 +364,8 @@ class _File(msgspec.Struct):
     schema: dict[str, Any]
     sidecars: dict[str, str]
     splits: dict[str, _SplitFile]
-    split_by: Literal["bytes", "group", "column", "assigned"] | None = None
-    generations: list[Generation] = []
+    split_by: Literal["bytes", "group", "column", "assigned"] | None
+    generations: list[Generation]
 
 
 def _compact(value: Any) -> str:
@@ -379,15 +375,13 @@ def _compact(value: Any) -> str:
 def _from_json(value: dict[str, Any]) -> Manifest:
     """Return the manifest with checked values, because its hash proves no authorship."""
     file = msgspec.convert(value, _File)
-    generations = file.generations
-    if value["format"] == FIRST_FORMAT:
-        generations = [msgspec.convert(value, Generation)]
     # Later jobs may append shards; this version writes and describes a single generation.
-    if len(generations) != 1:
+    if len(file.generations) != 1:
         raise UsageError(
-            f"it has {len(generations)} generations: read it with a newer version of beam_tfrecord"
+            f"it has {len(file.generations)} generations: read it with a newer version of "
+            "beam_tfrecord"
         )
-    facts = msgspec.structs.asdict(file) | msgspec.structs.asdict(generations[0])
+    facts = msgspec.structs.asdict(file) | msgspec.structs.asdict(file.generations[0])
     del facts["generations"]
     # Later versions add statistics.
     facts["schema"] = Schema.from_json(file.schema, strict=False)

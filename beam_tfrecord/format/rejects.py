@@ -42,9 +42,6 @@ REJECTS_SCHEMA = pa.schema(
         pa.field("address", pa.string()),
     ]
 )
-# Datasets of earlier releases have the second one.
-SCHEMA_WITHOUT_ADDRESS = REJECTS_SCHEMA.remove(len(REJECTS_SCHEMA) - 1)
-KNOWN_SCHEMAS = (REJECTS_SCHEMA, SCHEMA_WITHOUT_ADDRESS)
 # A table of many rejects may have more text than the offsets of `string` reach.
 _TEMPORARY_SCHEMA = pa.schema(
     [
@@ -191,7 +188,7 @@ def load_rejects(path: str) -> pa.Table:
         table = pq.read_table(pa.BufferReader(read_bytes(path)))
     except (ValueError, pa.ArrowException) as error:
         raise DataError(str(error)) from error
-    if table.schema not in KNOWN_SCHEMAS:
+    if table.schema != REJECTS_SCHEMA:
         raise DataError("it has other columns than a file of rejects")
     return table
 

@@ -215,7 +215,7 @@ class StageManifest:
             _from_json,
             where=where,
             what="the manifest of a stage",
-            formats=(STAGE_FORMAT,),
+            format=STAGE_FORMAT,
             command="extract",
         )
 

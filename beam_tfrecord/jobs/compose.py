@@ -18,7 +18,7 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.sort_keys import Inputs
 from beam_tfrecord.jobs.settings import ExtractSettings, JobSettings, Settings
 from beam_tfrecord.preprocess.transform import Preprocess
-from beam_tfrecord.records.mapped_rows import returned_schema
+from beam_tfrecord.records.row_types import returned_schema
 from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA
 from beam_tfrecord.runners import IS_OF_JOB, pipeline, traits_of
 from beam_tfrecord.runners.launch import say_start

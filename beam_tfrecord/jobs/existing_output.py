@@ -65,8 +65,7 @@ def _differences(
     found = _changed_settings(before.get(SETTINGS, settings.asked), settings.asked)
     if isinstance(present, manifest.Manifest) and present.rules != manifest.RULES:
         found.append(
-            f"writing rules: {present.rules or 'none'} there, {manifest.RULES} now (see the "
-            "changelog)"
+            f"writing rules: {present.rules} there, {manifest.RULES} now (see the changelog)"
         )
     found += _changed_files(_files_of(present.source), _files_of(identity.source))
     return f"different: {'; '.join(found)}" if found else ""

@@ -100,10 +100,8 @@ def fingerprint_of(decisive: Mapping[str, Any], *, has_functions: bool = True) -
             return str(value)
         return value.identity() if has_functions else "function"
 
-    digest = hashlib.sha256(json.dumps(decisive, default=described, sort_keys=True).encode())
-    if manifest.RULES:
-        digest.update(f"rules {manifest.RULES}".encode())
-    return digest.hexdigest()[:32]
+    text = json.dumps({"rules": manifest.RULES, **decisive}, default=described, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def hash_of_each(values: Iterable[Any]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from beam_tfrecord.base.text import counted, format_size, html_table, listed, printable
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tf_columns import schema_tf_columns
-from beam_tfrecord.records.mapped_rows import returned_schema
+from beam_tfrecord.records.row_types import returned_schema
 from beam_tfrecord.runners import asked_workers, choose_workers, traits_of
 from beam_tfrecord.sources.base import Scan, Source, Unit
 from beam_tfrecord.sources.groups import GROUP_BYTES, group_units, one_group

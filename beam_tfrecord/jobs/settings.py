@@ -26,7 +26,7 @@ from beam_tfrecord.format.layout import (
     parse_compression,
     shard_suffix,
 )
-from beam_tfrecord.format.manifest import ASSIGNED, FIRST_FORMAT, Manifest
+from beam_tfrecord.format.manifest import ASSIGNED, Manifest
 from beam_tfrecord.format.rejects import RejectBudget, parse_budget
 from beam_tfrecord.format.stage import STAGE_FORMAT, StageManifest
 from beam_tfrecord.jobs.identity import identity_of
@@ -114,8 +114,6 @@ class Settings(JobSettings[Manifest]):
         """
         transform = self.transform
         decisive = {
-            # A constant since the first release: only `rules` may change the fingerprint.
-            "format": FIRST_FORMAT,
             "layout": dataclasses.asdict(self.layout),
             "map": self.map,
             "schema": None if self.schema is None else self.schema.to_json(),

@@ -476,29 +476,25 @@ def fitting_records(data, const int64_t[::1] starts, rules):
     return fit
 
 
-# Rows of Python, for which the GIL is held.
+# Holds the GIL.
 def columns_of(list rows):
-    cdef Py_ssize_t width, column, at
-    cdef PyObject *key
-    cdef PyObject *value
-    if not rows or type(rows[0]) is not dict:
+    cdef Py_ssize_t column, at, width
+    cdef PyObject *key, *value
+    if not rows or type(rows[0]) is not dict or not all(type(name) is str for name in rows[0]):
         return None
     cdef list names = list(rows[0]), columns = [[] for _ in names]
     cdef list kinds = [type(None)] * len(names)
     width = len(names)
-    if not all(type(name) is str for name in names):
-        return None
     for row in rows:
         if type(row) is not dict or len(row) != width:
             return None
         at = 0
         for column in range(width):
             PyDict_Next(row, &at, &key, &value)
-            if <object>key is not names[column] and (
-                    type(<object>key) is not str or <object>key != names[column]):
+            name, one = <object>key, <object>value
+            if name is not names[column] and (type(name) is not str or name != names[column]):
                 return None
-            (<list>columns[column]).append(<object>value)
-            kind = type(<object>value)
-            if kind is not kinds[column] and kind is not type(None):
-                kinds[column] = kind if kinds[column] is type(None) else None
+            (<list>columns[column]).append(one)
+            if type(one) is not kinds[column] and one is not None:
+                kinds[column] = type(one) if kinds[column] is type(None) else None
     return {name: (kind, values) for name, kind, values in zip(names, kinds, columns)}

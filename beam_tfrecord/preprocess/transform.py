@@ -39,7 +39,7 @@ from beam_tfrecord.preprocess.request import (
     make_request,
 )
 from beam_tfrecord.preprocess.tft_conversion import adapter_config, tft_batch, without_missing
-from beam_tfrecord.records.mapped_rows import returned_schema
+from beam_tfrecord.records.row_types import returned_schema
 from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.rows.beam import in_one_window
 from beam_tfrecord.transforms.map_and_split import AssignSplits, MapRows

@@ -8,8 +8,8 @@ nothing here starts a thread before the fork, unlike in the process of the user.
 from __future__ import annotations
 
 import contextlib
-import gc
 import copy
+import gc
 import logging
 import multiprocessing.connection
 import os

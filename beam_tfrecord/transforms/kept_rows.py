@@ -24,7 +24,8 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from beam_tfrecord.base.scratch import remove_with
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.records.mapped_rows import Mapped, RowTypes
+from beam_tfrecord.records.mapped_rows import Mapped
+from beam_tfrecord.records.row_types import RowTypes
 from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.rows.beam import BatchCoder
 from beam_tfrecord.storage import WholeFile, make_directory, read_bytes

@@ -17,16 +17,8 @@ from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.layout import Layout, make_splits
-from beam_tfrecord.records.mapped_rows import (
-    Mapped,
-    RowTypes,
-    call_on_rows,
-    error_text,
-    in_columns,
-    infer_row_types,
-    mapped_batch,
-    returned_schema,
-)
+from beam_tfrecord.records.mapped_rows import Mapped, call_on_rows, error_text, mapped_batch
+from beam_tfrecord.records.row_types import RowTypes, in_columns, infer_row_types, returned_schema
 from beam_tfrecord.rows.batch import Batch, check_batch
 from beam_tfrecord.rows.beam import in_global_window, in_one_window
 from beam_tfrecord.transforms.kept_rows import (

@@ -21,13 +21,8 @@ from beam_tfrecord.features.python_values import as_row
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.records.examples import canonical_examples
-from beam_tfrecord.records.mapped_rows import (
-    Mapped,
-    in_columns,
-    infer_row_types,
-    is_example_class,
-    mapped_batch,
-)
+from beam_tfrecord.records.mapped_rows import Mapped, is_example_class, mapped_batch
+from beam_tfrecord.records.row_types import in_columns, infer_row_types
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, batch_of_examples
 from beam_tfrecord.rows.beam import in_global_window, in_one_window
 from beam_tfrecord.runners import check_lossless

@@ -105,7 +105,8 @@ def test_a_dry_run_says_what_is_read_and_written_and_its_steps_if_asked(tmp_path
     short = run(*words).stdout
     assert short.startswith("input:\n  kind: csv\n  files: 1\n")
     settings = f"output: {tmp_path}/out\nrunner: direct\nsettings:\n  --seed: 7\n"
-    assert short.endswith(settings + "workers:\n  number: 1\n  why: no Python code runs for each row\n")
+    workers = "workers:\n  number: 1\n  why: no Python code runs for each row\n"
+    assert short.endswith(settings + workers)
     assert "graph" not in short
     assert "\ngraph:\n  Read: " in run(*words, "--verbose").stdout
     assert not (tmp_path / "out").exists()

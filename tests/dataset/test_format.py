@@ -14,7 +14,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.loading.order import Order
 from tests.helpers.repository import ROOT
-from tests.whole.test_releases import RELEASES
+from tests.whole.test_releases import write_release
 
 PAGE = (ROOT / "docs" / "format.md").read_text("utf-8")
 # It was written by somebody who had only the page.
@@ -59,7 +59,7 @@ def reader(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def datasets(tmp_path_factory):
-    """Return datasets of all releases, and of this one: with a prefix, many sizes and zipped."""
+    """Return datasets of many kinds, among them with a prefix, of many sizes and zipped."""
     directory = tmp_path_factory.mktemp("datasets")
     table = pa.table({"número": range(900), "t": ["x" * (i * i % 4000) for i in range(900)]})
     pq.write_table(table, directory / "in.parquet")
@@ -72,12 +72,11 @@ def datasets(tmp_path_factory):
             | bt.ReadFromParquet(str(source))
             | bt.WriteToTFRecord(str(directory / "prefixed" / "part"), num_shards=2)
         )
-    old = [
-        Path(shutil.copytree(path, directory / f"{path.parent.name}-{path.name}"))
-        for path in sorted(RELEASES.glob("*/*"))
-        if path.is_dir() and path.name != "stage"
-    ]
-    return [*old, directory / "splits", directory / "zipped", directory / "prefixed" / "part"]
+    (directory / "kinds").mkdir()
+    write_release(directory / "kinds")
+    kinds = [path.parent for path in sorted((directory / "kinds").glob("*/job.json"))]
+    kinds = [path for path in kinds if path.name != "stage"]
+    return [*kinds, directory / "splits", directory / "zipped", directory / "prefixed" / "part"]
 
 
 def manifest_of(path):

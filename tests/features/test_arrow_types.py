@@ -33,11 +33,6 @@ def test_hand_written_names():
     assert type_from_json(" timestamp ") == pa.timestamp("us")
 
 
-def test_list_views_of_earlier_versions_are_lists():
-    assert type_from_json({"list_view": "int8"}) == pa.list_(pa.int8())
-    assert type_from_json({"large_list_view": "int8"}) == pa.large_list(pa.int8())
-
-
 @pytest.mark.parametrize("wrong", ["int65", {"lits": "int8"}, 3])
 def test_unknown_types_are_refused(wrong):
     with pytest.raises(UsageError, match="is not a type"):

@@ -30,7 +30,7 @@ MANIFEST = Manifest(
     rules=7,
 )
 TEXT = """{
-  "format": "beam_tfrecord/2",
+  "format": "beam_tfrecord/1",
   "requires": [],
   "content": "00000000000000ff",
   "order": "shuffled",
@@ -93,8 +93,8 @@ def test_the_error_says_what_to_do(text, reason):
 
 
 def test_a_later_format_is_named():
-    with pytest.raises(DataError, match="has format 'beam_tfrecord/3', not 'beam_tfrecord/2'"):
-        Manifest.loads(MANIFEST.dumps().replace("beam_tfrecord/2", "beam_tfrecord/3"))
+    with pytest.raises(DataError, match="has format 'beam_tfrecord/3', not 'beam_tfrecord/1'"):
+        Manifest.loads(MANIFEST.dumps().replace("beam_tfrecord/1", "beam_tfrecord/3"))
 
 
 def test_unknown_fields_are_ignored_unless_they_are_required():

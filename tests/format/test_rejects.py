@@ -2,7 +2,6 @@ import dataclasses
 import itertools
 import json
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import xxhash
@@ -13,7 +12,6 @@ from beam_tfrecord.format.rejects import (
     RejectBudget,
     SavedRejects,
     join_rejects,
-    load_rejects,
     parse_budget,
     rejected,
     rejected_rows,
@@ -135,11 +133,3 @@ def test_the_error_stays_small_whatever_the_messages_are(monkeypatch):
     lines = error_of(*rejects)
     assert [line for line in lines if line.startswith("  7 rows: ")] != []
     assert lines[-2] == "  1 row for other reasons"
-
-
-def test_datasets_without_addresses_of_rejects_are_intact(tmp_path):
-    before = pq.ParquetWriter(tmp_path / "r.parquet", module.SCHEMA_WITHOUT_ADDRESS)
-    with before:
-        rows = [dataclasses.asdict(reject) for reject in REJECTS]
-        before.write_table(pa.Table.from_pylist(rows, module.SCHEMA_WITHOUT_ADDRESS))
-    assert load_rejects(str(tmp_path / "r.parquet")).num_rows == len(REJECTS)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypedDict
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.records.mapped_rows import returned_schema, schema_of_hint
+from beam_tfrecord.records.row_types import returned_schema, schema_of_hint
 
 
 class Row(TypedDict):

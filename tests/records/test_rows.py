@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.records.examples import canonical_examples
-from beam_tfrecord.records.mapped_rows import RowTypes, call_on_rows, infer_row_types, mapped_batch
+from beam_tfrecord.records.mapped_rows import call_on_rows, mapped_batch
+from beam_tfrecord.records.row_types import RowTypes, infer_row_types
 from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA, Batch, Origin
 from tests.helpers.effort import examples
 from tests.helpers.records import example

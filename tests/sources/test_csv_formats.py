@@ -277,10 +277,3 @@ def test_words_that_are_null_are_not_remarked(tmp_path):
     inferences = [source.infer(unit) for unit in source.all_units(source.all_scans())]
     (remark,) = source.remarks(inferences, source.schema())
     assert remark.startswith("b: 'n/a' in x.csv:2 is text: if it means missing")
-
-
-def test_formats_that_are_not_used_change_nothing(tmp_path):
-    path = written(tmp_path / "x.csv", ["id"], [1])
-    files = list(Csv(path).files())
-    assert not {"date_formats", "null_in", "thousands", "decimal"} & {*Csv(path).options_for(files)}
-    assert Csv(path, decimal=",").options_for(files)["decimal"] == ","

@@ -8,8 +8,6 @@ import random
 import pytest
 
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.jobs.settings import make_settings
-from beam_tfrecord.options.jobs import WriteOptions
 from beam_tfrecord.sources.csv.source import Csv
 from tests.helpers.reading import rows_of
 
@@ -100,15 +98,3 @@ def test_too_few_lines_are_refused(tmp_path):
 def test_a_comment_is_no_other_character(comment, other):
     with pytest.raises(UsageError, match=f"comment and {other} are both"):
         Csv("x.csv", comment=comment)
-
-
-def test_options_decide_the_dataset_only_if_they_are_used(tmp_path):
-    path = tmp_path / "x.csv"
-    path.write_text("a\n1\n")
-    fingerprints = set()
-    cases = [*({}, {"skip_lines": 0, "comment": None}, {"skip_lines": 1}, {"comment": "#"})]
-    for options in cases:
-        settings = make_settings(WriteOptions(path, tmp_path / "out", source_options=options))
-        fingerprints.add(settings.identity(list(settings.source.files())).fingerprint)
-    assert len(fingerprints) == 3
-    assert not {"skip_lines", "comment"} & Csv(path).options_for(Csv(path).files()).keys()

@@ -3,8 +3,8 @@
 ``golden/digests.txt`` holds a digest a job: of the manifest of some jobs, without what follows from
 sizes of input files or from the model of a fitted function, and of the hashes of every source with
 every order, split and compression. Resized pictures are not among them: their bytes depend on the
-version of Pillow. After a change that is meant and has its line under "Writing rules" of the
-changelog, ``golden/rewrite`` shows what changed in the manifests, and writes the digests anew.
+version of Pillow. After a change that is meant, with a new number of the
+writing rules, ``golden/rewrite`` shows what changed in the manifests, and writes the digests anew.
 """
 
 from __future__ import annotations

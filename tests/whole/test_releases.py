@@ -1,7 +1,7 @@
-"""Datasets written by each release: this tree opens, checks and reads all of them.
+"""Datasets of this tree and of each release: this tree opens, checks and reads all of them.
 
-``releases/<version>/`` holds them, each beside its rows as JSON. Releases write theirs once, and
-never again, with:
+``releases/<version>/`` holds those of a release, each beside its rows as JSON. A release writes
+them once, before its tag, with:
 
     python -m tests.whole.test_releases
 """
@@ -32,7 +32,6 @@ WRITTEN = {
     "images": "pictures",
     "preprocessed": "preprocessed",
 }
-DATASETS = sorted(path for path in RELEASES.glob("*/*") if path.is_dir())
 
 
 def plain(value):
@@ -77,49 +76,40 @@ def write_release(directory):
         dataset.with_suffix(".json").write_text(text + "\n")
 
 
-def test_there_are_releases():
-    assert {path.name for path in DATASETS} == {*WRITTEN, "stage"}
-
-
-@pytest.mark.parametrize("dataset", DATASETS, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_dataset_of_a_release_is_sound_and_reads_the_same(dataset):
-    verification = bt.verify(dataset)
-    assert not verification.faults
-    assert plain_rows(dataset) == json.loads(dataset.with_suffix(".json").read_text())
-
-
-@pytest.mark.slow_after(1)
-@pytest.mark.parametrize("dataset", DATASETS, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_dataset_of_a_release_feeds_tensorflow(dataset):
-    rows = json.loads(dataset.with_suffix(".json").read_text())
-    size = (8, 8) if dataset.name == "images" else None
-    splits = [bt.load(dataset, split=split) for split in bt.load(dataset).splits]
-    batches = [batch for split in splits for batch in split.tf(batch_size=7, image_size=size)]
-    assert sum(tf.nest.flatten(batch)[0].shape[0] or 0 for batch in batches) == len(rows)
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory):
+    """Return the directories with the datasets of each release, and of this tree."""
+    directory = tmp_path_factory.mktemp("release")
+    write_release(directory)
+    return [directory, *sorted(RELEASES.glob("*"))]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("release", sorted(RELEASES.glob("*")), ids=lambda path: path.name)
-def test_stage_of_a_release_becomes_a_dataset(release, tmp_path):
-    bt.write(release / "stage", tmp_path / "out", shuffle=False)
-    expected = json.loads((release / "stage.json").read_text())
-    assert [row["id"] for row in plain_rows(tmp_path / "out")] == [row["id"] for row in expected]
+@pytest.mark.parametrize("name", [*WRITTEN, "stage"])
+def test_datasets_of_a_release_are_sound_and_read_the_same(releases, name):
+    for release in releases:
+        rows = json.loads((release / f"{name}.json").read_text())
+        assert not bt.verify(release / name).faults
+        assert plain_rows(release / name) == rows
+        if name != "stage":
+            size = (8, 8) if name == "images" else None
+            splits = [bt.load(release / name, split=one) for one in bt.load(release / name).splits]
+            batches = [batch for split in splits for batch in split.tf(7, image_size=size)]
+            assert sum(tf.nest.flatten(batch)[0].shape[0] or 0 for batch in batches) == len(rows)
 
 
-@pytest.mark.filterwarnings("ignore")  # tensorflow warns of its own loaders
-@pytest.mark.parametrize("release", sorted(RELEASES.glob("*")), ids=lambda path: path.name)
 @pytest.mark.slow
-def test_fitted_function_of_a_release_transforms_new_rows(release, tmp_path):
+def test_stages_and_fitted_functions_of_a_release_make_datasets(releases, tmp_path):
     make, options = test_golden.JOBS[WRITTEN["preprocessed"]]
-    (tmp_path / "in").mkdir()
+    source = make(tmp_path)
     again = {name: value for name, value in options.items() if name != "step"}
-    bt.write(
-        make(tmp_path / "in"),
-        tmp_path / "out",
-        **again,
-        transform_fn=release / "preprocessed",
-    )
-    assert plain_rows(tmp_path / "out") == json.loads((release / "preprocessed.json").read_text())
+    for number, release in enumerate(releases):
+        out, fitted = tmp_path / f"rows-{number}", tmp_path / f"fitted-{number}"
+        bt.write(release / "stage", out, shuffle=False)
+        expected = json.loads((release / "stage.json").read_text())
+        assert [row["id"] for row in plain_rows(out)] == [row["id"] for row in expected]
+        bt.write(source, fitted, **again, transform_fn=release / "preprocessed")
+        assert plain_rows(fitted) == json.loads((release / "preprocessed.json").read_text())
 
 
 if __name__ == "__main__":

@@ -60,8 +60,6 @@ from beam_tfrecord.sources.text_files import (
     text_bytes_of,
 )
 
-# Options that the first release did not have.
-_LATER_OPTIONS = ("skip_lines", "comment", "date_formats", "null_in", "thousands", "decimal")
 _DELIMITERS = (";", "\t", "|", ",")
 
 
@@ -103,13 +101,7 @@ class Csv(CsvOptions, TextFiles):
     def options_for(self, files: Iterable[InputFile]) -> dict[str, Any]:
         delimiters = {delimiter_of(self, file.path) for file in files}
         delimiter = delimiters.pop() if len(delimiters) == 1 else None
-        options = super().options_for(files) | {"delimiter": delimiter}
-        # Options that are not used are left out, so that older fingerprints stay valid.
-        return {
-            name: value
-            for name, value in options.items()
-            if name not in _LATER_OPTIONS or value != getattr(Csv, name)
-        }
+        return super().options_for(files) | {"delimiter": delimiter}
 
     def scan(self, chunk: Chunk) -> Scan:
         """Find the ends of rows in a chunk, and in the first chunk the names of the columns."""

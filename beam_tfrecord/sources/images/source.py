@@ -22,8 +22,8 @@ import functools
 import glob
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -166,11 +166,6 @@ class Images(ImageOptions, ImageSource):
     @property
     def is_stable(self) -> bool:
         return not self.is_table
-
-    def options_for(self, files: Iterable[InputFile]) -> dict[str, Any]:
-        options = super().options_for(files)
-        # Older versions have no such option, and their fingerprints stay valid.
-        return options if self.types else {k: v for k, v in options.items() if k != "types"}
 
     def default_split_column(self) -> str | None:
         if not self.has_splits:

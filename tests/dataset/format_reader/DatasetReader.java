@@ -8,7 +8,7 @@ import java.util.stream.*;
 import java.util.zip.*;
 import static java.nio.charset.StandardCharsets.*;
 
-/** Reads and checks datasets of TFRecord files with a manifest ({@code beam_tfrecord/2} and {@code /1}). */
+/** Reads and checks datasets of TFRecord files with a manifest ({@code beam_tfrecord/1}). */
 public final class DatasetReader {
     private static final String USAGE = """
             usage: java DatasetReader.java check DIR | read DIR SPLIT NUMBER... | examples DIR SPLIT
@@ -97,8 +97,8 @@ public final class DatasetReader {
         }
         private static Dataset of(Path manifest, Map<String, Object> root) {
             Object format = root.get("format"), compression = root.get("compression");
-            boolean first = format.equals("beam_tfrecord/1"), gzip = compression.equals("GZIP");
-            if (!first && !(format.equals("beam_tfrecord/2") && root.get("requires").equals(List.of()))
+            boolean gzip = compression.equals("GZIP");
+            if (!format.equals("beam_tfrecord/1") || !root.get("requires").equals(List.of())
                     || !gzip && !compression.equals(""))
                 throw new IllegalArgumentException(format + ", " + root.get("requires") + ", " + compression);
             Map<Path, Long> sidecars = new LinkedHashMap<>();
