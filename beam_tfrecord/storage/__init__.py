@@ -284,7 +284,7 @@ def remove_directory(path: str) -> None:
 
 
 def sync_directory(path: str) -> None:
-    """Make the names in a directory survive a power cut."""
+    """Make the names in a local directory survive a power cut."""
     if not is_remote(path):
         descriptor = os.open(path, os.O_RDONLY)
         try:
