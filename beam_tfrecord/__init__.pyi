@@ -17,7 +17,7 @@ from beam_tfrecord.jobs.api import schema as schema
 from beam_tfrecord.jobs.api import write as write
 from beam_tfrecord.preprocess.transform import Preprocess as Preprocess
 from beam_tfrecord.rows.batch import Batch as Batch
-from beam_tfrecord.runners import pipeline as pipeline
+from beam_tfrecord.runners.start import pipeline as pipeline
 from beam_tfrecord.transforms.map_and_split import AssignSplits as AssignSplits
 from beam_tfrecord.transforms.map_and_split import MapBatches as MapBatches
 from beam_tfrecord.transforms.map_and_split import MapRows as MapRows

@@ -17,7 +17,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from beam_tfrecord import runners
 from beam_tfrecord.base.progress import Progress
 from beam_tfrecord.base.text import counted, format_size, listed
 from beam_tfrecord.errors import (
@@ -57,7 +56,7 @@ from beam_tfrecord.publish.transaction import (
     give_up,
     remove_leftovers,
 )
-from beam_tfrecord.runners import traits_of
+from beam_tfrecord.runners import start, traits_of
 from beam_tfrecord.runners.launch import Launch, RemoteJob, launching
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.choose import skipped_counts
@@ -398,7 +397,7 @@ def describe(settings: Settings) -> dict[str, Any]:
     with launching(launch):
         _compose(settings, Identity(), Listing(), {})
     planned = plan_of(settings)
-    return {**planned, **runners.describe(settings.runner, launch, groups=planned["groups"])}
+    return {**planned, **start.describe(settings.runner, launch, groups=planned["groups"])}
 
 
 def _check_runner(settings: Settings) -> None:

@@ -11,7 +11,7 @@ import apache_beam as beam
 
 from beam_tfrecord.dataset.load import load
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.runners import pipeline
+from beam_tfrecord.runners.start import pipeline
 from beam_tfrecord.stats.statistics import Statistics, summarize
 from beam_tfrecord.stats.summary import Summary
 from beam_tfrecord.storage import absolute_path, put

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from beam_tfrecord.runners import find_prism
+from beam_tfrecord.runners.start import find_prism
 from tests.runners import slow_bundles
 
 _SECONDS = 3.2

@@ -106,9 +106,9 @@ def test_after_a_power_cut_the_old_dataset_is_there_or_the_new_one_or_the_comman
             faults = [fault.message for fault in bt.verify(output).faults]
             # A dataset that is whole may have beside it what a later job removes.
             assert [message for message in faults if "remove it" not in message] == [], at
-        found.add(None if there is None else there.fingerprint)
+        found.add(there and there.fingerprint)
         if at + 1 >= disk.synced_at:
-            assert there is not None and there.fingerprint == new.fingerprint, at
+            assert there == new, at
         bt.write(trips, output, **options)
         assert bt.Manifest.load(output).fingerprint == new.fingerprint, at
         assert bt.verify(output).faults == (), at

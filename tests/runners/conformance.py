@@ -16,7 +16,7 @@ import pytest
 from apache_beam.version import __version__ as beam_version
 
 from beam_tfrecord.jobs import compose
-from beam_tfrecord.runners import PRISM_PACKAGE, find_prism
+from beam_tfrecord.runners.start import PRISM_PACKAGE, find_prism
 from beam_tfrecord.runners.wheels import cache_directory
 from beam_tfrecord.transforms.read_batches import ReadBatches
 from tests.helpers.cli_stand_ins import run

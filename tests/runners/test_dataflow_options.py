@@ -9,8 +9,8 @@ from apache_beam.options.pipeline_options import (
 )
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.runners import runner_options
 from beam_tfrecord.runners.dataflow import check_options, choose_machine
+from beam_tfrecord.runners.start import runner_options
 
 PLACE = ("--project=my-project", "--region=r", "--temp_location=gs://b/tmp")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.runners import portable_presets, prism_presets, runner_options
+from beam_tfrecord.runners.start import portable_presets, prism_presets, runner_options
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.sources.sql.source import Sql
