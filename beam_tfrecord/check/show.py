@@ -19,11 +19,11 @@ from beam_tfrecord.features.arrow_types import (
     type_text,
 )
 from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.python_rows import python_values
 from beam_tfrecord.format.job_file import JOB_NAME, SETTINGS, STORED_BYTES, read_job
 from beam_tfrecord.format.manifest import beside_manifest
 from beam_tfrecord.format.rejects import REJECTS_FILE, REJECTS_SCHEMA
 from beam_tfrecord.loading.value_text import json_text, json_value, short_text
-from beam_tfrecord.loading.values import python_values
 from beam_tfrecord.storage import shown_path
 
 # Flags that choose rows of the input.

@@ -121,7 +121,7 @@ def head(
     INPUT is a dataset, or anything that "write" reads; its rows are as they would be written.
     """
     from beam_tfrecord.check import show as rendering
-    from beam_tfrecord.loading.values import python_rows
+    from beam_tfrecord.features.python_rows import python_rows
 
     is_default = ctx.get_parameter_source("count") is ParameterSource.DEFAULT
     total: int | None

@@ -321,6 +321,11 @@ def _to_array(values: Sequence[Any], arrow: pa.DataType) -> pa.Array | pa.Chunke
     if pa.types.is_date32(arrow):
         # Arrow infers this type of NumPy's days, but does not convert them to it.
         values = [one.item() if isinstance(one, np.datetime64) else one for one in values]
+    if (finer := _in_microseconds(arrow)) and not any(
+        isinstance(one, np.generic) for one in values
+    ):
+        # Arrow would cut what is finer than the unit.
+        return pa.array(values, finer).cast(arrow)
     array = pa.array(values, arrow, from_pandas=False)
     if pa.types.is_decimal(arrow):
         # Arrow turns a number that is 39 digits finer than the type into 0.
@@ -328,6 +333,15 @@ def _to_array(values: Sequence[Any], arrow: pa.DataType) -> pa.Array | pa.Chunke
         if any(values[row] for row in np.flatnonzero(zeros).tolist()):
             raise ValueError(f"a number is finer than {arrow}")
     return array
+
+
+def _in_microseconds(arrow: pa.DataType) -> pa.DataType | None:
+    """Return a type of times in a coarser unit with microseconds; None for any other type."""
+    if getattr(arrow, "unit", "") not in ("s", "ms"):
+        return None
+    if pa.types.is_time(arrow):
+        return pa.time64("us")
+    return pa.duration("us") if pa.types.is_duration(arrow) else pa.timestamp("us", arrow.tz)
 
 
 def _silent_change(values: Iterable[Any], arrow: pa.DataType) -> str:

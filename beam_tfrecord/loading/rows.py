@@ -16,10 +16,11 @@ import pyarrow as pa
 from beam_tfrecord.base.extras import require
 from beam_tfrecord.base.text import counted, listed, paragraph
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.python_rows import python_rows
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.format.manifest import Manifest, Shard, Split, splits_html
-from beam_tfrecord.loading.values import arrays_of, printing_images, python_rows, rebatch
+from beam_tfrecord.loading.values import arrays_of, printing_images, rebatch
 from beam_tfrecord.native.values import Int64Array
 from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock
 

@@ -22,6 +22,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.arrow_to_tf import typed_scalar
 from beam_tfrecord.features.arrow_types import item_and_shape
 from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.python_rows import python_values, times_of
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType, column_arrays, dtype_of
 from beam_tfrecord.images import Fault
@@ -32,15 +33,6 @@ _PLAIN_OBJECTS = (
     *(pa.types.is_string, pa.types.is_large_string),
     *(pa.types.is_binary, pa.types.is_large_binary),
 )
-
-
-def python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Return the rows of a batch as dicts of Python values."""
-    if not batch.num_columns:
-        return [{} for _ in range(batch.num_rows)]
-    columns = [python_values(column) for column in batch.columns]
-    names = batch.schema.names
-    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 class ImageBytes(bytes):
@@ -60,22 +52,6 @@ def printing_images(row: Mapping[str, Any]) -> dict[str, Any]:
         name: ImageBytes(value) if isinstance(value, bytes) and value.startswith(STARTS) else value
         for name, value in row.items()
     }
-
-
-def python_values(column: pa.Array) -> list[Any]:
-    """Return a column's values; a missing one is None.
-
-    Times that Python's own classes cannot hold (of nanoseconds, or beyond year 9999) become
-    NumPy's datetime64 and timedelta64, in all rows of the column.
-    """
-    is_time = pa.types.is_temporal(column.type)
-    if not is_time or getattr(column.type, "unit", "") != "ns":
-        try:
-            return list(column.to_pylist())
-        except (ValueError, OverflowError):
-            if not is_time:
-                raise
-    return [None if np.isnat(value) else value for value in _times(column)]
 
 
 def arrays_of(table: pa.Table | pa.RecordBatch, schema: Schema) -> dict[str, npt.NDArray[Any]]:
@@ -207,7 +183,7 @@ def _of_arrow_type(column: pa.Array) -> npt.NDArray[Any]:
     if is_number(arrow):
         return _numbers(column)
     if pa.types.is_temporal(arrow):
-        return _times(column)
+        return times_of(column)
     if pa.types.is_fixed_size_list(arrow) and is_number(arrow.value_type):
         return _shaped(column)
     is_list = pa.types.is_list(arrow) or pa.types.is_large_list(arrow)
@@ -254,23 +230,6 @@ def _shaped(column: pa.FixedSizeListArray) -> npt.NDArray[Any]:
     if column.null_count:
         return _numbers(column)
     return _numbers(column.flatten()).reshape(len(column), column.type.list_size)
-
-
-def _times(column: pa.Array) -> npt.NDArray[Any]:
-    """Return times as datetime64 or timedelta64 in the unit of the column.
-
-    Missing times are NaT. A time of day becomes the timedelta64 since midnight.
-    """
-    arrow = column.type
-    days = pa.types.is_date32(arrow)
-    unit = "D" if days else "ms" if pa.types.is_date64(arrow) else arrow.unit
-    spans = pa.types.is_duration(arrow) or pa.types.is_time(arrow)
-    stored = pa.int32() if arrow.bit_width == 32 else pa.int64()
-    values = column.view(stored).fill_null(0).to_numpy().astype(np.int64)
-    out: npt.NDArray[Any] = values.view(f"{'m8' if spans else 'M8'}[{unit}]")
-    if column.null_count:
-        out[column.is_null().to_numpy(zero_copy_only=False)] = "NaT"
-    return out
 
 
 def _ragged(column: pa.ListArray) -> npt.NDArray[Any]:

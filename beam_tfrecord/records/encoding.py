@@ -23,6 +23,7 @@ from beam_tfrecord.features.arrow_types import bare_type, is_text, with_bytes
 from beam_tfrecord.features.convert_to_schema import NoConversion, convert
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.limits import Limits
+from beam_tfrecord.features.python_rows import python_values
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tf_columns import BYTES, VALUES, TFColumn, schema_tf_columns
 from beam_tfrecord.native.values import BoolArray, Float64Array, Int64Array, UInt8Array
@@ -338,12 +339,10 @@ def _kernel_message(code: int, name: str = "", value: str = "") -> str:
 def _value_text(value: pa.Scalar) -> str:
     """Return a value as text for messages, cut to `MAX_VALUE_CHARS`."""
     try:
-        python = value.as_py()
+        (python,) = python_values(pa.repeat(value, 1))
     except UnicodeDecodeError:
         # Such text is what rejects may report.
         python = pa.repeat(value, 1).view(with_bytes(value.type))[0].as_py()
-    except (ValueError, OverflowError):
-        python = str(value)
     if isinstance(python, bytes):
         return _decoded(python)
     # NumPy shows an array on several lines.

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord import native
+from beam_tfrecord.features.python_rows import python_rows
 from beam_tfrecord.features.python_values import (
     MISFITS,
     as_row,
@@ -54,7 +55,7 @@ class _Message(bytes):
 
 def call_on_rows(batch: Batch, function: RowFunction) -> Mapped:
     """Call `function` on each row of a batch."""
-    rows = batch.data.to_pylist()
+    rows = python_rows(batch.data)
     results: list[Any] = []
     rejects: dict[int, Reject] = {}
     for index, row in enumerate(rows):

@@ -197,8 +197,15 @@ def python_type(arrow: pa.DataType) -> pa.DataType:
         item = python_type(arrow.value_type)
         wide = pa.int64() if pa.types.is_integer(item) else item
         return pa.list_(pa.float64() if pa.types.is_floating(item) else wide)
+    if pa.types.is_struct(arrow):
+        return pa.struct([(field.name, python_type(field.type)) for field in arrow])
+    unit = "ns" if getattr(arrow, "unit", "") == "ns" else "us"
     if pa.types.is_timestamp(arrow):
-        return pa.timestamp("us", arrow.tz)
+        return pa.timestamp(unit, arrow.tz)
+    if pa.types.is_duration(arrow) or (pa.types.is_time(arrow) and unit == "ns"):
+        return pa.duration(unit)
+    if pa.types.is_time(arrow):
+        return pa.time64("us")
     return arrow
 
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_arrays import take_rows, to_text
+from beam_tfrecord.features.python_rows import python_rows
 from beam_tfrecord.images import Refused
 from beam_tfrecord.native.values import Int64Array
 
@@ -191,7 +192,7 @@ class Batch:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield each row as a dict of Python values."""
-        yield from self.data.to_pylist()
+        yield from python_rows(self.data)
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with `changes`; a change of `data` also resets `numbers` to None."""

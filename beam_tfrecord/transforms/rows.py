@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from beam_tfrecord.base.extras import import_tensorflow, require
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.python_rows import python_rows
 from beam_tfrecord.features.python_values import as_row
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.encoding import Arena, Encoder
@@ -262,8 +263,7 @@ class ToRows(beam.PTransform):
 def _rows_of(batch: Batch) -> list[dict[str, Any]]:
     if batch.rejects:
         raise DataError(batch.rejects[0].message)
-    rows: list[dict[str, Any]] = batch.data.to_pylist()
-    return rows
+    return python_rows(batch.data)
 
 
 @dataclasses.dataclass(eq=False)

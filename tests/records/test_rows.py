@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
@@ -24,6 +25,7 @@ from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA, Batch, Origin
 from tests.helpers.effort import examples
 from tests.helpers.records import example
 from tests.helpers.tf_example import OTHER_MESSAGES, Example
+from tests.whole.type_families import FAMILIES
 
 X = pa.schema([("x", pa.int64())])
 
@@ -412,3 +414,41 @@ def test_a_function_gets_python_values():
     call_on_rows(Batch(data.select([])), seen.append)
     assert seen == [*expected, {}, {}]
     assert [type(value) for value in seen[0].values()] == [int, float, float, str]
+
+
+def _nested(times):
+    """Return times, lists of them, and structs of them."""
+    lists = pa.ListArray.from_arrays([*range(len(times)), len(times)], times)
+    return times, lists, pa.StructArray.from_arrays([times], ["t"])
+
+
+@given(FAMILIES["dates and times"])
+def test_a_function_that_changes_nothing_changes_no_time(column):
+    times = column.array.filter(column.array.is_valid())
+    width = pa.int32() if times.type.bit_width == 32 else pa.int64()
+    if times.type.bit_width == 64:
+        # The least number is NumPy's NaT.
+        times = times.filter(pc.not_equal(times.view(width), pa.scalar(-(2**63))))
+    # NumPy's times, by which far ones are given, have no zones and no such dates.
+    may_change = pa.types.is_date64(times.type) or getattr(times.type, "tz", None)
+    for array in _nested(times):
+        batch = Batch(pa.record_batch([array], ["c"]))
+        mapped = call_on_rows(batch, dict)
+        out = mapped_batch(batch, mapped, infer_row_types(mapped.rows).to_arrow(batch.data.schema))
+        assert not out.rejects
+        (found,) = out.data.columns
+        assert may_change or found.type == array.type
+        if len(times):
+            inner = found if array is times else found.flatten()
+            inner = inner[0] if isinstance(inner, list) else inner
+            assert inner.view(width).equals(times.view(width))
+
+
+@given(st.datetimes(), st.sampled_from(["s", "ms"]))
+def test_a_time_that_is_finer_than_its_column_is_no_value_of_it(time, unit):
+    batch = Batch(pa.record_batch([pa.array([0], pa.timestamp(unit))], ["c"]))
+    out = mapped_batch(batch, call_on_rows(batch, lambda _: {"c": time}), batch.data.schema)
+    if time.microsecond % {"s": 10**6, "ms": 1000}[unit]:
+        assert "would lose data" in out.rejects[0].message
+    else:
+        assert out.data.column(0)[0].as_py() == time
