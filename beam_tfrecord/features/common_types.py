@@ -36,9 +36,9 @@ _MOST_DIGITS = 38
 def plain_type(arrow: pa.DataType) -> pa.DataType:
     """Return the logical type of a column, without details of the layout in one file.
 
-    A dictionary type becomes the type of its values.
+    A dictionary or run-end encoded type becomes the type of its values.
     """
-    if pa.types.is_dictionary(arrow):
+    if pa.types.is_dictionary(arrow) or pa.types.is_run_end_encoded(arrow):
         return _without_view(plain_type(arrow.value_type))
     return with_inner_types(arrow, plain_type)
 
@@ -131,8 +131,7 @@ def can_cast(of: pa.DataType, to: pa.DataType) -> bool:
     types = pa.types
     if isinstance(to, pa.FixedShapeTensorType) and not isinstance(of, pa.BaseExtensionType):
         return can_cast(of, to.storage_type)
-    if types.is_dictionary(of) or types.is_dictionary(to):
-        return can_cast(*(t.value_type if types.is_dictionary(t) else t for t in (of, to)))
+    of, to = bare_type(of), bare_type(to)
     if of.equals(to) or types.is_null(of):
         return True
     if is_list(of) and is_list(to):

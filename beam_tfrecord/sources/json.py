@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple, Union
@@ -61,6 +62,8 @@ from beam_tfrecord.sources.text_files import (
     text_bytes_of,
 )
 
+# A text, as group 1, or a number that is not in the standard of JSON.
+_STRING_OR_ODD = re.compile(rb'("(?:[^"\\]|\\.)*")|NaN|Infinity')
 # Kinds of values, as messages name them.
 BOOL, INT, BIG = "a boolean", "an integer", "an integer beyond 2^53"
 DOUBLE, TEXT, LIST, OBJECT = "a fraction", "text", "an array", "an object"
@@ -213,7 +216,7 @@ class Finder:
         if self._parses(lines.text):
             return True
         # These are doubles here, but not in the standard of JSON, which `msgspec` follows.
-        finite = lines.text.replace(b"NaN", b"0.5").replace(b"Infinity", b"0.5")
+        finite = _STRING_OR_ODD.sub(lambda found: found[1] or b"0.5", lines.text)
         return finite != lines.text and self._parses(finite)
 
     def _parses(self, text: bytes) -> bool:

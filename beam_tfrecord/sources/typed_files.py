@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_tfrecord.base.text import repeated
 from beam_tfrecord.errors import DataError, SchemaConflict
@@ -409,6 +410,9 @@ def _batch(
     arrays = []
     for field in wanted:
         values = data.column(field.name)
+        if pa.types.is_run_end_encoded(values.type):
+            # Arrow counts no nulls in such arrays.
+            values = pc.run_end_decode(values)
         try:
             array, misfits, problem = _converted(values, field.type)
         except pa.ArrowNotImplementedError as error:

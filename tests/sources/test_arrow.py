@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.feather
 import pytest
 from hypothesis import given, settings
@@ -51,6 +54,11 @@ def test_every_type_of_the_contract_comes_back(family, tmp_path_factory):
             (found,) = read_all(Arrow(path)).combine_chunks().columns[0].chunks or [array[:0]]
             wanted = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
             assert found.to_string(window=100) == wanted.to_string(window=100)
+        with contextlib.suppress(pa.ArrowNotImplementedError):
+            runs = pa.table({"x": pc.run_end_encode(array)})
+            (found,) = read_all(Arrow(write_arrow(directory / "a.arrow", runs))).columns[0].chunks
+            assert found.equals(pc.run_end_decode(runs.column(0).chunk(0)))
+            assert found.null_count == array.null_count
 
     check()
 

@@ -285,6 +285,17 @@ def test_types_follow_from_all_values(tmp_path, values, arrow):
     assert Json(tmp_path / "many*").schema() == pa.schema({"a": arrow})
 
 
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(["NaN", "Infinity", "-", "0.5", '"', "\\", "é"])).map("".join))
+def test_a_key_may_look_like_a_number(tmp_path_factory, key):
+    directory = tmp_path_factory.mktemp("in")
+    row = {"0.5": 1, "b": {"0.5": 1.5}}
+    rows = [*[row] * 40, {"0.5": math.inf, "b": {"0.5": 1.5, key: 2.5}, f"{key} ": key}]
+    path = _file(directory, "".join(f"{json.dumps(row)}\n" for row in rows))
+    (*_, last) = rows_of(Json(path))
+    assert last == rows[-1]
+
+
 @pytest.mark.parametrize(
     ("one", "other", "message"),
     [
