@@ -43,6 +43,7 @@ class TorchDataset(Dataset):
         has_own_ranks: bool,
     ) -> None:
         self._batches, self._columns, self._images = batches, columns, images
+        columns.decodes_images = images is not None
         self._only = IMAGE if only_images else None
         self._is_batch = is_batch
         self._convert = tensors.batches if is_batch else tensors.rows
