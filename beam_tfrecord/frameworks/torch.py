@@ -104,9 +104,10 @@ class TorchDataset(Dataset):
             try:
                 tensors.append(decoder.decode(data))
             except Fault as fault:
+                option = "--format png" if fault.code == "unsupported" else "--check decode"
                 raise DataError(
                     f"the image of {self._batches.row_text(step, number)} {fault.reason}: write "
-                    "the dataset again without it, with --check decode"
+                    f"the dataset again without it, with {option}"
                 ) from fault
         return decoder.stacked(tensors) if self._is_batch else decoder.single(tensors[0])
 

@@ -220,7 +220,7 @@ def _converted(image: Image, format: str, *, of: str) -> Image:
         raise Fault(
             "unsupported",
             f"has pixels that are {_WIDE_MODES[image.mode]}, for which {format} has no room: "
-            "store it as it is, or convert it beforehand",
+            "convert it beforehand",
         )
     if image.mode in ("1", "L") and "transparency" not in image.info:
         return image.convert("L" if format != "webp" else "RGB")
