@@ -20,8 +20,9 @@ MAX_PIXELS = 2**28
 """Default limit: 2**28 pixels are 1 GiB as RGBA; more is a mistake or an attack."""
 
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF")
-_GIF_END = b"\0;"
-_PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
+_GIF_EXTENSION, _GIF_END = b"!;"
+_PNG_START, _PNG_END = b"\x89PNG\r\n\x1a\n", b"\0\0\0\0IEND\xaeB`\x82"
+_PNG_KEPT = frozenset({b"IHDR", b"eXIf", b"tEXt", b"zTXt", b"iTXt"})
 # JPEG: ITU-T T.81. Segments, each a marker with a length, come before the coded pixels.
 _JPEG_START, _JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
 STARTS = (_JPEG_START, b"\x89PNG", b"GIF8", b"BM", b"RIFF", b"II*\0", b"MM\0*")
@@ -157,7 +158,7 @@ def _is_cut(data: bytes, image: Any) -> bool:
         case "PNG":
             return _PNG_END not in data
         case "GIF":
-            return not data.rstrip(b"\0").endswith(_GIF_END)
+            return _is_cut_gif(data, image.tile[0][2])
         case "BMP":
             return _end_of_bmp(image) > len(data)
         case "TIFF":
@@ -180,6 +181,21 @@ def _channels(data: bytes, image: Any) -> int:
     if image.format == "BMP":
         return {8: 1, 32: 4}.get(_bits_of_bmp(data), 3)
     if image.mode == "P" or image.format == "GIF":
+def _is_cut_gif(data: bytes, at: int) -> bool:
+    """Return whether a GIF has no end mark, given where the blocks of its first pixels begin."""
+    with contextlib.suppress(IndexError):
+        while True:
+            while size := data[at]:  # a block of this size follows; the last one is empty
+                at += size + 1
+            while not data[at]:
+                at += 1
+            if data[at] == _GIF_END:
+                return False
+            is_image = data[at] != _GIF_EXTENSION  # with its own colors, if a bit says so
+            at += 11 + (data[at + 9] >> 7) * (6 << (data[at + 9] & 7)) if is_image else 2
+    return True
+
+
         return 4 if image.format == "PNG" and "transparency" in image.info else 3
     return len(image.getbands())
 
@@ -225,8 +241,8 @@ def _refusal(data: bytes, image: Any) -> str | None:
             return "is animated"
         case "WEBP" if image.mode == "RGBA":
             return "has an alpha channel, which TensorFlow cannot decode in WebP"
-        case "GIF" if image.tile[0][1] != (0, 0, *image.size):
-            return "has a first frame that does not fill it"
+        case "GIF" if "transparency" in image.info or image.tile[0][1] != (0, 0, *image.size):
+            return "has a transparent color, or a first frame that does not fill it"
         case "BMP" if not _is_plain_bmp(data, image):
             return "has a palette or a layout of BMP that TensorFlow does not decode"
     return None

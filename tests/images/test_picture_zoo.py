@@ -70,7 +70,7 @@ def test_the_cure_cures(format):
             for name in ("1-40", "16-565", "24-12", "24-trailing", "8-colored", "8-run-length")
         ),
         ("jpeg-precision-12", "has a coding that TensorFlow does not decode"),
-        ("gif-smaller-frame", "has a first frame that does not fill it"),
+        ("gif-transparent", "has a transparent color, or a first frame that does not fill it"),
         ("sample-tiff", "is a TIFF"),
     ],
 )
