@@ -28,10 +28,9 @@ _SIZE = re.compile(r"(\d+)(?:x(\d+))?")
 # A JPEG is decoded at a reduced scale, but at least this factor larger than the target, so that the
 # last step of resizing is smooth.
 _DRAFT_GAP = 2
-# A requested size of one pixel makes the decoder of JPEG use its smallest scale.
-_SMALLEST = (1, 1)
-_PNG_START = 8
 _PNG_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of a pixel, by the type of color
+# First row, first column, and steps of both, of the seven parts of an interlaced PNG (Adam7).
+_PARTS = [*zip(*(map(int, of) for of in ("0040201", "0402010", "8884422", "8844221")), strict=True)]
 # Files of these modes do not state which values are black and white.
 _WIDE_MODES = {"I": "integers of 32 bits", "F": "floating-point numbers"}
 
@@ -149,8 +148,8 @@ def _encoded(
 
 def _load(image: Any, data: bytes, draft: Sequence[int] | None = None) -> None:
     """Decode the pixels, of a JPEG near the size `draft`; check that a PNG has all of its rows."""
-        image.draft(None, draft)
     with pillow_faults():
+        image.draft(None, draft)
         image.load()
         if image.format == "PNG":
             # Pillow leaves missing rows black, so the last one tells, unless rows are interlaced.
@@ -162,15 +161,14 @@ def _load(image: Any, data: bytes, draft: Sequence[int] | None = None) -> None:
 def _check_rows(data: bytes) -> None:
     """Raise `Fault` if a PNG lacks rows of pixels."""
     width, height, depth, color, _, _, is_interlaced = struct.unpack_from(">IIBBBBB", data, 16)
-    row_bytes = (width * depth * _PNG_SAMPLES[color] + 7) // 8
-    # Each row has a byte of its filter. The rows of an interlaced image are cut into parts.
-    least = height * (row_bytes + (not is_interlaced))
-    at, packed = _PNG_START, []
-    while at < len(data):
-        length = int.from_bytes(data[at : at + 4], "big")
-        if data[at + 4 : at + 8] == b"IDAT":
-            packed.append(data[at + 8 : at + 8 + length])
-        at += length + 12
+    bits, parts = depth * _PNG_SAMPLES[color], _PARTS if is_interlaced else [(0, 0, 1, 1)]
+    # Each row of a part that is not empty has a byte of its filter.
+    least = sum(
+        len(range(row, height, down)) * ((len(range(column, width, right)) * bits + 15) // 8)
+        for row, column, down, right in parts
+        if column < width
+    )
+    packed = [chunk[8:-4] for kind, chunk in chunks(data) if kind == b"IDAT"]
     unpacker = zlib.decompressobj()
     # Room for more than any image has, so that the end of the stream is read, too.
     rows = unpacker.decompress(b"".join(packed), least + 4 * height + 8)
