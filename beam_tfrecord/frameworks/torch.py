@@ -43,6 +43,7 @@ class TorchDataset(Dataset):
         has_own_ranks: bool,
     ) -> None:
         self._batches, self._columns, self._images = batches, columns, images
+        columns.decodes_images = images is not None
         self._only = IMAGE if only_images else None
         self._is_batch = is_batch
         self._convert = tensors.batches if is_batch else tensors.rows
@@ -103,9 +104,10 @@ class TorchDataset(Dataset):
             try:
                 tensors.append(decoder.decode(data))
             except Fault as fault:
+                option = "--format png" if fault.code == "unsupported" else "--check decode"
                 raise DataError(
                     f"the image of {self._batches.row_text(step, number)} {fault.reason}: write "
-                    "the dataset again without it, with --check decode"
+                    f"the dataset again without it, with {option}"
                 ) from fault
         return decoder.stacked(tensors) if self._is_batch else decoder.single(tensors[0])
 

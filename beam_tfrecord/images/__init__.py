@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 UPRIGHT = 1
-_CURE = "--format png or --format jpeg"
 
 
 class Header(NamedTuple):
@@ -48,7 +47,7 @@ class Refused:
     rows: int
     path: str
     reason: str
-    cure: str = _CURE
+    cure: str = "--format png or --format jpeg"
 
 
 def refused_in(images: Iterable[tuple[str, Header | None]]) -> Refused | None:
@@ -63,11 +62,6 @@ def merge_refused(one: Refused | None, other: Refused | None) -> Refused | None:
         return one or other
     first = min(one, other, key=lambda refused: (refused.path, refused.reason))
     return dataclasses.replace(first, rows=one.rows + other.rows)
-
-
-def refused_as_json(refused: Refused | None) -> dict[str, Any] | None:
-    """Return the entry ``refused_pictures`` of ``job.json``; None if there are none."""
-    return None if refused is None else dataclasses.asdict(refused)
 
 
 def refused_warning(entry: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import itertools
 import operator
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord.base.arguments import as_words, check_seed
-from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.errors import DataError, OutputWarning, UsageError
 from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.loading.epochs import Division, Epochs, Range
@@ -33,6 +34,11 @@ MASK, MASK_SUFFIX = "mask", "_mask"
 # Kinds of NumPy's dtypes of numbers, and of times, which have a value for a missing one: NaT.
 NUMBERS, TIMES = "biufc", "Mm"
 
+_16_BITS = rb"\A\x89PNG(?s:.{20})\x10"  # a PNG whose first chunk says so
+_BITS_CUT = (
+    "16 bits of images become 8: for the bytes of the files, pass decode=False to tf() or torch()"
+)
+
 Array = npt.NDArray[Any]
 Categories = Mapping[str, Sequence[str]]
 
@@ -48,7 +54,10 @@ class Columns:
         types: Arrow types of the columns after `encoded`.
         empty: An array of no rows for each column, which shows the dtype and shape of all.
         masked: Names of the columns in which 0 stands for a missing value, beside a mask.
+        decodes_images: Whether the images of encoded rows are decoded.
     """
+
+    decodes_images = False
 
     def __init__(
         self,
@@ -155,6 +164,10 @@ class Columns:
         for name, words in self._words.items():
             column = _numbers_of(rows.column(name), words, name)
             rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+        if self.decodes_images:
+            images = rows[IMAGE].cast(pa.large_binary())
+            if pc.any(pc.match_substring_regex(images, _16_BITS)).as_py():
+                warnings.warn(_BITS_CUT, OutputWarning, stacklevel=2)  # Python shows it once
         return rows
 
     def arrays(self, rows: pa.RecordBatch) -> dict[str, Array]:

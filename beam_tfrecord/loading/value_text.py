@@ -16,8 +16,7 @@ import numpy as np
 
 from beam_tfrecord.base.text import cell, format_size
 from beam_tfrecord.features.arrow_types import shape_text
-from beam_tfrecord.images import Fault
-from beam_tfrecord.images.headers import describe
+from beam_tfrecord.images.headers import shown
 
 _MICROSECONDS = 1_000_000
 _CELL_CHARACTERS = 30
@@ -120,8 +119,4 @@ def _bytes_text(value: bytes) -> str:
     """Return bytes as text if they are UTF-8, else the size of the image, or of the bytes."""
     if isinstance(text := json_value(value), str):
         return text
-    try:
-        image = describe(value, check_end=False)
-    except Fault:
-        return f"<{format_size(len(value))}>"
-    return f"<{image.format.upper()} {image.width}x{image.height}>"
+    return shown(value) or f"<{format_size(len(value))}>"

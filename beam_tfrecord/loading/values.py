@@ -25,8 +25,7 @@ from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.python_rows import python_values, times_of
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType, column_arrays, dtype_of
-from beam_tfrecord.images import Fault
-from beam_tfrecord.images.headers import STARTS, describe
+from beam_tfrecord.images.headers import STARTS, shown
 
 # Arrow converts these types to arrays of Python objects itself, several times as fast.
 _PLAIN_OBJECTS = (
@@ -39,11 +38,7 @@ class ImageBytes(bytes):
     """The bytes of an image file; it prints as its format and size."""
 
     def __repr__(self) -> str:
-        try:
-            image = describe(self, check_end=False)
-        except Fault:
-            return super().__repr__()
-        return f"<{image.format.upper()} {image.width}x{image.height}>"
+        return shown(self) or super().__repr__()
 
 
 def printing_images(row: Mapping[str, Any]) -> dict[str, Any]:

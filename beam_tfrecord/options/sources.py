@@ -208,7 +208,7 @@ class PictureOptions:
         choices=("jpeg", "png", "webp"))] = None
     quality: Annotated[int, Option(
         "Quality of re-encoded JPEG or WebP, 1 to 100.", "--quality N")] = 90
-    orient: Annotated[bool, Option("Turn the pixels as EXIF says.", "--orient")] = False
+    orient: Annotated[bool, Option("Turn the pixels as EXIF or XMP says.", "--orient")] = False
     max_pixels: Annotated[int, Option(
         "Largest width times height.", "--max-pixels N", least=1)] = 2**28
     max_bytes: Annotated[int, Option("Largest file.", "--max-bytes N", least=1)] = 2**30

@@ -33,7 +33,6 @@ from beam_tfrecord.format.manifest import (
 from beam_tfrecord.format.rejects import SAVED_FILE, join_rejects
 from beam_tfrecord.format.stage import StageFile, StageManifest
 from beam_tfrecord.format.tally import Tally, duplicates_to_json
-from beam_tfrecord.images import refused_as_json
 from beam_tfrecord.publish.transaction import Publication, put_in_place
 from beam_tfrecord.records.shard_index import index_name
 from beam_tfrecord.storage import Lease, read_bytes
@@ -92,7 +91,7 @@ def publish_dataset(
             *_torn_remarks(tally),
         ],
         "copies": duplicates_to_json(tally.copies),
-        "refused_pictures": refused_as_json(tally.refused),
+        "refused_pictures": tally.refused and dataclasses.asdict(tally.refused),
     }
     publication = Publication(job, named, _checked_text(manifest), sidecars, rejects, info)
     put_in_place(publication, lease)

@@ -1,6 +1,5 @@
 """Pictures read back as tensors, against what Keras reads from the same directory."""
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -98,22 +97,6 @@ def test_pictures_alone_and_one_by_one(same_size):
     assert [batch.shape[0] for batch in batches] == [2, 2, 2, 2]
 
 
-def test_other_columns_come_along_where_they_are_named(same_size):
-    features, label = next(
-        iter(
-            bt.load(same_size).tf(
-                2,
-                label="label",
-                columns=["image", "path"],
-                image_size=(4, 5),
-            )
-        )
-    )
-    assert features["image"].shape == (2, 4, 5, 3)
-    assert all(path.endswith(b".jpg") for path in features["path"].numpy())
-    assert label.dtype == tf.int64
-
-
 def test_pictures_in_other_columns_are_to_be_decoded_in_map(tmp_path):
     pq.write_table(pa.table({"jpg": [jpeg(1)], "image": [jpeg(1)]}), tmp_path / "a.parquet")
     bt.write(tmp_path / "a.parquet", tmp_path / "jpg", columns=["jpg"])
@@ -149,11 +132,15 @@ def test_what_is_no_size_is_refused(same_size, size):
         bt.load(same_size).tf(image_size=size)
 
 
-def test_shuffled_pictures_are_the_same(same_size):
-    plain = bt.load(same_size).tf(batch_size=2, label="label")
-    mixed = bt.load(same_size).tf(batch_size=2, label="label", shuffle=True, seed=3)
-    assert pairs(plain) == pairs(mixed)
-    assert np.isfinite(np.concatenate([image for image, _ in mixed])).all()
+@pytest.mark.parametrize("framework", ["tf", "keras"])
+@pytest.mark.parametrize(("name", "times"), [("png-grey-16", 1), ("png-grey", 0), ("jpeg", 0)])
+def test_bits_that_are_cut_are_told_once(tmp_path, recwarn, framework, name, times):
+    write_tree(tmp_path / "in", **{f"c__{number}": SAMPLES[name] for number in range(4)})
+    bt.write(tmp_path / "in", tmp_path / "out")
+    dataset = bt.load(tmp_path / "out")
+    list(dataset.tf(2, decode=False))
+    list(getattr(dataset, framework)(2))
+    assert sum("pass decode=False" in str(one.message) for one in recwarn) == times
 
 
 @pytest.fixture(scope="module")
@@ -244,8 +231,3 @@ def without_image(*parts):
 def decoded_size(size):
     """Return height and width of a picture that is resized, or of those of `jpeg`."""
     return size or tf.io.decode_jpeg(jpeg(0)).shape[:2]
-
-
-def test_single_examples_have_lists_as_they_are(tagged):
-    examples = list(bt.load(tagged).tf(columns=["image", "tags"]))
-    assert sorted(len(example["tags"]) for example in examples) == [0, 0, 1, 1, 2, 2]

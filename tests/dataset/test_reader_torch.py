@@ -380,7 +380,7 @@ def test_pictures_are_what_pillow_decodes(photos):
     assert compared > 10
 
 
-def test_sixteen_bits_and_transparency(tmp_path):
+def test_sixteen_bits_and_transparency(tmp_path, recwarn):
     deep = np.arange(12, dtype=np.uint16).reshape(3, 4) * 5000
     clear = picture("RGBA")
     clear.putalpha(0)
@@ -390,6 +390,7 @@ def test_sixteen_bits_and_transparency(tmp_path):
     for name in ("deep", "clear"):
         bt.write(tmp_path / name, tmp_path / f"{name}-out")
         (found[name],) = load(tmp_path / f"{name}-out").torch(1, dtype=None)
+    assert sum("pass decode=False" in str(one.message) for one in recwarn) == 1
     assert found["deep"][0, 0].tolist() == (deep // 256).tolist()
     assert (found["clear"] == 255).all()
 
@@ -401,11 +402,8 @@ def test_pictures_of_one_size_need_no_size(tmp_path):
     images = torch.cat(list(dataset.torch(2, dtype=None)))
     assert images.dtype == torch.uint8
     assert np.array_equal(images, [by_pillow(row["image"]) for row in dataset.rows()])
-    batch = next(iter(dataset.torch(2, columns=["image", "path"])))
-    assert list(batch) == ["image", "path"]
-    assert next(iter(dataset.torch(2, decode=False)))["image"] == [
-        row["image"] for row in dataset[:2]
-    ]
+    batch = next(iter(dataset.torch(2, columns=["image", "path"], decode=False)))
+    assert batch == {name: [row[name] for row in dataset[:2]] for name in ("image", "path")}
     image = next(iter(dataset.torch()))
     assert image.shape == images.shape[1:]
     assert image.is_contiguous()
@@ -479,18 +477,18 @@ def test_transform_makes_the_tensor(photos):
         next(iter(arrays))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, r"images are from \d+x\d+ to \d+x\d+ .* pass image_size=\(height, width\)"),
-        ({"image_size": (0, 5)}, "image_size .* is not a size"),
-        ({"image_size": (5, 5), "decode": False}, "image_size has no effect with decode=False"),
-        ({"transform": str, "columns": ["label"]}, "transform has no effect without the decoded"),
-    ],
-)
-def test_options_of_pictures(photos, options, message):
-    with pytest.raises(UsageError, match=message):
-        load(photos).torch(2, **options)
+def test_a_transform_of_no_decoded_picture_is_refused(photos):
+    with pytest.raises(UsageError, match="transform has no effect without the decoded"):
+        load(photos).torch(2, transform=str, columns=["label"])
+
+
+def test_a_picture_of_floats_is_named_with_what_leaves_it_out(tmp_path):
+    write_tree(tmp_path / "in", c__1=jpeg(1), c__2=encoded(Image.new("F", (23, 17)), "TIFF"))
+    bt.write(tmp_path / "in", tmp_path / "out")
+    with pytest.raises(DataError, match=r"are floating-point numbers, .* with --format png$"):
+        list(load(tmp_path / "out").torch(2))
+    bt.write(tmp_path / "in", tmp_path / "cured", format="png", max_rejects=1)
+    assert len(list(load(tmp_path / "cured").torch())) == 1
 
 
 def test_a_damaged_picture_is_named_by_its_row(tmp_path):

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord.images.decode import Transform
@@ -70,7 +70,7 @@ def test_the_cure_cures(format):
             for name in ("1-40", "16-565", "24-12", "24-trailing", "8-colored", "8-run-length")
         ),
         ("jpeg-precision-12", "has a coding that TensorFlow does not decode"),
-        ("gif-smaller-frame", "has a first frame that does not fill it"),
+        ("gif-transparent", "has a transparent color, or a first frame that does not fill it"),
         ("sample-tiff", "is a TIFF"),
     ],
 )
@@ -83,6 +83,7 @@ def test_the_reason_is_told(name, reason):
     share=st.floats(0, 1),
     way=st.sampled_from(["file", "stream", "rows", "lines"]),
 )
+@example(name="png-3-1-interlaced", share=0.8125, way="rows")
 @settings(max_examples=examples(400), deadline=None)
 def test_pictures_that_end_anywhere(name, share, way):
     data = ended(ZOO[name], share, way)

@@ -3,7 +3,7 @@
 import io
 
 import numpy as np
-from PIL import Image, TiffImagePlugin
+from PIL import Image
 
 WIDTH, HEIGHT = 23, 17
 
@@ -54,12 +54,6 @@ def multi_page_tiff():
     return encoded(picture(), "TIFF", save_all=True, append_images=pages)
 
 
-def oriented_tiff(orientation):
-    tags = TiffImagePlugin.ImageFileDirectory_v2()
-    tags[274] = orientation
-    return encoded(picture(), "TIFF", tiffinfo=tags)
-
-
 SAMPLES = {
     "jpeg": encoded(picture(), "JPEG"),
     "jpeg-grey": encoded(picture("L"), "JPEG"),
@@ -102,7 +96,7 @@ SAMPLES = {
     "tiff-lzw": encoded(picture(), "TIFF", compression="tiff_lzw"),
     "tiff-big": encoded(picture(), "TIFF", big_tiff=True),
     "tiff-pages": multi_page_tiff(),
-    "tiff-oriented": oriented_tiff(5),
+    "tiff-oriented": encoded(picture(), "TIFF", tiffinfo={274: 5}),
 }
 """A file of every kind, `WIDTH` x `HEIGHT` pixels each."""
 

@@ -93,13 +93,6 @@ def test_classes_that_no_line_can_hold_are_rejects(table):
     assert labels_of(source.schema().field("label")) == ("dog",)
 
 
-def test_a_byte_order_mark_is_no_part_of_the_labels(tmp_path):
-    write_tree(tmp_path, t__cat__a=jpeg(), t__dog__b=jpeg(1))
-    (tmp_path / "classes.txt").write_text("dog\ncat\n", encoding="utf-8-sig")
-    source = Images(tmp_path / "t", labels=tmp_path / "classes.txt")
-    assert told(source) == [(1, "cat"), (0, "dog")]
-
-
 @pytest.mark.parametrize("name", ["new\nline", "end\r", "\ufeffmark"])
 def test_a_class_that_no_line_can_hold_is_refused(tmp_path, name):
     write_tree(tmp_path, **{f"{name}__a": jpeg(), "dog__b": jpeg(1)})

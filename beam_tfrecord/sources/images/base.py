@@ -185,12 +185,6 @@ class ImageSource(PictureOptions, FileSource):
         return False
 
     @property
-    def _no_class(self) -> str:
-        if self._are_folders:
-            return "lies in no class folder: move it, or pass --layout flat"
-        return "has no class"
-
-    @property
     def _needs_labels(self) -> bool:
         wanted = self.columns is None or not _LABEL_COLUMNS.isdisjoint(self.columns)
         return wanted and bool(self.class_column)
@@ -323,11 +317,12 @@ class ImageSource(PictureOptions, FileSource):
         # The size of a remote file is unknown if it is not listed: then a batch has only one file,
         # and many batches are read at a time.
         is_unknown = how.is_remote and not self._are_folders
-        most = 1 if is_unknown else min(batch_rows, how.batch_files)
+        most_files, threads = how.limits
+        most = 1 if is_unknown else min(batch_rows, most_files)
         batches = self.row_source.read(unit, self._schema_of_rows(schema), batch_rows=most)
         place = functools.partial(place_of, base=base, folder=self._folder_of(unit.file))
         add = functools.partial(self._batch, unit, schema, how)
-        return in_order(add, self._tasks(batches, place, most), threads=how.threads)
+        return in_order(add, self._tasks(batches, place, most), threads=threads)
 
     def _folder_of(self, file: InputFile) -> str | None:
         """Return the path of the directory of metadata, relative to the directory of images."""
@@ -347,13 +342,15 @@ class ImageSource(PictureOptions, FileSource):
     def _tasks(
         self, batches: Iterable[Batch], place: Callable[[str | None], ImagePlace], most: int
     ) -> Iterator[_Task]:
+        width, height = Transform(self.resize).target(1, 1)  # of a square image
         for batch in batches:
             places = list(map(place, batch.data.column(self.path_name).to_pylist()))
             if self._are_folders:
                 sizes = batch.data.column(BYTES).to_pylist()
             else:
                 sizes = [size_of(one.path) for one in places]
-            for start, stop in cut_by_bytes(sizes, most):
+            held = [max(size, 3 * width * height) for size in sizes]
+            for start, stop in cut_by_bytes(held, most):
                 yield batch.slice(start, stop), places[start:stop], sizes[start:stop]
 
     def _batch(self, unit: Unit, schema: pa.Schema, how: ReadSettings, task: _Task) -> Batch:
@@ -369,7 +366,8 @@ class ImageSource(PictureOptions, FileSource):
         columns = {"path": pa.array(names, pa.string())}
         if labels:
             columns |= labels.columns()
-            faults = labels.faults(self._no_class) | faults
+            unclassed = "lies in no class folder: move it, or pass --layout flat"
+            faults = labels.faults(unclassed if self._are_folders else "has no class") | faults
         if self.has_splits:
             splits = [name.partition("/")[0] if "/" in name else None for name in names]
             columns["split"] = pa.array(splits, pa.string())

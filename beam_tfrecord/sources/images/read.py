@@ -63,14 +63,9 @@ class ReadSettings:
     is_remote: bool = False
 
     @property
-    def batch_files(self) -> int:
-        """Largest number of files of a batch."""
-        return REMOTE_BATCH_FILES if self.is_remote else BATCH_FILES
-
-    @property
-    def threads(self) -> int:
-        """Number of threads, and so of batches that are read at a time."""
-        return REMOTE_THREADS if self.is_remote else THREADS
+    def limits(self) -> tuple[int, int]:
+        """Largest number of files of a batch, and of threads, and so of batches at a time."""
+        return (REMOTE_BATCH_FILES, REMOTE_THREADS) if self.is_remote else (BATCH_FILES, THREADS)
 
 
 class ReadImage(NamedTuple):
