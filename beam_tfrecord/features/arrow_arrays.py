@@ -271,7 +271,8 @@ def round_text(text: pa.Array) -> Rounded:
 
 def round_decimals(values: pa.Array) -> Rounded:
     """Return decimals rounded to float64."""
-    filled, scale = pc.fill_null(values, pa.scalar(0, values.type)), values.type.scale
+    filled = pc.fill_null(values, pa.scalar(0, values.type))
+    scale = filled.type.scale  # Arrow gives another one in place of a negative scale
     digits = _short_digits(filled)
     if digits is None:
         nearest, exact, _ = _parsed(to_text(filled))

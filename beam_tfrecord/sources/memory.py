@@ -162,7 +162,7 @@ def _write_arrays(arrays: Any, directory: str) -> tuple[str, dict[str, str]]:
             )
         if isinstance(array, np.ma.MaskedArray):
             raise UsageError(f"array {name!r} is masked: give array.filled(…) instead")
-    held = {name: np.asarray(array) for name, array in arrays.items()}
+    held = {name: _as_array(name, array) for name, array in arrays.items()}
     stored = (StoredArray(name, of.dtype, of.shape, False, 0) for name, of in held.items())
     columns = (column for array in stored for column in columns_of(array))
     dtypes = {
@@ -176,6 +176,21 @@ def _write_arrays(arrays: Any, directory: str) -> tuple[str, dict[str, str]]:
                 raw = array.view(f"V{array.itemsize}") if is_foreign(array.dtype) else array
                 np.lib.format.write_array(member, raw, allow_pickle=False)
     return path, {name: dtype_name(dtype) for name, dtype in dtypes.items() if is_foreign(dtype)}
+
+
+def _as_array(name: str, values: Any) -> np.ndarray[Any, Any]:
+    """Return an array, or a list among arrays if NumPy has one type for its values."""
+    if isinstance(values, np.ndarray):
+        return values
+    with contextlib.suppress(ValueError):
+        array = np.asarray(values)
+        # NumPy turns 1 beside "a" into text, and cuts zeros at the end of text.
+        if repr(array.tolist()) == repr(list(values)):
+            return array
+    raise UsageError(
+        f"{name!r} is no array, though others are, and NumPy would change its values: give an "
+        "array, or lists for all columns"
+    )
 
 
 def spool(

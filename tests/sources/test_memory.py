@@ -141,6 +141,11 @@ class TestRows:
             ([{}, {}], "no row of the input has a column"),
             ({"a": [1, 2], "b": [1]}, "columns must have as many rows.*'a' has 2, 'b' has 1"),
             ({"a": "text"}, "column 'a' is of type str: give a list"),
+            *(
+                ({"a": np.arange(2), "b": values}, "'b' is no array, though others are")
+                for values in (["a\0", "b"], [b"a\0", b"b"], [1, "a"], [True, 2], [2**53 + 1, 0.5])
+            ),
+            ({"a": np.arange(2), "b": [[1], [1, 2]]}, "'b' is no array, though others are"),
             (pd.Series([1]), "cannot read an input of type Series as a table"),
             (
                 {"train": pl.DataFrame({"a": [1]}).to_arrow()},

@@ -69,6 +69,7 @@ DECIMALS = [
     for arrow in (
         *(pa.decimal128(18, 0), pa.decimal128(5, 0), pa.decimal128(10, 2), pa.decimal128(38, 10)),
         *(pa.decimal256(18, 0), pa.decimal256(60, 30), pa.decimal32(7, 3), pa.decimal64(15, 4)),
+        *(pa.decimal128(29, -1), pa.decimal64(5, -2)),
     )
 ]
 
