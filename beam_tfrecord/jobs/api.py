@@ -204,7 +204,7 @@ def preview(
     """Return the schema of the input and its first `n` rows, as `write` would write them."""
     with contextlib.ExitStack() as stack:
         named = stack.enter_context(stdin_as_file(inputs, from_=from_))
-        readable = stack.enter_context(on_disk(named))
+        readable = stack.enter_context(on_disk(named, nan=source_options.get("nan", "null")))
         source = make_source(readable, from_=from_, options=source_options)
         stack.callback(source.release)
         scans = source.all_scans()
@@ -245,7 +245,7 @@ def readable(call: Job) -> Iterator[Job]:
     """Yield the arguments with files in place of standard input and of data in memory."""
     with (
         stdin_as_file(call.inputs, from_=call.from_, runner=call.runner) as named,
-        on_disk(named) as files,
+        on_disk(named, nan=(call.source_options or {}).get("nan", "null")) as files,
     ):
         yield dataclasses.replace(call, inputs=files)
 
