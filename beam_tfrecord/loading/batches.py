@@ -76,7 +76,7 @@ class Columns:
         for name, words in self._words.items():
             self._encode_type(name, words)
         self.empty = {
-            feature.name: array_of_column(pa.array([], self.types[feature.name]), feature)
+            feature.name: array_of_column(pa.nulls(0, self.types[feature.name]), feature)
             for feature in self.schema.features
         }
         self.masked: list[str] = []

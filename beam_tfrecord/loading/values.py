@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.arrow_to_tf import typed_scalar
-from beam_tfrecord.features.arrow_types import item_and_shape
+from beam_tfrecord.features.arrow_types import item_and_shape, numpy_dtype
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType, column_arrays, dtype_of
@@ -63,11 +63,16 @@ def printing_images(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def python_values(column: pa.Array) -> list[Any]:
-    """Return a column's values; a missing one is None.
+    """Return a column's values; a missing one is None, and a tensor is an array of its shape.
 
     Times that Python's own classes cannot hold (of nanoseconds, or beyond year 9999) become
     NumPy's datetime64 and timedelta64, in all rows of the column.
     """
+    if isinstance(arrow := column.type, pa.FixedShapeTensorType):
+        dtype, lists = numpy_dtype(arrow.value_type), column.storage.to_pylist()
+        if column.storage.flatten().null_count:
+            dtype = np.dtype(object)  # refused when it is written
+        return [one and np.array(one, dtype).reshape(arrow.shape) for one in lists]
     is_time = pa.types.is_temporal(column.type)
     if not is_time or getattr(column.type, "unit", "") != "ns":
         try:
