@@ -1,10 +1,12 @@
 """Kinds of input, seen from names."""
 
+import shutil
 import zipfile
 
 import pyarrow as pa
 import pytest
 
+import beam_tfrecord as bt
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.choose import detect_kind, make_source
 from beam_tfrecord.sources.tfrecord_files import is_incomplete
@@ -58,6 +60,16 @@ def test_json_beside_files_of_another_kind_is_left_out(tmp_path):
     assert detect_kind(path) == "parquet"
     assert detect_kind(path, from_="json") == "json"
     assert detect_kind(f"{path}/*.json*") == "json"
+
+
+def test_the_files_beside_shards_without_a_suffix_are_no_input(tmp_path):
+    bt.write({"x": [1]}, tmp_path / "out")
+    for name in ("manifest.json", "schema.json"):
+        (tmp_path / "out" / name).rename(tmp_path / f"part-{name}")
+    touch(tmp_path, "part-00000-of-00001")
+    shutil.rmtree(tmp_path / "out")
+    with pytest.raises(UsageError, match=f"no dataset at .*: did you mean '{tmp_path}/part'"):
+        detect_kind(tmp_path)
 
 
 def test_a_schema_beside_files_makes_no_dataset_of_them(tmp_path):
