@@ -121,13 +121,15 @@ def head(
     INPUT is a dataset, or anything that "write" reads; its rows are as they would be written.
     """
     from beam_tfrecord.check import show as rendering
+    from beam_tfrecord.loading.value_text import json_text
     from beam_tfrecord.loading.values import python_rows
 
     is_default = ctx.get_parameter_source("count") is ParameterSource.DEFAULT
     total: int | None
     if split is None and not _is_dataset(inputs, flags):
         found = _preview(inputs, flags, n=count)
-        rows = [row for batch in found.rows for row in python_rows(batch)]
+        every = (row for batch in found.rows for row in python_rows(batch))
+        rows = rendering.with_short_floats(every, found.schema)
         total = found.examples
     else:
         dataset = _single(inputs)
@@ -141,7 +143,7 @@ def head(
         print_message("no rows")
         return
     print_result(
-        "\n".join(rendering.json_lines(rows))
+        "\n".join(map(json_text, rows))
         if as_json
         else rendering.render_rows(rows, max_width=_terminal_width()).rstrip("\n")
     )
