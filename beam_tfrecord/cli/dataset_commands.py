@@ -43,7 +43,7 @@ EXIT_BAD_DATA = 1
     type=click.Choice(("tf", "keras", "torch")),
     help="Print code that reads the dataset and needs no package of ours.",
 )
-@option("--label", metavar="C", help="Column that the model of --code keras learns.")
+@option("--label", metavar="C", help="Column to learn, of --code keras or torch.")
 @with_options((FROM, *SOURCE_OPTIONS))
 @package_options
 @log_options
@@ -61,15 +61,18 @@ def show(
     if code is not None:
         if as_json:
             raise click.UsageError("--code cannot be combined with --json")
+        from beam_tfrecord.dataset.load import load
         from beam_tfrecord.format.manifest import Manifest
-        from beam_tfrecord.frameworks.reading_programs import reading_code
+        from beam_tfrecord.frameworks.reading_programs import has_code, reading_code
 
         dataset = _single(inputs)
-        text = reading_code(Manifest.load(dataset), code, path=dataset, label=label)
+        manifest, first = Manifest.load(dataset), load(dataset).part(0, 2**31)
+        seen = first.stats().to_json()["splits"] if code == "keras" and has_code(dataset) else {}
+        text = reading_code(manifest, code, path=dataset, label=label, seen=seen)
         print_result(text.rstrip("\n"))
         return
     if label is not None:
-        raise click.UsageError("--label is for --code keras only")
+        raise click.UsageError("--label is for --code keras or torch")
     from beam_tfrecord.check import show as rendering
     from beam_tfrecord.frameworks.reading_programs import has_code
 

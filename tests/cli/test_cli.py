@@ -116,7 +116,7 @@ def test_beam_options_are_checked(fake_job, words, message):
             r"'t' is a letter or digit: write ';', or '\t' in quotes",
         ),
         (["write", "a.csv", "out", "--types", "x"], "is not of the form column=type"),
-        (["show", "x", "--label", "y"], "--label is for --code keras only"),
+        (["show", "x", "--label", "y"], "--label is for --code keras or torch"),
         (["show", "x", "--code", "jax"], "'jax' is not one of 'tf', 'keras', 'torch' (see"),
         (["show", "x", "--code", "tf", "--json"], "--code cannot be combined with --json"),
         (["diff", "a"], "Missing argument 'B' (see"),
