@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from beam_tfrecord.base.arguments import takes
 from beam_tfrecord.base.scratch import scratch_directory
-from beam_tfrecord.errors import DataError, UsageError, did_you_mean, for_caller
+from beam_tfrecord.errors import DataError, UsageError, did_you_mean, for_caller, with_keywords
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.manifest import Manifest
 from beam_tfrecord.format.stage import StageManifest
@@ -49,7 +49,8 @@ def _bound(options: Any, *args: Any, **given: Any) -> Any:
         # The option of a source of another package; `make_source` knows which source there is.
         if name not in options_of_packages():
             is_of_write = hasattr(WriteOptions, name)
-            hint = "give it to write" if is_of_write else did_you_mean(name, [*own, *of_source])
+            meant = with_keywords(f"--{name.replace('_', '-')}").strip("-")
+            hint = "give it to write" if is_of_write else did_you_mean(meant, [*own, *of_source])
             raise UsageError(f"unexpected keyword argument {name!r}{hint and f': {hint}'}")
     options_of_source = {name: given.pop(name) for name in given.keys() - own}
     given["source_options"] = {**(given.get("source_options") or {}), **options_of_source}

@@ -143,10 +143,12 @@ class Columns:
             elif self.empty[feature.name].dtype.kind in NUMBERS:
                 unfilled[feature.name] = feature.observed.missing if feature.observed else None
         if unfilled:
+            # A number of a category is no cure, so it is not advised to who passed it.
+            number = "nulls=<number> or " if self._nulls is None else ""
             raise missing_error(
                 unfilled,
                 "missing values, which no tensor holds",
-                "nulls=<number> or nulls='mask', or choose other columns",
+                f"{number}nulls='mask', or choose other columns",
             )
         check_masks(self.masked, self.schema.names)
 

@@ -234,6 +234,8 @@ def test_what_does_not_exist_is_named(path, tmp_path):
         load(tmp_path / "nothing")
     with pytest.raises(UsageError, match="split 'dev' does not exist: the splits are train, test"):
         load(path, split="dev")
+    with pytest.raises(UsageError, match=r"split \['dev'\] does not exist: the splits are train"):
+        load(path, split=["dev"])
     with pytest.raises(UsageError, match="column 'y' is not in the schema"):
         load(path, columns=["y"])
     with pytest.raises(UsageError, match="is one string: pass a list of them"):
