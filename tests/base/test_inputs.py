@@ -1,6 +1,5 @@
 """Kinds of input, seen from names."""
 
-import shutil
 import zipfile
 
 import pyarrow as pa
@@ -63,11 +62,9 @@ def test_json_beside_files_of_another_kind_is_left_out(tmp_path):
 
 
 def test_the_files_beside_shards_without_a_suffix_are_no_input(tmp_path):
-    bt.write({"x": [1]}, tmp_path / "out")
-    for name in ("manifest.json", "schema.json"):
-        (tmp_path / "out" / name).rename(tmp_path / f"part-{name}")
-    touch(tmp_path, "part-00000-of-00001")
-    shutil.rmtree(tmp_path / "out")
+    bt.write({"x": [1]}, tmp_path)
+    for file in tmp_path.iterdir():
+        file.rename(tmp_path / f"part-{file.name.removesuffix('.tfrecord')}")
     with pytest.raises(UsageError, match=f"no dataset at .*: did you mean '{tmp_path}/part'"):
         detect_kind(tmp_path)
 
@@ -98,8 +95,6 @@ def test_mixed_directory_names_both_kinds(tmp_path):
     [
         ([], "no input: give a file, a directory or a pattern"),
         (["a.csv", "b.parquet"], "'a.csv' is csv but 'b.parquet' is parquet: give inputs of one"),
-        ("nowhere/at-all", "cannot read 'nowhere/at-all': no such file: check the path"),
-        ("nowhere/*", "cannot read 'nowhere/*': no file matches this pattern: check the path"),
     ],
 )
 def test_inputs_of_no_one_kind(inputs, message):

@@ -223,7 +223,6 @@ def test_a_table_of_rows_leaves_out_columns_beyond_a_width():
         (np.array([1, 2]), "[1, 2]"),
         (np.array(1.5), "1.5"),
         ([[1.23456789, 2], None], "[[1.23456789, 2], null]"),
-        (134000.5, "134000.5"),
         (float(np.float32(39.1)), "39.1"),
         (0.1 + 0.2, "0.30000000000000004"),
         (-3e300, "-3e+300"),
@@ -270,7 +269,6 @@ def test_values_in_a_table(value, text):
         ([("k", float("nan"))], '[["k", "NaN"]]'),
         (np.float32(0.1), "0.1"),
         (np.array([0.1, 2], np.float16), "[0.1, 2.0]"),
-        (np.array([1, 2]), "[1, 2]"),
     ],
 )
 def test_values_as_json(value, text):
